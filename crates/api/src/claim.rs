@@ -1,0 +1,117 @@
+//! NodeClaim: one machine wanted, launched, registered.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::Taint,
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    amount::Amount,
+    pool::{NodeClassRef, Requirement},
+};
+
+/// The finalizer that keeps a claim until its machine is gone.
+pub const FINALIZER: &str = "croft.dev/termination";
+
+/// A NodeClaim is one machine: wanted, launched, registered, given back. Croft writes and removes it.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "croft.dev",
+    version = "v1alpha1",
+    kind = "NodeClaim",
+    plural = "nodeclaims",
+    shortname = "nc",
+    category = "croft",
+    status = "NodeClaimStatus",
+    derive = "PartialEq",
+    printcolumn(name = "Pool", json_path = ".spec.pool", type_ = "string"),
+    printcolumn(name = "Type", json_path = ".status.instanceType", type_ = "string"),
+    printcolumn(name = "Capacity", json_path = ".status.capacityType", type_ = "string"),
+    printcolumn(name = "Zone", json_path = ".status.zone", type_ = "string"),
+    printcolumn(name = "Node", json_path = ".status.nodeName", type_ = "string"),
+    printcolumn(name = "Ready", json_path = ".status.conditions[?(@.type=='Ready')].status", type_ = "string"),
+    printcolumn(name = "Age", json_path = ".metadata.creationTimestamp", type_ = "date")
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[x_kube(validation = ("self == oldSelf", "a NodeClaim's spec is immutable: it records what was launched; delete the claim instead"))]
+pub struct NodeClaimSpec {
+    /// The TenantPool that the machine belongs to.
+    pub pool: String,
+    /// The class that says how the cloud makes the machine.
+    pub node_class_ref: NodeClassRef,
+    /// Types to launch one of, cheapest first.
+    pub instance_types: Vec<String>,
+    /// Zones to launch in, best first.
+    pub zones: Vec<String>,
+    /// `on-demand`, `spot` or `reserved`.
+    pub capacity_type: String,
+    /// What the pool asks of its nodes, with what the planned pods add.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requirements: Vec<Requirement>,
+    /// Sum of what the planned pods ask for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, Amount>,
+    /// Taints of the node, the pool's own first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<Taint>,
+    /// Taints that something on the node takes off before it counts as initialized.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub startup_taints: Vec<Taint>,
+    /// Labels of the node, the pool's own included.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What happened to the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeClaimStatus {
+    /// `Launched`, `Registered`, `Initialized`, and `Ready` over them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The launch that is under way or done; written before the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<LaunchAttempt>,
+    /// The machine, as the node's `spec.providerID` says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// The name that the cloud gives the machine's node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// The machine's instance type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_type: Option<String>,
+    /// The machine's zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// The machine's capacity type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_type: Option<String>,
+    /// The image it booted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_id: Option<String>,
+    /// What it costs, in dollars per hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_per_hour: Option<String>,
+    /// What the machine has.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub capacity: BTreeMap<String, Amount>,
+    /// What pods may use of it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub allocatable: BTreeMap<String, Amount>,
+}
+
+/// One call to the cloud, recorded before it is made, so that a repeat is the same request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LaunchAttempt {
+    /// Counts from 1; a definite refusal starts the next.
+    pub number: i64,
+    /// Hash of the whole request.
+    pub request_hash: String,
+}

@@ -1,0 +1,1 @@
+//! From what users write to what the pure crates decide on.

@@ -1,0 +1,42 @@
+//! Croft's custom resources, group `croft.dev`, version `v1alpha1`, all cluster-scoped.
+//!
+//! ```text
+//!  Tenant ──pools──▶ TenantPool ──template.nodeClassRef──▶ EC2NodeClass
+//!    │ namespaces          │ launches
+//!    ▼                     ▼
+//!  Namespace            NodeClaim ──▶ Node            CroftConfig (singleton `default`)
+//! ```
+//!
+//! The types here are what users write: every field has the comment that `kubectl explain` shows,
+//! every cross-field rule is a CEL rule in the generated CRD, and `Default` gives what the API server
+//! would fill in, so that offline files mean the same as applied ones. [`crds`] lists them for the
+//! generator. The pure crates have types of their own; the conversions are in [`convert`].
+
+pub mod amount;
+pub mod claim;
+pub mod condition;
+pub mod config;
+pub mod convert;
+pub mod nodeclass;
+pub mod pool;
+pub mod tenant;
+
+pub use claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
+pub use config::{CroftConfig, CroftConfigSpec};
+pub use nodeclass::{EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus};
+pub use pool::{TenantPool, TenantPoolSpec, TenantPoolStatus};
+pub use tenant::{Tenant, TenantSpec, TenantStatus};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+/// The API group of every resource here.
+pub const GROUP: &str = "croft.dev";
+/// The only served version.
+pub const VERSION: &str = "v1alpha1";
+
+/// Every CRD of Croft, in the order in which they are installed.
+#[must_use]
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![Tenant::crd(), TenantPool::crd(), EC2NodeClass::crd(), NodeClaim::crd(), CroftConfig::crd()]
+}
