@@ -1,0 +1,42 @@
+# Every entry point of the project. `make help` lists them.
+#
+# Caches live outside the clone, keyed by version, and are never needed: a clean machine fills them.
+CACHE      ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/croft
+TOOLS      := $(CACHE)/tools
+export CROFT_CACHE := $(CACHE)
+
+NEXTEST_VERSION := 0.9.151
+DENY_VERSION    := 0.20.2
+NEXTEST := $(TOOLS)/nextest-$(NEXTEST_VERSION)/bin/cargo-nextest
+DENY    := $(TOOLS)/deny-$(DENY_VERSION)/bin/cargo-deny
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 20
+
+include $(wildcard make/*.mk)
+
+# `cargo install` compiles from the registry: prebuilt downloads are not assumed to be reachable.
+$(NEXTEST):
+	cargo install --locked cargo-nextest --version $(NEXTEST_VERSION) --root $(TOOLS)/nextest-$(NEXTEST_VERSION)
+$(DENY):
+	cargo install --locked cargo-deny --version $(DENY_VERSION) --root $(TOOLS)/deny-$(DENY_VERSION)
+
+.PHONY: test
+test: lab $(NEXTEST) ## every test: unit, property, router, real API server, lab
+	cargo build --workspace --bins
+	$(NEXTEST) nextest run --workspace --no-fail-fast
+	cargo test --workspace --doc --quiet
+
+.PHONY: lint
+lint: $(DENY) ## formatting, clippy, rustdoc, dependencies, generated files
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+	$(DENY) --all-features check --hide-inclusion-graph bans licenses sources
+	cargo run --quiet --package croft-xtask -- check
+
+.PHONY: generate
+generate: ## write every generated file anew
+	cargo run --quiet --package croft-xtask -- generate
