@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::Taint,
-    apimachinery::pkg::apis::meta::v1::Condition,
-};
+use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,6 +21,7 @@ pub const FINALIZER: &str = "croft.dev/termination";
     group = "croft.dev",
     version = "v1alpha1",
     kind = "NodeClaim",
+    doc = "A NodeClaim is one machine: wanted, launched, registered, given back. Croft writes and removes it.",
     plural = "nodeclaims",
     shortname = "nc",
     category = "croft",
@@ -34,7 +32,11 @@ pub const FINALIZER: &str = "croft.dev/termination";
     printcolumn(name = "Capacity", json_path = ".status.capacityType", type_ = "string"),
     printcolumn(name = "Zone", json_path = ".status.zone", type_ = "string"),
     printcolumn(name = "Node", json_path = ".status.nodeName", type_ = "string"),
-    printcolumn(name = "Ready", json_path = ".status.conditions[?(@.type=='Ready')].status", type_ = "string"),
+    printcolumn(
+        name = "Ready",
+        json_path = ".status.conditions[?(@.type=='Ready')].status",
+        type_ = "string"
+    ),
     printcolumn(name = "Age", json_path = ".metadata.creationTimestamp", type_ = "date")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -68,11 +70,12 @@ pub struct NodeClaimSpec {
 }
 
 /// What happened to the machine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimStatus {
     /// `Launched`, `Registered`, `Initialized`, and `Ready` over them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
     /// The launch that is under way or done; written before the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -28,7 +28,12 @@ pub struct Statement {
 
 /// Writes `statement` into `conditions`, keeping the transition time while the status stays. True if anything
 /// changed that a reader would see.
-pub fn set(conditions: &mut Vec<Condition>, statement: Statement, generation: Option<i64>, now: Time) -> bool {
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    statement: Statement,
+    generation: Option<i64>,
+    now: Time,
+) -> bool {
     let status = match statement.status {
         Some(true) => "True",
         Some(false) => "False",
@@ -44,7 +49,11 @@ pub fn set(conditions: &mut Vec<Condition>, statement: Statement, generation: Op
     };
     match conditions.iter_mut().find(|c| c.type_ == new.type_) {
         Some(old) => {
-            let kept = if old.status == new.status { old.last_transition_time.clone() } else { new.last_transition_time.clone() };
+            let kept = if old.status == new.status {
+                old.last_transition_time.clone()
+            } else {
+                new.last_transition_time.clone()
+            };
             let new = Condition { last_transition_time: kept, ..new };
             let changed = *old != new;
             *old = new;

@@ -13,6 +13,7 @@ pub const SINGLETON: &str = "default";
     group = "croft.dev",
     version = "v1alpha1",
     kind = "CroftConfig",
+    doc = "Cluster-wide settings of Croft. The only one is named `default`; absent means its defaults.",
     plural = "croftconfigs",
     category = "croft",
     derive = "PartialEq",

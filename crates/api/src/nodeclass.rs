@@ -13,13 +13,18 @@ use serde::{Deserialize, Serialize};
     group = "croft.dev",
     version = "v1alpha1",
     kind = "EC2NodeClass",
+    doc = "An EC2NodeClass says how EC2 makes a pool's machines: image, network, identity, disks, tags.",
     plural = "ec2nodeclasses",
     shortname = "ec2nc",
     category = "croft",
     status = "EC2NodeClassStatus",
     derive = "PartialEq",
     printcolumn(name = "Role", json_path = ".spec.role", type_ = "string"),
-    printcolumn(name = "Ready", json_path = ".status.conditions[?(@.type=='Ready')].status", type_ = "string"),
+    printcolumn(
+        name = "Ready",
+        json_path = ".status.conditions[?(@.type=='Ready')].status",
+        type_ = "string"
+    ),
     printcolumn(name = "Age", json_path = ".metadata.creationTimestamp", type_ = "date")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -28,6 +33,7 @@ use serde::{Deserialize, Serialize};
 )]
 pub struct EC2NodeClassSpec {
     /// Which images may be booted; any term that matches counts.
+    #[schemars(length(min = 1, max = 30))]
     pub ami_selector_terms: Vec<AmiSelectorTerm>,
     /// IAM role of the machines; Croft makes the instance profile for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,8 +42,10 @@ pub struct EC2NodeClassSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_profile: Option<String>,
     /// Subnets to launch in; any term that matches counts.
+    #[schemars(length(min = 1, max = 30))]
     pub subnet_selector_terms: Vec<SelectorTerm>,
     /// Security groups of the machines; any term that matches counts.
+    #[schemars(length(min = 1, max = 30))]
     pub security_group_selector_terms: Vec<SelectorTerm>,
     /// User data merged with Croft's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,8 +56,9 @@ pub struct EC2NodeClassSpec {
 }
 
 /// Selects images.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[x_kube(validation = ("[has(self.alias), has(self.id), has(self.tags) && size(self.tags) > 0].filter(x, x).size() == 1", "write exactly one of alias, id and tags in a term; several terms add up"))]
 pub struct AmiSelectorTerm {
     /// Family and version, such as `al2023@latest`, `al2023@v20260715` or `bottlerocket@latest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,8 +72,9 @@ pub struct AmiSelectorTerm {
 }
 
 /// Selects subnets or security groups.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[x_kube(validation = ("has(self.id) != (has(self.tags) && size(self.tags) > 0)", "write exactly one of id and tags in a term; several terms add up"))]
 pub struct SelectorTerm {
     /// Id, such as `subnet-0123456789abcdef0` or `sg-0123456789abcdef0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,11 +85,12 @@ pub struct SelectorTerm {
 }
 
 /// What Croft found for a class.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EC2NodeClassStatus {
     /// `SubnetsReady`, `SecurityGroupsReady`, `AMIsReady`, `InstanceProfileReady`, and `Ready` over them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
     /// Subnets that the terms match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::Taint,
-    apimachinery::pkg::apis::meta::v1::Condition,
-};
+use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,6 +18,8 @@ pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
     group = "croft.dev",
     version = "v1alpha1",
     kind = "TenantPool",
+    doc = "A TenantPool is a set of machines with one label and one taint key, and says how it grows and shrinks.",
+    validation = ("size(self.metadata.name) <= 40", "a pool's name is at most 40 characters: it is a label value and the prefix of its claims' names"),
     plural = "tenantpools",
     shortname = "tp",
     category = "croft",
@@ -44,18 +43,28 @@ pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
 pub struct TenantPoolSpec {
     /// Key of the label and the taint that every node of the pool carries.
     #[serde(default = "default_key")]
+    #[schemars(
+        length(min = 1, max = 317),
+        regex(
+            pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+        )
+    )]
     pub key: String,
     /// Value of that label and taint. Default: the pool's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"))]
     pub value: Option<String>,
     /// Effects of the pool's taint.
     #[serde(default = "default_effects")]
+    #[schemars(length(min = 1, max = 2))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
     pub effects: Vec<Effect>,
     /// Who makes the pool's nodes.
     #[serde(default)]
     pub provisioner: Provisioner,
     /// Among pools that a pod may use, a heavier one is used while it can be. 0 to 100.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 100))]
     pub weight: i32,
     /// What the pool's nodes may have together: any resource name, `nodes`, and `costPerHour` in dollars.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -68,6 +77,8 @@ pub struct TenantPoolSpec {
     pub disruption: Disruption,
     /// Namespaces whose pods may run on the pool's nodes too, such as those of node agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1_000), inner(length(min = 1, max = 63)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
     pub shared_with: Vec<String>,
 }
 
@@ -130,6 +141,7 @@ pub struct NodeTemplateSpec {
     /// Which machines the pool may launch, by label. Left out, they default to linux, the catalogue's
     /// architectures, and on-demand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
     pub requirements: Vec<Requirement>,
     /// Taints of the node, beside the pool's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -142,18 +154,27 @@ pub struct NodeTemplateSpec {
 }
 
 /// One requirement on a node's label, in the words of a node selector.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[x_kube(
+    validation = ("!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)", "operators In and NotIn need values: write at least one"),
+    validation = ("!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0", "operators Exists and DoesNotExist take no values: leave values out"),
+    validation = ("!(self.operator in ['Gt', 'Lt', 'Gte', 'Lte']) || (has(self.values) && size(self.values) == 1 && self.values[0].matches('^[0-9]{1,18}$'))", "operators Gt, Lt, Gte and Lte take exactly one value, a whole number that is not negative"),
+    validation = ("!has(self.minValues) || self.operator in ['In', 'Exists']", "minValues counts values to choose from: it needs operator In or Exists")
+)]
 pub struct Requirement {
     /// The label's key.
+    #[schemars(length(min = 1, max = 317))]
     pub key: String,
     /// How the label's value relates to `values`.
     pub operator: Operator,
     /// Values for In and NotIn; exactly one integer for Gt, Lt, Gte and Lte; none for Exists and DoesNotExist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1_000), inner(length(max = 63)))]
     pub values: Vec<String>,
     /// A launch must leave the cloud at least this many different values of the key to choose from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 50))]
     pub min_values: Option<i32>,
 }
 
@@ -207,6 +228,7 @@ pub struct Disruption {
     /// How long a node must have been empty (or its pods unchanged) before it is given back: a Go
     /// duration such as `30s`, or `Never`.
     #[serde(default = "default_consolidate_after")]
+    #[schemars(regex(pattern = r"^(([0-9]+(\.[0-9]+)?(ms|s|m|h))+|Never)$"))]
     pub consolidate_after: String,
 }
 
@@ -221,11 +243,12 @@ fn default_consolidate_after() -> String {
 }
 
 /// What Croft observed of a pool.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantPoolStatus {
     /// `ClassReady`, `RequirementsValid`, and `Ready` over them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
     /// Nodes of the pool, coming ones included.
     #[serde(default, skip_serializing_if = "Option::is_none")]

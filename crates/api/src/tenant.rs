@@ -15,6 +15,7 @@ use crate::amount::Amount;
     group = "croft.dev",
     version = "v1alpha1",
     kind = "Tenant",
+    doc = "A Tenant owns namespaces: their pods run on the nodes of the tenant's pools, and nobody else's pods do.",
     plural = "tenants",
     shortname = "tnt",
     category = "croft",
@@ -26,21 +27,30 @@ use crate::amount::Amount;
     printcolumn(name = "Pods", json_path = ".status.pods", type_ = "integer"),
     printcolumn(name = "Nodes", json_path = ".status.nodes", type_ = "integer"),
     printcolumn(name = "$/h", json_path = ".status.costPerHour", type_ = "string"),
-    printcolumn(name = "Ready", json_path = ".status.conditions[?(@.type=='Ready')].status", type_ = "string"),
+    printcolumn(
+        name = "Ready",
+        json_path = ".status.conditions[?(@.type=='Ready')].status",
+        type_ = "string"
+    ),
     printcolumn(name = "Age", json_path = ".metadata.creationTimestamp", type_ = "date")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(
-    validation = ("has(self.namespaces) && size(self.namespaces) > 0 || has(self.namespaceSelector)", "a Tenant needs namespaces: write spec.namespaces (exact names) or spec.namespaceSelector")
+    validation = ("(has(self.namespaces) && size(self.namespaces) > 0) || has(self.namespaceSelector)", "a Tenant needs namespaces: write spec.namespaces (exact names) or spec.namespaceSelector"),
+    validation = ("!has(self.namespaceSelector) || (has(self.namespaceSelector.matchLabels) && size(self.namespaceSelector.matchLabels) > 0) || (has(self.namespaceSelector.matchExpressions) && size(self.namespaceSelector.matchExpressions) > 0)", "an empty namespaceSelector would claim every namespace: write at least one matchLabels entry or matchExpressions requirement")
 )]
 pub struct TenantSpec {
     /// Names of the namespaces that belong to this tenant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10_000), inner(length(min = 1, max = 63)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
     pub namespaces: Vec<String>,
     /// Namespaces with these labels belong to this tenant too, in addition to `namespaces`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
     /// Names of the TenantPools that the tenant's pods may use. The first is the default.
+    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 63)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
     pub pools: Vec<String>,
     /// What happens to a pod that asks for a pool which this tenant may not use.
     #[serde(default)]
@@ -62,11 +72,12 @@ pub enum OnConflict {
 }
 
 /// What Croft observed of a tenant.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantStatus {
     /// `Accepted`: the claims hold; `Ready`: every webhook replica enforces this generation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
     /// The namespaces that belong to the tenant, sorted; the first 100 of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
