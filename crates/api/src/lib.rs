@@ -12,6 +12,8 @@
 //! would fill in, so that offline files mean the same as applied ones. [`crds`] lists them for the
 //! generator. The pure crates have types of their own; the conversions are in [`convert`].
 
+#![allow(clippy::duplicated_attributes, reason = "kube's printcolumn and validation are repeated by design")]
+
 pub mod amount;
 pub mod claim;
 pub mod condition;
