@@ -1,0 +1,17 @@
+//! What is wrong with an input object.
+
+use thiserror::Error;
+
+/// An object that can't be read. Names the object, the field, and what is wrong with the value.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("failed to read {kind} {name}: {field}: {problem}")]
+pub struct InputError {
+    /// Kind of the object.
+    pub kind: &'static str,
+    /// Its name, with the namespace where it has one.
+    pub name: String,
+    /// Path of the field.
+    pub field: String,
+    /// What is wrong, and what to write instead.
+    pub problem: String,
+}
