@@ -28,6 +28,9 @@ impl Cluster {
         Ok(())
     }
     pub fn remove_pod(&mut self, _namespace: &str, _name: &str) {}
+    /// The pod counts as running on `target` (a Node, or a coming one's NodeClaim) until released.
+    pub fn nominate(&mut self, _pod: &crate::PodKey, _target: &str) {}
+    pub fn release(&mut self, _pod: &crate::PodKey) {}
     pub fn upsert_node(&mut self, _node: &Node) -> Result<(), InputError> {
         Ok(())
     }
