@@ -117,4 +117,7 @@ pub struct LaunchAttempt {
     pub number: i64,
     /// Hash of the whole request.
     pub request_hash: String,
+    /// The request itself in the provider's form, kept until its outcome is known: a repeat sends this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
 }

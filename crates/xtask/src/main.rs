@@ -3,6 +3,7 @@
 //! `generate` writes every file anew, `check` fails and names each file that differs from what would be
 //! written. The catalogue is made from a package of a registry, so it has a command of its own.
 
+mod catalog;
 mod crds;
 mod generated;
 
@@ -24,6 +25,8 @@ struct Args {
 enum Command {
     /// Write every generated file.
     Generate,
+    /// Make the built-in catalogue of instance types anew, from a package of a registry.
+    Catalog,
     /// Fail if a generated file differs from what `generate` would write.
     Check,
 }
@@ -32,6 +35,7 @@ fn main() -> anyhow::Result<()> {
     let Args { root, command } = Args::parse();
     match command {
         Command::Generate => generated::write(&root, &generators()?),
+        Command::Catalog => catalog::run(&root),
         Command::Check => generated::check(&root, &generators()?),
     }
 }

@@ -1,0 +1,398 @@
+//! From what a cloud says of an instance type to what its kubelet will report.
+//!
+//! One function serves the built-in catalogue and live discovery, so that a plan made offline and one
+//! made in the cluster agree about every type.
+
+use std::collections::BTreeMap;
+
+use croft_scheduler::{CapacityType, InstanceType, Offering, Resources};
+
+use crate::kubelet;
+
+/// What EC2 says of an instance type, in its own units.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Name, such as `m5.large`.
+    pub name: String,
+    /// Architecture.
+    pub arch: Arch,
+    /// vCPUs with all threads on.
+    pub vcpus: u32,
+    /// Memory of the machine, before the hypervisor and the kernel take theirs.
+    pub memory_mib: u64,
+    /// Hypervisor; empty for bare metal.
+    pub hypervisor: String,
+    /// Who makes the processor, in lower case.
+    pub cpu_manufacturer: String,
+    /// Sustained clock speed in MHz; 0 if unknown.
+    pub clock_mhz: u32,
+    /// Most bandwidth to EBS in Mbit/s; 0 where it is not set apart.
+    pub ebs_mbps: u32,
+    /// Baseline network bandwidth of all cards in Mbit/s; 0 if unknown.
+    pub network_mbps: u32,
+    /// Network interfaces of the default card.
+    pub enis: u32,
+    /// IPv4 addresses per interface.
+    pub ips_per_eni: u32,
+    /// Elastic Fabric Adapter interfaces.
+    pub efas: u32,
+    /// Network cards.
+    pub network_cards: u32,
+    /// Local NVMe in GB; 0 for none.
+    pub nvme_gb: u64,
+    /// How many EBS volumes can be attached, and whether network interfaces count as well.
+    pub ebs_attachments: u32,
+    /// True if interfaces and volumes share that limit.
+    pub attachments_shared: bool,
+    /// True if traffic between machines is encrypted.
+    pub encryption_in_transit: bool,
+    /// GPUs.
+    pub gpu: Option<Device>,
+    /// Other accelerators.
+    pub accelerator: Option<Device>,
+    /// Capacity types that can be asked for.
+    pub on_demand: bool,
+    /// Spot can be asked for.
+    pub spot: bool,
+}
+
+/// Processor architecture, as images and labels know it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Arch {
+    /// x86-64.
+    #[default]
+    Amd64,
+    /// 64-bit ARM.
+    Arm64,
+}
+
+impl Arch {
+    /// As the label kubernetes.io/arch says it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    /// As EC2 says it.
+    #[must_use]
+    pub const fn as_ec2(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    /// Reads either way of saying it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "amd64" | "x86_64" => Some(Self::Amd64),
+            "arm64" | "aarch64" => Some(Self::Arm64),
+            _ => None,
+        }
+    }
+}
+
+/// GPUs or accelerators of a type: all of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// How many the device plugin reports.
+    pub count: u32,
+    /// Maker, in lower case.
+    pub manufacturer: String,
+    /// Name, in lower case with dashes.
+    pub name: String,
+    /// Memory of each, in MiB; 0 if unknown.
+    pub memory_mib: u64,
+}
+
+impl Device {
+    /// The resource that the maker's device plugin reports.
+    #[must_use]
+    pub fn resource(&self) -> Option<&'static str> {
+        match self.manufacturer.as_str() {
+            "nvidia" => Some("nvidia.com/gpu"),
+            "amd" => Some("amd.com/gpu"),
+            "habana" => Some("habana.ai/gaudi"),
+            "aws" => Some("aws.amazon.com/neuron"),
+            "qualcomm" => Some("qualcomm.com/qaic"),
+            _ => None,
+        }
+    }
+}
+
+/// How the machines of a class are set up, as far as their capacity depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The kubelet's own `maxPods`, if one is set.
+    pub max_pods: Option<u32>,
+    /// Root volume in GiB, which is the ephemeral storage unless the local disks are.
+    pub root_volume_gib: u64,
+    /// True if the local NVMe disks, as one RAID 0, are the ephemeral storage.
+    pub instance_store: bool,
+    /// True if the network plugin hands out /28 prefixes instead of single addresses.
+    pub prefix_delegation: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            max_pods: None,
+            root_volume_gib: DEFAULT_ROOT_GIB,
+            instance_store: false,
+            prefix_delegation: false,
+        }
+    }
+}
+
+/// Root volume of the EKS images.
+pub const DEFAULT_ROOT_GIB: u64 = 20;
+/// What of its memory a machine doesn't show: hypervisor, firmware, kernel. 7.5 % is above what any type
+/// was seen to take; [`crate::CloudProvider::observe_capacity`] replaces it as soon as one node of the type
+/// has registered.
+const VM_OVERHEAD_PERMILLE: u64 = 75;
+/// The arm64 kernels of the EKS images set this much aside for contiguous allocation.
+const ARM64_CMA_MIB: u64 = 64;
+/// With prefix delegation the EKS images stop here, by vCPUs up to 30 and above, as the Kubernetes
+/// scalability thresholds advise. Source: amazon-eks-ami, max-pods-calculator.
+const PREFIX_MAX_PODS: (u32, u32) = (110, 250);
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Prefix of the labels that say what a machine is; users of other provisioners write these already.
+pub const LABEL_PREFIX: &str = "karpenter.k8s.aws/instance-";
+/// The label of the capacity type.
+pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+
+impl Facts {
+    /// The part before the dot: `m5`.
+    #[must_use]
+    pub fn family(&self) -> &str {
+        self.name.split_once('.').map_or(self.name.as_str(), |(family, _)| family)
+    }
+
+    /// The part behind the dot: `large`.
+    #[must_use]
+    pub fn size(&self) -> &str {
+        self.name.split_once('.').map_or("", |(_, size)| size)
+    }
+
+    /// Leading letters and the digits behind them: `c` and `7` of `c7i-flex`, `u` and `1` of `u-6tb1`.
+    #[must_use]
+    pub fn category_and_generation(&self) -> (&str, &str) {
+        let family = self.family();
+        let letters = family.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(family.len());
+        let (category, mut rest) = family.split_at(letters);
+        // High-memory machines have their size between: u-6tb1.
+        if let Some(size) = rest.strip_prefix('-') {
+            rest = size.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix("tb").unwrap_or("");
+        }
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        (category, rest.split_at(digits).0)
+    }
+
+    /// Places for pods.
+    #[must_use]
+    pub fn max_pods(&self, setup: &Setup) -> u32 {
+        if let Some(set) = setup.max_pods {
+            return set;
+        }
+        // Each interface keeps its first address; two pods (the network plugin and kube-proxy) use the host's.
+        let addresses = self.enis * self.ips_per_eni.saturating_sub(1);
+        if setup.prefix_delegation && self.hypervisor != "xen" {
+            let most = if self.vcpus > 30 { PREFIX_MAX_PODS.1 } else { PREFIX_MAX_PODS.0 };
+            return (addresses * 16 + 2).min(most);
+        }
+        addresses + 2
+    }
+
+    /// What the kubelet will report as capacity.
+    #[must_use]
+    pub fn capacity(&self, setup: &Setup) -> Resources {
+        let visible = match self.arch {
+            Arch::Arm64 => self.memory_mib.saturating_sub(ARM64_CMA_MIB),
+            Arch::Amd64 => self.memory_mib,
+        };
+        let mut capacity = Resources::new();
+        capacity.set("cpu", signed(u64::from(self.vcpus) * 1000));
+        capacity.set("memory", signed(visible * (1000 - VM_OVERHEAD_PERMILLE) / 1000 * MIB));
+        capacity.set("pods", i64::from(self.max_pods(setup)));
+        capacity.set("ephemeral-storage", signed(self.disk(setup)));
+        for device in self.gpu.iter().chain(&self.accelerator) {
+            if let Some(resource) = device.resource() {
+                capacity.set(resource, i64::from(device.count));
+            }
+        }
+        capacity
+    }
+
+    /// What the system keeps of it.
+    #[must_use]
+    pub fn overhead(&self, setup: &Setup) -> Resources {
+        let reserved = kubelet::reserved(self.vcpus, self.max_pods(setup));
+        let mut overhead = Resources::new();
+        overhead.set("cpu", signed(reserved.cpu_milli));
+        overhead.set("memory", signed((reserved.memory_mib + reserved.eviction_mib) * MIB));
+        // kube-reserved 1 GiB, and eviction at nodefs.available<10%.
+        overhead.set("ephemeral-storage", signed(GIB + self.disk(setup) / 10));
+        overhead
+    }
+
+    fn disk(&self, setup: &Setup) -> u64 {
+        if setup.instance_store && self.nvme_gb > 0 {
+            self.nvme_gb * 1_000_000_000
+        } else {
+            setup.root_volume_gib * GIB
+        }
+    }
+
+    /// The labels that say what the machine is, without those that depend on the offering.
+    #[must_use]
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        let (category, generation) = self.category_and_generation();
+        let mut labels = BTreeMap::new();
+        let mut put = |name: &str, value: String| {
+            if !value.is_empty() {
+                labels.insert(format!("{LABEL_PREFIX}{name}"), value);
+            }
+        };
+        let number = |n: u64| if n == 0 { String::new() } else { n.to_string() };
+        put("family", self.family().to_owned());
+        put("size", self.size().to_owned());
+        put("category", category.to_owned());
+        put("generation", generation.to_owned());
+        put("cpu", self.vcpus.to_string());
+        put("cpu-manufacturer", self.cpu_manufacturer.clone());
+        put("cpu-sustained-clock-speed-mhz", number(self.clock_mhz.into()));
+        put("memory", self.memory_mib.to_string());
+        put("hypervisor", self.hypervisor.clone());
+        put("encryption-in-transit-supported", self.encryption_in_transit.to_string());
+        put("capability-flex", self.family().ends_with("-flex").to_string());
+        put("ebs-bandwidth", number(self.ebs_mbps.into()));
+        put("network-bandwidth", number(self.network_mbps.into()));
+        put("local-nvme", number(self.nvme_gb));
+        if let Some(gpu) = &self.gpu {
+            put("gpu-name", gpu.name.clone());
+            put("gpu-manufacturer", gpu.manufacturer.clone());
+            put("gpu-count", gpu.count.to_string());
+            put("gpu-memory", number(gpu.memory_mib));
+        }
+        if let Some(accelerator) = &self.accelerator {
+            put("accelerator-name", accelerator.name.clone());
+            put("accelerator-manufacturer", accelerator.manufacturer.clone());
+            put("accelerator-count", accelerator.count.to_string());
+        }
+        labels
+    }
+
+    /// The type as the scheduler knows it.
+    #[must_use]
+    pub fn instance_type(&self, setup: &Setup, offerings: Vec<Offering>) -> InstanceType {
+        InstanceType {
+            name: self.name.clone(),
+            arch: self.arch.as_str().to_owned(),
+            os: vec!["linux".to_owned()],
+            capacity: self.capacity(setup),
+            overhead: self.overhead(setup),
+            labels: self.labels(),
+            offerings,
+        }
+    }
+}
+
+/// Labels of a node that follow from what it is and where it runs: the type's own, and those that depend
+/// on the offering.
+#[must_use]
+pub fn node_labels(
+    instance_type: &InstanceType,
+    zone: &str,
+    capacity_type: CapacityType,
+) -> BTreeMap<String, String> {
+    let mut labels = instance_type.labels.clone();
+    let region = zone.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    for (key, value) in [
+        ("kubernetes.io/arch", instance_type.arch.as_str()),
+        ("kubernetes.io/os", "linux"),
+        ("node.kubernetes.io/instance-type", &instance_type.name),
+        ("topology.kubernetes.io/zone", zone),
+        ("topology.kubernetes.io/region", region),
+        (CAPACITY_TYPE, capacity_type.as_str()),
+    ] {
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+    labels
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str) -> Facts {
+        Facts { name: name.to_owned(), ..Facts::default() }
+    }
+
+    #[test]
+    fn names_tell_family_size_category_and_generation() {
+        for (name, family, size, category, generation) in [
+            ("m5.large", "m5", "large", "m", "5"),
+            ("c7i-flex.2xlarge", "c7i-flex", "2xlarge", "c", "7"),
+            ("u-6tb1.metal", "u-6tb1", "metal", "u", "1"),
+            ("u7i-12tb.224xlarge", "u7i-12tb", "224xlarge", "u", "7"),
+            ("x2iedn.xlarge", "x2iedn", "xlarge", "x", "2"),
+            ("im4gn.large", "im4gn", "large", "im", "4"),
+            ("trn1n.32xlarge", "trn1n", "32xlarge", "trn", "1"),
+        ] {
+            let facts = named(name);
+            assert_eq!((facts.family(), facts.size()), (family, size), "{name}");
+            assert_eq!(facts.category_and_generation(), (category, generation), "{name}");
+        }
+    }
+
+    fn m5_large() -> Facts {
+        Facts {
+            vcpus: 2,
+            memory_mib: 8192,
+            enis: 3,
+            ips_per_eni: 10,
+            hypervisor: "nitro".into(),
+            ..named("m5.large")
+        }
+    }
+
+    #[test]
+    fn reports_what_a_kubelet_reports() {
+        let setup = Setup::default();
+        let (capacity, overhead) = (m5_large().capacity(&setup), m5_large().overhead(&setup));
+        assert_eq!(capacity.get("cpu"), 2000);
+        assert_eq!(capacity.get("memory"), 7577 << 20);
+        assert_eq!(capacity.get("pods"), 29);
+        assert_eq!(capacity.get("ephemeral-storage"), 20 << 30);
+        assert_eq!(overhead.get("cpu"), 70);
+        assert_eq!(overhead.get("memory"), 674 << 20);
+        assert_eq!(overhead.get("ephemeral-storage"), 3 << 30);
+    }
+
+    #[test]
+    fn the_setup_changes_pods_and_disk() {
+        let facts = Facts { nvme_gb: 75, ..m5_large() };
+        let prefix = Setup { prefix_delegation: true, ..Setup::default() };
+        assert_eq!(facts.max_pods(&prefix), 110);
+        assert_eq!(Facts { vcpus: 96, ..m5_large() }.max_pods(&prefix), 250);
+        assert_eq!(
+            Facts { hypervisor: "xen".into(), ..m5_large() }.max_pods(&prefix),
+            29,
+            "no prefixes on xen"
+        );
+        assert_eq!(facts.max_pods(&Setup { max_pods: Some(17), ..prefix }), 17);
+        let raid = Setup { instance_store: true, ..Setup::default() };
+        assert_eq!(facts.capacity(&raid).get("ephemeral-storage"), 75_000_000_000);
+        assert_eq!(m5_large().capacity(&raid).get("ephemeral-storage"), 20 << 30, "no disks to use");
+    }
+}

@@ -1,0 +1,56 @@
+//! The tags that tie a machine to its cluster, tenant, pool and claim.
+
+use std::collections::BTreeMap;
+
+use crate::provider::LaunchRequest;
+
+/// The UID of the cluster's kube-system namespace: who owns the machine. Reserved; the IAM policy lets
+/// Croft terminate and tag only where it is there with the right value.
+pub const CLUSTER: &str = "croft.dev/cluster";
+/// The tenant, for cost allocation.
+pub const TENANT: &str = "croft.dev/tenant";
+/// The pool.
+pub const POOL: &str = "croft.dev/pool";
+/// The claim's name.
+pub const CLAIM: &str = "croft.dev/claim";
+/// The claim's uid.
+pub const CLAIM_UID: &str = "croft.dev/claim-uid";
+/// The EC2NodeClass.
+pub const CLASS: &str = "croft.dev/class";
+/// What the EC2 console shows as the machine's name.
+pub const NAME: &str = "Name";
+
+/// True for keys that users can't set.
+#[must_use]
+pub fn is_reserved(key: &str) -> bool {
+    key.starts_with("croft.dev/") || key.starts_with("aws:") || key.starts_with("kubernetes.io/cluster/")
+}
+
+/// The tags of a claim's machine: the class's and the request's own first, Croft's over them.
+#[must_use]
+pub fn of_machine(cluster: &str, request: &LaunchRequest) -> BTreeMap<String, String> {
+    let class = request.class.metadata.name.clone().unwrap_or_default();
+    let mut tags: BTreeMap<String, String> = request
+        .class
+        .spec
+        .tags
+        .iter()
+        .chain(&request.tags)
+        .filter(|(key, _)| !is_reserved(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    tags.entry(NAME.to_owned()).or_insert_with(|| format!("{}/{}", request.pool, request.claim_name));
+    for (key, value) in [
+        (CLUSTER, cluster),
+        (POOL, &request.pool),
+        (CLAIM, &request.claim_name),
+        (CLAIM_UID, &request.claim_uid),
+        (CLASS, &class),
+    ] {
+        tags.insert(key.to_owned(), value.to_owned());
+    }
+    if let Some(tenant) = &request.tenant {
+        tags.insert(TENANT.to_owned(), tenant.clone());
+    }
+    tags
+}
