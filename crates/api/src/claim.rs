@@ -67,6 +67,10 @@ pub struct NodeClaimSpec {
     /// Labels of the node, the pool's own included.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// How long the node's pods have to leave once the claim is being deleted; then they are deleted,
+    /// whatever holds them. A duration such as `1h`; without it, as long as it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period: Option<String>,
 }
 
 /// What happened to the machine.

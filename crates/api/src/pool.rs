@@ -151,6 +151,12 @@ pub struct NodeTemplateSpec {
     pub startup_taints: Vec<Taint>,
     /// The class that says how the cloud makes the machine.
     pub node_class_ref: NodeClassRef,
+    /// How long a node's pods have to leave once the node is given back; then they are deleted, whatever
+    /// holds them: a disruption budget, a finalizer of their own, `do-not-disrupt`. A duration such as
+    /// `1h`; without it, as long as it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
+    pub termination_grace_period: Option<String>,
 }
 
 /// One requirement on a node's label, in the words of a node selector.
