@@ -99,6 +99,9 @@ pub struct NodeClaimStatus {
     /// The machine's capacity type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_type: Option<String>,
+    /// Labels that follow from the machine: type, zone, architecture, family and so on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// The image it booted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_id: Option<String>,

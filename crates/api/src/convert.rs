@@ -1,1 +1,3 @@
 //! From what users write to what the pure crates decide on.
+
+pub mod scheduler;
