@@ -1,0 +1,124 @@
+//! What can go wrong with a control plane, in words that say where to look.
+
+use std::path::PathBuf;
+
+/// Why something of the lab failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A binary of the control plane isn't in the cache.
+    #[error("failed to find {name} in {}: run `make lab`, which builds the control plane once; or set KUBEBUILDER_ASSETS to a folder that has it", folder.display())]
+    Missing {
+        /// The binary.
+        name: &'static str,
+        /// Where it should be.
+        folder: PathBuf,
+    },
+    /// Neither a cache folder nor a home to have one in.
+    #[error("failed to find a folder for the control plane: set CROFT_LAB_CACHE, XDG_CACHE_HOME or HOME")]
+    NoCache,
+    /// A file or a process could not be made.
+    #[error("failed to {what}: {source}")]
+    Io {
+        /// What was tried, beginning with a verb.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A key or certificate could not be made.
+    #[error("failed to make the certificate of {name}: {source}")]
+    Certificate {
+        /// Whose.
+        name: String,
+        /// What was wrong.
+        source: rcgen::Error,
+    },
+    /// A certificate can carry two groups at most here.
+    #[error("failed to make the certificate of {name}: it has {groups} groups, and a certificate made here carries at most 2; impersonate instead")]
+    TooManyGroups {
+        /// Whose.
+        name: String,
+        /// How many.
+        groups: usize,
+    },
+    /// A process ended that should run.
+    #[error("failed to keep {name} running: it ended with {status}; the end of {}:\n{tail}", log.display())]
+    Exited {
+        /// The process.
+        name: String,
+        /// How it ended.
+        status: String,
+        /// Its log.
+        log: PathBuf,
+        /// The end of its log.
+        tail: String,
+    },
+    /// A process runs but isn't ready in time.
+    #[error("failed to see {name} ready within {seconds} s; the end of {}:\n{tail}", log.display())]
+    NotReady {
+        /// The process.
+        name: String,
+        /// How long was waited.
+        seconds: u64,
+        /// Its log.
+        log: PathBuf,
+        /// The end of its log.
+        tail: String,
+    },
+    /// Something awaited did not happen.
+    #[error("failed to see {what} within {seconds} s{}", if last.is_empty() { String::new() } else { format!("; last seen: {last}") })]
+    Timeout {
+        /// What was awaited.
+        what: String,
+        /// How long was waited.
+        seconds: u64,
+        /// What was there instead.
+        last: String,
+    },
+    /// kubectl refused.
+    #[error("failed to run kubectl {arguments}: {stderr}")]
+    Kubectl {
+        /// What it was asked.
+        arguments: String,
+        /// What it said.
+        stderr: String,
+    },
+    /// The API server refused.
+    #[error("failed to {what}: {source}")]
+    Kube {
+        /// What was tried, beginning with a verb.
+        what: String,
+        /// What it said.
+        source: Box<kube::Error>,
+    },
+    /// A client could not be set up.
+    #[error("failed to set up a client for {name}: {reason}")]
+    Client {
+        /// The client's user.
+        name: String,
+        /// What was wrong.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// For `map_err` on file and process operations; `what` begins with a verb.
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+
+    /// For `map_err` on API calls; `what` begins with a verb.
+    pub(crate) fn kube(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Kube { what, source: Box::new(source) }
+    }
+
+    /// True if the cause is that somebody else took the port in the meantime.
+    pub(crate) fn is_port_clash(&self) -> bool {
+        match self {
+            Self::Exited { tail, .. } => tail.contains("address already in use"),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! KWOK plays the kubelets of the lab's nodes: kubelets.yaml says how, and with which rights is said here.
+
+use serde_json::{Value, json};
+
+/// The annotation by which KWOK knows the nodes that it plays the kubelet of.
+pub const PLAYED: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
+/// KWOK's user.
+pub(crate) const USER: &str = "lab:kubelets";
+/// KWOK's configuration and stages.
+pub(crate) const CONFIGURATION: &str = include_str!("kubelets.yaml");
+
+/// What the kubelets of all nodes may do together, less what only a kubelet does at registration.
+pub(crate) fn rights() -> [Value; 2] {
+    [
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": USER},
+            "rules": [
+                {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+                {"apiGroups": [""], "resources": ["nodes/status", "pods/status"], "verbs": ["get", "patch", "update"]},
+                {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch", "delete"]},
+                {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch", "update"]},
+                {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+                 "verbs": ["get", "list", "watch", "create", "patch", "update", "delete"]},
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": USER},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
+        }),
+    ]
+}

@@ -1,0 +1,83 @@
+//! What a control plane is asked to be.
+
+use std::path::PathBuf;
+
+/// How to start a [`ControlPlane`](crate::ControlPlane). The default is a cluster as in production: all
+/// components, Node and RBAC authorization, NodeRestriction, request rates as they come.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    pub(crate) components: Vec<Component>,
+    pub(crate) flags: Vec<(Component, String)>,
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) requests_per_second: Option<u32>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { components: Component::ALL.to_vec(), flags: Vec::new(), folder: None, requests_per_second: None }
+    }
+}
+
+impl Options {
+    /// Leaves a component out, such as the scheduler where a test binds pods itself.
+    #[must_use]
+    pub fn without(mut self, component: Component) -> Self {
+        self.components.retain(|kept| *kept != component);
+        self
+    }
+
+    /// Gives a component one more flag, as `--name=value`.
+    #[must_use]
+    pub fn flag(mut self, component: Component, flag: impl Into<String>) -> Self {
+        self.flags.push((component, flag.into()));
+        self
+    }
+
+    /// Keeps everything in this folder, which stays; otherwise it is a temporary one, which goes.
+    #[must_use]
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Raises what the controller manager and the scheduler may ask of the API server, by default 20 and 50
+    /// requests per second. For benchmarks, which say so.
+    #[must_use]
+    pub fn requests_per_second(mut self, rate: u32) -> Self {
+        self.requests_per_second = Some(rate);
+        self
+    }
+}
+
+/// A process of the control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Component {
+    /// The store.
+    Etcd,
+    /// The API server.
+    ApiServer,
+    /// The controllers of Kubernetes: Deployments, ReplicaSets, garbage collection, node life cycle, ...
+    ControllerManager,
+    /// kube-scheduler.
+    Scheduler,
+    /// KWOK, which plays the kubelets.
+    Kubelets,
+}
+
+impl Component {
+    /// In the order in which they start.
+    pub const ALL: [Self; 5] = [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kubelets];
+
+    /// The name of its binary, its log and its process.
+    #[must_use]
+    pub fn binary(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ApiServer => "kube-apiserver",
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+            Self::Kubelets => "kwok",
+        }
+    }
+}

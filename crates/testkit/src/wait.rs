@@ -1,0 +1,49 @@
+//! Waiting for what the cluster does in its own time.
+
+use std::{fmt::Display, future::Future, time::Duration};
+
+use crate::error::Error;
+
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(50);
+
+/// What a look at the cluster found.
+#[derive(Debug)]
+pub enum Seen<T> {
+    /// It is so.
+    Yes(T),
+    /// Not yet; what is there instead, for the message when time is up.
+    NotYet(String),
+}
+
+impl<T> Seen<T> {
+    /// `Yes` if there is a value, otherwise what was there instead.
+    pub fn from_option(value: Option<T>, otherwise: impl Display) -> Self {
+        value.map_or_else(|| Self::NotYet(otherwise.to_string()), Self::Yes)
+    }
+}
+
+/// Looks again and again until `what` is so. A look that fails counts as "not yet", with its error as what was
+/// seen: the API server may be restarting.
+pub async fn until<T, E, F, Fut>(what: &str, within: Duration, mut look: F) -> Result<T, Error>
+where
+    E: Display,
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<Seen<T>, E>>,
+{
+    let mut last = String::new();
+    let looking = async {
+        loop {
+            match look().await {
+                Ok(Seen::Yes(value)) => return value,
+                Ok(Seen::NotYet(seen)) => last = seen,
+                Err(error) => last = error.to_string(),
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    match tokio::time::timeout(within, looking).await {
+        Ok(value) => Ok(value),
+        Err(_) => Err(Error::Timeout { what: what.to_owned(), seconds: within.as_secs(), last }),
+    }
+}
