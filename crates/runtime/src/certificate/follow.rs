@@ -1,0 +1,131 @@
+//! From the Secret or the files into the slot that connections are accepted with.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api,
+    runtime::{WatchStreamExt as _, watcher::watch_object},
+};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{facts::Facts, material::keys};
+use crate::{
+    clock::Clock,
+    health::Gate,
+    tls::{Identity, TlsSlot},
+};
+
+/// How often files are read: a Secret that is mounted changes by a symlink, which no watch on the file sees
+/// (kubernetes#111947), and a read of a few kilobytes is cheaper than being clever.
+const FILES_READ_EVERY: Duration = Duration::from_secs(2);
+
+/// Puts identities into use, and says how that went.
+#[derive(Clone)]
+pub struct Follower {
+    slot: Arc<TlsSlot>,
+    gate: Gate,
+    clock: Arc<dyn Clock>,
+    expires: Arc<AtomicI64>,
+}
+
+impl Follower {
+    /// `gate` is open while a valid certificate is served.
+    #[must_use]
+    pub fn new(slot: Arc<TlsSlot>, gate: Gate, clock: Arc<dyn Clock>) -> Self {
+        Self { slot, gate, clock, expires: Arc::default() }
+    }
+
+    /// When the certificate in use expires, in seconds since 1970; 0 before the first.
+    #[must_use]
+    pub fn expires(&self) -> Arc<AtomicI64> {
+        self.expires.clone()
+    }
+
+    /// Takes `identity` into use if it can be; otherwise what is in use stays.
+    pub fn apply(&self, source: &str, identity: &Identity) {
+        match self.slot.install(identity) {
+            Ok(true) => tracing::info!(source, "serving a new certificate"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::error!(source, %error, "failed to take a certificate into use; the old one stays");
+            }
+        }
+        self.check();
+    }
+
+    /// Opens or closes the gate by the time.
+    pub fn check(&self) {
+        let facts = self.slot.leaf().and_then(|leaf| Facts::read(&leaf));
+        self.expires.store(facts.as_ref().map_or(0, |facts| facts.not_after.as_second()), Ordering::Relaxed);
+        let valid = facts.is_some_and(|facts| facts.valid_at(self.clock.wall()));
+        if self.gate.is_open() && !valid {
+            tracing::error!("the certificate in use has expired");
+        }
+        self.gate.set(valid);
+    }
+
+    /// Follows the Secret `name` for ever.
+    pub async fn secret(self, api: Api<Secret>, name: String) {
+        let mut events = watch_object(api, &name).default_backoff().boxed();
+        let mut tick = interval(FILES_READ_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => self.check(),
+                event = events.next() => match event {
+                    Some(Ok(Some(secret))) => match identity(&secret) {
+                        Some(identity) => self.apply(&name, &identity),
+                        None => tracing::warn!(secret = name, "the Secret has no certificate and key that can be read"),
+                    },
+                    Some(Ok(None)) => tracing::warn!(secret = name, "the Secret isn't there"),
+                    Some(Err(error)) => tracing::warn!(secret = name, %error, "failed to follow the Secret"),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Follows a certificate and its key in files for ever.
+    pub async fn files(self, certificate: PathBuf, key: PathBuf) {
+        let source = certificate.display().to_string();
+        let mut tick = interval(FILES_READ_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last = None;
+        loop {
+            tick.tick().await;
+            let read = async {
+                Ok::<_, std::io::Error>(Identity {
+                    chain_pem: tokio::fs::read_to_string(&certificate).await?,
+                    key_pem: tokio::fs::read_to_string(&key).await?,
+                })
+            };
+            match read.await {
+                // The two may have been read across a swap; what doesn't fit together is read again.
+                Ok(identity) if last.as_ref() != Some(&identity) => {
+                    self.apply(&source, &identity);
+                    last = Some(identity);
+                }
+                Ok(_) => self.check(),
+                Err(error) => {
+                    tracing::error!(source, %error, "failed to read the certificate or its key");
+                    self.check();
+                }
+            }
+        }
+    }
+}
+
+fn identity(secret: &Secret) -> Option<Identity> {
+    let data = secret.data.as_ref()?;
+    let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
+    Some(Identity { chain_pem: text(keys::CERTIFICATE)?, key_pem: text(keys::KEY)? })
+}

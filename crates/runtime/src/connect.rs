@@ -1,0 +1,50 @@
+//! A client of the API server.
+
+use std::path::{Path, PathBuf};
+
+use kube::{
+    Client, Config,
+    config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+
+/// Errors of this module.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The file can't be read or makes no sense.
+    #[error("failed to read the kubeconfig {path}: {source}")]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: KubeconfigError,
+    },
+    /// Neither a kubeconfig nor a service account was found.
+    #[error("failed to find the cluster; give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
+    Infer(#[from] InferConfigError),
+    /// The client can't be made.
+    #[error("failed to make a client for {cluster}: {source}")]
+    Client {
+        /// The API server's address.
+        cluster: String,
+        /// Why not.
+        source: kube::Error,
+    },
+}
+
+/// A client from `kubeconfig`, or else from `KUBECONFIG`, the pod's service account, or `~/.kube/config`. It
+/// makes no request.
+///
+/// # Errors
+/// When no configuration is found, or it makes no sense.
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let named = |source| ConnectError::Kubeconfig { path: path.to_owned(), source };
+            let file = Kubeconfig::read_from(path).map_err(named)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(named)?
+        }
+        None => Config::infer().await?,
+    };
+    let cluster = config.cluster_url.to_string();
+    Client::try_from(config).map_err(|source| ConnectError::Client { cluster, source })
+}

@@ -1,0 +1,314 @@
+//! One acts: leader election on a `coordination.k8s.io/v1` Lease.
+//!
+//! ```text
+//!   candidate ──(free, or its holder silent for its duration)──▶ leader ──(renewed)──▶ leader
+//!       ▲                                                          │
+//!       └──(deadline passed, or somebody else holds it)────────────┘
+//! ```
+//!
+//! A holder counts as silent by this process's own monotonic clock, from the moment at which this process
+//! saw the record change; the times written on the Lease are for people. So clocks may differ between machines
+//! as they like. A leader's right to act ends at `sent + renew deadline`, where `sent` is the moment before
+//! the renewal that succeeded was sent: 3 s before anybody else may take the Lease, whatever the network did to
+//! the answer, and without any code having to run at that moment: see [`Leader::is_valid`].
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+use kube::{Api, Client, api::PostParams};
+use tokio::{sync::watch, task::JoinHandle, time};
+
+use crate::{clock::Clock, shutdown::Shutdown};
+
+/// Name, holder and times of a Lease.
+#[derive(Clone, Debug)]
+pub struct LeaseConfig {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// Who this process is: unique among all that ever ran, not only among those that run.
+    pub identity: String,
+    /// How long a holder may be silent before others take over.
+    pub duration: Duration,
+    /// How long after a renewal was sent its holder may act on it. Less than `duration`.
+    pub renew_deadline: Duration,
+    /// Between two attempts.
+    pub retry: Duration,
+}
+
+impl LeaseConfig {
+    /// Lease 10 s, renew deadline 7 s, retry 1.5 s: a standby takes over within 15 s.
+    #[must_use]
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            identity: identity.into(),
+            duration: Duration::from_secs(10),
+            renew_deadline: Duration::from_secs(7),
+            retry: Duration::from_millis(1500),
+        }
+    }
+}
+
+/// Until when this process may act.
+#[derive(Clone, Debug)]
+pub struct Leader(watch::Receiver<Option<Instant>>);
+
+impl Leader {
+    /// True if an effect may start at `now`.
+    #[must_use]
+    pub fn is_valid(&self, now: Instant) -> bool {
+        self.0.borrow().is_some_and(|deadline| now < deadline)
+    }
+
+    /// Returns once this process leads; never, if the election has ended.
+    pub async fn acquired(&mut self) {
+        if self.0.wait_for(Option::is_some).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Returns once this process doesn't lead any more: at the deadline at the latest.
+    pub async fn lost(&mut self) {
+        loop {
+            let Some(deadline) = *self.0.borrow_and_update() else { return };
+            tokio::select! {
+                changed = self.0.changed() => if changed.is_err() { return },
+                () = time::sleep_until(deadline.into()) => {
+                    if *self.0.borrow() == Some(deadline) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Stands for election in the background until `stop` begins; then gives the Lease back, so that a standby
+/// needn't wait. The task ends when that is done.
+#[must_use]
+pub fn elect(
+    client: Client,
+    config: LeaseConfig,
+    clock: Arc<dyn Clock>,
+    stop: Shutdown,
+) -> (Leader, JoinHandle<()>) {
+    let (sender, receiver) = watch::channel(None);
+    let api = Api::namespaced(client, &config.namespace);
+    let candidate = Candidate { api, config, clock, seen: None, term: sender };
+    (Leader(receiver), tokio::spawn(candidate.run(stop)))
+}
+
+struct Candidate {
+    api: Api<Lease>,
+    config: LeaseConfig,
+    clock: Arc<dyn Clock>,
+    seen: Option<Seen>,
+    term: watch::Sender<Option<Instant>>,
+}
+
+/// The Lease as it was last seen, and since when it has looked so.
+struct Seen {
+    lease: Lease,
+    since: Instant,
+}
+
+/// What to do about the Lease.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// It is held by somebody who isn't silent for long enough.
+    Wait,
+    /// It is this process's.
+    Renew,
+    /// It is free, or its holder is silent.
+    Take,
+}
+
+fn decide(spec: &LeaseSpec, silent: Duration, config: &LeaseConfig) -> Step {
+    match spec.holder_identity.as_deref() {
+        None | Some("") => Step::Take,
+        Some(holder) if holder == config.identity => Step::Renew,
+        Some(_) => {
+            let duration = spec
+                .lease_duration_seconds
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .map_or(config.duration, Duration::from_secs);
+            if silent >= duration { Step::Take } else { Step::Wait }
+        }
+    }
+}
+
+/// The record to write for `step`, from the one that is there.
+fn record(old: &LeaseSpec, step: &Step, config: &LeaseConfig, now: Timestamp) -> LeaseSpec {
+    let now = MicroTime(now);
+    let taken = *step == Step::Take;
+    LeaseSpec {
+        holder_identity: Some(config.identity.clone()),
+        lease_duration_seconds: i32::try_from(config.duration.as_secs()).ok(),
+        renew_time: Some(now.clone()),
+        acquire_time: if taken { Some(now) } else { old.acquire_time.clone() },
+        lease_transitions: Some(old.lease_transitions.unwrap_or(0).saturating_add(i32::from(taken))),
+        ..LeaseSpec::default()
+    }
+}
+
+impl Candidate {
+    async fn run(mut self, stop: Shutdown) {
+        let mut told_of: Option<String> = None;
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.wait() => break,
+                () = self.round(&mut told_of) => {}
+            }
+            tokio::select! {
+                biased;
+                () = stop.wait() => break,
+                () = time::sleep(self.config.retry) => {}
+            }
+        }
+        self.release().await;
+    }
+
+    async fn round(&mut self, told_of: &mut Option<String>) {
+        let sent = self.clock.monotonic();
+        // A request that hangs must not use up the time in which a repeat could succeed.
+        let attempt = time::timeout(self.config.renew_deadline / 2, self.attempt()).await;
+        let held = self.term.borrow().is_some();
+        match attempt {
+            Ok(Ok(true)) => {
+                if !held {
+                    tracing::info!(lease = self.config.name, identity = self.config.identity, "leading");
+                }
+                *told_of = None;
+                self.term.send_replace(Some(sent + self.config.renew_deadline));
+                return;
+            }
+            Ok(Ok(false)) => {
+                if held {
+                    tracing::warn!(lease = self.config.name, "somebody else leads now");
+                    self.term.send_replace(None);
+                }
+                *told_of = None;
+                return;
+            }
+            Ok(Err(error)) => self.tell(told_of, error.to_string()),
+            Err(_) => self.tell(told_of, "no answer in time".to_owned()),
+        }
+        // What was seen may be stale after an error: the write may have happened, or somebody else's.
+        if let Some(seen) = &mut self.seen {
+            seen.lease.metadata.resource_version = None;
+        }
+        if self.term.borrow().is_some_and(|deadline| self.clock.monotonic() >= deadline) {
+            tracing::warn!(lease = self.config.name, "the lease couldn't be renewed in time");
+            self.term.send_replace(None);
+        }
+    }
+
+    fn tell(&self, told_of: &mut Option<String>, error: String) {
+        if told_of.as_ref() != Some(&error) {
+            tracing::warn!(lease = self.config.name, error, "failed to renew or take the lease");
+            *told_of = Some(error);
+        }
+    }
+
+    /// True if this process holds the Lease by a write that succeeded.
+    async fn attempt(&mut self) -> kube::Result<bool> {
+        // A leader writes onto the version that its last write left; everybody else reads first.
+        let current = match self.seen.take() {
+            Some(seen) if self.term.borrow().is_some() && seen.lease.metadata.resource_version.is_some() => {
+                seen
+            }
+            before => match self.api.get_opt(&self.config.name).await? {
+                Some(lease) => self.observe(before, lease),
+                None => return self.create().await,
+            },
+        };
+        let spec = current.lease.spec.clone().unwrap_or_default();
+        let silent = self.clock.monotonic().saturating_duration_since(current.since);
+        let step = decide(&spec, silent, &self.config);
+        if step == Step::Wait {
+            self.seen = Some(current);
+            return Ok(false);
+        }
+        let mut lease = current.lease.clone();
+        lease.spec = Some(record(&spec, &step, &self.config, self.clock.wall()));
+        self.seen = Some(current);
+        match self.api.replace(&self.config.name, &PostParams::default(), &lease).await {
+            Ok(lease) => {
+                self.remember(lease);
+                Ok(true)
+            }
+            // Somebody wrote in between: read in the next round, and judge what they wrote.
+            Err(kube::Error::Api(status)) if status.is_conflict() => {
+                if let Some(seen) = &mut self.seen {
+                    seen.lease.metadata.resource_version = None;
+                }
+                // A leader whose record was only annotated by somebody is still within its deadline.
+                let still = self.term.borrow().is_some_and(|deadline| self.clock.monotonic() < deadline);
+                if still { Err(kube::Error::Api(status)) } else { Ok(false) }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn create(&mut self) -> kube::Result<bool> {
+        let lease = Lease {
+            metadata: ObjectMeta {
+                name: Some(self.config.name.clone()),
+                namespace: Some(self.config.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(record(&LeaseSpec::default(), &Step::Take, &self.config, self.clock.wall())),
+        };
+        match self.api.create(&PostParams::default(), &lease).await {
+            Ok(lease) => {
+                self.remember(lease);
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remember(&mut self, lease: Lease) {
+        self.seen = Some(Seen { lease, since: self.clock.monotonic() });
+    }
+
+    fn observe(&self, before: Option<Seen>, lease: Lease) -> Seen {
+        match before {
+            Some(seen) if seen.lease.spec == lease.spec => Seen { lease, since: seen.since },
+            _ => Seen { lease, since: self.clock.monotonic() },
+        }
+    }
+
+    async fn release(mut self) {
+        if self.term.send_replace(None).is_none() {
+            return;
+        }
+        let Some(Seen { mut lease, .. }) = self.seen.take() else { return };
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = Some(String::new());
+            spec.renew_time = Some(MicroTime(self.clock.wall()));
+        }
+        let write = PostParams::default();
+        let released =
+            time::timeout(self.config.retry, self.api.replace(&self.config.name, &write, &lease)).await;
+        if !matches!(released, Ok(Ok(_))) {
+            tracing::info!(lease = self.config.name, "the lease wasn't given back; it expires by itself");
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "lease_tests.rs"]
+mod tests;

@@ -1,0 +1,98 @@
+//! From `main` to the first line that does the work.
+
+use std::{error::Error, future::Future, net::SocketAddr, path::PathBuf, process::ExitCode};
+
+use clap::Parser;
+
+use crate::{
+    shutdown::Shutdown,
+    telemetry::{self, LogFormat},
+};
+
+/// Arguments that every server has.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ProcessArgs {
+    /// Kubeconfig of the cluster. Default: KUBECONFIG, the pod's service account, ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Where /metrics, /healthz and /readyz answer, in the clear
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8081")]
+    pub health_listen: SocketAddr,
+    /// What to log: a level, or target=level pairs
+    #[arg(long, value_name = "FILTER", env = "CROFT_LOG", default_value = "info")]
+    pub log: String,
+    /// How log lines look
+    #[arg(long, value_enum, default_value = "json")]
+    pub log_format: LogFormat,
+    /// Threads that serve; one per core if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
+/// Makes ring the crypto provider of the process.
+///
+/// With two providers linked rustls picks none and panics when first asked, so every binary and every test
+/// that opens a TLS connection names it; repeating it is harmless.
+pub fn install_crypto() {
+    // The error says that a provider is installed already: by an earlier call of this function.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// The whole `main` of a server: parses `A`, sets up crypto, logs, runtime and signals, and runs `work` until
+/// it ends. An error is logged and gives exit code 1.
+pub fn main<A, F, E>(
+    process: impl FnOnce(&A) -> &ProcessArgs,
+    work: impl FnOnce(A, Shutdown) -> F,
+) -> ExitCode
+where
+    A: Parser,
+    F: Future<Output = Result<(), E>>,
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    install_crypto();
+    let args = A::parse();
+    let common = process(&args);
+    if let Err(error) = telemetry::init(&common.log, common.log_format) {
+        eprintln!("{error}");
+        return ExitCode::from(2);
+    }
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.enable_all();
+    if let Some(threads) = common.threads {
+        builder.worker_threads(threads.into());
+    }
+    let runtime = match builder.build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "failed to start the runtime");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(async {
+        let shutdown = Shutdown::on_signals()?;
+        work(args, shutdown).await.map_err(Into::into)
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = chain(&*error), "stopped");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An error with its causes, once each: a cause whose text its parent already ends with isn't repeated.
+#[must_use]
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.ends_with(&inner_text) {
+            text.push_str(": ");
+            text.push_str(&inner_text);
+        }
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,163 @@
+//! A server's TLS identity, swapped whole while connections are open.
+//!
+//! A connection keeps the identity that it was accepted with; the next one gets the new. So a reload drops
+//! nothing, and a reload that fails changes nothing.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+use tokio_rustls::TlsAcceptor;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Errors of this module.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// Not PEM, or not the PEM that was meant.
+    #[error("failed to read the {what}: {source}")]
+    Pem {
+        /// Which part.
+        what: &'static str,
+        /// What is wrong with it.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// There is none.
+    #[error("failed to find a certificate in the {0}")]
+    Empty(&'static str),
+    /// A certificate that isn't one.
+    #[error("failed to read the {what}: {reason}")]
+    Certificate {
+        /// Which part.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The parts don't fit together: most often a key that isn't the certificate's.
+    #[error("failed to use the certificate with its key: {0}")]
+    Config(#[from] rustls::Error),
+    /// The authority of clients can't be used.
+    #[error("failed to use the clients' certificate authority: {0}")]
+    ClientAuthority(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// A certificate chain with its key, both as PEM, leaf first.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The chain, leaf first.
+    pub chain_pem: String,
+    /// The leaf's key.
+    pub key_pem: String,
+}
+
+// Written by hand so that no log line ever holds the key.
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").field("chain_pem", &self.chain_pem).finish_non_exhaustive()
+    }
+}
+
+/// Who may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientRule {
+    /// Certificates of the authorities that sign the clients' certificates, as PEM.
+    pub authority_pem: String,
+    /// Common names that may connect; empty lets every certificate of the authority.
+    pub names: Vec<String>,
+}
+
+/// Where a server finds the identity to accept the next connection with.
+#[derive(Default)]
+pub struct TlsSlot {
+    current: ArcSwapOption<Loaded>,
+    clients: Option<ClientRule>,
+}
+
+struct Loaded {
+    acceptor: TlsAcceptor,
+    leaf_der: Vec<u8>,
+}
+
+impl TlsSlot {
+    /// An empty slot: connections are closed until an identity is installed.
+    #[must_use]
+    pub fn new(clients: Option<ClientRule>) -> Self {
+        Self { current: ArcSwapOption::empty(), clients }
+    }
+
+    /// Takes `identity` into use. True if it differs from what was in use.
+    ///
+    /// # Errors
+    /// When it can't be used; the old one stays in use.
+    pub fn install(&self, identity: &Identity) -> Result<bool, TlsError> {
+        let chain = certificates("certificate", &identity.chain_pem)?;
+        let leaf_der = chain.first().ok_or(TlsError::Empty("certificate"))?.to_vec();
+        if self.current.load().as_ref().is_some_and(|loaded| loaded.leaf_der == leaf_der) {
+            return Ok(false);
+        }
+        let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())
+            .map_err(|source| TlsError::Pem { what: "private key", source })?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder =
+            ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let mut config = match &self.clients {
+            None => builder.with_no_client_auth(),
+            Some(rule) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates("clients' certificate authority", &rule.authority_pem)? {
+                    roots.add(certificate)?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        }
+        .with_single_cert(chain, key)?;
+        // The API server speaks HTTP/1.1 to webhooks on purpose: kubernetes#75791.
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        self.current.store(Some(Arc::new(Loaded { acceptor, leaf_der })));
+        Ok(true)
+    }
+
+    /// What to accept the next connection with; `None` before the first identity.
+    #[must_use]
+    pub fn acceptor(&self) -> Option<TlsAcceptor> {
+        self.current.load().as_ref().map(|loaded| loaded.acceptor.clone())
+    }
+
+    /// The leaf in use, as DER.
+    #[must_use]
+    pub fn leaf(&self) -> Option<Vec<u8>> {
+        self.current.load().as_ref().map(|loaded| loaded.leaf_der.clone())
+    }
+
+    /// Whether a client that presented `certificate` may stay. The handshake has checked its signature.
+    #[must_use]
+    pub fn admits(&self, certificate: Option<&CertificateDer<'_>>) -> bool {
+        let Some(rule) = &self.clients else { return true };
+        if rule.names.is_empty() {
+            return certificate.is_some();
+        }
+        certificate.and_then(|der| common_name(der)).is_some_and(|name| rule.names.contains(&name))
+    }
+}
+
+/// Every certificate in `pem`.
+///
+/// # Errors
+/// When `pem` is malformed. `what` names it in the error.
+pub fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|source| TlsError::Pem { what, source })
+}
+
+fn common_name(der: &[u8]) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let name = certificate.subject().iter_common_name().next()?;
+    name.as_str().ok().map(str::to_owned)
+}
