@@ -97,7 +97,8 @@ impl ControlPlane {
         let admin = self.admin().await?;
         apply(&admin, &kubelets::rights()).await?;
         // Each takes about half a second of one core to start: together.
-        let rest: Vec<_> = self.options.components.iter().copied().filter(|c| !self.processes.contains_key(c)).collect();
+        let rest: Vec<_> =
+            self.options.components.iter().copied().filter(|c| !self.processes.contains_key(c)).collect();
         for component in &rest {
             self.launch(*component)?;
         }
@@ -261,7 +262,11 @@ impl ControlPlane {
     }
 
     /// A kubeconfig file for a ServiceAccount, with a token that the API server issued, as in a pod.
-    pub async fn kubeconfig_for_service_account(&self, namespace: &str, name: &str) -> Result<PathBuf, Error> {
+    pub async fn kubeconfig_for_service_account(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<PathBuf, Error> {
         let token = self.token(namespace, name).await?;
         let user = format!("system:serviceaccount:{namespace}:{name}");
         let path = self.layout.kubeconfig_of(&user);
@@ -279,7 +284,10 @@ impl ControlPlane {
     async fn token(&self, namespace: &str, name: &str) -> Result<String, Error> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await?, namespace);
         let request = TokenRequest {
-            spec: Some(TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() }),
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(TOKEN_SECONDS),
+                ..TokenRequestSpec::default()
+            }),
             ..TokenRequest::default()
         };
         let what = || format!("get a token for the ServiceAccount {namespace}/{name}");
@@ -307,7 +315,10 @@ impl ControlPlane {
     }
 
     /// Runs kubectl as the administrator and returns what it printed.
-    pub async fn kubectl<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Result<String, Error> {
+    pub async fn kubectl<A: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<String, Error> {
         self.kubectl_with(arguments, "").await
     }
 

@@ -34,7 +34,9 @@ pub enum Error {
         source: rcgen::Error,
     },
     /// A certificate can carry two groups at most here.
-    #[error("failed to make the certificate of {name}: it has {groups} groups, and a certificate made here carries at most 2; impersonate instead")]
+    #[error(
+        "failed to make the certificate of {name}: it has {groups} groups, and a certificate made here carries at most 2; impersonate instead"
+    )]
     TooManyGroups {
         /// Whose.
         name: String,

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// The annotation by which KWOK knows the nodes that it plays the kubelet of.
-pub const PLAYED: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
+/// The label by which KWOK knows the nodes that it plays the kubelet of. Taking it off a node is pulling its plug.
+pub const PLAYED: (&str, &str) = ("lab.croft.dev/kubelet", "kwok");
 /// KWOK's user.
 pub(crate) const USER: &str = "lab:kubelets";
 /// KWOK's configuration and stages.

@@ -31,7 +31,12 @@ pub(crate) struct Ports {
 
 impl Ports {
     pub(crate) fn draw() -> Result<Self, Error> {
-        Ok(Self { etcd: ports::free()?, etcd_peer: ports::free()?, api_server: ports::free()?, scheduler: ports::free()? })
+        Ok(Self {
+            etcd: ports::free()?,
+            etcd_peer: ports::free()?,
+            api_server: ports::free()?,
+            scheduler: ports::free()?,
+        })
     }
 }
 
@@ -116,8 +121,10 @@ impl Layout {
 
     /// Where the kubeconfig of `user` is kept.
     pub(crate) fn kubeconfig_of(&self, user: &str) -> PathBuf {
-        let file: String =
-            user.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '_' }).collect();
+        let file: String = user
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '_' })
+            .collect();
         self.folder.join("kubeconfig").join(file)
     }
 
@@ -144,7 +151,8 @@ impl Layout {
             ],
         };
         let extra = options.flags.iter().filter(|(of, _)| *of == component).map(|(_, flag)| flag.clone());
-        Ok(Recipe::new(name, self.assets.binary(name)?, self.log(name)).arguments(arguments.into_iter().chain(extra)))
+        Ok(Recipe::new(name, self.assets.binary(name)?, self.log(name))
+            .arguments(arguments.into_iter().chain(extra)))
     }
 
     fn etcd(&self) -> Vec<String> {
@@ -236,8 +244,7 @@ fn flag(name: &str, path: impl AsRef<Path>) -> String {
 }
 
 fn rates(options: &Options) -> impl Iterator<Item = String> {
-    options
-        .requests_per_second
-        .into_iter()
-        .flat_map(|rate| [format!("--kube-api-qps={rate}"), format!("--kube-api-burst={}", rate.saturating_mul(2))])
+    options.requests_per_second.into_iter().flat_map(|rate| {
+        [format!("--kube-api-qps={rate}"), format!("--kube-api-burst={}", rate.saturating_mul(2))]
+    })
 }

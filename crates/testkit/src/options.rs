@@ -15,7 +15,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { components: Component::ALL.to_vec(), flags: Vec::new(), folder: None, requests_per_second: None }
+        Self {
+            components: Component::ALL.to_vec(),
+            flags: Vec::new(),
+            folder: None,
+            requests_per_second: None,
+        }
     }
 }
 
@@ -67,7 +72,8 @@ pub enum Component {
 
 impl Component {
     /// In the order in which they start.
-    pub const ALL: [Self; 5] = [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kubelets];
+    pub const ALL: [Self; 5] =
+        [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kubelets];
 
     /// The name of its binary, its log and its process.
     #[must_use]

@@ -2,12 +2,10 @@
 
 use std::{fs, os::unix::fs::OpenOptionsExt, path::Path};
 
-use kube::config::{
-    AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
-};
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
 };
 
 use crate::error::Error;
@@ -74,10 +72,12 @@ impl Authority {
 
     /// A certificate for a server on loopback.
     pub fn server(&self, name: &str, also: &[&str]) -> Result<Identity, Error> {
-        let names = ["127.0.0.1", "localhost"].iter().chain(also).map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let names =
+            ["127.0.0.1", "localhost"].iter().chain(also).map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let mut params = CertificateParams::new(names).map_err(failed(name))?;
         // etcd's servers are clients of each other, with the same certificate.
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(name, &[], params)
     }
 
@@ -164,13 +164,21 @@ pub(crate) fn kubeconfig(url: &str, authority: &str, user: &str, proof: &Proof<'
     Kubeconfig {
         api_version: Some("v1".to_owned()),
         kind: Some("Config".to_owned()),
-        clusters: vec![NamedCluster { name: "lab".to_owned(), cluster: Some(cluster), ..NamedCluster::default() }],
+        clusters: vec![NamedCluster {
+            name: "lab".to_owned(),
+            cluster: Some(cluster),
+            ..NamedCluster::default()
+        }],
         auth_infos: vec![NamedAuthInfo {
             name: user.to_owned(),
             auth_info: Some(auth_info),
             ..NamedAuthInfo::default()
         }],
-        contexts: vec![NamedContext { name: "lab".to_owned(), context: Some(context), ..NamedContext::default() }],
+        contexts: vec![NamedContext {
+            name: "lab".to_owned(),
+            context: Some(context),
+            ..NamedContext::default()
+        }],
         current_context: Some("lab".to_owned()),
         ..Kubeconfig::default()
     }

@@ -98,7 +98,13 @@ impl Recipe {
             .spawn()
             .map_err(Error::io(start()))?;
         let mut gate = child.stdin.take();
-        let process = Process { recipe: self.clone(), child, reaper: reaper.clone(), log_start: started_at, ended: None };
+        let process = Process {
+            recipe: self.clone(),
+            child,
+            reaper: reaper.clone(),
+            log_start: started_at,
+            ended: None,
+        };
         reaper.watch(process.pid())?;
         if let Some(gate) = gate.as_mut() {
             gate.write_all(b"go\n").map_err(Error::io(start()))?;
@@ -221,7 +227,8 @@ impl Process {
     /// The end of what this run has written to its log.
     #[must_use]
     pub fn tail(&self) -> String {
-        tail(&self.recipe.log, self.log_start).unwrap_or_else(|error| format!("(the log can't be read: {error})"))
+        tail(&self.recipe.log, self.log_start)
+            .unwrap_or_else(|error| format!("(the log can't be read: {error})"))
     }
 
     /// Everything that this run has written to its log.

@@ -32,10 +32,10 @@ while IFS=' ' read -r verb value; do
         release) exit 0 ;;
     esac
 done
-for group in $groups; do kill -KILL -- "-$group" 2>/dev/null; done
+for group in $groups; do kill -KILL "-$group" 2>/dev/null; done
 for group in $groups; do
     tries=0
-    while kill -0 -- "-$group" 2>/dev/null && [ $tries -lt 100 ]; do sleep 0.05; tries=$((tries + 1)); done
+    while kill -0 "-$group" 2>/dev/null && [ $tries -lt 100 ]; do sleep 0.05; tries=$((tries + 1)); done
 done
 [ -z "$folder" ] || rm -rf -- "$folder"
 "#;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use croft_testkit::{
-    Component, ControlPlane, Options,
+    Component, ControlPlane, Options, PLAYED,
     wait::{Seen, until},
 };
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -25,8 +25,7 @@ apiVersion: v1
 kind: Node
 metadata:
   name: n1
-  labels: {node-pool: pool-a}
-  annotations: {kwok.x-k8s.io/node: fake}
+  labels: {node-pool: pool-a, lab.croft.dev/kubelet: kwok}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -42,8 +41,7 @@ spec:
 async fn running(pods: &Api<Pod>, count: usize) {
     until(&format!("{count} running pods"), SOON, async || {
         let list = pods.list(&Default::default()).await?;
-        let phases: Vec<_> =
-            list.iter().filter_map(|pod| pod.status.as_ref()?.phase.clone()).collect();
+        let phases: Vec<_> = list.iter().filter_map(|pod| pod.status.as_ref()?.phase.clone()).collect();
         let running = phases.iter().filter(|phase| *phase == "Running").count();
         Ok::<_, kube::Error>(Seen::from_option((running == count).then_some(()), format!("{phases:?}")))
     })
@@ -82,7 +80,10 @@ async fn pods_of_a_deployment_run_and_survive_their_control_plane() {
     until("another pod instead", SOON, async || {
         let list = pods.list(&Default::default()).await?;
         let names: Vec<_> = list.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
-        Ok::<_, kube::Error>(Seen::from_option((!names.contains(&victim)).then_some(()), format!("{names:?}")))
+        Ok::<_, kube::Error>(Seen::from_option(
+            (!names.contains(&victim)).then_some(()),
+            format!("{names:?}"),
+        ))
     })
     .await
     .unwrap();
@@ -99,7 +100,9 @@ async fn everybody_is_who_they_are_and_may_what_they_may() {
     // The node authorizer and NodeRestriction are on: a kubelet may write its own node, without a guarded label.
     let kubelet = plane.client_for("system:node:n1", &["system:nodes"]).await.unwrap();
     let nodes: Api<Node> = Api::all(kubelet);
-    let node = |name: &str, label: &str| serde_json::from_value(json!({"metadata": {"name": name, "labels": {label: "pool-a"}}}));
+    let node = |name: &str, label: &str| {
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": {label: "pool-a"}}}))
+    };
     nodes.create(&Default::default(), &node("n1", "node-pool").unwrap()).await.unwrap();
     let stranger = nodes.create(&Default::default(), &node("n2", "node-pool").unwrap()).await.unwrap_err();
     assert!(stranger.to_string().contains("not allowed to modify node"), "{stranger}");
@@ -121,7 +124,9 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: second}]
         .await
         .unwrap();
     let member = Api::<Pod>::default_namespaced(plane.client_for("eve", &["first", "second"]).await.unwrap());
-    until("the binding at work", SOON, async || member.list(&Default::default()).await.map(Seen::Yes)).await.unwrap();
+    until("the binding at work", SOON, async || member.list(&Default::default()).await.map(Seen::Yes))
+        .await
+        .unwrap();
     let nobody = Api::<Pod>::default_namespaced(plane.client_for("eve", &["first"]).await.unwrap());
     let refused = nobody.list(&Default::default()).await.unwrap_err();
     assert!(refused.to_string().contains("\"eve\" cannot list"), "{refused}");
@@ -143,7 +148,7 @@ async fn pulling_a_nodes_plug_is_noticed() {
     plane.apply(NODE).await.unwrap();
     let nodes: Api<Node> = Api::all(plane.admin().await.unwrap());
     ready(&nodes, "n1", "True").await;
-    let unplug = json!({"metadata": {"annotations": {"kwok.x-k8s.io/node": null}}});
+    let unplug = json!({"metadata": {"labels": {PLAYED.0: null}}});
     nodes.patch("n1", &PatchParams::default(), &Patch::Merge(&unplug)).await.unwrap();
     ready(&nodes, "n1", "Unknown").await;
 }
@@ -197,7 +202,10 @@ async fn nothing_is_left(folder: &Path, pids: &[u32]) {
     until("the end of every process and the folder", SOON, async || {
         let left: Vec<_> = pids.iter().filter(|pid| alive(**pid)).collect();
         let gone = left.is_empty() && !folder.exists();
-        Ok::<_, String>(Seen::from_option(gone.then_some(()), format!("{left:?}, folder: {}", folder.exists())))
+        Ok::<_, String>(Seen::from_option(
+            gone.then_some(()),
+            format!("{left:?}, folder: {}", folder.exists()),
+        ))
     })
     .await
     .unwrap();

@@ -1,0 +1,20 @@
+# The real control plane, and the demonstration on top of it.
+
+.PHONY: lab
+lab: needs-go ## build the control plane into the cache, once per version (some minutes)
+	@lab/build.sh >/dev/null
+
+.PHONY: demo
+demo: needs-rust needs-go needs-cc ## two tenants on machines of their own, from nothing, on this machine
+	@lab/build.sh >/dev/null
+	@cargo build --quiet --bin croft --bin croft-webhook --bin croft-controller --bin ec2-sim
+	@exec $(or $(CARGO_TARGET_DIR),target)/debug/croft lab demo
+
+# One sentence each, instead of what the first command that needs them would print.
+.PHONY: needs-rust needs-go needs-cc
+needs-rust:
+	@command -v cargo >/dev/null || { echo "Rust is missing: install it from https://rustup.rs, then run make again." >&2; exit 1; }
+needs-go:
+	@command -v go >/dev/null || { echo "Go is missing (the control plane is built from source): install it from https://go.dev/dl, then run make again." >&2; exit 1; }
+needs-cc:
+	@command -v cc >/dev/null || { echo "A C compiler is missing (the TLS library has assembly to build): install gcc or clang, then run make again." >&2; exit 1; }
