@@ -7,16 +7,25 @@
 //!  ComingNode (a claim without its Node) ───────┘
 //! ```
 
+mod bits;
 mod catalog;
 mod cluster;
 mod error;
+mod intern;
+mod nodereq;
 mod options;
 mod plan;
 mod pool;
 mod price;
 mod quantity;
+mod requests;
 mod requirement;
 pub mod resources;
+mod selector;
+mod shape;
+mod space;
+mod taint;
+mod wellknown;
 
 pub use catalog::{CapacityType, Catalog, InstanceType, Offering};
 pub use cluster::Cluster;

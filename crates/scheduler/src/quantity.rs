@@ -96,6 +96,18 @@ fn parse(text: &str) -> Option<i128> {
         return None;
     }
     let (binary, exponent) = scale(suffix)?;
+    if fraction.is_empty() && whole.len() <= 15 && exponent >= -9 {
+        // Nearly every quantity there is: a short integer with a suffix.
+        let value = whole.parse::<i128>().ok()?;
+        let factor = match (binary, u32::try_from(exponent + 9)) {
+            (Some(shift), _) => NANO.checked_shl(shift),
+            (None, Ok(power)) if power <= 27 => Some(10i128.pow(power)),
+            _ => None,
+        };
+        let magnitude = factor.and_then(|f| value.checked_mul(f)).unwrap_or(MAX_NANOS).min(MAX_NANOS);
+        let magnitude = if value == 0 { 0 } else { magnitude };
+        return Some(if negative { -magnitude } else { magnitude });
+    }
     let digits: String = whole.chars().chain(fraction.chars()).collect();
     let digits = digits.trim_start_matches('0');
     let places = i64::try_from(fraction.len()).ok()?;

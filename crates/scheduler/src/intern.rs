@@ -1,0 +1,99 @@
+//! Equal things become equal small numbers.
+
+use std::{borrow::Borrow, hash::Hash, sync::Arc};
+
+use rustc_hash::FxHashMap;
+
+/// Numbers distinct values in the order in which they come.
+#[derive(Debug)]
+pub(crate) struct Interner<T: ?Sized> {
+    ids: FxHashMap<Arc<T>, u32>,
+    values: Vec<Arc<T>>,
+}
+
+impl<T: ?Sized> Default for Interner<T> {
+    fn default() -> Self {
+        Self { ids: FxHashMap::default(), values: Vec::new() }
+    }
+}
+
+impl<T: ?Sized> Clone for Interner<T> {
+    fn clone(&self) -> Self {
+        Self { ids: self.ids.clone(), values: self.values.clone() }
+    }
+}
+
+impl<T: ?Sized + Eq + Hash> Interner<T> {
+    /// The number of `value`, new or known.
+    pub(crate) fn id<V>(&mut self, value: V) -> u32
+    where
+        V: Borrow<T> + Into<Arc<T>>,
+    {
+        if let Some(id) = self.ids.get(value.borrow()) {
+            return *id;
+        }
+        let id = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
+        let value: Arc<T> = value.into();
+        self.values.push(Arc::clone(&value));
+        self.ids.insert(value, id);
+        id
+    }
+
+    /// The number of `value`, if it is known.
+    pub(crate) fn find(&self, value: &T) -> Option<u32> {
+        self.ids.get(value).copied()
+    }
+
+    /// The value of a number that this interner gave out.
+    #[expect(clippy::indexing_slicing, reason = "an id comes from this interner")]
+    pub(crate) fn get(&self, id: u32) -> &T {
+        &self.values[id as usize]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+}
+
+/// An interned string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Sym(pub(crate) u32);
+
+/// All strings that matter: label keys and values, names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Symbols(Interner<str>);
+
+impl Symbols {
+    pub(crate) fn sym(&mut self, text: &str) -> Sym {
+        if let Some(id) = self.0.find(text) {
+            return Sym(id);
+        }
+        Sym(self.0.id(Arc::<str>::from(text)))
+    }
+
+    pub(crate) fn find(&self, text: &str) -> Option<Sym> {
+        self.0.find(text).map(Sym)
+    }
+
+    pub(crate) fn text(&self, sym: Sym) -> &str {
+        self.0.get(sym.0)
+    }
+}
+
+/// Labels, sorted by key.
+pub(crate) type Labels = Box<[(Sym, Sym)]>;
+
+/// The value of `key`.
+pub(crate) fn label(labels: &[(Sym, Sym)], key: Sym) -> Option<Sym> {
+    labels.binary_search_by_key(&key, |(k, _)| *k).ok().and_then(|at| labels.get(at)).map(|(_, v)| *v)
+}
+
+/// Interns a map of labels.
+pub(crate) fn labels<'a>(
+    symbols: &mut Symbols,
+    map: impl IntoIterator<Item = (&'a String, &'a String)>,
+) -> Labels {
+    let mut result: Vec<_> = map.into_iter().map(|(k, v)| (symbols.sym(k), symbols.sym(v))).collect();
+    result.sort_unstable();
+    result.into()
+}
