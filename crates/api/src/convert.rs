@@ -1,3 +1,4 @@
 //! From what users write to what the pure crates decide on.
 
+pub mod policy;
 pub mod scheduler;

@@ -1,0 +1,239 @@
+//! What admission decides on: tenants, pools, settings, namespaces, nodes, and views of pods.
+
+use croft_policy::{
+    self as policy,
+    model::MARK_KEY,
+    selector::{Requirement, Selector, Test},
+    taint::{Effect, Taint},
+    view,
+};
+use k8s_openapi::{
+    api::{apps, core::v1 as core},
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+};
+use kube::ResourceExt;
+use thiserror::Error;
+
+use crate::{config, pool, tenant};
+
+/// Why a Tenant's claims can't be read.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error(
+    "failed to read Tenant {tenant}: spec.namespaceSelector.matchExpressions[{index}].operator is {operator:?}; write In, NotIn, Exists or DoesNotExist"
+)]
+pub struct SelectorError {
+    /// The tenant's name.
+    pub tenant: String,
+    /// Place of the expression.
+    pub index: usize,
+    /// Its operator.
+    pub operator: String,
+}
+
+/// The tenant for admission.
+///
+/// # Errors
+/// If its selector has an operator that doesn't exist. The API server refuses such a Tenant.
+pub fn tenant(tenant: &crate::Tenant) -> Result<policy::Tenant, SelectorError> {
+    let name = tenant.name_any();
+    let selector = tenant.spec.namespace_selector.as_ref().map(selector).transpose();
+    let selector =
+        selector.map_err(|(index, operator)| SelectorError { tenant: name.clone(), index, operator })?;
+    Ok(policy::Tenant {
+        name,
+        created: created(&tenant.metadata),
+        namespaces: tenant.spec.namespaces.clone(),
+        // An empty selector would claim every namespace there is.
+        selector: selector.filter(|s| !s.requirements().is_empty()),
+        pools: tenant.spec.pools.clone(),
+        on_conflict: match tenant.spec.on_conflict {
+            tenant::OnConflict::Reject => policy::OnConflict::Reject,
+            tenant::OnConflict::Override => policy::OnConflict::Override,
+        },
+    })
+}
+
+/// A label selector, or place and spelling of the operator that doesn't exist.
+fn selector(selector: &LabelSelector) -> Result<Selector, (usize, String)> {
+    let labels = selector.match_labels.iter().flatten();
+    let equal =
+        labels.map(|(key, value)| Requirement { key: key.clone(), test: Test::In(vec![value.clone()]) });
+    let mut requirements: Vec<Requirement> = equal.collect();
+    for (index, expression) in selector.match_expressions.iter().flatten().enumerate() {
+        let test = Test::parse(&expression.operator, expression.values.clone().unwrap_or_default())
+            .ok_or_else(|| (index, expression.operator.clone()))?;
+        requirements.push(Requirement { key: expression.key.clone(), test });
+    }
+    Ok(Selector::new(requirements))
+}
+
+fn created(metadata: &ObjectMeta) -> Option<i64> {
+    metadata.creation_timestamp.as_ref().map(|time| time.0.as_second())
+}
+
+/// The pool for admission.
+#[must_use]
+pub fn pool(pool: &crate::TenantPool) -> policy::Pool {
+    let name = pool.name_any();
+    policy::Pool {
+        created: created(&pool.metadata),
+        key: pool.spec.key.clone(),
+        value: pool.spec.value.clone().unwrap_or_else(|| name.clone()),
+        effects: pool.spec.effects.iter().map(effect).collect(),
+        shared_with: pool.spec.shared_with.clone(),
+        provisioner: match pool.spec.provisioner {
+            pool::Provisioner::Croft => policy::Provisioner::Croft,
+            pool::Provisioner::Karpenter => policy::Provisioner::Karpenter,
+            pool::Provisioner::None => policy::Provisioner::None,
+        },
+        name,
+    }
+}
+
+const fn effect(effect: &pool::Effect) -> Effect {
+    match effect {
+        pool::Effect::NoSchedule => Effect::NoSchedule,
+        pool::Effect::NoExecute => Effect::NoExecute,
+    }
+}
+
+/// The labels that make a node a node of `pool`: the pool's own, and the mark that every pool node carries.
+#[must_use]
+pub fn node_labels(pool: &crate::TenantPool) -> [(String, String); 2] {
+    let pool = self::pool(pool);
+    let mark = if pool.key == MARK_KEY { pool.value.clone() } else { pool.name };
+    [(pool.key, pool.value), (MARK_KEY.to_owned(), mark)]
+}
+
+/// The settings for admission.
+#[must_use]
+pub fn config(config: &config::CroftConfigSpec) -> policy::Config {
+    policy::Config {
+        unassigned: match config.unassigned {
+            config::Unassigned::KeepOut => policy::Unassigned::KeepOut,
+            config::Unassigned::Reject => policy::Unassigned::Reject,
+            config::Unassigned::Allow => policy::Unassigned::Allow,
+        },
+        exempt: config.exempt_namespaces.clone(),
+        schedulers: config.schedulers.clone(),
+        shared_with: config.shared_with.clone(),
+    }
+}
+
+/// The namespace for admission, from its metadata.
+#[must_use]
+pub fn namespace(metadata: &ObjectMeta) -> policy::Namespace {
+    policy::Namespace {
+        name: metadata.name.clone().unwrap_or_default(),
+        labels: metadata.labels.clone().unwrap_or_default(),
+        annotations: metadata.annotations.clone().unwrap_or_default(),
+    }
+}
+
+/// The node for admission.
+#[must_use]
+pub fn node(node: &core::Node) -> policy::Node {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    policy::Node {
+        name: node.name_any(),
+        labels: node.metadata.labels.clone().unwrap_or_default(),
+        taints: taints
+            .filter_map(|t| {
+                let value = t.value.clone().unwrap_or_default();
+                Some(Taint { key: t.key.clone(), value, effect: Effect::parse(&t.effect)? })
+            })
+            .collect(),
+    }
+}
+
+/// A view of a pod.
+#[must_use]
+pub fn pod(pod: &core::Pod) -> view::Pod<'_> {
+    view::Pod { metadata: metadata(&pod.metadata), spec: pod.spec.as_ref().map(pod_spec).unwrap_or_default() }
+}
+
+/// A view of a DaemonSet.
+#[must_use]
+pub fn daemonset(daemonset: &apps::v1::DaemonSet) -> view::DaemonSet<'_> {
+    let template = daemonset.spec.as_ref().map(|spec| template(&spec.template)).unwrap_or_default();
+    view::DaemonSet { metadata: metadata(&daemonset.metadata), spec: view::DaemonSetSpec { template } }
+}
+
+/// A view of a pod template.
+#[must_use]
+pub fn template(template: &core::PodTemplateSpec) -> view::Template<'_> {
+    view::Template {
+        metadata: template.metadata.as_ref().map(metadata),
+        spec: template.spec.as_ref().map(pod_spec).unwrap_or_default(),
+    }
+}
+
+fn metadata(metadata: &ObjectMeta) -> view::Metadata<'_> {
+    view::Metadata {
+        name: text(metadata.name.as_ref()),
+        generate_name: text(metadata.generate_name.as_ref()),
+        deletion_timestamp: metadata.deletion_timestamp.as_ref().map(|t| t.0.to_string().into()),
+        annotations: metadata.annotations.as_ref().map(|annotations| {
+            let get = |key: &str| annotations.get(key).map(policy::Text::from);
+            view::Annotations {
+                pool: get(policy::model::POOL_ANNOTATION),
+                injected: get(policy::model::INJECTED_ANNOTATION),
+                mirror: get(policy::model::MIRROR_ANNOTATION),
+            }
+        }),
+    }
+}
+
+fn text(text: Option<&String>) -> policy::Text<'_> {
+    text.map(policy::Text::from).unwrap_or_default()
+}
+
+/// A view of a pod's spec.
+#[must_use]
+pub fn pod_spec(spec: &core::PodSpec) -> view::PodSpec<'_> {
+    view::PodSpec {
+        node_name: text(spec.node_name.as_ref()),
+        node_selector: spec.node_selector.as_ref().map(|s| s.iter().collect()),
+        tolerations: spec.tolerations.as_ref().map(|t| t.iter().map(toleration).collect()),
+        affinity: spec.affinity.as_ref().map(|affinity| view::Affinity {
+            node_affinity: affinity.node_affinity.as_ref().map(|node_affinity| view::NodeAffinity {
+                required: node_affinity.required_during_scheduling_ignored_during_execution.as_ref().map(
+                    |selector| view::NodeSelector {
+                        node_selector_terms: selector.node_selector_terms.iter().map(term).collect(),
+                    },
+                ),
+            }),
+        }),
+        scheduling_gates: spec
+            .scheduling_gates
+            .iter()
+            .flatten()
+            .map(|gate| view::Gate { name: (&gate.name).into() })
+            .collect(),
+    }
+}
+
+fn toleration(toleration: &core::Toleration) -> view::Toleration<'_> {
+    view::Toleration {
+        key: text(toleration.key.as_ref()),
+        operator: text(toleration.operator.as_ref()),
+        value: text(toleration.value.as_ref()),
+        effect: text(toleration.effect.as_ref()),
+        toleration_seconds: toleration.toleration_seconds,
+    }
+}
+
+fn term(term: &core::NodeSelectorTerm) -> view::Term<'_> {
+    view::Term {
+        match_expressions: term.match_expressions.as_ref().map(|list| list.iter().map(expression).collect()),
+        match_fields: term.match_fields.as_ref().map(|list| list.iter().map(expression).collect()),
+    }
+}
+
+fn expression(expression: &core::NodeSelectorRequirement) -> view::Expression<'_> {
+    view::Expression {
+        key: (&expression.key).into(),
+        operator: (&expression.operator).into(),
+        values: expression.values.iter().flatten().map(policy::Text::from).collect(),
+    }
+}

@@ -1,0 +1,206 @@
+//! A DaemonSet: its pod template gets what its pods would get, since its controller can't see what admission
+//! would do to them (kubernetes#61886).
+//!
+//! What was put there is recorded in the template's annotation `croft.dev/injected`, so that the next write is
+//! planned from what the tenant wrote. The record travels with the template through ControllerRevisions: a
+//! rollback brings back the old template together with what was injected into it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    model::INJECTED_ANNOTATION,
+    patch::{Patch, Path},
+    place::Injection,
+    taint::Effect,
+    view::{Expression, PodSpec, Template, Term, Toleration},
+};
+
+/// The record, as it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Record {
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    node_selector: std::collections::BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tolerations: Vec<RecordedToleration>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    node_affinity: Vec<RecordedExpression>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct RecordedToleration {
+    key: String,
+    value: String,
+    effect: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct RecordedExpression {
+    key: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    not_in: Vec<String>,
+}
+
+/// What the template's annotation says was injected. What can't be read was not written by Croft and counts for
+/// nothing.
+pub(crate) fn recorded(template: &Template<'_>) -> Injection {
+    let text = template.metadata.as_ref().and_then(|m| m.annotations.as_ref()?.injected.as_deref());
+    let record: Record = text.and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
+    Injection {
+        pin: record.node_selector.into_iter().next(),
+        tolerations: record
+            .tolerations
+            .into_iter()
+            .filter_map(|t| Some((t.key, t.value, Effect::parse(&t.effect)?)))
+            .collect(),
+        keep_out: record.node_affinity.into_iter().map(|e| (e.key, e.not_in)).collect(),
+    }
+}
+
+fn to_text(injection: &Injection) -> Option<String> {
+    let record = Record {
+        node_selector: injection.pin.clone().into_iter().collect(),
+        tolerations: injection
+            .tolerations
+            .iter()
+            .map(|(key, value, effect)| RecordedToleration {
+                key: key.clone(),
+                value: value.clone(),
+                effect: effect.as_str().to_owned(),
+            })
+            .collect(),
+        node_affinity: injection
+            .keep_out
+            .iter()
+            .map(|(key, not_in)| RecordedExpression { key: key.clone(), not_in: not_in.clone() })
+            .collect(),
+    };
+    if record == Record::default() { None } else { serde_json::to_string(&record).ok() }
+}
+
+/// Writes the record of `injection` into the template at `path`, if it isn't there.
+pub(crate) fn record(template: &Template<'_>, injection: &Injection, path: &Path, patch: &mut Patch) {
+    let wanted = to_text(injection);
+    let metadata = path.key("metadata");
+    let list = metadata.key("annotations");
+    let place = list.key(INJECTED_ANNOTATION);
+    let annotations = template.metadata.as_ref().map(|m| m.annotations.as_ref());
+    let there = annotations.flatten().and_then(|a| a.injected.as_ref());
+    match (wanted, there) {
+        (None, None) => {}
+        (None, Some(_)) => patch.remove(&place),
+        (Some(text), Some(old)) => {
+            if *text != **old {
+                patch.replace(&place, &text);
+            }
+        }
+        (Some(text), None) => {
+            let entry = std::collections::BTreeMap::from([(INJECTED_ANNOTATION, &text)]);
+            match annotations {
+                Some(Some(_)) => patch.add(&place, &text),
+                Some(None) => patch.add(&list, &entry),
+                None => patch.add(&metadata, &std::collections::BTreeMap::from([("annotations", entry)])),
+            }
+        }
+    }
+}
+
+/// What of `old` isn't in `new`.
+pub(crate) fn outdated(old: &Injection, new: &Injection) -> Injection {
+    Injection {
+        pin: old.pin.clone().filter(|pin| Some(pin) != new.pin.as_ref()),
+        tolerations: old.tolerations.iter().filter(|t| !new.tolerations.contains(t)).cloned().collect(),
+        keep_out: old.keep_out.iter().filter(|e| !new.keep_out.contains(e)).cloned().collect(),
+    }
+}
+
+fn is_injected(toleration: &Toleration<'_>, (key, value, effect): &(String, String, Effect)) -> bool {
+    *toleration.key == **key
+        && *toleration.value == **value
+        && toleration.operator == "Equal"
+        && toleration.effect == effect.as_str()
+        && toleration.toleration_seconds.is_none()
+}
+
+fn is_closed(expression: &Expression<'_>, (key, values): &(String, Vec<String>)) -> bool {
+    let operator = if values.is_empty() { "DoesNotExist" } else { "NotIn" };
+    *expression.key == **key
+        && expression.operator == operator
+        && expression.values.len() == values.len()
+        && expression.values.iter().zip(values).all(|(a, b)| **a == **b)
+}
+
+/// `spec` without `injection`; the removals are written into `patch` as ops on the spec at `path`, if given.
+pub(crate) fn without<'a>(
+    spec: &PodSpec<'a>,
+    injection: &Injection,
+    mut patch: Option<(&Path, &mut Patch)>,
+) -> PodSpec<'a> {
+    let mut rest = spec.clone();
+    if let (Some((key, value)), Some(selector)) = (&injection.pin, &mut rest.node_selector)
+        && selector.get(key).is_some_and(|v| **v == **value)
+    {
+        selector.remove(key);
+        if let Some((path, patch)) = &mut patch {
+            patch.remove(&path.key("nodeSelector").key(key));
+        }
+    }
+    if let Some(tolerations) = &mut rest.tolerations {
+        // From the end, so that the places of the others hold. One is taken for each that was injected.
+        for injected in injection.tolerations.iter().rev() {
+            if let Some(at) = tolerations.iter().rposition(|t| is_injected(t, injected)) {
+                tolerations.remove(at);
+                if let Some((path, patch)) = &mut patch {
+                    patch.remove(&path.key("tolerations").at(at));
+                }
+            }
+        }
+    }
+    without_terms(&mut rest, injection, patch);
+    rest
+}
+
+fn without_terms(rest: &mut PodSpec<'_>, injection: &Injection, mut patch: Option<(&Path, &mut Patch)>) {
+    if injection.keep_out.is_empty() {
+        return;
+    }
+    let Some(node_affinity) = rest.affinity.as_mut().and_then(|a| a.node_affinity.as_mut()) else { return };
+    let Some(required) = node_affinity.required.as_mut() else { return };
+    let ours = |e: &Expression<'_>| injection.keep_out.iter().any(|c| is_closed(e, c));
+    let only_ours = |t: &Term<'_>| {
+        t.match_fields.as_ref().is_none_or(Vec::is_empty) && !t.is_empty() && t.expressions().iter().all(ours)
+    };
+    // The whole affinity was Croft's: terms are never added beside the tenant's.
+    if required.node_selector_terms.len() == 1 && required.node_selector_terms.iter().all(only_ours) {
+        node_affinity.required = None;
+        if let Some((path, patch)) = &mut patch {
+            patch.remove(
+                &path
+                    .key("affinity")
+                    .key("nodeAffinity")
+                    .key("requiredDuringSchedulingIgnoredDuringExecution"),
+            );
+        }
+        return;
+    }
+    for (at, term) in required.node_selector_terms.iter_mut().enumerate() {
+        // A term that would be left empty would match nothing: its expressions are the tenant's own.
+        if only_ours(term) {
+            continue;
+        }
+        let Some(expressions) = term.match_expressions.as_mut() else { continue };
+        for index in (0..expressions.len()).rev() {
+            if expressions.get(index).is_some_and(ours) {
+                expressions.remove(index);
+                if let Some((path, patch)) = &mut patch {
+                    let terms = path
+                        .key("affinity")
+                        .key("nodeAffinity")
+                        .key("requiredDuringSchedulingIgnoredDuringExecution")
+                        .key("nodeSelectorTerms");
+                    patch.remove(&terms.at(at).key("matchExpressions").at(index));
+                }
+            }
+        }
+    }
+}

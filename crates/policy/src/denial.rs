@@ -1,0 +1,414 @@
+//! What a refusal says. A denial is user interface: which tenant, which field, which rule, what to write instead.
+
+use std::fmt;
+
+/// The rule that decided, allowing or refusing. Its word is the metric's label and the audit annotation's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rule {
+    /// The object or the operation isn't judged.
+    NotJudged,
+    /// The namespace is exempt.
+    Exempt,
+    /// The object is being deleted.
+    Deleting,
+    /// A kubelet's mirror of its static pod.
+    MirrorPod,
+    /// The pod was pinned to a pool.
+    Pinned,
+    /// The pod was right as it came.
+    AlreadyRight,
+    /// A pod of nobody that can't reach a pool, or needn't be kept out.
+    Unassigned,
+    /// A pod of nobody that was kept off the pools.
+    KeptOut,
+    /// The namespace shares every pool.
+    Shared,
+    /// A binding by a configured scheduler.
+    Scheduler,
+    /// A binding or node name inside the allowed pools.
+    Placed,
+    /// The change isn't one of placement.
+    Unchanged,
+    /// The namespace isn't known yet.
+    UnknownNamespace,
+    /// A toleration's operator isn't known.
+    UnknownOperator,
+    /// A pool that the tenant may not use.
+    ForeignPool,
+    /// Two pools in one selector.
+    TwoPools,
+    /// A pool that doesn't exist.
+    MissingPool,
+    /// A node that doesn't exist.
+    UnknownNode,
+    /// A node outside the tenant's pools.
+    NodeOutside,
+    /// A node of a pool for a pod that isn't of its tenant.
+    NodeOfPool,
+    /// A pod of nobody that selects a pool.
+    StrangerSelects,
+    /// A pod of nobody that tolerates a pool's taint.
+    StrangerTolerates,
+    /// More terms than a patch may have.
+    TooManyTerms,
+    /// An update that adds a toleration of a foreign pool.
+    AddsToleration,
+    /// An update that takes the pod out of its pool, or lets it loose before it is in one.
+    WidensPlacement,
+    /// The final pod isn't as Croft would have it.
+    NotPlaced,
+    /// A kubelet's write of a pool's label or taint.
+    KubeletPool,
+    /// A namespace that changes hands.
+    NamespaceMove,
+    /// A label or annotation that only Croft writes.
+    Guarded,
+}
+
+impl Rule {
+    /// The rule in one word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotJudged => "NotJudged",
+            Self::Exempt => "Exempt",
+            Self::Deleting => "Deleting",
+            Self::MirrorPod => "MirrorPod",
+            Self::Pinned => "Pinned",
+            Self::AlreadyRight => "AlreadyRight",
+            Self::Unassigned => "Unassigned",
+            Self::KeptOut => "KeptOut",
+            Self::Shared => "Shared",
+            Self::Scheduler => "Scheduler",
+            Self::Placed => "Placed",
+            Self::Unchanged => "Unchanged",
+            Self::UnknownNamespace => "UnknownNamespace",
+            Self::UnknownOperator => "UnknownOperator",
+            Self::ForeignPool => "ForeignPool",
+            Self::TwoPools => "TwoPools",
+            Self::MissingPool => "MissingPool",
+            Self::UnknownNode => "UnknownNode",
+            Self::NodeOutside => "NodeOutside",
+            Self::NodeOfPool => "NodeOfPool",
+            Self::StrangerSelects => "StrangerSelects",
+            Self::StrangerTolerates => "StrangerTolerates",
+            Self::TooManyTerms => "TooManyTerms",
+            Self::AddsToleration => "AddsToleration",
+            Self::WidensPlacement => "WidensPlacement",
+            Self::NotPlaced => "NotPlaced",
+            Self::KubeletPool => "KubeletPool",
+            Self::NamespaceMove => "NamespaceMove",
+            Self::Guarded => "Guarded",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The rule that refuses.
+    pub rule: Rule,
+    /// What the user reads.
+    pub message: String,
+}
+
+impl Denial {
+    /// True if the same request may be right in a moment.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.rule == Rule::UnknownNamespace
+    }
+
+    /// The HTTP status that says so.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        if self.is_retryable() { 503 } else { 403 }
+    }
+
+    pub(crate) fn new(rule: Rule, message: String) -> Self {
+        Self { rule, message }
+    }
+
+    pub(crate) fn unknown_namespace(namespace: &str) -> Self {
+        Self::new(
+            Rule::UnknownNamespace,
+            format!(
+                "namespace {namespace:?} is not known to Croft yet, so its tenant can't be told; try again in a moment"
+            ),
+        )
+    }
+
+    pub(crate) fn unknown_operator(index: usize, operator: &str) -> Self {
+        Self::new(
+            Rule::UnknownOperator,
+            format!(
+                "spec.tolerations[{index}].operator is {operator:?}, which Croft doesn't know, so it can't be told which \
+                 pools the pod may reach; write Equal or Exists"
+            ),
+        )
+    }
+
+    pub(crate) fn foreign_selector(
+        tenant: &str,
+        pools: &str,
+        key: &str,
+        value: &str,
+        pool: Option<&str>,
+    ) -> Self {
+        let what = pool
+            .map_or_else(|| "which is no pool of the tenant".to_owned(), |p| format!("which is pool {p:?}"));
+        Self::new(
+            Rule::ForeignPool,
+            format!(
+                "tenant {tenant:?} may not use what spec.nodeSelector asks for: {key}={value}, {what}; the tenant's pools \
+                 are {pools}: remove {key} from spec.nodeSelector to get the default pool, or choose one of them with the \
+                 annotation croft.dev/pool"
+            ),
+        )
+    }
+
+    pub(crate) fn foreign_annotation(tenant: &str, pools: &str, pool: &str) -> Self {
+        Self::new(
+            Rule::ForeignPool,
+            format!(
+                "tenant {tenant:?} may not use pool {pool:?}, which the pod's annotation croft.dev/pool asks for; the \
+                 tenant's pools are {pools}: write one of them, or remove the annotation to get the default pool"
+            ),
+        )
+    }
+
+    pub(crate) fn foreign_default(tenant: &str, pools: &str, namespace: &str, pool: &str) -> Self {
+        Self::new(
+            Rule::ForeignPool,
+            format!(
+                "tenant {tenant:?} may not use pool {pool:?}, which the annotation croft.dev/pool of namespace \
+                 {namespace:?} makes the default; the tenant's pools are {pools}: write one of them there, or remove the \
+                 namespace's annotation"
+            ),
+        )
+    }
+
+    pub(crate) fn two_pools(tenant: &str, first: &str, second: &str) -> Self {
+        Self::new(
+            Rule::TwoPools,
+            format!(
+                "spec.nodeSelector asks for two pools of tenant {tenant:?} at once, {first:?} and {second:?}; no node is \
+                 in both: keep one of them"
+            ),
+        )
+    }
+
+    pub(crate) fn missing_pool(tenant: &str, pool: &str, because: Option<&str>) -> Self {
+        let why = because.map_or_else(
+            || "there is no TenantPool of that name".to_owned(),
+            |other| format!("it has the same label as the older pool {other:?} and so doesn't count"),
+        );
+        Self::new(
+            Rule::MissingPool,
+            format!(
+                "the pod would go to pool {pool:?} of tenant {tenant:?}, but {why}; ask the cluster's operator to make the \
+                 TenantPool, or to correct spec.pools of the Tenant"
+            ),
+        )
+    }
+
+    pub(crate) fn no_pools(tenant: &str) -> Self {
+        Self::new(
+            Rule::MissingPool,
+            format!(
+                "tenant {tenant:?} has no pools, so its pods have no place; ask the cluster's operator to write spec.pools of the Tenant"
+            ),
+        )
+    }
+
+    pub(crate) fn unknown_node(field: &str, node: &str) -> Self {
+        Self::new(
+            Rule::UnknownNode,
+            format!(
+                "{field} is {node:?}, a node that Croft doesn't know; leave it to the scheduler, or name a node that is there"
+            ),
+        )
+    }
+
+    pub(crate) fn node_outside(field: &str, node: &str, tenant: &str, pools: &str, of: Option<&str>) -> Self {
+        let of = of.map_or_else(|| "in no pool".to_owned(), |pool| format!("in pool {pool:?}"));
+        Self::new(
+            Rule::NodeOutside,
+            format!(
+                "{field} is {node:?}, which is {of}; pods of tenant {tenant:?} run in its pools only ({pools}): leave it \
+                 to the scheduler, or name a node of these"
+            ),
+        )
+    }
+
+    pub(crate) fn node_contradicts(node: &str, node_pool: &str, selected: &str) -> Self {
+        Self::new(
+            Rule::NodeOutside,
+            format!(
+                "spec.nodeName is {node:?}, a node of pool {node_pool:?}, but spec.nodeSelector asks for pool \
+                 {selected:?}; keep one of them"
+            ),
+        )
+    }
+
+    pub(crate) fn node_of_pool(field: &str, node: &str, namespace: &str, pool: Option<&str>) -> Self {
+        let pool = pool.map_or_else(|| "a pool".to_owned(), |p| format!("pool {p:?}"));
+        Self::new(
+            Rule::NodeOfPool,
+            format!(
+                "{field} is {node:?}, a node of {pool}; namespace {namespace:?} belongs to no tenant, and the pool isn't \
+                 shared with it: leave it to the scheduler, or ask the pool's operator to add the namespace to \
+                 spec.sharedWith of the TenantPool"
+            ),
+        )
+    }
+
+    pub(crate) fn stranger_selects(namespace: &str, key: &str, value: &str, pool: &str) -> Self {
+        Self::new(
+            Rule::StrangerSelects,
+            format!(
+                "spec.nodeSelector asks for {key}={value}, which is pool {pool:?}; namespace {namespace:?} belongs to no \
+                 tenant, and the pool isn't shared with it: remove {key} from spec.nodeSelector, or ask the pool's \
+                 operator to add the namespace to a Tenant or to spec.sharedWith of the TenantPool"
+            ),
+        )
+    }
+
+    pub(crate) fn stranger_tolerates(namespace: &str, pool: &str) -> Self {
+        Self::new(
+            Rule::StrangerTolerates,
+            format!(
+                "spec.tolerations would let the pod onto the nodes of pool {pool:?}; namespace {namespace:?} belongs to no \
+                 tenant, and the pool isn't shared with it: tolerate only the taints that you mean (a toleration without \
+                 a key tolerates all), or ask the pool's operator to add the namespace to spec.sharedWith of the \
+                 TenantPool"
+            ),
+        )
+    }
+
+    pub(crate) fn too_many_terms(limit: usize) -> Self {
+        Self::new(
+            Rule::TooManyTerms,
+            format!(
+                "keeping the pod off the pools would take more than {limit} changes to its required node affinity; write \
+                 fewer nodeSelectorTerms, or tolerate fewer pools' taints"
+            ),
+        )
+    }
+
+    pub(crate) fn adds_toleration(index: usize, owner: &str, pool: Option<&str>) -> Self {
+        let pool = pool.map_or_else(|| "pools".to_owned(), |p| format!("pool {p:?}"));
+        Self::new(
+            Rule::AddsToleration,
+            format!(
+                "spec.tolerations[{index}] was added and tolerates the taint of {pool}, which {owner} may not use; \
+                 tolerations of a pod that exists can't be narrowed again, so this one is refused: leave it out"
+            ),
+        )
+    }
+
+    pub(crate) fn loses_pool(key: &str, value: &str) -> Self {
+        Self::new(
+            Rule::WidensPlacement,
+            format!(
+                "the update takes {key}={value} out of spec.nodeSelector, which keeps the pod in its tenant's pool; leave it in"
+            ),
+        )
+    }
+
+    pub(crate) fn loses_keep_out(key: &str) -> Self {
+        Self::new(
+            Rule::WidensPlacement,
+            format!(
+                "the update takes away the required node affinity on {key} that keeps the pod off the pools of tenants; leave it in"
+            ),
+        )
+    }
+
+    pub(crate) fn lifts_gates(reason: &str) -> Self {
+        Self::new(
+            Rule::WidensPlacement,
+            format!(
+                "the update lifts the pod's last scheduling gate, but the pod was made before Croft could place it: \
+                 {reason}; delete the pod and make it again, or add what is missing while it is gated"
+            ),
+        )
+    }
+
+    pub(crate) fn not_placed(tenant: &str, what: &str) -> Self {
+        Self::new(
+            Rule::NotPlaced,
+            format!(
+                "the pod of tenant {tenant:?} lacks {what}, which Croft had given it; something after Croft took it away: \
+                 look for another mutating webhook that rewrites pods"
+            ),
+        )
+    }
+
+    pub(crate) fn not_kept_out(namespace: &str) -> Self {
+        Self::new(
+            Rule::NotPlaced,
+            format!(
+                "the pod of namespace {namespace:?}, which belongs to no tenant, tolerates taints of pools and lacks the \
+                 node affinity that Croft had given it; something after Croft took it away: look for another mutating \
+                 webhook that rewrites pods"
+            ),
+        )
+    }
+
+    pub(crate) fn kubelet_label(node: &str, key: &str, value: &str, made: bool) -> Self {
+        let (when, remedy) = if made {
+            (
+                "register with",
+                "take it out of the kubelet's --node-labels: Croft labels the node itself; nodes that somebody else \
+                 makes belong to a TenantPool with provisioner None or Karpenter and a key outside \
+                 node-restriction.kubernetes.io",
+            )
+        } else {
+            ("change", "labels of pools are the cluster operator's and Croft's")
+        };
+        Self::new(
+            Rule::KubeletPool,
+            format!("the kubelet of node {node:?} may not {when} the pool label {key}={value}; {remedy}"),
+        )
+    }
+
+    pub(crate) fn kubelet_taint(node: &str, key: &str) -> Self {
+        Self::new(
+            Rule::KubeletPool,
+            format!(
+                "the kubelet of node {node:?} may not change taints of key {key}, the key of a pool; they are the cluster operator's and Croft's"
+            ),
+        )
+    }
+
+    pub(crate) fn namespace_move(namespace: &str, tenants: &[&str]) -> Self {
+        let tenants = tenants.join(", ");
+        Self::new(
+            Rule::NamespaceMove,
+            format!(
+                "this would move namespace {namespace:?} into or out of tenant {tenants}; that needs the verb assign on \
+                 tenants.croft.dev {tenants}: ask the cluster's operator, or leave the labels as they are"
+            ),
+        )
+    }
+
+    pub(crate) fn guarded(namespace: &str, what: &str) -> Self {
+        Self::new(
+            Rule::Guarded,
+            format!("{what} of namespace {namespace:?} is kept by Croft alone; leave it out or as it is"),
+        )
+    }
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

@@ -1,0 +1,325 @@
+//! The index: who owns a namespace, which pools a node is in, which keys are pools' keys.
+//!
+//! ```text
+//!  watch ──upsert/remove──▶ Index (mutable, keeps labels) ──snapshot()──▶ Tenants (immutable, shared)
+//!                                                                           │ ground(namespace), node(name)
+//!                                                                           ▼
+//!                                                                        judge()
+//! ```
+//!
+//! A snapshot shares everything that didn't change with the one before it: a changed namespace or node costs
+//! one shard, a changed tenant or pool costs resolving every namespace and node anew.
+
+mod rules;
+mod shards;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
+
+pub use rules::{KeyRule, PoolId, PoolRule, Rules, TenantId, TenantRule};
+use rustc_hash::FxHashMap;
+
+use self::shards::Shards;
+use crate::model::{Config, MARK_KEY, Namespace, Node, POOL_ANNOTATION, Pool, Tenant};
+
+/// Whose ground a namespace is.
+#[derive(Clone, Copy, Debug)]
+pub enum Ground<'t> {
+    /// It is left alone, by the settings.
+    Exempt,
+    /// It belongs to a tenant.
+    Tenant {
+        /// The tenant.
+        tenant: &'t TenantRule,
+        /// What the namespace's own annotation says about the pool; never empty.
+        default_pool: Option<&'t str>,
+    },
+    /// It belongs to nobody.
+    Nobody,
+    /// It isn't known yet, so nothing can be said.
+    Unknown,
+}
+
+/// What is known of a namespace that a snapshot holds.
+#[derive(Clone, Debug, Default)]
+struct Claimed {
+    owner: Option<TenantId>,
+    default_pool: Option<Arc<str>>,
+}
+
+/// The pools that a node is in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePools {
+    /// By its labels. A node is in one pool, unless somebody labelled it for several.
+    pub labelled: Box<[PoolId]>,
+    /// By its taints or labels: a node that carries a pool's taint is that pool's even while its label is missing,
+    /// and so not a stranger's.
+    pub reserved: Box<[PoolId]>,
+    /// It carries the mark, but of no pool that exists.
+    pub orphan: bool,
+}
+
+/// An immutable view of everything that a judgement needs. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Tenants {
+    rules: Arc<Rules>,
+    namespaces: Shards<Claimed>,
+    nodes: Shards<NodePools>,
+    offline: bool,
+}
+
+impl Tenants {
+    /// The view of these objects, with nothing else to come: a namespace that isn't among them has no labels.
+    #[must_use]
+    pub fn offline(
+        config: Config,
+        tenants: Vec<Tenant>,
+        pools: Vec<Pool>,
+        namespaces: Vec<Namespace>,
+        nodes: Vec<Node>,
+    ) -> Self {
+        let mut index = Index::offline();
+        index.set_config(config);
+        tenants.into_iter().for_each(|t| index.upsert_tenant(t));
+        pools.into_iter().for_each(|p| index.upsert_pool(p));
+        namespaces.iter().for_each(|n| index.upsert_namespace(n));
+        nodes.iter().for_each(|n| index.upsert_node(n));
+        index.snapshot()
+    }
+
+    /// Tenants, pools and settings.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Whose ground `namespace` is.
+    #[must_use]
+    pub fn ground(&self, namespace: &str) -> Ground<'_> {
+        if self.rules.is_exempt(namespace) {
+            return Ground::Exempt;
+        }
+        let (owner, default_pool) = match self.namespaces.get(namespace) {
+            Some(claimed) => (claimed.owner, claimed.default_pool.as_deref()),
+            None if self.offline => (self.rules.owner(namespace, |_| None), None),
+            None => return Ground::Unknown,
+        };
+        match owner.and_then(|id| self.rules.tenant(id)) {
+            Some(tenant) => Ground::Tenant { tenant, default_pool },
+            None => Ground::Nobody,
+        }
+    }
+
+    /// True if whose ground `namespace` is can be said.
+    #[must_use]
+    pub fn knows(&self, namespace: &str) -> bool {
+        self.offline || self.rules.is_exempt(namespace) || self.namespaces.get(namespace).is_some()
+    }
+
+    /// The pools of the node `name`, or `None` if there is no such node.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&NodePools> {
+        self.nodes.get(name)
+    }
+
+    /// Every namespace that is known, and its owner, in no order.
+    pub fn namespaces(&self) -> impl Iterator<Item = (&str, Option<&TenantRule>)> {
+        self.namespaces
+            .iter()
+            .map(|(name, claimed)| (name, claimed.owner.and_then(|id| self.rules.tenant(id))))
+    }
+}
+
+type Labels = Box<[(Arc<str>, Arc<str>)]>;
+
+/// What a namespace's resolution depends on.
+#[derive(Debug)]
+struct NamespaceSource {
+    labels: Labels,
+    default_pool: Option<Arc<str>>,
+}
+
+/// What a node's resolution depends on.
+#[derive(Debug)]
+struct NodeSource {
+    labels: Labels,
+    taints: Labels,
+}
+
+/// The mutable index behind [`Tenants`].
+#[derive(Debug, Default)]
+pub struct Index {
+    config: Config,
+    tenants: BTreeMap<String, Tenant>,
+    pools: BTreeMap<String, Pool>,
+    namespace_sources: FxHashMap<Arc<str>, NamespaceSource>,
+    node_sources: FxHashMap<Arc<str>, NodeSource>,
+    words: Words,
+    rules: Arc<Rules>,
+    namespaces: Shards<Claimed>,
+    nodes: Shards<NodePools>,
+    stale: bool,
+    offline: bool,
+}
+
+impl Index {
+    /// An index for files: what isn't in it doesn't exist.
+    #[must_use]
+    pub fn offline() -> Self {
+        Self { offline: true, stale: true, ..Self::default() }
+    }
+
+    /// An index for a cluster: what isn't in it may yet come.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { stale: true, ..Self::default() }
+    }
+
+    /// Takes over the settings.
+    pub fn set_config(&mut self, config: Config) {
+        self.stale |= self.config != config;
+        self.config = config;
+    }
+
+    /// Takes over a tenant.
+    pub fn upsert_tenant(&mut self, tenant: Tenant) {
+        self.stale |= self.tenants.get(&tenant.name) != Some(&tenant);
+        self.tenants.insert(tenant.name.clone(), tenant);
+    }
+
+    /// Forgets a tenant.
+    pub fn remove_tenant(&mut self, name: &str) {
+        self.stale |= self.tenants.remove(name).is_some();
+    }
+
+    /// Takes over a pool.
+    pub fn upsert_pool(&mut self, pool: Pool) {
+        self.stale |= self.pools.get(&pool.name) != Some(&pool);
+        self.pools.insert(pool.name.clone(), pool);
+    }
+
+    /// Forgets a pool.
+    pub fn remove_pool(&mut self, name: &str) {
+        self.stale |= self.pools.remove(name).is_some();
+    }
+
+    /// Takes over a namespace.
+    pub fn upsert_namespace(&mut self, namespace: &Namespace) {
+        let name = self.words.get(&namespace.name);
+        let source = NamespaceSource {
+            labels: self.words.pairs(namespace.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
+            default_pool: namespace
+                .annotations
+                .get(POOL_ANNOTATION)
+                .filter(|pool| !pool.is_empty())
+                .map(|pool| self.words.get(pool)),
+        };
+        if !self.stale {
+            self.namespaces.insert(name.clone(), claimed(&self.rules, &name, &source));
+        }
+        self.namespace_sources.insert(name, source);
+    }
+
+    /// Forgets a namespace.
+    pub fn remove_namespace(&mut self, name: &str) {
+        self.namespace_sources.remove(name);
+        self.namespaces.remove(name);
+    }
+
+    /// Takes over a node.
+    pub fn upsert_node(&mut self, node: &Node) {
+        let name = self.words.get(&node.name);
+        let source = NodeSource {
+            labels: self.words.pairs(node.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
+            taints: self.words.pairs(node.taints.iter().map(|t| (t.key.as_str(), t.value.as_str()))),
+        };
+        if !self.stale {
+            self.nodes.insert(name.clone(), node_pools(&self.rules, &source));
+        }
+        self.node_sources.insert(name, source);
+    }
+
+    /// Forgets a node.
+    pub fn remove_node(&mut self, name: &str) {
+        self.node_sources.remove(name);
+        self.nodes.remove(name);
+    }
+
+    /// What is known now, as something that can be shared.
+    #[must_use]
+    pub fn snapshot(&mut self) -> Tenants {
+        if self.stale {
+            self.rules = Arc::new(Rules::new(&self.config, self.tenants.values(), self.pools.values()));
+            let rules = &self.rules;
+            self.namespaces = self
+                .namespace_sources
+                .iter()
+                .map(|(name, s)| (name.clone(), claimed(rules, name, s)))
+                .collect();
+            self.nodes =
+                self.node_sources.iter().map(|(name, s)| (name.clone(), node_pools(rules, s))).collect();
+            self.stale = false;
+        }
+        self.words.sweep();
+        Tenants {
+            rules: self.rules.clone(),
+            namespaces: self.namespaces.clone(),
+            nodes: self.nodes.clone(),
+            offline: self.offline,
+        }
+    }
+}
+
+fn claimed(rules: &Rules, name: &str, source: &NamespaceSource) -> Claimed {
+    let get = |key: &str| source.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v);
+    Claimed { owner: rules.owner(name, get), default_pool: source.default_pool.clone() }
+}
+
+fn node_pools(rules: &Rules, source: &NodeSource) -> NodePools {
+    let labelled: BTreeSet<PoolId> = source.labels.iter().filter_map(|(k, v)| rules.by_label(k, v)).collect();
+    let tainted = source.taints.iter().filter_map(|(k, v)| rules.by_label(k, v));
+    let reserved: BTreeSet<PoolId> = labelled.iter().copied().chain(tainted).collect();
+    let marked = source.labels.iter().any(|(k, _)| &**k == MARK_KEY);
+    NodePools {
+        orphan: marked && labelled.is_empty(),
+        labelled: labelled.into_iter().collect(),
+        reserved: reserved.into_iter().collect(),
+    }
+}
+
+/// Every word once: labels repeat themselves on every node.
+#[derive(Debug, Default)]
+struct Words {
+    known: HashSet<Arc<str>>,
+    swept: usize,
+}
+
+impl Words {
+    /// Below this it isn't worth looking for words that nobody uses any more.
+    const SWEEP_ABOVE: usize = 4096;
+
+    fn get(&mut self, word: &str) -> Arc<str> {
+        if let Some(known) = self.known.get(word) {
+            return known.clone();
+        }
+        let word: Arc<str> = word.into();
+        self.known.insert(word.clone());
+        word
+    }
+
+    fn pairs<'a>(&mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Labels {
+        pairs.map(|(key, value)| (self.get(key), self.get(value))).collect()
+    }
+
+    fn sweep(&mut self) {
+        if self.known.len() > Self::SWEEP_ABOVE.max(2 * self.swept) {
+            self.known.retain(|word| Arc::strong_count(word) > 1);
+            self.swept = self.known.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+use super::*;
+use crate::{
+    model::Provisioner,
+    selector::{Requirement, Selector, Test},
+    taint::{Effect, Effects, Taint},
+};
+
+fn pool(name: &str, key: &str, value: &str, created: i64) -> Pool {
+    Pool {
+        name: name.to_owned(),
+        created: Some(created),
+        key: key.to_owned(),
+        value: value.to_owned(),
+        effects: Effects::NONE,
+        shared_with: Vec::new(),
+        provisioner: Provisioner::Croft,
+    }
+}
+
+fn tenant(name: &str, created: Option<i64>, namespaces: &[&str], label: Option<(&str, &str)>) -> Tenant {
+    Tenant {
+        name: name.to_owned(),
+        created,
+        namespaces: namespaces.iter().map(|n| (*n).to_owned()).collect(),
+        selector: label.map(|(key, value)| {
+            Selector::new(vec![Requirement { key: key.to_owned(), test: Test::In(vec![value.to_owned()]) }])
+        }),
+        ..Tenant::default()
+    }
+}
+
+fn namespace(name: &str, labels: &[(&str, &str)]) -> Namespace {
+    Namespace {
+        name: name.to_owned(),
+        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        ..Namespace::default()
+    }
+}
+
+fn owner<'t>(tenants: &'t Tenants, namespace: &str) -> &'t str {
+    match tenants.ground(namespace) {
+        Ground::Exempt => "exempt",
+        Ground::Nobody => "nobody",
+        Ground::Unknown => "unknown",
+        Ground::Tenant { tenant, .. } => &tenant.name,
+    }
+}
+
+#[test]
+fn the_oldest_claim_holds_whether_by_name_or_label() {
+    let mut index = Index::new();
+    index.upsert_tenant(tenant("young", Some(20), &["x", "kube-system"], None));
+    index.upsert_tenant(tenant("old", Some(10), &[], Some(("team", "a"))));
+    index.upsert_tenant(tenant("file", None, &["x", "y"], None));
+    index.upsert_namespace(&namespace("x", &[("team", "a")]));
+    index.upsert_namespace(&namespace("y", &[]));
+    let before = index.snapshot();
+    assert_eq!(owner(&before, "x"), "old");
+    assert_eq!(owner(&before, "y"), "file");
+    assert_eq!(owner(&before, "z"), "unknown");
+    assert_eq!(owner(&before, "kube-system"), "exempt");
+
+    index.upsert_namespace(&namespace("x", &[("team", "b")]));
+    index.upsert_namespace(&namespace("z", &[]));
+    let after = index.snapshot();
+    assert_eq!(owner(&after, "x"), "young");
+    assert_eq!(owner(&after, "z"), "nobody");
+    assert_eq!(owner(&before, "x"), "old", "a snapshot doesn't change");
+
+    index.remove_tenant("young");
+    index.remove_namespace("z");
+    let last = index.snapshot();
+    assert_eq!(owner(&last, "x"), "file");
+    assert_eq!(owner(&last, "z"), "unknown");
+}
+
+#[test]
+fn offline_a_namespace_that_no_file_holds_has_no_labels() {
+    let tenants = Tenants::offline(
+        Config::default(),
+        vec![tenant("a", None, &["x"], None), tenant("b", None, &[], Some(("team", "b")))],
+        vec![],
+        vec![namespace("z", &[("team", "b")])],
+        vec![],
+    );
+    assert_eq!(owner(&tenants, "x"), "a");
+    assert_eq!(owner(&tenants, "y"), "nobody");
+    assert_eq!(owner(&tenants, "z"), "b");
+}
+
+#[test]
+fn of_pools_with_the_same_label_only_the_oldest_counts() {
+    let mut index = Index::new();
+    index.upsert_pool(pool("b", "k", "v", 2));
+    index.upsert_pool(pool("a", "k", "v", 1));
+    // Marked "c", as the custom pool below would be.
+    index.upsert_pool(pool("d", MARK_KEY, "c", 3));
+    index.upsert_pool(pool("c", "k", "c", 4));
+    let tenants = index.snapshot();
+    let counted: Vec<&str> = tenants.rules().pools().iter().map(|p| &*p.name).collect();
+    assert_eq!(counted, ["a", "d"]);
+    assert_eq!(tenants.rules().collisions(), [("b".into(), "a".into()), ("c".into(), "d".into())]);
+}
+
+#[test]
+fn a_node_is_in_a_pool_by_label_and_reserved_by_taint() {
+    let mut index = Index::new();
+    index.upsert_pool(pool("a", "k", "v", 1));
+    index.upsert_pool(pool("b", MARK_KEY, "b", 2));
+    let node = |name: &str, labels: &[(&str, &str)], taints: &[(&str, &str)]| Node {
+        name: name.to_owned(),
+        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        taints: taints
+            .iter()
+            .map(|(k, v)| Taint { key: (*k).to_owned(), value: (*v).to_owned(), effect: Effect::NoSchedule })
+            .collect(),
+    };
+    index.upsert_node(&node("n1", &[("k", "v"), (MARK_KEY, "a")], &[]));
+    index.upsert_node(&node("n2", &[], &[("k", "v")]));
+    index.upsert_node(&node("n3", &[(MARK_KEY, "gone")], &[]));
+    index.upsert_node(&node("n4", &[("k", "other")], &[]));
+    let tenants = index.snapshot();
+    let names = |ids: &[PoolId]| -> Vec<&str> {
+        ids.iter().map(|id| &*tenants.rules().pool(*id).unwrap().name).collect()
+    };
+    let of = |name| tenants.node(name).unwrap();
+    assert_eq!((names(&of("n1").labelled), names(&of("n1").reserved)), (vec!["a"], vec!["a"]));
+    assert_eq!((names(&of("n2").labelled), names(&of("n2").reserved)), (vec![], vec!["a"]));
+    assert_eq!((of("n3").orphan, of("n4").orphan), (true, false));
+    assert!(tenants.node("n5").is_none());
+    index.remove_pool("a");
+    assert!(index.snapshot().node("n1").unwrap().orphan);
+}

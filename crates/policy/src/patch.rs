@@ -1,0 +1,123 @@
+//! JSON Patch (RFC 6902), written straight into the text that the API server gets.
+
+use serde::Serialize;
+
+/// A list of operations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Patch {
+    text: String,
+    operations: usize,
+}
+
+impl Patch {
+    /// True if there is nothing to do.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.operations == 0
+    }
+
+    /// How many operations it has.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.operations
+    }
+
+    /// The operations as a JSON array.
+    #[must_use]
+    pub fn into_json(mut self) -> String {
+        if self.is_empty() {
+            return "[]".to_owned();
+        }
+        self.text.push(']');
+        self.text
+    }
+
+    /// Adds `value` at `path`.
+    pub(crate) fn add(&mut self, path: &Path, value: &impl Serialize) {
+        self.operation("add", path, Some(value));
+    }
+
+    /// Replaces what is at `path` by `value`.
+    pub(crate) fn replace(&mut self, path: &Path, value: &impl Serialize) {
+        self.operation("replace", path, Some(value));
+    }
+
+    /// Removes what is at `path`.
+    pub(crate) fn remove(&mut self, path: &Path) {
+        self.operation("remove", path, None::<&()>);
+    }
+
+    fn operation(&mut self, name: &str, path: &Path, value: Option<&impl Serialize>) {
+        self.text.push(if self.operations == 0 { '[' } else { ',' });
+        self.operations += 1;
+        self.text.push_str("{\"op\":\"");
+        self.text.push_str(name);
+        self.text.push_str("\",\"path\":");
+        self.json(&path.0);
+        if let Some(value) = value {
+            self.text.push_str(",\"value\":");
+            self.json(value);
+        }
+        self.text.push('}');
+    }
+
+    fn json(&mut self, value: &(impl Serialize + ?Sized)) {
+        // Strings, numbers, lists and maps with string keys: serde_json can't fail on them, nor can a Vec.
+        if let Ok(text) = serde_json::to_string(value) {
+            self.text.push_str(&text);
+        }
+    }
+}
+
+/// A JSON Pointer (RFC 6901).
+#[derive(Clone, Debug)]
+pub(crate) struct Path(String);
+
+impl Path {
+    /// The pointer that is written `text`.
+    pub(crate) fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The member `name` of this.
+    pub(crate) fn key(&self, name: &str) -> Self {
+        let mut path = String::with_capacity(self.0.len() + 1 + name.len());
+        path.push_str(&self.0);
+        path.push('/');
+        for c in name.chars() {
+            match c {
+                '~' => path.push_str("~0"),
+                '/' => path.push_str("~1"),
+                c => path.push(c),
+            }
+        }
+        Self(path)
+    }
+
+    /// The place `index` of this list.
+    pub(crate) fn at(&self, index: usize) -> Self {
+        Self(format!("{}/{index}", self.0))
+    }
+
+    /// The place after the last of this list.
+    pub(crate) fn end(&self) -> Self {
+        Self(format!("{}/-", self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_pointers_and_values() {
+        let mut patch = Patch::default();
+        patch.add(&Path::new("/spec").key("a/b~c\"d"), &"x\"y");
+        patch.remove(&Path::new("/spec").at(3).end());
+        assert_eq!(
+            patch.into_json(),
+            r#"[{"op":"add","path":"/spec/a~1b~0c\"d","value":"x\"y"},{"op":"remove","path":"/spec/3/-"}]"#
+        );
+        assert_eq!(Patch::default().into_json(), "[]");
+    }
+}

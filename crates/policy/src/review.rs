@@ -1,0 +1,416 @@
+//! AdmissionReview v1, read in one pass and borrowed from the request's body.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, DeserializeSeed, IgnoredAny},
+};
+use thiserror::Error;
+
+use crate::{
+    text::Text,
+    view::{Binding, DaemonSet, Namespace, Node, Pod, Workload},
+};
+
+/// The only API version of reviews that is understood.
+pub const API_VERSION: &str = "admission.k8s.io/v1";
+
+/// Why a body is no review that can be judged.
+#[derive(Debug, Error)]
+pub enum ReviewError {
+    /// The body isn't UTF-8.
+    #[error("failed to read the AdmissionReview: the body is not UTF-8 (byte {0})")]
+    Utf8(usize),
+    /// The body isn't JSON, or a field has another type than Kubernetes gives it.
+    #[error("failed to read the AdmissionReview: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The body is something else, or of a version that isn't served.
+    #[error(
+        "failed to read the AdmissionReview: it is {kind} {version}; only AdmissionReview {API_VERSION} is understood"
+    )]
+    Version {
+        /// What its kind is.
+        kind: String,
+        /// What its version is.
+        version: String,
+    },
+    /// The request of the review is missing.
+    #[error("failed to read the AdmissionReview: request is missing")]
+    NoRequest,
+    /// A field of the request is missing that this operation must have.
+    #[error("failed to read AdmissionReview {uid}: request.{field} is missing")]
+    Missing {
+        /// The request's UID.
+        uid: String,
+        /// The field.
+        field: &'static str,
+    },
+}
+
+/// What is done to the object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Operation {
+    /// It is made.
+    Create,
+    /// It is changed.
+    Update,
+    /// It is deleted.
+    Delete,
+    /// CONNECT, or something newer than this program.
+    #[default]
+    Other,
+}
+
+/// Which kind of object is judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A Pod.
+    Pod,
+    /// An apps DaemonSet.
+    DaemonSet,
+    /// A Binding.
+    Binding,
+    /// A Node.
+    Node,
+    /// A Namespace.
+    Namespace,
+    /// Any other workload with a pod template.
+    Workload,
+    /// Anything else: passes untouched.
+    #[default]
+    Other,
+}
+
+impl Kind {
+    /// The kind of `kind` in the API group `group`.
+    #[must_use]
+    pub fn parse(group: &str, kind: &str) -> Self {
+        match (group, kind) {
+            ("", "Pod") => Self::Pod,
+            ("", "Binding") => Self::Binding,
+            ("", "Node") => Self::Node,
+            ("", "Namespace") => Self::Namespace,
+            ("apps", "DaemonSet") => Self::DaemonSet,
+            ("apps", "Deployment" | "StatefulSet" | "ReplicaSet")
+            | ("batch", "Job" | "CronJob")
+            | ("", "ReplicationController" | "PodTemplate") => Self::Workload,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The object of a request.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one per request, on the stack; a box would be an allocation each"
+)]
+pub enum Object<'a> {
+    /// A Pod.
+    Pod(Pod<'a>),
+    /// A DaemonSet.
+    DaemonSet(DaemonSet<'a>),
+    /// A Binding.
+    Binding(Binding<'a>),
+    /// A Node.
+    Node(Node<'a>),
+    /// A Namespace.
+    Namespace(Namespace<'a>),
+    /// Another workload with a pod template.
+    Workload(Workload<'a>),
+    /// Something that isn't read.
+    Other,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct User<'a> {
+    /// The user's name.
+    #[serde(borrow, default)]
+    pub username: Text<'a>,
+    /// The user's groups.
+    #[serde(borrow, default)]
+    pub groups: Vec<Text<'a>>,
+}
+
+/// The request of a review.
+#[derive(Clone, Debug, Default)]
+pub struct Request<'a> {
+    /// Its UID, which the response repeats.
+    pub uid: Text<'a>,
+    /// Which kind of object it is about.
+    pub kind: Kind,
+    /// How the kind is spelled.
+    pub kind_name: Text<'a>,
+    /// The subresource; empty for the object itself.
+    pub subresource: Text<'a>,
+    /// The object's name, if known already.
+    pub name: Text<'a>,
+    /// The namespace; empty for cluster-scoped objects.
+    pub namespace: Text<'a>,
+    /// What is done.
+    pub operation: Operation,
+    /// Who asks.
+    pub user: User<'a>,
+    /// The object as it will be.
+    pub object: Option<Object<'a>>,
+    /// The object as it was.
+    pub old_object: Option<Object<'a>>,
+}
+
+/// Reads a review. The text of the answer borrows from `body`.
+///
+/// # Errors
+/// If it isn't an AdmissionReview v1 whose used fields have the right types.
+pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
+    // Once over all, so that fields that are skipped are UTF-8 too and strings needn't be checked one by one.
+    let text = std::str::from_utf8(body).map_err(|e| ReviewError::Utf8(e.valid_up_to()))?;
+    let mut envelope = read(text, None)?;
+    if let Some(Read { late: true, kind, .. }) = envelope.request {
+        // The API server writes the kind first. Whoever doesn't pays with a second pass.
+        envelope = read(text, Some(kind))?;
+    }
+    if envelope.kind != "AdmissionReview" || envelope.api_version != API_VERSION {
+        return Err(ReviewError::Version {
+            kind: envelope.kind.to_string(),
+            version: envelope.api_version.to_string(),
+        });
+    }
+    let request = envelope.request.ok_or(ReviewError::NoRequest)?.request;
+    let missing = |field| Err(ReviewError::Missing { uid: request.uid.to_string(), field });
+    if request.uid.is_empty() {
+        return missing("uid");
+    }
+    if request.kind_name.is_empty() {
+        return missing("kind");
+    }
+    if request.kind == Kind::Other {
+        return Ok(request);
+    }
+    if matches!(request.operation, Operation::Create | Operation::Update) && request.object.is_none() {
+        return missing("object");
+    }
+    if request.operation == Operation::Update && request.old_object.is_none() {
+        return missing("oldObject");
+    }
+    if request.namespace.is_empty() && !matches!(request.kind, Kind::Node | Kind::Namespace) {
+        return missing("namespace");
+    }
+    Ok(request)
+}
+
+fn read(text: &str, known: Option<Kind>) -> Result<Envelope<'_>, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let envelope = EnvelopeSeed { known }.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(envelope)
+}
+
+#[derive(Default)]
+struct Envelope<'a> {
+    kind: Text<'a>,
+    api_version: Text<'a>,
+    request: Option<Read<'a>>,
+}
+
+/// A request, and whether an object had to be skipped since its kind came after it.
+struct Read<'a> {
+    request: Request<'a>,
+    kind: Kind,
+    late: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum EnvelopeField {
+    Kind,
+    ApiVersion,
+    Request,
+    #[serde(other)]
+    Ignored,
+}
+
+struct EnvelopeSeed {
+    known: Option<Kind>,
+}
+
+impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
+    type Value = Envelope<'de>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Envelope<'de>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> de::Visitor<'de> for EnvelopeSeed {
+    type Value = Envelope<'de>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an AdmissionReview")
+    }
+    fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Envelope<'de>, A::Error> {
+        let mut envelope = Envelope::default();
+        let (mut kind, mut version, mut request) = (false, false, false);
+        while let Some(field) = map.next_key()? {
+            match field {
+                EnvelopeField::Kind => envelope.kind = once(&mut kind, "kind", map.next_value()?)?,
+                EnvelopeField::ApiVersion => {
+                    envelope.api_version = once(&mut version, "apiVersion", map.next_value()?)?;
+                }
+                EnvelopeField::Request => {
+                    let read = map.next_value_seed(Nullable(RequestSeed { known: self.known }))?;
+                    envelope.request = once(&mut request, "request", read)?;
+                }
+                EnvelopeField::Ignored => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(envelope)
+    }
+}
+
+fn once<T, E: de::Error>(seen: &mut bool, field: &'static str, value: T) -> Result<T, E> {
+    if std::mem::replace(seen, true) { Err(E::duplicate_field(field)) } else { Ok(value) }
+}
+
+/// Null, or what the seed reads.
+struct Nullable<S>(S);
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Nullable<S> {
+    type Value = Option<S::Value>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> de::Visitor<'de> for Nullable<S> {
+    type Value = Option<S::Value>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or null")
+    }
+    fn visit_none<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        self.0.deserialize(deserializer).map(Some)
+    }
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum Field {
+    Uid,
+    Kind,
+    SubResource,
+    Name,
+    Namespace,
+    Operation,
+    UserInfo,
+    Object,
+    OldObject,
+    #[serde(other)]
+    Ignored,
+}
+
+#[derive(Deserialize)]
+struct GroupKind<'a> {
+    #[serde(borrow, default)]
+    group: Text<'a>,
+    #[serde(borrow)]
+    kind: Text<'a>,
+}
+
+struct RequestSeed {
+    known: Option<Kind>,
+}
+
+impl<'de> DeserializeSeed<'de> for RequestSeed {
+    type Value = Read<'de>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Read<'de>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> de::Visitor<'de> for RequestSeed {
+    type Value = Read<'de>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the request of an AdmissionReview")
+    }
+    fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Read<'de>, A::Error> {
+        let mut request = Request::default();
+        let (mut known, mut late, mut seen) = (self.known, false, [false; 9]);
+        while let Some(field) = map.next_key::<Field>()? {
+            if let Some(seen) = seen.get_mut(field as usize) {
+                once(seen, NAMES.get(field as usize).copied().unwrap_or_default(), ())?;
+            }
+            match field {
+                Field::Uid => request.uid = map.next_value()?,
+                Field::Kind => {
+                    let GroupKind { group, kind } = map.next_value()?;
+                    request.kind = Kind::parse(&group, &kind);
+                    request.kind_name = kind;
+                    known = Some(request.kind);
+                }
+                Field::SubResource => request.subresource = text(map.next_value()?),
+                Field::Name => request.name = text(map.next_value()?),
+                Field::Namespace => request.namespace = text(map.next_value()?),
+                Field::Operation => {
+                    request.operation = match map.next_value::<Text<'de>>()?.as_str() {
+                        "CREATE" => Operation::Create,
+                        "UPDATE" => Operation::Update,
+                        "DELETE" => Operation::Delete,
+                        _ => Operation::Other,
+                    }
+                }
+                Field::UserInfo => request.user = map.next_value::<Option<_>>()?.unwrap_or_default(),
+                Field::Object | Field::OldObject => {
+                    let Some(kind) = known else {
+                        late = true;
+                        map.next_value::<IgnoredAny>()?;
+                        continue;
+                    };
+                    let object = map.next_value_seed(Nullable(ObjectSeed(kind)))?;
+                    match field {
+                        Field::Object => request.object = object,
+                        _ => request.old_object = object,
+                    }
+                }
+                Field::Ignored => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        let kind = request.kind;
+        Ok(Read { request, kind, late })
+    }
+}
+
+const NAMES: [&str; 9] =
+    ["uid", "kind", "subResource", "name", "namespace", "operation", "userInfo", "object", "oldObject"];
+
+fn text(value: Option<Text<'_>>) -> Text<'_> {
+    value.unwrap_or_default()
+}
+
+struct ObjectSeed(Kind);
+
+impl<'de> DeserializeSeed<'de> for ObjectSeed {
+    type Value = Object<'de>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Object<'de>, D::Error> {
+        Ok(match self.0 {
+            Kind::Pod => Object::Pod(Deserialize::deserialize(deserializer)?),
+            Kind::DaemonSet => Object::DaemonSet(Deserialize::deserialize(deserializer)?),
+            Kind::Binding => Object::Binding(Deserialize::deserialize(deserializer)?),
+            Kind::Node => Object::Node(Deserialize::deserialize(deserializer)?),
+            Kind::Namespace => Object::Namespace(Deserialize::deserialize(deserializer)?),
+            Kind::Workload => Object::Workload(Deserialize::deserialize(deserializer)?),
+            Kind::Other => {
+                IgnoredAny::deserialize(deserializer)?;
+                Object::Other
+            }
+        })
+    }
+}

@@ -1,0 +1,370 @@
+//! Borrowed views of the objects that are judged: the fields used, and nothing else.
+
+use serde::{Deserialize, Deserializer};
+
+use crate::{
+    taint,
+    text::{Map, Text},
+};
+
+/// Go writes an absent list as null at times.
+fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Pod<'a> {
+    /// Its metadata.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub metadata: Metadata<'a>,
+    /// Its spec.
+    #[serde(borrow)]
+    pub spec: PodSpec<'a>,
+}
+
+/// Metadata of a pod, a DaemonSet or a pod template.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata<'a> {
+    /// Name.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub name: Text<'a>,
+    /// Prefix of the name that the API server will make up.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub generate_name: Text<'a>,
+    /// Set when it is being deleted.
+    #[serde(borrow, default)]
+    pub deletion_timestamp: Option<Text<'a>>,
+    /// The annotations that count; `None` if there are none at all.
+    #[serde(borrow, default)]
+    pub annotations: Option<Annotations<'a>>,
+}
+
+impl Metadata<'_> {
+    /// The pool that [`crate::model::POOL_ANNOTATION`] names; empty is unset.
+    #[must_use]
+    pub fn pool(&self) -> Option<&str> {
+        self.annotations.as_ref()?.pool.as_deref().filter(|p| !p.is_empty())
+    }
+
+    /// The name, or the prefix of the one to come.
+    #[must_use]
+    pub fn called(&self) -> &str {
+        if self.name.is_empty() { &self.generate_name } else { &self.name }
+    }
+}
+
+/// The annotations that count.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Annotations<'a> {
+    /// [`crate::model::POOL_ANNOTATION`].
+    #[serde(borrow, default, rename = "croft.dev/pool")]
+    pub pool: Option<Text<'a>>,
+    /// [`crate::model::INJECTED_ANNOTATION`].
+    #[serde(borrow, default, rename = "croft.dev/injected")]
+    pub injected: Option<Text<'a>>,
+    /// [`crate::model::MIRROR_ANNOTATION`].
+    #[serde(borrow, default, rename = "kubernetes.io/config.mirror")]
+    pub mirror: Option<Text<'a>>,
+}
+
+/// The fields of a pod's spec that decide where it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSpec<'a> {
+    /// The node that it is bound to.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub node_name: Text<'a>,
+    /// Labels that the node must have.
+    #[serde(borrow, default)]
+    pub node_selector: Option<Map<'a>>,
+    /// Taints that it tolerates.
+    #[serde(borrow, default)]
+    pub tolerations: Option<Vec<Toleration<'a>>>,
+    /// Affinities.
+    #[serde(borrow, default)]
+    pub affinity: Option<Affinity<'a>>,
+    /// What must be lifted before it is scheduled.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub scheduling_gates: Vec<Gate<'a>>,
+}
+
+impl<'a> PodSpec<'a> {
+    /// The tolerations, if any.
+    #[must_use]
+    pub fn tolerations(&self) -> &[Toleration<'a>] {
+        self.tolerations.as_deref().unwrap_or_default()
+    }
+
+    /// The terms of the required node affinity, if it is there.
+    #[must_use]
+    pub fn terms(&self) -> Option<&[Term<'a>]> {
+        let required = self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
+        Some(&required.node_selector_terms)
+    }
+}
+
+/// A toleration, as written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Toleration<'a> {
+    /// The taint's key.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub key: Text<'a>,
+    /// Equal, Exists, Lt, Gt, or empty for Equal.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub operator: Text<'a>,
+    /// The taint's value.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub value: Text<'a>,
+    /// The taint's effect; empty for all.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub effect: Text<'a>,
+    /// For how long a NoExecute taint is tolerated.
+    #[serde(default)]
+    pub toleration_seconds: Option<i64>,
+}
+
+impl Toleration<'_> {
+    /// What it means, or `None` if its operator is unknown.
+    #[must_use]
+    pub fn parse(&self) -> Option<taint::Toleration<'_>> {
+        taint::Toleration::parse(&self.key, &self.operator, &self.value, &self.effect)
+    }
+}
+
+/// Affinities of a pod; only the node affinity counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Affinity<'a> {
+    /// The node affinity.
+    #[serde(borrow, default)]
+    pub node_affinity: Option<NodeAffinity<'a>>,
+}
+
+/// A node affinity; only what is required counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct NodeAffinity<'a> {
+    /// What must hold.
+    #[serde(borrow, default, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub required: Option<NodeSelector<'a>>,
+}
+
+/// Terms of which one must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeSelector<'a> {
+    /// The terms.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub node_selector_terms: Vec<Term<'a>>,
+}
+
+/// A term: all of it must hold; an empty one holds nowhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Term<'a> {
+    /// On labels.
+    #[serde(borrow, default)]
+    pub match_expressions: Option<Vec<Expression<'a>>>,
+    /// On fields.
+    #[serde(borrow, default)]
+    pub match_fields: Option<Vec<Expression<'a>>>,
+}
+
+impl<'a> Term<'a> {
+    /// What it says of labels.
+    #[must_use]
+    pub fn expressions(&self) -> &[Expression<'a>] {
+        self.match_expressions.as_deref().unwrap_or_default()
+    }
+
+    /// True if it says nothing and so matches no node.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.expressions().is_empty() && self.match_fields.as_ref().is_none_or(Vec::is_empty)
+    }
+}
+
+/// One expression of a term.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub struct Expression<'a> {
+    /// The label's key or the field's path.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub key: Text<'a>,
+    /// How it relates to the values.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub operator: Text<'a>,
+    /// The values.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub values: Vec<Text<'a>>,
+}
+
+/// A scheduling gate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Gate<'a> {
+    /// Its name.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub name: Text<'a>,
+}
+
+/// A pod template.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Template<'a> {
+    /// Its metadata; `None` if there is none.
+    #[serde(borrow, default)]
+    pub metadata: Option<Metadata<'a>>,
+    /// The pods' spec.
+    #[serde(borrow)]
+    pub spec: PodSpec<'a>,
+}
+
+/// A DaemonSet.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DaemonSet<'a> {
+    /// Its metadata.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub metadata: Metadata<'a>,
+    /// Its spec.
+    #[serde(borrow)]
+    pub spec: DaemonSetSpec<'a>,
+}
+
+/// The template of a DaemonSet.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DaemonSetSpec<'a> {
+    /// The pods' template.
+    #[serde(borrow)]
+    pub template: Template<'a>,
+}
+
+/// A workload of any other kind: where its template is depends on the kind.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Workload<'a> {
+    /// Its metadata.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub metadata: Metadata<'a>,
+    /// Its spec.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub spec: WorkloadSpec<'a>,
+    /// Template of a PodTemplate.
+    #[serde(borrow, default)]
+    pub template: Option<Template<'a>>,
+}
+
+/// Where a workload keeps its template.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadSpec<'a> {
+    /// Template of a Deployment, StatefulSet, ReplicaSet, ReplicationController or Job.
+    #[serde(borrow, default)]
+    pub template: Option<Template<'a>>,
+    /// Template of a CronJob's jobs.
+    #[serde(borrow, default)]
+    pub job_template: Option<JobTemplate<'a>>,
+}
+
+/// Template of a CronJob's jobs.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct JobTemplate<'a> {
+    /// The jobs' spec.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub spec: JobSpec<'a>,
+}
+
+/// Spec of a CronJob's jobs.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct JobSpec<'a> {
+    /// Template of the pods.
+    #[serde(borrow, default)]
+    pub template: Option<Template<'a>>,
+}
+
+impl<'a> Workload<'a> {
+    /// The pods' template, wherever the kind keeps it.
+    #[must_use]
+    pub fn template(&self) -> Option<&Template<'a>> {
+        let nested = || self.spec.job_template.as_ref().and_then(|j| j.spec.template.as_ref());
+        self.spec.template.as_ref().or_else(nested).or(self.template.as_ref())
+    }
+}
+
+/// A binding of a pod to a node.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Binding<'a> {
+    /// Its metadata; the name is the pod's.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub metadata: Metadata<'a>,
+    /// The node.
+    #[serde(borrow)]
+    pub target: Target<'a>,
+}
+
+/// Where a binding points.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Target<'a> {
+    /// The node's name.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub name: Text<'a>,
+}
+
+/// A namespace, or whatever else is judged by its labels and annotations.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Namespace<'a> {
+    /// Its metadata.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub metadata: Labelled<'a>,
+}
+
+/// Metadata with all labels and annotations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Labelled<'a> {
+    /// Name.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub name: Text<'a>,
+    /// Set when it is being deleted.
+    #[serde(borrow, default)]
+    pub deletion_timestamp: Option<Text<'a>>,
+    /// Labels.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub labels: Map<'a>,
+    /// Annotations.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub annotations: Map<'a>,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Node<'a> {
+    /// Its metadata.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub metadata: Labelled<'a>,
+    /// Its spec.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub spec: NodeSpec<'a>,
+}
+
+/// The taints of a node.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct NodeSpec<'a> {
+    /// Its taints.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub taints: Vec<NodeTaint<'a>>,
+}
+
+/// A taint, as written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub struct NodeTaint<'a> {
+    /// Its key.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub key: Text<'a>,
+    /// Its value.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub value: Text<'a>,
+    /// Its effect.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub effect: Text<'a>,
+}
