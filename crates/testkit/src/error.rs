@@ -14,6 +14,20 @@ pub enum Error {
         /// Where it should be.
         folder: PathBuf,
     },
+    /// A binary of Croft isn't built.
+    #[error("failed to find {name} in {}: build it with `cargo build --bins`, or put it beside the others", folder.display())]
+    NotBuilt {
+        /// The binary.
+        name: &'static str,
+        /// Where it should be.
+        folder: PathBuf,
+    },
+    /// The manifests aren't there.
+    #[error("failed to find manifests/install above {}: start this in a checkout of Croft", folder.display())]
+    NoManifests {
+        /// Where it was started.
+        folder: PathBuf,
+    },
     /// Neither a cache folder nor a home to have one in.
     #[error("failed to find a folder for the control plane: set CROFT_LAB_CACHE, XDG_CACHE_HOME or HOME")]
     NoCache,

@@ -27,7 +27,9 @@
 
 mod assets;
 mod control_plane;
+pub mod croft;
 mod error;
+pub mod http;
 mod kubelets;
 mod layout;
 mod options;
@@ -39,6 +41,7 @@ pub mod wait;
 
 pub use assets::Assets;
 pub use control_plane::ControlPlane;
+pub use croft::{Croft, CroftOptions, Part};
 pub use error::Error;
 pub use kubelets::PLAYED;
 pub use options::{Component, Options};

@@ -1,5 +1,5 @@
 //! The control plane does what a cluster does, and leaves nothing behind.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     io::{BufRead, BufReader},

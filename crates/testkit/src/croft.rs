@@ -1,0 +1,306 @@
+//! Croft on a control plane: its manifests installed, its processes running, each with its own identity.
+//!
+//! ```text
+//!   manifests/install ──kubectl apply──▶ API server ◀── ServiceAccount token ── croft-webhook
+//!                                            ▲   └──── reviews, over TLS ─────────▶
+//!                                            ├─ ServiceAccount token ── croft-controller ──┐
+//!                                            └─ system:node:<name> ──── ec2-sim ◀── SDK ───┘
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    env,
+    ffi::OsStr,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    time::Duration,
+};
+
+use crate::{
+    control_plane::ControlPlane,
+    error::Error,
+    http, ports,
+    process::{Process, Recipe},
+};
+
+/// The namespace of Croft's own objects.
+pub const NAMESPACE: &str = "croft-system";
+/// The simulated cluster's name, and the value of its discovery tags.
+pub const CLUSTER: &str = "croft";
+/// The simulated region.
+pub const REGION: &str = "us-east-1";
+/// A first list of everything on a busy machine takes its time.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+const START_ATTEMPTS: u32 = 5;
+
+/// A process of Croft, or the cloud that it uses here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// ec2-sim.
+    Cloud,
+    /// croft-webhook.
+    Webhook,
+    /// croft-controller.
+    Controller,
+}
+
+impl Part {
+    /// In the order in which they start.
+    pub const ALL: [Self; 3] = [Self::Cloud, Self::Webhook, Self::Controller];
+
+    /// The name of its binary, its log and its process.
+    #[must_use]
+    pub fn binary(self) -> &'static str {
+        match self {
+            Self::Cloud => "ec2-sim",
+            Self::Webhook => "croft-webhook",
+            Self::Controller => "croft-controller",
+        }
+    }
+}
+
+/// Where Croft's files are, and what its processes are told besides.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CroftOptions {
+    /// The folder of the binaries.
+    pub binaries: PathBuf,
+    /// The folder manifests/ of the project.
+    pub manifests: PathBuf,
+    flags: Vec<(Part, String)>,
+}
+
+impl CroftOptions {
+    /// Binaries beside this one, manifests of the checkout that it was built in or is started in.
+    pub fn find() -> Result<Self, Error> {
+        let this = env::current_exe().map_err(Error::io("find out where this program is"))?;
+        let beside = this.parent().unwrap_or(Path::new("."));
+        // Cargo puts tests and examples one folder deeper.
+        let binaries = match beside.file_name().and_then(OsStr::to_str) {
+            Some("deps" | "examples") => beside.parent().unwrap_or(beside),
+            _ => beside,
+        };
+        let here = env::current_dir().map_err(Error::io("find out where this is started"))?;
+        let manifests = here
+            .ancestors()
+            .chain(this.ancestors())
+            .map(|folder| folder.join("manifests"))
+            .find(|folder| folder.join("install/kustomization.yaml").is_file())
+            .ok_or_else(|| Error::NoManifests { folder: here.clone() })?;
+        Ok(Self { binaries: binaries.to_owned(), manifests, flags: Vec::new() })
+    }
+
+    /// Gives a process one more flag, as `--name=value`.
+    #[must_use]
+    pub fn flag(mut self, part: Part, flag: impl Into<String>) -> Self {
+        self.flags.push((part, flag.into()));
+        self
+    }
+
+    fn binary(&self, part: Part) -> Result<PathBuf, Error> {
+        let path = self.binaries.join(part.binary());
+        if path.is_file() {
+            Ok(path)
+        } else {
+            Err(Error::NotBuilt { name: part.binary(), folder: self.binaries.clone() })
+        }
+    }
+}
+
+/// Ports of the processes; they stay when a process starts again.
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    main: u16,
+    health: u16,
+}
+
+/// Croft on a control plane. Dropping it ends its processes.
+#[derive(Debug)]
+pub struct Croft {
+    processes: BTreeMap<Part, Process>,
+    ports: BTreeMap<Part, Ports>,
+    options: CroftOptions,
+}
+
+impl Croft {
+    /// Installs the manifests and starts everything.
+    pub async fn start(plane: &ControlPlane, options: CroftOptions) -> Result<Self, Error> {
+        let mut croft = Self::install(plane, options).await?;
+        for part in Part::ALL {
+            croft.resume(plane, part).await?;
+        }
+        Ok(croft)
+    }
+
+    /// Installs the manifests; nothing runs yet.
+    pub async fn install(plane: &ControlPlane, options: CroftOptions) -> Result<Self, Error> {
+        let install = options.manifests.join("install");
+        let arguments: [&OsStr; 5] = [
+            "apply".as_ref(),
+            "--server-side".as_ref(),
+            "--force-conflicts".as_ref(),
+            "-k".as_ref(),
+            install.as_ref(),
+        ];
+        plane.kubectl(arguments).await?;
+        // What is applied next may be of a kind that the API server only just learned of.
+        plane.kubectl(["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).await?;
+        Ok(Self { processes: BTreeMap::new(), ports: BTreeMap::new(), options })
+    }
+
+    /// Starts a process that doesn't run, and waits until it says that it is ready.
+    pub async fn resume(&mut self, plane: &ControlPlane, part: Part) -> Result<(), Error> {
+        if let Some(process) = self.processes.get_mut(&part)
+            && process.poll()?.is_none()
+        {
+            return Ok(());
+        }
+        for attempt in 1.. {
+            self.launch(plane, part).await?;
+            match self.ready(part).await {
+                Err(error) if error.is_port_clash() && attempt < START_ATTEMPTS => {
+                    tracing::info!(%error, "drawing other ports");
+                    self.ports.remove(&part);
+                }
+                result => return result,
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a process without waiting for it.
+    pub async fn launch(&mut self, plane: &ControlPlane, part: Part) -> Result<(), Error> {
+        let recipe = self.recipe(plane, part).await?;
+        let process = plane.spawn(&recipe)?;
+        self.processes.insert(part, process);
+        Ok(())
+    }
+
+    async fn recipe(&mut self, plane: &ControlPlane, part: Part) -> Result<Recipe, Error> {
+        let Ports { main, health } = self.ports(part)?;
+        let name = part.binary();
+        let recipe = Recipe::new(name, self.options.binary(part)?, plane.log(name))
+            .arguments(self.options.flags.iter().filter(|(of, _)| *of == part).map(|(_, flag)| flag));
+        Ok(match part {
+            Part::Cloud => {
+                let (certificate, key) = plane.authority_files();
+                recipe
+                    .arguments([format!("--listen=127.0.0.1:{main}"), format!("--apiserver={}", plane.url())])
+                    .arguments([flag("node-ca-cert", &certificate), flag("node-ca-key", &key)])
+                    .arguments([format!("--cluster-name={CLUSTER}"), format!("--region={REGION}")])
+            }
+            Part::Webhook => {
+                let kubeconfig = plane.kubeconfig_for_service_account(NAMESPACE, name).await?;
+                recipe.arguments([
+                    flag("kubeconfig", &kubeconfig),
+                    format!("--listen=127.0.0.1:{main}"),
+                    format!("--url=https://127.0.0.1:{main}"),
+                    format!("--health-listen=127.0.0.1:{health}"),
+                    "--replica=lab".to_owned(),
+                ])
+            }
+            Part::Controller => {
+                let kubeconfig = plane.kubeconfig_for_service_account(NAMESPACE, name).await?;
+                let cloud = self.ports(Part::Cloud)?.main;
+                recipe
+                    .arguments([
+                        flag("kubeconfig", &kubeconfig),
+                        format!("--health-listen=127.0.0.1:{health}"),
+                        format!("--cluster-name={CLUSTER}"),
+                        format!("--aws-region={REGION}"),
+                        format!("--aws-endpoint-url=http://127.0.0.1:{cloud}"),
+                    ])
+                    // The simulator reads signatures and doesn't verify them; the SDK won't send none.
+                    .environment("AWS_ACCESS_KEY_ID", "lab")
+                    .environment("AWS_SECRET_ACCESS_KEY", "lab")
+                    .environment("AWS_EC2_METADATA_DISABLED", "true")
+            }
+        })
+    }
+
+    fn ports(&mut self, part: Part) -> Result<Ports, Error> {
+        if let Some(ports) = self.ports.get(&part) {
+            return Ok(*ports);
+        }
+        let drawn = Ports { main: ports::free()?, health: ports::free()? };
+        self.ports.insert(part, drawn);
+        Ok(drawn)
+    }
+
+    /// Where a process answers /readyz, /healthz and /metrics.
+    pub fn health(&mut self, part: Part) -> Result<SocketAddr, Error> {
+        let ports = self.ports(part)?;
+        let port = match part {
+            Part::Cloud => ports.main,
+            Part::Webhook | Part::Controller => ports.health,
+        };
+        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+
+    /// Where a process does its work: EC2's API, or admission reviews.
+    pub fn address(&mut self, part: Part) -> Result<SocketAddr, Error> {
+        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports(part)?.main)))
+    }
+
+    /// Waits until a process says that it is ready.
+    pub async fn ready(&mut self, part: Part) -> Result<(), Error> {
+        let health = self.health(part)?;
+        let waiting = async {
+            loop {
+                if let Some(process) = self.processes.get_mut(&part) {
+                    process.check()?;
+                }
+                if http::get(health, "/readyz").await.is_ok_and(|answer| answer.status == 200) {
+                    return Ok(());
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        let result = tokio::time::timeout(READY_WITHIN, waiting).await;
+        result.unwrap_or_else(|_| {
+            let process = self.processes.get(&part);
+            Err(Error::NotReady {
+                name: part.binary().to_owned(),
+                seconds: READY_WITHIN.as_secs(),
+                log: process.map(|process| process.log().to_owned()).unwrap_or_default(),
+                tail: process.map(Process::tail).unwrap_or_default(),
+            })
+        })
+    }
+
+    /// Ends a process with SIGKILL.
+    pub fn kill(&mut self, part: Part) -> Result<(), Error> {
+        self.processes.remove(&part).map_or(Ok(()), Process::kill)
+    }
+
+    /// Asks a process to end (SIGTERM), and kills it after `grace`. How it ended; `None` if it had to be killed.
+    pub async fn stop(&mut self, part: Part, grace: Duration) -> Result<Option<ExitStatus>, Error> {
+        match self.processes.remove(&part) {
+            Some(process) => process.stop(grace).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The process, to freeze it or to read what it said.
+    #[must_use]
+    pub fn process(&self, part: Part) -> Option<&Process> {
+        self.processes.get(&part)
+    }
+
+    /// The folder manifests/ of the project.
+    #[must_use]
+    pub fn manifests(&self) -> &Path {
+        &self.options.manifests
+    }
+
+    /// An error with the end of its log if a process has ended by itself.
+    pub fn check(&mut self) -> Result<(), Error> {
+        self.processes.values_mut().try_for_each(Process::check)
+    }
+}
+
+fn flag(name: &str, path: &Path) -> String {
+    format!("--{name}={}", path.display())
+}

@@ -1,0 +1,48 @@
+//! Asking a process of ours whether it is ready.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::error::Error;
+
+/// A process that doesn't answer within this isn't ready.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body.
+    pub body: String,
+}
+
+/// One GET in the clear, on a connection of its own.
+pub async fn get(address: SocketAddr, path: &str) -> Result<Answer, Error> {
+    let failed = || format!("get http://{address}{path}");
+    let asking = async {
+        let mut stream = TcpStream::connect(address).await?;
+        // HTTP/1.0: the body ends with the connection, so nothing has to be parsed to find its end.
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        Ok(answer)
+    };
+    let answer = match tokio::time::timeout(ANSWER_WITHIN, asking).await {
+        Ok(answer) => answer,
+        Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+    }
+    .map_err(Error::io(failed()))?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    match status {
+        Some(status) => Ok(Answer { status, body: body.to_owned() }),
+        None => Err(Error::io(failed())(std::io::Error::other("the answer isn't HTTP"))),
+    }
+}
