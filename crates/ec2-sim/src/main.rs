@@ -1,2 +1,7 @@
-//! To be written.
-fn main() {}
+//! `ec2-sim`: an EC2 that runs on a laptop.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    croft_ec2_sim::process::main()
+}

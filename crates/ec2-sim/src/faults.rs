@@ -1,0 +1,133 @@
+//! Faults by script: which calls are refused, slowed down or cut off.
+
+use serde::{Deserialize, Serialize};
+
+use crate::params::wildcard;
+
+/// One rule. The first rule that matches a call and has something left decides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Rule {
+    /// The action, `*` and `?` as wildcards.
+    #[serde(default = "any")]
+    pub action: String,
+    /// Refuse with this code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Break the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<Cut>,
+    /// Wait this long before answering.
+    #[serde(default)]
+    pub latency_ms: u64,
+    /// How many calls it hits; without it, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<u64>,
+    /// How many matching calls pass before it begins.
+    #[serde(default)]
+    pub after: u64,
+    /// Of a thousand matching calls it hits so many, by the simulator's seed.
+    #[serde(default = "always")]
+    pub permille: u32,
+}
+
+fn any() -> String {
+    "*".to_owned()
+}
+
+fn always() -> u32 {
+    1000
+}
+
+/// When the connection breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cut {
+    /// Nothing was done.
+    Before,
+    /// Everything was done, and the caller doesn't learn of it.
+    After,
+}
+
+/// What a rule does to a call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Effect {
+    /// Refuse with this code.
+    pub error: Option<String>,
+    /// Break the connection.
+    pub cut: Option<Cut>,
+    /// Wait this long before answering.
+    pub latency_ms: u64,
+}
+
+/// The rules in force.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    rules: Vec<Rule>,
+}
+
+impl Faults {
+    /// Replaces all rules.
+    pub fn set(&mut self, rules: Vec<Rule>) {
+        self.rules = rules;
+    }
+
+    /// Adds a rule behind the others.
+    pub fn add(&mut self, rule: Rule) {
+        self.rules.push(rule);
+    }
+
+    /// What happens to the next call of `action`; `draw` gives a number below 1000.
+    pub fn strike(&mut self, action: &str, mut draw: impl FnMut() -> u32) -> Effect {
+        let mut effect = Effect::default();
+        for rule in self.rules.iter_mut().filter(|rule| wildcard(&rule.action, action)) {
+            if rule.after > 0 {
+                rule.after -= 1;
+                continue;
+            }
+            if rule.times == Some(0) || (rule.permille < 1000 && draw() >= rule.permille) {
+                continue;
+            }
+            if let Some(times) = &mut rule.times {
+                *times -= 1;
+            }
+            effect.latency_ms += rule.latency_ms;
+            if rule.error.is_some() || rule.cut.is_some() {
+                effect.error.clone_from(&rule.error);
+                effect.cut = rule.cut;
+                break;
+            }
+        }
+        effect
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(json: &str) -> Rule {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn rules_pass_hit_and_end() {
+        let mut faults = Faults::default();
+        faults.set(vec![
+            rule(r#"{"latencyMs": 5}"#),
+            rule(r#"{"action": "Create*", "error": "RequestLimitExceeded", "after": 1, "times": 2}"#),
+        ]);
+        let codes: Vec<_> = (0..4).map(|_| faults.strike("CreateFleet", || 0).error).collect();
+        let hit = Some("RequestLimitExceeded".to_owned());
+        assert_eq!(codes, [None, hit.clone(), hit, None]);
+        assert_eq!(faults.strike("DescribeInstances", || 0), Effect { latency_ms: 5, ..Effect::default() });
+    }
+
+    #[test]
+    fn chance_is_the_callers_draw() {
+        let mut faults = Faults::default();
+        faults.set(vec![rule(r#"{"cut": "after", "permille": 300}"#)]);
+        assert_eq!(faults.strike("X", || 299).cut, Some(Cut::After));
+        assert_eq!(faults.strike("X", || 300).cut, None);
+    }
+}

@@ -1,0 +1,510 @@
+//! CreateFleet of type `instant`: choose among overrides, launch what there is, say what there wasn't.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use croft_scheduler::CapacityType;
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    answer::{Answer, Call, Outcome, Refusal},
+    instances::{Instance, State},
+    params::{Params, wildcard},
+    policy::Demand,
+    templates::{Template, tag_specifications},
+    world::{Token, World, page},
+    xml::Xml,
+};
+
+/// A capacity reservation.
+#[derive(Clone, Debug)]
+pub struct Reservation {
+    /// Machine type.
+    pub instance_type: String,
+    /// Zone.
+    pub zone: String,
+    /// Machines reserved.
+    pub total: u32,
+    /// Machines not in use.
+    pub free: u32,
+    /// Tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// One override: where a machine might be launched.
+#[derive(Clone, Debug)]
+struct Candidate {
+    template_name: String,
+    template: Template,
+    instance_type: String,
+    subnet: String,
+    zone: String,
+    image: String,
+    priority: Option<f64>,
+}
+
+impl World {
+    /// Reserves capacity.
+    pub fn reserve(
+        &mut self,
+        instance_type: &str,
+        zone: &str,
+        count: u32,
+        tags: BTreeMap<String, String>,
+    ) -> String {
+        let id = self.new_id("cr");
+        let reservation = Reservation {
+            instance_type: instance_type.to_owned(),
+            zone: zone.to_owned(),
+            total: count,
+            free: count,
+            tags,
+        };
+        self.reservations.insert(id.clone(), reservation);
+        id
+    }
+
+    pub(crate) fn create_fleet(&mut self, call: &Call) -> Outcome {
+        let p = &call.params;
+        if p.get("Type") != Some("instant") {
+            return Err(Refusal::new("InvalidParameterValue", "Only fleets of type instant are simulated"));
+        }
+        // The SDK retries with the same token; what counts as the same request is everything else.
+        let canonical = p.canonical(&BTreeSet::from(["ClientToken", "Action", "Version"]));
+        let request: String = Sha256::digest(canonical).iter().map(|byte| format!("{byte:02x}")).collect();
+        let token = p.get("ClientToken").map(str::to_owned);
+        if let Some(known) = token.as_ref().and_then(|token| self.tokens.get(token)) {
+            if known.request != request {
+                return Err(Refusal::new(
+                    "IdempotentParameterMismatch",
+                    "The client token was used before with other parameters",
+                ));
+            }
+            return Ok(Answer::Xml(known.answer.clone()));
+        }
+        let target = p.within("TargetCapacitySpecification");
+        let count =
+            target.number("TotalTargetCapacity").ok_or_else(|| Refusal::missing("TotalTargetCapacity"))?;
+        let capacity_type = match target.get("DefaultTargetCapacityType") {
+            Some("spot") => CapacityType::Spot,
+            _ => CapacityType::OnDemand,
+        };
+        let candidates = self.candidates(p)?;
+        self.authorize_fleet(call, &candidates)?;
+        let ordered = self.order(p, capacity_type, candidates);
+        let tags = tag_specifications(p, "TagSpecification").remove("instance").unwrap_or_default();
+        let reserved_first =
+            p.within("OnDemandOptions").within("CapacityReservationOptions").get("UsageStrategy")
+                == Some("use-capacity-reservations-first");
+
+        let mut launched: Vec<(Candidate, Vec<String>)> = Vec::new();
+        let mut errors: Vec<(Candidate, Refusal)> = Vec::new();
+        for _ in 0..count {
+            let mut done = false;
+            for candidate in &ordered {
+                if errors
+                    .iter()
+                    .any(|(e, _)| e.instance_type == candidate.instance_type && e.subnet == candidate.subnet)
+                {
+                    continue;
+                }
+                match self.launch_one(candidate, capacity_type, reserved_first, &tags, token.as_deref()) {
+                    Ok(id) => {
+                        match launched.last_mut() {
+                            Some((last, ids))
+                                if last.instance_type == candidate.instance_type
+                                    && last.subnet == candidate.subnet =>
+                            {
+                                ids.push(id);
+                            }
+                            _ => launched.push((candidate.clone(), vec![id])),
+                        }
+                        done = true;
+                        break;
+                    }
+                    Err(refusal) => errors.push((candidate.clone(), refusal)),
+                }
+            }
+            if !done {
+                break;
+            }
+        }
+        // EC2 reports what it couldn't launch only while the target isn't reached.
+        let complete = launched.iter().map(|(_, ids)| ids.len() as u64).sum::<u64>() >= count;
+        if complete {
+            errors.clear();
+        }
+        let fleet = self.new_id("fleet");
+        let answer = describe(&fleet, capacity_type, &launched, &errors);
+        if let Some(token) = token {
+            self.tokens.insert(token, Token { request, answer: answer.clone(), at: self.now });
+        }
+        Ok(Answer::Xml(answer))
+    }
+
+    /// Every override, checked.
+    fn candidates(&self, p: &Params) -> Result<Vec<Candidate>, Refusal> {
+        let mut candidates = Vec::new();
+        for config in p.items("LaunchTemplateConfigs") {
+            let (template_name, template) = self.template(&config.within("LaunchTemplateSpecification"))?;
+            let overrides = config.items("Overrides");
+            let overrides = if overrides.is_empty() { vec![Params::default()] } else { overrides };
+            for o in overrides {
+                let instance_type = o
+                    .get("InstanceType")
+                    .map(str::to_owned)
+                    .or_else(|| template.data.instance_type.clone())
+                    .ok_or_else(|| Refusal::missing("InstanceType"))?;
+                if self.market.entry(&instance_type).is_none() {
+                    return Err(Refusal::new(
+                        "InvalidParameterValue",
+                        format!("Invalid value '{instance_type}' for InstanceType."),
+                    ));
+                }
+                let subnet = o.get("SubnetId").ok_or_else(|| Refusal::missing("SubnetId"))?.to_owned();
+                let zone = self
+                    .subnets
+                    .get(&subnet)
+                    .ok_or_else(|| {
+                        Refusal::new(
+                            "InvalidSubnetID.NotFound",
+                            format!("The subnet ID '{subnet}' does not exist"),
+                        )
+                    })?
+                    .zone
+                    .clone();
+                let image = o
+                    .get("ImageId")
+                    .map(str::to_owned)
+                    .or_else(|| template.data.image.clone())
+                    .ok_or_else(|| Refusal::missing("ImageId"))?;
+                let priority = o.get("Priority").and_then(|text| text.parse().ok());
+                candidates.push(Candidate {
+                    template_name: template_name.clone(),
+                    template: template.clone(),
+                    instance_type,
+                    subnet,
+                    zone,
+                    image,
+                    priority,
+                });
+            }
+        }
+        if candidates.is_empty() {
+            return Err(Refusal::missing("LaunchTemplateConfigs"));
+        }
+        if candidates.len() > 300 {
+            return Err(Refusal::new(
+                "InvalidParameterValue",
+                "A fleet may have at most 300 launch specifications",
+            ));
+        }
+        Ok(candidates)
+    }
+
+    /// What a caller of CreateFleet must be allowed: the fleet, running machines from each part, tagging
+    /// them, and handing the role to them. Source: "EC2 Fleet prerequisites", the EC2 user guide.
+    fn authorize_fleet(&mut self, call: &Call, candidates: &[Candidate]) -> Result<(), Refusal> {
+        let tags = tag_specifications(&call.params, "TagSpecification");
+        let fleet_tags = tags.get("fleet").cloned().unwrap_or_default();
+        let fleet =
+            Demand::new("ec2:CreateFleet", self.arn("fleet", "*")).with_tags("aws:RequestTag", &fleet_tags);
+        self.require(call, &fleet)?;
+        let instance_tags = tags.get("instance").cloned().unwrap_or_default();
+        for (kind, kind_tags) in [
+            ("instance", &instance_tags),
+            ("volume", tags.get("volume").unwrap_or(&BTreeMap::new())),
+            ("network-interface", tags.get("network-interface").unwrap_or(&BTreeMap::new())),
+        ] {
+            let arn = self.arn(kind, "*");
+            let run = Demand::new("ec2:RunInstances", &arn).with_tags("aws:RequestTag", kind_tags);
+            self.require(call, &run)?;
+        }
+        for (kind, kind_tags) in &tags {
+            let arn = self.arn(kind, "*");
+            let tag = Demand::new("ec2:CreateTags", &arn)
+                .with_tags("aws:RequestTag", kind_tags)
+                .with("ec2:CreateAction", if kind == "fleet" { "CreateFleet" } else { "RunInstances" });
+            self.require(call, &tag)?;
+        }
+        let Some(first) = candidates.first() else { return Ok(()) };
+        let mut parts = vec![
+            (self.arn("subnet", &first.subnet), BTreeMap::new()),
+            (self.arn("launch-template", &first.template.id), first.template.tags.clone()),
+            (format!("arn:aws:ec2:{}::image/{}", self.settings.region, first.image), BTreeMap::new()),
+        ];
+        parts.extend(
+            first.template.data.groups.iter().map(|g| (self.arn("security-group", g), BTreeMap::new())),
+        );
+        for (arn, tags) in parts {
+            self.require(call, &Demand::new("ec2:RunInstances", arn).with_tags("aws:ResourceTag", &tags))?;
+        }
+        if let Some(profile) = &first.template.data.profile {
+            let role = self.profiles.get(profile).and_then(|p| p.role.clone());
+            if let Some(role) = role {
+                let arn = format!("arn:aws:iam::{}:role/{role}", self.settings.account);
+                self.require(
+                    call,
+                    &Demand::new("iam:PassRole", arn).with("iam:PassedToService", "ec2.amazonaws.com"),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The allocation strategies, as the EC2 user guide describes them.
+    fn order(
+        &self,
+        p: &Params,
+        capacity_type: CapacityType,
+        mut candidates: Vec<Candidate>,
+    ) -> Vec<Candidate> {
+        let options = if capacity_type == CapacityType::Spot { "SpotOptions" } else { "OnDemandOptions" };
+        let options = p.within(options);
+        let strategy = options.get("AllocationStrategy").unwrap_or("lowest-price").to_owned();
+        let price = |c: &Candidate| match capacity_type {
+            CapacityType::Spot => self.market.spot(&c.instance_type, &c.zone).micros(),
+            _ => self.market.on_demand(&c.instance_type).micros(),
+        };
+        let room = |c: &Candidate| self.market.room(&c.instance_type, &c.zone, capacity_type);
+        // Thousandths, so that the order is one of integers; none comes last.
+        #[expect(clippy::cast_possible_truncation, reason = "priorities are small")]
+        let priority = |c: &Candidate| c.priority.map_or(i64::MAX, |p| (p * 1000.0) as i64);
+        match strategy.as_str() {
+            "prioritized" => candidates.sort_by_key(priority),
+            "capacity-optimized" => candidates.sort_by_key(|c| (u64::MAX - room(c), price(c))),
+            "capacity-optimized-prioritized" => {
+                candidates.sort_by_key(|c| (u64::MAX - room(c), priority(c), price(c)));
+            }
+            // Pools with room first, the cheapest of them; nearly empty pools behind.
+            "price-capacity-optimized" => {
+                candidates.sort_by_key(|c| (room(c) < 5, price(c), u64::MAX - room(c)))
+            }
+            _ => candidates.sort_by_key(price),
+        }
+        candidates
+    }
+
+    fn launch_one(
+        &mut self,
+        candidate: &Candidate,
+        capacity_type: CapacityType,
+        reserved_first: bool,
+        tags: &BTreeMap<String, String>,
+        token: Option<&str>,
+    ) -> Result<String, Refusal> {
+        let Candidate { instance_type, zone, subnet, .. } = candidate;
+        if self.forbidden_types.iter().any(|pattern| wildcard(pattern, instance_type)) {
+            return Err(Refusal::new(
+                "Unsupported",
+                format!(
+                    "The requested configuration is currently not supported: your account may not launch {instance_type}"
+                ),
+            ));
+        }
+        if !self.market.offers(instance_type, zone) {
+            return Err(Refusal::new(
+                "Unsupported",
+                format!(
+                    "Your requested instance type ({instance_type}) is not supported in your requested Availability Zone ({zone})."
+                ),
+            ));
+        }
+        self.check_image(&candidate.image, instance_type)?;
+        for group in &candidate.template.data.groups {
+            if !self.groups.contains_key(group) {
+                return Err(Refusal::new(
+                    "InvalidGroup.NotFound",
+                    format!("The security group '{group}' does not exist"),
+                ));
+            }
+        }
+        if let Some(profile) = &candidate.template.data.profile {
+            if !self.profiles.contains_key(profile) {
+                return Err(Refusal::new(
+                    "InvalidParameterValue",
+                    format!(
+                        "Value ({profile}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+                    ),
+                ));
+            }
+        }
+        if self.subnets.get(subnet).is_none_or(|s| s.free == 0) {
+            return Err(Refusal::new(
+                "InsufficientFreeAddressesInSubnet",
+                format!(
+                    "There are not enough free addresses in subnet '{subnet}' to satisfy the requested number of instances."
+                ),
+            ));
+        }
+        self.check_quota(instance_type, capacity_type)?;
+        let reservation = (reserved_first && capacity_type != CapacityType::Spot)
+            .then(|| {
+                self.reservations
+                    .iter_mut()
+                    .find(|(_, r)| r.instance_type == *instance_type && r.zone == *zone && r.free > 0)
+            })
+            .flatten()
+            .map(|(id, reservation)| {
+                reservation.free -= 1;
+                id.clone()
+            });
+        if reservation.is_none() {
+            if candidate.template.data.reservation.as_deref() == Some("capacity-reservations-only") {
+                return Err(Refusal::new(
+                    "ReservationCapacityExceeded",
+                    "The requested reservations do not have enough available capacity",
+                ));
+            }
+            if !self.market.take(instance_type, zone, capacity_type) {
+                let code = if capacity_type == CapacityType::Spot {
+                    "UnfulfillableCapacity"
+                } else {
+                    "InsufficientInstanceCapacity"
+                };
+                return Err(Refusal::new(
+                    code,
+                    format!(
+                        "We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested ({zone})."
+                    ),
+                ));
+            }
+        }
+        let Some(place) = self.subnets.get_mut(subnet) else {
+            return Err(Refusal::new("InvalidSubnetID.NotFound", subnet.clone()));
+        };
+        place.free -= 1;
+        place.used += 1;
+        // The first addresses of a subnet are the network's own.
+        let host = place.used + 9;
+        let address = format!("10.{}.{}.{}", place.net, (host >> 8) & 0xff, host & 0xff);
+        let id = self.new_id("i");
+        let mut all_tags = candidate.template.data.tags.get("instance").cloned().unwrap_or_default();
+        all_tags.extend(tags.clone());
+        all_tags.insert("aws:ec2launchtemplate:id".to_owned(), candidate.template.id.clone());
+        let instance = Instance {
+            instance_type: instance_type.clone(),
+            zone: zone.clone(),
+            subnet: subnet.clone(),
+            address,
+            image: candidate.image.clone(),
+            capacity_type,
+            reservation,
+            state: State::Pending,
+            since: self.now,
+            launched: self.now,
+            tags: all_tags,
+            data: candidate.template.data.clone(),
+            token: token.map(str::to_owned),
+            console: String::new(),
+            reason: String::new(),
+            doomed: None,
+        };
+        self.instances.insert(id.clone(), instance);
+        Ok(id)
+    }
+
+    fn check_quota(&self, instance_type: &str, capacity_type: CapacityType) -> Result<(), Refusal> {
+        let Some(quota) = self.settings.vcpu_quota else { return Ok(()) };
+        let vcpus = |name: &str| self.market.entry(name).map_or(0, |e| e.facts.vcpus);
+        let used: u32 = self
+            .instances
+            .values()
+            .filter(|i| i.state.is_alive() && i.capacity_type == capacity_type)
+            .map(|i| vcpus(&i.instance_type))
+            .sum();
+        if used + vcpus(instance_type) <= quota {
+            return Ok(());
+        }
+        if capacity_type == CapacityType::Spot {
+            return Err(Refusal::new("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded"));
+        }
+        Err(Refusal::new(
+            "VcpuLimitExceeded",
+            format!(
+                "You have requested more vCPU capacity than your current vCPU limit of {quota} allows for the instance bucket that the specified instance type belongs to."
+            ),
+        ))
+    }
+
+    pub(crate) fn describe_reservations(&mut self, call: &Call) -> Outcome {
+        self.require_plain(call)?;
+        let filters = call.params.filters();
+        let ids = call.params.list("CapacityReservationId");
+        let mut found = Vec::new();
+        for (id, r) in self.reservations.iter().filter(|(id, _)| ids.is_empty() || ids.contains(id)) {
+            let fits = crate::network::all(&filters, |f| {
+                f.matches_tags(&r.tags).or_else(|| match f.name.as_str() {
+                    "state" => Some(f.matches(["active"])),
+                    "instance-type" => Some(f.matches([r.instance_type.as_str()])),
+                    "availability-zone" => Some(f.matches([r.zone.as_str()])),
+                    _ => None,
+                })
+            })?;
+            if fits {
+                found.push((id.clone(), r.clone()));
+            }
+        }
+        let (found, token) = page(call, found)?;
+        let account = self.settings.account.clone();
+        let mut xml = Xml::new();
+        xml.items("capacityReservationSet", found, |xml, (id, r)| {
+            xml.leaf("capacityReservationId", &id)
+                .leaf("ownerId", &account)
+                .leaf("instanceType", &r.instance_type)
+                .leaf("instancePlatform", "Linux/UNIX")
+                .leaf("availabilityZone", &r.zone)
+                .leaf("tenancy", "default")
+                .leaf("totalInstanceCount", r.total)
+                .leaf("availableInstanceCount", r.free)
+                .leaf("state", "active")
+                .leaf("endDateType", "unlimited")
+                .leaf("instanceMatchCriteria", "open")
+                .tags(&r.tags);
+        });
+        xml.maybe("nextToken", token);
+        Ok(xml.into())
+    }
+}
+
+fn describe(
+    fleet: &str,
+    capacity_type: CapacityType,
+    launched: &[(Candidate, Vec<String>)],
+    errors: &[(Candidate, Refusal)],
+) -> String {
+    let lifecycle = if capacity_type == CapacityType::Spot { "spot" } else { "on-demand" };
+    let origin = |xml: &mut Xml, c: &Candidate| {
+        xml.node("launchTemplateAndOverrides", |xml| {
+            xml.node("launchTemplateSpecification", |xml| {
+                xml.leaf("launchTemplateId", &c.template.id)
+                    .leaf("launchTemplateName", &c.template_name)
+                    .leaf("version", 1);
+            });
+            xml.node("overrides", |xml| {
+                xml.leaf("instanceType", &c.instance_type)
+                    .leaf("subnetId", &c.subnet)
+                    .leaf("availabilityZone", &c.zone)
+                    .leaf("imageId", &c.image)
+                    .maybe("priority", c.priority);
+            });
+        });
+    };
+    let mut xml = Xml::new();
+    xml.leaf("fleetId", fleet);
+    xml.items("errorSet", errors, |xml, (candidate, refusal)| {
+        origin(xml, candidate);
+        xml.leaf("lifecycle", lifecycle)
+            .leaf("errorCode", &refusal.code)
+            .leaf("errorMessage", &refusal.message);
+    });
+    xml.items("fleetInstanceSet", launched, |xml, (candidate, ids)| {
+        origin(xml, candidate);
+        xml.leaf("lifecycle", lifecycle)
+            .items("instanceIds", ids, |xml, id| {
+                // The list's members are bare values.
+                xml.text(id);
+            })
+            .leaf("instanceType", &candidate.instance_type);
+    });
+    xml.into_string()
+}

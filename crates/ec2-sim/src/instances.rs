@@ -1,0 +1,345 @@
+//! Machines: their life, and the calls that see and end it.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use croft_scheduler::CapacityType;
+
+use crate::{
+    answer::{Call, Outcome, Refusal},
+    network::{VPC, all},
+    params::Filter,
+    policy::Demand,
+    templates::TemplateData,
+    world::{Happening, World, iso, page},
+    xml::Xml,
+};
+
+/// How long a terminated machine can still be seen.
+const VISIBLE_MS: u64 = 3_600_000;
+
+/// A machine.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    /// Type.
+    pub instance_type: String,
+    /// Zone.
+    pub zone: String,
+    /// Subnet.
+    pub subnet: String,
+    /// Private IPv4 address.
+    pub address: String,
+    /// Image.
+    pub image: String,
+    /// Capacity type; a reserved machine is on-demand with a reservation.
+    pub capacity_type: CapacityType,
+    /// The capacity reservation that it uses.
+    pub reservation: Option<String>,
+    /// State.
+    pub state: State,
+    /// Since when, in milliseconds since 1970.
+    pub since: u64,
+    /// When it was launched.
+    pub launched: u64,
+    /// Tags.
+    pub tags: BTreeMap<String, String>,
+    /// What its launch template said.
+    pub data: TemplateData,
+    /// The token of the call that launched it.
+    pub token: Option<String>,
+    /// What it wrote on its console.
+    pub console: String,
+    /// Why it is going.
+    pub reason: String,
+    /// When spot takes it back, once it was warned.
+    pub doomed: Option<u64>,
+}
+
+/// Life-cycle state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Being started.
+    Pending,
+    /// Up.
+    Running,
+    /// Going.
+    ShuttingDown,
+    /// Gone, still visible.
+    Terminated,
+}
+
+impl State {
+    /// True until it is going.
+    #[must_use]
+    pub fn is_alive(self) -> bool {
+        matches!(self, Self::Pending | Self::Running)
+    }
+
+    fn code(self) -> (u32, &'static str) {
+        match self {
+            Self::Pending => (0, "pending"),
+            Self::Running => (16, "running"),
+            Self::ShuttingDown => (32, "shutting-down"),
+            Self::Terminated => (48, "terminated"),
+        }
+    }
+
+    fn write(self, xml: &mut Xml, name: &str) {
+        let (code, word) = self.code();
+        xml.node(name, |xml| {
+            xml.leaf("code", code).leaf("name", word);
+        });
+    }
+}
+
+impl Instance {
+    /// The private DNS name in `region`.
+    #[must_use]
+    pub fn dns_name(&self, region: &str) -> String {
+        let domain = if region == "us-east-1" { "ec2".to_owned() } else { format!("{region}.compute") };
+        format!("ip-{}.{domain}.internal", self.address.replace('.', "-"))
+    }
+
+    fn matches(&self, id: &str, region: &str, filter: &Filter) -> Option<bool> {
+        filter.matches_tags(&self.tags).or_else(|| match filter.name.as_str() {
+            "instance-id" => Some(filter.matches([id])),
+            "instance-state-name" => Some(filter.matches([self.state.code().1])),
+            "instance-type" => Some(filter.matches([self.instance_type.as_str()])),
+            "availability-zone" => Some(filter.matches([self.zone.as_str()])),
+            "client-token" => Some(filter.matches(self.token.as_deref())),
+            "private-dns-name" => Some(filter.matches([self.dns_name(region).as_str()])),
+            _ => None,
+        })
+    }
+}
+
+impl World {
+    /// A machine.
+    #[must_use]
+    pub fn instance(&self, id: &str) -> Option<&Instance> {
+        self.instances.get(id)
+    }
+
+    /// Every machine that can still be seen.
+    pub fn instances(&self) -> impl Iterator<Item = (&String, &Instance)> {
+        self.instances.iter()
+    }
+
+    /// Adds to what a machine wrote on its console.
+    pub fn write_console(&mut self, id: &str, line: &str) {
+        if let Some(instance) = self.instances.get_mut(id) {
+            instance.console.push_str(line);
+            instance.console.push('\n');
+        }
+    }
+
+    pub(crate) fn advance_instances(&mut self) {
+        let doomed: Vec<String> = self
+            .instances
+            .iter()
+            .filter(|(_, i)| i.state.is_alive() && i.doomed.is_some_and(|at| self.now >= at))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in doomed {
+            self.end_instance(&id, "Server.SpotInstanceTermination: Instance terminated by Spot");
+        }
+        let (now, settings) = (self.now, &self.settings);
+        let mut freed = Vec::new();
+        for (id, instance) in &mut self.instances {
+            if instance.state == State::Pending && now >= instance.since + settings.running_after_ms {
+                instance.state = State::Running;
+                instance.since += settings.running_after_ms;
+                self.happenings.push(Happening::Running(id.clone()));
+            }
+            if instance.state == State::ShuttingDown && now >= instance.since + settings.terminated_after_ms {
+                instance.state = State::Terminated;
+                instance.since += settings.terminated_after_ms;
+                freed.push((instance.subnet.clone(), instance.reservation.clone()));
+            }
+        }
+        for (subnet, reservation) in freed {
+            if let Some(subnet) = self.subnets.get_mut(&subnet) {
+                subnet.free += 1;
+            }
+            if let Some(reservation) = reservation.and_then(|id| self.reservations.get_mut(&id)) {
+                reservation.free += 1;
+            }
+        }
+        self.instances.retain(|_, i| i.state != State::Terminated || now < i.since + VISIBLE_MS);
+    }
+
+    /// When the next machine comes up or goes, for whoever has to wake then.
+    #[must_use]
+    pub fn next_change(&self) -> Option<u64> {
+        self.instances
+            .values()
+            .flat_map(|i| {
+                let next = match i.state {
+                    State::Pending => Some(i.since + self.settings.running_after_ms),
+                    State::ShuttingDown => Some(i.since + self.settings.terminated_after_ms),
+                    _ => None,
+                };
+                next.into_iter().chain(i.doomed.filter(|_| i.state.is_alive()))
+            })
+            .min()
+    }
+
+    /// Starts to end a machine. `reason` is what DescribeInstances says of it.
+    pub fn end_instance(&mut self, id: &str, reason: &str) -> bool {
+        let now = self.now;
+        let Some(instance) = self.instances.get_mut(id).filter(|i| i.state.is_alive()) else { return false };
+        instance.state = State::ShuttingDown;
+        instance.since = now;
+        reason.clone_into(&mut instance.reason);
+        self.happenings.push(Happening::Gone(id.to_owned()));
+        self.announce_state(id, "shutting-down");
+        true
+    }
+
+    pub(crate) fn describe_instances(&mut self, call: &Call) -> Outcome {
+        self.require_plain(call)?;
+        let ids = call.params.list("InstanceId");
+        let visible = self.now.saturating_sub(self.settings.consistency_ms);
+        for id in &ids {
+            if self.instances.get(id).is_none_or(|i| i.launched > visible) {
+                return Err(not_found(id));
+            }
+        }
+        let filters = call.params.filters();
+        let region = self.settings.region.clone();
+        let mut found = Vec::new();
+        for (id, instance) in self.instances.iter().filter(|(_, i)| i.launched <= visible) {
+            if (ids.is_empty() || ids.contains(id)) && all(&filters, |f| instance.matches(id, &region, f))? {
+                found.push((id.clone(), instance.clone()));
+            }
+        }
+        let (found, token) = page(call, found)?;
+        let mut xml = Xml::new();
+        xml.items("reservationSet", found, |xml, (id, instance)| {
+            xml.leaf("reservationId", id.replacen("i-", "r-", 1)).leaf("ownerId", &self.settings.account);
+            xml.items("instancesSet", [()], |xml, ()| self.write_instance(xml, &id, &instance));
+        });
+        xml.maybe("nextToken", token);
+        Ok(xml.into())
+    }
+
+    fn write_instance(&self, xml: &mut Xml, id: &str, i: &Instance) {
+        let dns = i.dns_name(&self.settings.region);
+        let arch = self.market.entry(&i.instance_type).map_or("x86_64", |e| e.facts.arch.as_ec2());
+        let gone = i.state == State::Terminated;
+        xml.leaf("instanceId", id).leaf("imageId", &i.image);
+        i.state.write(xml, "instanceState");
+        // EC2 gives a terminated machine's name and address to others.
+        xml.leaf("privateDnsName", if gone { "" } else { &dns })
+            .leaf("reason", &i.reason)
+            .leaf("instanceType", &i.instance_type)
+            .leaf("launchTime", iso(i.launched))
+            .node("placement", |xml| {
+                xml.leaf("availabilityZone", &i.zone).leaf("tenancy", "default");
+            })
+            .leaf("architecture", arch)
+            .leaf("vpcId", VPC);
+        if !gone {
+            xml.leaf("subnetId", &i.subnet).leaf("privateIpAddress", &i.address);
+        }
+        xml.maybe("clientToken", i.token.as_deref());
+        if i.capacity_type == CapacityType::Spot {
+            xml.leaf("instanceLifecycle", "spot");
+        }
+        xml.maybe("capacityReservationId", i.reservation.as_deref());
+        if let Some(profile) = &i.data.profile {
+            let arn = format!("arn:aws:iam::{}:instance-profile/{profile}", self.settings.account);
+            xml.node("iamInstanceProfile", |xml| {
+                xml.leaf("arn", arn).leaf("id", "AIPA00000000000000000");
+            });
+        }
+        xml.items("groupSet", &i.data.groups, |xml, group| {
+            xml.leaf("groupId", group);
+        });
+        xml.node("metadataOptions", |xml| {
+            xml.leaf("state", "applied")
+                .leaf("httpTokens", &i.data.http_tokens)
+                .leaf("httpPutResponseHopLimit", i.data.hop_limit)
+                .leaf("httpEndpoint", "enabled");
+        });
+        xml.tags(&i.tags);
+    }
+
+    pub(crate) fn terminate_instances(&mut self, call: &Call) -> Outcome {
+        let ids = call.params.list("InstanceId");
+        if ids.is_empty() {
+            return Err(Refusal::missing("InstanceId"));
+        }
+        if let Some(id) = ids.iter().find(|id| !self.instances.contains_key(*id)) {
+            return Err(not_found(id));
+        }
+        for id in &ids {
+            let tags = self.instances.get(id).map(|i| i.tags.clone()).unwrap_or_default();
+            let demand = Demand::new("ec2:TerminateInstances", self.arn("instance", id))
+                .with_tags("aws:ResourceTag", &tags);
+            self.require(call, &demand)?;
+        }
+        let before: Vec<(String, Option<State>)> =
+            ids.iter().map(|id| (id.clone(), self.instances.get(id).map(|i| i.state))).collect();
+        for id in &ids {
+            self.end_instance(id, "User initiated");
+        }
+        let mut xml = Xml::new();
+        xml.items("instancesSet", before, |xml, (id, previous)| {
+            let current = self.instances.get(&id).map(|i| i.state);
+            xml.leaf("instanceId", &id);
+            current.unwrap_or(State::Terminated).write(xml, "currentState");
+            previous.unwrap_or(State::Terminated).write(xml, "previousState");
+        });
+        Ok(xml.into())
+    }
+
+    pub(crate) fn create_tags(&mut self, call: &Call) -> Outcome {
+        let tags = call.params.tags("Tag");
+        let ids = call.params.list("ResourceId");
+        for id in &ids {
+            let (kind, have) = if let Some(instance) = self.instances.get(id) {
+                ("instance", instance.tags.clone())
+            } else if let Some(template) = self.templates.values().find(|t| t.id == *id) {
+                ("launch-template", template.tags.clone())
+            } else {
+                return Err(not_found(id));
+            };
+            if tags.keys().any(|key| key.starts_with("aws:")) {
+                return Err(Refusal::new(
+                    "InvalidParameterValue",
+                    "Tag keys starting with 'aws:' are reserved",
+                ));
+            }
+            let demand = Demand::new("ec2:CreateTags", self.arn(kind, id))
+                .with_tags("aws:ResourceTag", &have)
+                .with_tags("aws:RequestTag", &tags);
+            self.require(call, &demand)?;
+        }
+        for id in &ids {
+            if let Some(instance) = self.instances.get_mut(id) {
+                instance.tags.extend(tags.clone());
+            } else if let Some(template) = self.templates.values_mut().find(|t| t.id == *id) {
+                template.tags.extend(tags.clone());
+            }
+        }
+        let mut xml = Xml::new();
+        xml.leaf("return", true);
+        Ok(xml.into())
+    }
+
+    pub(crate) fn console_output(&mut self, call: &Call) -> Outcome {
+        let id = call.params.get("InstanceId").ok_or_else(|| Refusal::missing("InstanceId"))?.to_owned();
+        self.require(call, &Demand::new("ec2:GetConsoleOutput", self.arn("instance", &id)))?;
+        let instance = self.instances.get(&id).ok_or_else(|| not_found(&id))?;
+        let mut xml = Xml::new();
+        xml.leaf("instanceId", &id)
+            .leaf("timestamp", iso(self.now))
+            .leaf("output", STANDARD.encode(&instance.console));
+        Ok(xml.into())
+    }
+}
+
+fn not_found(id: &str) -> Refusal {
+    Refusal::new("InvalidInstanceID.NotFound", format!("The instance ID '{id}' does not exist"))
+}

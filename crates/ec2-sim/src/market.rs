@@ -1,0 +1,138 @@
+//! Who can have what for how much: capacity and prices per (type, zone, capacity type).
+
+use std::collections::BTreeMap;
+
+use croft_cloud::catalog::{self, Entry, builtin_entries};
+use croft_scheduler::{CapacityType, Price};
+use serde::{Deserialize, Serialize};
+
+use crate::params::wildcard;
+
+/// A rule on capacity; the last one that matches counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CapacityRule {
+    /// Instance type, with wildcards.
+    #[serde(default = "any")]
+    pub instance_type: String,
+    /// Zone, with wildcards.
+    #[serde(default = "any")]
+    pub zone: String,
+    /// Capacity type, with wildcards.
+    #[serde(default = "any")]
+    pub capacity_type: String,
+    /// Machines that can be launched before there are none; without it, any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+}
+
+fn any() -> String {
+    "*".to_owned()
+}
+
+/// Capacity and prices.
+#[derive(Debug)]
+pub struct Market {
+    seed: u64,
+    rules: Vec<CapacityRule>,
+    entries: BTreeMap<&'static str, &'static Entry>,
+    spot: BTreeMap<(String, String), Price>,
+}
+
+impl Market {
+    pub(crate) fn new(seed: u64) -> Self {
+        let entries = builtin_entries().iter().map(|entry| (entry.facts.name.as_str(), entry)).collect();
+        Self { seed, rules: Vec::new(), entries, spot: BTreeMap::new() }
+    }
+
+    /// Adds a rule.
+    pub fn add(&mut self, rule: CapacityRule) {
+        self.rules.push(rule);
+    }
+
+    /// Forgets all rules: there is capacity for everything.
+    pub fn clear(&mut self) {
+        self.rules.clear();
+    }
+
+    /// Fixes a spot price.
+    pub fn set_spot(&mut self, instance_type: &str, zone: &str, price: Price) {
+        self.spot.insert((instance_type.to_owned(), zone.to_owned()), price);
+    }
+
+    pub(crate) fn entry(&self, instance_type: &str) -> Option<&'static Entry> {
+        self.entries.get(instance_type).copied()
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &'static Entry> {
+        self.entries.values().copied()
+    }
+
+    pub(crate) fn offers(&self, instance_type: &str, zone: &str) -> bool {
+        let letter = zone.chars().next_back();
+        self.entry(instance_type).is_some_and(|e| letter.is_some_and(|l| e.zones.contains(l)))
+    }
+
+    /// Machines left, `None` for any number.
+    pub(crate) fn left(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> Option<u64> {
+        self.rules.iter().rev().find(|r| r.matches(instance_type, zone, capacity_type)).and_then(|r| r.count)
+    }
+
+    /// Takes a machine away. False if there is none.
+    pub(crate) fn take(&mut self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> bool {
+        match self.rules.iter_mut().rev().find(|r| r.matches(instance_type, zone, capacity_type)) {
+            Some(CapacityRule { count: Some(0), .. }) => false,
+            Some(CapacityRule { count: Some(count), .. }) => {
+                *count -= 1;
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// The on-demand price. Types without a published price get one from their size, since a price list
+    /// has every type.
+    #[must_use]
+    pub fn on_demand(&self, instance_type: &str) -> Price {
+        let Some(entry) = self.entry(instance_type) else { return Price::MAX };
+        entry.price.unwrap_or_else(|| {
+            let f = &entry.facts;
+            let devices = f.gpu.iter().chain(&f.accelerator).map(|d| i64::from(d.count)).sum::<i64>();
+            let memory = i64::try_from(f.memory_mib / 1024).unwrap_or(i64::MAX);
+            Price::from_micros(i64::from(f.vcpus) * 40_000 + memory * 4_000 + devices * 1_500_000)
+        })
+    }
+
+    /// The spot price: between 30 and 60 % of on-demand, by the seed.
+    #[must_use]
+    pub fn spot(&self, instance_type: &str, zone: &str) -> Price {
+        if let Some(price) = self.spot.get(&(instance_type.to_owned(), zone.to_owned())) {
+            return *price;
+        }
+        let mut state = self.seed;
+        for byte in instance_type.bytes().chain(zone.bytes()) {
+            state = state.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte);
+        }
+        let permille = 300 + i64::try_from(crate::world::next(&mut state) % 300).unwrap_or(0);
+        Price::from_micros(self.on_demand(instance_type).micros() / 1000 * permille)
+    }
+
+    /// How much room there is, for strategies that prefer room: 10 where nothing limits it.
+    pub(crate) fn room(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> u64 {
+        self.left(instance_type, zone, capacity_type).map_or(10, |left| left.min(10))
+    }
+}
+
+impl CapacityRule {
+    fn matches(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> bool {
+        wildcard(&self.instance_type, instance_type)
+            && wildcard(&self.zone, zone)
+            && wildcard(&self.capacity_type, capacity_type.as_str())
+    }
+}
+
+/// The catalogue that the simulated region offers.
+#[must_use]
+pub fn catalogue() -> &'static [Entry] {
+    catalog::builtin_entries()
+}

@@ -1,0 +1,180 @@
+//! Subnets and security groups.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    answer::{Call, Outcome, Refusal},
+    params::Filter,
+    world::{World, page},
+    xml::Xml,
+};
+
+/// A subnet.
+#[derive(Clone, Debug)]
+pub struct Subnet {
+    /// Its zone.
+    pub zone: String,
+    /// First two bytes of its addresses are 10.n; this is n.
+    pub net: u8,
+    /// Addresses that are free.
+    pub free: u32,
+    /// Addresses handed out so far.
+    pub used: u32,
+    /// Tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// A security group.
+#[derive(Clone, Debug)]
+pub struct SecurityGroup {
+    /// Its name.
+    pub name: String,
+    /// Tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// The one VPC.
+pub(crate) const VPC: &str = "vpc-0c0ffee000000001";
+
+impl World {
+    pub(crate) fn make_network(&mut self) {
+        let cluster = self.settings.cluster_name.clone();
+        let owned = BTreeMap::from([
+            ("croft.dev/discovery".to_owned(), cluster.clone()),
+            ("karpenter.sh/discovery".to_owned(), cluster.clone()),
+            (format!("kubernetes.io/cluster/{cluster}"), "owned".to_owned()),
+        ]);
+        for (net, letter) in (1u8..).zip("abcdf".chars()) {
+            let zone = format!("{}{letter}", self.settings.region);
+            let mut tags = owned.clone();
+            tags.insert("Name".to_owned(), format!("{cluster}-private-{zone}"));
+            tags.insert("kubernetes.io/role/internal-elb".to_owned(), "1".to_owned());
+            let subnet = Subnet { zone, net, free: self.settings.subnet_addresses, used: 0, tags };
+            self.subnets.insert(format!("subnet-0c0ffee00000000{net}"), subnet);
+        }
+        let mut tags = owned;
+        tags.insert("Name".to_owned(), format!("{cluster}-node"));
+        self.groups.insert(
+            "sg-0c0ffee000000001".to_owned(),
+            SecurityGroup { name: format!("{cluster}-node"), tags },
+        );
+        let other = BTreeMap::from([("Name".to_owned(), "default".to_owned())]);
+        self.groups.insert(
+            "sg-0c0ffee000000002".to_owned(),
+            SecurityGroup { name: "default".to_owned(), tags: other },
+        );
+    }
+
+    pub(crate) fn describe_subnets(&mut self, call: &Call) -> Outcome {
+        self.require_plain(call)?;
+        let ids = call.params.list("SubnetId");
+        if let Some(id) = ids.iter().find(|id| !self.subnets.contains_key(*id)) {
+            return Err(Refusal::new(
+                "InvalidSubnetID.NotFound",
+                format!("The subnet ID '{id}' does not exist"),
+            ));
+        }
+        let filters = call.params.filters();
+        let mut found = Vec::new();
+        for (id, subnet) in &self.subnets {
+            if (ids.is_empty() || ids.contains(id)) && all(&filters, |f| subnet.matches(id, f))? {
+                found.push((id.clone(), subnet.clone()));
+            }
+        }
+        let (found, token) = page(call, found)?;
+        let account = self.settings.account.clone();
+        let mut xml = Xml::new();
+        xml.items("subnetSet", found, |xml, (id, subnet)| {
+            xml.leaf("subnetId", &id)
+                .leaf("state", "available")
+                .leaf("vpcId", VPC)
+                .leaf("cidrBlock", format!("10.{}.0.0/16", subnet.net))
+                .leaf("availableIpAddressCount", subnet.free)
+                .leaf("availabilityZone", &subnet.zone)
+                .leaf("availabilityZoneId", zone_id(&subnet.zone))
+                .leaf("defaultForAz", false)
+                .leaf("mapPublicIpOnLaunch", false)
+                .leaf("ownerId", &account)
+                .tags(&subnet.tags);
+        });
+        xml.maybe("nextToken", token);
+        Ok(xml.into())
+    }
+
+    pub(crate) fn describe_groups(&mut self, call: &Call) -> Outcome {
+        self.require_plain(call)?;
+        let ids = call.params.list("GroupId");
+        if let Some(id) = ids.iter().find(|id| !self.groups.contains_key(*id)) {
+            return Err(Refusal::new(
+                "InvalidGroup.NotFound",
+                format!("The security group '{id}' does not exist"),
+            ));
+        }
+        let filters = call.params.filters();
+        let mut found = Vec::new();
+        for (id, group) in &self.groups {
+            if (ids.is_empty() || ids.contains(id)) && all(&filters, |f| group.matches(id, f))? {
+                found.push((id.clone(), group.clone()));
+            }
+        }
+        let (found, token) = page(call, found)?;
+        let account = self.settings.account.clone();
+        let mut xml = Xml::new();
+        xml.items("securityGroupInfo", found, |xml, (id, group)| {
+            xml.leaf("groupId", &id)
+                .leaf("groupName", &group.name)
+                .leaf("groupDescription", &group.name)
+                .leaf("vpcId", VPC)
+                .leaf("ownerId", &account)
+                .tags(&group.tags);
+        });
+        xml.maybe("nextToken", token);
+        Ok(xml.into())
+    }
+}
+
+impl Subnet {
+    fn matches(&self, id: &str, filter: &Filter) -> Option<bool> {
+        filter.matches_tags(&self.tags).or_else(|| match filter.name.as_str() {
+            "subnet-id" => Some(filter.matches([id])),
+            "vpc-id" => Some(filter.matches([VPC])),
+            "availability-zone" | "availabilityZone" => Some(filter.matches([self.zone.as_str()])),
+            "state" => Some(filter.matches(["available"])),
+            _ => None,
+        })
+    }
+}
+
+impl SecurityGroup {
+    fn matches(&self, id: &str, filter: &Filter) -> Option<bool> {
+        filter.matches_tags(&self.tags).or_else(|| match filter.name.as_str() {
+            "group-id" => Some(filter.matches([id])),
+            "group-name" => Some(filter.matches([self.name.as_str()])),
+            "vpc-id" => Some(filter.matches([VPC])),
+            _ => None,
+        })
+    }
+}
+
+/// True if every filter holds. A filter that isn't known is refused as the real service does.
+pub(crate) fn all(filters: &[Filter], matches: impl Fn(&Filter) -> Option<bool>) -> Result<bool, Refusal> {
+    for filter in filters {
+        match matches(filter) {
+            Some(true) => {}
+            Some(false) => return Ok(false),
+            None => {
+                return Err(Refusal::new(
+                    "InvalidParameterValue",
+                    format!("The filter '{}' is invalid", filter.name),
+                ));
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The id that zones have beside their names, which differ between accounts.
+pub(crate) fn zone_id(zone: &str) -> String {
+    let number = zone.bytes().last().map_or(0, |letter| letter.saturating_sub(b'a') + 1);
+    format!("use1-az{number}")
+}

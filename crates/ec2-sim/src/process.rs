@@ -1,0 +1,190 @@
+//! The process `ec2-sim`: arguments, socket, signals.
+
+use std::{fs, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::Parser;
+use croft_runtime::{process::install_crypto, shutdown::Shutdown, telemetry};
+
+use crate::{
+    control::Control,
+    kubelet::{self, Cluster},
+    server::{Simulator, router},
+    world::Settings,
+};
+
+/// An EC2 that runs on a laptop: EC2, SSM, SQS, Pricing, IAM, STS and EKS as far as a provisioner uses them.
+#[derive(Debug, Parser)]
+#[command(name = "ec2-sim", version)]
+struct Args {
+    /// Where it listens; port 0 takes a free one. The address is printed on the first line of standard output
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Name of the cluster, and value of the discovery tags on subnets and groups
+    #[arg(long, value_name = "NAME", default_value = "croft")]
+    cluster_name: String,
+    /// Kubernetes version of the images, such as 1.36
+    #[arg(long, value_name = "VERSION", default_value = "1.36")]
+    kubernetes_version: String,
+    /// API server that machines join. Without it machines run and no Node appears
+    #[arg(long, value_name = "URL", requires = "node_ca_cert")]
+    apiserver: Option<String>,
+    /// CA of the API server's certificate. Default: the CA that signs kubelets
+    #[arg(long, value_name = "FILE")]
+    cluster_ca: Option<PathBuf>,
+    /// CA that signs the kubelets' certificates
+    #[arg(long, value_name = "FILE", requires = "node_ca_key")]
+    node_ca_cert: Option<PathBuf>,
+    /// Key of that CA
+    #[arg(long, value_name = "FILE")]
+    node_ca_key: Option<PathBuf>,
+    /// Label of the nodes whose kubelet somebody (KWOK) plays
+    #[arg(long, value_name = "KEY=VALUE", default_value = "lab.croft.dev/kubelet=kwok")]
+    played_label: String,
+    /// From CreateFleet to running, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    running_after_ms: u64,
+    /// From running to the Node, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    boot_ms: u64,
+    /// From TerminateInstances to terminated, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    terminated_after_ms: u64,
+    /// How long new things aren't seen by the Describe calls, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    consistency_ms: u64,
+    /// IAM roles that exist
+    #[arg(long, value_name = "NAME", default_value = "croft-node", value_delimiter = ',')]
+    roles: Vec<String>,
+    /// Name of the interruption queue
+    #[arg(long, value_name = "NAME", default_value = "croft")]
+    queue: String,
+    /// Seed of everything that is left to chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// IAM policy that every caller is held to, as JSON
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// What to do at the start: a JSON list of control requests (faults, capacity, ...)
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// What to log: a level, or target=level pairs
+    #[arg(long, value_name = "FILTER", env = "CROFT_LOG", default_value = "info")]
+    log: String,
+    /// How log lines look
+    #[arg(long, value_enum, default_value = "json")]
+    log_format: telemetry::LogFormat,
+}
+
+/// Parses, serves until a signal comes.
+#[must_use]
+pub fn main() -> ExitCode {
+    install_crypto();
+    let args = Args::parse();
+    if let Err(error) = telemetry::init(&args.log, args.log_format) {
+        eprintln!("{error}");
+        return ExitCode::from(2);
+    }
+    let result = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(serve(args)));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(args: Args) -> anyhow::Result<()> {
+    let Args {
+        listen,
+        cluster_name,
+        kubernetes_version,
+        apiserver,
+        cluster_ca,
+        node_ca_cert,
+        node_ca_key,
+        played_label,
+        running_after_ms,
+        boot_ms,
+        terminated_after_ms,
+        consistency_ms,
+        roles,
+        queue,
+        seed,
+        policy,
+        script,
+        log: _,
+        log_format: _,
+    } = args;
+    let shutdown = Shutdown::on_signals()?;
+    let cluster = match (&apiserver, &node_ca_cert, &node_ca_key) {
+        (Some(url), Some(cert), Some(key)) => {
+            let client_ca = read(cert)?;
+            let server_ca = cluster_ca.as_ref().map(read).transpose()?.unwrap_or_else(|| client_ca.clone());
+            let (label, value) = played_label.split_once('=').ok_or_else(|| {
+                anyhow::anyhow!("failed to read --played-label {played_label}: write KEY=VALUE")
+            })?;
+            Some(Cluster {
+                url: url.clone(),
+                server_ca,
+                client_ca,
+                client_ca_key: read(key)?,
+                played: (label.to_owned(), value.to_owned()),
+                boot: Duration::from_millis(boot_ms),
+                kubelet_version: format!("v{kubernetes_version}.0"),
+            })
+        }
+        _ => None,
+    };
+    let defaults = Settings::default();
+    let settings = Settings {
+        cluster_name,
+        kubernetes_version,
+        cluster_endpoint: apiserver.unwrap_or_else(|| defaults.cluster_endpoint.clone()),
+        cluster_ca: cluster.as_ref().map(|c| c.server_ca.clone()).unwrap_or_default(),
+        seed,
+        running_after_ms,
+        terminated_after_ms,
+        consistency_ms,
+        roles,
+        queue: Some(queue),
+        ..defaults
+    };
+    let (simulator, happenings) = Simulator::real(settings);
+    if let Some(path) = &policy {
+        let policy = crate::policy::Policy::parse(&read(path)?)?;
+        simulator.with(|world| world.restrict("*", policy));
+    }
+    if let Some(path) = &script {
+        let script: Vec<Control> = serde_json::from_str(&read(path)?)
+            .map_err(|error| anyhow::anyhow!("failed to read the script {}: {error}", path.display()))?;
+        for control in script {
+            simulator.with(|world| world.control(control))?;
+        }
+    }
+    let listener = tokio::net::TcpListener::bind(listen)
+        .await
+        .map_err(|error| anyhow::anyhow!("failed to listen on {listen}: {error}"))?;
+    // Whoever started the process on port 0 reads the port here.
+    println!("http://{}", listener.local_addr()?);
+    let ticker = tokio::spawn(simulator.clone().tick());
+    let kubelets = cluster.map(|cluster| tokio::spawn(kubelet::run(simulator.clone(), cluster, happenings)));
+    // Machines' clients hold connections open and poll for up to 20 s; an exit doesn't wait for them.
+    tokio::select! {
+        result = axum::serve(listener, router(simulator)) => result?,
+        () = shutdown.wait() => {}
+    }
+    ticker.abort();
+    if let Some(kubelets) = kubelets {
+        kubelets.abort();
+    }
+    Ok(())
+}
+
+fn read(path: &PathBuf) -> anyhow::Result<String> {
+    fs::read_to_string(path).map_err(|error| anyhow::anyhow!("failed to read {}: {error}", path.display()))
+}

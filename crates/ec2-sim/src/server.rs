@@ -1,0 +1,333 @@
+//! The simulated cloud on a socket: from HTTP to [`Call`] and from [`Answer`] back.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    body::{Body, Bytes},
+    extract::{Path, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+};
+use croft_runtime::clock::{Clock, SystemClock};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc};
+
+use crate::{
+    answer::{Answer, Call, Refusal, Service},
+    control::Control,
+    params::Params,
+    world::{Happening, Settings, World},
+};
+
+/// Where the simulator's time comes from.
+#[derive(Debug)]
+enum Time {
+    /// The machine's clock, and what was added to it.
+    Real(AtomicU64),
+    /// Only what is added.
+    Virtual(AtomicU64),
+}
+
+impl Time {
+    fn now(&self) -> u64 {
+        match self {
+            Self::Real(ahead) => {
+                let wall = u64::try_from(SystemClock.wall().as_millisecond()).unwrap_or_default();
+                wall + ahead.load(Ordering::Relaxed)
+            }
+            Self::Virtual(now) => now.load(Ordering::Relaxed),
+        }
+    }
+
+    fn advance(&self, ms: u64) {
+        match self {
+            Self::Real(counter) | Self::Virtual(counter) => counter.fetch_add(ms, Ordering::Relaxed),
+        };
+    }
+}
+
+/// A world with its time, shared by the server, the kubelets and the tests.
+#[derive(Debug)]
+pub struct Simulator {
+    world: Mutex<World>,
+    time: Time,
+    changed: Notify,
+    happenings: mpsc::UnboundedSender<Happening>,
+}
+
+impl Simulator {
+    /// On the machine's clock. The receiver tells what happens to machines.
+    #[must_use]
+    pub fn real(settings: Settings) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
+        Self::new(settings, Time::Real(AtomicU64::new(0)))
+    }
+
+    /// On virtual time, from `start` (milliseconds since 1970) on.
+    #[must_use]
+    pub fn on_virtual_time(
+        settings: Settings,
+        start: u64,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
+        Self::new(settings, Time::Virtual(AtomicU64::new(start)))
+    }
+
+    fn new(settings: Settings, time: Time) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let world = Mutex::new(World::new(settings, time.now()));
+        (Arc::new(Self { world, time, changed: Notify::new(), happenings: sender }), receiver)
+    }
+
+    /// Does something with the world as it is now.
+    pub fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+        let result = self.look(act);
+        self.changed.notify_waiters();
+        result
+    }
+
+    /// [`Simulator::with`] without waking those that wait for a change.
+    fn look<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+        // A panic in a test leaves a world that is still a world.
+        let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
+        world.advance(self.time.now());
+        let result = act(&mut world);
+        for happening in world.take_happenings() {
+            // Nobody listens where there is no cluster.
+            let _ = self.happenings.send(happening);
+        }
+        result
+    }
+
+    /// Milliseconds since 1970.
+    pub fn now(&self) -> u64 {
+        self.time.now()
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, by: Duration) {
+        self.time.advance(u64::try_from(by.as_millis()).unwrap_or(u64::MAX));
+        self.with(|_| ());
+    }
+
+    fn call(&self, call: &Call) -> (Answer, u64) {
+        let now = self.time.now();
+        self.with(|world| world.handle(call, now))
+    }
+
+    /// Wakes whenever a machine comes up or goes, so that its kubelet hears of it. Runs until dropped; on
+    /// virtual time there is nothing to wait for, since [`Simulator::advance`] looks.
+    pub async fn tick(self: Arc<Self>) {
+        loop {
+            let next = self.look(|world| world.next_change());
+            let wait = next.map_or(Duration::from_secs(3600), |at| {
+                Duration::from_millis(at.saturating_sub(self.now()).max(1))
+            });
+            let changed = self.changed.notified();
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = changed => {}
+            }
+        }
+    }
+}
+
+/// Every route of the simulated cloud.
+pub fn router(simulator: Arc<Simulator>) -> Router {
+    Router::new()
+        .route("/", post(query_or_json))
+        .route("/clusters/{name}", get(describe_cluster))
+        .route("/_control", post(control))
+        .route("/_control/state", get(report))
+        .with_state(simulator)
+}
+
+async fn report(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
+    Json(simulator.with(|world| world.report()))
+}
+
+async fn control(State(simulator): State<Arc<Simulator>>, Json(wanted): Json<Control>) -> Response {
+    if let Control::Advance { ms } = wanted {
+        simulator.advance(Duration::from_millis(ms));
+    }
+    match simulator.with(|world| world.control(wanted)) {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    }
+}
+
+async fn describe_cluster(
+    State(simulator): State<Arc<Simulator>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let call = Call {
+        service: Service::Eks,
+        action: "DescribeCluster".to_owned(),
+        params: Params::default(),
+        json: json!({"name": name}),
+        access_key: access_key(&headers),
+    };
+    answer(&simulator, &call).await
+}
+
+async fn query_or_json(State(simulator): State<Arc<Simulator>>, headers: HeaderMap, body: Bytes) -> Response {
+    match read_call(&headers, &body) {
+        Ok(call) => answer(&simulator, &call).await,
+        Err(refusal) => write_refusal(Service::Ec2, &refusal),
+    }
+}
+
+/// Service and action: from the target header of the JSON protocols, else from the Action parameter and the
+/// service in the credential's scope.
+fn read_call(headers: &HeaderMap, body: &[u8]) -> Result<Call, Refusal> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let malformed = || Refusal::new("MalformedQueryString", "The request body can't be read");
+    if let Some((target, action)) = text("x-amz-target").split_once('.') {
+        let service = match target {
+            "AmazonSSM" => Service::Ssm,
+            "AmazonSQS" => Service::Sqs,
+            "AWSPriceListService" => Service::Pricing,
+            other => {
+                return Err(Refusal::new("UnknownOperationException", format!("{other} is not simulated")));
+            }
+        };
+        let json = serde_json::from_slice(body).map_err(|_| malformed())?;
+        let access_key = access_key(headers);
+        return Ok(Call { service, action: action.to_owned(), params: Params::default(), json, access_key });
+    }
+    let body = std::str::from_utf8(body).map_err(|_| malformed())?;
+    let params = Params::new(body.split('&').filter_map(|pair| {
+        let (key, value) = pair.split_once('=')?;
+        Some((percent_decode(key)?, percent_decode(value)?))
+    }));
+    let action = params.get("Action").ok_or_else(|| Refusal::missing("Action"))?.to_owned();
+    let service = match text("authorization").split('/').nth(3) {
+        Some("iam") => Service::Iam,
+        Some("sts") => Service::Sts,
+        _ => Service::Ec2,
+    };
+    Ok(Call { service, action, params, json: Value::Null, access_key: access_key(headers) })
+}
+
+/// The access key of a signature, version 4.
+fn access_key(headers: &HeaderMap) -> String {
+    headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split_once("Credential=")?.1.split('/').next())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let hex = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&hex).ok()?, 16).ok()?
+            }
+            plain => plain,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+async fn answer(simulator: &Simulator, call: &Call) -> Response {
+    let (mut result, latency) = simulator.call(call);
+    if call.action == "ReceiveMessage" {
+        result = long_poll(simulator, call, result).await;
+    }
+    if latency > 0 {
+        tokio::time::sleep(Duration::from_millis(latency)).await;
+    }
+    match result {
+        Answer::Xml(inner) => write_xml(call, &inner),
+        Answer::Json(value) => {
+            ([(header::CONTENT_TYPE, "application/x-amz-json-1.1")], value.to_string()).into_response()
+        }
+        Answer::Refused(refusal) => write_refusal(call.service, &refusal),
+        Answer::Broken => broken(),
+    }
+}
+
+/// An empty queue answers when a message comes, or after WaitTimeSeconds.
+async fn long_poll(simulator: &Simulator, call: &Call, mut result: Answer) -> Answer {
+    let wait = call.json.get("WaitTimeSeconds").and_then(Value::as_u64).unwrap_or(0).min(20);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(wait);
+    while matches!(&result, Answer::Json(value) if value.get("Messages").is_none()) {
+        let changed = simulator.changed.notified();
+        if tokio::time::timeout_at(deadline, changed).await.is_err() {
+            break;
+        }
+        let now = simulator.now();
+        // Asking again is this server's doing, and no further call of the client's.
+        result = simulator.look(|world| world.handle_quietly(call, now));
+    }
+    result
+}
+
+fn write_xml(call: &Call, inner: &str) -> Response {
+    let action = &call.action;
+    let text = match call.service {
+        Service::Ec2 => format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{action}Response xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>{REQUEST_ID}</requestId>{inner}</{action}Response>"
+        ),
+        _ => format!(
+            "<{action}Response>{inner}<ResponseMetadata><RequestId>{REQUEST_ID}</RequestId></ResponseMetadata></{action}Response>"
+        ),
+    };
+    ([(header::CONTENT_TYPE, "text/xml;charset=UTF-8")], text).into_response()
+}
+
+const REQUEST_ID: &str = "00000000-0000-4000-8000-000000000000";
+
+fn write_refusal(service: Service, refusal: &Refusal) -> Response {
+    let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_REQUEST);
+    let mut xml = crate::xml::Xml::new();
+    match service {
+        Service::Ec2 => {
+            xml.node("Response", |xml| {
+                xml.node("Errors", |xml| {
+                    xml.node("Error", |xml| {
+                        xml.leaf("Code", &refusal.code).leaf("Message", &refusal.message);
+                    });
+                })
+                .leaf("RequestID", REQUEST_ID);
+            });
+        }
+        Service::Iam | Service::Sts => {
+            xml.node("ErrorResponse", |xml| {
+                xml.node("Error", |xml| {
+                    xml.leaf("Type", "Sender").leaf("Code", &refusal.code).leaf("Message", &refusal.message);
+                })
+                .leaf("RequestId", REQUEST_ID);
+            });
+        }
+        Service::Ssm | Service::Sqs | Service::Pricing | Service::Eks => {
+            let body = json!({"__type": refusal.code, "message": refusal.message}).to_string();
+            let headers = [
+                (header::CONTENT_TYPE.as_str(), "application/x-amz-json-1.1".to_owned()),
+                ("x-amzn-errortype", refusal.code.clone()),
+            ];
+            return (status, headers, body).into_response();
+        }
+    }
+    (status, [(header::CONTENT_TYPE, "text/xml;charset=UTF-8")], xml.into_string()).into_response()
+}
+
+/// An answer that ends before it began: the client can't tell what was done.
+fn broken() -> Response {
+    let cut =
+        futures::stream::once(async { Err::<Bytes, _>(std::io::Error::other("cut off by a fault rule")) });
+    Response::new(Body::from_stream(cut))
+}
