@@ -1,2 +1,7 @@
-//! To be written.
-fn main() {}
+//! The `croft` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    croft_cli::main(std::env::args_os().collect())
+}

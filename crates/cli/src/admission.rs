@@ -1,0 +1,136 @@
+//! Croft's own admission over the input: the functions that the webhook calls, with nothing else to come.
+
+use croft_api::convert::policy as convert;
+use croft_policy::{Config, Denial, Tenants, judge};
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
+use kube::ResourceExt as _;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::input::{Input, InputError, Problem};
+
+/// The policy of the input.
+pub(crate) struct Gate {
+    tenants: Tenants,
+    warnings: Vec<String>,
+}
+
+/// What is said of a pod or a DaemonSet.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdict<T = Pod> {
+    pub(crate) outcome: Outcome<T>,
+    /// The tenant whose namespace it is in.
+    pub(crate) tenant: Option<String>,
+    /// The pool that was decided on.
+    pub(crate) pool: Option<String>,
+    pub(crate) warnings: Vec<String>,
+    /// The changes as JSON Patch.
+    pub(crate) patch: Value,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome<T = Pod> {
+    Unchanged,
+    Changed(Box<T>),
+    Denied(String),
+}
+
+impl<T> Verdict<T> {
+    /// A refusal that isn't Croft's.
+    pub(crate) fn denied(refusal: String) -> Self {
+        Self {
+            outcome: Outcome::Denied(refusal),
+            tenant: None,
+            pool: None,
+            warnings: Vec::new(),
+            patch: Value::Array(Vec::new()),
+        }
+    }
+}
+
+impl Gate {
+    pub(crate) fn new(input: &Input) -> Result<Self, InputError> {
+        let mut warnings = Vec::new();
+        let mut tenants = Vec::new();
+        for tenant in &input.tenants {
+            tenants.push(convert::tenant(&tenant.object).map_err(|error| Problem {
+                origin: tenant.origin.clone(),
+                object: format!("Tenant {}", tenant.name_any()),
+                field: "spec.namespaceSelector".to_owned(),
+                message: error.to_string(),
+            })?);
+            for pool in tenant.spec.pools.iter().filter(|pool| input.pools.get("", pool).is_none()) {
+                let name = tenant.name_any();
+                warnings.push(format!("Tenant {name} names the pool {pool}, which isn't in the input: pods that need it are refused"));
+            }
+        }
+        let config =
+            input.configs.first().map_or_else(Config::default, |config| convert::config(&config.spec));
+        let tenants = Tenants::offline(
+            config,
+            tenants,
+            input.pools.iter().map(|pool| convert::pool(&pool.object)).collect(),
+            input.namespaces.iter().map(|namespace| convert::namespace(&namespace.metadata)).collect(),
+            input.nodes.iter().map(|node| convert::node(&node.object)).collect(),
+        );
+        Ok(Self { tenants, warnings })
+    }
+
+    /// The index, for what else is to be asked of it.
+    pub(crate) fn tenants(&self) -> &Tenants {
+        &self.tenants
+    }
+
+    /// What is odd about tenants and pools.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+
+    /// What becomes of a pod that is about to be created.
+    pub(crate) fn pod(&self, pod: &Pod) -> Verdict {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        verdict(judge::plan_pod(&self.tenants, namespace, &convert::pod(pod)), pod)
+    }
+
+    /// What becomes of a DaemonSet that is about to be written.
+    pub(crate) fn daemon_set(&self, set: &DaemonSet) -> Verdict<DaemonSet> {
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        verdict(judge::plan_daemonset(&self.tenants, namespace, &convert::daemonset(set)), set)
+    }
+}
+
+fn verdict<T: Serialize + DeserializeOwned>(outcome: judge::Outcome<'_>, object: &T) -> Verdict<T> {
+    let judge::Outcome { rule: _, denial, patch, warnings, tenant, pool, source: _ } = outcome;
+    let unchanged = patch.is_empty();
+    let text = patch.into_json();
+    let result = match denial {
+        Some(denial) => Err(words(&denial)),
+        None if unchanged => Ok(None),
+        None => patched(object, &text).map(Some),
+    };
+    Verdict {
+        outcome: match result {
+            Ok(None) => Outcome::Unchanged,
+            Ok(Some(object)) => Outcome::Changed(Box::new(object)),
+            Err(refusal) => Outcome::Denied(refusal),
+        },
+        tenant: tenant.map(str::to_owned),
+        pool: pool.map(str::to_owned),
+        warnings,
+        patch: serde_json::from_str(&text).unwrap_or_default(),
+    }
+}
+
+fn words(denial: &Denial) -> String {
+    denial.to_string()
+}
+
+/// `object` with the patch applied, as the API server would apply it.
+fn patched<T: Serialize + DeserializeOwned>(object: &T, patch: &str) -> Result<T, String> {
+    let failed =
+        |error: &dyn std::fmt::Display| format!("failed to apply Croft's own patch {patch}: {error}");
+    let mut value = serde_json::to_value(object).map_err(|e| failed(&e))?;
+    let patch: json_patch::Patch = serde_json::from_str(patch).map_err(|e| failed(&e))?;
+    json_patch::patch(&mut value, &patch).map_err(|e| failed(&e))?;
+    serde_json::from_value(value).map_err(|e| failed(&e))
+}

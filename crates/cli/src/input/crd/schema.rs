@@ -1,0 +1,149 @@
+//! Checks a value against an OpenAPI v3 schema as CRDs use it (structural, `x-kubernetes-*` extensions).
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+};
+use regex_lite::Regex;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{super::check::Wrong, cel};
+
+/// Checks `object` and writes down every field that its schema doesn't allow.
+pub(super) fn check<T: Serialize>(schema: &JSONSchemaProps, object: &T, wrong: &mut Wrong) {
+    if let Ok(value) = serde_json::to_value(object) {
+        walk(schema, &value, "", wrong);
+    }
+}
+
+fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, wrong: &mut Wrong) {
+    if value.is_null() {
+        return;
+    }
+    let before = wrong.len();
+    match value {
+        Value::Object(fields) => {
+            for name in schema.required.iter().flatten().filter(|name| !fields.contains_key(*name)) {
+                wrong.push((join(path, name), "this is required".to_owned()));
+            }
+            for (name, field) in fields {
+                // `metadata` is checked as that of any object.
+                if path.is_empty() && name == "metadata" {
+                    continue;
+                }
+                let known = schema.properties.as_ref().and_then(|p| p.get(name));
+                let other = match &schema.additional_properties {
+                    Some(JSONSchemaPropsOrBool::Schema(schema)) => Some(&**schema),
+                    _ => None,
+                };
+                if let Some(inner) = known.or(other) {
+                    walk(inner, field, &join(path, name), wrong);
+                }
+            }
+            let count = i64::try_from(fields.len()).unwrap_or(i64::MAX);
+            between(count, schema.min_properties, schema.max_properties, "entries", path, wrong);
+        }
+        Value::Array(items) => {
+            let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
+            between(count, schema.min_items, schema.max_items, "entries", path, wrong);
+            if let Some(JSONSchemaPropsOrArray::Schema(inner)) = &schema.items {
+                for (i, item) in items.iter().enumerate() {
+                    walk(inner, item, &format!("{path}[{i}]"), wrong);
+                }
+            }
+            duplicates(schema, items, path, wrong);
+        }
+        Value::String(text) => string(schema, text, path, wrong),
+        Value::Number(number) => {
+            let number = number.as_f64().unwrap_or(0.0);
+            if let Some(least) = schema.minimum.filter(|least| number < *least) {
+                wrong.push((path.to_owned(), format!("{number} is below {least}")));
+            }
+            if let Some(most) = schema.maximum.filter(|most| number > *most) {
+                wrong.push((path.to_owned(), format!("{number} is above {most}")));
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+    // The API server evaluates rules only on what its schema allows.
+    if wrong.len() == before {
+        for rule in schema.x_kubernetes_validations.iter().flatten() {
+            apply(rule, value, path, wrong);
+        }
+    }
+}
+
+fn string(schema: &JSONSchemaProps, text: &str, path: &str, wrong: &mut Wrong) {
+    let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
+    between(length, schema.min_length, schema.max_length, "characters", path, wrong);
+    let allowed: Vec<&str> = schema.enum_.iter().flatten().filter_map(|v| v.0.as_str()).collect();
+    if !allowed.is_empty() && !allowed.contains(&text) {
+        wrong.push((path.to_owned(), format!("{text:?} isn't one of {}", allowed.join(", "))));
+    }
+    let Some(pattern) = &schema.pattern else { return };
+    // Quantities are the only strings that may be numbers, and have a sentence of their own.
+    if schema.x_kubernetes_int_or_string == Some(true) {
+        if let Err(message) = crate::input::quantity::check(text) {
+            wrong.push((path.to_owned(), message));
+        }
+    } else if Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text)) {
+        wrong.push((path.to_owned(), format!("{text:?} must match {pattern}")));
+    }
+}
+
+fn between(count: i64, least: Option<i64>, most: Option<i64>, what: &str, path: &str, wrong: &mut Wrong) {
+    if let Some(least) = least.filter(|least| count < *least) {
+        wrong.push((path.to_owned(), format!("{count} {what}, at least {least} are needed")));
+    }
+    if let Some(most) = most.filter(|most| count > *most) {
+        wrong.push((path.to_owned(), format!("{count} {what}, at most {most} are allowed")));
+    }
+}
+
+/// `x-kubernetes-list-type: set` and `map` allow each value or key once.
+fn duplicates(schema: &JSONSchemaProps, items: &[Value], path: &str, wrong: &mut Wrong) {
+    let keys = schema.x_kubernetes_list_map_keys.as_deref().unwrap_or_default();
+    let key = |item: &Value| match schema.x_kubernetes_list_type.as_deref() {
+        Some("set") => Some(item.clone()),
+        Some("map") => Some(keys.iter().map(|k| item.get(k).cloned().unwrap_or_default()).collect()),
+        _ => None,
+    };
+    let mut seen: Vec<Value> = Vec::new();
+    for (i, item) in items.iter().enumerate() {
+        let Some(key) = key(item) else { return };
+        if seen.contains(&key) {
+            wrong.push((format!("{path}[{i}]"), format!("{key} is there twice")));
+        }
+        seen.push(key);
+    }
+}
+
+fn apply(rule: &ValidationRule, value: &Value, path: &str, wrong: &mut Wrong) {
+    // A file has no earlier state.
+    if rule.rule.contains("oldSelf") {
+        return;
+    }
+    let holds = match cel::holds(&rule.rule, value) {
+        Ok(holds) => holds,
+        // What can't be understood here is the API server's to judge; a test keeps this from happening.
+        Err(cel::Error::Unsupported(_)) => true,
+        Err(cel::Error::Evaluation(_)) => false,
+    };
+    if !holds {
+        let field = rule.field_path.as_deref().map_or_else(
+            || path.to_owned(),
+            |field| {
+                if path.is_empty() {
+                    field.trim_start_matches('.').to_owned()
+                } else {
+                    format!("{path}{field}")
+                }
+            },
+        );
+        wrong.push((field, rule.message.clone().unwrap_or_else(|| format!("failed rule: {}", rule.rule))));
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}

@@ -1,0 +1,55 @@
+//! Where the command line writes: the result to standard output, everything else to standard error.
+
+use std::io::{self, Write};
+
+use crate::table::NOTE;
+
+/// Both streams. Colours are left out where the stream isn't a terminal, or `NO_COLOR` is set.
+pub struct Output {
+    out: Box<dyn Write>,
+    err: Box<dyn Write>,
+}
+
+impl Output {
+    /// The process's own streams.
+    #[must_use]
+    pub fn standard() -> Self {
+        Self {
+            out: Box::new(io::BufWriter::new(anstream::AutoStream::auto(io::stdout()))),
+            err: Box::new(anstream::AutoStream::auto(io::stderr())),
+        }
+    }
+
+    /// Two writers, for tests.
+    #[must_use]
+    pub fn to(out: Box<dyn Write>, err: Box<dyn Write>) -> Self {
+        Self { out, err }
+    }
+
+    /// Says on standard error what was worked around.
+    ///
+    /// # Errors
+    /// When standard error can't be written.
+    pub fn warn(&mut self, warnings: &[String]) -> io::Result<()> {
+        for warning in warnings {
+            writeln!(self.err, "{NOTE}warning:{NOTE:#} {warning}")?;
+        }
+        self.err.flush()
+    }
+
+    /// Standard error.
+    pub fn err(&mut self) -> &mut dyn Write {
+        &mut self.err
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()?;
+        self.err.flush()
+    }
+}

@@ -1,0 +1,101 @@
+//! The plan for programs. The shape is kept stable.
+
+use std::{collections::BTreeMap, io::Write as _};
+
+use croft_scheduler::{PodKey, Price, Quantity, Relaxed};
+use serde::Serialize;
+
+use super::{Simulation, WaitReason, waiting};
+use crate::{failure::Failure, input::Input, output::Output};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'s> {
+    nodes: Vec<Node<'s>>,
+    unschedulable: Vec<Waiting>,
+    cost_per_hour: Price,
+    lower_bound_per_hour: Price,
+    gap: f64,
+    bound_relaxes: &'s [Relaxed],
+    steps: u64,
+    cut_short: bool,
+    elapsed_ms: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Node<'s> {
+    name: &'s str,
+    pool: Option<&'s str>,
+    instance_type: Option<&'s str>,
+    zone: Option<&'s str>,
+    capacity_type: Option<&'static str>,
+    /// Dollars per hour; null where nobody knows.
+    price: Option<Price>,
+    existing: bool,
+    /// A machine that was asked for and isn't a Node yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    coming: bool,
+    pods: Vec<String>,
+    requests: BTreeMap<String, Quantity>,
+    instance_type_options: &'s [String],
+}
+
+#[derive(Serialize)]
+struct Waiting {
+    pod: String,
+    reasons: Vec<WaitReason>,
+}
+
+/// Writes the plan as one JSON object.
+pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) -> Result<(), Failure> {
+    let plan = &simulation.plan;
+    let pods = |pods: &[PodKey]| pods.iter().map(ToString::to_string).collect();
+    let known = |text: &'_ String| -> bool { !text.is_empty() };
+    let launched = plan.machines.iter().map(|machine| Node {
+        name: &machine.name,
+        pool: Some(&machine.pool),
+        instance_type: Some(&machine.instance_type),
+        zone: Some(&machine.zone),
+        capacity_type: Some(machine.capacity_type.as_str()),
+        price: (!machine.unpriced).then_some(machine.price),
+        existing: false,
+        coming: false,
+        pods: pods(&machine.pods),
+        requests: machine.requests.to_quantities(),
+        instance_type_options: &machine.options,
+    });
+    let there = plan.existing.iter().filter(|node| !node.pods.is_empty()).map(|node| Node {
+        name: &node.node,
+        pool: node.pool.as_deref(),
+        instance_type: Some(&node.instance_type).filter(|t| known(t)).map(String::as_str),
+        zone: Some(&node.zone).filter(|t| known(t)).map(String::as_str),
+        capacity_type: node.capacity_type.map(|c| c.as_str()),
+        price: node.price,
+        existing: true,
+        coming: node.coming,
+        pods: pods(&node.pods),
+        requests: node.requests.to_quantities(),
+        instance_type_options: &[],
+    });
+    let document = Document {
+        nodes: launched.chain(there).collect(),
+        unschedulable: waiting(simulation, input)
+            .into_iter()
+            .flat_map(|(pods, reasons)| {
+                pods.into_iter().map(move |pod| Waiting { pod: pod.to_string(), reasons: reasons.clone() })
+            })
+            .collect(),
+        cost_per_hour: plan.cost,
+        lower_bound_per_hour: plan.bound,
+        gap: plan.gap(),
+        bound_relaxes: &plan.bound_relaxes,
+        steps: plan.steps,
+        cut_short: plan.cut_short,
+        elapsed_ms: simulation.elapsed_ms,
+    };
+    let text = serde_json::to_string_pretty(&document)
+        .map_err(|e| Failure::Other(anyhow::Error::new(e).context("failed to write the plan as JSON")))?;
+    writeln!(out, "{text}")?;
+    Ok(())
+}

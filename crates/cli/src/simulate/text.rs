@@ -1,0 +1,201 @@
+//! The plan for people.
+
+use std::io::Write as _;
+
+use anstyle::Style;
+use croft_scheduler::{PodKey, Price, Relaxed, Resources, resources};
+
+use super::{Simulation, waiting};
+use crate::{
+    failure::Failure,
+    input::Input,
+    output::Output,
+    table::{Align, BAD, BOLD, DIM, GOOD, NAME, NOTE, Table, counted, shortened},
+};
+
+/// Hours of an average month: 365.25 days / 12.
+const HOURS_PER_MONTH_TENTHS: u64 = 7_305;
+
+/// Writes tables of machines, what they cost, and what waits for which reasons.
+pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) -> Result<(), Failure> {
+    let plan = &simulation.plan;
+    if !plan.machines.is_empty() {
+        let mut table = Table::new(&[
+            ("MACHINE", Align::Left),
+            ("POOL", Align::Left),
+            ("TYPE", Align::Left),
+            ("ZONE", Align::Left),
+            ("CAPACITY", Align::Left),
+            ("$/H", Align::Right),
+            ("PODS", Align::Right),
+            ("CPU", Align::Right),
+            ("MEMORY", Align::Right),
+            ("OR ONE OF", Align::Left),
+        ]);
+        for machine in &plan.machines {
+            let others: Vec<&String> =
+                machine.options.iter().filter(|o| **o != machine.instance_type).collect();
+            let plain = |text: &str| (text.to_owned(), Style::new());
+            table.styled(vec![
+                (machine.name.clone(), NAME),
+                plain(&machine.pool),
+                plain(&machine.instance_type),
+                plain(&machine.zone),
+                plain(machine.capacity_type.as_str()),
+                if machine.unpriced {
+                    ("unknown".to_owned(), NOTE)
+                } else {
+                    plain(&machine.price.to_string())
+                },
+                plain(&machine.pods.len().to_string()),
+                plain(&share(&machine.requests, &machine.allocatable, resources::CPU)),
+                plain(&share(&machine.requests, &machine.allocatable, resources::MEMORY)),
+                (shortened(&others, 2), DIM),
+            ]);
+        }
+        table.write(out)?;
+        writeln!(out)?;
+    }
+    let there: Vec<_> = plan.existing.iter().filter(|node| !node.pods.is_empty()).collect();
+    if !there.is_empty() {
+        let mut table = Table::new(&[
+            ("EXISTING NODE", Align::Left),
+            ("POOL", Align::Left),
+            ("TYPE", Align::Left),
+            ("ZONE", Align::Left),
+            ("MORE PODS", Align::Right),
+        ]);
+        for node in there {
+            table.row(vec![
+                if node.coming { format!("{} (coming)", node.node) } else { node.node.clone() },
+                node.pool.clone().unwrap_or_default(),
+                node.instance_type.clone(),
+                node.zone.clone(),
+                node.pods.len().to_string(),
+            ]);
+        }
+        table.write(out)?;
+        writeln!(out)?;
+    }
+    summary(simulation, out)?;
+    let groups = waiting(simulation, input);
+    if !groups.is_empty() {
+        let count: usize = groups.iter().map(|(pods, _)| pods.len()).sum();
+        let verb = if count == 1 { "stays" } else { "stay" };
+        writeln!(out, "\n{BAD}{} {verb} pending{BAD:#}", counted(count, "pod"))?;
+        for (pods, reasons) in &groups {
+            let names: Vec<String> = pods.iter().map(PodKey::to_string).collect();
+            writeln!(out, "  {BOLD}{}{BOLD:#}", shortened(&names, 3))?;
+            for (pools, reason, detail) in by_words(reasons) {
+                let place = if pools.is_empty() { String::new() } else { format!("{pools}: ") };
+                writeln!(out, "    {place}{NOTE}{reason}{NOTE:#}: {detail}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Pools with the same words share a line.
+fn by_words(reasons: &[super::WaitReason]) -> Vec<(String, &str, &str)> {
+    let mut lines: Vec<(Vec<&str>, &str, &str)> = Vec::new();
+    for one in reasons {
+        match lines.iter_mut().find(|(_, reason, detail)| *reason == one.reason && *detail == one.detail) {
+            Some((pools, _, _)) => pools.push(&one.pool),
+            None => lines.push((vec![&one.pool], &one.reason, &one.detail)),
+        }
+    }
+    lines.into_iter().map(|(pools, reason, detail)| (shortened(&pools, 4), reason, detail)).collect()
+}
+
+fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
+    let plan = &simulation.plan;
+    let on_new: usize = plan.machines.iter().map(|m| m.pods.len()).sum();
+    let on_old: usize = plan.existing.iter().map(|n| n.pods.len()).sum();
+    if on_new + on_old == 0 && simulation.is_complete() {
+        writeln!(out, "No pod waits for a place: there is nothing to launch.")?;
+        return Ok(());
+    }
+    let mut line = format!("{} for {}", counted(plan.machines.len(), "new machine"), counted(on_new, "pod"));
+    if on_old > 0 {
+        line.push_str(&format!(", {} on nodes that are there", counted(on_old, "pod")));
+    }
+    writeln!(out, "{BOLD}{line}{BOLD:#}")?;
+    if !plan.machines.is_empty() {
+        let month = plan.cost.saturating_mul(HOURS_PER_MONTH_TENTHS);
+        let month = Price::from_micros(month.micros() / 10);
+        writeln!(
+            out,
+            "{GOOD}${}/h{GOOD:#} ({} a month); no plan costs less than ${}/h, gap {:.1} %",
+            plan.cost,
+            dollars(month),
+            plan.bound,
+            plan.gap() * 100.0
+        )?;
+        if !plan.bound_relaxes.is_empty() {
+            let names: Vec<&str> = plan.bound_relaxes.iter().map(|r| relaxed(*r)).collect();
+            writeln!(out, "{DIM}the bound leaves {} out of account{DIM:#}", names.join(", "))?;
+        }
+    }
+    if plan.cut_short {
+        writeln!(out, "{NOTE}the search was cut short: the plan holds, a cheaper one may be there{NOTE:#}")?;
+    }
+    writeln!(out, "{DIM}planned in {} ms{DIM:#}", simulation.elapsed_ms)?;
+    Ok(())
+}
+
+fn dollars(price: Price) -> String {
+    format!("${}.{:02}", price.micros() / 1_000_000, price.micros() % 1_000_000 / 10_000)
+}
+
+const fn relaxed(what: Relaxed) -> &'static str {
+    match what {
+        Relaxed::Spread => "topology spread",
+        Relaxed::Affinity => "pod affinity",
+        Relaxed::Weight => "the weights of pools",
+        Relaxed::Limits => "limits",
+    }
+}
+
+/// How much of what is there the pods take: `1.7/1.93`, `3.1/6.9Gi`.
+fn share(used: &Resources, of: &Resources, name: &str) -> String {
+    let (used, of) = (used.get(name), of.get(name));
+    if name == resources::CPU {
+        return format!("{}/{}", decimal(used, 1_000), decimal(of, 1_000));
+    }
+    const GIB: i64 = 1 << 30;
+    format!("{}/{}Gi", decimal(used, GIB), decimal(of, GIB))
+}
+
+/// `amount / unit` with at most two digits behind the point.
+fn decimal(amount: i64, unit: i64) -> String {
+    let hundredths = i128::from(amount) * 100 / i128::from(unit.max(1));
+    let text = format!("{}.{:02}", hundredths / 100, (hundredths % 100).abs());
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_short() {
+        assert_eq!(decimal(1_930, 1_000), "1.93");
+        assert_eq!(decimal(2_000, 1_000), "2");
+        assert_eq!(decimal(0, 1_000), "0");
+        assert_eq!(decimal(i64::MAX, 1), "9223372036854775807");
+    }
+
+    #[test]
+    fn pools_with_the_same_words_share_a_line() {
+        let reason = |pool: &str, detail: &str| super::super::WaitReason {
+            pool: pool.to_owned(),
+            reason: "TaintNotTolerated".to_owned(),
+            detail: detail.to_owned(),
+        };
+        let reasons = [reason("a", "x"), reason("b", "y"), reason("c", "x")];
+        assert_eq!(
+            by_words(&reasons),
+            [("a, c".to_owned(), "TaintNotTolerated", "x"), ("b".to_owned(), "TaintNotTolerated", "y")]
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Tables and colours of the text output.
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+
+pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+pub(crate) const NOTE: Style = AnsiColor::Yellow.on_default();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
+pub(crate) const NAME: Style = AnsiColor::Cyan.on_default();
+
+/// How a column stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// Rows under a head, in columns as wide as they need.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    head: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<(String, Style)>>,
+}
+
+impl Table {
+    pub(crate) fn new(head: &[(&'static str, Align)]) -> Self {
+        Self { head: head.to_vec(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells.into_iter().map(|c| (c, Style::new())).collect());
+    }
+
+    pub(crate) fn styled(&mut self, cells: Vec<(String, Style)>) {
+        self.rows.push(cells);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Writes head and rows, two blanks between columns, none at the end of a line.
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let width = |text: &str| text.chars().count();
+        let mut widths: Vec<usize> = self.head.iter().map(|(title, _)| width(title)).collect();
+        for row in &self.rows {
+            for (at, (cell, _)) in widths.iter_mut().zip(row) {
+                *at = (*at).max(width(cell));
+            }
+        }
+        let head: Vec<(String, Style)> =
+            self.head.iter().map(|(title, _)| ((*title).to_owned(), BOLD)).collect();
+        for row in std::iter::once(&head).chain(&self.rows) {
+            let mut line = String::new();
+            let mut pending = 0;
+            for (((cell, style), size), (_, align)) in row.iter().zip(&widths).zip(&self.head) {
+                let pad = size.saturating_sub(width(cell));
+                let (before, after) = if *align == Align::Right { (pad, 0) } else { (0, pad) };
+                if !cell.is_empty() {
+                    line.push_str(&" ".repeat(pending + before));
+                    line.push_str(&format!("{style}{cell}{style:#}"));
+                    pending = after + 2;
+                } else {
+                    pending += size + 2;
+                }
+            }
+            writeln!(out, "{line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// `1 pod`, `2 pods`.
+pub(crate) fn counted(count: usize, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// The first few of `names`, and how many more there are.
+pub(crate) fn shortened<S: AsRef<str>>(names: &[S], most: usize) -> String {
+    let shown: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
+    match names.len().checked_sub(most).filter(|rest| *rest > 0) {
+        Some(rest) => format!("{} and {rest} more", shown.join(", ")),
+        None => shown.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_they_need() {
+        let mut table = Table::new(&[("A", Align::Left), ("COUNT", Align::Right), ("LAST", Align::Left)]);
+        table.row(vec!["x".into(), "1".into(), String::new()]);
+        table.row(vec!["longer".into(), "12345678".into(), "z".into()]);
+        table.row(vec!["y".into(), String::new(), "w".into()]);
+        let mut out = anstream::StripStream::new(Vec::new());
+        table.write(&mut out).unwrap();
+        let text = String::from_utf8(out.into_inner()).unwrap();
+        assert_eq!(
+            text,
+            "A          COUNT  LAST\nx              1\nlonger  12345678  z\ny                 w\n"
+        );
+    }
+}
