@@ -46,7 +46,8 @@ struct Reach<'p> {
     keys: FxHashMap<&'p str, KeyReach>,
     /// By key and value.
     pools: FxHashMap<PoolId, Effects>,
-    /// By key and value of a pool that doesn't exist yet: only of the mark, which every pool's nodes carry.
+    /// By key, of whatever pools of that key are made later. The policy in the API server knows the keys but not
+    /// the pools, and demands the keep-out for these too.
     future: Effects,
 }
 
@@ -85,7 +86,7 @@ impl KeyReach {
 }
 
 impl<'p> Reach<'p> {
-    fn new(tenants: &Tenants, spec: &'p PodSpec<'_>) -> Self {
+    fn new(tenants: &Tenants, namespace: &str, spec: &'p PodSpec<'_>) -> Self {
         let mut reach = Self::default();
         for toleration in spec.tolerations() {
             let Some(parsed) = toleration.parse() else { continue };
@@ -94,7 +95,9 @@ impl<'p> Reach<'p> {
                 reach.any = reach.any.or(parsed.effects);
                 continue;
             }
-            let Some(key) = tenants.rules().key(parsed.key) else { continue };
+            let rules = tenants.rules();
+            let Some(key) = rules.key(parsed.key) else { continue };
+            let mut shared = false;
             match parsed.operator {
                 Operator::Exists => {
                     let of_key = reach.keys.entry(parsed.key).or_default();
@@ -107,16 +110,18 @@ impl<'p> Reach<'p> {
                         parsed.value,
                     );
                 }
-                Operator::Equal => match key.pool(parsed.value) {
+                Operator::Equal => {
+                    let pool = key.pool(parsed.value).and_then(|id| rules.pool(id));
+                    shared = pool.is_some_and(|p| p.is_shared_with(namespace));
                     // The mark of a pool with a key of its own is a label, not a taint.
-                    Some(pool) if tenants.rules().pool(pool).is_some_and(|p| *p.key != *parsed.key) => {}
-                    Some(pool) => {
-                        let of_pool = reach.pools.entry(pool).or_default();
+                    if let Some(pool) = pool.filter(|p| *p.key == *parsed.key) {
+                        let of_pool = reach.pools.entry(pool.id).or_default();
                         *of_pool = of_pool.or(parsed.effects);
                     }
-                    None if parsed.key == MARK_KEY => reach.future = reach.future.or(parsed.effects),
-                    None => {}
-                },
+                }
+            }
+            if !shared {
+                reach.future = reach.future.or(parsed.effects);
             }
         }
         reach
@@ -134,9 +139,7 @@ impl<'p> Reach<'p> {
 
     /// True if it could be let onto a pool that isn't there yet.
     fn lets_onto_future(&self) -> bool {
-        let mark = self.keys.get(MARK_KEY).copied().unwrap_or_default();
-        let bounds = mark.below.iter().chain(&mark.above).any(Option::is_some);
-        bounds || !self.any.or(self.future).or(mark.exists).and(Effects::HARD).is_empty()
+        !self.any.or(self.future).and(Effects::HARD).is_empty()
     }
 
     /// The pools that it can reach at all.
@@ -172,7 +175,7 @@ pub(crate) fn decide(tenants: &Tenants, namespace: &str, spec: &PodSpec<'_>) -> 
             return Err(Denial::stranger_selects(namespace, key, value, &pool.name));
         }
     }
-    let reach = Reach::new(tenants, spec);
+    let reach = Reach::new(tenants, namespace, spec);
     if reach.is_empty() {
         return Ok(KeepOut::nothing(Rule::Unassigned));
     }

@@ -28,6 +28,7 @@ pub mod namespace;
 pub mod node;
 pub mod patch;
 mod place;
+pub mod policies;
 pub mod review;
 pub mod selector;
 pub mod taint;

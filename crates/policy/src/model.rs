@@ -16,6 +16,8 @@ pub const POOL_ANNOTATION: &str = "croft.dev/pool";
 pub const INJECTED_ANNOTATION: &str = "croft.dev/injected";
 /// On a namespace: the pools that its tenant may use, for the policies in the API server.
 pub const POOLS_ANNOTATION: &str = "policy.croft.dev/pools";
+/// On a namespace of nobody: the pools that are shared with it, for the policies in the API server.
+pub const SHARED_ANNOTATION: &str = "policy.croft.dev/shared";
 /// On a namespace: who it belongs to, as far as the API server must know.
 pub const TENANCY_LABEL: &str = "croft.dev/tenancy";
 /// The value of [`TENANCY_LABEL`] on a namespace that is known to be nobody's.

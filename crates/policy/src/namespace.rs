@@ -3,7 +3,7 @@
 use crate::{
     denial::Denial,
     index::Rules,
-    model::{CONTROLLER_USER, POOLS_ANNOTATION, TENANCY_LABEL},
+    model::{CONTROLLER_USER, POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
     view::Labelled,
 };
 
@@ -47,6 +47,11 @@ pub(crate) fn judge(
                 old.and_then(|o| o.annotations.get(POOLS_ANNOTATION)),
                 new.annotations.get(POOLS_ANNOTATION),
                 "the annotation policy.croft.dev/pools",
+            ),
+            (
+                old.and_then(|o| o.annotations.get(SHARED_ANNOTATION)),
+                new.annotations.get(SHARED_ANNOTATION),
+                "the annotation policy.croft.dev/shared",
             ),
         ];
         if let Some((_, _, what)) = guarded.iter().find(|(before, after, _)| before != after) {

@@ -134,6 +134,12 @@ fn set(words: &[String]) -> FxHashSet<Box<str>> {
     words.iter().map(|w| w.as_str().into()).collect()
 }
 
+fn sorted(words: &FxHashSet<Box<str>>) -> Vec<&str> {
+    let mut words: Vec<&str> = words.iter().map(|w| &**w).collect();
+    words.sort_unstable();
+    words
+}
+
 /// Older first; what has no age, such as a file's object, last; then by name.
 fn rank(a: (Option<i64>, &str), b: (Option<i64>, &str)) -> Ordering {
     a.0.unwrap_or(i64::MAX).cmp(&b.0.unwrap_or(i64::MAX)).then_with(|| a.1.cmp(b.1))
@@ -291,6 +297,24 @@ impl Rules {
     #[must_use]
     pub fn is_exempt(&self, namespace: &str) -> bool {
         self.exempt.contains(namespace)
+    }
+
+    /// The namespaces that Croft leaves alone, sorted.
+    #[must_use]
+    pub fn exempt(&self) -> Vec<&str> {
+        sorted(&self.exempt)
+    }
+
+    /// The namespaces whose pods may run on every pool's nodes, sorted.
+    #[must_use]
+    pub fn shared_with(&self) -> Vec<&str> {
+        sorted(&self.shared_with)
+    }
+
+    /// The users whose bindings aren't judged, sorted.
+    #[must_use]
+    pub fn schedulers(&self) -> Vec<&str> {
+        sorted(&self.schedulers)
     }
 
     /// True if `user` is a scheduler whose bindings aren't judged.
