@@ -6,6 +6,7 @@
 mod catalog;
 mod crds;
 mod generated;
+mod policies;
 
 use std::path::PathBuf;
 
@@ -44,5 +45,6 @@ fn main() -> anyhow::Result<()> {
 fn generators() -> anyhow::Result<Vec<generated::File>> {
     let mut files = Vec::new();
     files.extend(crds::files()?);
+    files.extend(policies::files()?);
     Ok(files)
 }
