@@ -17,6 +17,8 @@ pub(crate) struct PodRec {
     /// When it was made, in microseconds, and in what order it came.
     pub(crate) order: (i64, u64),
     pub(crate) node: Option<NodeIx>,
+    /// It isn't bound to `node`: a plan means it for that one.
+    pub(crate) nominated: bool,
     /// The DaemonSet that owns it.
     pub(crate) daemon: Option<(Sym, Sym)>,
 }
@@ -82,6 +84,7 @@ impl Cluster {
             priority: spec.and_then(|s| s.priority).unwrap_or(0),
             order: (created, arrival),
             node,
+            nominated: false,
             daemon,
         };
         self.add_pod(rec);
@@ -93,6 +96,31 @@ impl Cluster {
         if let Some(ix) = self.pod_numbers.get(&PodKey::new(namespace, name)).copied() {
             self.drop_pod(ix);
         }
+    }
+
+    /// Counts a waiting pod as running on `target`, a Node's name or, with `coming`, a NodeClaim's: an earlier
+    /// plan means it for that one, so it is no demand any more. Holds until the pod is released, removed or taken
+    /// in anew.
+    pub fn nominate(&mut self, pod: &PodKey, target: &str, coming: bool) {
+        let name = self.tables.symbols.sym(target);
+        let node = self.node_number(coming, name);
+        self.renominate(pod, Some(node));
+    }
+
+    /// Makes a nominated pod demand again.
+    pub fn release(&mut self, pod: &PodKey) {
+        self.renominate(pod, None);
+    }
+
+    fn renominate(&mut self, pod: &PodKey, node: Option<NodeIx>) {
+        let Some(ix) = self.pod_numbers.get(pod).copied() else { return };
+        let held = |rec: &PodRec| rec.node.is_some() && !rec.nominated;
+        if self.pods.get(ix as usize).and_then(Option::as_ref).is_none_or(held) {
+            return;
+        }
+        let Some(rec) = self.pods.get(ix as usize).cloned().flatten() else { return };
+        self.drop_pod(ix);
+        self.add_pod(PodRec { node, nominated: node.is_some(), ..rec });
     }
 
     fn add_pod(&mut self, rec: PodRec) {
