@@ -1,2 +1,10 @@
-//! To be written.
-fn main() {}
+//! The admission webhook of Croft.
+
+use std::process::ExitCode;
+
+use croft_runtime::process;
+use croft_webhook::{args::Args, run::run};
+
+fn main() -> ExitCode {
+    process::main(|args: &Args| &args.process, run)
+}

@@ -38,16 +38,11 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// `gate` is open while a valid certificate is served.
+    /// `gate` is open while a valid certificate is served; `expires` says until when, in seconds since 1970, 0 before
+    /// the first.
     #[must_use]
-    pub fn new(slot: Arc<TlsSlot>, gate: Gate, clock: Arc<dyn Clock>) -> Self {
-        Self { slot, gate, clock, expires: Arc::default() }
-    }
-
-    /// When the certificate in use expires, in seconds since 1970; 0 before the first.
-    #[must_use]
-    pub fn expires(&self) -> Arc<AtomicI64> {
-        self.expires.clone()
+    pub fn new(slot: Arc<TlsSlot>, gate: Gate, clock: Arc<dyn Clock>, expires: Arc<AtomicI64>) -> Self {
+        Self { slot, gate, clock, expires }
     }
 
     /// Takes `identity` into use if it can be; otherwise what is in use stays.

@@ -1,0 +1,344 @@
+//! The server from arguments to the end of its drain.
+
+use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use croft_runtime::{
+    certificate::{
+        follow::Follower,
+        keeper::{Keeper, KeeperError},
+        material::Rotation,
+    },
+    clock::{Clock, SystemClock},
+    connect::{ConnectError, connect},
+    health::{Gate, Health},
+    lease::{Leader, LeaseConfig, elect},
+    observe::{self, ObserveError},
+    serve::{Limits, serve},
+    shutdown::Shutdown,
+    tls::{ClientRule, TlsSlot},
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use prometheus_client::registry::Registry;
+use tokio::{
+    net::TcpListener,
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+
+use crate::{
+    args::{Args, RegistrationArgs, TlsArgs, TlsMode},
+    metrics::Metrics,
+    registration::{Registration, RegistrationError},
+    replica::Replica,
+    scope::Scope,
+    server::Reviews,
+    state::State,
+    watch,
+};
+
+/// Lease of the replica that keeps the certificate and the webhook configurations.
+const CERTIFICATE_LEASE: &str = "croft-webhook-certificate";
+/// How often certificate and configurations are looked at.
+const ROUND: Duration = Duration::from_secs(5);
+/// How often a starting replica looks whether it is registered.
+const REGISTERED_POLL: Duration = Duration::from_millis(200);
+/// How often Leases of replicas that are gone are looked for, in rounds.
+const FORGET_EVERY: u32 = 60;
+/// For giving back Leases, at the end.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// What keeps the server from starting.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// There is no way to the cluster.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Health and metrics can't be served.
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    /// The port is taken, or the address isn't ours.
+    #[error("failed to listen on {address} for reviews: {source}")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A file of the arguments can't be read.
+    #[error("failed to read {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// Serves until `stop` begins and the drain is over.
+///
+/// # Errors
+/// When it can't start.
+pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
+    let Args { process, listen, tls, registration, bounds, namespace, replica, drain } = args;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let client = connect(process.kubeconfig.as_deref()).await?;
+    let replica = replica.or_else(hostname).unwrap_or_else(|| "croft-webhook".to_owned());
+    let (health, metrics, state) =
+        (Health::default(), Arc::new(Metrics::default()), Arc::new(State::default()));
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+
+    let slot = Arc::new(TlsSlot::new(clients(&tls)?));
+    let follower = Follower::new(
+        slot.clone(),
+        health.gate("certificate"),
+        clock.clone(),
+        metrics.certificate_expires.clone(),
+    );
+    let known = health.gate("tenants");
+    let serving = health.gate("serving");
+
+    let bind = |source| RunError::Bind { address: listen, source };
+    let listener = TcpListener::bind(listen).await.map_err(bind)?;
+    let address = listener.local_addr().map_err(bind)?;
+    // Probes are answered until the very end, which is why the whole has a stop of its own.
+    let end = Shutdown::new();
+    let observed =
+        observe::spawn(process.health_listen, Arc::new(registry), health.clone(), end.clone()).await?;
+    tracing::info!(%address, health = %observed, replica, "serving reviews");
+
+    tokio::spawn(watch::run(client.clone(), state.clone(), metrics.clone(), clock.clone(), known.clone()));
+    let certificates =
+        Certificates { client: &client, clock: &clock, namespace: &namespace, replica: &replica };
+    let keeping =
+        certificates.start(tls, registration, follower, &health.gate("registered"), &state, &known, &stop);
+    let saying = {
+        let replica = Replica::new(client.clone(), &namespace, &replica, clock.clone());
+        tokio::spawn(replica.run(state.seen(), stop.clone()))
+    };
+
+    serving.set(true);
+    tokio::spawn({
+        let stop = stop.clone();
+        async move {
+            stop.wait().await;
+            serving.set(false);
+        }
+    });
+    let reviews = Reviews::new(state, metrics, clock.clone(), bounds).router();
+    serve(listener, Some(slot), reviews, Limits::for_reviews(drain), stop).await;
+    for task in keeping.into_iter().chain([saying]) {
+        // A Lease that isn't given back expires.
+        let _ = timeout(LAST_WORDS, task).await;
+    }
+    end.begin();
+    tracing::info!("drained");
+    Ok(())
+}
+
+fn hostname() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+fn clients(tls: &TlsArgs) -> Result<Option<ClientRule>, RunError> {
+    let Some(path) = &tls.client_ca else { return Ok(None) };
+    let authority_pem =
+        std::fs::read_to_string(path).map_err(|source| RunError::File { path: path.clone(), source })?;
+    Ok(Some(ClientRule { authority_pem, names: tls.client_name.clone() }))
+}
+
+struct Certificates<'a> {
+    client: &'a Client,
+    clock: &'a Arc<dyn Clock>,
+    namespace: &'a str,
+    replica: &'a str,
+}
+
+impl Certificates<'_> {
+    /// Starts what the mode needs; gives the tasks that have something to finish when `stop` begins.
+    fn start(
+        &self,
+        tls: TlsArgs,
+        registration: RegistrationArgs,
+        follower: Follower,
+        registered: &Gate,
+        state: &Arc<State>,
+        known: &Gate,
+        stop: &Shutdown,
+    ) -> Vec<JoinHandle<()>> {
+        let TlsArgs { tls_mode, tls_secret, tls_cert, tls_key, tls_ca, client_ca: _, client_name: _ } = tls;
+        let names = registration.names(self.namespace);
+        let RegistrationArgs { service: _, url, mutating_configuration, validating_configuration } =
+            registration;
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), self.namespace);
+        match (tls_mode, tls_cert, tls_key) {
+            (TlsMode::Files, Some(certificate), Some(key)) => {
+                tokio::spawn(follower.files(certificate, key));
+            }
+            _ => {
+                tokio::spawn(follower.secret(secrets.clone(), tls_secret.clone()));
+            }
+        }
+        let source = match (tls_mode, tls_ca) {
+            (TlsMode::SelfManaged, _) => Source::Made(Keeper {
+                api: secrets,
+                name: tls_secret,
+                names,
+                rotation: Rotation::default(),
+                clock: self.clock.clone(),
+            }),
+            (TlsMode::Files, Some(path)) => Source::File(path),
+            // The bundle is somebody else's, but the address may still be ours to write.
+            _ => Source::Foreign,
+        };
+        let registration = Arc::new(Registration::new(
+            self.client.clone(),
+            mutating_configuration,
+            validating_configuration,
+            url,
+        ));
+        tokio::spawn(until_complete(registration.clone(), registered.clone()));
+        let declared = Declared { state: state.clone(), known: known.clone() };
+        // A restarted container has the same name and must not take its predecessor's record for its own.
+        let identity = format!("{}-{}", self.replica, self.clock.wall().as_microsecond());
+        let lease = LeaseConfig::new(self.namespace, CERTIFICATE_LEASE, identity);
+        let (leader, election) = elect(self.client.clone(), lease, self.clock.clone(), stop.clone());
+        let replicas = Replica::new(self.client.clone(), self.namespace, self.replica, self.clock.clone());
+        tokio::spawn(keep(source, declared, registration, replicas, leader, self.clock.clone()));
+        vec![election]
+    }
+}
+
+/// What is declared, once it is known.
+struct Declared {
+    state: Arc<State>,
+    known: Gate,
+}
+
+impl Declared {
+    fn scope(&self) -> Option<Scope> {
+        self.known.is_open().then(|| Scope::of(self.state.tenants().rules()))
+    }
+
+    /// Returns when the scope is another than `before`.
+    async fn another(&self, before: &Option<Scope>) {
+        let mut changes = self.state.seen();
+        while self.scope() == *before {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Opens `registered` once API servers can reach and trust this replica as far as the configurations go. Only the
+/// start is watched: a replica isn't taken out of service for what somebody writes into a configuration later.
+async fn until_complete(registration: Arc<Registration>, registered: Gate) {
+    let mut told = false;
+    loop {
+        match registration.is_complete().await {
+            Ok(true) => return registered.set(true),
+            Ok(false) => {}
+            Err(error) if !told => {
+                tracing::warn!(%error, "failed to see whether the webhook is registered");
+                told = true;
+            }
+            Err(_) => {}
+        }
+        sleep(REGISTERED_POLL).await;
+    }
+}
+
+/// Where the authority comes from that the webhook configurations trust.
+enum Source {
+    Made(Keeper),
+    File(PathBuf),
+    Foreign,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum RoundError {
+    #[error(transparent)]
+    Keeper(#[from] KeeperError),
+    #[error(transparent)]
+    Registration(#[from] RegistrationError),
+    #[error("failed to read the authority {path}: {source}")]
+    File { path: PathBuf, source: io::Error },
+    #[error("failed to delete leases of replicas that are gone: {0}")]
+    Forget(#[from] kube::Error),
+}
+
+async fn keep(
+    source: Source,
+    declared: Declared,
+    registration: Arc<Registration>,
+    replicas: Replica,
+    mut leader: Leader,
+    clock: Arc<dyn Clock>,
+) {
+    let mut told_of: Option<String> = None;
+    let mut rounds: u32 = 0;
+    let mut scope = None;
+    loop {
+        leader.acquired().await;
+        let mut tick = interval(ROUND);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while leader.is_valid(clock.monotonic()) {
+            tokio::select! {
+                _ = tick.tick() => {}
+                // A new pool's key is asked about at once, not at the next look.
+                () = declared.another(&scope) => {}
+            }
+            scope = declared.scope();
+            let may_act = || leader.is_valid(clock.monotonic());
+            let result = round(&source, scope.as_ref(), &registration, may_act).await;
+            let result = match result {
+                Ok(()) if rounds.is_multiple_of(FORGET_EVERY) => {
+                    replicas.forget_others().await.map_err(Into::into)
+                }
+                other => other,
+            };
+            rounds = rounds.wrapping_add(1);
+            let error = result.err().map(|error| croft_runtime::process::chain(&error));
+            if let Some(error) = &error
+                && told_of.as_ref() != Some(error)
+            {
+                tracing::warn!(error, "failed to keep the certificate or the webhook configurations");
+            }
+            told_of = error;
+        }
+    }
+}
+
+/// Trust first, then serve: see [`Keeper::plan`].
+async fn round(
+    source: &Source,
+    scope: Option<&Scope>,
+    registration: &Registration,
+    may_act: impl Fn() -> bool,
+) -> Result<(), RoundError> {
+    if !may_act() {
+        return Ok(());
+    }
+    match source {
+        Source::Made(keeper) => loop {
+            let round = keeper.plan().await?;
+            if !may_act() {
+                return Ok(());
+            }
+            registration.ensure(Some(&round.material.bundle()), scope).await?;
+            if !may_act() || keeper.commit(&round).await? {
+                return Ok(());
+            }
+        },
+        Source::File(path) => {
+            let bundle = tokio::fs::read_to_string(path)
+                .await
+                .map_err(|source| RoundError::File { path: path.clone(), source })?;
+            Ok(registration.ensure(Some(&bundle), scope).await?)
+        }
+        Source::Foreign => Ok(registration.ensure(None, scope).await?),
+    }
+}

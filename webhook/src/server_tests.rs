@@ -1,0 +1,187 @@
+use croft_policy::{Config, Index, Namespace, Pool, Provisioner, Tenant};
+use croft_runtime::clock::SystemClock;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tower::ServiceExt as _;
+
+use super::*;
+
+fn index() -> Index {
+    let mut index = Index::new();
+    index.set_config(Config::default());
+    index.upsert_tenant(Tenant {
+        name: "a".to_owned(),
+        namespaces: vec!["tenant-a".to_owned(), "late".to_owned()],
+        pools: vec!["pool-a".to_owned()],
+        ..Tenant::default()
+    });
+    index.upsert_pool(Pool {
+        name: "pool-a".to_owned(),
+        created: None,
+        key: "node-pool".to_owned(),
+        value: "pool-a".to_owned(),
+        effects: [croft_policy::taint::Effect::NoSchedule].into_iter().collect(),
+        shared_with: Vec::new(),
+        provisioner: Provisioner::Croft,
+    });
+    index.upsert_namespace(&Namespace { name: "tenant-a".to_owned(), ..Namespace::default() });
+    index
+}
+
+fn bounds() -> BoundArgs {
+    BoundArgs { max_inflight: 4, max_inflight_bytes: 1 << 20, namespace_wait: Duration::from_secs(60) }
+}
+
+fn reviews(bounds: BoundArgs) -> Arc<Reviews> {
+    let state = Arc::new(State::new(index().snapshot()));
+    Reviews::new(state, Arc::new(Metrics::default()), Arc::new(SystemClock), bounds)
+}
+
+fn review(namespace: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u-1", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "namespace": namespace, "operation": "CREATE",
+        "userInfo": {"username": "someone"}, "object": {"metadata": {"name": "p", "namespace": namespace}, "spec": spec},
+        "oldObject": null, "dryRun": false}})
+}
+
+async fn post(router: &Router, path: &str, body: impl Into<Body>) -> (StatusCode, http::HeaderMap, Bytes) {
+    let request =
+        Request::post(path).header(header::CONTENT_TYPE, "application/json").body(body.into()).unwrap();
+    let response = router.clone().oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    (parts.status, parts.headers, body.collect().await.unwrap().to_bytes())
+}
+
+fn response(bytes: &Bytes) -> Value {
+    serde_json::from_slice::<Value>(bytes).unwrap()["response"].clone()
+}
+
+#[tokio::test]
+async fn a_tenants_pod_is_pinned_and_the_answer_says_by_which_rule() {
+    let router = reviews(bounds()).router();
+    let (status, _, body) =
+        post(&router, "/mutate?timeout=3s", review("tenant-a", &json!({})).to_string()).await;
+    let response = response(&body);
+    assert_eq!(
+        (status, &response["allowed"], &response["uid"]),
+        (StatusCode::OK, &json!(true), &json!("u-1"))
+    );
+    assert_eq!(response["auditAnnotations"], json!({"rule": "Pinned", "tenant": "a", "pool": "pool-a"}));
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+    let mut pod = json!({"metadata": {"name": "p"}, "spec": {}});
+    json_patch::patch(&mut pod, &patch).unwrap();
+    assert_eq!(pod["spec"]["nodeSelector"], json!({"node-pool": "pool-a"}));
+}
+
+#[tokio::test]
+async fn what_is_no_review_gets_4xx() {
+    let router = reviews(bounds()).router();
+    let beta = review("tenant-a", &json!({})).to_string().replace("k8s.io/v1\"", "k8s.io/v1beta1\"");
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for (what, body) in [
+        ("nothing", String::new()),
+        ("no JSON", "pods".to_owned()),
+        ("another object", json!({"apiVersion": "v1", "kind": "Pod"}).to_string()),
+        ("an old version", beta),
+        ("no request", json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).to_string()),
+        ("deep nesting", deep),
+    ] {
+        for path in ["/mutate", "/validate", "/warn"] {
+            let (status, _, text) = post(&router, path, body.clone()).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{what}: {text:?}");
+            assert!(text.len() > 10, "{what}: the reason is said");
+        }
+    }
+    let (status, _, _) = post(&router, "/mutate", vec![0xff, 0xfe]).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(post(&router, "/other", "").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn three_megabytes_are_judged_and_more_than_eight_are_not_read() {
+    let router = reviews(BoundArgs { max_inflight_bytes: usize::MAX, ..bounds() }).router();
+    let filler = "x".repeat(3 << 20);
+    let mut large = review("tenant-a", &json!({}));
+    large["request"]["object"]["metadata"]["annotations"] = json!({"filler": filler});
+    assert_eq!(post(&router, "/mutate", large.to_string()).await.0, StatusCode::OK);
+
+    let endless =
+        futures::stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[b' '; 1 << 16])));
+    let (status, headers, _) = post(&router, "/mutate", Body::from_stream(endless)).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(headers[header::CONNECTION], "close");
+
+    let said =
+        Request::post("/mutate").header(header::CONTENT_LENGTH, BODY_LIMIT + 1).body(Body::empty()).unwrap();
+    assert_eq!(router.oneshot(said).await.unwrap().status(), StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn a_new_namespace_is_waited_for() {
+    let reviews = reviews(bounds());
+    let waiting = tokio::spawn({
+        let router = reviews.clone().router();
+        async move { post(&router, "/mutate", review("late", &json!({})).to_string()).await }
+    });
+    while reviews.metrics.inflight.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let mut index = index();
+    index.upsert_namespace(&Namespace { name: "late".to_owned(), ..Namespace::default() });
+    reviews.state.publish(index.snapshot(), croft_api::seen::Seen::default());
+    let (_, _, body) = waiting.await.unwrap();
+    assert_eq!(response(&body)["auditAnnotations"]["tenant"], "a");
+    assert_eq!(reviews.metrics.inflight.load(Ordering::Relaxed), 0, "the place is given back");
+    assert_eq!(reviews.metrics.inflight_bytes.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_namespace_that_does_not_come_is_refused_for_now_and_never_taken_for_nobodys() {
+    let reviews = reviews(BoundArgs { namespace_wait: Duration::ZERO, ..bounds() });
+    let router = reviews.clone().router();
+    let (status, _, body) = post(&router, "/mutate", review("nowhere", &json!({})).to_string()).await;
+    let response = response(&body);
+    assert_eq!((status, &response["allowed"]), (StatusCode::OK, &json!(false)));
+    assert_eq!(response["status"]["code"], 503);
+    assert_eq!(response["status"]["details"]["retryAfterSeconds"], 1);
+    assert_eq!(reviews.metrics.count(Phase::Mutate, Outcome::Unknown), 1);
+}
+
+#[tokio::test]
+async fn one_too_many_is_told_to_come_again() {
+    let reviews = reviews(BoundArgs { max_inflight: 1, ..bounds() });
+    let router = reviews.clone().router();
+    let (mut feed, body) = tokio::io::duplex(1 << 10);
+    let stalled = Body::from_stream(futures::stream::unfold(body, |mut body| async {
+        use tokio::io::AsyncReadExt as _;
+        let mut chunk = [0; 512];
+        let read = body.read(&mut chunk).await.unwrap();
+        (read > 0).then(|| (Ok::<_, std::io::Error>(Bytes::copy_from_slice(&chunk[..read])), body))
+    }));
+    let first = tokio::spawn({
+        let router = router.clone();
+        async move { post(&router, "/mutate", stalled).await }
+    });
+    while reviews.metrics.inflight.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let (status, headers, _) = post(&router, "/mutate", review("tenant-a", &json!({})).to_string()).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(headers[header::RETRY_AFTER], "1");
+    feed.write_all(review("tenant-a", &json!({})).to_string().as_bytes()).await.unwrap();
+    drop(feed);
+    assert_eq!(first.await.unwrap().0, StatusCode::OK, "what was under way is finished");
+    assert_eq!(post(&router, "/mutate", review("tenant-a", &json!({})).to_string()).await.0, StatusCode::OK);
+}
+
+#[test]
+fn the_wait_ends_well_before_the_api_server_gives_up() {
+    let wait = |uri: &str| half_the_timeout(&uri.parse().unwrap());
+    assert_eq!(wait("/mutate?timeout=3s"), Duration::from_millis(1500));
+    assert_eq!(wait("/mutate?a=b&timeout=1s"), Duration::from_millis(500));
+    assert_eq!(wait("/mutate"), Duration::MAX);
+    assert_eq!(wait("/mutate?timeout=x"), Duration::MAX);
+}

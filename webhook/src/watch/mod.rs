@@ -1,0 +1,400 @@
+//! From watches to the index: five watches, one index, one writer.
+//!
+//! ```text
+//!  Tenant ─┐
+//!  Pool    │   lists, then changes     ┌───────────┐  snapshot   ┌───────┐
+//!  Config  ├─────────────────────────▶ │ Index     │ ──────────▶ │ State │ ◀── reviews
+//!  Namespace (metadata)                └───────────┘  when all   └───────┘
+//!  Node   ─┘                                          are listed
+//! ```
+//!
+//! Nothing is taken back while the API server is away: what was known stays known. A list that is repeated
+//! replaces what it lists only when it is complete.
+
+mod views;
+
+use std::{collections::HashSet, mem, sync::Arc, sync::atomic::Ordering};
+
+use croft_api::{config::SINGLETON, seen::Seen};
+use croft_policy::{
+    index::Index,
+    model::{self, Config},
+};
+use croft_runtime::{clock::Clock, health::Gate};
+use futures::{FutureExt as _, Stream, StreamExt as _, stream::BoxStream, stream::SelectAll};
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Client, Resource,
+    core::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt as _, watcher,
+        watcher::{Config as WatchConfig, Error as WatchError, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+
+use self::views::{ConfigView, NodeView, PoolView, TenantView};
+use crate::{metrics::Metrics, state::State};
+
+/// Objects of a page, where the API server can't stream lists.
+const PAGE: u32 = 200;
+/// So many changes are taken in at once before a snapshot shows them.
+const BATCH: usize = 2_000;
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Tenant = 0,
+    Pool = 1,
+    Config = 2,
+    Namespace = 3,
+    Node = 4,
+}
+
+const KINDS: usize = 5;
+
+/// An object as the index takes it.
+enum Item {
+    Tenant { tenant: model::Tenant, uid: String, generation: i64 },
+    Pool(model::Pool),
+    Config { name: String, config: Config },
+    Namespace(model::Namespace),
+    Node(model::Node),
+}
+
+enum Change {
+    /// A list begins.
+    Begin(Kind),
+    /// An object is there.
+    Put(Kind, Box<Item>),
+    /// An object is gone.
+    Gone(Kind, String),
+    /// The list is complete.
+    Listed(Kind),
+}
+
+/// Watches for ever, and shows in `state` what is known. `gate` opens after the first full lists.
+pub async fn run(
+    client: Client,
+    state: Arc<State>,
+    metrics: Arc<Metrics>,
+    clock: Arc<dyn Clock>,
+    gate: Gate,
+) {
+    let mut changes = streams(&client);
+    let mut keeper = Keeper::new();
+    while let Some(change) = changes.next().await {
+        let mut next = Some(change);
+        let mut taken = 0;
+        while let Some(change) = next.take() {
+            match change {
+                Ok(change) => keeper.take(change),
+                Err(error) => {
+                    metrics.watch_errors.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(%error, "a watch failed; what is known stays, and it is tried again");
+                }
+            }
+            taken += 1;
+            if taken < BATCH {
+                next = changes.next().now_or_never().flatten();
+            }
+        }
+        if !keeper.complete() || !mem::take(&mut keeper.dirty) {
+            continue;
+        }
+        let begun = clock.monotonic();
+        let tenants = keeper.index.snapshot();
+        let took = clock.monotonic().saturating_duration_since(begun);
+        metrics.build_micros.store(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        metrics.builds.fetch_add(1, Ordering::Relaxed);
+        let counted = [Kind::Tenant, Kind::Pool, Kind::Namespace, Kind::Node];
+        for (kind, gauge) in counted.iter().zip(&metrics.known) {
+            gauge.store(keeper.names(*kind).map_or(0, HashSet::len), Ordering::Relaxed);
+        }
+        state.publish(tenants, keeper.seen());
+        if !gate.is_open() {
+            tracing::info!("tenants, pools, namespaces and nodes are known");
+            gate.set(true);
+        }
+    }
+}
+
+struct Keeper {
+    index: Index,
+    known: [HashSet<Box<str>>; KINDS],
+    listing: [Option<HashSet<Box<str>>>; KINDS],
+    listed: [bool; KINDS],
+    generations: std::collections::BTreeMap<Box<str>, (String, i64)>,
+    dirty: bool,
+}
+
+impl Keeper {
+    fn new() -> Self {
+        Self {
+            index: Index::new(),
+            known: Default::default(),
+            listing: Default::default(),
+            listed: [false; KINDS],
+            generations: Default::default(),
+            dirty: false,
+        }
+    }
+
+    fn complete(&self) -> bool {
+        self.listed.iter().all(|listed| *listed)
+    }
+
+    fn names(&self, kind: Kind) -> Option<&HashSet<Box<str>>> {
+        self.known.get(kind as usize)
+    }
+
+    fn seen(&self) -> Seen {
+        let mut seen = Seen::default();
+        for (uid, generation) in self.generations.values() {
+            seen.insert(uid, *generation);
+        }
+        seen
+    }
+
+    fn take(&mut self, change: Change) {
+        match change {
+            Change::Begin(kind) => {
+                if let Some(listing) = self.listing.get_mut(kind as usize) {
+                    *listing = Some(HashSet::new());
+                }
+            }
+            Change::Put(kind, item) => {
+                let name = self.put(*item);
+                if let Some(Some(listing)) = self.listing.get_mut(kind as usize) {
+                    listing.insert(name.clone());
+                }
+                if let Some(known) = self.known.get_mut(kind as usize) {
+                    known.insert(name);
+                }
+                self.dirty = true;
+            }
+            Change::Gone(kind, name) => {
+                self.remove(kind, &name);
+                if let Some(known) = self.known.get_mut(kind as usize) {
+                    known.remove(name.as_str());
+                }
+            }
+            Change::Listed(kind) => {
+                let Some(Some(listing)) = self.listing.get_mut(kind as usize).map(Option::take) else {
+                    return;
+                };
+                let old = self.known.get_mut(kind as usize).map(|known| mem::replace(known, listing));
+                for name in old.into_iter().flatten() {
+                    if self.names(kind).is_some_and(|known| !known.contains(&name)) {
+                        self.remove(kind, &name);
+                    }
+                }
+                if let Some(listed) = self.listed.get_mut(kind as usize) {
+                    // The first list counts as a change, however empty.
+                    self.dirty |= !mem::replace(listed, true);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, item: Item) -> Box<str> {
+        match item {
+            Item::Tenant { tenant, uid, generation } => {
+                let name: Box<str> = tenant.name.as_str().into();
+                self.generations.insert(name.clone(), (uid, generation));
+                self.index.upsert_tenant(tenant);
+                name
+            }
+            Item::Pool(pool) => {
+                let name = pool.name.as_str().into();
+                self.index.upsert_pool(pool);
+                name
+            }
+            Item::Config { name, config } => {
+                if name == SINGLETON {
+                    self.index.set_config(config);
+                }
+                name.into()
+            }
+            Item::Namespace(namespace) => {
+                self.index.upsert_namespace(&namespace);
+                namespace.name.into()
+            }
+            Item::Node(node) => {
+                self.index.upsert_node(&node);
+                node.name.into()
+            }
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, name: &str) {
+        self.dirty = true;
+        match kind {
+            Kind::Tenant => {
+                self.generations.remove(name);
+                self.index.remove_tenant(name);
+            }
+            Kind::Pool => self.index.remove_pool(name),
+            Kind::Config if name == SINGLETON => self.index.set_config(Config::default()),
+            Kind::Config => {}
+            Kind::Namespace => self.index.remove_namespace(name),
+            Kind::Node => self.index.remove_node(name),
+        }
+    }
+}
+
+fn streams(client: &Client) -> SelectAll<BoxStream<'static, Result<Change, WatchError>>> {
+    let mut all = SelectAll::new();
+    all.push(whole(client, Kind::Tenant, |view: TenantView| Item::Tenant {
+        uid: view.metadata.uid.clone().unwrap_or_default(),
+        generation: view.metadata.generation.unwrap_or_default(),
+        tenant: view.into(),
+    }));
+    all.push(whole(client, Kind::Pool, |view: PoolView| Item::Pool(view.into())));
+    all.push(whole(client, Kind::Config, |view: ConfigView| Item::Config {
+        name: view.metadata.name.clone().unwrap_or_default(),
+        config: view.into(),
+    }));
+    all.push(whole(client, Kind::Node, |view: NodeView| Item::Node(view.into())));
+    let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
+    all.push(followed(
+        move |config| watcher(namespaces.clone(), config).default_backoff(),
+        Kind::Namespace,
+        |partial| &partial.metadata,
+        |partial| Item::Namespace(views::namespace(partial.metadata)),
+    ));
+    all
+}
+
+fn whole<K>(
+    client: &Client,
+    kind: Kind,
+    item: fn(K) -> Item,
+) -> BoxStream<'static, Result<Change, WatchError>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let api: Api<K> = Api::all(client.clone());
+    followed(move |config| watcher(api.clone(), config).default_backoff(), kind, Resource::meta, item)
+}
+
+/// The changes of one kind. Lists are streamed, so that no page of whole objects is ever held; an API server
+/// that refuses that is asked for pages instead.
+fn followed<K, S>(
+    watch: impl Fn(WatchConfig) -> S + Send + 'static,
+    kind: Kind,
+    metadata: fn(&K) -> &ObjectMeta,
+    item: fn(K) -> Item,
+) -> BoxStream<'static, Result<Change, WatchError>>
+where
+    K: Send + 'static,
+    S: Stream<Item = Result<Event<K>, WatchError>> + Send + 'static,
+{
+    let streaming = watch(WatchConfig::default().streaming_lists()).boxed();
+    futures::stream::unfold((streaming, watch), move |(mut events, watch)| async move {
+        let change = match events.next().await? {
+            Ok(Event::Init) => Ok(Change::Begin(kind)),
+            Ok(Event::InitApply(object) | Event::Apply(object)) => {
+                Ok(Change::Put(kind, Box::new(item(object))))
+            }
+            Ok(Event::Delete(object)) => {
+                Ok(Change::Gone(kind, metadata(&object).name.clone().unwrap_or_default()))
+            }
+            Ok(Event::InitDone) => Ok(Change::Listed(kind)),
+            Err(
+                WatchError::WatchStartFailed(kube::Error::Api(status))
+                | WatchError::InitialListFailed(kube::Error::Api(status)),
+            ) if status.is_invalid() => {
+                events = watch(WatchConfig::default().page_size(PAGE)).boxed();
+                Err(WatchError::InitialListFailed(kube::Error::Api(status)))
+            }
+            Err(error) => Err(error),
+        };
+        Some((change, (events, watch)))
+    })
+    .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use croft_policy::index::Ground;
+
+    use super::*;
+
+    fn tenant(name: &str, uid: &str, generation: i64) -> Change {
+        let tenant = model::Tenant {
+            name: name.to_owned(),
+            namespaces: vec![format!("{name}-ns")],
+            ..model::Tenant::default()
+        };
+        Change::Put(Kind::Tenant, Box::new(Item::Tenant { tenant, uid: uid.to_owned(), generation }))
+    }
+
+    fn namespace(name: &str) -> Change {
+        let namespace = model::Namespace { name: name.to_owned(), ..model::Namespace::default() };
+        Change::Put(Kind::Namespace, Box::new(Item::Namespace(namespace)))
+    }
+
+    const ALL: [Kind; KINDS] = [Kind::Tenant, Kind::Pool, Kind::Config, Kind::Namespace, Kind::Node];
+
+    #[test]
+    fn nothing_is_shown_before_every_list_is_complete() {
+        let mut keeper = Keeper::new();
+        for kind in ALL {
+            assert!(!keeper.complete());
+            keeper.take(Change::Begin(kind));
+            keeper.take(Change::Listed(kind));
+        }
+        assert!(keeper.complete() && keeper.dirty);
+    }
+
+    #[test]
+    fn a_repeated_list_forgets_what_it_lacks_only_when_it_is_complete() {
+        let mut keeper = Keeper::new();
+        for change in [
+            Change::Begin(Kind::Namespace),
+            namespace("a-ns"),
+            namespace("b-ns"),
+            Change::Listed(Kind::Namespace),
+        ] {
+            keeper.take(change);
+        }
+        for change in [
+            Change::Begin(Kind::Tenant),
+            tenant("a", "u1", 1),
+            tenant("b", "u2", 1),
+            Change::Listed(Kind::Tenant),
+        ] {
+            keeper.take(change);
+        }
+        keeper.take(Change::Begin(Kind::Tenant));
+        keeper.take(tenant("a", "u1", 2));
+        let before = keeper.index.snapshot();
+        assert!(matches!(before.ground("b-ns"), Ground::Tenant { .. }), "not while the list is incomplete");
+        keeper.take(Change::Listed(Kind::Tenant));
+        let after = keeper.index.snapshot();
+        assert!(matches!(after.ground("b-ns"), Ground::Nobody));
+        assert!(matches!(after.ground("a-ns"), Ground::Tenant { .. }));
+        assert!(keeper.seen().covers("u1", 2) && !keeper.seen().covers("u2", 1));
+        keeper.take(Change::Gone(Kind::Namespace, "a-ns".to_owned()));
+        assert!(matches!(keeper.index.snapshot().ground("a-ns"), Ground::Unknown));
+    }
+
+    #[test]
+    fn only_the_default_settings_count() {
+        let mut keeper = Keeper::new();
+        let config = Config { exempt: vec!["x".to_owned()], ..Config::default() };
+        let put = |name: &str| {
+            Change::Put(
+                Kind::Config,
+                Box::new(Item::Config { name: name.to_owned(), config: config.clone() }),
+            )
+        };
+        keeper.take(put("other"));
+        assert!(matches!(keeper.index.snapshot().ground("x"), Ground::Unknown));
+        keeper.take(put(SINGLETON));
+        assert!(matches!(keeper.index.snapshot().ground("x"), Ground::Exempt));
+        keeper.take(Change::Gone(Kind::Config, SINGLETON.to_owned()));
+        assert!(matches!(keeper.index.snapshot().ground("x"), Ground::Unknown));
+    }
+}
