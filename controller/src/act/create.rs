@@ -1,0 +1,76 @@
+//! Claims: names reserved first, then the objects.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use serde_json::json;
+
+use super::{Executor, api_trouble};
+use crate::{
+    action::{Key, NewClaim, NewClaims, News, Report},
+    seam::{Answer, ApiError, Call, Target, Verb},
+};
+
+const AT_ONCE: usize = 16;
+/// A create whose answer was lost is repeated this often before the claim is left to the watch.
+const REPEATS: u32 = 5;
+const REPEAT_AFTER: Duration = Duration::from_millis(100);
+
+impl Executor {
+    pub(super) async fn create(&self, keys: Vec<Key>, new: NewClaims) -> Report {
+        let reservation = Call {
+            target: Target::Pool(new.pool.clone()),
+            verb: Verb::PatchStatus(json!({
+                "metadata": {"resourceVersion": new.pool_version},
+                "status": {"claimCounter": new.counter},
+            })),
+        };
+        // Whatever became of the reservation: without a yes the names may be somebody else's.
+        let pool = match self.api.call(reservation).await {
+            Ok(pool) => pool,
+            Err(error) => {
+                let names = new.claims.into_iter().map(|c| c.name).collect();
+                return Report { news: vec![News::NotCreated(names)], ..api_trouble(keys, &error) };
+            }
+        };
+        let mut report = Report { answers: vec![pool], ..Report::done(keys) };
+        let made: Vec<_> =
+            stream::iter(new.claims).map(|claim| self.create_one(claim)).buffered(AT_ONCE).collect().await;
+        let mut failed = Vec::new();
+        for made in made {
+            match made {
+                Ok(answer) => report.answers.push(answer),
+                Err((claim, error)) => {
+                    tracing::warn!(%error, pool = new.pool, "claim not created; its pods are planned anew");
+                    failed.push(claim);
+                }
+            }
+        }
+        if !failed.is_empty() {
+            report.news.push(News::NotCreated(failed));
+        }
+        report
+    }
+
+    async fn create_one(&self, claim: NewClaim) -> Result<Answer, (String, ApiError)> {
+        let NewClaim { name, object, .. } = claim;
+        let call = Call { target: Target::Claim(name.clone()), verb: Verb::Create(object) };
+        let mut lost = 0;
+        loop {
+            match self.api.call(call.clone()).await {
+                // The name was reserved for this spec: the answer to an earlier try was lost. Writing nothing
+                // shows the object.
+                Err(ApiError::AlreadyExists { .. }) if lost > 0 => {
+                    let look = Verb::Patch(json!({}));
+                    let answer = self.api.call(Call { target: call.target, verb: look }).await;
+                    return answer.map_err(|error| (name, error));
+                }
+                Err(ApiError::Unknown { .. } | ApiError::TooMany { .. }) if lost < REPEATS => {
+                    lost += 1;
+                    tokio::time::sleep(REPEAT_AFTER * lost).await;
+                }
+                other => return other.map_err(|error| (name, error)),
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The only place with effects: carries out actions through [`KubeApi`] and [`CloudProvider`].
+//!
+//! An action may be dropped at any await: whatever it had done by then is either in the API server, or is
+//! repeated without harm (a launch by its token, a write by the version it was decided on).
+
+mod create;
+mod launch;
+mod register;
+
+use std::{sync::Arc, time::Duration};
+
+use croft_api::EC2NodeClass;
+use croft_cloud::{ClassFindings, CloudError, CloudProvider, FaultClass};
+use croft_runtime::clock::Clock;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+use crate::{
+    action::{Action, Key, News, Report, Rest},
+    events, merge,
+    seam::{ApiError, Call, KubeApi, Target, Verb},
+    time::Now,
+};
+
+/// Between two questions how far a termination is.
+const CONFIRM_EVERY: Duration = Duration::from_secs(3);
+/// Between two tries to evict a pod that a disruption budget holds.
+const BUDGET_REST: Duration = Duration::from_secs(5);
+/// Between two looks for a machine whose launch wasn't answered.
+const FIND_EVERY: Duration = Duration::from_secs(5);
+
+/// Carries out actions.
+#[derive(Clone)]
+pub struct Executor {
+    api: Arc<dyn KubeApi>,
+    cloud: Arc<dyn CloudProvider>,
+    clock: Arc<dyn Clock>,
+    started: std::time::Instant,
+    /// Who writes events: the process's own name.
+    identity: Arc<str>,
+}
+
+impl Executor {
+    /// Carries out actions through `api` and `cloud`; `started` is zero on the monotonic clock.
+    #[must_use]
+    pub fn new(
+        api: Arc<dyn KubeApi>,
+        cloud: Arc<dyn CloudProvider>,
+        clock: Arc<dyn Clock>,
+        started: std::time::Instant,
+        identity: &str,
+    ) -> Self {
+        Self { api, cloud, clock, started, identity: identity.into() }
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        Now { wall: self.clock.wall(), mono: self.clock.monotonic().saturating_duration_since(self.started) }
+    }
+
+    /// Carries out `action`.
+    pub async fn run(&self, action: Action) -> Report {
+        let keys = action.keys();
+        match action {
+            Action::CreateClaims(new) => self.create(keys, new).await,
+            Action::Launch(launch) => self.launch(keys, *launch).await,
+            Action::Register(registration) => self.register(keys, *registration).await,
+            Action::Write { key, call, rest } => self.write(key, call, rest).await,
+            Action::Terminate { ids } => self.terminate(keys, ids).await,
+            Action::FindMachine(claim) => self.find_machine(keys, &claim).await,
+            Action::ListMachines => {
+                let asked = self.now();
+                match self.cloud.list().await {
+                    Ok(machines) => {
+                        Report { news: vec![News::Machines(asked, machines)], ..Report::done(keys) }
+                    }
+                    Err(error) => cloud_trouble(keys, &error),
+                }
+            }
+            Action::Resolve(class) => self.resolve(keys, &class).await,
+            Action::AskOffers(class) => {
+                let name = class.metadata.name.clone().unwrap_or_default();
+                match self.cloud.instance_types(&class).await {
+                    Ok(types) => Report { news: vec![News::Offers(name, Ok(types))], ..Report::done(keys) },
+                    Err(error) => Report {
+                        news: vec![News::Offers(name, Err(error.to_string()))],
+                        ..cloud_trouble(keys, &error)
+                    },
+                }
+            }
+            Action::Sweep { classes } => {
+                let classes: Vec<EC2NodeClass> = classes.iter().map(|c| (**c).clone()).collect();
+                match self.cloud.sweep(&classes, &[]).await {
+                    Ok(removed) => {
+                        if removed > 0 {
+                            tracing::info!(removed, "removed what launches left behind");
+                        }
+                        Report::done(keys)
+                    }
+                    Err(error) => cloud_trouble(keys, &error),
+                }
+            }
+            Action::Tell(notice) => {
+                let call = events::write(&notice, self.clock.wall(), &self.identity);
+                if let Err(error) = self.api.call(call).await {
+                    tracing::debug!(%error, reason = notice.reason, "event not written");
+                }
+                Report::done(keys)
+            }
+        }
+    }
+
+    async fn write(&self, key: Key, call: Call, rest: Duration) -> Report {
+        let target = call.target.clone();
+        let verb = call.verb.clone();
+        let keys = vec![key];
+        match self.api.call(call).await {
+            Ok(answer) => {
+                let rest = if rest.is_zero() { Rest::None } else { Rest::For(rest) };
+                Report { answers: vec![answer], rest, ..Report::done(keys) }
+            }
+            // What was to go is gone.
+            Err(ApiError::NotFound { .. }) if matches!(verb, Verb::Delete { .. } | Verb::Evict { .. }) => {
+                Report { rest: Rest::For(BUDGET_REST), ..Report::done(keys) }
+            }
+            Err(ApiError::TooMany { message, .. }) => {
+                let mut news = Vec::new();
+                if let (Target::Pod(namespace, name), Verb::Evict { .. }) = (&target, &verb) {
+                    let pod = croft_scheduler::PodKey::new(namespace, name);
+                    news.push(News::EvictionBlocked(pod, message));
+                }
+                Report { news, rest: Rest::Failed(BUDGET_REST), ..Report::done(keys) }
+            }
+            Err(error) => api_trouble(keys, &error),
+        }
+    }
+
+    async fn terminate(&self, keys: Vec<Key>, ids: Vec<String>) -> Report {
+        match self.cloud.terminate(&ids).await {
+            Ok(terminated) => Report {
+                news: vec![News::Terminated(terminated)],
+                rest: Rest::For(CONFIRM_EVERY),
+                ..Report::done(keys)
+            },
+            Err(error) => cloud_trouble(keys, &error),
+        }
+    }
+
+    async fn resolve(&self, keys: Vec<Key>, class: &EC2NodeClass) -> Report {
+        let name = class.metadata.name.clone().unwrap_or_default();
+        let findings = self.cloud.resolve(class).await;
+        let call = class_status(class, &findings, self.clock.wall());
+        let news = vec![News::Findings(name, Box::new(findings))];
+        let Some(call) = call else { return Report { news, ..Report::done(keys) } };
+        match self.api.call(call).await {
+            Ok(answer) => Report { answers: vec![answer], news, ..Report::done(keys) },
+            Err(error) => Report { news, ..api_trouble(keys, &error) },
+        }
+    }
+}
+
+fn class_status(class: &EC2NodeClass, findings: &ClassFindings, now: jiff::Timestamp) -> Option<Call> {
+    let old = class.status.clone().unwrap_or_default();
+    let mut new = old.clone();
+    new.subnets.clone_from(&findings.subnets);
+    new.security_groups.clone_from(&findings.security_groups);
+    new.amis.clone_from(&findings.amis);
+    for statement in &findings.conditions {
+        croft_api::condition::set(
+            &mut new.conditions,
+            statement.clone(),
+            class.metadata.generation,
+            Time(now),
+        );
+    }
+    let patch = merge::diff_of(&old, &new)?;
+    Some(Call {
+        target: Target::Class(class.metadata.name.clone()?),
+        verb: Verb::PatchStatus(json!({"metadata": {"uid": class.metadata.uid}, "status": patch})),
+    })
+}
+
+/// A call to the API server failed: what it held rests. A conflict rests least, since the watch has or will soon
+/// have what is new.
+fn api_trouble(keys: Vec<Key>, error: &ApiError) -> Report {
+    match error {
+        ApiError::Conflict { .. } | ApiError::NotFound { .. } => tracing::debug!(%error, "decided anew"),
+        _ => tracing::warn!(%error, "tried again later"),
+    }
+    Report { rest: Rest::Grow, ..Report::done(keys) }
+}
+
+fn cloud_trouble(keys: Vec<Key>, error: &CloudError) -> Report {
+    match error.class() {
+        FaultClass::Throttled => tracing::debug!(%error, "tried again later"),
+        _ => tracing::warn!(%error, "tried again later"),
+    }
+    Report { rest: Rest::Grow, ..Report::done(keys) }
+}

@@ -1,0 +1,70 @@
+//! A node taken in: its pods are told first, then it gets its labels and opens.
+
+use futures::{StreamExt, stream};
+use serde_json::json;
+
+use croft_api::condition::{INITIALIZED, REGISTERED, Statement};
+
+use super::{Executor, api_trouble};
+use crate::{
+    action::{Key, Registration, Report},
+    decide::conditions,
+    seam::{Call, Target, Verb},
+};
+
+const AT_ONCE: usize = 16;
+
+impl Executor {
+    pub(super) async fn register(&self, keys: Vec<Key>, registration: Registration) -> Report {
+        let Registration { claim, node, patch, pods } = registration;
+        let mut report = Report::done(keys);
+        let told: Vec<_> = stream::iter(pods)
+            .map(|(pod, uid)| {
+                let call = Call {
+                    target: Target::Pod(pod.namespace.into(), pod.name.into()),
+                    verb: Verb::PatchStatus(
+                        json!({"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}),
+                    ),
+                };
+                self.api.call(call)
+            })
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        for answer in told {
+            match answer {
+                Ok(pod) => report.answers.push(pod),
+                // The nomination is a hint: without it the pod is scheduled like any other.
+                Err(error) => tracing::debug!(%error, node, "pod not told of its node"),
+            }
+        }
+        let open = Call { target: Target::Node(node.clone()), verb: Verb::PatchTaints(patch) };
+        match self.api.call(open).await {
+            Ok(answer) => report.answers.push(answer),
+            Err(error) => {
+                let trouble = api_trouble(std::mem::take(&mut report.keys), &error);
+                return Report { answers: report.answers, ..trouble };
+            }
+        }
+        let mut status = claim.status.clone().unwrap_or_default();
+        let (generation, now) = (claim.metadata.generation, self.clock.wall());
+        let statements = [
+            (REGISTERED, Some(true), "Registered", format!("node {node} carries the pool's labels")),
+            (INITIALIZED, Some(false), "Waiting", format!("node {node} isn't ready yet")),
+        ];
+        for (kind, is, reason, message) in statements {
+            let statement = Statement { kind, status: is, reason, message };
+            conditions::say(&mut status, statement, generation, now);
+        }
+        if let Some(call) = conditions::write_status(&claim, &status) {
+            match self.api.call(call).await {
+                Ok(answer) => report.answers.push(answer),
+                Err(error) => {
+                    let trouble = api_trouble(std::mem::take(&mut report.keys), &error);
+                    return Report { answers: report.answers, ..trouble };
+                }
+            }
+        }
+        report
+    }
+}

@@ -1,0 +1,242 @@
+//! What a decision can ask for, and what comes back.
+
+use std::{sync::Arc, time::Duration};
+
+use croft_api::{EC2NodeClass, NodeClaim, NodeClaimSpec};
+use croft_cloud::{ClassFindings, CloudMachine, LaunchRequest, Terminated};
+use croft_scheduler::{InstanceType, PodKey};
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use crate::{
+    seam::{Answer, Call},
+    time::Now,
+};
+
+/// What an action holds while it is under way: no second action on the same key starts before it has ended,
+/// and none before its rest after a failure is over.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// Making claims for a pool.
+    Plan(String),
+    /// A claim: its launch, its status, its deletion.
+    Claim(String),
+    /// A node.
+    Node(String),
+    /// A pod that is asked to leave.
+    Pod(PodKey),
+    /// A machine that is asked to go.
+    Machine(String),
+    /// The status of a pool.
+    Pool(String),
+    /// What a class names.
+    Class(String),
+    /// What the cloud offers to a class.
+    Offers(String),
+    /// The list of machines.
+    Machines,
+    /// What launches left behind.
+    Sweep,
+}
+
+/// One effect.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Reserves names in the pool's counter, then creates the claims.
+    CreateClaims(NewClaims),
+    /// Launches a claim's machine, or learns what became of an earlier launch.
+    Launch(Box<Launch>),
+    /// Tells the planned pods, then gives the node its labels and takes the unregistered taint off, then says so
+    /// on the claim.
+    Register(Box<Registration>),
+    /// One call to the API server.
+    Write {
+        /// What it holds.
+        key: Key,
+        /// The call.
+        call: Call,
+        /// How long the key rests after success: until the watch has shown what the answer doesn't.
+        rest: Duration,
+    },
+    /// Terminates machines, or asks how far their termination is.
+    Terminate {
+        /// The machines' ids.
+        ids: Vec<String>,
+    },
+    /// Looks for the machine of a claim whose launch wasn't answered and which is to go.
+    FindMachine(Arc<NodeClaim>),
+    /// Lists the machines of the cluster.
+    ListMachines,
+    /// Looks up what a class names, and writes it into its status.
+    Resolve(Arc<EC2NodeClass>),
+    /// Asks what the cloud offers to a class.
+    AskOffers(Arc<EC2NodeClass>),
+    /// Removes launch templates and profiles that nothing uses.
+    Sweep {
+        /// Every class.
+        classes: Vec<Arc<EC2NodeClass>>,
+    },
+    /// Tells a user.
+    Tell(Notice),
+}
+
+/// Claims to create for one pool.
+#[derive(Clone, Debug)]
+pub struct NewClaims {
+    /// The pool's name.
+    pub pool: String,
+    /// The pool's resourceVersion: the counter is reserved on this one, so that nobody else has the names.
+    pub pool_version: Option<String>,
+    /// The counter after the reservation.
+    pub counter: i64,
+    /// The claims.
+    pub claims: Vec<NewClaim>,
+}
+
+/// One claim to create.
+#[derive(Clone, Debug)]
+pub struct NewClaim {
+    /// Its name.
+    pub name: String,
+    /// What it asks for.
+    pub spec: NodeClaimSpec,
+    /// Owner, finalizer and the like: the object as it is created.
+    pub object: serde_json::Value,
+}
+
+/// A machine to launch.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The claim as it is now, with the attempt that it records.
+    pub claim: Arc<NodeClaim>,
+    /// What to ask for, if no earlier request is still to be answered. Its `attempt` is the next number.
+    pub request: LaunchRequest,
+}
+
+/// A node to take in.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// The claim as it is now.
+    pub claim: Arc<NodeClaim>,
+    /// The node's name.
+    pub node: String,
+    /// Strategic merge patch of the node.
+    pub patch: serde_json::Value,
+    /// Pods, with their uids, that the plan means for it.
+    pub pods: Vec<(PodKey, Box<str>)>,
+}
+
+/// Something to tell a user by an Event.
+#[derive(Clone, Debug)]
+pub struct Notice {
+    /// The object that it's about.
+    pub about: ObjectReference,
+    /// True for a warning.
+    pub warning: bool,
+    /// A CamelCase word.
+    pub reason: &'static str,
+    /// A sentence.
+    pub note: String,
+}
+
+impl Action {
+    /// What the action holds.
+    #[must_use]
+    pub fn keys(&self) -> Vec<Key> {
+        let name = |o: &NodeClaim| o.metadata.name.clone().unwrap_or_default();
+        match self {
+            Self::CreateClaims(new) => vec![Key::Plan(new.pool.clone())],
+            Self::Launch(launch) => vec![Key::Claim(name(&launch.claim))],
+            Self::Register(registration) => {
+                vec![Key::Claim(name(&registration.claim)), Key::Node(registration.node.clone())]
+            }
+            Self::Write { key, .. } => vec![key.clone()],
+            Self::Terminate { ids } => ids.iter().cloned().map(Key::Machine).collect(),
+            Self::FindMachine(claim) => vec![Key::Claim(name(claim))],
+            Self::ListMachines => vec![Key::Machines],
+            Self::Resolve(class) => vec![Key::Class(class.metadata.name.clone().unwrap_or_default())],
+            Self::AskOffers(class) => vec![Key::Offers(class.metadata.name.clone().unwrap_or_default())],
+            Self::Sweep { .. } => vec![Key::Sweep],
+            Self::Tell(_) => Vec::new(),
+        }
+    }
+
+    /// The action's name, for metrics.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::CreateClaims(_) => "create_claims",
+            Self::Launch(_) => "launch",
+            Self::Register(_) => "register",
+            Self::Write { .. } => "write",
+            Self::Terminate { .. } => "terminate",
+            Self::FindMachine(_) => "find_machine",
+            Self::ListMachines => "list_machines",
+            Self::Resolve(_) => "resolve",
+            Self::AskOffers(_) => "ask_offers",
+            Self::Sweep { .. } => "sweep",
+            Self::Tell(_) => "tell",
+        }
+    }
+}
+
+/// How an action ended.
+#[derive(Debug)]
+pub struct Report {
+    /// What it held.
+    pub keys: Vec<Key>,
+    /// Objects as they are now.
+    pub answers: Vec<Answer>,
+    /// What was learned beside them.
+    pub news: Vec<News>,
+    /// When the keys are free again.
+    pub rest: Rest,
+}
+
+impl Report {
+    /// Ended well.
+    #[must_use]
+    pub fn done(keys: Vec<Key>) -> Self {
+        Self { keys, answers: Vec::new(), news: Vec::new(), rest: Rest::None }
+    }
+}
+
+/// When a key is free again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// At once.
+    None,
+    /// After this long; nothing went wrong.
+    For(Duration),
+    /// After a while that grows with every failure in a row.
+    Grow,
+    /// After this long, since something failed that has its own pace.
+    Failed(Duration),
+}
+
+/// What an action learned beside objects.
+#[derive(Debug)]
+pub enum News {
+    /// A launch has ended for good without a machine.
+    LaunchFailed {
+        /// The claim.
+        claim: String,
+        /// Why, as a word.
+        reason: &'static str,
+        /// Why, as a sentence.
+        message: String,
+    },
+    /// Claims that weren't made, so that what was planned for them isn't any more.
+    NotCreated(Vec<String>),
+    /// What the cloud offers to a class.
+    Offers(String, Result<Arc<[InstanceType]>, String>),
+    /// What the cloud has of what a class names.
+    Findings(String, Box<ClassFindings>),
+    /// The machines, and when they were asked for.
+    Machines(Now, Vec<CloudMachine>),
+    /// How far the termination of machines is.
+    Terminated(Vec<Terminated>),
+    /// There is no machine of this claim, as far as the cloud shows.
+    NoMachine(String),
+    /// A pod can't be evicted now.
+    EvictionBlocked(PodKey, String),
+}

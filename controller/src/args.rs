@@ -1,0 +1,120 @@
+//! Arguments of `croft-controller`.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Parser;
+use croft_runtime::process::ProcessArgs;
+
+use crate::settings::Settings;
+
+/// Makes machines for pods that have no place, and gives machines back that have no pods.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "croft-controller", version)]
+pub struct Args {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the documentation of a flattened field would replace that of its type")]
+    pub process: ProcessArgs,
+    /// The cluster's name, as its machines know it
+    #[arg(long, value_name = "NAME", env = "CLUSTER_NAME", default_value = "croft")]
+    pub cluster_name: String,
+    /// The API server's address for machines. Default: asked of EKS
+    #[arg(long, value_name = "URL", env = "CLUSTER_ENDPOINT")]
+    pub cluster_endpoint: Option<String>,
+    /// File with the certificate authority that machines trust the API server by. Default: asked of EKS
+    #[arg(long, value_name = "FILE")]
+    pub cluster_ca: Option<PathBuf>,
+    /// Where EC2 and its siblings answer, instead of AWS
+    #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL")]
+    pub aws_endpoint_url: Option<String>,
+    /// The region
+    #[arg(long, value_name = "REGION", env = "AWS_REGION")]
+    pub aws_region: Option<String>,
+    /// The queue with news about interruptions
+    #[arg(long, value_name = "NAME OR URL")]
+    pub interruption_queue: Option<String>,
+    /// Plan a batch of pods when none has come for this long
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "100ms")]
+    pub batch_idle: Duration,
+    /// Plan a batch of pods this long after its first at the latest
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
+    pub batch_max: Duration,
+    /// How hard to search for a cheap plan; 0 is first-fit-decreasing alone
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub effort: u32,
+    /// Give up a claim that has no machine for this long
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
+    pub launch_timeout: Duration,
+    /// Give back a machine whose node hasn't registered for this long
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15m")]
+    pub registration_timeout: Duration,
+    /// Between two looks for machines and claims that are lost
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
+    pub orphans_every: Duration,
+    /// How old something must be to count as lost
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2m")]
+    pub orphan_grace: Duration,
+    /// Namespace of the leader's Lease
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = "croft-system")]
+    pub namespace: String,
+    /// What this process is called in the Lease and in events. Default: the host's name and something random
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    pub identity: Option<String>,
+}
+
+impl Args {
+    /// What decisions use of the arguments.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        let Self {
+            process: _,
+            cluster_name: _,
+            cluster_endpoint: _,
+            cluster_ca: _,
+            aws_endpoint_url: _,
+            aws_region: _,
+            interruption_queue: _,
+            batch_idle,
+            batch_max,
+            effort,
+            launch_timeout,
+            registration_timeout,
+            orphans_every,
+            orphan_grace,
+            namespace: _,
+            identity: _,
+        } = self;
+        Settings {
+            batch_idle: *batch_idle,
+            batch_max: *batch_max,
+            effort: *effort,
+            launch_timeout: *launch_timeout,
+            registration_timeout: *registration_timeout,
+            machines_every: *orphans_every,
+            orphan_grace: *orphan_grace,
+            ..Settings::default()
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    match croft_api::duration::parse(text) {
+        Ok(Some(duration)) => Ok(duration),
+        Ok(None) => Err("write how long, such as 30s".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_make_sense_and_default_to_the_settings() {
+        Args::command().debug_assert();
+        let args = Args::parse_from(["croft-controller"]);
+        assert_eq!(format!("{:?}", args.settings()), format!("{:?}", Settings::default()));
+        assert!(Args::try_parse_from(["croft-controller", "--batch-idle", "soon"]).is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! EC2NodeClasses: what they name, and what the cloud offers to them.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Memory, Round};
+use crate::action::{Action, Key};
+
+/// A class that isn't ready is looked at this often: somebody is probably mending it.
+const UNREADY_EVERY: Duration = Duration::from_secs(15);
+
+/// When a class was last asked about.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// When it was last resolved, and at which generation.
+    pub resolved: Option<(Duration, Option<i64>)>,
+    /// Whether everything it names was there.
+    pub ready: bool,
+    /// When the cloud's offers were last asked for.
+    pub offers: Option<Duration>,
+}
+
+/// Decides what to ask about classes.
+pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
+    let snapshot = round.snapshot;
+    let mono = round.now.mono;
+    memory.class_asked.retain(|name, _| snapshot.classes.contains_key(name));
+    for (name, class) in &snapshot.classes {
+        if class.object.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        let asked = memory.class_asked.entry(name.clone()).or_default();
+        let generation = class.object.metadata.generation;
+        let every = if asked.ready { round.settings.resolve_every } else { UNREADY_EVERY };
+        let due = match asked.resolved {
+            Some((at, seen)) if seen == generation => round.has_lasted(at, every),
+            _ => true,
+        };
+        if due && round.is_idle(&Key::Class(name.clone())) {
+            asked.resolved = Some((mono, generation));
+            round.act(Action::Resolve(Arc::clone(&class.object)));
+        }
+        let due = asked.offers.is_none_or(|at| round.has_lasted(at, round.settings.offers_every));
+        if asked.ready && due && round.is_idle(&Key::Offers(name.clone())) {
+            asked.offers = Some(mono);
+            round.act(Action::AskOffers(Arc::clone(&class.object)));
+        }
+    }
+    let due = match memory.swept {
+        Some(at) => round.has_lasted(at, round.settings.sweep_every),
+        // Not at the start, when there is other work.
+        None => {
+            memory.swept = Some(mono);
+            false
+        }
+    };
+    if due && round.is_idle(&Key::Sweep) {
+        memory.swept = Some(mono);
+        let classes = snapshot.classes.values().map(|c| Arc::clone(&c.object)).collect();
+        round.act(Action::Sweep { classes });
+    }
+}

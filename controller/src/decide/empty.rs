@@ -1,0 +1,106 @@
+//! Nodes without work: cordoned, watched for a moment, given up.
+//!
+//! A pod may be bound to a node in the very moment in which it is found empty. So the node is cordoned first,
+//! and its claim deleted only when nothing has come by the time that every binding made before must have
+//! shown; otherwise the cordon is taken back.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use croft_api::{NodeClaim, condition::INITIALIZED};
+
+use super::{Memory, Round, lifecycle, nodes, reference};
+use crate::{
+    action::{Action, Key},
+    names,
+    seam::{Call, Target, Verb},
+    snapshot::{NodeView, is},
+};
+
+/// Decides about every node of Croft that has no work.
+pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
+    let snapshot = round.snapshot;
+    let mono = round.now.mono;
+    memory.expected_until.retain(|_, until| *until > mono);
+    let mut seen = BTreeSet::new();
+    for (name, claim) in &snapshot.claims {
+        if claim.metadata.deletion_timestamp.is_some() || !is(claim, INITIALIZED) {
+            continue;
+        }
+        let Some((node_name, node)) = snapshot.node_of(claim) else { continue };
+        seen.insert(node_name.to_owned());
+        let has_work = has_work(round, memory, name, node_name);
+        if has_work {
+            memory.empty_since.remove(node_name);
+        } else {
+            memory.empty_since.entry(node_name.to_owned()).or_insert(mono);
+        }
+        if node.has_taint(names::DISRUPTED_TAINT) {
+            cordoned(round, memory, name, claim, node_name, node, has_work);
+        } else if !has_work {
+            memory.cordoned_since.remove(node_name);
+            free(round, memory, claim, node_name, node);
+        }
+    }
+    memory.empty_since.retain(|node, _| seen.contains(node));
+    memory.cordoned_since.retain(|node, _| seen.contains(node));
+}
+
+/// True if pods are there, or are meant to be.
+pub fn has_work(round: &Round<'_>, memory: &Memory, claim: &str, node: &str) -> bool {
+    let snapshot = round.snapshot;
+    snapshot.pods_on(node).any(|(_, pod)| pod.counts_as_work())
+        || snapshot.nominated_to(claim).next().is_some()
+        || memory.expected_until.contains_key(node)
+}
+
+fn free(round: &mut Round<'_>, memory: &Memory, claim: &NodeClaim, node_name: &str, node: &NodeView) {
+    let Some(pool) = round.snapshot.pools.get(&claim.spec.pool) else { return };
+    let Ok(Some(after)) = croft_api::duration::parse(&pool.spec.disruption.consolidate_after) else { return };
+    let annotations = node.annotations.iter().chain(pool.metadata.annotations.iter().flatten());
+    if annotations.into_iter().any(|(key, value)| names::keeps(key) && value == "true") {
+        return;
+    }
+    let Some(since) = memory.empty_since.get(node_name).copied() else { return };
+    if !round.has_lasted(since, after) {
+        return;
+    }
+    round.act(Action::Write {
+        key: Key::Node(node_name.to_owned()),
+        call: Call {
+            target: Target::Node(node_name.to_owned()),
+            verb: Verb::PatchTaints(nodes::cordon(node, round.now.wall)),
+        },
+        rest: Duration::ZERO,
+    });
+}
+
+fn cordoned(
+    round: &mut Round<'_>,
+    memory: &mut Memory,
+    name: &str,
+    claim: &NodeClaim,
+    node_name: &str,
+    node: &NodeView,
+    has_work: bool,
+) {
+    if has_work {
+        memory.cordoned_since.remove(node_name);
+        let note = format!("node {node_name} got pods while it was being given back; it stays");
+        round.tell(reference(claim), false, "DisruptionUndone", note);
+        round.act(Action::Write {
+            key: Key::Node(node_name.to_owned()),
+            call: Call {
+                target: Target::Node(node_name.to_owned()),
+                verb: Verb::PatchTaints(nodes::uncordon(node)),
+            },
+            rest: Duration::ZERO,
+        });
+        return;
+    }
+    let since = *memory.cordoned_since.entry(node_name.to_owned()).or_insert(round.now.mono);
+    if round.has_lasted(since, round.settings.settle) {
+        let note = format!("node {node_name} is empty and is given back");
+        round.tell(reference(claim), false, "Empty", note);
+        round.act(lifecycle::delete(name, claim));
+    }
+}

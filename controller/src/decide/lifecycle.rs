@@ -1,0 +1,238 @@
+//! Claims from wanted to ready.
+//!
+//! ```text
+//!   (created) ──Launch──▶ Launched ──Register──▶ Registered ──initialize──▶ Initialized = Ready
+//!       │                    │                       │
+//!       └── refused, or ─────┴── node never came ────┴── node or machine gone ──▶ deleted ──▶ termination
+//!           timeout
+//! ```
+
+use std::{sync::Arc, time::Duration};
+
+use croft_api::{
+    NodeClaim, NodeClaimStatus,
+    condition::{INITIALIZED, LAUNCHED, REGISTERED, Statement},
+};
+use croft_cloud::LaunchRequest;
+use croft_scheduler::{CapacityType, Quantity};
+use k8s_openapi::api::core::v1::Taint;
+
+use super::{Memory, Round, conditions, nodes, reference, termination};
+use crate::{
+    action::{Action, Key, Launch, Registration},
+    names,
+    seam::{Call, Target, Verb},
+    snapshot::{NodeView, is},
+};
+
+/// Taints that a node has while its parts start; a node with one of them isn't initialized.
+const STARTING_TAINTS: [&str; 3] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+];
+/// A key that was written rests until the watch has shown the deletion.
+pub(super) const WATCH_LAG: Duration = Duration::from_secs(2);
+
+/// Decides the next step of every claim.
+pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
+    let snapshot = round.snapshot;
+    for (name, claim) in &snapshot.claims {
+        if !round.is_idle(&Key::Claim(name.clone())) {
+            continue;
+        }
+        if claim.metadata.deletion_timestamp.is_some() {
+            termination::decide(round, memory, name, claim);
+        } else if claim.status.as_ref().is_none_or(|s| s.provider_id.is_none()) {
+            launch(round, name, claim);
+        } else if !is(claim, REGISTERED) {
+            register(round, name, claim);
+        } else {
+            keep(round, name, claim);
+        }
+    }
+}
+
+fn launch(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {
+    let status = claim.status.as_ref();
+    let unanswered = status.and_then(|s| s.attempt.as_ref()).is_some_and(|a| a.request.is_some());
+    let refused = status
+        .and_then(|s| conditions::find(s, LAUNCHED))
+        .filter(|c| c.status == "False" && !unanswered)
+        .map(|c| c.message.clone());
+    if let Some(message) = refused {
+        round.tell(reference(&**claim), true, "LaunchFailed", message);
+        round.act(delete(name, claim));
+        return;
+    }
+    let created = claim.metadata.creation_timestamp.as_ref().map_or(round.now.wall, |t| t.0);
+    if round.is_older(created, round.settings.launch_timeout) {
+        let after = round.settings.launch_timeout.as_secs();
+        let note = format!("no machine after {after} s; the claim is given up and its pods are planned anew");
+        round.tell(reference(&**claim), true, "LaunchTimeout", note);
+        round.act(delete(name, claim));
+        return;
+    }
+    if let Some(request) = request(round, name, claim) {
+        round.act(Action::Launch(Box::new(Launch { claim: Arc::clone(claim), request })));
+    } else {
+        let class = &claim.spec.node_class_ref.name;
+        let note = format!("EC2NodeClass {class} is not there; create it, or change the pool's nodeClassRef");
+        round.tell(reference(&**claim), true, "ClassNotFound", note);
+    }
+}
+
+fn request(round: &Round<'_>, name: &str, claim: &NodeClaim) -> Option<LaunchRequest> {
+    let spec = &claim.spec;
+    let class = &round.snapshot.classes.get(&spec.node_class_ref.name)?.object;
+    let mut taints = spec.taints.clone();
+    taints.extend(spec.startup_taints.clone());
+    taints.push(Taint {
+        key: names::UNREGISTERED_TAINT.to_owned(),
+        effect: "NoExecute".to_owned(),
+        value: None,
+        time_added: None,
+    });
+    let pool_key = round.snapshot.pools.get(&spec.pool).map(|p| p.spec.key.as_str());
+    let labels = spec
+        .labels
+        .iter()
+        .filter(|(key, _)| Some(key.as_str()) != pool_key && *key != names::POOL_LABEL)
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    let last = claim.status.as_ref().and_then(|s| s.attempt.as_ref()).map_or(0, |a| a.number);
+    Some(LaunchRequest {
+        claim_name: name.to_owned(),
+        claim_uid: claim.metadata.uid.clone()?,
+        pool: spec.pool.clone(),
+        tenant: round.snapshot.tenant_of_pool(&spec.pool).map(str::to_owned),
+        attempt: last.saturating_add(1),
+        class: Arc::clone(class),
+        instance_types: spec.instance_types.clone(),
+        zones: spec.zones.clone(),
+        capacity_type: CapacityType::parse(&spec.capacity_type)?,
+        labels,
+        taints,
+        tags: std::collections::BTreeMap::new(),
+    })
+}
+
+fn register(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {
+    let Some(status) = claim.status.as_ref() else { return };
+    let snapshot = round.snapshot;
+    if let Some((node_name, node)) = snapshot.node_of(claim) {
+        let pool = snapshot.pools.get(&claim.spec.pool).map(|p| &**p);
+        let pods = snapshot
+            .nominated_to(name)
+            .filter(|(_, pod)| pod.nominated.as_deref() != Some(node_name))
+            .map(|(key, pod)| (key.clone(), pod.uid.clone()))
+            .collect();
+        round.act(Action::Register(Box::new(Registration {
+            claim: Arc::clone(claim),
+            node: node_name.to_owned(),
+            patch: nodes::registration(claim, pool, node),
+            pods,
+        })));
+        return;
+    }
+    impostor(round, claim, status);
+    let launched = conditions::find(status, LAUNCHED).map_or(round.now.wall, |c| c.last_transition_time.0);
+    if round.is_older(launched, round.settings.registration_timeout) {
+        let note = format!(
+            "machine {} has made no node {} in {} s; see its console output and user data. It is given back",
+            status.provider_id.as_deref().unwrap_or_default(),
+            status.node_name.as_deref().unwrap_or_default(),
+            round.settings.registration_timeout.as_secs(),
+        );
+        round.tell(reference(&**claim), true, "RegistrationTimeout", note);
+        round.act(delete(name, claim));
+    }
+}
+
+/// A node that has the machine's name and says that it is another machine.
+fn impostor(round: &mut Round<'_>, claim: &NodeClaim, status: &NodeClaimStatus) {
+    let Some(name) = status.node_name.as_deref() else { return };
+    let Some(node) = round.snapshot.nodes.get(name) else { return };
+    if let Some(other) = node.provider_id.as_deref() {
+        let note = format!(
+            "node {name} says that it is {other}, but this claim's machine is {}: it gets no label and keeps its \
+             taint. Find out who registered it",
+            status.provider_id.as_deref().unwrap_or_default(),
+        );
+        round.tell(reference(claim), true, "NodeMismatch", note);
+    }
+}
+
+fn keep(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {
+    let snapshot = round.snapshot;
+    let node = snapshot.node_of(claim);
+    let Some((node_name, node)) = node.filter(|(_, node)| !node.deleting) else {
+        let status = claim.status.as_ref();
+        let node = status.and_then(|s| s.node_name.as_deref()).unwrap_or_default();
+        let note = format!("node {node} was deleted; its machine is given back");
+        round.tell(reference(&**claim), false, "NodeGone", note);
+        round.act(delete(name, claim));
+        return;
+    };
+    if let Some(patch) = nodes::repair(claim, node) {
+        let note = format!("labels of node {node_name} were changed; they are put back");
+        round.tell(reference(&**claim), true, "Relabelled", note);
+        round.act(Action::Write {
+            key: Key::Node(node_name.to_owned()),
+            call: Call { target: Target::Node(node_name.to_owned()), verb: Verb::Patch(patch) },
+            rest: Duration::ZERO,
+        });
+    }
+    if is(claim, INITIALIZED) {
+        return;
+    }
+    let waits_for = uninitialized(claim, node);
+    let mut status = claim.status.clone().unwrap_or_default();
+    let statement = match waits_for {
+        None => Statement {
+            kind: INITIALIZED,
+            status: Some(true),
+            reason: "Initialized",
+            message: format!("node {node_name} is ready and has what its type has"),
+        },
+        Some(message) => Statement { kind: INITIALIZED, status: Some(false), reason: "Waiting", message },
+    };
+    conditions::say(&mut status, statement, claim.metadata.generation, round.now.wall);
+    if let Some(call) = conditions::write_status(claim, &status) {
+        round.act(Action::Write { key: Key::Claim(name.to_owned()), call, rest: Duration::ZERO });
+    }
+}
+
+/// What a registered node still lacks.
+fn uninitialized(claim: &NodeClaim, node: &NodeView) -> Option<String> {
+    if !node.ready {
+        return Some("the node is not Ready yet".to_owned());
+    }
+    let starting = |t: &&Taint| {
+        STARTING_TAINTS.contains(&t.key.as_str())
+            || claim.spec.startup_taints.iter().any(|s| s.key == t.key && s.effect == t.effect)
+    };
+    if let Some(taint) = node.taints.iter().find(starting) {
+        return Some(format!("the node still has taint {}:{}", taint.key, taint.effect));
+    }
+    let known = claim.status.as_ref().map(|s| &s.allocatable);
+    // A device whose plugin hasn't reported is there with zero, or not at all.
+    let missing = known.into_iter().flatten().find(|(resource, amount)| {
+        resource.contains('/')
+            && amount.0.parse::<Quantity>().is_ok_and(|q| q > Quantity::ZERO)
+            && node.allocatable.get(resource) == 0
+    });
+    missing.map(|(resource, _)| format!("the node hasn't reported {resource} yet"))
+}
+
+/// Deletes a claim; the finalizer does the rest.
+pub(super) fn delete(name: &str, claim: &NodeClaim) -> Action {
+    Action::Write {
+        key: Key::Claim(name.to_owned()),
+        call: Call {
+            target: Target::Claim(name.to_owned()),
+            verb: Verb::Delete { uid: claim.metadata.uid.clone().unwrap_or_default(), grace_seconds: None },
+        },
+        rest: WATCH_LAG,
+    }
+}

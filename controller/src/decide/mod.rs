@@ -1,0 +1,153 @@
+//! Decisions: pure functions from the picture, the time and what is under way to actions.
+//!
+//! ```text
+//!   provision    pods without a place          -> claims
+//!   lifecycle    claims                        -> launched, registered, initialized
+//!   termination  claims being deleted          -> drained, terminated, confirmed, released
+//!   empty        nodes without work            -> cordoned, then their claims deleted
+//!   orphans      machines and claims alone     -> terminated, adopted, deleted
+//!   pools        TenantPools                   -> status, finalizer
+//!   classes      EC2NodeClasses                -> status, offers
+//! ```
+//!
+//! All are level-based: they look at what is, never at what happened, so that a restart at any moment loses
+//! nothing. [`Memory`] holds only since when something has been so; losing it makes waits start anew.
+
+pub mod classes;
+pub mod conditions;
+pub mod empty;
+pub mod lifecycle;
+pub mod nodes;
+pub mod orphans;
+pub mod pools;
+pub mod provision;
+pub mod termination;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use croft_cloud::MachineState;
+use croft_scheduler::PodKey;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+
+use crate::{
+    action::{Action, Key, Notice},
+    flights::Flights,
+    settings::Settings,
+    snapshot::Snapshot,
+    time::{Now, earliest},
+};
+
+/// Since when what is so has been so, on the monotonic clock.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Nodes without work.
+    pub empty_since: BTreeMap<String, Duration>,
+    /// Nodes that are cordoned and not yet given up.
+    pub cordoned_since: BTreeMap<String, Duration>,
+    /// Nodes that the last plan put pods on, and until when that keeps them from being empty.
+    pub expected_until: BTreeMap<String, Duration>,
+    /// Machines that were asked to go, and how far they are.
+    pub terminations: BTreeMap<String, MachineState>,
+    /// Claims to be released whose launch wasn't answered and of which no machine was found.
+    pub machineless_since: BTreeMap<String, Duration>,
+    /// Claims whose node has no pods left, but volumes.
+    pub drained_since: BTreeMap<String, Duration>,
+    /// Why a pod can't be evicted.
+    pub blocked: BTreeMap<PodKey, String>,
+    /// When each pool's status was last written.
+    pub pool_written: BTreeMap<String, Duration>,
+    /// When each class was last resolved and last asked for offers, and the generation that was resolved.
+    pub class_asked: BTreeMap<String, classes::Asked>,
+    /// When the machines were last listed.
+    pub listed: Option<Duration>,
+    /// When what launches left behind was last removed.
+    pub swept: Option<Duration>,
+    /// Set while garbage collection would remove suspiciously much; says what.
+    pub collection_stopped: Option<String>,
+}
+
+/// One round of decisions.
+pub struct Round<'a> {
+    /// The picture.
+    pub snapshot: &'a Snapshot,
+    /// Times and sizes.
+    pub settings: &'a Settings,
+    /// The time.
+    pub now: Now,
+    flights: &'a Flights,
+    actions: Vec<Action>,
+    taken: Vec<Key>,
+    wake: Option<Duration>,
+}
+
+impl<'a> Round<'a> {
+    /// Begins a round.
+    #[must_use]
+    pub fn new(snapshot: &'a Snapshot, settings: &'a Settings, flights: &'a Flights, now: Now) -> Self {
+        Self { snapshot, settings, now, flights, actions: Vec::new(), taken: Vec::new(), wake: None }
+    }
+
+    /// True if an action may start on `key`.
+    #[must_use]
+    pub fn is_idle(&self, key: &Key) -> bool {
+        self.flights.is_idle(key, self.now.mono) && !self.taken.contains(key)
+    }
+
+    /// How many times in a row an action on `key` has failed.
+    #[must_use]
+    pub fn failures(&self, key: &Key) -> u32 {
+        self.flights.failures(key)
+    }
+
+    /// Asks for `action`, unless something holds what it needs: then a later round decides again.
+    pub fn act(&mut self, action: Action) {
+        let keys = action.keys();
+        if keys.iter().all(|key| self.is_idle(key)) {
+            self.taken.extend(keys);
+            self.actions.push(action);
+        }
+    }
+
+    /// Asks to be woken `after` from now.
+    pub fn wake_in(&mut self, after: Duration) {
+        self.wake = earliest(self.wake, Some(self.now.mono.saturating_add(after)));
+    }
+
+    /// True once `since` is `span` ago; otherwise asks to be woken then.
+    pub fn has_lasted(&mut self, since: Duration, span: Duration) -> bool {
+        let left = span.saturating_sub(self.now.mono.saturating_sub(since));
+        if left.is_zero() {
+            return true;
+        }
+        self.wake_in(left);
+        false
+    }
+
+    /// The same for a time on the wall clock.
+    pub fn is_older(&mut self, since: jiff::Timestamp, span: Duration) -> bool {
+        let left = span.saturating_sub(self.now.since(since));
+        if left.is_zero() {
+            return true;
+        }
+        self.wake_in(left);
+        false
+    }
+
+    /// Tells a user.
+    pub fn tell(&mut self, about: ObjectReference, warning: bool, reason: &'static str, note: String) {
+        self.actions.push(Action::Tell(Notice { about, warning, reason, note }));
+    }
+
+    /// What was asked for, and when to look again.
+    #[must_use]
+    pub fn finish(self) -> (Vec<Action>, Option<Duration>) {
+        (self.actions, self.wake)
+    }
+}
+
+/// Names an object in an event.
+#[must_use]
+pub fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+    object.object_ref(&())
+}

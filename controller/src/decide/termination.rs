@@ -1,0 +1,191 @@
+//! Claims being deleted, until their machine is gone.
+//!
+//! ```text
+//!   deleted ──▶ cordoned ──▶ pods evicted ──▶ volumes detached ──▶ terminated ──▶ confirmed ──▶ node deleted
+//!      │                     (budgets hold)                                                         │
+//!      └── never launched: looked for, and released when there is certainly nothing ──▶ released ◀──┘
+//! ```
+
+use std::{sync::Arc, time::Duration};
+
+use croft_api::{NodeClaim, claim::FINALIZER};
+use croft_cloud::MachineState;
+use croft_scheduler::PodKey;
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{Memory, Round, lifecycle::WATCH_LAG, nodes, reference};
+use crate::{
+    action::{Action, Key},
+    names,
+    seam::{Call, Target, Verb},
+    snapshot::{NodeView, PodView},
+};
+
+/// Priority from which a pod serves the node or the cluster: it leaves after those that it serves. The value
+/// of `HighestUserDefinablePriority` in k8s.io/kubernetes/pkg/apis/scheduling.
+const CRITICAL_PRIORITY: i32 = 1_000_000_000;
+/// A detached volume frees its zone for the pod's next place; one whose driver hangs must not hold a machine
+/// for ever. The time after which kube-controller-manager detaches by force.
+const DETACH_PATIENCE: Duration = Duration::from_secs(360);
+/// An eviction that went through shows on the pod at once; this bounds how often one is repeated until then.
+const EVICTION_REST: Duration = Duration::from_secs(2);
+
+/// Decides the next step of a claim that is being deleted.
+pub fn decide(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Arc<NodeClaim>) {
+    if !claim.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER) {
+        return;
+    }
+    let status = claim.status.as_ref();
+    let Some(provider_id) = status.and_then(|s| s.provider_id.as_deref()) else {
+        unlaunched(round, memory, name, claim);
+        return;
+    };
+    let id = machine_id(provider_id).to_owned();
+    let gone = memory.terminations.get(&id) == Some(&MachineState::Terminated);
+    let node = round.snapshot.node_of(claim);
+    if gone {
+        match node {
+            Some((node_name, node)) if !node.deleting => round.act(delete_node(node_name, node)),
+            Some(_) => {}
+            None => round.act(release(name, claim)),
+        }
+        return;
+    }
+    let asked = memory.terminations.contains_key(&id);
+    if let Some((node_name, node)) = node
+        && !asked
+    {
+        if !node.has_taint(names::DISRUPTED_TAINT) || !node.unschedulable {
+            round.act(Action::Write {
+                key: Key::Node(node_name.to_owned()),
+                call: Call {
+                    target: Target::Node(node_name.to_owned()),
+                    verb: Verb::PatchTaints(nodes::cordon(node, round.now.wall)),
+                },
+                rest: Duration::ZERO,
+            });
+            return;
+        }
+        if !drained(round, memory, name, claim, node_name) {
+            return;
+        }
+    }
+    round.act(Action::Terminate { ids: vec![id] });
+}
+
+/// The cloud's id in a provider id such as `aws:///us-east-1a/i-0123456789abcdef0`.
+#[must_use]
+pub fn machine_id(provider_id: &str) -> &str {
+    provider_id.rsplit('/').next().unwrap_or(provider_id)
+}
+
+/// When whatever is left on the node has to be gone.
+fn deadline(claim: &NodeClaim) -> Option<Timestamp> {
+    let period = claim.spec.termination_grace_period.as_deref()?;
+    let period = croft_api::duration::parse(period).ok()??;
+    let deleted = claim.metadata.deletion_timestamp.as_ref()?.0;
+    deleted.checked_add(jiff::SignedDuration::try_from(period).ok()?).ok()
+}
+
+fn drained(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &NodeClaim, node: &str) -> bool {
+    let deadline = deadline(claim);
+    let left: Vec<(&PodKey, &PodView)> =
+        round.snapshot.pods_on(node).filter(|(_, pod)| pod.must_leave()).collect();
+    let critical = |pod: &PodView| pod.priority >= CRITICAL_PRIORITY;
+    let only_critical = left.iter().all(|(_, pod)| critical(pod));
+    for (key, pod) in left.iter().filter(|(_, pod)| critical(pod) == only_critical) {
+        remove(round, memory, claim, key, pod, deadline);
+    }
+    if !left.is_empty() {
+        return false;
+    }
+    if round.snapshot.attachments_on(node) == 0 || deadline.is_some_and(|d| d <= round.now.wall) {
+        return true;
+    }
+    let since = *memory.drained_since.entry(name.to_owned()).or_insert(round.now.mono);
+    round.has_lasted(since, DETACH_PATIENCE)
+}
+
+/// Asks a pod to leave; deletes it, whatever holds it, so late that its grace period ends with the deadline.
+fn remove(
+    round: &mut Round<'_>,
+    memory: &Memory,
+    claim: &NodeClaim,
+    key: &PodKey,
+    pod: &PodView,
+    deadline: Option<Timestamp>,
+) {
+    let target = Target::Pod(key.namespace.to_string(), key.name.to_string());
+    let uid = pod.uid.to_string();
+    if let Some(deadline) = deadline {
+        let left = deadline.duration_since(round.now.wall).as_secs().max(0);
+        if left > pod.grace_seconds {
+            round.wake_in(Duration::from_secs(u64::try_from(left - pod.grace_seconds).unwrap_or(0)));
+        } else if pod.deletion.is_none_or(|due| due > deadline) {
+            round.act(Action::Write {
+                key: Key::Pod(key.clone()),
+                call: Call { target, verb: Verb::Delete { uid, grace_seconds: Some(left) } },
+                rest: EVICTION_REST,
+            });
+            return;
+        }
+    }
+    if pod.deletion.is_some() {
+        return;
+    }
+    if let Some(why) = memory.blocked.get(key) {
+        let note = format!("pod {key} can't be evicted yet: {why}");
+        round.tell(reference(claim), true, "DrainBlocked", note);
+    }
+    round.act(Action::Write {
+        key: Key::Pod(key.clone()),
+        call: Call { target, verb: Verb::Evict { uid } },
+        rest: EVICTION_REST,
+    });
+}
+
+fn unlaunched(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Arc<NodeClaim>) {
+    let attempt = claim.status.as_ref().and_then(|s| s.attempt.as_ref());
+    if attempt.is_none_or(|a| a.request.is_none()) {
+        // No request was ever sent, or each was refused for certain.
+        round.act(release(name, claim));
+        return;
+    }
+    // A launch may still become visible: only patience tells it from one that never was. What shows up later
+    // all the same is found by its tag.
+    if let Some(since) = memory.machineless_since.get(name).copied()
+        && round.has_lasted(since, round.settings.orphan_grace)
+    {
+        round.act(release(name, claim));
+        return;
+    }
+    round.act(Action::FindMachine(Arc::clone(claim)));
+}
+
+fn delete_node(name: &str, node: &NodeView) -> Action {
+    Action::Write {
+        key: Key::Node(name.to_owned()),
+        call: Call {
+            target: Target::Node(name.to_owned()),
+            verb: Verb::Delete { uid: node.uid.to_string(), grace_seconds: None },
+        },
+        rest: WATCH_LAG,
+    }
+}
+
+fn release(name: &str, claim: &NodeClaim) -> Action {
+    let others: Vec<_> = claim.metadata.finalizers.iter().flatten().filter(|f| *f != FINALIZER).collect();
+    Action::Write {
+        key: Key::Claim(name.to_owned()),
+        call: Call {
+            target: Target::Claim(name.to_owned()),
+            verb: Verb::Patch(json!({"metadata": {
+                "uid": claim.metadata.uid,
+                "resourceVersion": claim.metadata.resource_version,
+                "finalizers": others,
+            }})),
+        },
+        rest: WATCH_LAG,
+    }
+}

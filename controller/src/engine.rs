@@ -1,0 +1,338 @@
+//! The decision loop's state: takes in changes and reports, gives out actions. No I/O, no clock, no task: whoever
+//! drives it (the process, or a simulation) carries the actions out.
+
+use std::time::Duration;
+
+use croft_cloud::MachineState;
+use croft_scheduler::{Options, solve};
+
+use crate::{
+    action::{Action, Key, News, Report},
+    decide::{
+        self, Memory, Round,
+        provision::{Provision, provision},
+    },
+    events::Recorder,
+    flights::Flights,
+    settings::Settings,
+    snapshot::{Change, MachineList, Snapshot},
+    time::{Now, earliest},
+};
+
+/// The kinds whose first list must be in before anything is decided: a plan made without knowing of a node, a
+/// claim or a tenant's limit would launch what isn't needed.
+pub const KINDS: [&str; 13] = [
+    "Pod",
+    "Node",
+    "NodeClaim",
+    "TenantPool",
+    "EC2NodeClass",
+    "Tenant",
+    "Namespace",
+    "DaemonSet",
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "StorageClass",
+    "CSINode",
+    "VolumeAttachment",
+];
+
+/// Pods that a plan puts onto a node that is there keep it from counting as empty for this long.
+const EXPECTED_FOR: Duration = Duration::from_secs(10);
+/// Between two plans for the same pods when only the rest of the cluster has changed.
+const REPLAN_EVERY: Duration = Duration::from_secs(1);
+
+/// The state of the decision loop.
+#[derive(Debug)]
+pub struct Engine {
+    /// The picture.
+    pub snapshot: Snapshot,
+    /// Numbers for the metrics.
+    pub counts: Counts,
+    settings: Settings,
+    flights: Flights,
+    memory: Memory,
+    recorder: Recorder,
+    batch: Batch,
+}
+
+/// What has happened, for the metrics.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Plans made.
+    pub plans: u64,
+    /// Work steps of all plans.
+    pub plan_steps: u64,
+    /// Claims asked for.
+    pub claims: u64,
+    /// Launches that ended without a machine.
+    pub launch_failures: u64,
+    /// Machines confirmed gone.
+    pub terminated: u64,
+    /// Pods that the last plan couldn't place.
+    pub unplaced: u64,
+}
+
+/// When to plan.
+#[derive(Debug, Default)]
+struct Batch {
+    /// When the first pod of the batch came.
+    opened: Option<Duration>,
+    /// When the last one came.
+    last_arrival: Duration,
+    /// The picture's count of arrivals then.
+    arrivals: u64,
+    /// The version of the picture that was planned last, and when.
+    planned: Option<(u64, Duration)>,
+}
+
+impl Engine {
+    /// An engine that knows nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            snapshot: Snapshot::default(),
+            counts: Counts::default(),
+            settings,
+            flights: Flights::default(),
+            memory: Memory::default(),
+            recorder: Recorder::default(),
+            batch: Batch::default(),
+        }
+    }
+
+    /// Takes in what a watch showed.
+    pub fn observe(&mut self, change: Change, now: Now) {
+        if let Change::Claim(claim) = &change {
+            // News about a claim may be what its rest waits for; a failure's rest stays.
+            let key = Key::Claim(claim.metadata.name.clone().unwrap_or_default());
+            if self.flights.failures(&key) == 0 {
+                self.flights.wake(&key);
+            }
+        }
+        self.snapshot.observe(change, now);
+    }
+
+    /// Takes in how an action ended.
+    pub fn complete(&mut self, report: Report, now: Now) {
+        let Report { keys, answers, news, rest } = report;
+        for answer in answers {
+            self.snapshot.answered(answer, now);
+        }
+        for key in &keys {
+            if let Key::Pod(pod) = key {
+                self.memory.blocked.remove(pod);
+            }
+            self.flights.end(key, rest, now.mono);
+        }
+        for news in news {
+            self.learn(news, now);
+        }
+    }
+
+    fn learn(&mut self, news: News, now: Now) {
+        match news {
+            News::LaunchFailed { claim, reason, message } => {
+                tracing::warn!(claim, reason, message, "launch failed");
+                self.counts.launch_failures += 1;
+                // Its pods are demand again at once; what had no capacity is set aside by now.
+                self.snapshot.release_nominations(&claim);
+                if let Some(class) =
+                    self.snapshot.claims.get(&claim).map(|c| c.spec.node_class_ref.name.clone())
+                {
+                    if let Some(asked) = self.memory.class_asked.get_mut(&class) {
+                        asked.offers = None;
+                    }
+                    self.flights.wake(&Key::Offers(class));
+                }
+            }
+            News::NotCreated(claims) => {
+                for claim in claims {
+                    self.snapshot.release_nominations(&claim);
+                }
+            }
+            News::Offers(class, types) => self.snapshot.offers(&class, types),
+            News::Findings(class, findings) => {
+                if let Some(asked) = self.memory.class_asked.get_mut(&class) {
+                    if !asked.ready && findings.is_ready() {
+                        asked.offers = None;
+                    }
+                    asked.ready = findings.is_ready();
+                }
+            }
+            News::Machines(asked, machines) => {
+                let machines = machines.into_iter().map(|m| (m.id.clone(), m)).collect();
+                self.snapshot.listed(MachineList { asked, machines });
+                self.forget_terminated();
+            }
+            News::Terminated(machines) => {
+                for machine in machines {
+                    if machine.state == MachineState::Terminated {
+                        self.counts.terminated += 1;
+                        // The next step needs no rest.
+                        self.flights.wake(&Key::Machine(machine.id.clone()));
+                    }
+                    self.memory.terminations.insert(machine.id, machine.state);
+                }
+            }
+            News::NoMachine(claim) => {
+                self.memory.machineless_since.entry(claim).or_insert(now.mono);
+            }
+            News::EvictionBlocked(pod, why) => {
+                self.memory.blocked.insert(pod, why);
+            }
+        }
+    }
+
+    /// Machines that are gone and that no claim holds need not be remembered.
+    fn forget_terminated(&mut self) {
+        let held: std::collections::BTreeSet<&str> = self
+            .snapshot
+            .claims
+            .values()
+            .filter_map(|c| c.status.as_ref()?.provider_id.as_deref())
+            .map(decide::termination::machine_id)
+            .collect();
+        let listed = self.snapshot.machines.0.as_ref();
+        self.memory.terminations.retain(|id, _| {
+            held.contains(id.as_str()) || listed.is_some_and(|list| list.machines.contains_key(id))
+        });
+        self.memory.machineless_since.retain(|claim, _| self.snapshot.claims.contains_key(claim));
+        self.memory.drained_since.retain(|claim, _| self.snapshot.claims.contains_key(claim));
+        self.memory.blocked.retain(|pod, _| self.snapshot.pods.contains_key(pod));
+    }
+
+    /// Decides. The actions count as under way from here on; each must be reported.
+    pub fn step(&mut self, now: Now) -> Step {
+        if !self.snapshot.is_synced(&KINDS) {
+            return Step { actions: Vec::new(), wake: None };
+        }
+        let plan_wake = self.plan_if_due(now);
+        let mut round = Round::new(&self.snapshot, &self.settings, &self.flights, now);
+        let mut planned = Vec::new();
+        let wake = match plan_wake {
+            Due::Planned(result) => {
+                planned = result;
+                None
+            }
+            Due::Later(wake) => wake,
+        };
+        for action in planned {
+            round.act(action);
+        }
+        decide::classes::decide(&mut round, &mut self.memory);
+        decide::lifecycle::decide(&mut round, &mut self.memory);
+        decide::empty::decide(&mut round, &mut self.memory);
+        decide::orphans::decide(&mut round, &mut self.memory);
+        decide::pools::decide(&mut round, &mut self.memory);
+        let (decided, round_wake) = round.finish();
+        let mut actions = Vec::with_capacity(decided.len());
+        for action in decided {
+            if let Action::Tell(notice) = action {
+                self.recorder.tell(notice, now.mono);
+                continue;
+            }
+            for key in action.keys() {
+                self.flights.start(key);
+            }
+            actions.push(action);
+        }
+        // Events give way to whatever makes pods run.
+        let (notices, event_wake) = self.recorder.due(now.mono);
+        actions.extend(notices.into_iter().map(Action::Tell));
+        let rest_wake = self.flights.next_wake(now.mono);
+        let wake = [round_wake, event_wake, rest_wake].into_iter().fold(wake, earliest);
+        Step { actions, wake }
+    }
+
+    fn plan_if_due(&mut self, now: Now) -> Due {
+        if self.snapshot.arrivals != self.batch.arrivals {
+            self.batch.arrivals = self.snapshot.arrivals;
+            self.batch.last_arrival = now.mono;
+            self.batch.opened.get_or_insert(now.mono);
+        }
+        if self.snapshot.unplanned().next().is_none() {
+            self.batch.opened = None;
+            return Due::Later(None);
+        }
+        // The next plan must know of every claim that the last one asked for.
+        if self.flights.any_flying(|key| matches!(key, Key::Plan(_))) {
+            return Due::Later(None);
+        }
+        if !self.offers_known() {
+            return Due::Later(None);
+        }
+        let due = match (self.batch.opened, self.batch.planned) {
+            (Some(opened), _) => {
+                (self.batch.last_arrival + self.settings.batch_idle).min(opened + self.settings.batch_max)
+            }
+            (None, Some((version, _))) if version == self.snapshot.plan_version => return Due::Later(None),
+            (None, Some((_, at))) => at + REPLAN_EVERY,
+            (None, None) => now.mono,
+        };
+        if now.mono < due {
+            return Due::Later(Some(due));
+        }
+        let options = Options { effort: self.settings.effort, ..Options::default() };
+        let plan = solve(&self.snapshot.cluster, &options, &|| false);
+        self.counts.plans += 1;
+        self.counts.plan_steps = self.counts.plan_steps.saturating_add(plan.steps);
+        self.counts.unplaced = plan.unschedulable.len() as u64;
+        for warning in &plan.warnings {
+            tracing::debug!(warning, "plan");
+        }
+        let Provision { claims, nominations, expected, notices } = provision(&self.snapshot, &plan);
+        if !plan.machines.is_empty() {
+            tracing::info!(
+                machines = plan.machines.len(),
+                pods = nominations.len(),
+                cost_per_hour = %plan.cost,
+                bound_per_hour = %plan.bound,
+                steps = plan.steps,
+                "planned"
+            );
+        }
+        for (pod, claim) in &nominations {
+            self.snapshot.nominate(pod, claim);
+        }
+        for node in expected {
+            self.memory.expected_until.insert(node, now.mono + EXPECTED_FOR);
+        }
+        for notice in notices {
+            self.recorder.tell(notice, now.mono);
+        }
+        self.batch.opened = None;
+        self.batch.arrivals = self.snapshot.arrivals;
+        self.batch.planned = Some((self.snapshot.plan_version, now.mono));
+        self.counts.claims += claims.iter().map(|c| c.claims.len() as u64).sum::<u64>();
+        Due::Planned(claims.into_iter().map(Action::CreateClaims).collect())
+    }
+
+    /// True once it is known of every usable class what it may launch: planning with some pools' offers missing
+    /// would send pods to a lighter pool for ever. A class that can't be used is not waited for.
+    fn offers_known(&self) -> bool {
+        self.snapshot.classes.iter().all(|(name, class)| {
+            class.types.is_some()
+                || class.types_error.is_some()
+                || self.memory.class_asked.get(name).is_some_and(|asked| {
+                    asked.resolved.is_some()
+                        && !asked.ready
+                        && !self.flights.is_flying(&Key::Class(name.clone()))
+                })
+        })
+    }
+}
+
+enum Due {
+    Planned(Vec<Action>),
+    Later(Option<Duration>),
+}
+
+/// What a step came to.
+#[derive(Debug)]
+pub struct Step {
+    /// Effects to carry out.
+    pub actions: Vec<Action>,
+    /// When to step again if nothing happens before.
+    pub wake: Option<Duration>,
+}

@@ -1,0 +1,157 @@
+//! Events: what users are told, each thing once, and never faster than the API server should have to take.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{core::v1::ObjectReference, events::v1::Event},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+
+use crate::{
+    action::Notice,
+    names,
+    seam::{Call, Target, Verb},
+};
+
+/// The same sentence about the same object isn't repeated for this long.
+const REPEAT_AFTER: Duration = Duration::from_secs(600);
+/// Events that may be written at once, and how many more become due in a second.
+const BURST: u32 = 20;
+const PER_SECOND: u32 = 10;
+/// Waiting events beyond this are dropped, the oldest first: what was true long ago helps nobody.
+const WAITING: usize = 2_000;
+/// Where events about cluster-scoped objects go.
+const DEFAULT_NAMESPACE: &str = "default";
+const CONTROLLER: &str = "croft.dev/controller";
+
+/// Decides which notices become events, and when.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    said: BTreeMap<String, Duration>,
+    waiting: VecDeque<Notice>,
+    /// Thousandths of an event.
+    tokens: u32,
+    refilled: Option<Duration>,
+    pruned: Duration,
+}
+
+impl Recorder {
+    /// Takes a notice, unless the same was taken lately.
+    pub fn tell(&mut self, notice: Notice, mono: Duration) {
+        let about = &notice.about;
+        let key = names::hash(
+            &[
+                about.uid.as_deref().unwrap_or_default(),
+                about.kind.as_deref().unwrap_or_default(),
+                about.name.as_deref().unwrap_or_default(),
+                notice.reason,
+                &notice.note,
+            ],
+            24,
+        );
+        if self.said.get(&key).is_some_and(|at| mono.saturating_sub(*at) < REPEAT_AFTER) {
+            return;
+        }
+        if mono.saturating_sub(self.pruned) > REPEAT_AFTER {
+            self.said.retain(|_, at| mono.saturating_sub(*at) < REPEAT_AFTER);
+            self.pruned = mono;
+        }
+        self.said.insert(key, mono);
+        self.waiting.push_back(notice);
+        if self.waiting.len() > WAITING {
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Notices that may be written now, and when there will be more.
+    pub fn due(&mut self, mono: Duration) -> (Vec<Notice>, Option<Duration>) {
+        let full = BURST * 1_000;
+        let passed = self.refilled.map_or(u128::from(full), |at| mono.saturating_sub(at).as_millis());
+        let fresh = u32::try_from(passed).unwrap_or(u32::MAX).saturating_mul(PER_SECOND);
+        self.tokens =
+            if self.refilled.is_none() { full } else { self.tokens.saturating_add(fresh).min(full) };
+        self.refilled = Some(mono);
+        let mut due = Vec::new();
+        while self.tokens >= 1_000 {
+            let Some(notice) = self.waiting.pop_front() else { break };
+            self.tokens -= 1_000;
+            due.push(notice);
+        }
+        let wake =
+            (!self.waiting.is_empty()).then(|| mono + Duration::from_millis(1_000 / u64::from(PER_SECOND)));
+        (due, wake)
+    }
+}
+
+/// The call that writes `notice`.
+#[must_use]
+pub fn write(notice: &Notice, now: Timestamp, identity: &str) -> Call {
+    let about: &ObjectReference = &notice.about;
+    let namespace = about.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+    let name = about.name.as_deref().unwrap_or_default();
+    let uid = about.uid.as_deref().unwrap_or_default();
+    let suffix = names::hash(&[uid, notice.reason, &notice.note, &now.to_string()], 16);
+    // The name's own limit is 253: a pod's may use all of it.
+    let stem: String = name.chars().take(230).collect();
+    let event = Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{stem}.{suffix}")),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        action: Some(notice.reason.to_owned()),
+        event_time: Some(MicroTime(now)),
+        note: Some(notice.note.clone()),
+        reason: Some(notice.reason.to_owned()),
+        regarding: Some(about.clone()),
+        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_instance: Some(identity.to_owned()),
+        type_: Some(if notice.warning { "Warning" } else { "Normal" }.to_owned()),
+        ..Event::default()
+    };
+    let object = serde_json::to_value(&event).unwrap_or_default();
+    Call { target: Target::Event(namespace.to_owned()), verb: Verb::Create(object) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice(name: &str, note: &str) -> Notice {
+        Notice {
+            about: ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() },
+            warning: true,
+            reason: "Reason",
+            note: note.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_thing_is_said_once_until_it_is_old() {
+        let mut recorder = Recorder::default();
+        for second in 0..5 {
+            recorder.tell(notice("a", "x"), Duration::from_secs(second));
+        }
+        recorder.tell(notice("a", "y"), Duration::from_secs(5));
+        assert_eq!(recorder.due(Duration::from_secs(5)).0.len(), 2);
+        recorder.tell(notice("a", "x"), Duration::from_secs(601));
+        assert_eq!(recorder.due(Duration::from_secs(601)).0.len(), 1);
+    }
+
+    #[test]
+    fn many_are_paced() {
+        let mut recorder = Recorder::default();
+        for n in 0..100 {
+            recorder.tell(notice("a", &n.to_string()), Duration::ZERO);
+        }
+        let (first, wake) = recorder.due(Duration::ZERO);
+        assert_eq!(first.len(), 20);
+        assert_eq!(wake, Some(Duration::from_millis(100)));
+        assert_eq!(recorder.due(Duration::from_millis(100)).0.len(), 1);
+        assert_eq!(recorder.due(Duration::from_millis(1_100)).0.len(), 10);
+    }
+}

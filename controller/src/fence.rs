@@ -1,0 +1,124 @@
+//! Nothing starts once the leader's time is over.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use croft_api::EC2NodeClass;
+use croft_cloud::{
+    ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption, LaunchError,
+    LaunchRequest, Launched, Prepared, Terminated,
+};
+use croft_runtime::{clock::Clock, lease::Leader};
+use croft_scheduler::{InstanceType, Resources};
+
+use crate::seam::{Answer, ApiError, Call, KubeApi};
+
+/// Passes calls on while this process leads.
+#[derive(Clone)]
+pub struct Fence<T: ?Sized> {
+    inner: Arc<T>,
+    leader: Leader,
+    clock: Arc<dyn Clock>,
+}
+
+impl<T: ?Sized> Fence<T> {
+    /// Passes calls on to `inner` while `leader` is valid on `clock`.
+    #[must_use]
+    pub fn new(inner: Arc<T>, leader: Leader, clock: Arc<dyn Clock>) -> Self {
+        Self { inner, leader, clock }
+    }
+
+    fn is_open(&self) -> bool {
+        self.leader.is_valid(self.clock.monotonic())
+    }
+}
+
+fn closed(action: &'static str) -> Fault {
+    Fault {
+        action,
+        code: "NotLeader".to_owned(),
+        class: FaultClass::Unavailable,
+        message: String::new(),
+        meaning: "this process doesn't lead any more",
+        remedy: "",
+    }
+}
+
+fn refused(action: &'static str) -> CloudError {
+    CloudError::Refused { what: action.to_owned(), fault: closed(action) }
+}
+
+#[async_trait]
+impl<T: KubeApi + ?Sized> KubeApi for Fence<T> {
+    async fn call(&self, call: Call) -> Result<Answer, ApiError> {
+        if self.is_open() {
+            return self.inner.call(call).await;
+        }
+        Err(ApiError::Refused {
+            verb: call.verb.name(),
+            target: call.target,
+            code: 0,
+            message: "this process doesn't lead any more".to_owned(),
+        })
+    }
+}
+
+#[async_trait]
+impl<T: CloudProvider + ?Sized> CloudProvider for Fence<T> {
+    async fn resolve(&self, class: &EC2NodeClass) -> ClassFindings {
+        self.inner.resolve(class).await
+    }
+
+    async fn instance_types(&self, class: &EC2NodeClass) -> Result<Arc<[InstanceType]>, CloudError> {
+        self.inner.instance_types(class).await
+    }
+
+    async fn prepare(&self, request: &LaunchRequest) -> Result<Prepared, LaunchError> {
+        if self.is_open() {
+            return self.inner.prepare(request).await;
+        }
+        let fault = closed("prepare a launch");
+        let after = std::time::Duration::from_secs(1);
+        Err(LaunchError::Later { claim: request.claim_name.clone(), after, fault })
+    }
+
+    async fn launch(&self, prepared: &Prepared) -> Result<Launched, LaunchError> {
+        if self.is_open() {
+            return self.inner.launch(prepared).await;
+        }
+        let after = std::time::Duration::from_secs(1);
+        Err(LaunchError::Later { claim: String::new(), after, fault: closed("launch") })
+    }
+
+    async fn find_by_claim(&self, claim_uid: &str) -> Result<Option<Launched>, CloudError> {
+        self.inner.find_by_claim(claim_uid).await
+    }
+
+    async fn list(&self) -> Result<Vec<CloudMachine>, CloudError> {
+        self.inner.list().await
+    }
+
+    async fn terminate(&self, ids: &[String]) -> Result<Vec<Terminated>, CloudError> {
+        if self.is_open() { self.inner.terminate(ids).await } else { Err(refused("terminate machines")) }
+    }
+
+    async fn tag(&self, id: &str, tags: &BTreeMap<String, String>) -> Result<(), CloudError> {
+        if self.is_open() { self.inner.tag(id, tags).await } else { Err(refused("tag a machine")) }
+    }
+
+    async fn interruptions(&self) -> Result<Vec<Interruption>, CloudError> {
+        self.inner.interruptions().await
+    }
+
+    async fn acknowledge(&self, news: &[Interruption]) -> Result<(), CloudError> {
+        if self.is_open() { self.inner.acknowledge(news).await } else { Err(refused("acknowledge news")) }
+    }
+
+    fn observe_capacity(&self, instance_type: &str, image_id: &str, capacity: &Resources) -> bool {
+        self.inner.observe_capacity(instance_type, image_id, capacity)
+    }
+
+    async fn sweep(&self, classes: &[EC2NodeClass], in_use: &[String]) -> Result<usize, CloudError> {
+        if self.is_open() { self.inner.sweep(classes, in_use).await } else { Err(refused("sweep")) }
+    }
+}

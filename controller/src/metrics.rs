@@ -1,0 +1,150 @@
+//! What the controller measures of itself.
+
+use std::sync::{Arc, atomic::AtomicU64};
+
+use async_trait::async_trait;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+use crate::{
+    engine::Engine,
+    seam::{Answer, ApiError, Call, KubeApi},
+};
+
+/// One call to the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CallLabels {
+    verb: &'static str,
+    kind: &'static str,
+    result: &'static str,
+}
+
+/// One action.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ActionLabels {
+    action: &'static str,
+}
+
+/// The controller's metrics.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    calls: Family<CallLabels, Counter>,
+    actions: Family<ActionLabels, Counter>,
+    pending: Gauge,
+    unplaced: Gauge,
+    claims: Gauge,
+    nodes: Gauge,
+    leading: Gauge,
+    plans: Gauge<i64>,
+    launch_failures: Gauge<i64>,
+    terminated: Gauge<i64>,
+    step_seconds: Histogram,
+    cost: Gauge<f64, AtomicU64>,
+}
+
+impl Metrics {
+    /// Metrics in `registry`.
+    #[must_use]
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            calls: Family::default(),
+            actions: Family::default(),
+            pending: Gauge::default(),
+            unplaced: Gauge::default(),
+            claims: Gauge::default(),
+            nodes: Gauge::default(),
+            leading: Gauge::default(),
+            plans: Gauge::default(),
+            launch_failures: Gauge::default(),
+            terminated: Gauge::default(),
+            // From a tenth of a millisecond to three seconds.
+            step_seconds: Histogram::new((0..16).map(|n| 0.0001 * f64::from(2_u32.pow(n)))),
+            cost: Gauge::default(),
+        };
+        let r = registry.sub_registry_with_prefix("croft_controller");
+        r.register("api_calls", "Calls to the API server that write", metrics.calls.clone());
+        r.register("actions", "Actions that decisions asked for", metrics.actions.clone());
+        r.register("pending_pods", "Pods that wait for a place", metrics.pending.clone());
+        r.register("unplaced_pods", "Pods that the last plan couldn't place", metrics.unplaced.clone());
+        r.register("nodeclaims", "NodeClaims", metrics.claims.clone());
+        r.register("nodes", "Nodes", metrics.nodes.clone());
+        r.register("leading", "1 while this process leads", metrics.leading.clone());
+        r.register("plans", "Plans made since the start", metrics.plans.clone());
+        r.register(
+            "launch_failures",
+            "Launches that ended without a machine",
+            metrics.launch_failures.clone(),
+        );
+        r.register("machines_terminated", "Machines confirmed gone", metrics.terminated.clone());
+        r.register_with_unit(
+            "step",
+            "Time that one round of decisions takes",
+            Unit::Seconds,
+            metrics.step_seconds.clone(),
+        );
+        r.register("cost_dollars_per_hour", "Price of all machines with a claim", metrics.cost.clone());
+        metrics
+    }
+
+    /// Notes an action that is carried out.
+    pub fn action(&self, action: &'static str) {
+        self.actions.get_or_create(&ActionLabels { action }).inc();
+    }
+
+    /// Notes whether this process leads.
+    pub fn leading(&self, leading: bool) {
+        self.leading.set(i64::from(leading));
+    }
+
+    /// Notes how long a round of decisions took, and what the picture holds after it.
+    pub fn stepped(&self, engine: &Engine, seconds: f64) {
+        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let total = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let (snapshot, counts) = (&engine.snapshot, engine.counts);
+        self.step_seconds.observe(seconds);
+        self.pending.set(count(snapshot.demand.len()));
+        self.unplaced.set(total(counts.unplaced));
+        self.claims.set(count(snapshot.claims.len()));
+        self.nodes.set(count(snapshot.nodes.len()));
+        self.plans.set(total(counts.plans));
+        self.launch_failures.set(total(counts.launch_failures));
+        self.terminated.set(total(counts.terminated));
+        let prices = snapshot.claims.values().filter_map(|c| c.status.as_ref()?.price_per_hour.as_ref());
+        self.cost.set(prices.filter_map(|p| p.parse::<f64>().ok()).sum());
+    }
+}
+
+/// Counts calls.
+#[derive(Clone)]
+pub struct Metered<T> {
+    inner: T,
+    metrics: Metrics,
+}
+
+impl<T: KubeApi> Metered<T> {
+    /// Counts calls to `inner`.
+    #[must_use]
+    pub fn new(inner: T, metrics: Metrics) -> Self {
+        Self { inner, metrics }
+    }
+
+    /// Shared, as the executor wants it.
+    #[must_use]
+    pub fn shared(self) -> Arc<Self> {
+        Arc::new(self)
+    }
+}
+
+#[async_trait]
+impl<T: KubeApi> KubeApi for Metered<T> {
+    async fn call(&self, call: Call) -> Result<Answer, ApiError> {
+        let (verb, kind) = (call.verb.name(), call.target.kind());
+        let answer = self.inner.call(call).await;
+        let result = answer.as_ref().map_or_else(ApiError::reason, |_| "ok");
+        self.metrics.calls.get_or_create(&CallLabels { verb, kind, result }).inc();
+        answer
+    }
+}

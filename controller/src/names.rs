@@ -1,0 +1,75 @@
+//! Keys and names that the controller writes, and what they are made of.
+
+use sha2::{Digest, Sha256};
+
+/// The label that every node of a pool carries, whatever the pool's own key is.
+pub const POOL_LABEL: &str = croft_api::pool::DEFAULT_KEY;
+/// On a node whose kubelet has registered and which Croft hasn't labelled yet: nothing runs there.
+pub const UNREGISTERED_TAINT: &str = "croft.dev/unregistered";
+/// On a node that is given back.
+pub const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
+/// The effect of [`DISRUPTED_TAINT`]: what runs there leaves by eviction, not by the taint.
+pub const DISRUPTED_EFFECT: &str = "NoSchedule";
+/// On a claim that is to go, and why.
+pub const DISRUPTION_REASON: &str = "croft.dev/disruption-reason";
+/// On pods, nodes and pools: leave it alone while there is a choice.
+pub const DO_NOT_DISRUPT: &str = "croft.dev/do-not-disrupt";
+/// What users of Karpenter have in their manifests already.
+pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+/// On a node: its NodeClaim.
+pub const CLAIM_ANNOTATION: &str = "croft.dev/claim";
+/// On a claim and its node: how the node is paid for, in the words that users select by.
+pub const CAPACITY_TYPE_LABEL: &str = "karpenter.sh/capacity-type";
+/// The node's type.
+pub const INSTANCE_TYPE_LABEL: &str = "node.kubernetes.io/instance-type";
+/// The node's zone.
+pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+
+/// True for the annotations by which something asks to be left alone.
+#[must_use]
+pub fn keeps(key: &str) -> bool {
+    key == DO_NOT_DISRUPT || key == KARPENTER_DO_NOT_DISRUPT
+}
+
+/// True for keys in Croft's own group.
+#[must_use]
+pub fn is_ours(key: &str) -> bool {
+    key.starts_with("croft.dev/")
+}
+
+/// The name of a pool's claim number `counter`: the same for everybody who works from the same counter, and
+/// another one for a later pool of the same name.
+#[must_use]
+pub fn claim(pool: &str, pool_uid: &str, counter: i64) -> String {
+    format!("{pool}-{}", hash(&[pool_uid, &counter.to_string()], 10))
+}
+
+/// `digits` hexadecimal digits that stand for `parts`.
+#[must_use]
+pub fn hash(parts: &[&str], digits: usize) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        // Lengths, so that ("ab", "c") and ("a", "bc") differ.
+        hasher.update(part.len().to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.finalize().iter().flat_map(|byte| [byte >> 4, byte & 15]).take(digits).map(hex).collect()
+}
+
+fn hex(nibble: u8) -> char {
+    char::from_digit(u32::from(nibble), 16).unwrap_or('0')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_same_for_everybody_and_different_for_every_claim() {
+        assert_eq!(claim("pool-a", "u", 1), claim("pool-a", "u", 1));
+        assert_ne!(claim("pool-a", "u", 1), claim("pool-a", "u", 2));
+        assert_ne!(claim("pool-a", "u", 1), claim("pool-a", "v", 1));
+        assert_ne!(hash(&["ab", "c"], 16), hash(&["a", "bc"], 16));
+        assert!(claim(&"p".repeat(40), "u", i64::MAX).len() <= 63);
+    }
+}

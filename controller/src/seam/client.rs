@@ -1,0 +1,181 @@
+//! [`KubeApi`] by a real API server.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use croft_api::{EC2NodeClass, NodeClaim, TenantPool};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod},
+    events::v1::Event,
+};
+use kube::{
+    Client, Resource,
+    core::{
+        Request,
+        params::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    },
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Answer, ApiError, Call, KubeApi, Target, Verb};
+
+/// A leader starts nothing after its renew deadline (7 s), and nobody follows it before its lease is over
+/// (10 s): what it started ends in between.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+const FIELD_MANAGER: &str = "croft-controller";
+
+/// Calls through a [`Client`].
+#[derive(Clone)]
+pub struct KubeClient {
+    client: Client,
+}
+
+impl KubeClient {
+    /// Calls through `client`.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    async fn send<T: DeserializeOwned>(&self, request: http::Request<Vec<u8>>) -> Result<T, kube::Error> {
+        let answer = tokio::time::timeout(CALL_TIMEOUT, self.client.request::<T>(request)).await;
+        answer.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())))
+    }
+}
+
+#[async_trait]
+impl KubeApi for KubeClient {
+    async fn call(&self, call: Call) -> Result<Answer, ApiError> {
+        let Call { target, verb } = call;
+        let verb_name = verb.name();
+        let unbuildable = |e: &dyn std::fmt::Display, target: Target| ApiError::Refused {
+            verb: verb_name,
+            target,
+            code: 0,
+            message: e.to_string(),
+        };
+        let returns_object = !matches!(verb, Verb::Delete { .. } | Verb::Evict { .. });
+        let request = match build(&target, verb) {
+            Ok(request) => request,
+            Err(e) => return Err(unbuildable(&e, target)),
+        };
+        let answer = if returns_object {
+            match &target {
+                Target::Claim(_) => self.send::<NodeClaim>(request).await.map(|o| Answer::Claim(Box::new(o))),
+                Target::Pool(_) => self.send::<TenantPool>(request).await.map(|o| Answer::Pool(Box::new(o))),
+                Target::Class(_) => {
+                    self.send::<EC2NodeClass>(request).await.map(|o| Answer::Class(Box::new(o)))
+                }
+                Target::Node(_) => self.send::<Node>(request).await.map(|o| Answer::Node(Box::new(o))),
+                Target::Pod(..) => self.send::<Pod>(request).await.map(|o| Answer::Pod(Box::new(o))),
+                Target::Event(_) => self.send::<Value>(request).await.map(|_| Answer::Done),
+            }
+        } else {
+            self.send::<Value>(request).await.map(|_| Answer::Done)
+        };
+        answer.map_err(|e| class(e, verb_name, target))
+    }
+}
+
+fn path<K: Resource<DynamicType = ()>>(namespace: Option<&str>) -> Request {
+    Request::new(K::url_path(&(), namespace))
+}
+
+fn build(target: &Target, verb: Verb) -> Result<http::Request<Vec<u8>>, String> {
+    let (request, name) = match target {
+        Target::Claim(name) => (path::<NodeClaim>(None), name.as_str()),
+        Target::Pool(name) => (path::<TenantPool>(None), name.as_str()),
+        Target::Class(name) => (path::<EC2NodeClass>(None), name.as_str()),
+        Target::Node(name) => (path::<Node>(None), name.as_str()),
+        Target::Pod(namespace, name) => (path::<Pod>(Some(namespace)), name.as_str()),
+        Target::Event(namespace) => (path::<Event>(Some(namespace)), ""),
+    };
+    let post = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let bytes = |value: &Value| serde_json::to_vec(value).map_err(|e| e.to_string());
+    match verb {
+        Verb::Create(object) => request.create(&post, bytes(&object)?).map_err(|e| e.to_string()),
+        Verb::Patch(patch) => request.patch(name, &params, &Patch::Merge(patch)).map_err(|e| e.to_string()),
+        Verb::PatchTaints(patch) => {
+            request.patch(name, &params, &Patch::Strategic(patch)).map_err(|e| e.to_string())
+        }
+        Verb::PatchStatus(patch) => request
+            .patch_subresource("status", name, &params, &Patch::Merge(patch))
+            .map_err(|e| e.to_string()),
+        Verb::Delete { uid, grace_seconds } => {
+            let params = DeleteParams {
+                grace_period_seconds: grace_seconds.map(|s| u32::try_from(s.max(0)).unwrap_or(u32::MAX)),
+                preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
+                ..DeleteParams::default()
+            };
+            request.delete(name, &params).map_err(|e| e.to_string())
+        }
+        Verb::Evict { uid } => {
+            let Target::Pod(namespace, name) = target else {
+                return Err(format!("only pods can be evicted, not {target}"));
+            };
+            let eviction = json!({
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": name, "namespace": namespace},
+                "deleteOptions": {"preconditions": {"uid": uid}},
+            });
+            request.create_subresource("eviction", name, &post, bytes(&eviction)?).map_err(|e| e.to_string())
+        }
+    }
+}
+
+fn class(error: kube::Error, verb: &'static str, target: Target) -> ApiError {
+    let kube::Error::Api(status) = error else {
+        return ApiError::Unknown { verb, target, message: error.to_string() };
+    };
+    let message = status.message.clone();
+    match (status.code, status.reason.as_str()) {
+        (404, _) => ApiError::NotFound { verb, target },
+        (409, "AlreadyExists") => ApiError::AlreadyExists { verb, target },
+        (409, _) => ApiError::Conflict { verb, target, message },
+        (429, _) => ApiError::TooMany { verb, target, message },
+        // A gateway error or an overloaded etcd says nothing about whether the write went through.
+        (500..=599, _) => ApiError::Unknown { verb, target, message },
+        (code, _) => ApiError::Refused { verb, target, code, message },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(code: u16, reason: &str) -> kube::Error {
+        let mut status = kube::core::Status::failure("words", reason);
+        status.code = code;
+        kube::Error::Api(Box::new(status))
+    }
+
+    #[test]
+    fn answers_are_classed_by_what_is_known_of_their_effect() {
+        let of = |code, reason| class(status(code, reason), "patch", Target::Node("n".into())).reason();
+        assert_eq!(of(404, "NotFound"), "not_found");
+        assert_eq!(of(409, "AlreadyExists"), "already_exists");
+        assert_eq!(of(409, "Conflict"), "conflict");
+        assert_eq!(of(429, "TooManyRequests"), "too_many_requests");
+        assert_eq!(of(422, "Invalid"), "refused");
+        assert_eq!(of(504, "Timeout"), "unknown");
+    }
+
+    #[test]
+    fn every_call_is_conditional_on_what_it_was_decided_for() {
+        let request =
+            build(&Target::Pod("ns".into(), "p".into()), Verb::Evict { uid: "u-1".into() }).unwrap();
+        assert_eq!(request.uri().path(), "/api/v1/namespaces/ns/pods/p/eviction");
+        let body: Value = serde_json::from_slice(request.body()).unwrap();
+        assert_eq!(body["deleteOptions"]["preconditions"]["uid"], "u-1");
+
+        let request =
+            build(&Target::Claim("c".into()), Verb::Delete { uid: "u-2".into(), grace_seconds: None })
+                .unwrap();
+        assert_eq!(request.method(), http::Method::DELETE);
+        let body: Value = serde_json::from_slice(request.body()).unwrap();
+        assert_eq!(body["preconditions"]["uid"], "u-2");
+    }
+}

@@ -1,0 +1,159 @@
+//! Watches: what is new in the API server, as changes; the whole objects are dropped right after.
+
+use std::{collections::BTreeSet, fmt::Debug, pin::pin};
+
+use croft_api::{EC2NodeClass, NodeClaim, Tenant, TenantPool};
+use croft_scheduler::PodKey;
+use futures::StreamExt;
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    storage::v1::{CSINode, StorageClass, VolumeAttachment},
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    core::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::{sync::mpsc, task::JoinSet};
+
+use crate::snapshot::Change;
+
+/// Changes that may wait. Beyond it the watches wait, and the API server keeps what is new for them.
+const QUEUE: usize = 4_096;
+/// Objects per page of a first list.
+const PAGE: u32 = 500;
+
+type Name = (String, String);
+
+/// Watches everything that decisions read, until the tasks are dropped.
+#[must_use]
+pub fn everything(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let mut tasks = JoinSet::new();
+    let quick = || watcher::Config::default().page_size(PAGE);
+    // What has ended needs no place: leaving it out keeps finished Jobs from filling the memory.
+    let alive = quick().fields("status.phase!=Succeeded,status.phase!=Failed");
+    macro_rules! watch {
+        ($kind:ty, $name:literal, $config:expr, $change:expr, $gone:expr) => {
+            tasks.spawn(follow::<$kind>(
+                Api::all(client.clone()),
+                $config,
+                $name,
+                |o| $change(Box::new(o)),
+                $gone,
+                sender.clone(),
+            ));
+        };
+    }
+    watch!(Pod, "Pod", alive, Change::Pod, |(ns, name)| Change::PodGone(PodKey::new(&ns, &name)));
+    watch!(Node, "Node", quick(), |node| Change::Node(slim(node)), |(_, name)| Change::NodeGone(name));
+    watch!(NodeClaim, "NodeClaim", quick(), Change::Claim, |(_, name)| Change::ClaimGone(name));
+    watch!(TenantPool, "TenantPool", quick(), Change::Pool, |(_, name)| Change::PoolGone(name));
+    watch!(EC2NodeClass, "EC2NodeClass", quick(), Change::Class, |(_, name)| Change::ClassGone(name));
+    watch!(Tenant, "Tenant", quick(), Change::Tenant, |(_, name)| Change::TenantGone(name));
+    watch!(DaemonSet, "DaemonSet", quick(), Change::DaemonSet, |(ns, name)| Change::DaemonSetGone(ns, name));
+    watch!(PersistentVolumeClaim, "PersistentVolumeClaim", quick(), Change::Pvc, |(ns, name)| {
+        Change::PvcGone(ns, name)
+    });
+    watch!(PersistentVolume, "PersistentVolume", quick(), Change::Pv, |(_, name)| Change::PvGone(name));
+    watch!(StorageClass, "StorageClass", quick(), Change::StorageClass, |(_, name)| {
+        Change::StorageClassGone(name)
+    });
+    watch!(CSINode, "CSINode", quick(), Change::CsiNode, |(_, name)| Change::CsiNodeGone(name));
+    watch!(VolumeAttachment, "VolumeAttachment", quick(), Change::Attachment, |(_, name)| {
+        Change::AttachmentGone(name)
+    });
+    tasks.spawn(follow_stream(
+        watcher::metadata_watcher(Api::<Namespace>::all(client.clone()), quick()),
+        "Namespace",
+        |o: PartialObjectMeta<Namespace>| {
+            Change::Namespace(Box::new(Namespace { metadata: o.metadata, ..Namespace::default() }))
+        },
+        |(_, name)| Change::NamespaceGone(name),
+        sender,
+    ));
+    (receiver, tasks)
+}
+
+/// A node lists every image that it holds, and nobody here asks.
+fn slim(mut node: Box<Node>) -> Box<Node> {
+    node.metadata.managed_fields = None;
+    if let Some(status) = &mut node.status {
+        status.images = None;
+    }
+    node
+}
+
+async fn follow<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    kind: &'static str,
+    change: impl Fn(K) -> Change + Send,
+    gone: impl Fn(Name) -> Change + Send,
+    sender: mpsc::Sender<Change>,
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    follow_stream(watcher::watcher(api, config), kind, change, gone, sender).await;
+}
+
+async fn follow_stream<K>(
+    stream: impl futures::Stream<Item = watcher::Result<Event<K>>> + Send,
+    kind: &'static str,
+    change: impl Fn(K) -> Change + Send,
+    gone: impl Fn(Name) -> Change + Send,
+    sender: mpsc::Sender<Change>,
+) where
+    K: Resource + Clone + Debug + Send + 'static,
+{
+    let mut stream = pin!(stream.default_backoff());
+    let mut held: BTreeSet<Name> = BTreeSet::new();
+    let mut listed: BTreeSet<Name> = BTreeSet::new();
+    while let Some(event) = stream.next().await {
+        let changes = match event {
+            Ok(Event::Init) => {
+                listed.clear();
+                Vec::new()
+            }
+            Ok(Event::InitApply(object)) => {
+                listed.insert(name(&object));
+                vec![change(object)]
+            }
+            Ok(Event::InitDone) => {
+                // What the new list lacks was deleted while nobody watched.
+                let lost = held.difference(&listed).cloned().map(&gone);
+                let mut changes: Vec<_> = lost.collect();
+                held = std::mem::take(&mut listed);
+                changes.push(Change::Synced(kind));
+                changes
+            }
+            Ok(Event::Apply(object)) => {
+                held.insert(name(&object));
+                vec![change(object)]
+            }
+            Ok(Event::Delete(object)) => {
+                let name = name(&object);
+                held.remove(&name);
+                vec![gone(name)]
+            }
+            Err(error) => {
+                tracing::warn!(%error, kind, "watch broken; it is begun again");
+                Vec::new()
+            }
+        };
+        for change in changes {
+            if sender.send(change).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn name<K: Resource>(object: &K) -> Name {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
