@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{plan::PlanArgs, simulate::SimulateArgs};
+use crate::{lab::LabArgs, admit::AdmitArgs, plan::PlanArgs, simulate::SimulateArgs};
 
 /// Gives every tenant of a shared Kubernetes cluster its own ground: its pods on its nodes, and nobody else's.
 ///
@@ -24,8 +24,12 @@ pub struct Cli {
 /// The commands.
 #[derive(Subcommand, Clone, Debug)]
 pub(crate) enum Command {
+    /// Answer an AdmissionReview as the webhook would: JSON in, JSON out
+    Admit(AdmitArgs),
     /// Show what the pods of a manifest will become: the changes, the pool, warnings
     Plan(PlanArgs),
     /// Show which machines would be launched for the input, what they cost, and what would wait why
     Simulate(SimulateArgs),
+    /// Run the real control plane, an EC2 simulator and Croft on this machine
+    Lab(LabArgs),
 }

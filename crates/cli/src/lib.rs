@@ -14,11 +14,14 @@
 //! codes: 0 done, 1 failed or found something, 2 bad input or arguments.
 
 mod admission;
+mod admit;
 mod args;
 mod failure;
 pub mod input;
+mod lab;
 mod output;
 mod plan;
+pub mod reference;
 pub mod simulate;
 mod table;
 mod workload;
@@ -55,8 +58,10 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
 /// Does what `cli` says.
 pub fn run(cli: &Cli, out: &mut Output) -> ExitCode {
     let result = match &cli.command {
+        Command::Admit(args) => admit::run(args, out),
         Command::Plan(args) => plan::run(args, out),
         Command::Simulate(args) => simulate::run(args, out),
+        Command::Lab(args) => lab::run(args, out),
     };
     let result = result.and_then(|code| Ok(out.flush().map(|()| code)?));
     match result {

@@ -8,7 +8,7 @@
 //! standard input. Kinds that Croft doesn't look at are passed over. Whatever is wrong is reported with file,
 //! line, object and field, all of it at once.
 
-pub(crate) mod builtin;
+pub mod builtin;
 mod check;
 mod crd;
 mod decode;
@@ -201,6 +201,12 @@ pub struct FileArgs {
 }
 
 impl FileArgs {
+    /// True if one of them is standard input.
+    #[must_use]
+    pub fn reads_standard_input(&self) -> bool {
+        self.filenames.iter().any(|name| name.as_os_str() == "-")
+    }
+
     /// Reads them.
     ///
     /// # Errors
