@@ -29,7 +29,7 @@ use crate::{
     layout::{Layout, Ports},
     options::{Component, Options},
     pki::{Authority, Identity, Proof, kubeconfig, write_secret},
-    process::{Process, Recipe},
+    process::{Process, Recipe, Status},
     reaper::Reaper,
 };
 
@@ -143,6 +143,11 @@ impl ControlPlane {
     #[must_use]
     pub fn process(&self, component: Component) -> Option<&Process> {
         self.processes.get(&component)
+    }
+
+    /// What is known of each process.
+    pub fn status(&mut self) -> Result<Vec<Status>, Error> {
+        self.processes.values_mut().map(Process::status).collect()
     }
 
     /// An error with the end of its log if a component has ended by itself.

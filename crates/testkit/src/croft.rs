@@ -21,7 +21,7 @@ use crate::{
     control_plane::ControlPlane,
     error::Error,
     http, ports,
-    process::{Process, Recipe},
+    process::{Process, Recipe, Status},
 };
 
 /// The namespace of Croft's own objects.
@@ -29,7 +29,7 @@ pub const NAMESPACE: &str = "croft-system";
 /// The simulated cluster's name, and the value of its discovery tags.
 pub const CLUSTER: &str = "croft";
 /// The simulated region.
-pub const REGION: &str = "us-east-1";
+const REGION: &str = "us-east-1";
 /// A first list of everything on a busy machine takes its time.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
@@ -189,7 +189,7 @@ impl Croft {
                 recipe
                     .arguments([format!("--listen=127.0.0.1:{main}"), format!("--apiserver={}", plane.url())])
                     .arguments([flag("node-ca-cert", &certificate), flag("node-ca-key", &key)])
-                    .arguments([format!("--cluster-name={CLUSTER}"), format!("--region={REGION}")])
+                    .arguments([format!("--cluster-name={CLUSTER}")])
             }
             Part::Webhook => {
                 let kubeconfig = plane.kubeconfig_for_service_account(NAMESPACE, name).await?;
@@ -229,7 +229,7 @@ impl Croft {
         Ok(drawn)
     }
 
-    /// Where a process answers /readyz, /healthz and /metrics.
+    /// Where a process answers whether it is ready.
     pub fn health(&mut self, part: Part) -> Result<SocketAddr, Error> {
         let ports = self.ports(part)?;
         let port = match part {
@@ -247,12 +247,16 @@ impl Croft {
     /// Waits until a process says that it is ready.
     pub async fn ready(&mut self, part: Part) -> Result<(), Error> {
         let health = self.health(part)?;
+        let path = match part {
+            Part::Cloud => "/_control/state",
+            Part::Webhook | Part::Controller => "/readyz",
+        };
         let waiting = async {
             loop {
                 if let Some(process) = self.processes.get_mut(&part) {
                     process.check()?;
                 }
-                if http::get(health, "/readyz").await.is_ok_and(|answer| answer.status == 200) {
+                if http::get(health, path).await.is_ok_and(|answer| answer.status == 200) {
                     return Ok(());
                 }
                 tokio::time::sleep(POLL).await;
@@ -293,6 +297,11 @@ impl Croft {
     #[must_use]
     pub fn manifests(&self) -> &Path {
         &self.options.manifests
+    }
+
+    /// What is known of each process.
+    pub fn status(&mut self) -> Result<Vec<Status>, Error> {
+        self.processes.values_mut().map(Process::status).collect()
     }
 
     /// An error with the end of its log if a process has ended by itself.

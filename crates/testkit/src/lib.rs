@@ -46,5 +46,5 @@ pub use error::Error;
 pub use kubelets::PLAYED;
 pub use options::{Component, Options};
 pub use pki::{Authority, Identity};
-pub use process::{Process, Recipe};
+pub use process::{Process, Recipe, Status};
 pub use reaper::Reaper;

@@ -113,6 +113,19 @@ impl Recipe {
     }
 }
 
+/// What is known of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What it is called.
+    pub name: String,
+    /// Its process id.
+    pub pid: u32,
+    /// False once it has ended by itself.
+    pub running: bool,
+    /// Where its output goes.
+    pub log: PathBuf,
+}
+
 /// A running process. Dropping it kills its group.
 #[derive(Debug)]
 pub struct Process {
@@ -159,6 +172,13 @@ impl Process {
                 tail: self.tail(),
             }),
         }
+    }
+
+    /// What is known of it now.
+    pub fn status(&mut self) -> Result<Status, Error> {
+        let running = self.poll()?.is_none();
+        let Recipe { name, log, .. } = &self.recipe;
+        Ok(Status { name: name.clone(), pid: self.child.id(), running, log: log.clone() })
     }
 
     /// How it ended, if it has.

@@ -1,0 +1,130 @@
+//! Where the one lab of this user is, and who keeps it.
+
+use std::{
+    env,
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, anyhow};
+use serde::{Deserialize, Serialize};
+
+/// The folder of the lab that `croft lab up` leaves running.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    folder: PathBuf,
+}
+
+/// What the keeper says of the lab.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct State {
+    /// The keeper's process id.
+    pub(super) keeper: u32,
+    /// True once everything is up.
+    pub(super) up: bool,
+    pub(super) kubeconfig: PathBuf,
+    pub(super) kubectl: PathBuf,
+    pub(super) api_server: String,
+    /// ec2-sim's address, unless the lab is bare.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cloud: Option<String>,
+    pub(super) processes: Vec<ProcessState>,
+}
+
+/// One process of the lab.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ProcessState {
+    pub(super) name: String,
+    pub(super) pid: u32,
+    pub(super) running: bool,
+    pub(super) log: PathBuf,
+}
+
+impl Place {
+    /// Under `$XDG_STATE_HOME` or ~/.local/state.
+    pub(super) fn find() -> anyhow::Result<Self> {
+        let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let state = set("XDG_STATE_HOME")
+            .or_else(|| set("HOME").map(|home| home.join(".local/state")))
+            .ok_or_else(|| anyhow!("failed to find a folder for the lab: set HOME or XDG_STATE_HOME"))?;
+        let place = Self { folder: state.join("croft/lab") };
+        fs::create_dir_all(&place.folder)
+            .with_context(|| format!("failed to make the folder {}", place.folder.display()))?;
+        Ok(place)
+    }
+
+    /// The control plane's folder, empty.
+    pub(super) fn fresh_plane(&self) -> anyhow::Result<PathBuf> {
+        let plane = self.plane();
+        remove(&plane)?;
+        Ok(plane)
+    }
+
+    pub(super) fn plane(&self) -> PathBuf {
+        self.folder.join("plane")
+    }
+
+    pub(super) fn keeper_log(&self) -> PathBuf {
+        self.folder.join("keeper.log")
+    }
+
+    fn state_file(&self) -> PathBuf {
+        self.folder.join("state.json")
+    }
+
+    /// Takes the lock that the keeper holds as long as it lives; `None` if somebody has it.
+    pub(super) fn lock(&self) -> anyhow::Result<Option<File>> {
+        let path = self.folder.join("lock");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.with_context(|| format!("failed to open {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error).context(format!("failed to lock {}", path.display())),
+        }
+    }
+
+    /// What the keeper last said; `None` if it hasn't yet.
+    pub(super) fn state(&self) -> anyhow::Result<Option<State>> {
+        let path = self.state_file();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).context(format!("failed to read {}", path.display())),
+        };
+        serde_json::from_str(&text).map(Some).with_context(|| format!("failed to read {}", path.display()))
+    }
+
+    /// Says it, whole or not at all: a reader never sees half a file.
+    pub(super) fn say(&self, state: &State) -> anyhow::Result<()> {
+        let path = self.state_file();
+        let draft = path.with_extension("draft");
+        let text = serde_json::to_string_pretty(state).context("failed to write the lab's state")?;
+        fs::write(&draft, text)
+            .and_then(|()| fs::rename(&draft, &path))
+            .with_context(|| format!("failed to write {}", path.display()))
+    }
+
+    /// Removes what a lab leaves: its state and its control plane's files.
+    pub(super) fn clear(&self) -> anyhow::Result<()> {
+        let path = self.state_file();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).context(format!("failed to remove {}", path.display()));
+            }
+            _ => {}
+        }
+        remove(&self.plane())
+    }
+}
+
+fn remove(folder: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).context(format!("failed to remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,319 @@
+//! What is to be seen of a cluster with Croft: pods, what they wait for, machines, and what they cost.
+//!
+//! [`View::read`] asks the API server; everything else here is a function of what it answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context as _;
+use croft_api::{NodeClaim, Tenant, condition};
+use k8s_openapi::{
+    api::{core::v1::Pod, events::v1::Event},
+    jiff::Timestamp,
+};
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
+
+use crate::table::{Align, Table};
+
+/// Reason of the event that says which claim a pod waits for.
+const NOMINATED: &str = "Nominated";
+const MICRO: i64 = 1_000_000;
+
+/// Tenants' pods and machines at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    /// By namespace and name.
+    pub(super) pods: BTreeMap<(String, String), PodSeen>,
+    /// By name.
+    pub(super) claims: BTreeMap<String, ClaimSeen>,
+    /// Tenant of each claimed namespace.
+    pub(super) tenants: BTreeMap<String, String>,
+}
+
+/// One pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PodSeen {
+    pub(super) phase: String,
+    pub(super) node: Option<String>,
+    pub(super) deleting: bool,
+    /// Why it waits, in Croft's words.
+    pub(super) waits: Option<String>,
+}
+
+/// One machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ClaimSeen {
+    pub(super) pool: String,
+    pub(super) node: Option<String>,
+    pub(super) machine: Option<String>,
+    pub(super) instance_type: Option<String>,
+    pub(super) zone: Option<String>,
+    pub(super) capacity_type: Option<String>,
+    pub(super) price: Option<String>,
+    /// The furthest of Launched, Registered, Initialized, Ready.
+    pub(super) reached: Option<&'static str>,
+    pub(super) deleting: bool,
+}
+
+impl View {
+    /// Reads the namespaces of all tenants.
+    pub(super) async fn read(client: &Client) -> anyhow::Result<Self> {
+        let all = ListParams::default();
+        let tenants = Api::<Tenant>::all(client.clone());
+        let claims = Api::<NodeClaim>::all(client.clone());
+        let pods = Api::<Pod>::all(client.clone());
+        let events = Api::<Event>::all(client.clone());
+        let nominations = ListParams::default().fields(&format!("reason={NOMINATED}"));
+        let (tenants, claims, pods, events) =
+            tokio::try_join!(tenants.list(&all), claims.list(&all), pods.list(&all), events.list(&nominations))
+                .context("failed to read the cluster")?;
+        let tenants: BTreeMap<_, _> = tenants
+            .iter()
+            .flat_map(|tenant| tenant.spec.namespaces.iter().map(|ns| (ns.clone(), tenant.name_any())))
+            .collect();
+        let waits = nominations_of(&events.items);
+        let pods = pods
+            .iter()
+            .filter_map(|pod| {
+                let key = (pod.namespace()?, pod.name_any());
+                tenants.contains_key(&key.0).then(|| (key, PodSeen::of(pod, &waits)))
+            })
+            .collect();
+        let claims = claims.iter().map(|claim| (claim.name_any(), ClaimSeen::of(claim))).collect();
+        Ok(Self { pods, claims, tenants })
+    }
+
+    /// What happened between `before` and this, one sentence each.
+    pub(super) fn since(&self, before: &Self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for ((namespace, name), pod) in &self.pods {
+            let old = before.pods.get(&(namespace.clone(), name.clone()));
+            if let Some(waits) = &pod.waits
+                && pod.node.is_none()
+                && old.and_then(|old| old.waits.as_ref()) != Some(waits)
+            {
+                lines.push(format!("{namespace}/{name}: {waits}"));
+            }
+        }
+        for (name, claim) in &self.claims {
+            let old = before.claims.get(name);
+            if old.and_then(|old| old.reached) != claim.reached
+                && let Some(reached) = claim.reached
+            {
+                lines.push(format!("{name}: {}", claim.says(reached)));
+            }
+            if claim.deleting && !old.is_some_and(|old| old.deleting) {
+                lines.push(format!("{name}: being given back ({})", claim.machine_words()));
+            }
+        }
+        for name in before.claims.keys().filter(|name| !self.claims.contains_key(*name)) {
+            lines.push(format!("{name}: gone"));
+        }
+        for namespace in self.tenants.keys() {
+            let (old, new) = (before.count(namespace), self.count(namespace));
+            if old != new {
+                lines.push(format!("{namespace}: {} of {} pods are running", new.0, new.1));
+            }
+        }
+        lines
+    }
+
+    /// Running pods and all pods of a namespace.
+    pub(super) fn count(&self, namespace: &str) -> (usize, usize) {
+        let pods: Vec<_> =
+            self.pods.iter().filter(|((ns, _), pod)| ns == namespace && !pod.deleting).map(|(_, pod)| pod).collect();
+        (pods.iter().filter(|pod| pod.phase == "Running").count(), pods.len())
+    }
+
+    /// The nodes of a pool, by their claims.
+    pub(super) fn nodes(&self, pool: &str) -> BTreeSet<String> {
+        self.claims.values().filter(|claim| claim.pool == pool).filter_map(|claim| claim.node.clone()).collect()
+    }
+
+    fn claim_on(&self, node: &str) -> Option<&ClaimSeen> {
+        self.claims.values().find(|claim| claim.node.as_deref() == Some(node))
+    }
+
+    /// Every pod and where it is: tenant, namespace, pod, pool, node, instance type, zone, capacity type, $/h.
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new(&[
+            ("TENANT", Align::Left),
+            ("NAMESPACE", Align::Left),
+            ("POD", Align::Left),
+            ("POOL", Align::Left),
+            ("NODE", Align::Left),
+            ("INSTANCE TYPE", Align::Left),
+            ("ZONE", Align::Left),
+            ("CAPACITY TYPE", Align::Left),
+            ("$/H", Align::Right),
+        ]);
+        for ((namespace, name), pod) in &self.pods {
+            let claim = pod.node.as_deref().and_then(|node| self.claim_on(node)).cloned().unwrap_or_default();
+            let cell = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+            table.row(vec![
+                cell(self.tenants.get(namespace).cloned()),
+                namespace.clone(),
+                name.clone(),
+                cell(Some(claim.pool).filter(|pool| !pool.is_empty())),
+                cell(pod.node.clone()),
+                cell(claim.instance_type),
+                cell(claim.zone),
+                cell(claim.capacity_type),
+                cell(claim.price),
+            ]);
+        }
+        table
+    }
+
+    /// Sum over the machines, in dollars per hour; a node that two pods share counts once.
+    pub(super) fn cost(&self) -> String {
+        dollars(self.claims.values().filter_map(|claim| micro_dollars(claim.price.as_deref()?)).sum())
+    }
+}
+
+impl PodSeen {
+    fn of(pod: &Pod, waits: &BTreeMap<String, String>) -> Self {
+        let status = pod.status.as_ref();
+        Self {
+            phase: status.and_then(|status| status.phase.clone()).unwrap_or_default(),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            deleting: pod.metadata.deletion_timestamp.is_some(),
+            waits: pod.uid().and_then(|uid| waits.get(&uid).cloned()),
+        }
+    }
+}
+
+impl ClaimSeen {
+    fn of(claim: &NodeClaim) -> Self {
+        let status = claim.status.clone().unwrap_or_default();
+        let order = [condition::READY, condition::INITIALIZED, condition::REGISTERED, condition::LAUNCHED];
+        Self {
+            pool: claim.spec.pool.clone(),
+            reached: order.into_iter().find(|kind| condition::is_true(&status.conditions, kind)),
+            machine: status.provider_id.as_ref().and_then(|id| id.rsplit('/').next()).map(str::to_owned),
+            node: status.node_name,
+            instance_type: status.instance_type,
+            zone: status.zone,
+            capacity_type: status.capacity_type,
+            price: status.price_per_hour,
+            deleting: claim.metadata.deletion_timestamp.is_some(),
+        }
+    }
+
+    fn machine_words(&self) -> String {
+        let parts = [&self.instance_type, &self.zone, &self.capacity_type];
+        parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
+
+    fn says(&self, reached: &str) -> String {
+        let node = self.node.as_deref().unwrap_or("its node");
+        match reached {
+            condition::LAUNCHED => {
+                format!("launched {} ({})", self.machine.as_deref().unwrap_or("a machine"), self.machine_words())
+            }
+            condition::REGISTERED => format!("{node} has registered and is labelled for {}", self.pool),
+            condition::INITIALIZED => format!("{node} is initialized"),
+            _ => format!("{node} is ready"),
+        }
+    }
+}
+
+/// The last nomination of each pod, by its uid.
+fn nominations_of(events: &[Event]) -> BTreeMap<String, String> {
+    let mut last: BTreeMap<String, (Option<Timestamp>, String)> = BTreeMap::new();
+    for event in events {
+        let Some(uid) = event.regarding.as_ref().and_then(|object| object.uid.clone()) else { continue };
+        let time = event.event_time.as_ref().map(|time| time.0);
+        let note = event.note.clone().unwrap_or_default();
+        if last.get(&uid).is_none_or(|(before, _)| *before <= time) {
+            last.insert(uid, (time, note));
+        }
+    }
+    last.into_iter().map(|(uid, (_, note))| (uid, note)).collect()
+}
+
+/// `0.096` is 96,000.
+fn micro_dollars(text: &str) -> Option<i64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits: String = fraction.chars().chain(std::iter::repeat('0')).take(6).collect();
+    whole.parse::<i64>().ok()?.checked_mul(MICRO)?.checked_add(digits.parse().ok()?)
+}
+
+fn dollars(micro: i64) -> String {
+    format!("{}.{:04}", micro / MICRO, micro % MICRO / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(node: &str, reached: Option<&'static str>) -> ClaimSeen {
+        ClaimSeen {
+            pool: "pool-a".into(),
+            node: Some(node.into()),
+            machine: Some("i-1".into()),
+            instance_type: Some("m5.large".into()),
+            zone: Some("us-east-1a".into()),
+            capacity_type: Some("on-demand".into()),
+            price: Some("0.096".into()),
+            reached,
+            deleting: false,
+        }
+    }
+
+    fn view() -> View {
+        View {
+            pods: BTreeMap::from([(
+                ("tenant-a".to_owned(), "web-1".to_owned()),
+                PodSeen { phase: "Pending".into(), waits: Some("the pod waits for pool-a-1".into()), ..PodSeen::default() },
+            )]),
+            claims: BTreeMap::from([("pool-a-1".to_owned(), claim("n1", Some(condition::LAUNCHED)))]),
+            tenants: BTreeMap::from([("tenant-a".to_owned(), "a".to_owned())]),
+        }
+    }
+
+    #[test]
+    fn only_what_changed_is_said() {
+        let before = view();
+        assert_eq!(
+            before.since(&View::default()),
+            [
+                "tenant-a/web-1: the pod waits for pool-a-1",
+                "pool-a-1: launched i-1 (m5.large, us-east-1a, on-demand)",
+                "tenant-a: 0 of 1 pods are running",
+            ]
+        );
+        assert!(before.since(&before).is_empty());
+        let mut after = before.clone();
+        after.claims.insert("pool-a-1".into(), claim("n1", Some(condition::READY)));
+        let pod = after.pods.values_mut().next().unwrap();
+        pod.phase = "Running".into();
+        pod.node = Some("n1".into());
+        assert_eq!(after.since(&before), ["pool-a-1: n1 is ready", "tenant-a: 1 of 1 pods are running"]);
+        assert_eq!(View { claims: BTreeMap::new(), ..after.clone() }.since(&after), ["pool-a-1: gone"]);
+    }
+
+    #[test]
+    fn the_table_says_where_every_pod_is_and_what_it_costs() {
+        let mut view = view();
+        view.pods.values_mut().next().unwrap().node = Some("n1".into());
+        let mut out = anstream::StripStream::new(Vec::new());
+        view.table().write(&mut out).unwrap();
+        let text = String::from_utf8(out.into_inner()).unwrap();
+        let row: Vec<_> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(
+            row,
+            ["a", "tenant-a", "web-1", "pool-a", "n1", "m5.large", "us-east-1a", "on-demand", "0.096"]
+        );
+    }
+
+    #[test]
+    fn money_adds_up_exactly() {
+        assert_eq!(micro_dollars("0.096"), Some(96_000));
+        assert_eq!(micro_dollars("12"), Some(12_000_000));
+        assert_eq!(micro_dollars("1.23456789"), Some(1_234_567));
+        assert_eq!(micro_dollars("?"), None);
+        let mut view = view();
+        view.claims.insert("pool-a-2".into(), claim("n2", None));
+        assert_eq!(view.cost(), "0.1920");
+    }
+}
