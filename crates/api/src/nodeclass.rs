@@ -7,6 +7,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::amount::Amount;
+
 /// An EC2NodeClass says how EC2 makes machines: image, network, identity, disks, tags.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -29,7 +31,10 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(
-    validation = ("has(self.role) != has(self.instanceProfile)", "write exactly one of spec.role and spec.instanceProfile")
+    validation = ("has(self.role) != has(self.instanceProfile)", "write exactly one of spec.role and spec.instanceProfile"),
+    validation = ("has(self.amiFamily) || self.amiSelectorTerms.exists(t, has(t.alias))", "write spec.amiFamily: without an alias nothing says how the image is told what to do"),
+    validation = ("!self.amiSelectorTerms.exists(t, has(t.alias)) || size(self.amiSelectorTerms) == 1", "an alias stands alone: remove the other terms of spec.amiSelectorTerms, or the alias"),
+    validation = ("!has(self.blockDeviceMappings) || self.blockDeviceMappings.filter(b, has(b.rootVolume) && b.rootVolume).size() <= 1", "mark at most one of spec.blockDeviceMappings as rootVolume")
 )]
 pub struct EC2NodeClassSpec {
     /// Which images may be booted; any term that matches counts.
@@ -47,9 +52,34 @@ pub struct EC2NodeClassSpec {
     /// Security groups of the machines; any term that matches counts.
     #[schemars(length(min = 1, max = 30))]
     pub security_group_selector_terms: Vec<SelectorTerm>,
-    /// User data merged with Croft's own.
+    /// User data merged with Croft's own: a script, MIME multi-part, NodeConfig, or Bottlerocket settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<String>,
+    /// Disks of the machines. Left out, the image's own of 20 GiB, encrypted, gp3.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub block_device_mappings: Vec<BlockDeviceMapping>,
+    /// What to do with the local disks of machines that have some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance_store_policy: Option<InstanceStorePolicy>,
+    /// The instance metadata service, from which pods could get the machine's credentials.
+    #[serde(default)]
+    pub metadata_options: MetadataOptions,
+    /// Whether the machines get a public address. Left out, the subnet says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "associatePublicIPAddress")]
+    pub associate_public_ip_address: Option<bool>,
+    /// Metrics every minute instead of every five.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub detailed_monitoring: bool,
+    /// Name of the placement group that the machines are launched in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement_group: Option<String>,
+    /// Capacity reservations to use before anything is paid for on top; any term that matches counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capacity_reservation_selector_terms: Vec<SelectorTerm>,
+    /// The kubelet of the machines, where the image's own settings won't do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubelet: Option<Kubelet>,
     /// Tags of everything that is launched, for cost allocation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
@@ -63,6 +93,9 @@ pub struct AmiSelectorTerm {
     /// Family and version, such as `al2023@latest`, `al2023@v20260715` or `bottlerocket@latest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
+    /// Name of an SSM parameter that holds an image id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssm_parameter: Option<String>,
     /// Image id, such as `ami-0123456789abcdef0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
@@ -71,7 +104,159 @@ pub struct AmiSelectorTerm {
     pub tags: BTreeMap<String, String>,
 }
 
-/// Selects subnets or security groups.
+/// A family of images: how a machine is told what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AmiFamily {
+    /// Amazon Linux 2023, by nodeadm.
+    AL2023,
+    /// Amazon Linux 2, by bootstrap.sh.
+    AL2,
+    /// Bottlerocket, by settings.
+    Bottlerocket,
+    /// Ubuntu for EKS, by bootstrap.sh.
+    Ubuntu,
+    /// Anything else: `userData` is all that it is told.
+    Custom,
+}
+
+/// A disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BlockDeviceMapping {
+    /// Name of the device, such as `/dev/xvda`.
+    pub device_name: String,
+    /// True for the disk that the kubelet and the container runtime write to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub root_volume: bool,
+    /// The disk.
+    pub ebs: EbsVolume,
+}
+
+/// An EBS volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct EbsVolume {
+    /// Its size, such as `100Gi`; rounded up to whole GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_size: Option<Amount>,
+    /// `gp3`, `gp2`, `io1`, `io2`, `st1`, `sc1` or `standard`. Default: gp3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_type: Option<String>,
+    /// Operations per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<i32>,
+    /// MiB per second, for gp3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<i32>,
+    /// Whether it is encrypted. Default: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encrypted: Option<bool>,
+    /// The key to encrypt it with. Default: the account's for EBS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "kmsKeyID")]
+    pub kms_key_id: Option<String>,
+    /// The snapshot to make it from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "snapshotID")]
+    pub snapshot_id: Option<String>,
+    /// Whether it goes with the machine. Default: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delete_on_termination: Option<bool>,
+}
+
+/// What to do with local disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum InstanceStorePolicy {
+    /// One RAID 0 of all of them, under the kubelet and the container runtime: it is the node's ephemeral storage.
+    RAID0,
+}
+
+/// The instance metadata service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MetadataOptions {
+    /// Whether it answers at all.
+    #[serde(default = "enabled")]
+    pub http_endpoint: Toggle,
+    /// Whether requests need a token (IMDSv2).
+    #[serde(default)]
+    pub http_tokens: HttpTokens,
+    /// How many hops an answer may travel: with 1, pods without the host's network can't reach it.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 64))]
+    pub http_put_response_hop_limit: i32,
+    /// Whether it answers on IPv6.
+    #[serde(default = "disabled")]
+    #[serde(rename = "httpProtocolIPv6")]
+    pub http_protocol_ipv6: Toggle,
+}
+
+impl Default for MetadataOptions {
+    fn default() -> Self {
+        Self {
+            http_endpoint: enabled(),
+            http_tokens: HttpTokens::Required,
+            http_put_response_hop_limit: one(),
+            http_protocol_ipv6: disabled(),
+        }
+    }
+}
+
+fn enabled() -> Toggle {
+    Toggle::Enabled
+}
+
+fn disabled() -> Toggle {
+    Toggle::Disabled
+}
+
+fn one() -> i32 {
+    1
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Toggle {
+    /// On.
+    Enabled,
+    /// Off.
+    Disabled,
+}
+
+/// Whether requests to the metadata service need a token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HttpTokens {
+    /// IMDSv2 only.
+    #[default]
+    Required,
+    /// IMDSv1 as well.
+    Optional,
+}
+
+/// Settings of the machines' kubelet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Kubelet {
+    /// Places for pods. Left out, as many as the type has addresses for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_pods: Option<u32>,
+    /// DNS servers of pods.
+    #[serde(default, rename = "clusterDNS", skip_serializing_if = "Vec::is_empty")]
+    pub cluster_dns: Vec<String>,
+    /// What is kept for Kubernetes' own processes, in place of the image's computation.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kube_reserved: BTreeMap<String, Amount>,
+    /// What is kept for the system's processes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub system_reserved: BTreeMap<String, Amount>,
+    /// Signals and thresholds at which pods are evicted at once, such as `memory.available: 5%`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub eviction_hard: BTreeMap<String, String>,
+}
+
+/// Selects subnets, security groups or capacity reservations.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(validation = ("has(self.id) != (has(self.tags) && size(self.tags) > 0)", "write exactly one of id and tags in a term; several terms add up"))]
@@ -119,4 +304,7 @@ pub struct AmiStatus {
     pub id: String,
     /// Its architecture, as the label kubernetes.io/arch says it.
     pub arch: String,
+    /// Maker of the devices that it has drivers for (`nvidia`, `aws`); left out, it is for machines without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
 }

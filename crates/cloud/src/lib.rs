@@ -27,6 +27,7 @@ pub mod kubelet;
 pub mod provider;
 pub mod shortage;
 pub mod tags;
+pub mod userdata;
 
 pub use catalog::builtin_catalog;
 pub use error::{CloudError, Fault, FaultClass, LaunchError, OfferingKey};

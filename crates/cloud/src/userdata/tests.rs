@@ -1,0 +1,130 @@
+use super::*;
+
+fn taints() -> Vec<Taint> {
+    let taint = |key: &str, value: &str, effect: &str| Taint {
+        key: key.to_owned(),
+        value: Some(value.to_owned()).filter(|v| !v.is_empty()),
+        effect: effect.to_owned(),
+        time_added: None,
+    };
+    vec![taint("node-pool", "pool-a", "NoSchedule"), taint("croft.dev/unregistered", "", "NoExecute")]
+}
+
+fn labels() -> BTreeMap<String, String> {
+    [
+        ("team", "blue"),
+        ("node-restriction.kubernetes.io/pool", "pool-a"),
+        ("node.kubernetes.io/role", "app"),
+        ("karpenter.sh/capacity-type", "spot"),
+    ]
+    .map(|(k, v)| (k.to_owned(), v.to_owned()))
+    .into()
+}
+
+fn with<T>(custom: Option<&str>, kubelet: &KubeletSetup, act: impl FnOnce(&NodeBoot<'_>) -> T) -> T {
+    let (labels, taints) = (labels(), taints());
+    act(&NodeBoot {
+        cluster: "croft",
+        endpoint: "https://127.0.0.1:6443",
+        ca: "Q0E=",
+        service_cidr: "10.96.0.0/16",
+        labels: &labels,
+        taints: &taints,
+        kubelet,
+        instance_store: true,
+        custom,
+    })
+}
+
+fn kubelet() -> KubeletSetup {
+    let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+    KubeletSetup {
+        max_pods: Some(58),
+        cluster_dns: vec!["10.96.0.10".to_owned()],
+        kube_reserved: map("cpu", "100m"),
+        system_reserved: map("memory", "200Mi"),
+        eviction_hard: map("memory.available", "5%"),
+    }
+}
+
+fn check(name: &str, family: Family, custom: Option<&str>) {
+    let text = with(custom, &kubelet(), |boot| render(family, boot)).unwrap();
+    insta::with_settings!({snapshot_path => "../../testdata/userdata", prepend_module_to_snapshot => false, omit_expression => true}, {
+        insta::assert_snapshot!(name, text);
+    });
+}
+
+#[test]
+fn al2023() {
+    check("al2023", Family::Al2023, None);
+    check(
+        "al2023-with-node-config",
+        Family::Al2023,
+        Some(
+            "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  kubelet:\n    config:\n      registerWithTaints: []\n",
+        ),
+    );
+    check(
+        "al2023-with-mime",
+        Family::Al2023,
+        Some(
+            "MIME-Version: 1.0\nContent-Type: multipart/mixed;\n boundary=\"b\"\n\n--b\nContent-Type: text/x-shellscript\n\n#!/bin/sh\necho --//\n\n--b--\n",
+        ),
+    );
+}
+
+#[test]
+fn al2() {
+    check("al2", Family::Al2, None);
+    check("al2-with-script", Family::Al2, Some("#!/bin/bash\necho it\\'s mine\n"));
+}
+
+#[test]
+fn bottlerocket() {
+    check("bottlerocket", Family::Bottlerocket, None);
+    check(
+        "bottlerocket-with-settings",
+        Family::Bottlerocket,
+        Some(
+            "# mine\n[settings.host-containers.admin]\nenabled = true\n[settings.kubernetes]\nallowed-unsafe-sysctls = [\"net.core.*\"]\ncluster-name = \"other\"\n[settings.kubernetes.node-taints]\nnode-pool = [\"pool-b:NoSchedule\"]\n",
+        ),
+    );
+}
+
+#[test]
+fn custom_is_left_alone() {
+    let text = with(Some("anything"), &KubeletSetup::default(), |boot| render(Family::Custom, boot)).unwrap();
+    assert_eq!(text, "anything");
+}
+
+#[test]
+fn no_family_carries_a_label_that_a_kubelet_exits_on() {
+    for family in [Family::Al2023, Family::Al2, Family::Bottlerocket, Family::Ubuntu] {
+        let text = with(None, &kubelet(), |boot| render(family, boot)).unwrap();
+        assert!(!text.contains("node-restriction"), "{family:?}: {text}");
+        assert!(text.contains("node.kubernetes.io/role"), "{family:?}: {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_merged_is_refused_with_a_remedy() {
+    let refuse = |family, custom: &str| {
+        with(Some(custom), &kubelet(), |boot| render(family, boot)).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refuse(Family::Al2023, "hello"),
+        "failed to merge spec.userData: it is neither MIME multi-part, nor a script, nor a NodeConfig; begin it with `#!/bin/bash`, `apiVersion: node.eks.aws/v1alpha1` or `MIME-Version: 1.0`"
+    );
+    assert!(refuse(Family::Al2, "apiVersion: node.eks.aws/v1alpha1").contains("choose an AL2023 image"));
+    assert!(refuse(Family::Bottlerocket, "[a]\nb").contains("line 2 is neither"));
+    assert!(
+        refuse(Family::Al2023, "MIME-Version: 1.0\nContent-Type: multipart/mixed\n\n")
+            .contains("no boundary")
+    );
+    assert!(
+        refuse(Family::Al2023, "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n\n--x\n\nhi\n")
+            .contains("last boundary is missing")
+    );
+    let large = format!("#!/bin/bash\n{}", "#".repeat(MAX_BYTES));
+    assert!(refuse(Family::Al2023, &large).starts_with("failed to fit the user data into 16384 bytes"));
+}
