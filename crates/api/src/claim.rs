@@ -54,6 +54,7 @@ pub struct NodeClaimSpec {
     pub capacity_type: String,
     /// What the pool asks of its nodes, with what the planned pods add.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 200))]
     pub requirements: Vec<Requirement>,
     /// Sum of what the planned pods ask for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
