@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
-use croft_api::EC2NodeClass;
+use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::{
     ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption, LaunchError,
     LaunchRequest, Launched, Prepared, Terminated,
@@ -60,6 +60,10 @@ impl<T: KubeApi + ?Sized> KubeApi for Fence<T> {
             code: 0,
             message: "this process doesn't lead any more".to_owned(),
         })
+    }
+
+    async fn claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
+        self.inner.claims().await
     }
 }
 

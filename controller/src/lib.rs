@@ -20,6 +20,7 @@ pub mod act;
 pub mod action;
 pub mod args;
 pub mod decide;
+pub mod drive;
 pub mod engine;
 pub mod events;
 pub mod fence;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, atomic::AtomicU64};
 
 use async_trait::async_trait;
+use croft_api::NodeClaim;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -145,6 +146,14 @@ impl<T: KubeApi> KubeApi for Metered<T> {
         let answer = self.inner.call(call).await;
         let result = answer.as_ref().map_or_else(ApiError::reason, |_| "ok");
         self.metrics.calls.get_or_create(&CallLabels { verb, kind, result }).inc();
+        answer
+    }
+
+    async fn claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
+        let answer = self.inner.claims().await;
+        let result = answer.as_ref().map_or_else(ApiError::reason, |_| "ok");
+        let labels = CallLabels { verb: "list", kind: "NodeClaim", result };
+        self.metrics.calls.get_or_create(&labels).inc();
         answer
     }
 }

@@ -1,55 +1,34 @@
 //! The process: watches, Lease, metrics, and the loop that drives the engine.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use croft_api::NodeClaim;
 use croft_cloud::CloudProvider;
 use croft_runtime::{
     clock::{Clock, SystemClock},
     connect::connect,
     health::Health,
-    lease::{self, Leader, LeaseConfig},
+    lease::{self, LeaseConfig},
     observe,
     shutdown::Shutdown,
 };
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, api::ListParams};
+use kube::{Api, Client};
 use prometheus_client::registry::Registry;
-use tokio::{
-    sync::{Semaphore, mpsc},
-    task::{Id, JoinSet},
-};
 
 use crate::{
     act::Executor,
-    action::{Action, Key, Report, Rest},
     args::Args,
-    engine::{Engine, KINDS},
+    drive::Driver,
     fence::Fence,
     metrics::{Metered, Metrics},
     names, provider,
     seam::{KubeApi, KubeClient},
-    snapshot::Change,
-    time::Now,
     watch,
 };
 
 /// The controllers' Lease.
 const LEASE: &str = "croft-controller";
-/// Actions at once; more would only wait in the API server's queues.
-const ACTIONS_AT_ONCE: usize = 128;
-/// Changes taken in before the next round of decisions.
-const CHANGES_AT_ONCE: usize = 2_048;
-/// A round takes at most a third of the time, however much happens.
-const ROUND_SHARE: u32 = 2;
-const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-/// How long actions under way may take to end when the process stops.
-const FAREWELL: Duration = Duration::from_secs(5);
 const API_SERVER_RETRY: Duration = Duration::from_secs(1);
 
 /// Runs the controller until `stop` begins.
@@ -79,19 +58,16 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     let cloud: Arc<dyn CloudProvider> = Arc::new(Fence::new(cloud, leader.clone(), Arc::clone(&clock)));
     let executor = Executor::new(api, cloud, Arc::clone(&clock), clock.monotonic(), &identity);
     let (changes, _watches) = watch::everything(&client);
-    let mut driver = Driver {
-        engine: Engine::new(args.settings()),
-        executor,
-        metrics,
-        leader,
-        clock,
-        client,
-        tasks: JoinSet::new(),
-        held: BTreeMap::new(),
-        slots: Arc::new(Semaphore::new(ACTIONS_AT_ONCE)),
-        led: false,
+    let leads = {
+        let (leader, clock, metrics) = (leader.clone(), Arc::clone(&clock), metrics.clone());
+        move || {
+            let leads = leader.is_valid(clock.monotonic());
+            metrics.leading(leads);
+            leads
+        }
     };
-    driver.drive(changes, &stop, &synced).await;
+    let mut driver = Driver::new(args.settings(), executor, metrics, leads);
+    driver.drive(changes, stop.wait(), |is| synced.set(is)).await;
     driver.farewell().await;
     lease_stop.begin();
     if let Err(error) = election.await {
@@ -121,149 +97,4 @@ async fn cluster_uid(client: &Client, stop: &Shutdown) -> Option<String> {
             () = tokio::time::sleep(API_SERVER_RETRY) => {}
         }
     }
-}
-
-struct Driver {
-    engine: Engine,
-    executor: Executor,
-    metrics: Metrics,
-    leader: Leader,
-    clock: Arc<dyn Clock>,
-    client: Client,
-    tasks: JoinSet<Report>,
-    held: BTreeMap<Id, Vec<Key>>,
-    slots: Arc<Semaphore>,
-    led: bool,
-}
-
-impl Driver {
-    async fn drive(
-        &mut self,
-        mut changes: mpsc::Receiver<Change>,
-        stop: &Shutdown,
-        synced: &croft_runtime::health::Gate,
-    ) {
-        let stopping = stop.wait();
-        tokio::pin!(stopping);
-        let mut next: Option<Duration> = Some(Duration::ZERO);
-        let mut not_before = Duration::ZERO;
-        loop {
-            let now = self.executor.now();
-            let due = next.map(|at| at.max(not_before).saturating_sub(now.mono));
-            let mut moved = true;
-            tokio::select! {
-                biased;
-                () = &mut stopping => return,
-                Some(ended) = self.tasks.join_next_with_id() => self.ended(ended),
-                Some(change) = changes.recv() => {
-                    let now = self.executor.now();
-                    self.engine.observe(change, now);
-                    for _ in 1..CHANGES_AT_ONCE {
-                        let Ok(change) = changes.try_recv() else { break };
-                        self.engine.observe(change, now);
-                    }
-                }
-                () = tokio::time::sleep(due.unwrap_or(Duration::from_secs(1))) => moved = due.is_some(),
-                else => return,
-            }
-            while let Some(ended) = self.tasks.try_join_next_with_id() {
-                self.ended(ended);
-            }
-            let leads = self.leader.is_valid(self.clock.monotonic());
-            self.metrics.leading(leads);
-            if !synced.is_open() && self.engine.snapshot.is_synced(&KINDS) {
-                synced.set(true);
-            }
-            if !leads {
-                self.led = false;
-                next = Some(self.executor.now().mono + Duration::from_millis(200));
-                continue;
-            }
-            let now = self.executor.now();
-            if moved && now.mono < not_before {
-                next = Some(not_before);
-                continue;
-            }
-            if !self.led && !self.take_over(now).await {
-                next = Some(self.executor.now().mono + API_SERVER_RETRY);
-                continue;
-            }
-            next = self.round();
-            let took = self.executor.now().mono.saturating_sub(now.mono);
-            not_before = self.executor.now().mono + (took * ROUND_SHARE).max(SHORTEST_PAUSE);
-        }
-    }
-
-    /// What the leader before wrote last may not have come by the watch yet, and a plan made without its last
-    /// claims would launch them again.
-    async fn take_over(&mut self, now: Now) -> bool {
-        if !self.engine.snapshot.is_synced(&KINDS) {
-            return false;
-        }
-        let claims: Api<NodeClaim> = Api::all(self.client.clone());
-        match claims.list(&ListParams::default()).await {
-            Ok(list) => {
-                for claim in list.items {
-                    self.engine.observe(Change::Claim(Box::new(claim)), now);
-                }
-                self.led = true;
-                true
-            }
-            Err(error) => {
-                tracing::warn!(%error, "failed to list NodeClaims, tried again");
-                false
-            }
-        }
-    }
-
-    fn round(&mut self) -> Option<Duration> {
-        let now = self.executor.now();
-        let step = self.engine.step(now);
-        for action in step.actions {
-            self.start(action);
-        }
-        let took = self.executor.now().mono.saturating_sub(now.mono);
-        self.metrics.stepped(&self.engine, took.as_secs_f64());
-        step.wake
-    }
-
-    fn start(&mut self, action: Action) {
-        self.metrics.action(action.name());
-        let keys = action.keys();
-        let executor = self.executor.clone();
-        let slots = Arc::clone(&self.slots);
-        let task = self.tasks.spawn(async move {
-            let _slot = slots.acquire_owned().await;
-            executor.run(action).await
-        });
-        self.held.insert(task.id(), keys);
-    }
-
-    fn ended(&mut self, ended: Result<(Id, Report), tokio::task::JoinError>) {
-        let now = self.executor.now();
-        match ended {
-            Ok((id, report)) => {
-                self.held.remove(&id);
-                self.engine.complete(report, now);
-            }
-            Err(error) => {
-                tracing::error!(%error, "an action's task failed; it is decided anew");
-                let keys = self.held.remove(&error.id()).unwrap_or_default();
-                self.engine.complete(Report { rest: Rest::Grow, ..Report::done(keys) }, now);
-            }
-        }
-    }
-
-    async fn farewell(&mut self) {
-        let all = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(FAREWELL, all).await.is_err() {
-            tracing::info!("actions under way are left to the next leader");
-        }
-    }
-}
-
-/// Zero of the monotonic clock for tests that have no process.
-#[must_use]
-pub fn epoch(clock: &dyn Clock) -> Instant {
-    clock.monotonic()
 }

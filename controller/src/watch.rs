@@ -68,12 +68,11 @@ pub fn everything(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     watch!(VolumeAttachment, "VolumeAttachment", quick(), Change::Attachment, |(_, name)| {
         Change::AttachmentGone(name)
     });
-    tasks.spawn(follow_stream(
-        watcher::metadata_watcher(Api::<Namespace>::all(client.clone()), quick()),
+    tasks.spawn(follow::<PartialObjectMeta<Namespace>>(
+        Api::all(client.clone()),
+        quick(),
         "Namespace",
-        |o: PartialObjectMeta<Namespace>| {
-            Change::Namespace(Box::new(Namespace { metadata: o.metadata, ..Namespace::default() }))
-        },
+        |o| Change::Namespace(Box::new(Namespace { metadata: o.metadata, ..Namespace::default() })),
         |(_, name)| Change::NamespaceGone(name),
         sender,
     ));
@@ -99,19 +98,7 @@ async fn follow<K>(
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    follow_stream(watcher::watcher(api, config), kind, change, gone, sender).await;
-}
-
-async fn follow_stream<K>(
-    stream: impl futures::Stream<Item = watcher::Result<Event<K>>> + Send,
-    kind: &'static str,
-    change: impl Fn(K) -> Change + Send,
-    gone: impl Fn(Name) -> Change + Send,
-    sender: mpsc::Sender<Change>,
-) where
-    K: Resource + Clone + Debug + Send + 'static,
-{
-    let mut stream = pin!(stream.default_backoff());
+    let mut stream = pin!(watcher::watcher(api, config).default_backoff());
     let mut held: BTreeSet<Name> = BTreeSet::new();
     let mut listed: BTreeSet<Name> = BTreeSet::new();
     while let Some(event) = stream.next().await {

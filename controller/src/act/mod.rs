@@ -9,7 +9,7 @@ mod register;
 
 use std::{sync::Arc, time::Duration};
 
-use croft_api::EC2NodeClass;
+use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::{ClassFindings, CloudError, CloudProvider, FaultClass};
 use croft_runtime::clock::Clock;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -57,6 +57,14 @@ impl Executor {
     #[must_use]
     pub fn now(&self) -> Now {
         Now { wall: self.clock.wall(), mono: self.clock.monotonic().saturating_duration_since(self.started) }
+    }
+
+    /// Every claim, as the API server has them now.
+    ///
+    /// # Errors
+    /// When the API server doesn't answer.
+    pub async fn claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
+        self.api.claims().await
     }
 
     /// Carries out `action`.

@@ -9,10 +9,10 @@ use k8s_openapi::api::{
     events::v1::Event,
 };
 use kube::{
-    Client, Resource,
+    Api, Client, Resource,
     core::{
         Request,
-        params::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+        params::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     },
 };
 use serde::de::DeserializeOwned;
@@ -75,6 +75,13 @@ impl KubeApi for KubeClient {
             self.send::<Value>(request).await.map(|_| Answer::Done)
         };
         answer.map_err(|e| class(e, verb_name, target))
+    }
+
+    async fn claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
+        let api: Api<NodeClaim> = Api::all(self.client.clone());
+        // Without a resourceVersion the list is a quorum read.
+        let list = api.list(&ListParams::default()).await;
+        list.map(|list| list.items).map_err(|e| class(e, "list", Target::Claim("*".to_owned())))
     }
 }
 

@@ -20,6 +20,9 @@ use serde_json::Value;
 pub trait KubeApi: Send + Sync {
     /// Makes one call. Dropped half-way, it may or may not have taken effect.
     async fn call(&self, call: Call) -> Result<Answer, ApiError>;
+
+    /// Every claim, as the API server has them now: not from a cache.
+    async fn claims(&self) -> Result<Vec<NodeClaim>, ApiError>;
 }
 
 /// What a call is about.
