@@ -54,6 +54,9 @@ pub struct TlsArgs {
     /// The authority of the mode files, kept in the webhook configurations; without it they are left alone
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
+    /// How long a new authority is trusted before it signs, for API servers to learn of it
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub announce: Duration,
     /// Only clients with a certificate of this authority may connect
     #[arg(long, value_name = "FILE")]
     pub client_ca: Option<PathBuf>,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use croft_api::seen::{REPLICA_LABEL, SEEN_ANNOTATION, Seen, WEBHOOK};
+use croft_policy::seen::{REPLICA_LABEL, SEEN_ANNOTATION, Seen, WEBHOOK};
 use croft_runtime::{clock::Clock, shutdown::Shutdown};
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},

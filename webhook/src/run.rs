@@ -168,7 +168,16 @@ impl Certificates<'_> {
         known: &Gate,
         stop: &Shutdown,
     ) -> Vec<JoinHandle<()>> {
-        let TlsArgs { tls_mode, tls_secret, tls_cert, tls_key, tls_ca, client_ca: _, client_name: _ } = tls;
+        let TlsArgs {
+            tls_mode,
+            tls_secret,
+            tls_cert,
+            tls_key,
+            tls_ca,
+            announce,
+            client_ca: _,
+            client_name: _,
+        } = tls;
         let names = registration.names(self.namespace);
         let RegistrationArgs { service: _, url, mutating_configuration, validating_configuration } =
             registration;
@@ -186,7 +195,7 @@ impl Certificates<'_> {
                 api: secrets,
                 name: tls_secret,
                 names,
-                rotation: Rotation::default(),
+                rotation: Rotation { announce, ..Rotation::default() },
                 clock: self.clock.clone(),
             }),
             (TlsMode::Files, Some(path)) => Source::File(path),

@@ -131,7 +131,7 @@ async fn a_new_namespace_is_waited_for() {
     }
     let mut index = index();
     index.upsert_namespace(&Namespace { name: "late".to_owned(), ..Namespace::default() });
-    reviews.state.publish(index.snapshot(), croft_api::seen::Seen::default());
+    reviews.state.publish(index.snapshot(), croft_policy::seen::Seen::default());
     let (_, _, body) = waiting.await.unwrap();
     assert_eq!(response(&body)["auditAnnotations"]["tenant"], "a");
     assert_eq!(reviews.metrics.inflight.load(Ordering::Relaxed), 0, "the place is given back");

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::{ArcSwap, Guard};
-use croft_api::seen::Seen;
 use croft_policy::index::{Index, Tenants};
+use croft_policy::seen::Seen;
 use tokio::{sync::watch, time::timeout};
 
 /// The newest view of tenants, pools, namespaces and nodes.

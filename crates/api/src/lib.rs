@@ -22,7 +22,6 @@ pub mod convert;
 pub mod duration;
 pub mod nodeclass;
 pub mod pool;
-pub mod seen;
 pub mod tenant;
 
 pub use claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};

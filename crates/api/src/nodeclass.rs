@@ -37,6 +37,9 @@ use crate::amount::Amount;
     validation = ("!has(self.blockDeviceMappings) || self.blockDeviceMappings.filter(b, has(b.rootVolume) && b.rootVolume).size() <= 1", "mark at most one of spec.blockDeviceMappings as rootVolume")
 )]
 pub struct EC2NodeClassSpec {
+    /// How the image is told what to do. Left out, the alias says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ami_family: Option<AmiFamily>,
     /// Which images may be booted; any term that matches counts.
     #[schemars(length(min = 1, max = 30))]
     pub ami_selector_terms: Vec<AmiSelectorTerm>,

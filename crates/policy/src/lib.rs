@@ -30,6 +30,7 @@ pub mod patch;
 mod place;
 pub mod policies;
 pub mod review;
+pub mod seen;
 pub mod selector;
 pub mod taint;
 mod text;

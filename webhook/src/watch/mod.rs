@@ -15,10 +15,10 @@ mod views;
 
 use std::{collections::HashSet, mem, sync::Arc, sync::atomic::Ordering};
 
-use croft_api::{config::SINGLETON, seen::Seen};
 use croft_policy::{
     index::Index,
     model::{self, Config},
+    seen::Seen,
 };
 use croft_runtime::{clock::Clock, health::Gate};
 use futures::{FutureExt as _, Stream, StreamExt as _, stream::BoxStream, stream::SelectAll};
@@ -36,6 +36,8 @@ use serde::de::DeserializeOwned;
 use self::views::{ConfigView, NodeView, PoolView, TenantView};
 use crate::{metrics::Metrics, state::State};
 
+/// The name of the only CroftConfig that counts.
+const SINGLETON: &str = "default";
 /// Objects of a page, where the API server can't stream lists.
 const PAGE: u32 = 200;
 /// So many changes are taken in at once before a snapshot shows them.
