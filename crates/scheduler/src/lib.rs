@@ -8,24 +8,33 @@
 //! ```
 
 mod bits;
+mod block;
 mod catalog;
 mod cluster;
+mod demand;
 mod error;
+mod existing;
+mod finish;
+mod groups;
 mod intern;
 mod nodereq;
 mod options;
+mod pack;
 mod plan;
 mod pool;
 mod price;
 mod quantity;
+mod reasons;
 mod requests;
 mod requirement;
 pub mod resources;
 mod selector;
 mod shape;
+mod solver;
 mod space;
 mod taint;
 mod wellknown;
+mod zones;
 
 pub use catalog::{CapacityType, Catalog, InstanceType, Offering};
 pub use cluster::Cluster;
@@ -37,10 +46,4 @@ pub use price::Price;
 pub use quantity::{Quantity, QuantityError};
 pub use requirement::{Operator, Requirement};
 pub use resources::Resources;
-
-/// Plans: which pods go where, and which machines to launch for the rest. `stop` is asked now and then; once it
-/// says true, the cheapest plan found so far is returned.
-#[must_use]
-pub fn solve(_cluster: &Cluster, _options: &Options, _stop: &(dyn Fn() -> bool + Sync)) -> Plan {
-    Plan::default()
-}
+pub use solver::solve;

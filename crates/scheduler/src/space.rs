@@ -266,6 +266,26 @@ impl Variant {
         bits
     }
 
+    /// True if no offering at all can satisfy `req`, by the variant's own labels.
+    pub(crate) fn rejects(&self, symbols: &Symbols, keys: &Keys, req: &NodeReq) -> bool {
+        req.terms.iter().all(|term| {
+            term.labels.iter().any(|e| {
+                label(&self.labels, keys.canonical(e.key)).is_some_and(|v| !e.matches(symbols, Some(v)))
+            })
+        })
+    }
+
+    /// True if every offering satisfies `req`, by the variant's own labels.
+    pub(crate) fn accepts(&self, symbols: &Symbols, keys: &Keys, req: &NodeReq) -> bool {
+        req.terms.iter().any(|term| {
+            !term.labels.is_empty()
+                && term.fields.is_empty()
+                && term.labels.iter().all(|e| {
+                    label(&self.labels, keys.canonical(e.key)).is_some_and(|v| e.matches(symbols, Some(v)))
+                })
+        })
+    }
+
     /// Offerings on which a new node satisfies one preferred `term`.
     pub(crate) fn preferred(
         &self,

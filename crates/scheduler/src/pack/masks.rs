@@ -1,8 +1,10 @@
 //! Sets of offerings, numbered, with what the packing asks of each.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
-use super::Yard;
+use super::{Edges, Yard};
 use crate::bits::Bits;
 
 /// A set of offerings of one variant.
@@ -10,10 +12,7 @@ use crate::bits::Bits;
 struct Mask {
     variant: u32,
     bits: Bits,
-    /// Offerings worth taking, cheapest first: each larger in something than every cheaper one.
-    ladder: Box<[u32]>,
-    /// Offerings that no other one holds.
-    maximal: Box<[u32]>,
+    edges: Arc<Edges>,
 }
 
 /// All sets in use. Equal sets have equal numbers.
@@ -37,8 +36,8 @@ impl Masks {
         }
         let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         let bits = key.1.clone();
-        let (ladder, maximal) = edges(yard, variant, &bits);
-        self.list.push(Mask { variant, bits, ladder, maximal });
+        let edges = yard.variants[variant as usize].table.edges(&bits);
+        self.list.push(Mask { variant, bits, edges });
         self.numbers.insert(key, number);
         Some(number)
     }
@@ -68,45 +67,17 @@ impl Masks {
         self.list[mask as usize].bits.contains(offer as usize)
     }
 
+    /// Offerings worth taking, cheapest first.
     pub(crate) fn ladder(&self, mask: u32) -> &[u32] {
-        &self.list[mask as usize].ladder
+        &self.list[mask as usize].edges.ladder
     }
 
+    /// Offerings that no other one holds.
     pub(crate) fn maximal(&self, mask: u32) -> &[u32] {
-        &self.list[mask as usize].maximal
+        &self.list[mask as usize].edges.maximal
     }
 
     pub(crate) fn variant(&self, mask: u32) -> u32 {
         self.list[mask as usize].variant
     }
-}
-
-fn holds(a: &[i64], b: &[i64]) -> bool {
-    a.iter().zip(b).all(|(a, b)| a >= b)
-}
-
-fn edges(yard: &Yard, variant: u32, bits: &Bits) -> (Box<[u32]>, Box<[u32]>) {
-    let mut all: Vec<u32> = bits.iter().filter_map(|o| u32::try_from(o).ok()).collect();
-    let keyed = yard.variants.get(variant as usize).is_some_and(|v| !v.min_values.is_empty());
-    all.sort_by(|a, b| {
-        let (x, y) = (yard.row(variant, *a), yard.row(variant, *b));
-        yard.cost(variant, *a).cmp(&yard.cost(variant, *b)).then_with(|| y.cmp(x)).then(a.cmp(b))
-    });
-    let mut ladder: Vec<u32> = Vec::new();
-    for offer in &all {
-        let row = yard.row(variant, *offer);
-        // Larger than the largest so far in something, which most offerings of a ladder are; compare with the
-        // latest first, since prices rise with size.
-        if keyed || !ladder.iter().rev().any(|kept| holds(yard.row(variant, *kept), row)) {
-            ladder.push(*offer);
-        }
-    }
-    let mut maximal: Vec<u32> = Vec::new();
-    for offer in ladder.iter().rev() {
-        let row = yard.row(variant, *offer);
-        if !maximal.iter().any(|kept| holds(yard.row(variant, *kept), row)) {
-            maximal.push(*offer);
-        }
-    }
-    (ladder.into(), maximal.into())
 }

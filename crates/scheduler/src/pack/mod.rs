@@ -4,20 +4,16 @@
 //! size, a set of offerings per variant, and rules between neighbours on one host. A bin is *open*: it keeps the set of
 //! offerings that suit all its pods and one witness of them that is large enough; the cheapest is chosen at the end.
 
-mod columns;
 mod ffd;
-mod greedy;
-mod knapsack;
 mod limits;
 mod masks;
 mod portfolio;
-mod repair;
-mod simplex;
-mod weights;
+mod table;
 
 pub(crate) use limits::Limit;
 pub(crate) use masks::Masks;
-pub(crate) use portfolio::{Outcome, Search, pack};
+pub(crate) use portfolio::{Outcome, pack};
+pub(crate) use table::{Edges, Surcharge, Table};
 
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -31,10 +27,8 @@ pub(crate) struct VariantCtx {
     pub(crate) pool: usize,
     pub(crate) variant: usize,
     pub(crate) catalog: Arc<CatalogIndex>,
-    /// What the search pays for each offering, surcharges included; unpriced ones far above everything.
-    pub(crate) cost: Vec<i64>,
-    /// Number of each offering's row in [`Yard::rows`].
-    pub(crate) row: Vec<u32>,
+    /// Room and cost of each offering.
+    pub(crate) table: Arc<Table>,
     /// Ports that DaemonSets take on every node.
     pub(crate) ports: Vec<Port>,
     /// Limits that count this variant's machines.
@@ -66,6 +60,8 @@ pub(crate) struct Kind {
     /// `None`: no rules.
     pub(crate) rules: Option<Box<Rules>>,
     pub(crate) count: u32,
+    /// Zero where no limit can make it matter.
+    pub(crate) priority: i32,
 }
 
 /// Everything that the packing reads.
@@ -73,8 +69,6 @@ pub(crate) struct Kind {
 pub(crate) struct Yard {
     /// Resources per row.
     pub(crate) d: usize,
-    /// What pods may use of a machine, DaemonSets taken off.
-    pub(crate) rows: Vec<i64>,
     pub(crate) variants: Vec<VariantCtx>,
     pub(crate) kinds: Vec<Kind>,
     /// Requests of each kind, flat.
@@ -82,13 +76,14 @@ pub(crate) struct Yard {
     pub(crate) limits: Vec<Limit>,
     /// Groups that have a member somewhere already, for [`Rules::needs`].
     pub(crate) present: Vec<u32>,
+    /// Groups that some kind needs.
+    pub(crate) near: Vec<u32>,
 }
 
 #[expect(clippy::indexing_slicing, reason = "rows and sizes are made with the tables that number them")]
 impl Yard {
     pub(crate) fn row(&self, variant: u32, offer: u32) -> &[i64] {
-        let row = self.variants[variant as usize].row[offer as usize] as usize;
-        &self.rows[row * self.d..(row + 1) * self.d]
+        self.variants[variant as usize].table.row(offer)
     }
 
     pub(crate) fn size(&self, kind: usize) -> &[i64] {
@@ -96,7 +91,7 @@ impl Yard {
     }
 
     pub(crate) fn cost(&self, variant: u32, offer: u32) -> i64 {
-        self.variants[variant as usize].cost[offer as usize]
+        self.variants[variant as usize].table.cost[offer as usize]
     }
 }
 
@@ -219,7 +214,16 @@ impl<'a> Packing<'a> {
             }
             (most, offer) = self.other_witness(masks, it, bin, mask, size)?;
         }
-        let most = most.min(self.rules(it, kind));
+        let mut most = most.min(self.rules(it, kind)).min(self.yard.kinds[kind].count);
+        if !self.yard.variants[it.variant as usize].min_values.is_empty() {
+            let used = |n: u32| -> SmallVec<[i64; 4]> {
+                let row = self.yard.row(it.variant, it.offer).iter().zip(self.free(bin));
+                row.zip(size).map(|((r, f), s)| r - f + s.saturating_mul(i64::from(n))).collect()
+            };
+            while most > 0 && !keeps_values(self.yard, masks, it.variant, mask, &used(most)) {
+                most /= 2;
+            }
+        }
         (most > 0).then_some((most, mask, offer))
     }
 
@@ -279,7 +283,7 @@ impl<'a> Packing<'a> {
                 Some(g) => g.count += count,
                 None => it.groups.push(GroupUse { group: *group, count, cap: u32::MAX }),
             }
-            if !rules.needs.is_empty() && !self.present.contains(group) {
+            if self.yard.near.contains(group) && !self.present.contains(group) {
                 self.present.push(*group);
             }
         }
@@ -366,7 +370,27 @@ impl<'a> Packing<'a> {
     }
 }
 
-/// The cheapest offering of `mask` whose row holds `used`; with minValues, one that leaves enough others.
+/// True if the offerings of `mask` that hold `used` keep the pool's minValues.
+fn keeps_values(yard: &Yard, masks: &Masks, variant: u32, mask: u32, used: &[i64]) -> bool {
+    let Some(ctx) = yard.variants.get(variant as usize) else { return false };
+    ctx.min_values.iter().all(|(values, least)| {
+        let mut seen: Vec<u32> = Vec::new();
+        for offer in masks.bits(mask).iter() {
+            let Ok(number) = u32::try_from(offer) else { continue };
+            let holds = yard.row(variant, number).iter().zip(used).all(|(r, u)| *u <= 0 || r >= u);
+            let Some(value) = values.get(offer).filter(|v| holds && **v != u32::MAX) else { continue };
+            if !seen.contains(value) {
+                seen.push(*value);
+                if seen.len() >= *least {
+                    return true;
+                }
+            }
+        }
+        seen.len() >= *least
+    })
+}
+
+/// The cheapest offering of `mask` whose row holds `used`.
 pub(crate) fn cheapest(
     yard: &Yard,
     masks: &Masks,

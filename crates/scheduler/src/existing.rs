@@ -1,0 +1,390 @@
+//! Places on nodes that are there or coming, before any machine is launched.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::{
+    cluster::{Cluster, NodeIx},
+    demand::{Class, Demand},
+    groups::{Groups, candidates, eligible, node_domain},
+    requests::{Port, RES_PODS},
+    taint,
+};
+
+/// What is left of a node, while pods are planned onto it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) node: NodeIx,
+    /// By resource number.
+    free: Vec<i64>,
+    ports: Vec<Port>,
+    /// Most that each group may still count there: set by pods planned onto it.
+    caps: SmallVec<[(usize, i64); 2]>,
+    claims: Vec<(crate::intern::Sym, crate::intern::Sym)>,
+    /// (class, how many).
+    pub(crate) content: Vec<(usize, u32)>,
+}
+
+/// Plans pods onto nodes that are there, then onto those on their way.
+pub(crate) struct Existing<'a> {
+    cluster: &'a Cluster,
+    demand: &'a Demand,
+    places: FxHashMap<NodeIx, Place>,
+    /// Nodes that labels and taints allow, by (reqs, tolerations).
+    suitable: FxHashMap<(Arc<[u32]>, u32), Arc<[NodeIx]>>,
+    /// Pods left of each class.
+    pub(crate) left: Vec<u32>,
+    pub(crate) steps: u64,
+}
+
+#[expect(clippy::indexing_slicing, reason = "class and group numbers come from the lists that they index")]
+impl<'a> Existing<'a> {
+    pub(crate) fn new(cluster: &'a Cluster, demand: &'a Demand) -> Self {
+        Self {
+            cluster,
+            demand,
+            places: FxHashMap::default(),
+            suitable: FxHashMap::default(),
+            left: demand.classes.iter().map(|c| u32::try_from(c.pods.len()).unwrap_or(u32::MAX)).collect(),
+            steps: 0,
+        }
+    }
+
+    /// Places what fits. A pod that needs another one near may become placeable by it, so that rounds repeat until
+    /// none helps.
+    pub(crate) fn run(&mut self, groups: &mut Groups) {
+        if self.cluster.nodes.iter().all(|slot| slot.info.is_none()) {
+            return;
+        }
+        for coming in [false, true] {
+            if coming {
+                groups.see_coming(self.cluster);
+            }
+            loop {
+                let before: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
+                for class in 0..self.demand.classes.len() {
+                    if self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
+                        self.class(groups, class, coming);
+                    }
+                }
+                let after: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
+                let waiting = |c: usize| self.left[c] > 0 && groups.of[c].bound();
+                if after == before || !(0..self.left.len()).any(waiting) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The places that got pods, by node number.
+    pub(crate) fn finish(self) -> Vec<Place> {
+        let mut places: Vec<Place> = self.places.into_values().filter(|p| !p.content.is_empty()).collect();
+        places.sort_unstable_by_key(|p| p.node);
+        places
+    }
+
+    fn suitable(&mut self, class: &Class) -> Arc<[NodeIx]> {
+        let cluster = self.cluster;
+        let shape = class.shape(cluster);
+        let key = (Arc::clone(&class.reqs), shape.tolerations);
+        let list = self.suitable.entry(key).or_insert_with(|| {
+            let tables = &cluster.tables;
+            let tolerations = tables.tolerations.get(shape.tolerations);
+            let mut list: Vec<NodeIx> = candidates(cluster, &class.reqs)
+                .into_iter()
+                .filter(|ix| !self.demand.gone.contains(ix))
+                .filter(|ix| {
+                    let slot = &cluster.nodes[*ix as usize];
+                    slot.info.as_ref().is_some_and(|info| {
+                        !info.deleting
+                            && taint::untolerated(tolerations, &info.taints).is_none()
+                            && class.reqs.iter().all(|r| {
+                                let name = (!info.coming).then_some(slot.name);
+                                tables.reqs.get(*r).matches(&tables.symbols, &info.labels, name)
+                            })
+                    })
+                })
+                .collect();
+            list.sort_by_cached_key(|ix| {
+                let slot = &cluster.nodes[*ix as usize];
+                let soft = slot.info.as_ref().is_some_and(|i| taint::discouraged(tolerations, &i.taints));
+                (soft, tables.symbols.text(slot.name))
+            });
+            list.into()
+        });
+        Arc::clone(list)
+    }
+
+    fn class(&mut self, groups: &mut Groups, number: usize, coming: bool) {
+        let demand = self.demand;
+        let class = &demand.classes[number];
+        let nodes = self.suitable(class);
+        let order = self.by_preference(class, &nodes);
+        loop {
+            let before = self.left[number];
+            for node in order.iter() {
+                let info = self.cluster.nodes[*node as usize].info.as_ref();
+                if info.is_none_or(|i| i.coming != coming) {
+                    continue;
+                }
+                while self.left[number] > 0 {
+                    self.steps += 1;
+                    let placed = self.put(groups, number, *node, coming);
+                    if placed == 0 {
+                        break;
+                    }
+                    self.left[number] -= placed;
+                    // One at a time where domains count, so that they fill evenly.
+                    if !groups.of[number].spreads.is_empty() {
+                        break;
+                    }
+                }
+                if self.left[number] == 0 {
+                    return;
+                }
+            }
+            if self.left[number] == before || groups.of[number].spreads.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Nodes by the class's preferred node affinity, best first; otherwise as they are.
+    fn by_preference(&self, class: &Class, nodes: &Arc<[NodeIx]>) -> Arc<[NodeIx]> {
+        let shape = class.shape(self.cluster);
+        if shape.preferred_nodes.is_empty() {
+            return Arc::clone(nodes);
+        }
+        let tables = &self.cluster.tables;
+        let mut list = nodes.to_vec();
+        list.sort_by_cached_key(|ix| {
+            let slot = &self.cluster.nodes[*ix as usize];
+            let labels = slot.info.as_ref().map_or(&[][..], |i| &i.labels);
+            let weight = |(weight, term): &(i32, crate::nodereq::Term)| {
+                let one = crate::nodereq::NodeReq { terms: Box::new([term.clone()]) };
+                if one.matches(&tables.symbols, labels, Some(slot.name)) { i64::from(*weight) } else { 0 }
+            };
+            std::cmp::Reverse(shape.preferred_nodes.iter().map(weight).sum::<i64>())
+        });
+        list.into()
+    }
+
+    /// Puts as many of the class onto `node` as fit and its rules allow at this moment; answers how many.
+    fn put(&mut self, groups: &mut Groups, number: usize, node: NodeIx, coming: bool) -> u32 {
+        let (cluster, demand) = (self.cluster, self.demand);
+        let class = &demand.classes[number];
+        let shape = class.shape(cluster);
+        let place = self.places.entry(node).or_insert_with(|| start(cluster, node));
+        let mut most = self.left[number];
+        for (id, size) in &shape.requests {
+            let free = place.free.get(*id as usize).copied().unwrap_or(0);
+            if free < *size {
+                return 0;
+            }
+            most = most.min(u32::try_from(free / size).unwrap_or(u32::MAX));
+        }
+        if !shape.ports.is_empty() {
+            if shape.ports.iter().any(|p| place.ports.iter().any(|q| p.conflicts(q))) {
+                return 0;
+            }
+            most = 1;
+        }
+        if !class.claims.is_empty() {
+            if !attaches(cluster, place, class) {
+                return 0;
+            }
+            most = 1;
+        }
+        let slot = &cluster.nodes[node as usize];
+        let named = |r: &crate::nodereq::NodeReq| {
+            let info = slot.info.as_ref();
+            info.is_some_and(|i| r.matches(&cluster.tables.symbols, &i.labels, Some(slot.name)))
+        };
+        if !class.extra.iter().all(named) {
+            return 0;
+        }
+        most = most.min(host_room(groups, number, place, coming, cluster));
+        if groups.of[number].bound() || groups.of[number].chooses() {
+            most = most.min(1);
+        }
+        if most == 0 || !domain_allows(cluster, groups, number, node) {
+            return 0;
+        }
+        for (id, size) in &shape.requests {
+            if let Some(free) = place.free.get_mut(*id as usize) {
+                *free -= size.saturating_mul(i64::from(most));
+            }
+        }
+        place.ports.extend(&shape.ports);
+        place.claims.extend(&class.claims);
+        match place.content.iter_mut().find(|(c, _)| *c == number) {
+            Some((_, n)) => *n += most,
+            None => place.content.push((number, most)),
+        }
+        let count = i64::from(most);
+        let topology = groups.of[number].clone();
+        for g in &topology.host_counted {
+            groups.list[*g].nodes.entry(node).or_default().0 += count;
+            groups.list[*g].total += count;
+        }
+        for g in &topology.host_anti {
+            groups.list[*g].nodes.entry(node).or_default().1 += count;
+        }
+        for rule in &topology.host_spreads {
+            let cap = rule.max_skew;
+            match place.caps.iter_mut().find(|(g, _)| *g == rule.group) {
+                Some((_, c)) => *c = (*c).min(cap),
+                None => place.caps.push((rule.group, cap)),
+            }
+        }
+        for g in &topology.counted {
+            if groups.list[*g].filter.is_none_or(|f| eligible(cluster, f, node))
+                && let Some(value) = node_domain(cluster, node, groups.list[*g].key)
+            {
+                groups.list[*g].domain(value).count += count;
+                groups.list[*g].total += count;
+            }
+        }
+        for g in &topology.anti {
+            if let Some(value) = node_domain(cluster, node, groups.list[*g].key) {
+                groups.list[*g].domain(value).holds += count;
+            }
+        }
+        most
+    }
+}
+
+/// How many more the rules between pods of one host allow.
+#[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
+fn host_room(groups: &Groups, number: usize, place: &Place, coming: bool, cluster: &Cluster) -> u32 {
+    let topology = &groups.of[number];
+    let node = place.node;
+    let mut most = i64::from(u32::MAX);
+    let there = |g: usize| groups.list[g].nodes.get(&node).copied().unwrap_or_default();
+    for g in &topology.host_counted {
+        if there(*g).1 > 0 {
+            return 0;
+        }
+        if let Some((_, cap)) = place.caps.iter().find(|(c, _)| c == g) {
+            most = most.min(cap - there(*g).0);
+        }
+    }
+    for g in &topology.host_anti {
+        if there(*g).0 > 0 {
+            return 0;
+        }
+        if topology.host_counted.contains(g) {
+            most = most.min(1);
+        }
+    }
+    for rule in &topology.host_spreads {
+        let group = &groups.list[rule.group];
+        // A host without the label is no domain, and not allowed.
+        if node_domain(cluster, node, group.key).is_none() && !coming {
+            return 0;
+        }
+        let count = there(rule.group).0;
+        if rule.own {
+            most = most.min(rule.max_skew - count);
+        } else if count > rule.max_skew {
+            return 0;
+        }
+    }
+    if let Some(g) = topology.host_near {
+        let first = topology.starts && groups.list[g].total == 0;
+        if there(g).0 == 0 && !first {
+            return 0;
+        }
+        if first {
+            most = most.min(1);
+        }
+    }
+    u32::try_from(most.max(0)).unwrap_or(u32::MAX)
+}
+
+/// True if one more of the class may come into the node's domains.
+#[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
+fn domain_allows(cluster: &Cluster, groups: &Groups, number: usize, node: NodeIx) -> bool {
+    let topology = &groups.of[number];
+    let domain = |g: usize| node_domain(cluster, node, groups.list[g].key);
+    for rule in &topology.spreads {
+        let Some(value) = domain(rule.group) else { return false };
+        let count = groups.list[rule.group].find(value).map_or(0, |d| d.count);
+        if count + i64::from(rule.own) - groups.least_now(rule) > rule.max_skew {
+            return false;
+        }
+    }
+    if !topology.near.is_empty() {
+        let all = topology.near.iter().chain(&topology.host_near);
+        let first = topology.starts && all.clone().all(|g| groups.list[*g].total == 0);
+        for g in &topology.near {
+            let Some(value) = domain(*g) else { return false };
+            if !first && groups.list[*g].find(value).is_none_or(|d| d.count == 0) {
+                return false;
+            }
+        }
+    }
+    let at = |g: &usize| domain(*g).and_then(|v| groups.list[*g].find(v));
+    topology.anti.iter().all(|g| at(g).is_none_or(|d| d.count == 0))
+        && topology.counted.iter().all(|g| at(g).is_none_or(|d| d.holds == 0))
+}
+
+/// The node before anything is planned onto it.
+#[expect(clippy::indexing_slicing, reason = "node numbers come from the cluster")]
+fn start(cluster: &Cluster, node: NodeIx) -> Place {
+    let slot = &cluster.nodes[node as usize];
+    let mut free = vec![0i64; cluster.tables.resources.len()];
+    if let Some(info) = &slot.info {
+        for (id, value) in &info.allocatable {
+            if let Some(f) = free.get_mut(*id as usize) {
+                *f = *value;
+            }
+        }
+    }
+    for (id, f) in free.iter_mut().enumerate() {
+        *f = f.saturating_sub(slot.used(u32::try_from(id).unwrap_or(u32::MAX)));
+    }
+    let mut ports = slot.ports.clone();
+    for (key, daemon) in &cluster.daemons {
+        if slot.daemons.contains(key) || !daemon_runs(cluster, daemon.shape, node) {
+            continue;
+        }
+        let shape = cluster.tables.shapes.get(daemon.shape);
+        for (id, size) in &shape.requests {
+            if let Some(f) = free.get_mut(*id as usize) {
+                *f = f.saturating_sub(*size);
+            }
+        }
+        ports.extend(&shape.ports);
+    }
+    if free.get(RES_PODS as usize).is_some_and(|f| *f < 0) {
+        free[RES_PODS as usize] = 0;
+    }
+    Place { node, free, ports, caps: SmallVec::new(), claims: slot.claims.clone(), content: Vec::new() }
+}
+
+/// True if a DaemonSet's pod belongs on `node`.
+fn daemon_runs(cluster: &Cluster, shape: u32, node: NodeIx) -> bool {
+    let Some(slot) = cluster.nodes.get(node as usize) else { return false };
+    let Some(info) = &slot.info else { return false };
+    let tables = &cluster.tables;
+    let shape = tables.shapes.get(shape);
+    shape.reqs.iter().all(|r| tables.reqs.get(*r).matches(&tables.symbols, &info.labels, Some(slot.name)))
+        && taint::untolerated(tables.tolerations.get(shape.tolerations), &info.taints).is_none()
+}
+
+/// True if the node can attach the class's volumes too.
+fn attaches(cluster: &Cluster, place: &Place, class: &Class) -> bool {
+    let Some(slot) = cluster.nodes.get(place.node as usize) else { return false };
+    let Some(limits) = cluster.volumes.limits.get(&slot.name) else { return true };
+    let mut all = place.claims.clone();
+    all.extend(&class.claims);
+    all.sort_unstable();
+    all.dedup();
+    limits.iter().all(|(driver, limit)| {
+        let count = all.iter().filter(|c| cluster.volumes.driver(**c) == Some(*driver)).count();
+        i64::try_from(count).unwrap_or(i64::MAX) <= *limit
+    })
+}

@@ -1,0 +1,143 @@
+//! A catalogue's offerings as rows of room and cost, shared by all pools that see it alike.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use crate::{bits::Bits, requests::amount, space::CatalogIndex};
+
+/// Above every price: what the search pays for offerings without one, so that they come last.
+const UNPRICED: i64 = 1 << 40;
+
+/// Offerings of a set worth looking at.
+#[derive(Debug)]
+pub(crate) struct Edges {
+    /// Cheapest first: each larger in something than every cheaper one.
+    pub(crate) ladder: Box<[u32]>,
+    /// Those that no other one holds, dearest first.
+    pub(crate) maximal: Box<[u32]>,
+}
+
+/// Rows and costs of a catalogue's offerings.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) d: usize,
+    rows: Vec<i64>,
+    /// Number of each offering's row.
+    pub(crate) row_of: Vec<u32>,
+    /// What the search pays, surcharges included.
+    pub(crate) cost: Vec<i64>,
+    edges: Mutex<FxHashMap<Bits, Arc<Edges>>>,
+}
+
+/// What the search adds to prices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surcharge {
+    pub(crate) spot_permille: i64,
+    pub(crate) per_node: i64,
+}
+
+#[expect(clippy::indexing_slicing, reason = "every offering has a row and a cost")]
+impl Table {
+    /// `taken` tells what DaemonSets take of an offering, by dimension.
+    pub(crate) fn new(
+        catalog: &CatalogIndex,
+        dims: &[u32],
+        surcharge: Surcharge,
+        taken: impl Fn(usize) -> Arc<[i64]>,
+    ) -> Self {
+        let mut numbers: FxHashMap<Vec<i64>, u32> = FxHashMap::default();
+        let mut rows: Vec<i64> = Vec::new();
+        let (mut row_of, mut cost) = (Vec::new(), Vec::new());
+        let mut last: Option<(u32, Arc<[i64]>, u32)> = None;
+        for (at, offer) in catalog.offers.iter().enumerate() {
+            let taken = taken(at);
+            let number = match &last {
+                Some((kind, t, number)) if *kind == offer.kind && *t == taken => *number,
+                _ => {
+                    let has = &catalog.allocatable[offer.kind as usize];
+                    let row: Vec<i64> = dims
+                        .iter()
+                        .zip(taken.iter())
+                        .map(|(dim, t)| amount(has, *dim).saturating_sub(*t))
+                        .collect();
+                    let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+                    *numbers.entry(row).or_insert_with_key(|row| {
+                        rows.extend_from_slice(row);
+                        next
+                    })
+                }
+            };
+            last = Some((offer.kind, taken, number));
+            row_of.push(number);
+            let own = match offer.price {
+                Some(price) if offer.capacity == crate::CapacityType::Spot => {
+                    price.saturating_add(price.saturating_mul(surcharge.spot_permille) / 1000)
+                }
+                Some(price) => price,
+                // Without prices, less is better.
+                None => {
+                    let has = &catalog.allocatable[offer.kind as usize];
+                    let size = amount(has, crate::requests::RES_CPU).saturating_mul(1000);
+                    UNPRICED
+                        .saturating_add(size.saturating_add(amount(has, crate::requests::RES_MEMORY) >> 20))
+                }
+            };
+            cost.push(own.saturating_add(surcharge.per_node));
+        }
+        Self { d: dims.len(), rows, row_of, cost, edges: Mutex::default() }
+    }
+
+    pub(crate) fn row(&self, offer: u32) -> &[i64] {
+        let row = self.row_of[offer as usize] as usize;
+        &self.rows[row * self.d..(row + 1) * self.d]
+    }
+
+    /// The offerings of `bits` worth looking at.
+    pub(crate) fn edges(&self, bits: &Bits) -> Arc<Edges> {
+        let mut known = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(edges) = known.get(bits) {
+            return Arc::clone(edges);
+        }
+        let edges = Arc::new(self.find_edges(bits));
+        known.insert(bits.clone(), Arc::clone(&edges));
+        edges
+    }
+
+    fn find_edges(&self, bits: &Bits) -> Edges {
+        // One offering per row: the cheapest.
+        let mut best: FxHashMap<u32, u32> = FxHashMap::default();
+        for offer in bits.iter() {
+            let number = u32::try_from(offer).unwrap_or(u32::MAX);
+            best.entry(self.row_of[offer])
+                .and_modify(|kept| {
+                    if self.cost[offer] < self.cost[*kept as usize] {
+                        *kept = number;
+                    }
+                })
+                .or_insert(number);
+        }
+        let mut all: Vec<u32> = best.into_values().collect();
+        all.sort_unstable_by(|a, b| {
+            self.cost[*a as usize]
+                .cmp(&self.cost[*b as usize])
+                .then_with(|| self.row(*b).cmp(self.row(*a)))
+                .then(a.cmp(b))
+        });
+        let holds = |a: u32, b: u32| self.row(a).iter().zip(self.row(b)).all(|(a, b)| a >= b);
+        let mut ladder: Vec<u32> = Vec::new();
+        for offer in all {
+            // Prices rise with size: a holder is likely among the latest.
+            if !ladder.iter().rev().any(|kept| holds(*kept, offer)) {
+                ladder.push(offer);
+            }
+        }
+        let mut maximal: Vec<u32> = Vec::new();
+        for offer in ladder.iter().rev() {
+            if !maximal.iter().any(|kept| holds(*kept, *offer)) {
+                maximal.push(*offer);
+            }
+        }
+        Edges { ladder: ladder.into(), maximal: maximal.into() }
+    }
+}

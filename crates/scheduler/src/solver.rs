@@ -1,0 +1,310 @@
+//! The steps of a solve, in order.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Cluster, Options, Plan,
+    bits::Bits,
+    block::{Allowed, Block, Context, Solved},
+    cluster::NodeIx,
+    demand::{Class, Demand},
+    existing::Existing,
+    finish,
+    groups::{Group, Groups, Topology, all_of},
+    intern::label,
+    pack::Limit,
+    pool::{LIMIT_COST, LIMIT_NODES},
+    quantity::Quantity,
+    requests::amount,
+    resources::native,
+    space::PoolRec,
+    taint,
+};
+
+/// Plans: which pods go where, and which machines to launch for the rest. `stop` is asked now and then; once it
+/// says true, the cheapest plan found so far is returned.
+#[must_use]
+pub fn solve(cluster: &Cluster, options: &Options, stop: &(dyn Fn() -> bool + Sync)) -> Plan {
+    let demand = Demand::new(cluster, &options.without_nodes);
+    let mut groups = Groups::new(cluster, &demand);
+    let mut existing = Existing::new(cluster, &demand);
+    existing.run(&mut groups);
+    let left = existing.left.clone();
+    let steps = existing.steps;
+    let places = existing.finish();
+
+    let pools: Vec<&PoolRec> = cluster.pools.values().collect();
+    let (limits, limits_of) = limits(cluster, &demand, &pools);
+    let mut context = Context {
+        cluster,
+        options,
+        demand: &demand,
+        allowed: Vec::new(),
+        limits,
+        limits_of,
+        pools,
+        tables: Mutex::default(),
+        stop,
+    };
+    context.allowed = allowed(&context, &left);
+    let (blocks, hopeless) = blocks(&context, &mut groups, &left);
+    let solved: Vec<Solved> = if blocks.len() == 1 {
+        blocks.into_iter().map(|b| context.solve(b)).collect()
+    } else {
+        blocks.into_par_iter().map(|b| context.solve(b)).collect()
+    };
+    finish::plan(&context, &places, solved, hopeless, steps)
+}
+
+/// Offerings that each class may use, by pool and variant; classes without pods left get none.
+fn allowed(context: &Context<'_>, left: &[u32]) -> Vec<Vec<Allowed>> {
+    type Key = (usize, usize, Arc<[u32]>, u32);
+    let mut known: FxHashMap<Key, Option<Arc<Bits>>> = FxHashMap::default();
+    let mut all: FxHashMap<(usize, usize), Arc<Bits>> = FxHashMap::default();
+    let cluster = context.cluster;
+    let mut result = Vec::new();
+    for (class, left) in context.demand.classes.iter().zip(left) {
+        let mut list = Vec::new();
+        if *left > 0 && class.blocked.is_none() {
+            let shape = class.shape(cluster);
+            for (pool, rec) in context.pools.iter().enumerate().filter(|(_, rec)| rec.pool.launches) {
+                for (variant, it) in rec.variants.iter().enumerate() {
+                    let everything =
+                        all.entry((pool, variant)).or_insert_with(|| Arc::new(it.allowed.clone()));
+                    let key = (pool, variant, Arc::clone(&class.reqs), shape.tolerations);
+                    let bits = known.entry(key).or_insert_with(|| {
+                        suits(cluster, rec, variant, class, shape.tolerations, everything)
+                    });
+                    let Some(bits) = bits else { continue };
+                    let mut bits = Arc::clone(bits);
+                    for req in class.extra.iter() {
+                        let with = it.req(&cluster.tables.symbols, &cluster.keys, &rec.catalog, req);
+                        bits = Arc::new(bits.and(&with));
+                    }
+                    if !bits.is_empty() {
+                        list.push(Allowed { pool, variant, bits });
+                    }
+                }
+            }
+        }
+        result.push(list);
+    }
+    result
+}
+
+/// Offerings of a variant on which the class's labels and taints are right.
+fn suits(
+    cluster: &Cluster,
+    rec: &PoolRec,
+    variant: usize,
+    class: &Class,
+    tolerations: u32,
+    everything: &Arc<Bits>,
+) -> Option<Arc<Bits>> {
+    let tables = &cluster.tables;
+    let it = rec.variants.get(variant)?;
+    let reqs = || class.reqs.iter().map(|r| tables.reqs.get(*r));
+    if reqs().any(|r| it.rejects(&tables.symbols, &cluster.keys, r))
+        || taint::untolerated(tables.tolerations.get(tolerations), &rec.taints).is_some()
+    {
+        return None;
+    }
+    let mut bits = Arc::clone(everything);
+    for req in reqs() {
+        if !it.accepts(&tables.symbols, &cluster.keys, req) {
+            bits = Arc::new(bits.and(&it.req(&tables.symbols, &cluster.keys, &rec.catalog, req)));
+        }
+    }
+    (!bits.is_empty()).then_some(bits)
+}
+
+/// Nodes of a pool, coming ones included.
+pub(crate) fn nodes_of<'a>(
+    cluster: &'a Cluster,
+    demand: &'a Demand,
+    rec: &PoolRec,
+) -> impl Iterator<Item = NodeIx> + 'a {
+    cluster.by_label.get(&rec.label).into_iter().flatten().copied().filter(|n| !demand.gone.contains(n))
+}
+
+/// What the catalogue says that a node costs, by its labels; zero if it doesn't know.
+pub(crate) fn node_price(cluster: &Cluster, rec: &PoolRec, node: NodeIx) -> Option<i64> {
+    let labels = &cluster.nodes.get(node as usize)?.info.as_ref()?.labels;
+    let keys = &cluster.keys;
+    let kind = rec.catalog.find(label(labels, keys.instance_type)?)?;
+    let (zone, capacity) = (label(labels, keys.zone), label(labels, keys.capacity_type));
+    let offers = rec.catalog.offers.iter().filter(|o| o.kind == kind);
+    let fits = |o: &&crate::space::Offer| {
+        zone.is_none_or(|z| z == o.zone) && capacity.is_none_or(|c| c == o.capacity_sym)
+    };
+    offers.filter(fits).filter_map(|o| o.price).max()
+}
+
+/// What is left of every limit, and which limits count each pool's machines.
+fn limits(cluster: &Cluster, demand: &Demand, pools: &[&PoolRec]) -> (Vec<Limit>, Vec<Vec<usize>>) {
+    let mut list = Vec::new();
+    let mut of: Vec<Vec<usize>> = vec![Vec::new(); pools.len()];
+    let mut add = |wanted: &BTreeMap<String, Quantity>, members: &[usize]| {
+        if wanted.is_empty() {
+            return;
+        }
+        let mut limit = Limit::default();
+        for (name, quantity) in wanted {
+            match name.as_str() {
+                LIMIT_NODES => limit.nodes = Some(quantity.units()),
+                LIMIT_COST => limit.cost = Some(quantity.micros_floor()),
+                // A resource that nothing has can't be used up.
+                _ => limit
+                    .resources
+                    .extend(cluster.tables.resources.find(name).map(|id| (id, native(name, *quantity)))),
+            }
+        }
+        for member in members {
+            let Some(rec) = pools.get(*member) else { continue };
+            for node in nodes_of(cluster, demand, rec) {
+                let Some(info) = cluster.nodes.get(node as usize).and_then(|s| s.info.as_ref()) else {
+                    continue;
+                };
+                if let Some(nodes) = &mut limit.nodes {
+                    *nodes -= 1;
+                }
+                if let Some(cost) = &mut limit.cost {
+                    *cost = cost.saturating_sub(node_price(cluster, rec, node).unwrap_or(0));
+                }
+                for (id, left) in &mut limit.resources {
+                    *left = left.saturating_sub(amount(&info.capacity, *id));
+                }
+            }
+            if let Some(of) = of.get_mut(*member) {
+                of.push(list.len());
+            }
+        }
+        list.push(limit);
+    };
+    for (number, rec) in pools.iter().enumerate() {
+        add(&rec.pool.limits, &[number]);
+    }
+    for tenant in cluster.tenants.values() {
+        let members: Vec<usize> = pools
+            .iter()
+            .enumerate()
+            .filter(|(_, rec)| tenant.pools.contains(&rec.pool.name))
+            .map(|(number, _)| number)
+            .collect();
+        add(&tenant.limits, &members);
+    }
+    (list, of)
+}
+
+/// Finds the sets that things belong to.
+struct Sets(Vec<usize>);
+
+#[expect(clippy::indexing_slicing, reason = "members are numbered from zero")]
+impl Sets {
+    fn root(&mut self, mut at: usize) -> usize {
+        while self.0[at] != at {
+            self.0[at] = self.0[self.0[at]];
+            at = self.0[at];
+        }
+        at
+    }
+
+    fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        self.0[a.max(b)] = a.min(b);
+    }
+}
+
+/// Classes that share a pool, a limit or a group belong together. Also answers the classes that no pool may take.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "classes, pools and groups are numbered by the lists that they index"
+)]
+fn blocks(context: &Context<'_>, groups: &mut Groups, left: &[u32]) -> (Vec<Block>, Vec<(usize, u32)>) {
+    let (classes, pools) = (left.len(), context.pools.len());
+    let (pool_at, limit_at) = (classes, classes + pools);
+    let group_at = limit_at + context.limits.len();
+    let mut sets = Sets((0..group_at + groups.list.len()).collect());
+    for (class, list) in context.allowed.iter().enumerate() {
+        for a in list {
+            sets.join(class, pool_at + a.pool);
+        }
+        if !list.is_empty() {
+            for group in all_of(&groups.of[class]) {
+                sets.join(class, group_at + group);
+            }
+        }
+    }
+    for (pool, limits) in context.limits_of.iter().enumerate() {
+        for limit in limits {
+            sets.join(pool_at + pool, limit_at + limit);
+        }
+    }
+    let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut hopeless = Vec::new();
+    let mut group_of: FxHashMap<usize, usize> = FxHashMap::default();
+    for class in 0..classes {
+        if left[class] == 0 {
+            continue;
+        }
+        if context.allowed[class].is_empty() {
+            hopeless.push((class, left[class]));
+            continue;
+        }
+        let root = sets.root(class);
+        let number = *numbers.entry(root).or_insert_with(|| {
+            blocks.push(Block::default());
+            blocks.len() - 1
+        });
+        let block = &mut blocks[number];
+        block.classes.push((class, left[class]));
+        let mut local = |group: usize| {
+            *group_of.entry(group).or_insert_with(|| {
+                let empty = hollow(&groups.list[group]);
+                block.groups.list.push(std::mem::replace(&mut groups.list[group], empty));
+                block.groups.list.len() - 1
+            })
+        };
+        let topology = renumber(&groups.of[class], &mut local);
+        block.groups.of.push(topology);
+    }
+    (blocks, hopeless)
+}
+
+/// What stays behind when a group moves into its block.
+fn hollow(group: &Group) -> Group {
+    Group {
+        selector: group.selector,
+        key: group.key,
+        filter: group.filter,
+        domains: Vec::new(),
+        nodes: FxHashMap::default(),
+        total: 0,
+        live: false,
+    }
+}
+
+fn renumber(topology: &Topology, local: &mut impl FnMut(usize) -> usize) -> Topology {
+    let mut result = topology.clone();
+    for rule in result.spreads.iter_mut().chain(&mut result.host_spreads) {
+        rule.group = local(rule.group);
+    }
+    for list in [
+        &mut result.near,
+        &mut result.anti,
+        &mut result.host_anti,
+        &mut result.counted,
+        &mut result.host_counted,
+    ] {
+        list.iter_mut().for_each(|g| *g = local(*g));
+    }
+    result.host_near = result.host_near.map(local);
+    result
+}

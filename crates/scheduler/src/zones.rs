@@ -1,0 +1,248 @@
+//! Topology domains, decided by counting before anything is packed.
+//!
+//! A *cell* is one combination of the domains that matter: usually a zone. Each pod that a live group binds or counts
+//! gets a cell, one after the other, so that the order itself shows that kube-scheduler can bind them: every pod's
+//! constraints hold at its turn. What is left for the packing then are sizes and sets of offerings.
+
+use std::cmp::Reverse;
+
+use smallvec::SmallVec;
+
+use crate::{
+    bits::Bits,
+    groups::{Group, Groups, SpreadRule, Topology},
+    intern::Sym,
+    plan::ReasonKind,
+};
+
+/// One combination of domains.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    /// One per key; `None`: nodes there don't have the label.
+    pub(crate) values: Vec<Option<Sym>>,
+    /// Offerings of each variant that are in it.
+    pub(crate) offers: Vec<Bits>,
+}
+
+/// What a class may use.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    pub(crate) class: usize,
+    pub(crate) count: u32,
+    pub(crate) priority: i32,
+    /// Cells where an available offering is large enough, with the price of the cheapest.
+    pub(crate) cells: Vec<(usize, i64)>,
+    /// Those groups of [`Topology::counted`] whose filter the class's offerings pass.
+    pub(crate) counted: Vec<usize>,
+}
+
+/// Pods of one class that go into one cell; `None`: the cell doesn't matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) class: usize,
+    pub(crate) cell: Option<usize>,
+    pub(crate) count: u32,
+}
+
+/// What the counting decided.
+#[derive(Debug, Default)]
+pub(crate) struct Decided {
+    pub(crate) items: Vec<Item>,
+    /// (class, how many, what kept them out).
+    pub(crate) left: Vec<(usize, u32, ReasonKind)>,
+    pub(crate) steps: u64,
+}
+
+/// The cells and the keys that tell them apart.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    pub(crate) keys: Vec<Sym>,
+    pub(crate) cells: Vec<Cell>,
+}
+
+impl Board {
+    /// The value of a group's key in a cell.
+    fn value(&self, group: &Group, cell: usize) -> Option<Sym> {
+        let at = self.keys.iter().position(|k| *k == group.key)?;
+        self.cells.get(cell)?.values.get(at).copied().flatten()
+    }
+
+    /// Count and holders of a group in a cell; `None` where the label is missing.
+    fn at(&self, groups: &Groups, cell: usize, group: usize) -> Option<(i64, i64)> {
+        let group = groups.list.get(group)?;
+        let value = self.value(group, cell)?;
+        Some(group.find(value).map_or((0, 0), |d| (d.count, d.holds)))
+    }
+
+    /// The least count among domains that exist or that the class could open; zero if fewer than `min_domains`.
+    fn least(&self, groups: &Groups, choice: &Choice, rule: &SpreadRule) -> i64 {
+        let Some(group) = groups.list.get(rule.group) else { return 0 };
+        let mut seen: SmallVec<[Sym; 8]> = SmallVec::new();
+        let mut least = i64::MAX;
+        for domain in group.domains.iter().filter(|d| d.exists) {
+            least = least.min(domain.count);
+            seen.push(domain.value);
+        }
+        for (cell, _) in &choice.cells {
+            let Some(value) = self.value(group, *cell) else { continue };
+            if !seen.contains(&value) {
+                least = least.min(group.find(value).map_or(0, |d| d.count));
+                seen.push(value);
+            }
+        }
+        let number = i64::try_from(seen.len()).unwrap_or(i64::MAX);
+        if number == 0 || number < rule.min_domains { 0 } else { least }
+    }
+}
+
+/// Decides the cell of every pod in `choices`.
+pub(crate) fn decide(groups: &mut Groups, board: &Board, choices: &[Choice]) -> Decided {
+    let mut out = Decided::default();
+    let mut order: Vec<&Choice> = choices.iter().collect();
+    // Who keeps others away chooses first, who needs others near comes after them, who is only counted fills in, and
+    // who must be even comes last, when the counts are known.
+    order.sort_by_key(|c| {
+        let rank = groups.of.get(c.class).map_or(0, |t| {
+            if !t.anti.is_empty() {
+                0
+            } else if !t.near.is_empty() {
+                1
+            } else if t.spreads.is_empty() {
+                2
+            } else {
+                3
+            }
+        });
+        (Reverse(c.priority), rank)
+    });
+    let mut waiting: Vec<(&Choice, u32)> = order.iter().map(|c| (*c, c.count)).collect();
+    loop {
+        let mut next = Vec::new();
+        let mut progress = false;
+        for (choice, count) in waiting {
+            let Some(topology) = groups.of.get(choice.class).cloned() else { continue };
+            if !topology.chooses() {
+                out.items.push(Item { class: choice.class, cell: None, count });
+                progress = true;
+                continue;
+            }
+            let left = spread_out(groups, board, choice, &topology, count, &mut out);
+            progress |= left < count;
+            if left > 0 {
+                next.push((choice, left));
+            }
+        }
+        waiting = next;
+        if waiting.is_empty() || !progress {
+            break;
+        }
+    }
+    for (choice, count) in waiting {
+        let Some(topology) = groups.of.get(choice.class) else { continue };
+        let leasts = leasts(groups, board, choice, topology);
+        let mut reasons =
+            choice.cells.iter().filter_map(|(c, _)| blocked(groups, board, *c, topology, &leasts));
+        out.left.push((choice.class, count, reasons.next().unwrap_or(ReasonKind::TopologySpread)));
+    }
+    out
+}
+
+fn leasts(groups: &Groups, board: &Board, choice: &Choice, topology: &Topology) -> SmallVec<[i64; 4]> {
+    topology.spreads.iter().map(|rule| board.least(groups, choice, rule)).collect()
+}
+
+/// Gives up to `count` pods of the class their cells; answers how many found none.
+fn spread_out(
+    groups: &mut Groups,
+    board: &Board,
+    choice: &Choice,
+    topology: &Topology,
+    count: u32,
+    out: &mut Decided,
+) -> u32 {
+    let filtered = |g: &usize| groups.list.get(*g).is_some_and(|group| group.filter.is_some() && group.live);
+    let others: SmallVec<[usize; 8]> = choice.counted.iter().copied().filter(filtered).collect();
+    // Where nothing must be even, the rest of the class can follow at once.
+    let one_by_one = !topology.spreads.is_empty()
+        || !others.is_empty()
+        || topology.anti.iter().any(|g| topology.counted.contains(g));
+    let mut per_cell: SmallVec<[(usize, u32); 4]> = SmallVec::new();
+    let mut left = count;
+    while left > 0 {
+        let leasts = leasts(groups, board, choice, topology);
+        let mut best: Option<((i64, i64, i64, usize), usize)> = None;
+        for (cell, price) in &choice.cells {
+            out.steps += 1;
+            if blocked(groups, board, *cell, topology, &leasts).is_some() {
+                continue;
+            }
+            let count = |g: usize| board.at(groups, *cell, g).map_or(0, |d| d.0);
+            let own: i64 = topology.spreads.iter().map(|s| count(s.group)).sum();
+            let beside: i64 = others.iter().map(|g| count(*g)).sum();
+            let rank = (own, beside, *price, *cell);
+            if best.is_none_or(|(least, _)| rank < least) {
+                best = Some((rank, *cell));
+            }
+        }
+        let Some((_, cell)) = best else { break };
+        let step = if one_by_one { 1 } else { left };
+        place(groups, board, cell, choice, topology, i64::from(step));
+        match per_cell.iter_mut().find(|(c, _)| *c == cell) {
+            Some((_, n)) => *n += step,
+            None => per_cell.push((cell, step)),
+        }
+        left -= step;
+    }
+    for (cell, count) in per_cell {
+        out.items.push(Item { class: choice.class, cell: Some(cell), count });
+    }
+    left
+}
+
+fn place(groups: &mut Groups, board: &Board, cell: usize, choice: &Choice, topology: &Topology, count: i64) {
+    for g in &choice.counted {
+        let Some(group) = groups.list.get_mut(*g) else { continue };
+        if let Some(value) = board.value(group, cell) {
+            group.domain(value).count += count;
+            group.total += count;
+        }
+    }
+    for g in &topology.anti {
+        let Some(group) = groups.list.get_mut(*g) else { continue };
+        if let Some(value) = board.value(group, cell) {
+            group.domain(value).holds += count;
+        }
+    }
+}
+
+/// What keeps one more pod of the class out of the cell.
+fn blocked(
+    groups: &Groups,
+    board: &Board,
+    cell: usize,
+    topology: &Topology,
+    leasts: &[i64],
+) -> Option<ReasonKind> {
+    for (rule, least) in topology.spreads.iter().zip(leasts) {
+        let Some((count, _)) = board.at(groups, cell, rule.group) else {
+            return Some(ReasonKind::TopologySpread);
+        };
+        if count + i64::from(rule.own) - least > rule.max_skew {
+            return Some(ReasonKind::TopologySpread);
+        }
+    }
+    if !topology.near.is_empty() {
+        let mut all = topology.near.iter().chain(&topology.host_near);
+        let first = topology.starts && all.all(|g| groups.list.get(*g).is_none_or(|g| g.total == 0));
+        for g in &topology.near {
+            match board.at(groups, cell, *g) {
+                None => return Some(ReasonKind::PodAffinity),
+                Some((0, _)) if !first => return Some(ReasonKind::PodAffinity),
+                Some(_) => {}
+            }
+        }
+    }
+    let keeps_off = topology.anti.iter().any(|g| board.at(groups, cell, *g).is_some_and(|d| d.0 > 0))
+        || topology.counted.iter().any(|g| board.at(groups, cell, *g).is_some_and(|d| d.1 > 0));
+    keeps_off.then_some(ReasonKind::PodAntiAffinity)
+}
