@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{lab::LabArgs, admit::AdmitArgs, plan::PlanArgs, simulate::SimulateArgs};
+use crate::{admit::AdmitArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs};
 
 /// Gives every tenant of a shared Kubernetes cluster its own ground: its pods on its nodes, and nobody else's.
 ///

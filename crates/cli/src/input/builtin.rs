@@ -1,7 +1,8 @@
 //! What the API server's own admission plugins write into a pod when it is created: those that decide placement.
 //!
-//! Priority, RuntimeClass, LimitRanger and DefaultTolerationSeconds are on in every cluster. They run on pods,
-//! not on templates, and before Croft's webhook (RuntimeClass's tolerations are there when it is asked).
+//! LimitRanger, Priority, DefaultTolerationSeconds and RuntimeClass are on in every cluster. They run on pods,
+//! not on templates, in this order (`AllOrderedPlugins` of `pkg/kubeapiserver/options`), and before Croft's webhook:
+//! RuntimeClass's tolerations are there when it is asked.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +25,13 @@ const SYSTEM_PRIORITIES: [(&str, i32); 2] =
 ///
 /// # Errors
 /// A sentence for a class that the pod names and the input doesn't hold, as the API server would refuse it.
-pub(crate) fn admit(pod: &mut Pod, input: &Input) -> Result<(), String> {
+pub fn admit(pod: &mut Pod, input: &Input) -> Result<(), String> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let Some(spec) = &mut pod.spec else { return Ok(()) };
     limit_ranges(spec, &namespace, input);
-    runtime_class(spec, input)?;
     priority(spec, input)?;
     default_tolerations(spec);
-    Ok(())
+    runtime_class(spec, input)
 }
 
 fn priority(spec: &mut PodSpec, input: &Input) -> Result<(), String> {

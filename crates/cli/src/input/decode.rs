@@ -520,7 +520,7 @@ mod tests {
     use crate::input::tree::read;
 
     fn pod(text: &str) -> Result<Pod, (u32, String)> {
-        let tree = read(text).unwrap().pop().unwrap();
+        let tree = read(text, &mut Vec::new()).unwrap().pop().unwrap();
         decode::<Pod>(&tree).map_err(|e| (e.line, e.to_string()))
     }
 
@@ -585,6 +585,7 @@ mod tests {
     fn integral_floats_are_integers() {
         let tree = read(
             "apiVersion: apps/v1\nkind: Deployment\nspec: {replicas: 3.0, selector: {}, template: {}}\n",
+            &mut Vec::new(),
         )
         .unwrap()
         .pop()

@@ -26,7 +26,8 @@ const GONE: &[(&str, &str)] = &[
 
 /// Reads the objects of one file into `input`.
 pub(super) fn read(source: &Source, options: &LoadOptions, input: &mut Input, problems: &mut Vec<Problem>) {
-    let documents = match tree::read(&source.text) {
+    let mut odd = Vec::new();
+    let documents = match tree::read(&source.text, &mut odd) {
         Ok(documents) => documents,
         Err(error) => {
             problems.push(Problem {
@@ -38,6 +39,7 @@ pub(super) fn read(source: &Source, options: &LoadOptions, input: &mut Input, pr
             return;
         }
     };
+    input.warnings.extend(odd.iter().map(|o| format!("{}:{}: {}", source.file, o.line, o.message)));
     let mut reader = Reader { source, options, input, problems, generated: 0 };
     for document in &documents {
         reader.document(document, None);

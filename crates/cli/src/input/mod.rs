@@ -183,7 +183,9 @@ impl Origin {
                 _ => (tree.line == line).then_some(tree),
             }
         }
-        let documents = std::fs::read_to_string(&*self.file).ok().and_then(|text| tree::read(&text).ok());
+        let documents = std::fs::read_to_string(&*self.file)
+            .ok()
+            .and_then(|text| tree::read(&text, &mut Vec::new()).ok());
         let found = documents.as_deref().and_then(|all| all.iter().find_map(|tree| find(tree, self.line)));
         found.map_or(self.line, |tree| tree.line_of(field))
     }
@@ -247,5 +249,5 @@ pub fn load(paths: &[PathBuf], options: &LoadOptions) -> Result<Input, InputErro
 /// The documents of `text` as JSON.
 #[cfg(test)]
 pub(crate) fn parse_for_tests(text: &str) -> Vec<serde_json::Value> {
-    tree::read(text).unwrap().iter().map(tree::Tree::to_json).collect()
+    tree::read(text, &mut Vec::new()).unwrap().iter().map(tree::Tree::to_json).collect()
 }

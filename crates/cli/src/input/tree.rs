@@ -147,8 +147,9 @@ impl Tree {
     }
 }
 
-/// Reads every document of `text`; empty documents are left out.
-pub(crate) fn read(text: &str) -> Result<Vec<Tree>, SyntaxError> {
+/// Reads every document of `text`; empty documents are left out. A key that is there twice counts the last time,
+/// as for `kubectl`, and is noted in `odd`.
+pub(crate) fn read(text: &str, odd: &mut Vec<SyntaxError>) -> Result<Vec<Tree>, SyntaxError> {
     let mut options = granit_parser::Options::default();
     options.set_emit_comments(false);
     let mut reader = Reader {
@@ -156,6 +157,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<Tree>, SyntaxError> {
         events: Parser::new_from_str_with_options(text, options),
         anchors: FxHashMap::default(),
         aliased: 0,
+        odd,
     };
     let mut documents = Vec::new();
     loop {
@@ -174,14 +176,15 @@ pub(crate) fn read(text: &str) -> Result<Vec<Tree>, SyntaxError> {
     }
 }
 
-struct Reader<'t> {
+struct Reader<'t, 'o> {
     text: &'t str,
+    odd: &'o mut Vec<SyntaxError>,
     events: Parser<'t, granit_parser::StrInput<'t>>,
     anchors: FxHashMap<usize, (Tree, usize)>,
     aliased: usize,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> Reader<'t, '_> {
     fn next(&mut self) -> Result<(Event<'t>, Span), SyntaxError> {
         match self.events.next() {
             Some(Ok(event)) => Ok(event),
@@ -265,10 +268,10 @@ impl<'t> Reader<'t> {
             }
             let key = key_text(&key)?;
             if let Some(first) = lines.insert(key.clone(), line) {
-                return Err(SyntaxError {
-                    line,
-                    message: format!("the key {key:?} is there twice, first on line {first}"),
-                });
+                let message =
+                    format!("the key {key:?} is there twice, first on line {first}; the last one counts");
+                self.odd.push(SyntaxError { line, message });
+                entries.retain(|entry| entry.key != key);
             }
             entries.push(Entry { line, key, value });
         }
@@ -413,7 +416,7 @@ mod tests {
     use super::*;
 
     fn one(text: &str) -> Tree {
-        read(text).unwrap().pop().unwrap()
+        read(text, &mut Vec::new()).unwrap().pop().unwrap()
     }
 
     /// The right column is what kubectl 1.36 made of the left one
@@ -434,9 +437,9 @@ mod tests {
     #[test]
     fn anchors_merge_keys_and_documents() {
         let file = "---\nbase: &b {x: 1, z: 2}\nuse:\n  <<: *b\n  z: 3\n---\n---\n# nothing\n---\n[a, *b]\n";
-        let error = read(file).unwrap_err();
+        let error = read(file, &mut Vec::new()).unwrap_err();
         assert_eq!(error.line, 10, "an anchor ends with its document: {error:?}");
-        let documents = read(file.trim_end_matches("[a, *b]\n")).unwrap();
+        let documents = read(file.trim_end_matches("[a, *b]\n"), &mut Vec::new()).unwrap();
         assert_eq!(documents.len(), 1);
         assert_eq!(documents[0].to_json()["use"], serde_json::json!({"x": 1, "z": 3}));
     }
@@ -455,17 +458,30 @@ mod tests {
     fn what_is_not_yaml_is_named_with_its_line() {
         for (text, line, part) in [
             ("a: 1\nb: [1, 2\n", 2, "unclosed bracket"),
-            ("a: 1\na: 2\n", 2, "\"a\" is there twice, first on line 1"),
             ("a:\n\tb: 1\n", 2, "tab"),
             ("a: {{ .Values.x }}\n", 1, ""),
             ("a: *nobody\n", 1, "not valid YAML"),
             ("a: .inf\n", 1, "JSON"),
             ("? [a]\n: b\n", 1, "a key must be a string"),
         ] {
-            let error = read(text).unwrap_err();
+            let error = read(text, &mut Vec::new()).unwrap_err();
             assert!(error.message.contains(part), "{text:?}: {error:?}");
             assert_eq!(error.line, line, "{text:?}: {error:?}");
         }
+    }
+
+    #[test]
+    fn the_last_of_two_keys_counts_and_is_noted() {
+        let mut odd = Vec::new();
+        let tree = read("a: 1\nb: {c: 1}\na: 2\n", &mut odd).unwrap().pop().unwrap();
+        assert_eq!(tree.to_json(), serde_json::json!({"a": 2, "b": {"c": 1}}));
+        assert_eq!(
+            odd,
+            [SyntaxError {
+                line: 3,
+                message: "the key \"a\" is there twice, first on line 1; the last one counts".to_owned()
+            }]
+        );
     }
 
     #[test]
@@ -475,6 +491,6 @@ mod tests {
             let refs = vec![format!("*a{}", i - 1); 10].join(", ");
             text.push_str(&format!("a{i}: &a{i} [{refs}]\n"));
         }
-        assert!(read(&text).unwrap_err().message.contains("aliases"));
+        assert!(read(&text, &mut Vec::new()).unwrap_err().message.contains("aliases"));
     }
 }

@@ -90,6 +90,7 @@ pub(crate) fn stateful_set(set: &mut StatefulSet) {
     {
         fill(&mut rolling.partition, 0);
     }
+    fill(&mut spec.service_name, String::new());
     let retention = spec.persistent_volume_claim_retention_policy.get_or_insert_with(Default::default);
     fill_text(&mut retention.when_deleted, "Retain");
     fill_text(&mut retention.when_scaled, "Retain");
@@ -112,7 +113,9 @@ pub(crate) fn job(job: &mut Job) {
         spec.completions = Some(1);
     }
     fill(&mut spec.parallelism, 1);
-    fill(&mut spec.backoff_limit, 6);
+    // With a limit per index the whole Job's is out of the way.
+    let retries = if spec.backoff_limit_per_index.is_some() { i32::MAX } else { 6 };
+    fill(&mut spec.backoff_limit, retries);
     fill_text(&mut spec.completion_mode, "NonIndexed");
     fill(&mut spec.suspend, false);
     let policy = if spec.pod_failure_policy.is_some() { "Failed" } else { "TerminatingOrFailed" };
