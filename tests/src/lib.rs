@@ -1,1 +1,7 @@
-//! To be written.
+//! What the tests against real servers share.
+
+pub mod ground;
+pub mod pods;
+pub mod replicas;
+pub mod reviewer;
+pub mod stack;

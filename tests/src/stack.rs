@@ -1,0 +1,187 @@
+//! The whole of Croft on a control plane, and what tests ask of it.
+
+use std::{collections::BTreeMap, fmt::Debug, time::Duration};
+
+use anyhow::Context as _;
+use croft_api::{NodeClaim, condition};
+use croft_testkit::{
+    ControlPlane, Croft, CroftOptions, Options,
+    wait::{Seen, until},
+};
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Pod},
+        events::v1::Event,
+    },
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
+use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
+use serde::de::DeserializeOwned;
+
+/// From a request to its effect, machines and all, on a busy machine.
+pub const EVENTUALLY: Duration = Duration::from_secs(120);
+
+/// A control plane with everything of Croft running on it.
+#[derive(Debug)]
+pub struct Stack {
+    /// Croft's processes; they end before the control plane.
+    pub croft: Croft,
+    /// The control plane.
+    pub plane: ControlPlane,
+}
+
+impl Stack {
+    /// Starts everything.
+    ///
+    /// # Errors
+    /// When something doesn't start; the end of its log is in the error.
+    pub async fn start() -> anyhow::Result<Self> {
+        Self::start_with(Options::default(), CroftOptions::find()?).await
+    }
+
+    /// Starts everything, as told.
+    ///
+    /// # Errors
+    /// When something doesn't start; the end of its log is in the error.
+    pub async fn start_with(options: Options, croft: CroftOptions) -> anyhow::Result<Self> {
+        let plane = ControlPlane::start(options).await?;
+        let croft = Croft::start(&plane, croft).await?;
+        Ok(Self { croft, plane })
+    }
+
+    /// The text of a file under manifests/.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn manifest(&self, file: &str) -> anyhow::Result<String> {
+        let path = self.croft.manifests().join(file);
+        std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))
+    }
+
+    /// An error if a process has ended by itself.
+    ///
+    /// # Errors
+    /// When one has; the end of its log is in the error.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        self.plane.check()?;
+        Ok(self.croft.check()?)
+    }
+}
+
+/// The pods of a namespace that aren't going.
+///
+/// # Errors
+/// When the API server doesn't answer.
+pub async fn pods(client: &Client, namespace: &str) -> kube::Result<Vec<Pod>> {
+    let list = Api::<Pod>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?;
+    Ok(list.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect())
+}
+
+/// Waits until exactly `count` pods of `namespace` are Running, and returns them.
+///
+/// # Errors
+/// When they aren't in time; what there is instead is in the error.
+pub async fn running(client: &Client, namespace: &str, count: usize) -> anyhow::Result<Vec<Pod>> {
+    let what = format!("{count} running pods in {namespace}");
+    let found = until(&what, EVENTUALLY, async || {
+        let pods = pods(client, namespace).await?;
+        let state = |pod: &Pod| {
+            let status = pod.status.clone().unwrap_or_default();
+            let why = status.conditions.unwrap_or_default().into_iter().find(|c| c.status == "False");
+            let phase = status.phase.unwrap_or_default();
+            format!("{}: {phase} {}", pod.name_any(), why.and_then(|c| c.message).unwrap_or_default())
+        };
+        let run = |pod: &Pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running");
+        let all = pods.len() == count && pods.iter().all(run);
+        let seen = pods.iter().map(state).collect::<Vec<_>>().join("; ");
+        Ok::<_, kube::Error>(Seen::from_option(all.then_some(pods), seen))
+    });
+    Ok(found.await?)
+}
+
+/// Nodes by name.
+///
+/// # Errors
+/// When the API server doesn't answer.
+pub async fn nodes(client: &Client) -> kube::Result<BTreeMap<String, Node>> {
+    let list = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
+    Ok(list.items.into_iter().map(|node| (node.name_any(), node)).collect())
+}
+
+/// Claims of a pool.
+///
+/// # Errors
+/// When the API server doesn't answer.
+pub async fn claims(client: &Client, pool: &str) -> kube::Result<Vec<NodeClaim>> {
+    let list = Api::<NodeClaim>::all(client.clone()).list(&ListParams::default()).await?;
+    Ok(list.items.into_iter().filter(|claim| claim.spec.pool == pool).collect())
+}
+
+/// True if the claim is ready.
+#[must_use]
+pub fn is_ready(claim: &NodeClaim) -> bool {
+    claim.status.as_ref().is_some_and(|status| condition::is_true(&status.conditions, condition::READY))
+}
+
+/// A label of an object, or nothing.
+#[must_use]
+pub fn label(object: &impl ResourceExt, key: &str) -> String {
+    object.labels().get(key).cloned().unwrap_or_default()
+}
+
+/// The namespace and name, or the name, of where a pod runs.
+#[must_use]
+pub fn node_of(pod: &Pod) -> String {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default()
+}
+
+/// Waits until the conditions of a cluster-scoped object have `kind` at `status`, and returns that one.
+///
+/// # Errors
+/// When they don't in time; what they are instead is in the error.
+pub async fn condition_of<K>(
+    client: &Client,
+    name: &str,
+    kind: &str,
+    status: &str,
+) -> anyhow::Result<Condition>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + serde::Serialize,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let what = format!("{} {name} with {kind}={status}", K::kind(&()));
+    let found = until(&what, EVENTUALLY, async || {
+        let object = serde_json::to_value(api.get(name).await?).map_err(kube::Error::SerdeError)?;
+        let conditions = object.pointer("/status/conditions").cloned().unwrap_or_default();
+        let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap_or_default();
+        let seen = format!("{conditions:?}");
+        let found = conditions.into_iter().find(|c| c.type_ == kind && c.status == status);
+        Ok::<_, kube::Error>(Seen::from_option(found, seen))
+    });
+    Ok(found.await?)
+}
+
+/// Waits for an event about an object whose reason is `reason`, and returns its sentence.
+///
+/// # Errors
+/// When there is none in time; what was said instead is in the error.
+pub async fn event_about(client: &Client, kind: &str, name: &str, reason: &str) -> anyhow::Result<String> {
+    let api: Api<Event> = Api::all(client.clone());
+    let what = format!("an event {reason} about the {kind} {name}");
+    let found = until(&what, EVENTUALLY, async || {
+        let events = api.list(&ListParams::default()).await?;
+        let about = |event: &&Event| {
+            event.regarding.as_ref().is_some_and(|object| {
+                object.kind.as_deref() == Some(kind) && object.name.as_deref() == Some(name)
+            })
+        };
+        let said: Vec<_> = events
+            .iter()
+            .filter(about)
+            .map(|event| (event.reason.clone().unwrap_or_default(), event.note.clone().unwrap_or_default()))
+            .collect();
+        let found = said.iter().find(|(why, _)| why == reason).map(|(_, note)| note.clone());
+        Ok::<_, kube::Error>(Seen::from_option(found, format!("{said:?}")))
+    });
+    Ok(found.await?)
+}

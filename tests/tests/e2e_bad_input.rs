@@ -1,0 +1,170 @@
+//! Bad input shows as a condition and an event that say what to do, and nothing else stops.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use croft_api::{EC2NodeClass, Tenant, TenantPool};
+use croft_testkit::{
+    Component, ControlPlane, Croft, CroftOptions, Options,
+    wait::{Seen, until},
+};
+use croft_tests::stack::{Stack, condition_of, event_about, pods, running};
+use kube::ResourceExt as _;
+
+const CLASS: &str = r#"
+apiVersion: croft.dev/v1alpha1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: croft-node
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+"#;
+
+/// A tenant with its namespace, pool and a Deployment of one pod with these requests.
+fn tenant(name: &str, class: &str, requirement: &str, requests: &str) -> String {
+    format!(
+        r#"
+apiVersion: v1
+kind: Namespace
+metadata: {{name: {name}}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {{name: {name}}}
+spec: {{key: node-pool, template: {{spec: {{nodeClassRef: {{name: {class}}}, requirements: [{requirement}]}}}}}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {{name: {name}}}
+spec: {{namespaces: [{name}], pools: [{name}]}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web, namespace: {name}}}
+spec:
+  replicas: 1
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec: {{containers: [{{name: web, image: web, resources: {{requests: {requests}}}}}]}}
+"#
+    )
+}
+
+const SMALL: &str = "{cpu: 500m, memory: 256M}";
+const LINUX: &str = "{key: kubernetes.io/os, operator: In, values: [linux]}";
+
+fn says(message: &str, words: &[&str]) {
+    for word in words {
+        assert!(message.contains(word), "{word:?} isn't in: {message}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_says_so_where_it_is_and_the_rest_goes_on() {
+    let mut stack = Stack::start().await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    let wrong = [
+        // A tenant whose pool isn't there.
+        "{apiVersion: v1, kind: Namespace, metadata: {name: no-pool}}".to_owned(),
+        "{apiVersion: croft.dev/v1alpha1, kind: Tenant, metadata: {name: no-pool}, spec: {namespaces: [no-pool], pools: [nowhere]}}".to_owned(),
+        // A requirement that nothing meets.
+        tenant("impossible", "default", "{key: node.kubernetes.io/instance-type, operator: In, values: [m5.humongous]}", SMALL),
+        // Subnets that match nothing.
+        CLASS.replace("name: default", "name: no-subnets").replacen("croft.dev/discovery: croft", "croft.dev/discovery: elsewhere", 1),
+        tenant("no-subnets", "no-subnets", LINUX, SMALL),
+        // A pod too large for any type.
+        tenant("too-large", "default", LINUX, "{cpu: 10k, memory: 256M}"),
+        CLASS.to_owned(),
+    ];
+    stack.plane.apply(&wrong.join("\n---\n")).await.unwrap();
+
+    let ready = condition_of::<Tenant>(&client, "no-pool", "Ready", "False").await.unwrap();
+    says(&ready.message, &["nowhere"]);
+    let event = event_about(&client, "Tenant", "no-pool", &ready.reason).await.unwrap();
+    says(&event, &["nowhere"]);
+
+    let valid =
+        condition_of::<TenantPool>(&client, "impossible", "RequirementsValid", "False").await.unwrap();
+    says(&valid.message, &["node.kubernetes.io/instance-type", "m5.humongous"]);
+    event_about(&client, "TenantPool", "impossible", &valid.reason).await.unwrap();
+
+    let subnets = condition_of::<EC2NodeClass>(&client, "no-subnets", "SubnetsReady", "False").await.unwrap();
+    says(&subnets.message, &["elsewhere"]);
+    event_about(&client, "EC2NodeClass", "no-subnets", &subnets.reason).await.unwrap();
+
+    let waiting = pods(&client, "too-large").await.unwrap();
+    let [pod] = waiting.as_slice() else { panic!("{waiting:?}") };
+    let why = event_about(&client, "Pod", &pod.name_any(), "Unplaced").await.unwrap();
+    says(&why, &["too-large", "cpu"]);
+
+    // A tenant without faults, made after all of these, gets its machine.
+    stack.plane.apply(&tenant("fine", "default", LINUX, SMALL)).await.unwrap();
+    running(&client, "fine", 1).await.unwrap();
+
+    // A namespace that two tenants claim stays with the older.
+    stack.plane.apply("{apiVersion: croft.dev/v1alpha1, kind: Tenant, metadata: {name: usurper}, spec: {namespaces: [fine], pools: [fine]}}").await.unwrap();
+    let accepted = condition_of::<Tenant>(&client, "usurper", "Accepted", "False").await.unwrap();
+    says(&accepted.message, &["fine"]);
+    event_about(&client, "Tenant", "usurper", &accepted.reason).await.unwrap();
+    condition_of::<Tenant>(&client, "fine", "Ready", "True").await.unwrap();
+
+    // Put right, what waited goes on.
+    stack.plane.apply(&CLASS.replace("name: default", "name: no-subnets")).await.unwrap();
+    running(&client, "no-subnets", 1).await.unwrap();
+    stack.check().unwrap();
+}
+
+#[tokio::test]
+async fn malformed_objects_are_refused_with_what_to_write_instead() {
+    let options = Options::default()
+        .without(Component::Scheduler)
+        .without(Component::ControllerManager)
+        .without(Component::Kubelets);
+    let plane = ControlPlane::start(options).await.unwrap();
+    Croft::install(&plane, CroftOptions::find().unwrap()).await.unwrap();
+    let pool = |spec: &str| {
+        format!("{{apiVersion: croft.dev/v1alpha1, kind: TenantPool, metadata: {{name: p}}, spec: {spec}}}")
+    };
+    let tenant = |spec: &str| {
+        format!("{{apiVersion: croft.dev/v1alpha1, kind: Tenant, metadata: {{name: t}}, spec: {spec}}}")
+    };
+    let config = |name: &str| {
+        format!(
+            "{{apiVersion: croft.dev/v1alpha1, kind: CroftConfig, metadata: {{name: {name}}}, spec: {{}}}}"
+        )
+    };
+    let template = "template: {spec: {nodeClassRef: {name: default}}}";
+    for (manifest, words) in [
+        (tenant("{pools: [p]}"), vec!["namespaces", "namespaceSelector"]),
+        (tenant("{namespaces: [a], pools: []}"), vec!["spec.pools"]),
+        (tenant("{namespaces: [a], pools: [p], onConflict: Maybe}"), vec!["Maybe", "Reject", "Override"]),
+        (tenant("{namespaces: [a], pools: [p], poolz: [q]}"), vec!["poolz"]),
+        (pool("{key: node-pool}"), vec!["spec.template", "provisioner: None"]),
+        (pool(&format!("{{effects: [Sometimes], {template}}}")), vec!["Sometimes", "NoSchedule"]),
+        (pool(&format!("{{limits: {{cpu: lots}}, {template}}}")), vec!["spec.limits"]),
+        (config("other"), vec!["default"]),
+    ] {
+        let refused = plane.apply(&manifest).await;
+        let message =
+            refused.err().map(|error| error.to_string()).unwrap_or_else(|| format!("accepted: {manifest}"));
+        says(&message, &words);
+    }
+    plane.apply(&pool(&format!("{{key: one, {template}}}"))).await.unwrap();
+    let moved = plane.apply(&pool(&format!("{{key: other, {template}}}"))).await.unwrap_err().to_string();
+    says(&moved, &["key is immutable", "make a new pool"]);
+    until("the example accepted", croft_tests::stack::EVENTUALLY, async || {
+        let folder = CroftOptions::find()?.manifests.join("examples/two-tenants");
+        plane
+            .kubectl([
+                "apply".as_ref(),
+                "--dry-run=server".as_ref(),
+                "-f".as_ref(),
+                folder.join("platform.yaml").as_os_str(),
+            ])
+            .await
+            .map(Seen::Yes)
+    })
+    .await
+    .unwrap();
+}

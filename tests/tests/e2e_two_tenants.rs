@@ -1,0 +1,116 @@
+//! Two tenants, unchanged manifests, their own machines: the example from end to end.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use croft_api::{EC2NodeClass, Tenant, TenantPool};
+use croft_testkit::{
+    Part, http,
+    wait::{Seen, until},
+};
+use croft_tests::stack::{
+    EVENTUALLY, Stack, claims, condition_of, is_ready, label, node_of, nodes, pods, running,
+};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{Client, ResourceExt as _};
+use serde_json::Value;
+
+const TYPE: &str = "node.kubernetes.io/instance-type";
+const ZONE: &str = "topology.kubernetes.io/zone";
+const ARCH: &str = "kubernetes.io/arch";
+const CAPACITY: &str = "karpenter.sh/capacity-type";
+
+fn of_app<'a>(pods: &'a [Pod], app: &str) -> Vec<&'a Pod> {
+    pods.iter().filter(|pod| label(*pod, "app") == app).collect()
+}
+
+/// The nodes that pods run on, each of which must be one of the pool's.
+fn homes<'a>(pods: &[&Pod], nodes: &'a BTreeMap<String, Node>, pool: &str) -> Vec<&'a Node> {
+    pods.iter()
+        .map(|pod| {
+            let node = &nodes[&node_of(pod)];
+            assert_eq!(label(node, "node-pool"), pool, "{} is on {}", pod.name_any(), node.name_any());
+            node
+        })
+        .collect()
+}
+
+async fn machines(stack: &mut Stack) -> Vec<Value> {
+    let state = http::get(stack.croft.address(Part::Cloud).unwrap(), "/_control/state").await.unwrap();
+    let state: Value = serde_json::from_str(&state.body).unwrap();
+    let instances = state["instances"].as_array().cloned().unwrap_or_default();
+    instances.into_iter().filter(|machine| machine["state"] == "running").collect()
+}
+
+async fn gone(client: &Client, pool: &str) {
+    until(&format!("the end of {pool}'s claims"), EVENTUALLY, async || {
+        let left: Vec<_> = claims(client, pool).await?.iter().map(|claim| claim.name_any()).collect();
+        Ok::<_, kube::Error>(Seen::from_option(left.is_empty().then_some(()), format!("{left:?}")))
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn two_tenants_get_machines_of_their_own_and_give_them_back() {
+    let mut stack = Stack::start().await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    for file in ["platform.yaml", "workloads.yaml"] {
+        let manifest = stack.manifest(&format!("examples/two-tenants/{file}")).unwrap();
+        stack.plane.apply(&manifest).await.unwrap();
+    }
+    let a = running(&client, "tenant-a", 6).await.unwrap();
+    let b = running(&client, "tenant-b", 3).await.unwrap();
+    let all = nodes(&client).await.unwrap();
+
+    let web = homes(&of_app(&a, "web"), &all, "pool-a");
+    assert!(web.iter().all(|node| label(*node, TYPE) == "m5.large"), "{web:?}");
+    let api = homes(&of_app(&a, "api"), &all, "pool-a");
+    let zones: BTreeSet<_> = api.iter().map(|node| label(*node, ZONE)).collect();
+    assert_eq!(zones.len(), 3, "{zones:?}");
+    let workers = homes(&of_app(&b, "workers"), &all, "pool-b");
+    assert!(
+        workers.iter().all(|node| label(*node, ARCH) == "arm64" && label(*node, CAPACITY) == "spot"),
+        "{workers:?}"
+    );
+    for node in all.values() {
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        let own = taints.iter().any(|t| t.key == "node-pool" && t.value == Some(label(node, "node-pool")));
+        assert!(own, "{}: {taints:?}", node.name_any());
+    }
+
+    // What the API server shows agrees with what EC2 has, machine by machine.
+    let machines = machines(&mut stack).await;
+    let every: Vec<_> = claims(&client, "pool-a")
+        .await
+        .unwrap()
+        .into_iter()
+        .chain(claims(&client, "pool-b").await.unwrap())
+        .collect();
+    assert_eq!((machines.len(), every.len()), (all.len(), all.len()));
+    for claim in &every {
+        assert!(is_ready(claim), "{claim:?}");
+        let status = claim.status.clone().unwrap();
+        assert!(all.contains_key(&status.node_name.unwrap()), "{}", claim.name_any());
+        let price: f64 = status.price_per_hour.unwrap().parse().unwrap();
+        assert!(price > 0.0, "{}", claim.name_any());
+    }
+    for name in ["tenant-a", "tenant-b"] {
+        condition_of::<Tenant>(&client, name, "Ready", "True").await.unwrap();
+    }
+    for name in ["pool-a", "pool-b"] {
+        condition_of::<TenantPool>(&client, name, "Ready", "True").await.unwrap();
+    }
+    condition_of::<EC2NodeClass>(&client, "default", "Ready", "True").await.unwrap();
+
+    // One tenant goes to nothing; the other doesn't notice.
+    let kept: BTreeSet<_> = b.iter().map(|pod| (pod.uid(), node_of(pod))).collect();
+    stack.plane.kubectl(["scale", "deployment", "--all", "--replicas=0", "-n", "tenant-a"]).await.unwrap();
+    gone(&client, "pool-a").await;
+    let left = nodes(&client).await.unwrap();
+    assert!(left.values().all(|node| label(node, "node-pool") == "pool-b"), "{:?}", left.keys());
+    let now: BTreeSet<_> =
+        pods(&client, "tenant-b").await.unwrap().iter().map(|pod| (pod.uid(), node_of(pod))).collect();
+    assert_eq!(now, kept);
+    stack.check().unwrap();
+}
