@@ -1,0 +1,272 @@
+//! Everybody else in the cluster: kubelets, kube-scheduler, the workloads' controller, the pod collector.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use croft_ec2_sim::{
+    instances::State,
+    world::{Happening, World},
+};
+use croft_scheduler::{InstanceType, Quantity};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    chance::Chance,
+    store::{Id, Store, cluster},
+};
+
+/// A Deployment, as far as anybody here cares.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    pub namespace: String,
+    pub app: String,
+    pub pool: String,
+    pub replicas: u64,
+    pub cpu_millis: i64,
+    pub memory_mi: i64,
+    /// How many of its pods may be away at once.
+    pub away: Option<u64>,
+}
+
+pub struct Actors {
+    pub workloads: Vec<Workload>,
+    pub types: std::sync::Arc<[InstanceType]>,
+    pub chance: Chance,
+    pub boot_ms: (u64, u64),
+    /// Machines that boot, and when they are up.
+    booting: BTreeMap<String, u64>,
+    pods_made: u64,
+}
+
+impl Actors {
+    pub fn new(workloads: Vec<Workload>, types: std::sync::Arc<[InstanceType]>, chance: Chance) -> Self {
+        Self { workloads, types, chance, boot_ms: (500, 3_000), booting: BTreeMap::new(), pods_made: 0 }
+    }
+
+    /// Lets everybody do what there is to do now.
+    pub fn tick(&mut self, store: &mut Store, world: &mut World, now: Timestamp) {
+        let ms = u64::try_from(now.as_millisecond()).unwrap();
+        world.advance(ms);
+        self.kubelets(store, world, now, ms);
+        self.workloads(store, now);
+        collect_pods(store);
+        self.schedule(store);
+    }
+
+    fn kubelets(&mut self, store: &mut Store, world: &mut World, now: Timestamp, ms: u64) {
+        for happening in world.take_happenings() {
+            match happening {
+                Happening::Running(id) => {
+                    let (low, high) = self.boot_ms;
+                    self.booting.insert(id, ms + self.chance.between(low, high));
+                }
+                Happening::Gone(id) => {
+                    self.booting.remove(&id);
+                    self.gone(store, world, &id, now);
+                }
+            }
+        }
+        let up: Vec<String> =
+            self.booting.iter().filter(|(_, at)| **at <= ms).map(|(id, _)| id.clone()).collect();
+        for id in up {
+            let Some(instance) = world.instance(&id).filter(|i| i.state == State::Running).cloned() else {
+                self.booting.remove(&id);
+                continue;
+            };
+            let name = instance.dns_name("us-east-1");
+            let node = cluster("Node", &name);
+            if store.get(&node).is_none() {
+                let told: Value = serde_json::from_slice(&instance.data.user_data).unwrap();
+                let kind = self.types.iter().find(|t| t.name == instance.instance_type).unwrap();
+                let mut taints = told["taints"].as_array().cloned().unwrap_or_default();
+                taints.push(json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}));
+                let mut labels = told["labels"].clone();
+                labels["kubernetes.io/hostname"] = json!(name);
+                let object = json!({
+                    "apiVersion": "v1", "kind": "Node",
+                    "metadata": {"labels": labels},
+                    "spec": {"providerID": format!("aws:///{}/{id}", instance.zone), "taints": taints},
+                    "status": {
+                        "capacity": kind.capacity.to_quantities(),
+                        "allocatable": kind.allocatable().to_quantities(),
+                        "conditions": [{"type": "Ready", "status": "False"}],
+                    },
+                });
+                store.create(node, object, now);
+                // The next look makes it ready.
+                self.booting.insert(id, ms + self.chance.between(100, 1_500));
+            } else {
+                store.change(&node, |node| {
+                    node["status"]["conditions"][0]["status"] = json!("True");
+                    if let Some(taints) = node["spec"]["taints"].as_array_mut() {
+                        taints.retain(|t| t["key"] != json!("node.kubernetes.io/not-ready"));
+                    }
+                });
+                self.booting.remove(&id);
+            }
+        }
+        // Pods start at once, and end half a second after they were told to.
+        let pods: Vec<(Id, Value)> = store.of_kind("Pod").map(|(id, o)| (id.clone(), o.clone())).collect();
+        for (id, pod) in pods {
+            let Some(node) = pod["spec"]["nodeName"].as_str() else { continue };
+            let alive = store
+                .get(&cluster("Node", node))
+                .is_some_and(|n| n["status"]["conditions"][0]["status"] == json!("True"));
+            if !alive {
+                continue;
+            }
+            if !pod["metadata"]["deletionTimestamp"].is_null() {
+                store.remove(&id);
+            } else if pod["status"]["phase"] != json!("Running") {
+                store.change(&id, |pod| pod["status"]["phase"] = json!("Running"));
+            }
+        }
+    }
+
+    /// A machine goes: whatever still runs there dies with it.
+    fn gone(&mut self, store: &mut Store, world: &World, id: &str, _: Timestamp) {
+        let Some(instance) = world.instance(id) else { return };
+        let name = instance.dns_name("us-east-1");
+        let node = cluster("Node", &name);
+        store.change(&node, |node| node["status"]["conditions"][0]["status"] = json!("False"));
+        let expected = instance.reason.contains("fault");
+        let killed: Vec<String> = store
+            .of_kind("Pod")
+            .filter(|(_, pod)| pod["spec"]["nodeName"] == json!(name))
+            .map(|(id, _)| id.2.clone())
+            .collect();
+        if !killed.is_empty() && !expected {
+            store.broken.push(format!("machine {id} was ended with pods on it: {}", killed.join(", ")));
+        }
+    }
+
+    fn workloads(&mut self, store: &mut Store, now: Timestamp) {
+        for workload in self.workloads.clone() {
+            let label = json!(workload.app);
+            let pods: Vec<(Id, Value)> = store
+                .of_kind("Pod")
+                .filter(|(id, pod)| id.1 == workload.namespace && pod["metadata"]["labels"]["app"] == label)
+                .map(|(id, pod)| (id.clone(), pod.clone()))
+                .collect();
+            let there: Vec<_> =
+                pods.iter().filter(|(_, p)| p["metadata"]["deletionTimestamp"].is_null()).collect();
+            let count = there.len() as u64;
+            for _ in count..workload.replicas {
+                self.pods_made += 1;
+                let id = ("Pod", workload.namespace.clone(), format!("{}-{}", workload.app, self.pods_made));
+                store.create(id, pod(&workload), now);
+            }
+            for (id, _) in
+                there.iter().rev().take(usize::try_from(count.saturating_sub(workload.replicas)).unwrap())
+            {
+                store.delete(id, None, now);
+            }
+            if let Some(allowed) = workload.away {
+                let up =
+                    there.iter().filter(|(_, p)| p["status"]["phase"] == json!("Running")).count() as u64;
+                let away = workload.replicas.saturating_sub(up);
+                let id = ("Budget", workload.namespace.clone(), workload.app.clone());
+                let budget = json!({"allowed": allowed, "away": away, "metadata": {}});
+                // Not watched by anybody: no version, no log.
+                store.objects.insert(id, budget);
+            }
+        }
+    }
+
+    fn schedule(&mut self, store: &mut Store) {
+        let nodes: Vec<(String, Value)> =
+            store.of_kind("Node").map(|(id, o)| (id.2.clone(), o.clone())).collect();
+        let mut used: BTreeMap<String, (i64, i64, i64)> = BTreeMap::new();
+        let mut waiting = Vec::new();
+        for (id, pod) in store.of_kind("Pod") {
+            let (cpu, memory) = requests(pod);
+            match pod["spec"]["nodeName"].as_str() {
+                Some(node) => {
+                    let entry = used.entry(node.to_owned()).or_default();
+                    *entry = (entry.0 + cpu, entry.1 + memory, entry.2 + 1);
+                }
+                None if pod["metadata"]["deletionTimestamp"].is_null() => {
+                    waiting.push((id.clone(), pod.clone()))
+                }
+                None => {}
+            }
+        }
+        for (id, pod) in waiting {
+            let (cpu, memory) = requests(&pod);
+            let fits = |name: &String, node: &Value| {
+                let entry = used.get(name).copied().unwrap_or_default();
+                let free = |resource: &str| {
+                    let text = node["status"]["allocatable"][resource].as_str().unwrap_or("0");
+                    text.parse::<Quantity>().unwrap()
+                };
+                let open = node["spec"]["unschedulable"] != json!(true)
+                    && node["metadata"]["deletionTimestamp"].is_null()
+                    && node["spec"]["taints"].as_array().into_iter().flatten().all(|t| tolerated(&pod, t));
+                let selected = pod["spec"]["nodeSelector"]
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .all(|(key, value)| node["metadata"]["labels"][key] == *value);
+                open && selected
+                    && entry.0 + cpu <= free("cpu").millis()
+                    && entry.1 + memory <= free("memory").units()
+                    && entry.2 + 1 <= free("pods").units()
+            };
+            let candidates: Vec<&String> = nodes.iter().filter(|(n, o)| fits(n, o)).map(|(n, _)| n).collect();
+            let nominated = pod["status"]["nominatedNodeName"].as_str();
+            let chosen = candidates.iter().find(|n| Some(n.as_str()) == nominated).copied().or_else(|| {
+                let n = self.chance.below(candidates.len() as u64);
+                candidates.get(usize::try_from(n).unwrap()).copied()
+            });
+            let Some(node) = chosen.cloned() else { continue };
+            let entry = used.entry(node.clone()).or_default();
+            *entry = (entry.0 + cpu, entry.1 + memory, entry.2 + 1);
+            store.change(&id, |pod| {
+                pod["spec"]["nodeName"] = json!(node);
+                pod["status"].as_object_mut().unwrap().remove("nominatedNodeName");
+            });
+        }
+    }
+}
+
+/// Pods on nodes that are gone are gone.
+fn collect_pods(store: &mut Store) {
+    let nodes: BTreeSet<String> = store.of_kind("Node").map(|(id, _)| id.2.clone()).collect();
+    let lost: Vec<Id> = store
+        .of_kind("Pod")
+        .filter(|(_, pod)| pod["spec"]["nodeName"].as_str().is_some_and(|n| !nodes.contains(n)))
+        .map(|(id, _)| id.clone())
+        .collect();
+    for id in lost {
+        store.remove(&id);
+    }
+}
+
+fn pod(workload: &Workload) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"labels": {"app": workload.app}},
+        "spec": {
+            "nodeSelector": {"node-pool": workload.pool},
+            "tolerations": [{"key": "node-pool", "operator": "Equal", "value": workload.pool, "effect": "NoSchedule"}],
+            "containers": [{"name": "c", "resources": {"requests": {
+                "cpu": format!("{}m", workload.cpu_millis), "memory": format!("{}Mi", workload.memory_mi),
+            }}}],
+        },
+        "status": {"phase": "Pending"},
+    })
+}
+
+fn requests(pod: &Value) -> (i64, i64) {
+    let requests = &pod["spec"]["containers"][0]["resources"]["requests"];
+    let read = |key: &str| requests[key].as_str().unwrap_or("0").parse::<Quantity>().unwrap();
+    (read("cpu").millis(), read("memory").units())
+}
+
+fn tolerated(pod: &Value, taint: &Value) -> bool {
+    pod["spec"]["tolerations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|t| t["key"] == taint["key"] && t["value"] == taint["value"] && t["effect"] == taint["effect"])
+}

@@ -1,0 +1,87 @@
+//! What must hold: always, and when all is quiet again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use croft_cloud::tags;
+use croft_ec2_sim::world::World;
+use serde_json::{Value, json};
+
+use crate::{
+    actors::Workload,
+    store::{Store, cluster},
+};
+
+/// What holds at every moment.
+pub fn always(
+    store: &Store,
+    world: &World,
+    limits: &BTreeMap<String, i64>,
+    cpus: &BTreeMap<String, i64>,
+) -> Vec<String> {
+    let mut broken = Vec::new();
+    let mut per_claim: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut cpu: BTreeMap<&str, i64> = BTreeMap::new();
+    for (id, instance) in world.instances() {
+        if let Some(uid) = instance.tags.get(tags::CLAIM_UID) {
+            per_claim.entry(uid).or_default().push(id);
+        }
+        if instance.state.is_alive()
+            && let Some(pool) = instance.tags.get(tags::POOL)
+        {
+            *cpu.entry(pool).or_default() += cpus[&instance.instance_type];
+        }
+    }
+    for (uid, machines) in per_claim.iter().filter(|(_, machines)| machines.len() > 1) {
+        broken.push(format!("claim {uid} was launched twice: {machines:?}"));
+    }
+    for (pool, limit) in limits {
+        let used = cpu.get(pool.as_str()).copied().unwrap_or(0);
+        if used > *limit {
+            broken.push(format!("pool {pool} has {used}m cpu of at most {limit}m"));
+        }
+    }
+    for (id, pod) in store.of_kind("Pod") {
+        let Some(node) = pod["spec"]["nodeName"].as_str() else { continue };
+        let Some(node) = store.get(&cluster("Node", node)) else { continue };
+        if node["metadata"]["labels"]["node-pool"] != pod["spec"]["nodeSelector"]["node-pool"] {
+            broken.push(format!("pod {} runs outside its pool", id.2));
+        }
+    }
+    broken.extend(store.broken.iter().cloned());
+    broken
+}
+
+/// What holds once nothing changes any more.
+pub fn at_rest(store: &Store, world: &World, workloads: &[Workload]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for workload in workloads {
+        let pods: Vec<&Value> = store
+            .of_kind("Pod")
+            .filter(|(id, p)| {
+                id.1 == workload.namespace && p["metadata"]["labels"]["app"] == json!(workload.app)
+            })
+            .map(|(_, pod)| pod)
+            .collect();
+        let running = pods.iter().filter(|p| p["status"]["phase"] == json!("Running")).count() as u64;
+        if running != workload.replicas {
+            broken.push(format!("{} of {} pods of {} run", running, workload.replicas, workload.app));
+        }
+    }
+    let machines: BTreeSet<String> = world
+        .instances()
+        .filter(|(_, i)| i.state.is_alive())
+        .map(|(id, i)| format!("aws:///{}/{id}", i.zone))
+        .collect();
+    let text = |value: &Value| value.as_str().unwrap_or("nothing").to_owned();
+    let claims: BTreeSet<String> =
+        store.of_kind("NodeClaim").map(|(_, c)| text(&c["status"]["providerId"])).collect();
+    let nodes: BTreeSet<String> =
+        store.of_kind("Node").map(|(_, n)| text(&n["spec"]["providerID"])).collect();
+    if machines != claims {
+        broken.push(format!("machines {machines:?} and claims {claims:?} differ"));
+    }
+    if machines != nodes {
+        broken.push(format!("machines {machines:?} and nodes {nodes:?} differ"));
+    }
+    broken
+}

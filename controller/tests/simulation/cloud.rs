@@ -1,0 +1,362 @@
+//! The controller's cloud on ec2-sim's world, in the process and on virtual time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use croft_api::{EC2NodeClass, condition::READY, condition::Statement, nodeclass::SubnetStatus};
+use croft_cloud::{
+    ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption, LaunchError,
+    LaunchRequest, Launched, MachineState, OfferingKey, Prepared, Terminated, tags,
+};
+use croft_ec2_sim::{
+    answer::{Answer, Call, Refusal, Service},
+    instances::{Instance, State},
+    params::Params,
+    world::World,
+};
+use croft_scheduler::{CapacityType, InstanceType, Resources};
+use serde_json::{Value, json};
+
+use crate::chance::Chance;
+
+/// How long an offering that had nothing is left alone.
+const SET_ASIDE_MS: u64 = 30_000;
+
+pub struct SimCloud {
+    pub world: Arc<Mutex<World>>,
+    pub types: Arc<[InstanceType]>,
+    pub now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
+    pub chance: Mutex<Chance>,
+    pub latency_ms: (u64, u64),
+    /// Of a thousand calls, how many lose their answer and how many never arrive.
+    pub lost: Arc<Mutex<(u64, u64)>>,
+    pub aside: Mutex<BTreeMap<OfferingKey, u64>>,
+}
+
+fn fault(action: &'static str, code: &str, class: FaultClass) -> Fault {
+    Fault { action, code: code.to_owned(), class, message: String::new(), meaning: "simulated", remedy: "" }
+}
+
+fn broken(action: &'static str) -> CloudError {
+    CloudError::Refused { what: action.to_owned(), fault: fault(action, "Broken", FaultClass::Unavailable) }
+}
+
+impl SimCloud {
+    /// Sends one call; `None` if the answer is lost, whatever became of it.
+    async fn send(&self, action: &str, params: Vec<(String, String)>) -> Option<Result<String, Refusal>> {
+        let (before, after, lost, cut) = {
+            let mut chance = self.chance.lock().unwrap();
+            let (lost, cut) = *self.lost.lock().unwrap();
+            let (low, high) = self.latency_ms;
+            let (before, after) = (chance.between(low, high), chance.between(low, high));
+            (before, after, chance.permille(lost), chance.permille(cut))
+        };
+        tokio::time::sleep(Duration::from_millis(before)).await;
+        if cut {
+            return None;
+        }
+        let call = Call {
+            service: Service::Ec2,
+            action: action.to_owned(),
+            params: Params::new(params),
+            json: Value::Null,
+            access_key: "simulation".to_owned(),
+        };
+        let (answer, more) = self.world.lock().unwrap().handle(&call, (self.now_ms)());
+        tokio::time::sleep(Duration::from_millis(after + more)).await;
+        if lost {
+            return None;
+        }
+        match answer {
+            Answer::Xml(xml) => Some(Ok(xml)),
+            Answer::Json(json) => Some(Ok(json.to_string())),
+            Answer::Refused(refusal) => Some(Err(refusal)),
+            Answer::Broken => None,
+        }
+    }
+
+    fn machine(&self, id: &str, instance: &Instance) -> CloudMachine {
+        let tag = |key: &str| instance.tags.get(key).cloned();
+        CloudMachine {
+            id: id.to_owned(),
+            provider_id: format!("aws:///{}/{id}", instance.zone),
+            node_name: instance.dns_name("us-east-1"),
+            instance_type: instance.instance_type.clone(),
+            zone: instance.zone.clone(),
+            capacity_type: instance.capacity_type,
+            image_id: instance.image.clone(),
+            state: state(instance.state),
+            launched_at: i64::try_from(instance.launched / 1000).unwrap(),
+            claim: tag(tags::CLAIM),
+            claim_uid: tag(tags::CLAIM_UID),
+            pool: tag(tags::POOL),
+            tags: instance.tags.clone(),
+        }
+    }
+
+    fn launched(&self, id: &str, instance: &Instance) -> Launched {
+        let kind = self.types.iter().find(|t| t.name == instance.instance_type).unwrap();
+        let offering = kind
+            .offerings
+            .iter()
+            .find(|o| o.zone == instance.zone && o.capacity_type == instance.capacity_type);
+        Launched {
+            machine: self.machine(id, instance),
+            capacity: kind.capacity.clone(),
+            allocatable: kind.allocatable(),
+            price: offering.and_then(|o| o.price),
+            price_estimated: false,
+            labels: kind.labels.clone(),
+        }
+    }
+}
+
+fn state(state: State) -> MachineState {
+    match state {
+        State::Pending => MachineState::Pending,
+        State::Running => MachineState::Running,
+        State::ShuttingDown => MachineState::ShuttingDown,
+        State::Terminated => MachineState::Terminated,
+    }
+}
+
+/// Every `<tag>text</tag>` in order.
+fn texts<'a>(xml: &'a str, tag: &str) -> Vec<&'a str> {
+    let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+    xml.split(&open).skip(1).filter_map(|rest| rest.split(&close).next()).collect()
+}
+
+#[async_trait]
+impl CloudProvider for SimCloud {
+    async fn resolve(&self, _: &EC2NodeClass) -> ClassFindings {
+        tokio::time::sleep(Duration::from_millis(self.latency_ms.1)).await;
+        let zones: BTreeSet<String> =
+            self.types.iter().flat_map(|t| t.offerings.iter().map(|o| o.zone.clone())).collect();
+        ClassFindings {
+            subnets: zones.into_iter().map(|zone| SubnetStatus { id: zone.clone(), zone }).collect(),
+            conditions: vec![Statement {
+                kind: READY,
+                status: Some(true),
+                reason: "Ready",
+                message: "ready".to_owned(),
+            }],
+            ..ClassFindings::default()
+        }
+    }
+
+    async fn instance_types(&self, _: &EC2NodeClass) -> Result<Arc<[InstanceType]>, CloudError> {
+        let now = (self.now_ms)();
+        let mut aside = self.aside.lock().unwrap();
+        aside.retain(|_, until| *until > now);
+        if aside.is_empty() {
+            return Ok(Arc::clone(&self.types));
+        }
+        let mut types = self.types.to_vec();
+        for kind in &mut types {
+            for offering in &mut kind.offerings {
+                let key = OfferingKey {
+                    instance_type: kind.name.clone(),
+                    zone: offering.zone.clone(),
+                    capacity_type: offering.capacity_type,
+                };
+                offering.available &= !aside.contains_key(&key);
+            }
+        }
+        Ok(types.into())
+    }
+
+    async fn prepare(&self, request: &LaunchRequest) -> Result<Prepared, LaunchError> {
+        let user_data = json!({"labels": request.labels, "taints": request.taints}).to_string();
+        let name = format!("t-{}", croft_controller::names::hash(&[&user_data], 20));
+        let params = vec![
+            ("LaunchTemplateName".to_owned(), name.clone()),
+            ("LaunchTemplateData.ImageId".to_owned(), self.image()),
+            ("LaunchTemplateData.UserData".to_owned(), STANDARD.encode(&user_data)),
+        ];
+        let later = |code: &str| LaunchError::Later {
+            claim: request.claim_name.clone(),
+            after: Duration::from_millis(500),
+            fault: fault("CreateLaunchTemplate", code, FaultClass::Unavailable),
+        };
+        match self.send("CreateLaunchTemplate", params).await {
+            Some(Ok(_)) => {}
+            Some(Err(refusal)) if refusal.code.contains("AlreadyExists") => {}
+            Some(Err(refusal)) => return Err(later(&refusal.code)),
+            None => return Err(later("Broken")),
+        }
+        let subnets = self.subnets();
+        let mut params: Vec<(String, String)> = Vec::new();
+        let mut put = |key: String, value: &str| params.push((key, value.to_owned()));
+        put("Type".into(), "instant");
+        put("ClientToken".into(), &format!("{}-{}", request.claim_uid, request.attempt));
+        put("TargetCapacitySpecification.TotalTargetCapacity".into(), "1");
+        put("TargetCapacitySpecification.DefaultTargetCapacityType".into(), request.capacity_type.as_str());
+        put("LaunchTemplateConfigs.1.LaunchTemplateSpecification.LaunchTemplateName".into(), &name);
+        put("LaunchTemplateConfigs.1.LaunchTemplateSpecification.Version".into(), "$Latest");
+        let mut n = 0;
+        for kind in &request.instance_types {
+            for (subnet, zone) in &subnets {
+                if request.zones.contains(zone) {
+                    n += 1;
+                    let stem = format!("LaunchTemplateConfigs.1.Overrides.{n}");
+                    put(format!("{stem}.InstanceType"), kind);
+                    put(format!("{stem}.SubnetId"), subnet);
+                }
+            }
+        }
+        put("TagSpecification.1.ResourceType".into(), "instance");
+        for (n, (key, value)) in tags::of_machine("cluster", request).iter().enumerate() {
+            put(format!("TagSpecification.1.Tag.{}.Key", n + 1), key);
+            put(format!("TagSpecification.1.Tag.{}.Value", n + 1), value);
+        }
+        let body =
+            json!({"claim": request.claim_name, "ct": request.capacity_type, "params": params}).to_string();
+        Ok(Prepared { hash: croft_controller::names::hash(&[&body], 16), body })
+    }
+
+    async fn launch(&self, prepared: &Prepared) -> Result<Launched, LaunchError> {
+        let body: Value = serde_json::from_str(&prepared.body).unwrap();
+        let claim = body["claim"].as_str().unwrap().to_owned();
+        let params: Vec<(String, String)> = serde_json::from_value(body["params"].clone()).unwrap();
+        let capacity_type: CapacityType = serde_json::from_value(body["ct"].clone()).unwrap();
+        let unknown = || LaunchError::Unknown {
+            claim: claim.clone(),
+            fault: fault("CreateFleet", "Broken", FaultClass::Unavailable),
+        };
+        let xml = match self.send("CreateFleet", params.clone()).await {
+            Some(Ok(xml)) => xml,
+            Some(Err(refusal)) => {
+                return Err(LaunchError::Later {
+                    claim,
+                    after: Duration::from_millis(500),
+                    fault: fault("CreateFleet", &refusal.code, FaultClass::Throttled),
+                });
+            }
+            None => return Err(unknown()),
+        };
+        if let Some(id) =
+            texts(&xml, "instanceIds").first().and_then(|ids| texts(ids, "item").first().copied())
+        {
+            let world = self.world.lock().unwrap();
+            return match world.instance(id) {
+                Some(instance) => Ok(self.launched(id, instance)),
+                None => Err(unknown()),
+            };
+        }
+        let types: BTreeSet<&String> =
+            params.iter().filter(|(k, _)| k.ends_with(".InstanceType")).map(|(_, v)| v).collect();
+        let subnets: BTreeMap<String, String> = self.subnets().into_iter().collect();
+        let zones: BTreeSet<&String> = params
+            .iter()
+            .filter(|(k, _)| k.ends_with(".SubnetId"))
+            .filter_map(|(_, v)| subnets.get(v))
+            .collect();
+        let mut offerings = Vec::new();
+        for kind in types {
+            for zone in &zones {
+                offerings.push(OfferingKey {
+                    instance_type: kind.clone(),
+                    zone: (*zone).clone(),
+                    capacity_type,
+                });
+            }
+        }
+        let until = (self.now_ms)() + SET_ASIDE_MS;
+        self.aside.lock().unwrap().extend(offerings.iter().map(|key| (key.clone(), until)));
+        let fault = fault("CreateFleet", "InsufficientInstanceCapacity", FaultClass::NoCapacity);
+        Err(LaunchError::NoCapacity { claim, offerings, fault })
+    }
+
+    async fn find_by_claim(&self, claim_uid: &str) -> Result<Option<Launched>, CloudError> {
+        self.send("DescribeInstances", Vec::new()).await.ok_or_else(|| broken("DescribeInstances"))?.ok();
+        let world = self.world.lock().unwrap();
+        let found = world
+            .instances()
+            .filter(|(_, i)| i.tags.get(tags::CLAIM_UID).is_some_and(|uid| uid == claim_uid))
+            .map(|(id, i)| self.launched(id, i))
+            .next();
+        Ok(found)
+    }
+
+    async fn list(&self) -> Result<Vec<CloudMachine>, CloudError> {
+        self.send("DescribeInstances", Vec::new()).await.ok_or_else(|| broken("DescribeInstances"))?.ok();
+        let world = self.world.lock().unwrap();
+        Ok(world
+            .instances()
+            .filter(|(_, i)| i.state != State::Terminated)
+            .map(|(id, i)| self.machine(id, i))
+            .collect())
+    }
+
+    async fn terminate(&self, ids: &[String]) -> Result<Vec<Terminated>, CloudError> {
+        let params =
+            ids.iter().enumerate().map(|(n, id)| (format!("InstanceId.{}", n + 1), id.clone())).collect();
+        self.send("TerminateInstances", params)
+            .await
+            .ok_or_else(|| broken("TerminateInstances"))?
+            .map_err(|r| broken(Box::leak(r.code.into_boxed_str())))?;
+        let world = self.world.lock().unwrap();
+        let now = |id: &String| world.instance(id).map_or(MachineState::Terminated, |i| state(i.state));
+        Ok(ids.iter().map(|id| Terminated { id: id.clone(), state: now(id) }).collect())
+    }
+
+    async fn tag(&self, _: &str, _: &BTreeMap<String, String>) -> Result<(), CloudError> {
+        Ok(())
+    }
+
+    async fn interruptions(&self) -> Result<Vec<Interruption>, CloudError> {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        Ok(Vec::new())
+    }
+
+    async fn acknowledge(&self, _: &[Interruption]) -> Result<(), CloudError> {
+        Ok(())
+    }
+
+    fn observe_capacity(&self, _: &str, _: &str, _: &Resources) -> bool {
+        false
+    }
+
+    async fn sweep(&self, _: &[EC2NodeClass], _: &[String]) -> Result<usize, CloudError> {
+        Ok(0)
+    }
+}
+
+impl SimCloud {
+    /// Subnets and their zones, as the world describes them.
+    fn subnets(&self) -> Vec<(String, String)> {
+        let xml = self.ask("DescribeSubnets");
+        let ids = texts(&xml, "subnetId").into_iter().map(str::to_owned);
+        ids.zip(texts(&xml, "availabilityZone").into_iter().map(str::to_owned)).collect()
+    }
+
+    fn image(&self) -> String {
+        let xml = self.ask("DescribeImages");
+        texts(&xml, "imageId").first().map(|id| (*id).to_owned()).unwrap()
+    }
+
+    fn ask(&self, action: &str) -> String {
+        let call = Call {
+            service: Service::Ec2,
+            action: action.to_owned(),
+            params: Params::default(),
+            json: Value::Null,
+            access_key: "simulation".to_owned(),
+        };
+        let (answer, _) = self.world.lock().unwrap().handle(&call, (self.now_ms)());
+        match answer {
+            Answer::Xml(xml) => xml,
+            other => {
+                let mut text = String::new();
+                let _ = write!(text, "{other:?}");
+                panic!("{action}: {text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! One simulated cluster: store, cloud, everybody else, and the controllers, on tokio's paused clock.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use croft_api::NodeClaim;
+use croft_controller::{
+    act::Executor,
+    drive::Driver,
+    metrics::Metrics,
+    seam::{Answer, ApiError, Call, KubeApi, Target},
+    settings::Settings,
+    snapshot::Change,
+};
+use croft_ec2_sim::world::World;
+use croft_runtime::clock::Clock;
+use croft_scheduler::{InstanceType, PodKey};
+use jiff::{SignedDuration, Timestamp};
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
+
+use crate::{
+    actors::Actors,
+    chance::Chance,
+    cloud::SimCloud,
+    store::{Id, Store, answer},
+};
+
+const BASE_SECOND: i64 = 1_780_000_000;
+/// The kinds that nothing here has any of: their lists are empty and in at once.
+const EMPTY_KINDS: [&str; 7] = [
+    "Namespace",
+    "DaemonSet",
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "StorageClass",
+    "CSINode",
+    "VolumeAttachment",
+];
+const WATCHED: [&str; 6] = ["Pod", "Node", "NodeClaim", "TenantPool", "EC2NodeClass", "Tenant"];
+
+/// tokio's virtual clock, and a wall clock that may be off.
+#[derive(Clone)]
+pub struct SimClock {
+    pub start: tokio::time::Instant,
+    pub skew_ms: i64,
+}
+
+impl SimClock {
+    pub fn true_wall(&self) -> Timestamp {
+        let passed = SignedDuration::try_from(self.start.elapsed()).unwrap();
+        Timestamp::from_second(BASE_SECOND).unwrap().checked_add(passed).unwrap()
+    }
+}
+
+impl Clock for SimClock {
+    fn monotonic(&self) -> Instant {
+        tokio::time::Instant::now().into_std()
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.true_wall().checked_add(SignedDuration::from_millis(self.skew_ms)).unwrap()
+    }
+}
+
+/// Of a thousand: what goes wrong while faults are on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub api_lost: u64,
+    pub api_cut: u64,
+    pub api_conflict: u64,
+    pub cloud_lost: u64,
+    pub cloud_cut: u64,
+}
+
+pub struct Shared {
+    pub store: Mutex<Store>,
+    pub world: Arc<Mutex<World>>,
+    pub clock: SimClock,
+    pub chance: Mutex<Chance>,
+    pub faults: Mutex<Faults>,
+    pub cloud_lost: Arc<Mutex<(u64, u64)>>,
+    pub types: Arc<[InstanceType]>,
+    lease: Mutex<Option<(usize, Duration)>>,
+    changed: tokio::sync::Notify,
+    pub calls: Mutex<BTreeMap<String, u64>>,
+}
+
+/// One controller's connection to the API server.
+struct SimApi {
+    shared: Arc<Shared>,
+    leads: Arc<Mutex<Option<Duration>>>,
+    /// Stopped processes do nothing, and go on where they were.
+    paused: Arc<AtomicBool>,
+}
+
+impl SimApi {
+    async fn wait(&self, low: u64, high: u64) {
+        let ms = self.shared.chance.lock().unwrap().between(low, high);
+        sleep(Duration::from_millis(ms)).await;
+        while self.paused.load(Ordering::Relaxed) {
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+#[async_trait]
+impl KubeApi for SimApi {
+    async fn call(&self, call: Call) -> Result<Answer, ApiError> {
+        self.wait(0, 2).await;
+        let (verb, target) = (call.verb.name(), call.target.clone());
+        let mono = self.shared.clock.start.elapsed();
+        if self.leads.lock().unwrap().is_none_or(|deadline| mono >= deadline) {
+            return Err(ApiError::Refused { verb, target, code: 0, message: "not leading".to_owned() });
+        }
+        let (lost, cut, conflict) = {
+            let mut chance = self.shared.chance.lock().unwrap();
+            let faults = *self.shared.faults.lock().unwrap();
+            (
+                chance.permille(faults.api_lost),
+                chance.permille(faults.api_cut),
+                chance.permille(faults.api_conflict),
+            )
+        };
+        let unknown =
+            |target: Target| ApiError::Unknown { verb, target, message: "the answer was lost".to_owned() };
+        if cut {
+            sleep(Duration::from_secs(3)).await;
+            return Err(unknown(target));
+        }
+        // On its way: this process may be stopped here, and the call still arrives.
+        self.wait(0, 5).await;
+        if conflict {
+            return Err(ApiError::Conflict { verb, target, message: "simulated".to_owned() });
+        }
+        let kind = target.kind();
+        *self.shared.calls.lock().unwrap().entry(format!("{verb} {kind}")).or_default() += 1;
+        let answer = self.shared.store.lock().unwrap().call(call, self.shared.clock.true_wall());
+        self.shared.changed.notify_waiters();
+        self.wait(0, 5).await;
+        if lost {
+            return Err(unknown(target));
+        }
+        answer
+    }
+
+    async fn claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
+        self.wait(1, 10).await;
+        let store = self.shared.store.lock().unwrap();
+        Ok(store.of_kind("NodeClaim").map(|(_, o)| serde_json::from_value(o.clone()).unwrap()).collect())
+    }
+}
+
+/// A running controller process.
+pub struct Process {
+    pub number: usize,
+    pub paused: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Process {
+    pub fn kill(self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Shared {
+    pub fn new(
+        store: Store,
+        world: World,
+        types: Arc<[InstanceType]>,
+        clock: SimClock,
+        chance: Chance,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store: Mutex::new(store),
+            world: Arc::new(Mutex::new(world)),
+            clock,
+            chance: Mutex::new(chance),
+            faults: Mutex::default(),
+            cloud_lost: Arc::default(),
+            types,
+            lease: Mutex::new(None),
+            changed: tokio::sync::Notify::new(),
+            calls: Mutex::default(),
+        })
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        u64::try_from(self.clock.true_wall().as_millisecond()).unwrap()
+    }
+
+    pub fn set_faults(&self, faults: Faults) {
+        *self.faults.lock().unwrap() = faults;
+        *self.cloud_lost.lock().unwrap() = (faults.cloud_lost, faults.cloud_cut);
+    }
+
+    pub fn start(self: &Arc<Self>, number: usize, settings: Settings, skew_ms: i64) -> Process {
+        let paused = Arc::new(AtomicBool::new(false));
+        let leads: Arc<Mutex<Option<Duration>>> = Arc::default();
+        let clock: Arc<dyn Clock> = Arc::new(SimClock { skew_ms, ..self.clock.clone() });
+        let mut chance = self.chance.lock().unwrap().fork();
+        let shared = Arc::clone(self);
+        let cloud = SimCloud {
+            world: Arc::clone(&self.world),
+            types: Arc::clone(&self.types),
+            now_ms: Arc::new(move || shared.now_ms()),
+            chance: Mutex::new(chance.fork()),
+            latency_ms: (5, 400),
+            lost: Arc::clone(&self.cloud_lost),
+            aside: Mutex::default(),
+        };
+        let api = SimApi { shared: Arc::clone(self), leads: Arc::clone(&leads), paused: Arc::clone(&paused) };
+        let executor = Executor::new(
+            Arc::new(api),
+            Arc::new(cloud),
+            Arc::clone(&clock),
+            self.clock.start.into_std(),
+            "sim",
+        );
+        let (sender, changes) = mpsc::channel(4_096);
+        let mut tasks = Vec::new();
+        for kind in WATCHED {
+            let watch = watch(Arc::clone(self), kind, sender.clone(), chance.fork());
+            tasks.push(tokio::spawn(watch));
+        }
+        for kind in EMPTY_KINDS {
+            sender.try_send(Change::Synced(kind)).unwrap();
+        }
+        tasks.push(tokio::spawn(elect(Arc::clone(self), number, Arc::clone(&leads), Arc::clone(&paused))));
+        let start = self.clock.start;
+        let is_leader = move || leads.lock().unwrap().is_some_and(|deadline| start.elapsed() < deadline);
+        let mut driver = Driver::new(settings, executor, Metrics::new(&mut Registry::default()), is_leader);
+        tasks.push(tokio::spawn(async move {
+            driver.drive(changes, std::future::pending(), |_| ()).await;
+        }));
+        Process { number, paused, tasks }
+    }
+
+    /// Everybody else, until dropped.
+    pub fn surround(self: &Arc<Self>, actors: Arc<Mutex<Actors>>) -> JoinHandle<()> {
+        let shared = Arc::clone(self);
+        tokio::spawn(async move {
+            loop {
+                {
+                    let mut store = shared.store.lock().unwrap();
+                    let mut world = shared.world.lock().unwrap();
+                    actors.lock().unwrap().tick(&mut store, &mut world, shared.clock.true_wall());
+                }
+                shared.changed.notify_waiters();
+                sleep(Duration::from_millis(100)).await;
+            }
+        })
+    }
+
+    pub fn wake(&self) {
+        self.changed.notify_waiters();
+    }
+}
+
+async fn elect(
+    shared: Arc<Shared>,
+    number: usize,
+    leads: Arc<Mutex<Option<Duration>>>,
+    paused: Arc<AtomicBool>,
+) {
+    loop {
+        if !paused.load(Ordering::Relaxed) {
+            let now = shared.clock.start.elapsed();
+            let mut lease = shared.lease.lock().unwrap();
+            let free =
+                lease.is_none_or(|(holder, at)| holder == number || now >= at + Duration::from_secs(10));
+            if free {
+                *lease = Some((number, now));
+                *leads.lock().unwrap() = Some(now + Duration::from_secs(7));
+            } else {
+                *leads.lock().unwrap() = None;
+            }
+        }
+        sleep(Duration::from_millis(1_500)).await;
+    }
+}
+
+/// One kind's watch: a list, then the log with delays; after a cut of the log, or when it breaks, anew.
+async fn watch(shared: Arc<Shared>, kind: &'static str, sender: mpsc::Sender<Change>, mut chance: Chance) {
+    let mut held: BTreeSet<Id> = BTreeSet::new();
+    loop {
+        let (listed, mut position, era) = {
+            let store = shared.store.lock().unwrap();
+            let listed: Vec<(Id, Value)> =
+                store.of_kind(kind).map(|(id, o)| (id.clone(), o.clone())).collect();
+            (listed, store.log.len(), store.era)
+        };
+        sleep(Duration::from_millis(chance.between(1, 50))).await;
+        let now: BTreeSet<Id> = listed.iter().map(|(id, _)| id.clone()).collect();
+        let mut changes: Vec<Change> = listed.iter().map(|(id, object)| applied(id, object)).collect();
+        changes.extend(held.difference(&now).map(gone));
+        changes.push(Change::Synced(kind));
+        held = now;
+        for change in changes {
+            if sender.send(change).await.is_err() {
+                return;
+            }
+        }
+        loop {
+            let fresh = {
+                let store = shared.store.lock().unwrap();
+                if store.era != era {
+                    break;
+                }
+                let fresh: Vec<_> =
+                    store.log[position..].iter().filter(|l| l.id.0 == kind).cloned().collect();
+                position = store.log.len();
+                fresh
+            };
+            if fresh.is_empty() {
+                shared.changed.notified().await;
+                continue;
+            }
+            sleep(Duration::from_millis(chance.between(0, 60))).await;
+            for logged in fresh {
+                let change = if logged.deleted {
+                    held.remove(&logged.id);
+                    gone(&logged.id)
+                } else {
+                    held.insert(logged.id.clone());
+                    applied(&logged.id, &logged.object)
+                };
+                if sender.send(change).await.is_err() {
+                    return;
+                }
+            }
+            if chance.permille(2) {
+                // The connection breaks, and a while passes unwatched.
+                sleep(Duration::from_millis(chance.between(100, 3_000))).await;
+                break;
+            }
+        }
+    }
+}
+
+fn applied(id: &Id, object: &Value) -> Change {
+    match answer(id, object) {
+        Answer::Claim(o) => Change::Claim(o),
+        Answer::Pool(o) => Change::Pool(o),
+        Answer::Class(o) => Change::Class(o),
+        Answer::Node(o) => Change::Node(o),
+        Answer::Pod(o) => Change::Pod(o),
+        Answer::Done => Change::Tenant(Box::new(serde_json::from_value(object.clone()).unwrap())),
+    }
+}
+
+fn gone(id: &Id) -> Change {
+    let name = id.2.clone();
+    match id.0 {
+        "Pod" => Change::PodGone(PodKey::new(&id.1, &name)),
+        "Node" => Change::NodeGone(name),
+        "NodeClaim" => Change::ClaimGone(name),
+        "TenantPool" => Change::PoolGone(name),
+        "EC2NodeClass" => Change::ClassGone(name),
+        _ => Change::TenantGone(name),
+    }
+}

@@ -1,0 +1,244 @@
+//! An API server in memory, as far as the controller and what surrounds it use one: versions, uids, finalizers,
+//! graceful deletion, merge patches, disruption budgets, and a log that watches read.
+
+use std::collections::BTreeMap;
+
+use croft_controller::{
+    merge,
+    seam::{Answer, ApiError, Call, Target, Verb},
+};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+/// Kind, namespace, name.
+pub type Id = (&'static str, String, String);
+
+#[derive(Clone, Debug)]
+pub struct Logged {
+    pub id: Id,
+    pub deleted: bool,
+    pub object: Value,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    pub objects: BTreeMap<Id, Value>,
+    pub log: Vec<Logged>,
+    /// Grows when the log was cut: every watch has to list anew.
+    pub era: u64,
+    version: u64,
+    uids: u64,
+    pub broken: Vec<String>,
+}
+
+pub fn cluster(kind: &'static str, name: &str) -> Id {
+    (kind, String::new(), name.to_owned())
+}
+
+pub fn id_of(target: &Target) -> Id {
+    match target {
+        Target::Claim(name) | Target::Pool(name) | Target::Class(name) | Target::Node(name) => {
+            cluster(target.kind(), name)
+        }
+        Target::Pod(namespace, name) => ("Pod", namespace.clone(), name.clone()),
+        Target::Event(namespace) => ("Event", namespace.clone(), String::new()),
+    }
+}
+
+fn stamp(now: Timestamp) -> Value {
+    json!(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now))
+}
+
+impl Store {
+    pub fn get(&self, id: &Id) -> Option<&Value> {
+        self.objects.get(id)
+    }
+
+    pub fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = (&Id, &Value)> {
+        self.objects.range((kind, String::new(), String::new())..).take_while(move |(id, _)| id.0 == kind)
+    }
+
+    pub fn create(&mut self, id: Id, mut object: Value, now: Timestamp) -> bool {
+        if self.objects.contains_key(&id) {
+            return false;
+        }
+        self.uids += 1;
+        object["metadata"]["name"] = json!(id.2);
+        if !id.1.is_empty() {
+            object["metadata"]["namespace"] = json!(id.1);
+        }
+        object["metadata"]["uid"] = json!(format!("uid-{}-{}", id.0, self.uids));
+        object["metadata"]["creationTimestamp"] = stamp(now);
+        object["metadata"]["generation"] = json!(1);
+        self.put(id, object);
+        true
+    }
+
+    pub fn put(&mut self, id: Id, mut object: Value) {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.objects.insert(id.clone(), object.clone());
+        self.log.push(Logged { id, deleted: false, object });
+    }
+
+    /// Changes an object, if that changes anything; removes it when its last finalizer goes.
+    pub fn change(&mut self, id: &Id, change: impl FnOnce(&mut Value)) {
+        let Some(old) = self.objects.get(id) else { return };
+        let mut new = old.clone();
+        change(&mut new);
+        if new == *old {
+            return;
+        }
+        let dying = !new["metadata"]["deletionTimestamp"].is_null();
+        let held = new["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+        if dying && !held && id.0 != "Pod" {
+            self.remove(id);
+        } else {
+            self.put(id.clone(), new);
+        }
+    }
+
+    pub fn remove(&mut self, id: &Id) {
+        if let Some(object) = self.objects.remove(id) {
+            self.version += 1;
+            self.log.push(Logged { id: id.clone(), deleted: true, object });
+        }
+    }
+
+    pub fn call(&mut self, call: Call, now: Timestamp) -> Result<Answer, ApiError> {
+        let Call { target, verb } = call;
+        let (id, name) = (id_of(&target), verb.name());
+        let conflict = |target: Target, message: &str| ApiError::Conflict {
+            verb: name,
+            target,
+            message: message.to_owned(),
+        };
+        if matches!(target, Target::Event(_)) {
+            return Ok(Answer::Done);
+        }
+        match verb {
+            Verb::Create(object) => {
+                if !self.create(id.clone(), object, now) {
+                    return Err(ApiError::AlreadyExists { verb: name, target });
+                }
+            }
+            Verb::Patch(ref patch) | Verb::PatchStatus(ref patch) | Verb::PatchTaints(ref patch) => {
+                let Some(object) = self.objects.get(&id) else {
+                    return Err(ApiError::NotFound { verb: name, target });
+                };
+                for key in ["uid", "resourceVersion"] {
+                    let wanted = &patch["metadata"][key];
+                    if !wanted.is_null() && *wanted != object["metadata"][key] {
+                        return Err(conflict(target, key));
+                    }
+                }
+                let status = matches!(verb, Verb::PatchStatus(_));
+                let taints = matches!(verb, Verb::PatchTaints(_));
+                let mut patch = patch.clone();
+                if let Some(metadata) = patch["metadata"].as_object_mut() {
+                    metadata.remove("resourceVersion");
+                }
+                self.change(&id, |object| {
+                    if status {
+                        merge::apply(object, &json!({"status": patch["status"]}));
+                        return;
+                    }
+                    let new_taints = patch["spec"]["taints"].take();
+                    if let Some(parts) = patch.as_object_mut() {
+                        parts.remove("status");
+                        if !parts.get("spec").is_some_and(Value::is_object) {
+                            parts.remove("spec");
+                        } else if let Some(spec) = parts.get_mut("spec").and_then(Value::as_object_mut) {
+                            spec.remove("taints");
+                        }
+                    }
+                    merge::apply(object, &patch);
+                    if taints {
+                        merge_taints(object, &new_taints);
+                    }
+                });
+            }
+            Verb::Delete { uid, grace_seconds } => {
+                let Some(object) = self.objects.get(&id) else {
+                    return Err(ApiError::NotFound { verb: name, target });
+                };
+                if object["metadata"]["uid"] != json!(uid) {
+                    return Err(conflict(target, "uid"));
+                }
+                self.delete(&id, grace_seconds, now);
+                return Ok(Answer::Done);
+            }
+            Verb::Evict { uid } => {
+                let Some(object) = self.objects.get(&id) else {
+                    return Err(ApiError::NotFound { verb: name, target });
+                };
+                if object["metadata"]["uid"] != json!(uid) {
+                    return Err(conflict(target, "uid"));
+                }
+                if !self.budget_allows(&id) {
+                    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+                    return Err(ApiError::TooMany { verb: name, target, message: message.to_owned() });
+                }
+                self.delete(&id, None, now);
+                return Ok(Answer::Done);
+            }
+        }
+        Ok(self.objects.get(&id).map_or(Answer::Done, |object| answer(&id, object)))
+    }
+
+    pub fn delete(&mut self, id: &Id, grace: Option<i64>, now: Timestamp) {
+        let Some(object) = self.objects.get(id) else { return };
+        let held = object["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+        let bound = id.0 == "Pod" && object["spec"]["nodeName"].is_string();
+        if !held && !bound {
+            self.remove(id);
+            return;
+        }
+        let grace = if bound { grace.unwrap_or(30) } else { 0 };
+        let due = now.checked_add(SignedDuration::from_secs(grace)).unwrap();
+        self.change(id, |object| {
+            let known = object["metadata"]["deletionTimestamp"].as_str().map(str::to_owned);
+            let new = stamp(due);
+            if known.is_none_or(|known| new.as_str().unwrap() < known.as_str()) {
+                object["metadata"]["deletionTimestamp"] = new;
+            }
+        });
+    }
+
+    /// At most `maxUnavailable` pods with the label `app` are away.
+    fn budget_allows(&self, id: &Id) -> bool {
+        let pod = &self.objects[id];
+        let app = &pod["metadata"]["labels"]["app"];
+        let Some(budget) = self.get(&("Budget", id.1.clone(), app.as_str().unwrap_or_default().to_owned()))
+        else {
+            return true;
+        };
+        if !pod["metadata"]["deletionTimestamp"].is_null() {
+            return true;
+        }
+        budget["away"].as_u64() < budget["allowed"].as_u64()
+    }
+}
+
+fn merge_taints(object: &mut Value, changes: &Value) {
+    let mut taints = object["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    for change in changes.as_array().into_iter().flatten() {
+        taints.retain(|t| t["key"] != change["key"]);
+        if change["$patch"] != json!("delete") {
+            taints.push(change.clone());
+        }
+    }
+    object["spec"]["taints"] = json!(taints);
+}
+
+pub fn answer(id: &Id, object: &Value) -> Answer {
+    let text = object.clone();
+    match id.0 {
+        "NodeClaim" => Answer::Claim(Box::new(serde_json::from_value(text).unwrap())),
+        "TenantPool" => Answer::Pool(Box::new(serde_json::from_value(text).unwrap())),
+        "EC2NodeClass" => Answer::Class(Box::new(serde_json::from_value(text).unwrap())),
+        "Node" => Answer::Node(Box::new(serde_json::from_value(text).unwrap())),
+        "Pod" => Answer::Pod(Box::new(serde_json::from_value(text).unwrap())),
+        _ => Answer::Done,
+    }
+}
