@@ -33,5 +33,6 @@ pub mod run;
 pub mod seam;
 pub mod settings;
 pub mod snapshot;
+pub mod tenants;
 pub mod time;
 pub mod watch;

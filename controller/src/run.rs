@@ -24,7 +24,7 @@ use crate::{
     metrics::{Metered, Metrics},
     names, provider,
     seam::{KubeApi, KubeClient},
-    watch,
+    tenants, watch,
 };
 
 /// The controllers' Lease.
@@ -40,6 +40,7 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     let client = connect(args.process.kubeconfig.as_deref()).await?;
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
+    let upkeep = tenants::Upkeep::new(&mut registry);
     let health = Health::default();
     let synced = health.gate("synced");
     let observe_stop = Shutdown::new();
@@ -58,6 +59,8 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     let cloud: Arc<dyn CloudProvider> = Arc::new(Fence::new(cloud, leader.clone(), Arc::clone(&clock)));
     let executor = Executor::new(api, cloud, Arc::clone(&clock), clock.monotonic(), &identity);
     let (changes, _watches) = watch::everything(&client);
+    let (changes, _upkeep) =
+        tenants::spawn(&client, &args.namespace, changes, leader.clone(), Arc::clone(&clock), upkeep);
     let leads = {
         let (leader, clock, metrics) = (leader.clone(), Arc::clone(&clock), metrics.clone());
         move || {

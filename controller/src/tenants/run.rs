@@ -1,0 +1,317 @@
+//! Watches, rounds and writes.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    fmt::Debug,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use croft_api::CroftConfig;
+use croft_policy::seen::{REPLICA_LABEL, SEEN_ANNOTATION, WEBHOOK};
+use croft_runtime::{clock::Clock, lease::Leader};
+use futures::{StreamExt, stream};
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    coordination::v1::Lease,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{sync::mpsc, task::JoinSet, time};
+
+use super::{
+    act::act,
+    decide::{Action, decide},
+    state::{News, State},
+};
+use crate::snapshot::Change;
+
+/// Changes closer together than this are judged together.
+const TOGETHER: Duration = Duration::from_millis(50);
+/// Between two rounds at least, so that a flood of changes costs a bounded share of a core.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Without any change: replicas may have gone silent, and writes may have been lost.
+const ROUND: Duration = Duration::from_secs(10);
+/// The same write isn't repeated for this long, while the watch hasn't shown its effect.
+const REPEAT_AFTER: Duration = Duration::from_secs(5);
+/// Writes under way at once.
+const AT_ONCE: usize = 8;
+/// A leader starts nothing late, and what it started ends before another may start.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Of the channel to the engine, as its own watches have it.
+const QUEUE: usize = 4_096;
+
+/// What the upkeep of tenants measures.
+#[derive(Clone, Debug, Default)]
+pub struct Upkeep {
+    misplaced: Gauge,
+    unready: Gauge,
+    failed: Gauge,
+}
+
+impl Upkeep {
+    /// Metrics in `registry`.
+    #[must_use]
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "croft_tenants_not_isolated",
+            "Tenants with pods outside their pools, or with others' pods inside them",
+            metrics.misplaced.clone(),
+        );
+        registry.register(
+            "croft_tenants_not_ready",
+            "Tenants whose rules aren't enforced everywhere",
+            metrics.unready.clone(),
+        );
+        registry.register(
+            "croft_tenants_writes_failed",
+            "Writes of the last round that failed",
+            metrics.failed.clone(),
+        );
+        metrics
+    }
+
+    fn count(&self, state: &State) {
+        let not = |kind: &str| {
+            let is_not = |t: &&Arc<croft_api::Tenant>| {
+                let conditions = t.status.iter().flat_map(|s| &s.conditions);
+                conditions.clone().any(|c| c.type_ == kind && c.status != "True")
+            };
+            i64::try_from(state.tenants.values().filter(is_not).count()).unwrap_or(i64::MAX)
+        };
+        self.misplaced.set(not("Isolated"));
+        self.unready.set(not("Ready"));
+    }
+}
+
+/// Keeps tenants while `leader` leads, from the engine's own changes, which are passed on to the receiver that is
+/// returned. Ends with the tasks.
+#[must_use]
+pub fn spawn(
+    client: &Client,
+    namespace: &str,
+    mut changes: mpsc::Receiver<Change>,
+    leader: Leader,
+    clock: Arc<dyn Clock>,
+    metrics: Upkeep,
+) -> (mpsc::Receiver<Change>, JoinSet<()>) {
+    let (on, passed) = mpsc::channel(QUEUE);
+    let mut tasks = JoinSet::new();
+    let mut news = watches(client, namespace, &mut tasks);
+    let client = client.clone();
+    tasks.spawn(async move {
+        let start = clock.monotonic();
+        let mut upkeep = Rounds { client, leader, clock, metrics, start, done: BTreeMap::new() };
+        let mut state = State::default();
+        let (mut due, mut not_before) = (Duration::ZERO, Duration::ZERO);
+        loop {
+            let now = upkeep.now();
+            tokio::select! {
+                biased;
+                change = changes.recv() => {
+                    let Some(change) = change else { return };
+                    if state.observe(&change) {
+                        due = due.min(now + TOGETHER);
+                    }
+                    if on.send(change).await.is_err() {
+                        return;
+                    }
+                }
+                Some(item) = news.recv() => {
+                    if state.learn(item, now) {
+                        due = due.min(now + TOGETHER);
+                    }
+                }
+                () = time::sleep(due.max(not_before).saturating_sub(now)) => {
+                    upkeep.round(&mut state).await;
+                    let now = upkeep.now();
+                    (due, not_before) = (now + ROUND, now + PAUSE);
+                }
+            }
+        }
+    });
+    (passed, tasks)
+}
+
+struct Rounds {
+    client: Client,
+    leader: Leader,
+    clock: Arc<dyn Clock>,
+    metrics: Upkeep,
+    start: Instant,
+    /// What was written lately, and when.
+    done: BTreeMap<String, (Action, Duration)>,
+}
+
+impl Rounds {
+    fn now(&self) -> Duration {
+        self.clock.monotonic().saturating_duration_since(self.start)
+    }
+
+    async fn round(&mut self, state: &mut State) {
+        let now = self.now();
+        if !self.leader.is_valid(self.clock.monotonic()) {
+            self.done.clear();
+            return;
+        }
+        self.metrics.count(state);
+        self.done.retain(|_, (_, at)| now.saturating_sub(*at) < REPEAT_AFTER);
+        let wall = self.clock.wall();
+        let mut actions = decide(state, now, wall);
+        actions.retain(|action| self.done.get(&action.key()).is_none_or(|(done, _)| !same(done, action)));
+        for action in &actions {
+            self.done.insert(action.key(), (action.clone(), now));
+        }
+        let (client, leader, clock) = (&self.client, &self.leader, &self.clock);
+        let results = stream::iter(actions)
+            .map(|action| async move {
+                if !leader.is_valid(clock.monotonic()) {
+                    return false;
+                }
+                let key = action.key();
+                tracing::debug!(what = key, "writing");
+                match time::timeout(WRITE_TIMEOUT, act(client, action, wall)).await {
+                    Ok(Ok(())) => true,
+                    Ok(Err(error)) => {
+                        tracing::warn!(what = key, %error, "failed to keep a tenant's affairs, tried again");
+                        false
+                    }
+                    Err(_) => {
+                        tracing::warn!(
+                            what = key,
+                            "failed to keep a tenant's affairs: no answer in time, tried again"
+                        );
+                        false
+                    }
+                }
+            })
+            .buffer_unordered(AT_ONCE);
+        let failed = results.filter(|done| std::future::ready(!done)).count().await;
+        self.metrics.failed.set(i64::try_from(failed).unwrap_or(i64::MAX));
+    }
+}
+
+/// Times on conditions differ from round to round until the watch shows them.
+fn same(a: &Action, b: &Action) -> bool {
+    match (a, b) {
+        (Action::Status { status: a, .. }, Action::Status { status: b, .. }) => {
+            let said = |s: &croft_api::TenantStatus| -> Vec<(String, String, String)> {
+                s.conditions.iter().map(|c| (c.type_.clone(), c.status.clone(), c.message.clone())).collect()
+            };
+            said(a) == said(b)
+                && (a.pods, a.nodes, &a.cost_per_hour, &a.namespaces)
+                    == (b.pods, b.nodes, &b.cost_per_hour, &b.namespaces)
+        }
+        (a, b) => a == b,
+    }
+}
+
+fn watches(client: &Client, namespace: &str, tasks: &mut JoinSet<()>) -> mpsc::Receiver<News> {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let all = watcher::Config::default;
+    tasks.spawn(follow::<CroftConfig>(
+        Api::all(client.clone()),
+        all(),
+        "CroftConfig",
+        sender.clone(),
+        |object, gone| News::Config(object.name_any(), (!gone).then(|| Box::new(object.spec.clone()))),
+    ));
+    let leases = all().labels(&format!("{REPLICA_LABEL}={WEBHOOK}"));
+    tasks.spawn(follow::<Lease>(
+        Api::namespaced(client.clone(), namespace),
+        leases,
+        "Replica",
+        sender.clone(),
+        |object, gone| {
+            let seen = object.annotations().get(SEEN_ANNOTATION).map(String::as_str).unwrap_or_default();
+            let seen = seen.parse().unwrap_or_else(|never: Infallible| match never {});
+            News::Replica(object.name_any(), (!gone).then_some(seen))
+        },
+    ));
+    let ours = || all().labels("app.kubernetes.io/part-of=croft");
+    const POLICY: &str = "ValidatingAdmissionPolicy";
+    const BINDING: &str = "ValidatingAdmissionPolicyBinding";
+    tasks.spawn(follow::<ValidatingAdmissionPolicy>(
+        Api::all(client.clone()),
+        ours(),
+        POLICY,
+        sender.clone(),
+        |object, gone| policy(POLICY, object, gone),
+    ));
+    tasks.spawn(follow::<ValidatingAdmissionPolicyBinding>(
+        Api::all(client.clone()),
+        ours(),
+        BINDING,
+        sender,
+        |object, gone| policy(BINDING, object, gone),
+    ));
+    receiver
+}
+
+fn policy<K: Resource<DynamicType = ()> + Serialize>(kind: &str, object: &K, gone: bool) -> News {
+    let value = serde_json::to_value(object).ok().filter(|_| !gone).map(Box::new);
+    News::Policy(kind.to_owned(), object.name_any(), value)
+}
+
+async fn follow<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    kind: &'static str,
+    sender: mpsc::Sender<News>,
+    news: impl Fn(&K, bool) -> News + Send,
+) where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    let mut stream = pin!(watcher::watcher(api, config).default_backoff());
+    let mut held: BTreeMap<String, K> = BTreeMap::new();
+    let mut listed: BTreeMap<String, K> = BTreeMap::new();
+    while let Some(event) = stream.next().await {
+        let items = match event {
+            Ok(Event::Init) => {
+                listed.clear();
+                Vec::new()
+            }
+            Ok(Event::InitApply(object)) => {
+                let item = news(&object, false);
+                listed.insert(object.name_any(), object);
+                vec![item]
+            }
+            Ok(Event::InitDone) => {
+                // What the new list lacks was deleted while nobody watched.
+                let lost = held.iter().filter(|(name, _)| !listed.contains_key(*name));
+                let mut items: Vec<News> = lost.map(|(_, object)| news(object, true)).collect();
+                held = std::mem::take(&mut listed);
+                items.push(News::Synced(kind));
+                items
+            }
+            Ok(Event::Apply(object)) => {
+                let item = news(&object, false);
+                held.insert(object.name_any(), object);
+                vec![item]
+            }
+            Ok(Event::Delete(object)) => {
+                held.remove(&object.name_any());
+                vec![news(&object, true)]
+            }
+            Err(error) => {
+                tracing::warn!(kind, %error, "the watch broke and is set up again");
+                Vec::new()
+            }
+        };
+        for item in items {
+            if sender.send(item).await.is_err() {
+                return;
+            }
+        }
+    }
+}

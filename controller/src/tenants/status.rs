@@ -1,0 +1,224 @@
+//! What a Tenant's status says.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use croft_api::{
+    Tenant, TenantStatus,
+    condition::{ACCEPTED, READY, Statement, set},
+    convert::policy as convert,
+};
+use croft_policy::{Ground, Tenants, index::TenantRule};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    decide::{Action, is_marked},
+    pods::{Counted, Placement},
+    state::State,
+};
+
+/// That no pod of the tenant runs outside its pools, and no other inside them.
+const ISOLATED: &str = "Isolated";
+/// A webhook replica that was silent for so long enforces nothing.
+const REPLICA_LIFE: Duration = Duration::from_secs(20);
+/// Namespaces that the status lists.
+const LISTED: usize = 100;
+/// Pods that a condition names.
+const NAMED: usize = 5;
+
+/// True if there are webhook replicas, and every one enforces every Tenant's generation.
+pub(super) fn enforced_everywhere(state: &State, mono: Duration) -> bool {
+    state.tenants.values().all(|tenant| enforcing(state, tenant, mono).is_ok())
+}
+
+/// # Errors
+/// A reason and a sentence, if the tenant isn't enforced by every replica.
+fn enforcing(state: &State, tenant: &Tenant, mono: Duration) -> Result<(), (&'static str, String)> {
+    let alive = || state.replicas.iter().filter(|(_, r)| mono.saturating_sub(r.heard) < REPLICA_LIFE);
+    if alive().next().is_none() {
+        return Err((
+            "NoWebhook",
+            "no replica of croft-webhook runs; look at its Deployment in croft-system".to_owned(),
+        ));
+    }
+    let uid = tenant.metadata.uid.as_deref().unwrap_or_default();
+    let generation = tenant.metadata.generation.unwrap_or_default();
+    let behind = alive().find(|(_, replica)| !replica.seen.covers(uid, generation));
+    match behind {
+        None => Ok(()),
+        Some((name, _)) => Err((
+            "WebhookBehind",
+            format!("replica {name} of croft-webhook has not seen generation {generation} yet"),
+        )),
+    }
+}
+
+/// The statuses that aren't what they should be.
+pub(super) fn stale(
+    state: &State,
+    view: &Tenants,
+    placement: &Placement,
+    policies_in_step: bool,
+    mono: Duration,
+    wall: Timestamp,
+) -> Vec<Action> {
+    let rules = view.rules();
+    let mut namespaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut lost: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+    for name in state.namespaces.keys() {
+        if let Ground::Tenant { tenant, .. } = view.ground(name) {
+            namespaces.entry(&tenant.name).or_default().push(name);
+        }
+    }
+    for tenant in rules.tenants() {
+        let mut claimed: Vec<&str> = tenant.claimed_names().collect();
+        claimed.sort_unstable();
+        for namespace in claimed {
+            let owner = rules.owner(namespace, |_| None).and_then(|id| rules.tenant(id));
+            let owner = match view.ground(namespace) {
+                Ground::Tenant { tenant, .. } => Some(tenant),
+                Ground::Exempt => None,
+                Ground::Nobody | Ground::Unknown => owner,
+            };
+            match owner {
+                Some(owner) if owner.id == tenant.id => {}
+                Some(owner) => lost.entry(&tenant.name).or_default().push((namespace, &owner.name)),
+                None => lost.entry(&tenant.name).or_default().push((namespace, "")),
+            }
+        }
+    }
+    let mut actions = Vec::new();
+    for (name, tenant) in &state.tenants {
+        let Some(rule) = rules.tenant_named(name) else { continue };
+        let own = namespaces.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let lost = lost.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let counted = placement.tenants.get(name.as_str()).cloned().unwrap_or_default();
+        let accepted = accepted(view, tenant, rule, lost);
+        let marked = own.iter().all(|n| state.namespaces.get(*n).is_some_and(|f| is_marked(view, n, f)));
+        let ready = ready(state, tenant, &accepted, marked && policies_in_step, mono);
+        let statements = [accepted, ready, isolated(&counted)];
+
+        let old = tenant.status.clone().unwrap_or_default();
+        let mut new = counts(state, view, rule, &counted, own);
+        new.conditions.clone_from(&old.conditions);
+        let mut tell = Vec::new();
+        for statement in statements {
+            let was = old.conditions.iter().find(|c| c.type_ == statement.kind);
+            let news = statement.status == Some(false)
+                && statement.kind != READY
+                && was.is_none_or(|w| w.status != "False" || w.message != statement.message);
+            if news {
+                tell.push((statement.reason, statement.message.clone()));
+            }
+            set(&mut new.conditions, statement, tenant.metadata.generation, Time(wall));
+        }
+        if new != old {
+            actions.push(Action::Status { tenant: name.clone(), status: Box::new(new), tell });
+        }
+    }
+    actions
+}
+
+fn counts(state: &State, view: &Tenants, rule: &TenantRule, counted: &Counted, own: &[&str]) -> TenantStatus {
+    let in_pools =
+        |node: &&String| view.node(node).is_some_and(|p| p.labelled.iter().any(|id| rule.may_use(*id)));
+    let mine = |pool: &str| view.rules().pool_id(pool).is_some_and(|id| rule.may_use(id));
+    let micros: u64 = state.claims.values().filter(|(pool, _)| mine(pool)).map(|(_, price)| price).sum();
+    TenantStatus {
+        conditions: Vec::new(),
+        namespaces: own.iter().take(LISTED).map(|n| (*n).to_owned()).collect(),
+        namespace_count: Some(count(own.len())),
+        pods: Some(counted.pods),
+        nodes: Some(count(state.nodes.keys().filter(in_pools).count())),
+        cost_per_hour: Some(format!("{}.{:04}", micros / 1_000_000, micros % 1_000_000 / 100)),
+    }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn accepted(view: &Tenants, tenant: &Tenant, rule: &TenantRule, lost: &[(&str, &str)]) -> Statement {
+    let no = |reason, message| Statement { kind: ACCEPTED, status: Some(false), reason, message };
+    if let Err(error) = convert::tenant(tenant) {
+        return no("InvalidSelector", error.to_string());
+    }
+    if let Some((namespace, owner)) = lost.first() {
+        let more = if lost.len() > 1 { format!(" (and {} more)", lost.len() - 1) } else { String::new() };
+        let message = if owner.is_empty() {
+            format!(
+                "namespace {namespace} is exempt by the CroftConfig and can't belong to a tenant{more}; take it out of spec.namespaces"
+            )
+        } else {
+            format!(
+                "namespace {namespace} belongs to the older Tenant {owner}{more}; take it out of one of the two"
+            )
+        };
+        return no("NamespaceConflict", message);
+    }
+    let missing: Vec<&str> =
+        rule.pools.iter().filter(|(_, id)| id.is_none()).map(|(name, _)| &**name).collect();
+    if let Some(first) = missing.first() {
+        let collision = view.rules().collisions().iter().find(|(name, _)| **name == **first);
+        let message = match collision {
+            Some((_, older)) => format!(
+                "TenantPool {first} has the label of the older TenantPool {older} and so doesn't count, and the pods that \
+                 would go there are refused; make it anew with another key or value"
+            ),
+            None => format!(
+                "TenantPool {} not found, and the pods that would go there are refused; make it, or correct spec.pools",
+                missing.join(", ")
+            ),
+        };
+        return no("PoolNotFound", message);
+    }
+    Statement {
+        kind: ACCEPTED,
+        status: Some(true),
+        reason: "Accepted",
+        message: "its claims hold".to_owned(),
+    }
+}
+
+fn ready(state: &State, tenant: &Tenant, accepted: &Statement, in_step: bool, mono: Duration) -> Statement {
+    let say = |status, reason, message| Statement { kind: READY, status: Some(status), reason, message };
+    if accepted.status != Some(true) {
+        return say(false, "NotAccepted", accepted.message.clone());
+    }
+    if let Err((reason, message)) = enforcing(state, tenant, mono) {
+        // Replicas come and go; what was enforced is enforced by the policies and those that are there.
+        return say(false, reason, message);
+    }
+    if !in_step {
+        return say(
+            false,
+            "PoliciesBehind",
+            "its namespaces and the admission policies are being brought in step".to_owned(),
+        );
+    }
+    say(true, "Ready", "its pods are held in its pools".to_owned())
+}
+
+fn isolated(counted: &Counted) -> Statement {
+    let mut parts = Vec::new();
+    for (what, list) in [
+        ("outside its pools", &counted.outside),
+        ("of others in its pools", &counted.strangers),
+        ("waiting without a pool", &counted.unpinned),
+    ] {
+        if !list.is_empty() {
+            let named: Vec<&str> = list.iter().take(NAMED).map(String::as_str).collect();
+            let more = if list.len() > NAMED { ", ..." } else { "" };
+            parts.push(format!("{} pods {what} ({}{more})", list.len(), named.join(", ")));
+        }
+    }
+    if parts.is_empty() {
+        let message = "no pod of it runs outside its pools, and no other inside them".to_owned();
+        return Statement { kind: ISOLATED, status: Some(true), reason: "Isolated", message };
+    }
+    let message = format!(
+        "{}; they were there before the Tenant or its pools: delete them, or set spec.misplaced: Recreate in the CroftConfig",
+        parts.join(", ")
+    );
+    Statement { kind: ISOLATED, status: Some(false), reason: "PodsMisplaced", message }
+}
