@@ -5,3 +5,5 @@ pub mod pods;
 pub mod replicas;
 pub mod reviewer;
 pub mod stack;
+pub mod corpus;
+pub mod recorder;

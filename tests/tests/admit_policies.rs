@@ -1,0 +1,567 @@
+//! The generated policies alone, on the real API server, with all of Croft down: what still holds, and what still
+//! works.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use croft_policy::{
+    Pool, Provisioner, Tenant,
+    model::MARK_KEY,
+    taint::{Effect, Effects},
+};
+use croft_testkit::ControlPlane;
+use croft_tests::ground::{self, Answer, create, enforced, mark, pod, pool, rules, tenant};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+const NO_SCHEDULE: [Effect; 1] = [Effect::NoSchedule];
+
+fn pools() -> Vec<Pool> {
+    let hard: Effects = [Effect::NoSchedule, Effect::NoExecute].into_iter().collect();
+    let soft: Effects = NO_SCHEDULE.into_iter().collect();
+    let mut watched = pool("pool-w", "node-pool", "pool-w", soft, Provisioner::None);
+    watched.shared_with = vec!["agents".to_owned()];
+    vec![
+        pool("pool-a", "node-pool", "pool-a", soft, Provisioner::Croft),
+        pool("pool-a2", "other-key", "two", hard, Provisioner::Croft),
+        pool("pool-b", "node-pool", "pool-b", soft, Provisioner::Croft),
+        pool("pool-k", "by-karpenter", "k", soft, Provisioner::Karpenter),
+        watched,
+    ]
+}
+
+fn tenants() -> Vec<Tenant> {
+    vec![
+        tenant("a", &["tenant-a", "tenant-new"], &["pool-a", "pool-a2"]),
+        tenant("b", &["tenant-b"], &["pool-b"]),
+        tenant("lost", &["tenant-lost"], &["pool-gone"]),
+    ]
+}
+
+async fn start() -> (ControlPlane, Client) {
+    let (plane, _) = ground::quiet().await.unwrap();
+    // Croft's webhooks fail closed, and nobody answers for them here: what is left are the policies.
+    let webhooks = ["delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all"];
+    plane.kubectl(webhooks).await.unwrap();
+    mark(&plane, &rules(&tenants(), &pools()), &["tenant-a", "tenant-b", "tenant-lost", "nobody", "agents"])
+        .await
+        .unwrap();
+    let admin = plane.admin().await.unwrap();
+    plane
+        .apply("{apiVersion: v1, kind: Namespace, metadata: {name: unmarked}}\n---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: unmarked}}")
+        .await
+        .unwrap();
+    for namespace in ["tenant-a", "tenant-b", "tenant-lost", "nobody", "agents"] {
+        // The controller manager would make it.
+        plane
+            .apply(&format!("{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: default, namespace: {namespace}}}}}"))
+            .await
+            .unwrap();
+    }
+    enforced(&admin, &pod("tenant-a", "x", json!({})), "selects none of the pools").await.unwrap();
+    enforced(
+        &admin,
+        &pod("nobody", "x", json!({"tolerations": [{"operator": "Exists"}]})),
+        "belongs to no tenant",
+    )
+    .await
+    .unwrap();
+    (plane, admin)
+}
+
+fn toleration(key: &str, value: &str) -> Value {
+    json!({"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"})
+}
+
+fn placed() -> Value {
+    json!({"nodeSelector": {"node-pool": "pool-a"}, "tolerations": [toleration("node-pool", "pool-a")]})
+}
+
+fn with(mut spec: Value, key: &str, value: Value) -> Value {
+    spec[key] = value;
+    spec
+}
+
+fn expect(what: &str, answer: &Answer, refused_with: Option<&str>) {
+    match refused_with {
+        None => assert!(answer.is_done(), "{what}: {}", answer.sentence()),
+        Some(part) => {
+            assert!(!answer.is_done() && answer.sentence().contains(part), "{what}: {}", answer.sentence());
+        }
+    }
+}
+
+#[tokio::test]
+async fn final_pods_are_right_or_refused() {
+    let (_plane, admin) = start().await;
+    let affinity = |terms: Value| {
+        json!({"tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity":
+            {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+    };
+    let out = json!({"key": MARK_KEY, "operator": "DoesNotExist"});
+    let zone = json!({"key": "zone", "operator": "In", "values": ["z"]});
+    let name = json!([{"key": "metadata.name", "operator": "In", "values": ["n"]}]);
+    let second =
+        |tolerations: Value| json!({"nodeSelector": {"other-key": "two"}, "tolerations": tolerations});
+    let none = "selects none of the pools";
+    let lacks = "does not tolerate the taints";
+    let stranger = "belongs to no tenant";
+    let cases: Vec<(&str, &str, Value, Option<&str>)> = vec![
+        ("as Croft leaves it", "tenant-a", placed(), None),
+        ("no selector", "tenant-a", json!({"tolerations": [toleration("node-pool", "pool-a")]}), Some(none)),
+        ("a foreign pool", "tenant-a", json!({"nodeSelector": {"node-pool": "pool-b"}}), Some(none)),
+        (
+            "the value of another key",
+            "tenant-a",
+            json!({"nodeSelector": {"other-key": "pool-a"}}),
+            Some(none),
+        ),
+        ("no toleration", "tenant-a", json!({"nodeSelector": {"node-pool": "pool-a"}}), Some(lacks)),
+        (
+            "a bare toleration",
+            "tenant-a",
+            with(placed(), "tolerations", json!([{"operator": "Exists"}])),
+            None,
+        ),
+        (
+            "another pool's toleration",
+            "tenant-a",
+            with(placed(), "tolerations", json!([toleration("node-pool", "pool-b")])),
+            Some(lacks),
+        ),
+        ("only one of two effects", "tenant-a", second(json!([toleration("other-key", "two")])), Some(lacks)),
+        ("both effects", "tenant-a", second(json!([{"key": "other-key", "value": "two"}])), None),
+        (
+            "one effect for a time",
+            "tenant-a",
+            second(json!([toleration("other-key", "two"),
+                {"key": "other-key", "value": "two", "effect": "NoExecute", "tolerationSeconds": 60}])),
+            Some(lacks),
+        ),
+        ("the other tenant's own", "tenant-b", placed(), Some(none)),
+        ("no pool exists", "tenant-lost", placed(), Some(none)),
+        ("an ordinary pod of nobody", "nobody", json!({}), None),
+        (
+            "a harmless toleration",
+            "nobody",
+            json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}),
+            None,
+        ),
+        (
+            "a preference only",
+            "nobody",
+            json!({"tolerations": [{"operator": "Exists", "effect": "PreferNoSchedule"}]}),
+            None,
+        ),
+        (
+            "a pool's key",
+            "nobody",
+            json!({"tolerations": [{"key": "node-pool", "operator": "Exists"}]}),
+            Some(stranger),
+        ),
+        (
+            "a pool's taint",
+            "nobody",
+            json!({"tolerations": [toleration("node-pool", "pool-a")]}),
+            Some(stranger),
+        ),
+        ("the mark's key", "nobody", json!({"tolerations": [toleration(MARK_KEY, "later")]}), Some(stranger)),
+        ("kept out", "nobody", affinity(json!([{"matchExpressions": [out]}])), None),
+        (
+            "kept out beside others",
+            "nobody",
+            affinity(json!([{"matchExpressions": [zone, out], "matchFields": name}])),
+            None,
+        ),
+        (
+            "kept out in one term of two",
+            "nobody",
+            affinity(json!([{"matchExpressions": [out]}, {"matchExpressions": [zone]}])),
+            Some(stranger),
+        ),
+        ("kept out by a field", "nobody", affinity(json!([{"matchFields": name}])), Some(stranger)),
+        (
+            "kept out by Exists",
+            "nobody",
+            affinity(json!([{"matchExpressions": [{"key": MARK_KEY, "operator": "Exists"}]}])),
+            Some(stranger),
+        ),
+        ("an empty term matches nothing", "nobody", affinity(json!([{"matchExpressions": [out]}, {}])), None),
+        (
+            "a namespace that shares a pool",
+            "agents",
+            json!({"tolerations": [toleration("node-pool", "pool-w")]}),
+            None,
+        ),
+        (
+            "an exempt namespace",
+            "kube-system",
+            json!({"tolerations": [{"operator": "Exists"}], "serviceAccountName": "s"}),
+            None,
+        ),
+        ("pinned before its namespace is marked", "unmarked", placed(), None),
+        (
+            "unpinned before its namespace is marked",
+            "unmarked",
+            json!({"tolerations": [{"operator": "Exists"}]}),
+            Some(stranger),
+        ),
+    ];
+    _plane
+        .apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: s, namespace: kube-system}}")
+        .await
+        .unwrap();
+    for (what, namespace, spec, refused) in cases {
+        let answer = create(&admin, &pod(namespace, "case", spec), true).await.unwrap();
+        expect(what, &answer, refused);
+    }
+}
+
+#[tokio::test]
+async fn changes_of_pods_widen_nothing() {
+    let (plane, admin) = start().await;
+    let gated = with(placed(), "schedulingGates", json!([{"name": "example.com/wait"}]));
+    let made = |namespace: &'static str, name: &'static str, spec: Value| {
+        let admin = admin.clone();
+        async move { expect(name, &create(&admin, &pod(namespace, name, spec), false).await.unwrap(), None) }
+    };
+    made("tenant-a", "placed", placed()).await;
+    made("tenant-a", "gated", gated).await;
+    made("nobody", "free", json!({"schedulingGates": [{"name": "example.com/wait"}]})).await;
+    made("agents", "agent", json!({})).await;
+    // One that was there before its tenant: unmark, create, mark again.
+    let early = json!({"schedulingGates": [{"name": "example.com/wait"}]});
+    made("unmarked", "early", early).await;
+    let mut known = tenants();
+    known.push(tenant("late", &["unmarked"], &["pool-a"]));
+    mark(&plane, &rules(&known, &pools()), &["unmarked"]).await.unwrap();
+    enforced(&admin, &pod("unmarked", "x", json!({})), "selects none of the pools").await.unwrap();
+
+    let base = json!([toleration("node-pool", "pool-a"),
+        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+        {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}]);
+    let defaults = json!([base[1], base[2]]);
+    let plus = |base: &Value, more: Value| {
+        let mut list = base.clone();
+        list.as_array_mut().unwrap().push(more);
+        json!({"spec": {"tolerations": list}})
+    };
+    let adds = "adds a toleration";
+    let lift = json!({"spec": {"schedulingGates": null}});
+    let cases: Vec<(&str, &str, &str, Value, Option<&str>)> = vec![
+        ("a label", "tenant-a", "placed", json!({"metadata": {"labels": {"x": "y"}}}), None),
+        (
+            "an image",
+            "tenant-a",
+            "placed",
+            json!({"spec": {"containers": [{"name": "c", "image": "d"}]}}),
+            None,
+        ),
+        (
+            "a harmless toleration",
+            "tenant-a",
+            "placed",
+            plus(&base, json!({"key": "gpu", "operator": "Exists"})),
+            None,
+        ),
+        ("the own other pool", "tenant-a", "placed", plus(&base, toleration("other-key", "two")), None),
+        ("a foreign pool", "tenant-a", "placed", plus(&base, toleration("node-pool", "pool-b")), Some(adds)),
+        ("a bare one", "tenant-a", "placed", plus(&base, json!({"operator": "Exists"})), Some(adds)),
+        (
+            "every value of a key",
+            "tenant-a",
+            "placed",
+            plus(&base, json!({"key": "node-pool", "operator": "Exists"})),
+            Some(adds),
+        ),
+        (
+            "other seconds",
+            "tenant-a",
+            "placed",
+            {
+                let mut list = base.clone();
+                list[1]["tolerationSeconds"] = json!(30);
+                json!({"spec": {"tolerations": list}})
+            },
+            None,
+        ),
+        (
+            "a stranger's bare one",
+            "nobody",
+            "free",
+            plus(&defaults, json!({"operator": "Exists"})),
+            Some(adds),
+        ),
+        (
+            "a stranger's pool",
+            "nobody",
+            "free",
+            plus(&defaults, toleration("node-pool", "pool-w")),
+            Some(adds),
+        ),
+        ("an agent's pool", "agents", "agent", plus(&defaults, toleration("node-pool", "pool-w")), None),
+        (
+            "an agent's other pool",
+            "agents",
+            "agent",
+            plus(&defaults, toleration("node-pool", "pool-a")),
+            Some(adds),
+        ),
+        (
+            "a stranger selects",
+            "nobody",
+            "free",
+            json!({"spec": {"nodeSelector": {"node-pool": "pool-a"}}}),
+            Some("selects a pool that is not"),
+        ),
+        (
+            "a gated pod selects a foreign pool",
+            "tenant-a",
+            "gated",
+            json!({"spec": {"nodeSelector": {"by-karpenter": "k"}}}),
+            Some("selects a pool that is not"),
+        ),
+        ("a gated pod tightens", "tenant-a", "gated", json!({"spec": {"nodeSelector": {"zone": "z"}}}), None),
+        ("a placed pod is let go", "tenant-a", "gated", lift.clone(), None),
+        ("a stranger is let go", "nobody", "free", lift.clone(), None),
+        ("an unplaced pod is let go", "unmarked", "early", lift, Some("lifts the last scheduling gate")),
+        (
+            "an unplaced pod is placed and let go",
+            "unmarked",
+            "early",
+            json!({"spec": {"nodeSelector": {"node-pool": "pool-a"}, "schedulingGates": null, "tolerations": base}}),
+            None,
+        ),
+    ];
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    for (what, namespace, name, patch, refused) in cases {
+        let api: Api<Pod> = Api::namespaced(admin.clone(), namespace);
+        let result = api.patch(name, &dry, &Patch::Merge(&patch)).await;
+        match (refused, result) {
+            (None, Ok(_)) => {}
+            (Some(part), Err(kube::Error::Api(status))) if status.message.contains(part) => {}
+            (_, other) => panic!("{what}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn kubelets_register_and_report_but_choose_no_pool() {
+    let (plane, admin) = start().await;
+    let kubelet = plane.client_for("system:node:n1", &["system:nodes"]).await.unwrap();
+    let node = |labels: Value, taints: Value| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": labels}, "spec": {"taints": taints}});
+    let taint = |key: &str, value: &str| json!([{"key": key, "value": value, "effect": "NoSchedule"}]);
+    let refused = "register its node with the label";
+    let ordinary = json!({"kubernetes.io/hostname": "n1", "topology.kubernetes.io/zone": "z"});
+    let cases = [
+        ("ordinary labels", node(ordinary.clone(), json!([])), None),
+        ("with the pool's taint", node(ordinary.clone(), taint("node-pool", "pool-a")), None),
+        (
+            "with the label of a pool of Croft's",
+            node(json!({"node-pool": "pool-a"}), json!([])),
+            Some(refused),
+        ),
+        ("with any value of its key", node(json!({"node-pool": "later"}), json!([])), Some(refused)),
+        (
+            "with the label of a pool of others under that key",
+            node(json!({"node-pool": "pool-w"}), json!([])),
+            None,
+        ),
+        ("with Karpenter's own label", node(json!({"by-karpenter": "k"}), json!([])), None),
+        ("with any value of Karpenter's own key", node(json!({"by-karpenter": "l"}), json!([])), None),
+        ("with the mark", node(json!({MARK_KEY: "pool-k"}), json!([])), Some("not allowed")),
+    ];
+    enforced(&kubelet, &cases[2].1, refused).await.unwrap();
+    for (what, node, refused) in &cases {
+        expect(what, &create(&kubelet, node, true).await.unwrap(), *refused);
+    }
+    expect(
+        "n1",
+        &create(&kubelet, &node(ordinary, taint("node-pool", "pool-a")), false).await.unwrap(),
+        None,
+    );
+    let nodes: Api<Node> = Api::all(kubelet);
+    let as_admin: Api<Node> = Api::all(admin);
+    let labels = json!({"metadata": {"labels": {"node-pool": "pool-a", MARK_KEY: "pool-a"}}});
+    as_admin.patch("n1", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let label = |value: Value| json!({"metadata": {"labels": {"node-pool": value}}});
+    let changes = "add, change or remove the label";
+    let status = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "R", "message": "m"}]}});
+    let cases = [
+        ("an ordinary label", json!({"metadata": {"labels": {"a": "b"}}}), None),
+        ("another pool", label(json!("pool-b")), Some(changes)),
+        ("no pool", label(Value::Null), Some(changes)),
+        ("another pool beside", json!({"metadata": {"labels": {"by-karpenter": "k"}}}), Some(changes)),
+    ];
+    for (what, patch, refused) in &cases {
+        for through_status in [false, true] {
+            let result = if through_status {
+                nodes.patch_status("n1", &dry, &Patch::Merge(patch)).await
+            } else {
+                nodes.patch("n1", &dry, &Patch::Merge(patch)).await
+            };
+            match (refused, result) {
+                (None, Ok(_)) => {}
+                (Some(part), Err(kube::Error::Api(status))) if status.message.contains(part) => {}
+                (_, other) => panic!("{what}, through status {through_status}: {other:?}"),
+            }
+        }
+    }
+    nodes.patch_status("n1", &dry, &Patch::Strategic(status)).await.expect("a kubelet posts its status");
+    // NodeRestriction keeps kubelets from taints that they don't have on their own; the policy keeps the pool's.
+    let untainted = json!({"spec": {"taints": null}});
+    assert!(nodes.patch("n1", &dry, &Patch::Merge(untainted)).await.is_err());
+}
+
+#[tokio::test]
+async fn namespaces_change_hands_by_those_who_may_assign() {
+    let (plane, admin) = start().await;
+    plane
+        .apply(
+            r"
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: a}
+spec: {namespaces: [tenant-a, tenant-new], namespaceSelector: {matchLabels: {team: a}, matchExpressions: [{key: stage, operator: NotIn, values: [test]}]}, pools: [pool-a]}
+---
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: b}
+spec: {namespaces: [tenant-b], namespaceSelector: {matchExpressions: [{key: b, operator: Exists}]}, pools: [pool-b]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: namespaces}
+rules: [{apiGroups: [''], resources: [namespaces, namespaces/status, namespaces/finalize], verbs: ['*']}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: assign-a}
+rules: [{apiGroups: [croft.dev], resources: [tenants], resourceNames: [a], verbs: [assign]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: namespaces}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: namespaces}
+subjects: [{kind: User, name: maker}, {kind: User, name: assigner}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: assign-a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: assign-a}
+subjects: [{kind: User, name: assigner}]
+",
+        )
+        .await
+        .unwrap();
+    let maker = plane.client_for("maker", &[]).await.unwrap();
+    let assigner = plane.client_for("assigner", &[]).await.unwrap();
+    let namespace = |name: &str, labels: Value, annotations: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels, "annotations": annotations}});
+    let needs = "needs the verb assign";
+    let guarded = "kept by Croft alone";
+    let caught = namespace("x", json!({"team": "a"}), json!({}));
+    enforced(&maker, &caught, needs).await.unwrap();
+    let created = [
+        ("one of nobody", &maker, namespace("x", json!({"team": "c"}), json!({})), None),
+        ("caught by name", &maker, namespace("tenant-new", json!({}), json!({})), Some(needs)),
+        ("caught by name, by one who may", &assigner, namespace("tenant-new", json!({}), json!({})), None),
+        ("caught by label", &maker, caught.clone(), Some(needs)),
+        ("caught by label, by one who may", &assigner, caught, None),
+        (
+            "not all of the selector",
+            &maker,
+            namespace("x", json!({"team": "a", "stage": "test"}), json!({})),
+            None,
+        ),
+        (
+            "another tenant's, by one who may for one",
+            &assigner,
+            namespace("x", json!({"b": ""}), json!({})),
+            Some(needs),
+        ),
+        (
+            "known to be nobody's",
+            &maker,
+            namespace("x", json!({"croft.dev/tenancy": "none"}), json!({})),
+            Some(guarded),
+        ),
+        (
+            "with pools",
+            &assigner,
+            namespace("x", json!({}), json!({"policy.croft.dev/pools": "p"})),
+            Some(guarded),
+        ),
+        (
+            "with shared pools",
+            &assigner,
+            namespace("x", json!({}), json!({"policy.croft.dev/shared": "*"})),
+            Some(guarded),
+        ),
+        ("with a default pool", &maker, namespace("x", json!({}), json!({"croft.dev/pool": "p"})), None),
+    ];
+    for (what, client, namespace, refused) in &created {
+        expect(what, &create(client, namespace, true).await.unwrap(), *refused);
+    }
+
+    let metadata = |labels: Value, annotations: Value| json!({"metadata": {"labels": labels, "annotations": annotations}});
+    let updated = [
+        ("an ordinary label", "nobody", &maker, metadata(json!({"x": "y"}), json!({})), None),
+        ("into a tenant", "nobody", &maker, metadata(json!({"team": "a"}), json!({})), Some(needs)),
+        (
+            "into a tenant, by one who may",
+            "nobody",
+            &assigner,
+            metadata(json!({"team": "a"}), json!({})),
+            None,
+        ),
+        ("claimed by name already", "tenant-a", &maker, metadata(json!({"team": "a"}), json!({})), None),
+        ("into a second tenant", "tenant-a", &maker, metadata(json!({"b": "x"}), json!({})), Some(needs)),
+        (
+            "off the webhook",
+            "tenant-a",
+            &assigner,
+            metadata(json!({"croft.dev/tenancy": "none"}), json!({})),
+            Some(guarded),
+        ),
+        ("back on", "nobody", &maker, metadata(json!({"croft.dev/tenancy": null}), json!({})), Some(guarded)),
+        (
+            "other pools",
+            "tenant-a",
+            &maker,
+            metadata(json!({}), json!({"policy.croft.dev/pools": "node-pool=pool-b:NoSchedule:pool-b"})),
+            Some(guarded),
+        ),
+        (
+            "no pools",
+            "tenant-a",
+            &maker,
+            metadata(json!({}), json!({"policy.croft.dev/pools": null})),
+            Some(guarded),
+        ),
+    ];
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    for (what, name, client, patch, refused) in &updated {
+        let api: Api<Namespace> = Api::all((*client).clone());
+        let direct = api.patch(name, &dry, &Patch::Merge(patch)).await;
+        let status = api.patch_status(name, &dry, &Patch::Merge(patch)).await;
+        for (through, result) in [("namespaces", direct), ("namespaces/status", status)] {
+            match (refused, result) {
+                (None, Ok(_)) => {}
+                (Some(part), Err(kube::Error::Api(status))) if status.message.contains(part) => {}
+                (_, other) => panic!("{what}, through {through}: {other:?}"),
+            }
+        }
+    }
+    // The subresource finalize takes the whole object.
+    let api: Api<DynamicObject> =
+        Api::all_with(maker.clone(), &kube::discovery::ApiResource::erase::<Namespace>(&()));
+    let mut whole = api.get("nobody").await.unwrap();
+    whole.metadata.labels.get_or_insert_default().insert("team".to_owned(), "a".to_owned());
+    let result = api.replace_subresource("finalize", "nobody", &PostParams::default(), &whole).await;
+    assert!(matches!(&result, Err(kube::Error::Api(status)) if status.message.contains(needs)), "{result:?}");
+    drop(admin);
+}
