@@ -1,1 +1,34 @@
-//! To be written.
+//! Croft's CloudProvider for Amazon EC2, through the AWS SDK. No other crate names `aws_*`, and no type of
+//! the SDK is in what this one shows.
+//!
+//! ```text
+//!                       provider: AwsProvider  (croft_cloud::CloudProvider)
+//!      resolve ▼        instance_types ▼        prepare / launch ▼        list, terminate, tag ▼   interruptions ▼
+//!     class             offers                  launch ── template         machines                interruption
+//!       │ discovery       │ types, prices         │  ── profile                                      (SQS)
+//!       │ profile         │ shortage              │  ── userdata (croft-cloud)
+//!       ▼                 ▼                       ▼
+//!     cache   answers kept, and used while AWS is away        pace     a token bucket per kind of call
+//!     codes   every error code, and what to do about it       refusal  from the SDK's errors to Croft's
+//! ```
+
+mod cache;
+mod class;
+mod codes;
+mod connect;
+mod discovery;
+mod interruption;
+mod launch;
+mod machines;
+mod offers;
+mod pace;
+mod prices;
+mod profile;
+mod provider;
+mod refusal;
+mod template;
+mod types;
+
+pub use codes::{CODES, Code};
+pub use connect::{Access, Keys};
+pub use provider::{AwsProvider, Options};

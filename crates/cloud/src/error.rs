@@ -191,8 +191,9 @@ impl LaunchError {
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::NoCapacity { .. } => "NoCapacity",
-            Self::Refused { fault, .. } | Self::Later { fault, .. } => fault.class.as_str(),
+            Self::NoCapacity { fault, .. } | Self::Refused { fault, .. } | Self::Later { fault, .. } => {
+                fault.class.as_str()
+            }
             Self::Unknown { .. } => "OutcomeUnknown",
             Self::ClassNotReady { .. } => "ClassNotReady",
         }

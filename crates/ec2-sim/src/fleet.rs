@@ -236,7 +236,9 @@ impl World {
             first.template.data.groups.iter().map(|g| (self.arn("security-group", g), BTreeMap::new())),
         );
         for (arn, tags) in parts {
-            self.require(call, &Demand::new("ec2:RunInstances", arn).with_tags("aws:ResourceTag", &tags))?;
+            for action in ["ec2:CreateFleet", "ec2:RunInstances"] {
+                self.require(call, &Demand::new(action, &arn).with_tags("aws:ResourceTag", &tags))?;
+            }
         }
         if let Some(profile) = &first.template.data.profile {
             let role = self.profiles.get(profile).and_then(|p| p.role.clone());

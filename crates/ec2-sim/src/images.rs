@@ -82,6 +82,12 @@ impl World {
         }
     }
 
+    /// The name of an image.
+    #[must_use]
+    pub fn image_name(&self, id: &str) -> Option<String> {
+        self.images.get(id).map(|image| image.name.clone())
+    }
+
     pub(crate) fn ssm(&mut self, call: &Call) -> Outcome {
         let name = match call.action.as_str() {
             "GetParameter" => call.json.get("Name").and_then(|n| n.as_str()).unwrap_or_default().to_owned(),

@@ -65,6 +65,16 @@ impl World {
         );
     }
 
+    /// Adds `count` security groups that differ in name only.
+    pub fn add_security_groups(&mut self, count: usize) {
+        for number in 0..count {
+            let name = format!("extra-{number}");
+            let tags = BTreeMap::from([("Name".to_owned(), name.clone())]);
+            let id = self.new_id("sg");
+            self.groups.insert(id, SecurityGroup { name, tags });
+        }
+    }
+
     pub(crate) fn describe_subnets(&mut self, call: &Call) -> Outcome {
         self.require_plain(call)?;
         let ids = call.params.list("SubnetId");

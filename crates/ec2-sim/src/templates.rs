@@ -55,6 +55,13 @@ pub struct TemplateData {
 }
 
 impl World {
+    /// Makes every launch template look as if it was made in 1970.
+    pub fn age_templates(&mut self) {
+        for template in self.templates.values_mut() {
+            template.made = 0;
+        }
+    }
+
     pub(crate) fn create_template(&mut self, call: &Call) -> Outcome {
         let name =
             call.params.get("LaunchTemplateName").ok_or_else(|| Refusal::missing("LaunchTemplateName"))?;

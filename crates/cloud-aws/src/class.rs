@@ -1,0 +1,384 @@
+//! A class, looked up: what its terms match, and what is wrong with them, as conditions.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use croft_api::{
+    EC2NodeClass,
+    condition::{READY, Statement},
+    nodeclass::{AmiFamily, AmiStatus, InstanceStorePolicy, SubnetStatus},
+};
+use croft_cloud::{
+    ClassFindings, Fault, FaultClass,
+    facts::{DEFAULT_ROOT_GIB, Setup},
+    userdata::{Family, KubeletSetup, NodeBoot, render},
+};
+use tokio::time::Instant;
+
+use crate::{
+    discovery::{self, Alias, ClusterFacts, Image, Reservation, Subnet},
+    profile,
+    provider::AwsProvider,
+    template,
+};
+
+const SUBNETS: &str = "SubnetsReady";
+const GROUPS: &str = "SecurityGroupsReady";
+const AMIS: &str = "AMIsReady";
+const PROFILE: &str = "InstanceProfileReady";
+const USER_DATA: &str = "UserDataReady";
+const RESERVATIONS: &str = "CapacityReservationsReady";
+
+/// Security groups that one interface can have, unless AWS raised it.
+const MOST_GROUPS: usize = 5;
+/// An image selector that matches more than this has surely a tag too few.
+const MOST_IMAGES: usize = 100;
+
+/// A class with what was found for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) findings: ClassFindings,
+    pub(crate) family: Family,
+    pub(crate) subnets: Arc<Vec<Subnet>>,
+    pub(crate) images: Arc<Vec<Image>>,
+    pub(crate) reservations: Arc<Vec<Reservation>>,
+    pub(crate) cluster: Option<Arc<ClusterFacts>>,
+}
+
+/// How the class's machines are set up, as far as their capacity depends on it.
+pub(crate) fn setup(class: &EC2NodeClass, prefix_delegation: bool) -> Setup {
+    let mappings = &class.spec.block_device_mappings;
+    // The disk that is marked, else the only or the last one: Bottlerocket's data disk is its second.
+    let root = mappings.iter().find(|m| m.root_volume).or_else(|| mappings.last());
+    let gib = root.and_then(|m| m.ebs.volume_size.as_ref()).and_then(|size| template::gib(&size.0));
+    Setup {
+        max_pods: class.spec.kubelet.as_ref().and_then(|k| k.max_pods),
+        root_volume_gib: gib.and_then(|gib| u64::try_from(gib).ok()).unwrap_or(DEFAULT_ROOT_GIB),
+        instance_store: class.spec.instance_store_policy == Some(InstanceStorePolicy::RAID0),
+        prefix_delegation,
+    }
+}
+
+/// The class's kubelet settings, for user data.
+pub(crate) fn kubelet(class: &EC2NodeClass) -> KubeletSetup {
+    let Some(kubelet) = &class.spec.kubelet else { return KubeletSetup::default() };
+    let amounts = |map: &std::collections::BTreeMap<String, croft_api::amount::Amount>| {
+        map.iter().map(|(name, amount)| (name.clone(), amount.0.clone())).collect()
+    };
+    KubeletSetup {
+        max_pods: kubelet.max_pods,
+        cluster_dns: kubelet.cluster_dns.clone(),
+        kube_reserved: amounts(&kubelet.kube_reserved),
+        system_reserved: amounts(&kubelet.system_reserved),
+        eviction_hard: kubelet.eviction_hard.clone(),
+    }
+}
+
+fn family(class: &EC2NodeClass) -> Family {
+    match class.spec.ami_family {
+        Some(AmiFamily::AL2023) => Family::Al2023,
+        Some(AmiFamily::AL2) => Family::Al2,
+        Some(AmiFamily::Bottlerocket) => Family::Bottlerocket,
+        Some(AmiFamily::Ubuntu) => Family::Ubuntu,
+        Some(AmiFamily::Custom) => Family::Custom,
+        None => class
+            .spec
+            .ami_selector_terms
+            .iter()
+            .find_map(|term| Alias::parse(term.alias.as_deref()?).ok())
+            .map_or(Family::Custom, |alias| alias.family),
+    }
+}
+
+/// A question, as a cache's key.
+fn key<T: serde::Serialize>(terms: &T) -> String {
+    serde_json::to_string(terms).unwrap_or_default()
+}
+
+fn holds(kind: &'static str, message: String) -> Statement {
+    Statement { kind, status: Some(true), reason: "Found", message }
+}
+
+fn fails(kind: &'static str, reason: &'static str, message: String) -> Statement {
+    Statement { kind, status: Some(false), reason, message }
+}
+
+/// What a fault says as a condition: unknown where only AWS is in the way.
+fn faulty(kind: &'static str, fault: &Fault) -> Statement {
+    let status = match fault.class {
+        FaultClass::Throttled | FaultClass::Unavailable => None,
+        _ => Some(false),
+    };
+    Statement { kind, status, reason: fault.class.as_str(), message: fault.to_string() }
+}
+
+/// A note behind what was found, if it could not be asked for anew.
+fn noted(message: String, trouble: Option<&Fault>) -> String {
+    match trouble {
+        Some(fault) => format!("{message}; found earlier, since now {fault}"),
+        None => message,
+    }
+}
+
+impl AwsProvider {
+    /// Looks everything up that the class names.
+    pub(crate) async fn look_up(&self, class: &EC2NodeClass) -> Found {
+        let spec = &class.spec;
+        let (clients, paces) = (&self.clients, &self.paces);
+        let mut conditions = Vec::new();
+
+        let subnet_terms = &spec.subnet_selector_terms;
+        let (subnet_key, group_key) = (key(subnet_terms), key(&spec.security_group_selector_terms));
+        let subnets = self.subnets.get(&subnet_key, discovery::subnets(clients, paces, subnet_terms));
+        let group_terms = &spec.security_group_selector_terms;
+        let groups = self.groups.get(&group_key, discovery::groups(clients, paces, group_terms));
+        let (subnets, groups, cluster) = tokio::join!(subnets, groups, self.cluster_facts());
+
+        let mut zones = BTreeSet::new();
+        let mut vpcs = BTreeSet::new();
+        let subnets = match subnets {
+            Ok((subnets, trouble)) => {
+                zones.extend(subnets.iter().map(|s| s.zone.clone()));
+                vpcs.extend(subnets.iter().map(|s| s.vpc.clone()));
+                conditions.push(if subnets.is_empty() {
+                    fails(SUBNETS, "SubnetsNotFound", format!(
+                        "no subnet matches spec.subnetSelectorTerms in {}: tag the subnets, or correct the terms ({})",
+                        clients.region, key(subnet_terms)))
+                } else if vpcs.len() > 1 {
+                    fails(SUBNETS, "SubnetsOfSeveralVPCs", format!(
+                        "the subnets that spec.subnetSelectorTerms match are in {} VPCs: add a tag that only one has",
+                        vpcs.len()))
+                } else {
+                    let message = format!("{} subnets in {} zones", subnets.len(), zones.len());
+                    holds(SUBNETS, noted(message, trouble.as_ref()))
+                });
+                subnets
+            }
+            Err(fault) => {
+                conditions.push(faulty(SUBNETS, &fault));
+                Arc::default()
+            }
+        };
+        let groups = match groups {
+            Ok((groups, trouble)) => {
+                conditions.push(if groups.is_empty() {
+                    fails(GROUPS, "SecurityGroupsNotFound", format!(
+                        "no security group matches spec.securityGroupSelectorTerms: tag the group, or correct the terms ({})",
+                        key(group_terms)))
+                } else if groups.len() > MOST_GROUPS {
+                    fails(GROUPS, "TooManySecurityGroups", format!(
+                        "spec.securityGroupSelectorTerms match {} security groups, and a network interface can have {MOST_GROUPS}: select fewer",
+                        groups.len()))
+                } else if !vpcs.is_empty() && groups.iter().any(|g| !vpcs.contains(&g.vpc)) {
+                    fails(GROUPS, "SecurityGroupsOfAnotherVPC",
+                        "spec.securityGroupSelectorTerms match groups of another VPC than the subnets': add a tag that only the right ones have".to_owned())
+                } else {
+                    holds(GROUPS, noted(format!("{} security groups", groups.len()), trouble.as_ref()))
+                });
+                groups
+            }
+            Err(fault) => {
+                conditions.push(faulty(GROUPS, &fault));
+                Arc::default()
+            }
+        };
+
+        let (cluster, images) = self.look_up_images(class, cluster, &mut conditions).await;
+        let profile = self.look_up_profile(class, &mut conditions).await;
+        let reservations = self.look_up_reservations(class, &mut conditions).await;
+        let family = family(class);
+        if let Some(cluster) = &cluster {
+            conditions.push(user_data_condition(class, family, cluster));
+        }
+
+        let bad = conditions
+            .iter()
+            .find(|c| c.status == Some(false))
+            .or_else(|| conditions.iter().find(|c| c.status.is_none()));
+        let ready = match bad {
+            None => Statement {
+                kind: READY,
+                status: Some(true),
+                reason: "Ready",
+                message: "machines can be launched".to_owned(),
+            },
+            Some(bad) => Statement {
+                kind: READY,
+                status: bad.status,
+                reason: bad.reason,
+                message: bad.message.clone(),
+            },
+        };
+        conditions.push(ready);
+
+        let mut by_room: Vec<&Subnet> = subnets.iter().collect();
+        by_room.sort_by(|a, b| a.zone.cmp(&b.zone).then(b.free.cmp(&a.free)).then_with(|| a.id.cmp(&b.id)));
+        let findings = ClassFindings {
+            subnets: by_room
+                .into_iter()
+                .map(|s| SubnetStatus { id: s.id.clone(), zone: s.zone.clone() })
+                .collect(),
+            security_groups: groups.iter().map(|g| g.id.clone()).collect(),
+            amis: images
+                .iter()
+                .map(|i| AmiStatus {
+                    id: i.id.clone(),
+                    arch: i.arch.as_str().to_owned(),
+                    device: i.device.clone(),
+                })
+                .collect(),
+            instance_profile: profile,
+            conditions,
+        };
+        if let Some(name) = &class.metadata.name {
+            let setup = setup(class, self.options.prefix_delegation);
+            self.memory().setups.insert(name.clone(), setup);
+        }
+        Found { findings, family, subnets, images, reservations, cluster }
+    }
+
+    async fn look_up_images(
+        &self,
+        class: &EC2NodeClass,
+        cluster: Result<(Arc<ClusterFacts>, Option<Fault>), Fault>,
+        conditions: &mut Vec<Statement>,
+    ) -> (Option<Arc<ClusterFacts>>, Arc<Vec<Image>>) {
+        let cluster = match cluster {
+            Ok((cluster, _)) => cluster,
+            Err(fault) => {
+                // Without the cluster's version no alias can be read, and without its address no node joins.
+                conditions.push(faulty(AMIS, &fault));
+                return (None, Arc::default());
+            }
+        };
+        let terms = &class.spec.ami_selector_terms;
+        let question = format!("{}\n{}", cluster.version, key(terms));
+        let asked = discovery::images(&self.clients, &self.paces, terms, &cluster.version);
+        match self.images.get(&question, asked).await {
+            Ok((images, trouble)) => {
+                conditions.push(if images.is_empty() {
+                    fails(
+                        AMIS,
+                        "AMIsNotFound",
+                        format!("no image matches spec.amiSelectorTerms: correct the terms ({})", key(terms)),
+                    )
+                } else if images.len() > MOST_IMAGES {
+                    fails(
+                        AMIS,
+                        "TooManyAMIs",
+                        format!(
+                            "spec.amiSelectorTerms match {} images: add a tag that only the right ones have",
+                            images.len()
+                        ),
+                    )
+                } else {
+                    holds(AMIS, noted(format!("{} images", images.len()), trouble.as_ref()))
+                });
+                (Some(cluster), images)
+            }
+            Err(fault) => {
+                conditions.push(faulty(AMIS, &fault));
+                (Some(cluster), Arc::default())
+            }
+        }
+    }
+
+    async fn look_up_profile(&self, class: &EC2NodeClass, conditions: &mut Vec<Statement>) -> Option<String> {
+        let Some(role) = &class.spec.role else {
+            let profile = class.spec.instance_profile.clone();
+            conditions.push(match &profile {
+                Some(name) => holds(PROFILE, format!("instance profile {name}, which exists already")),
+                None => {
+                    fails(PROFILE, "NoInstanceProfile", "write spec.role or spec.instanceProfile".to_owned())
+                }
+            });
+            return profile;
+        };
+        let make = async {
+            let cluster = &self.options.cluster_uid;
+            let (name, new) = profile::ensure(&self.clients, &self.paces, cluster, role).await?;
+            if new {
+                self.memory().new_profiles.insert(name.clone(), Instant::now());
+            }
+            Ok(name)
+        };
+        match self.profiles.get(role, make).await {
+            Ok((name, trouble)) => {
+                conditions.push(holds(
+                    PROFILE,
+                    noted(format!("instance profile {name} for role {role}"), trouble.as_ref()),
+                ));
+                Some(name.as_ref().clone())
+            }
+            Err(fault) => {
+                conditions.push(faulty(PROFILE, &fault));
+                None
+            }
+        }
+    }
+
+    async fn look_up_reservations(
+        &self,
+        class: &EC2NodeClass,
+        conditions: &mut Vec<Statement>,
+    ) -> Arc<Vec<Reservation>> {
+        let terms = &class.spec.capacity_reservation_selector_terms;
+        if terms.is_empty() {
+            return Arc::default();
+        }
+        let asked = discovery::reservations(&self.clients, &self.paces, terms);
+        match self.reservations.get(&key(terms), asked).await {
+            Ok((found, trouble)) => {
+                conditions.push(if found.is_empty() {
+                    fails(RESERVATIONS, "CapacityReservationsNotFound", format!(
+                        "no active capacity reservation matches spec.capacityReservationSelectorTerms ({}): correct or remove the terms", key(terms)))
+                } else {
+                    holds(RESERVATIONS, noted(format!("{} capacity reservations", found.len()), trouble.as_ref()))
+                });
+                found
+            }
+            Err(fault) => {
+                conditions.push(faulty(RESERVATIONS, &fault));
+                Arc::default()
+            }
+        }
+    }
+
+    /// The cluster: given by hand, or as EKS describes it.
+    async fn cluster_facts(&self) -> Result<(Arc<ClusterFacts>, Option<Fault>), Fault> {
+        let o = &self.options;
+        if let (Some(endpoint), Some(ca), Some(version)) =
+            (&o.cluster_endpoint, &o.cluster_ca, &o.kubernetes_version)
+        {
+            let facts = ClusterFacts {
+                name: o.cluster_name.clone(),
+                endpoint: endpoint.clone(),
+                ca: STANDARD.encode(ca),
+                service_cidr: o.service_cidr.clone().unwrap_or_else(|| "10.96.0.0/12".to_owned()),
+                version: version.clone(),
+            };
+            return Ok((Arc::new(facts), None));
+        }
+        self.cluster.get(&(), discovery::cluster(&self.clients, &self.paces, &o.cluster_name)).await
+    }
+}
+
+/// The class's user data is merged once with nothing, so that a mistake shows before a pod waits for it.
+fn user_data_condition(class: &EC2NodeClass, family: Family, cluster: &ClusterFacts) -> Statement {
+    let kubelet = kubelet(class);
+    let boot = NodeBoot {
+        cluster: &cluster.name,
+        endpoint: &cluster.endpoint,
+        ca: &cluster.ca,
+        service_cidr: &cluster.service_cidr,
+        labels: &std::collections::BTreeMap::new(),
+        taints: &[],
+        kubelet: &kubelet,
+        instance_store: class.spec.instance_store_policy.is_some(),
+        custom: class.spec.user_data.as_deref(),
+    };
+    match render(family, &boot) {
+        Ok(text) => holds(USER_DATA, format!("{} bytes before labels and taints", text.len())),
+        Err(error) => fails(USER_DATA, "UserDataInvalid", error.to_string()),
+    }
+}

@@ -1,0 +1,291 @@
+//! What a class's machines can be: types, offerings, prices, capacity as nodes really report it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use croft_api::EC2NodeClass;
+use croft_cloud::{
+    CloudError, CloudMachine, Launched, OfferingKey,
+    catalog::{self, builtin_entries, estimate_spot},
+    facts::{Facts, node_labels},
+};
+use croft_scheduler::{CapacityType, InstanceType, Offering, Price};
+
+use crate::{
+    class::{Found, setup},
+    discovery::Image,
+    prices::{self, OnDemand, Spot},
+    provider::AwsProvider,
+    types::{self, Types},
+};
+use croft_runtime::clock::{Clock, SystemClock};
+
+/// The types of a class as built last, with what they were built from.
+#[derive(Debug)]
+pub(crate) struct Offers {
+    from: String,
+    types: Arc<[InstanceType]>,
+}
+
+/// The newest image that a machine of the type can boot and that has drivers for its devices.
+pub(crate) fn image_for<'a>(facts: &Facts, images: &'a [Image]) -> Option<&'a Image> {
+    let device = facts.gpu.iter().chain(&facts.accelerator).next().map(|d| d.manufacturer.as_str());
+    let fits = |i: &&Image| i.arch == facts.arch;
+    // Images without a word on devices are taken for everything, as images chosen by id are.
+    images
+        .iter()
+        .filter(fits)
+        .find(|i| device.is_some() && i.device.as_deref() == device)
+        .or_else(|| images.iter().filter(fits).find(|i| i.device.is_none()))
+}
+
+impl AwsProvider {
+    /// Types as EC2 describes them, or else as the built-in catalogue does.
+    pub(crate) async fn known_types(&self) -> Arc<Types> {
+        match self.types.get(&(), types::types(&self.clients, &self.paces)).await {
+            Ok((types, _)) if !types.facts.is_empty() => types,
+            Ok(_) => Arc::new(self.built_in_types()),
+            Err(fault) => {
+                tracing::warn!(%fault, "the instance types could not be asked for: the built-in catalogue is used");
+                Arc::new(self.built_in_types())
+            }
+        }
+    }
+
+    fn built_in_types(&self) -> Types {
+        let region = &self.clients.region;
+        let mut types = Types::default();
+        for entry in builtin_entries() {
+            let name = entry.facts.name.clone();
+            let zones: BTreeSet<String> = if region == catalog::REGION {
+                entry.zones.chars().map(|letter| format!("{region}{letter}")).collect()
+            } else {
+                // Other regions' zones aren't known offline: the first three are there almost everywhere.
+                ["a", "b", "c"].map(|letter| format!("{region}{letter}")).into()
+            };
+            types.zones.insert(name.clone(), zones);
+            types.facts.insert(name, entry.facts.clone());
+        }
+        types
+    }
+
+    async fn on_demand_prices(&self) -> Arc<OnDemand> {
+        let asked = self.on_demand.get(&(), prices::on_demand(&self.clients, &self.paces)).await;
+        asked.map_or_else(
+            |fault| {
+                tracing::debug!(%fault, "the price list could not be asked for: the built-in prices are used");
+                Arc::default()
+            },
+            |(prices, _)| prices,
+        )
+    }
+
+    async fn spot_prices(&self) -> Arc<Spot> {
+        let now = SystemClock.wall().as_second();
+        let asked = self.spot.get(&(), prices::spot(&self.clients, &self.paces, now)).await;
+        asked.map_or_else(
+            |fault| {
+                tracing::debug!(%fault, "the spot prices could not be asked for: estimates are used");
+                Arc::default()
+            },
+            |(prices, _)| prices,
+        )
+    }
+
+    /// The types that the class allows.
+    pub(crate) async fn offers(&self, class: &EC2NodeClass) -> Result<Arc<[InstanceType]>, CloudError> {
+        let found = self.look_up(class).await;
+        if !found.findings.is_ready() {
+            return Err(CloudError::ClassNotReady {
+                class: class.metadata.name.clone().unwrap_or_default(),
+                why: found.findings.why_not().unwrap_or_default().to_owned(),
+            });
+        }
+        let (types, on_demand, spot) =
+            tokio::join!(self.known_types(), self.on_demand_prices(), self.spot_prices());
+        let name = class.metadata.name.clone().unwrap_or_default();
+        let now = self.now();
+        let mut memory = self.memory();
+        let aside: BTreeSet<OfferingKey> =
+            memory.offerings.current(now).map(|(key, _)| key.clone()).collect();
+        let dry: BTreeSet<String> = memory.subnets.current(now).map(|(id, _)| id.clone()).collect();
+        // The shared answers are told apart by their address: a new answer is a new allocation, and the kept
+        // one of this class holds on to the old.
+        let from = format!(
+            "{:?} {:p} {:p} {:p} {:?} {:?} {:?} {aside:?} {dry:?} {:?}",
+            setup(class, self.options.prefix_delegation),
+            Arc::as_ptr(&types),
+            Arc::as_ptr(&on_demand),
+            Arc::as_ptr(&spot),
+            found.subnets,
+            found.images,
+            found.reservations,
+            memory.observed,
+        );
+        if let Some(kept) = memory.offers.get(&name).filter(|kept| kept.from == from) {
+            return Ok(Arc::clone(&kept.types));
+        }
+        let built: Arc<[InstanceType]> = {
+            let build = Build {
+                class,
+                found: &found,
+                types: &types,
+                on_demand: &on_demand,
+                spot: &spot,
+                aside: &aside,
+                dry: &dry,
+                observed: &memory.observed,
+                prefix_delegation: self.options.prefix_delegation,
+                home: self.clients.region == catalog::REGION,
+            };
+            build.all().into()
+        };
+        memory.offers.insert(name, Offers { from, types: Arc::clone(&built) });
+        Ok(built)
+    }
+
+    /// A machine with what its type says of it.
+    pub(crate) async fn describe_launched(&self, machine: CloudMachine) -> Launched {
+        let types = self.known_types().await;
+        let (on_demand, spot) = tokio::join!(self.on_demand_prices(), self.spot_prices());
+        let home = self.clients.region == catalog::REGION;
+        let memory = self.memory();
+        let class = machine.tags.get(croft_cloud::tags::CLASS);
+        let setup = class.and_then(|class| memory.setups.get(class)).copied().unwrap_or_default();
+        let (price, price_estimated) =
+            price(&machine.instance_type, &machine.zone, machine.capacity_type, &on_demand, &spot, home);
+        let Some(facts) = types.facts.get(&machine.instance_type) else {
+            let labels = BTreeMap::new();
+            return Launched {
+                machine,
+                capacity: Default::default(),
+                allocatable: Default::default(),
+                price,
+                price_estimated,
+                labels,
+            };
+        };
+        let mut instance_type = facts.instance_type(&setup, Vec::new());
+        if let Some(seen) = memory.observed.get(&(machine.instance_type.clone(), machine.image_id.clone())) {
+            instance_type.capacity = seen.clone();
+        }
+        let labels = node_labels(&instance_type, &machine.zone, machine.capacity_type);
+        Launched {
+            capacity: instance_type.capacity.clone(),
+            allocatable: instance_type.allocatable(),
+            price,
+            price_estimated,
+            labels,
+            machine,
+        }
+    }
+}
+
+/// What an offering costs, and whether that is an estimate.
+fn price(
+    name: &str,
+    zone: &str,
+    capacity_type: CapacityType,
+    on_demand: &OnDemand,
+    spot: &Spot,
+    home: bool,
+) -> (Option<Price>, bool) {
+    // The built-in prices are those of one region; elsewhere they are an estimate.
+    let listed = on_demand.get(name).copied();
+    let built_in = || builtin_entries().iter().find(|e| e.facts.name == name).and_then(|e| e.price);
+    match capacity_type {
+        CapacityType::Reserved => (Some(Price::ZERO), false),
+        CapacityType::OnDemand => match listed {
+            Some(price) => (Some(price), false),
+            None => {
+                let price = built_in();
+                (price, price.is_some() && !home)
+            }
+        },
+        CapacityType::Spot => match spot.get(name).and_then(|zones| zones.get(zone)) {
+            Some(price) => (Some(*price), false),
+            None => {
+                let price = listed.or_else(built_in).map(estimate_spot);
+                (price, price.is_some())
+            }
+        },
+    }
+}
+
+struct Build<'a> {
+    class: &'a EC2NodeClass,
+    found: &'a Found,
+    types: &'a Types,
+    on_demand: &'a OnDemand,
+    spot: &'a Spot,
+    aside: &'a BTreeSet<OfferingKey>,
+    dry: &'a BTreeSet<String>,
+    observed: &'a BTreeMap<(String, String), croft_scheduler::Resources>,
+    prefix_delegation: bool,
+    home: bool,
+}
+
+impl Build<'_> {
+    fn all(&self) -> Vec<InstanceType> {
+        let setup = setup(self.class, self.prefix_delegation);
+        let zones: BTreeSet<&str> = self
+            .found
+            .subnets
+            .iter()
+            .filter(|s| s.free > 0 && !self.dry.contains(&s.id))
+            .map(|s| s.zone.as_str())
+            .collect();
+        let mut types = Vec::new();
+        for (name, facts) in &self.types.facts {
+            let Some(image) = image_for(facts, &self.found.images) else { continue };
+            let offerings = self.offerings(name, facts, &zones);
+            if offerings.is_empty() {
+                continue;
+            }
+            let mut instance_type = facts.instance_type(&setup, offerings);
+            if let Some(seen) = self.observed.get(&(name.clone(), image.id.clone())) {
+                instance_type.capacity = seen.clone();
+            }
+            types.push(instance_type);
+        }
+        types
+    }
+
+    fn offerings(&self, name: &str, facts: &Facts, zones: &BTreeSet<&str>) -> Vec<Offering> {
+        let mut offerings = Vec::new();
+        let Some(offered) = self.types.zones.get(name) else { return offerings };
+        for zone in offered.iter().filter(|zone| zones.contains(zone.as_str())) {
+            let mut offer = |capacity_type, available: bool| {
+                let key = OfferingKey { instance_type: name.to_owned(), zone: zone.clone(), capacity_type };
+                let (price, estimated) =
+                    price(name, zone, capacity_type, self.on_demand, self.spot, self.home);
+                offerings.push(Offering {
+                    zone: zone.clone(),
+                    capacity_type,
+                    price,
+                    available: available && !self.aside.contains(&key),
+                    estimated,
+                });
+            };
+            if facts.on_demand {
+                offer(CapacityType::OnDemand, true);
+            }
+            if facts.spot {
+                offer(CapacityType::Spot, true);
+            }
+            let reserved: Vec<i32> = self
+                .found
+                .reservations
+                .iter()
+                .filter(|r| r.instance_type == name && r.zone == *zone)
+                .map(|r| r.free)
+                .collect();
+            if !reserved.is_empty() {
+                offer(CapacityType::Reserved, reserved.iter().any(|free| *free > 0));
+            }
+        }
+        offerings
+    }
+}

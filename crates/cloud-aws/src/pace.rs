@@ -1,0 +1,186 @@
+//! How fast calls are made: a token bucket per kind of call, slower after each throttling.
+//!
+//! EC2 keeps such buckets per account and region, and every refused call empties them further: a provisioner
+//! that goes on at full speed throttles itself and its neighbours. So the rate is halved when a call is
+//! throttled and grows back with those that aren't, as TCP does.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use croft_cloud::{Fault, FaultClass};
+use tokio::time::Instant;
+
+use crate::refusal;
+
+/// A bucket on the machine's clock.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    started: Instant,
+    bucket: Mutex<Bucket>,
+}
+
+/// A bucket; time is an argument.
+#[derive(Debug)]
+struct Bucket {
+    burst: f64,
+    top: f64,
+    tokens: f64,
+    rate: f64,
+    at: Duration,
+    /// Throttled answers before this moment belong to a halving that is done already.
+    deaf_until: Duration,
+}
+
+/// The rate never falls below this many a second.
+const SLOWEST: f64 = 0.2;
+/// Answers to calls that were under way together count as one.
+const DEAF: Duration = Duration::from_millis(500);
+
+impl Bucket {
+    fn new(burst: u32, per_second: u32) -> Self {
+        let (burst, rate) = (f64::from(burst), f64::from(per_second));
+        Self { burst, top: rate, tokens: burst, rate, at: Duration::ZERO, deaf_until: Duration::ZERO }
+    }
+
+    /// Takes a place, and says how long to wait for it.
+    fn take(&mut self, now: Duration) -> Duration {
+        let gained = now.saturating_sub(self.at).as_secs_f64() * self.rate;
+        self.tokens = (self.tokens + gained).min(self.burst) - 1.0;
+        self.at = now;
+        // Below zero is a place in the queue: those who came before are served first.
+        if self.tokens >= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(-self.tokens / self.rate) }
+    }
+
+    fn throttled(&mut self, now: Duration) {
+        if now < self.deaf_until {
+            return;
+        }
+        self.rate = (self.rate / 2.0).max(SLOWEST);
+        self.tokens = self.tokens.min(0.0);
+        self.deaf_until = now + DEAF;
+    }
+
+    fn passed(&mut self) {
+        self.rate = (self.rate * 1.05).min(self.top);
+    }
+}
+
+impl Pace {
+    /// `burst` calls at once, then `per_second`.
+    pub(crate) fn new(burst: u32, per_second: u32) -> Self {
+        Self { started: Instant::now(), bucket: Mutex::new(Bucket::new(burst, per_second)) }
+    }
+
+    fn bucket(&self) -> MutexGuard<'_, Bucket> {
+        self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a place.
+    pub(crate) async fn turn(&self) {
+        let wait = self.bucket().take(self.started.elapsed());
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// The call was throttled.
+    pub(crate) fn throttled(&self) {
+        self.bucket().throttled(self.started.elapsed());
+    }
+
+    /// The call went through.
+    pub(crate) fn passed(&self) {
+        self.bucket().passed();
+    }
+
+    /// How long to wait before a throttled call is worth repeating.
+    pub(crate) fn pause(&self) -> Duration {
+        Duration::from_secs_f64((2.0 / self.bucket().rate).clamp(0.5, 30.0))
+    }
+}
+
+/// One bucket per kind of call, as EC2 keeps them.
+#[derive(Debug)]
+pub(crate) struct Paces {
+    /// Describe calls and the like.
+    pub(crate) read: Pace,
+    /// Calls that change something.
+    pub(crate) write: Pace,
+    /// CreateFleet, which has a bucket of its own.
+    pub(crate) launch: Pace,
+}
+
+impl Default for Paces {
+    fn default() -> Self {
+        Self { read: Pace::new(100, 20), write: Pace::new(50, 10), launch: Pace::new(100, 20) }
+    }
+}
+
+impl Pace {
+    /// The answer to a call of `action`, with what it says about the pace.
+    pub(crate) fn judge<T, E>(
+        &self,
+        action: &'static str,
+        answer: Result<T, SdkError<E, HttpResponse>>,
+    ) -> Result<T, Fault>
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        match answer {
+            Ok(value) => {
+                self.passed();
+                Ok(value)
+            }
+            Err(error) => {
+                let fault = refusal::fault(action, &error);
+                if fault.class == FaultClass::Throttled {
+                    self.throttled();
+                }
+                Err(fault)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When the last of `calls`, all asked for at `now`, has its turn.
+    fn last_turn(bucket: &mut Bucket, calls: u32, now: Duration) -> f64 {
+        (0..calls).map(|_| bucket.take(now)).last().unwrap_or_default().as_secs_f64()
+    }
+
+    #[test]
+    fn bursts_and_then_keeps_the_rate() {
+        let mut bucket = Bucket::new(10, 5);
+        assert_eq!(last_turn(&mut bucket, 10, Duration::ZERO), 0.0);
+        assert!((last_turn(&mut bucket, 10, Duration::ZERO) - 2.0).abs() < 1e-9);
+        assert_eq!(last_turn(&mut bucket, 10, Duration::from_secs(60)), 0.0, "full again");
+    }
+
+    #[test]
+    fn throttling_halves_once_per_moment_and_heals() {
+        let mut bucket = Bucket::new(1, 8);
+        let now = Duration::from_secs(1);
+        for _ in 0..20 {
+            bucket.throttled(now);
+        }
+        assert!((bucket.rate - 4.0).abs() < 1e-9, "{}", bucket.rate);
+        assert!((last_turn(&mut bucket, 8, now) - 2.0).abs() < 0.3, "4 a second");
+        bucket.throttled(now + DEAF);
+        assert!((bucket.rate - 2.0).abs() < 1e-9, "{}", bucket.rate);
+        for _ in 0..100 {
+            bucket.throttled(now + DEAF * 100);
+            bucket.passed();
+        }
+        for _ in 0..200 {
+            bucket.passed();
+        }
+        assert!((bucket.rate - 8.0).abs() < 1e-9, "{}", bucket.rate);
+    }
+}

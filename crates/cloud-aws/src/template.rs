@@ -1,0 +1,330 @@
+//! Launch templates: one per distinct node configuration, named by its hash.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aws_sdk_ec2::types::{
+    CapacityReservationPreference, Filter, LaunchTemplateBlockDeviceMappingRequest,
+    LaunchTemplateCapacityReservationSpecificationRequest, LaunchTemplateEbsBlockDeviceRequest,
+    LaunchTemplateHttpTokensState, LaunchTemplateIamInstanceProfileSpecificationRequest,
+    LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
+    LaunchTemplateInstanceMetadataProtocolIpv6, LaunchTemplateInstanceNetworkInterfaceSpecificationRequest,
+    LaunchTemplatePlacementRequest, LaunchTemplatesMonitoringRequest, RequestLaunchTemplateData,
+    ResourceType, Tag, TagSpecification, VolumeType,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use croft_api::nodeclass::{BlockDeviceMapping, EC2NodeClassSpec, HttpTokens, Toggle};
+use croft_cloud::{Fault, FaultClass, facts::DEFAULT_ROOT_GIB, tags, userdata::Family};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::{connect::Clients, pace::Paces};
+
+/// Everything that a launch template says. Its hash is the template's name, so that equal configurations
+/// share one and a changed one can't be mistaken for it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Configuration {
+    pub(crate) image: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) profile: Option<String>,
+    pub(crate) user_data: String,
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) http_endpoint: bool,
+    pub(crate) imds_v1: bool,
+    pub(crate) hop_limit: i32,
+    pub(crate) imds_ipv6: bool,
+    pub(crate) public_ip: Option<bool>,
+    pub(crate) monitoring: bool,
+    pub(crate) placement_group: Option<String>,
+    pub(crate) reserved_only: bool,
+}
+
+/// A disk of a launch template.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Disk {
+    pub(crate) device: String,
+    pub(crate) gib: Option<i32>,
+    pub(crate) kind: String,
+    pub(crate) iops: Option<i32>,
+    pub(crate) throughput: Option<i32>,
+    pub(crate) encrypted: Option<bool>,
+    pub(crate) kms_key: Option<String>,
+    pub(crate) snapshot: Option<String>,
+    pub(crate) delete: bool,
+}
+
+impl Configuration {
+    /// The configuration of `class`, with what was found for it.
+    pub(crate) fn new(
+        class: &EC2NodeClassSpec,
+        family: Family,
+        image: &str,
+        groups: &[String],
+        profile: Option<&str>,
+        user_data: String,
+        reserved_only: bool,
+    ) -> Self {
+        let metadata = &class.metadata_options;
+        Self {
+            image: image.to_owned(),
+            groups: groups.to_vec(),
+            profile: profile.map(str::to_owned),
+            user_data,
+            disks: disks(&class.block_device_mappings, family),
+            http_endpoint: metadata.http_endpoint == Toggle::Enabled,
+            imds_v1: metadata.http_tokens == HttpTokens::Optional,
+            hop_limit: metadata.http_put_response_hop_limit,
+            imds_ipv6: metadata.http_protocol_ipv6 == Toggle::Enabled,
+            public_ip: class.associate_public_ip_address,
+            monitoring: class.detailed_monitoring,
+            placement_group: class.placement_group.clone(),
+            reserved_only,
+        }
+    }
+
+    /// The template's name in `cluster`.
+    pub(crate) fn name(&self, cluster: &str) -> String {
+        // Serializing plain values can't fail; an empty text would only make one template for all.
+        let text = serde_json::to_string(self).unwrap_or_default();
+        let digest = Sha256::digest(format!("{cluster}\n{text}"));
+        let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        format!("croft-{hex}")
+    }
+
+    fn data(&self) -> RequestLaunchTemplateData {
+        let mut data = RequestLaunchTemplateData::builder().image_id(&self.image);
+        if !self.user_data.is_empty() {
+            data = data.user_data(STANDARD.encode(&self.user_data));
+        }
+        if let Some(profile) = &self.profile {
+            data = data.iam_instance_profile(
+                LaunchTemplateIamInstanceProfileSpecificationRequest::builder().name(profile).build(),
+            );
+        }
+        // An interface is written only where it says something: with one, the groups go there.
+        match self.public_ip {
+            Some(public) => {
+                data = data.network_interfaces(
+                    LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
+                        .device_index(0)
+                        .associate_public_ip_address(public)
+                        .set_groups(Some(self.groups.clone()))
+                        .delete_on_termination(true)
+                        .build(),
+                );
+            }
+            None => data = data.set_security_group_ids(Some(self.groups.clone())),
+        }
+        for disk in &self.disks {
+            data = data.block_device_mappings(disk.mapping());
+        }
+        let endpoint = |on: bool| {
+            if on {
+                LaunchTemplateInstanceMetadataEndpointState::Enabled
+            } else {
+                LaunchTemplateInstanceMetadataEndpointState::Disabled
+            }
+        };
+        let mut metadata = LaunchTemplateInstanceMetadataOptionsRequest::builder()
+            .http_endpoint(endpoint(self.http_endpoint))
+            .http_tokens(if self.imds_v1 {
+                LaunchTemplateHttpTokensState::Optional
+            } else {
+                LaunchTemplateHttpTokensState::Required
+            })
+            .http_put_response_hop_limit(self.hop_limit);
+        if self.imds_ipv6 {
+            metadata = metadata.http_protocol_ipv6(LaunchTemplateInstanceMetadataProtocolIpv6::Enabled);
+        }
+        data = data.metadata_options(metadata.build());
+        if self.monitoring {
+            data = data.monitoring(LaunchTemplatesMonitoringRequest::builder().enabled(true).build());
+        }
+        if let Some(group) = &self.placement_group {
+            data = data.placement(LaunchTemplatePlacementRequest::builder().group_name(group).build());
+        }
+        if self.reserved_only {
+            data = data.capacity_reservation_specification(
+                LaunchTemplateCapacityReservationSpecificationRequest::builder()
+                    .capacity_reservation_preference(CapacityReservationPreference::CapacityReservationsOnly)
+                    .build(),
+            );
+        }
+        data.build()
+    }
+}
+
+impl Disk {
+    fn mapping(&self) -> LaunchTemplateBlockDeviceMappingRequest {
+        LaunchTemplateBlockDeviceMappingRequest::builder()
+            .device_name(&self.device)
+            .ebs(
+                LaunchTemplateEbsBlockDeviceRequest::builder()
+                    .set_volume_size(self.gib)
+                    .volume_type(VolumeType::from(self.kind.as_str()))
+                    .set_iops(self.iops)
+                    .set_throughput(self.throughput)
+                    .set_encrypted(self.encrypted)
+                    .set_kms_key_id(self.kms_key.clone())
+                    .set_snapshot_id(self.snapshot.clone())
+                    .delete_on_termination(self.delete)
+                    .build(),
+            )
+            .build()
+    }
+}
+
+/// The class's disks, or the image family's usual ones: 20 GiB, encrypted, gp3. Bottlerocket keeps its system
+/// on a small disk of its own.
+fn disks(mappings: &[BlockDeviceMapping], family: Family) -> Vec<Disk> {
+    let usual = |device: &str, gib: i32| Disk {
+        device: device.to_owned(),
+        gib: Some(gib),
+        kind: "gp3".to_owned(),
+        iops: None,
+        throughput: None,
+        encrypted: Some(true),
+        kms_key: None,
+        snapshot: None,
+        delete: true,
+    };
+    if mappings.is_empty() {
+        let root = i32::try_from(DEFAULT_ROOT_GIB).unwrap_or(i32::MAX);
+        return match family {
+            Family::Bottlerocket => vec![usual("/dev/xvda", 4), usual("/dev/xvdb", root)],
+            Family::Al2023 | Family::Al2 => vec![usual("/dev/xvda", root)],
+            Family::Ubuntu => vec![usual("/dev/sda1", root)],
+            // Nobody knows the device names of an image of one's own.
+            Family::Custom => Vec::new(),
+        };
+    }
+    mappings
+        .iter()
+        .map(|mapping| Disk {
+            device: mapping.device_name.clone(),
+            gib: mapping.ebs.volume_size.as_ref().and_then(|size| gib(&size.0)),
+            kind: mapping.ebs.volume_type.clone().unwrap_or_else(|| "gp3".to_owned()),
+            iops: mapping.ebs.iops,
+            throughput: mapping.ebs.throughput,
+            encrypted: Some(mapping.ebs.encrypted.unwrap_or(true)),
+            kms_key: mapping.ebs.kms_key_id.clone(),
+            snapshot: mapping.ebs.snapshot_id.clone(),
+            delete: mapping.ebs.delete_on_termination.unwrap_or(true),
+        })
+        .collect()
+}
+
+/// A size in whole GiB, rounded up.
+pub(crate) fn gib(size: &str) -> Option<i32> {
+    let quantity: croft_scheduler::Quantity = size.parse().ok()?;
+    let bytes = quantity.units();
+    i32::try_from(bytes.checked_add((1 << 30) - 1)? >> 30).ok()
+}
+
+/// Makes the template if it isn't there.
+pub(crate) async fn ensure(
+    clients: &Clients,
+    paces: &Paces,
+    cluster: &str,
+    class: &str,
+    configuration: &Configuration,
+) -> Result<String, Fault> {
+    let name = configuration.name(cluster);
+    paces.write.turn().await;
+    let tag = |key: &str, value: &str| Tag::builder().key(key).value(value).build();
+    let answer = clients
+        .ec2
+        .create_launch_template()
+        .launch_template_name(&name)
+        .launch_template_data(configuration.data())
+        .tag_specifications(
+            TagSpecification::builder()
+                .resource_type(ResourceType::LaunchTemplate)
+                .tags(tag(tags::CLUSTER, cluster))
+                .tags(tag(tags::CLASS, class))
+                .build(),
+        )
+        .send()
+        .await;
+    match paces.write.judge("CreateLaunchTemplate", answer) {
+        Ok(_) => Ok(name),
+        // The name is the hash of what it says: it is the same template.
+        Err(fault) if fault.class == FaultClass::Exists => Ok(name),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Deletes the cluster's templates that were made before `older_than` (seconds since 1970) and that `keep`
+/// doesn't hold. Returns the names.
+pub(crate) async fn sweep(
+    clients: &Clients,
+    paces: &Paces,
+    cluster: &str,
+    older_than: i64,
+    keep: &BTreeSet<String>,
+) -> Result<Vec<String>, Fault> {
+    let filter = Filter::builder().name(format!("tag:{}", tags::CLUSTER)).values(cluster).build();
+    let mut pages = clients.ec2.describe_launch_templates().filters(filter).into_paginator().send();
+    let mut idle: BTreeMap<String, ()> = BTreeMap::new();
+    loop {
+        paces.read.turn().await;
+        let Some(page) = pages.next().await else { break };
+        for template in paces.read.judge("DescribeLaunchTemplates", page)?.launch_templates() {
+            let Some(name) = template.launch_template_name() else { continue };
+            let made = template.create_time().map_or(i64::MAX, |at| at.secs());
+            if made < older_than && !keep.contains(name) {
+                idle.insert(name.to_owned(), ());
+            }
+        }
+    }
+    for name in idle.keys() {
+        paces.write.turn().await;
+        let answer = clients.ec2.delete_launch_template().launch_template_name(name).send().await;
+        match paces.write.judge("DeleteLaunchTemplate", answer) {
+            Ok(_) => {}
+            Err(fault) if fault.class == FaultClass::NotFound => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(idle.into_keys().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn configuration(spec: &EC2NodeClassSpec) -> Configuration {
+        Configuration::new(
+            spec,
+            Family::Al2023,
+            "ami-1",
+            &["sg-1".to_owned()],
+            Some("p"),
+            "data".to_owned(),
+            false,
+        )
+    }
+
+    #[test]
+    fn the_name_is_the_configuration() {
+        let spec = EC2NodeClassSpec::default();
+        let name = configuration(&spec).name("uid");
+        assert_eq!(name, configuration(&spec).name("uid"));
+        assert_ne!(name, configuration(&spec).name("other"), "clusters don't share templates");
+        let other = EC2NodeClassSpec { detailed_monitoring: true, ..spec };
+        assert_ne!(name, configuration(&other).name("uid"));
+    }
+
+    #[test]
+    fn sizes_are_whole_gibibytes() {
+        assert_eq!((gib("100Gi"), gib("1"), gib("100G"), gib("x")), (Some(100), Some(1), Some(94), None));
+    }
+
+    #[test]
+    fn metadata_is_v2_with_one_hop_unless_the_class_says_otherwise() {
+        let data = configuration(&EC2NodeClassSpec::default()).data();
+        let metadata = data.metadata_options().unwrap();
+        assert_eq!(metadata.http_tokens(), Some(&LaunchTemplateHttpTokensState::Required));
+        assert_eq!(metadata.http_put_response_hop_limit(), Some(1));
+        assert_eq!(data.block_device_mappings()[0].ebs().unwrap().encrypted(), Some(true));
+    }
+}

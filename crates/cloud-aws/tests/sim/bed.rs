@@ -1,0 +1,138 @@
+//! A simulated cloud on a free port of loopback, and a provider for it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use croft_api::{
+    EC2NodeClass, EC2NodeClassSpec,
+    nodeclass::{AmiSelectorTerm, SelectorTerm},
+};
+use croft_cloud::{CloudProvider, LaunchError, LaunchRequest, Launched};
+use croft_cloud_aws::{Access, AwsProvider, Keys, Options};
+use croft_ec2_sim::{
+    server::{Simulator, router},
+    world::{Settings, World},
+};
+use croft_scheduler::CapacityType;
+use k8s_openapi::api::core::v1::Taint;
+use tokio::task::JoinHandle;
+
+pub const UID: &str = "11111111-2222-3333-4444-555555555555";
+
+/// Ends with the test.
+pub struct Bed {
+    pub simulator: Arc<Simulator>,
+    pub provider: Arc<AwsProvider>,
+    pub url: String,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// 2026-07-01.
+const START: u64 = 1_782_864_000_000;
+
+impl Bed {
+    pub async fn new() -> Self {
+        Self::with(Settings::default()).await
+    }
+
+    /// On virtual time: it stands still unless a test moves it.
+    pub async fn with(settings: Settings) -> Self {
+        let (simulator, _) = Simulator::on_virtual_time(settings, START);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let app = router(Arc::clone(&simulator));
+        let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        let provider = AwsProvider::connect(options(&url)).await;
+        Self { simulator, provider, url, tasks: vec![server] }
+    }
+
+    /// Another provider for the same cloud: after a restart.
+    pub async fn restarted(&self) -> Arc<AwsProvider> {
+        AwsProvider::connect(options(&self.url)).await
+    }
+
+    pub fn world<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+        self.simulator.with(act)
+    }
+
+    pub fn control(&self, json: &str) {
+        let control = serde_json::from_str(json).unwrap();
+        self.world(|world| world.control(control)).unwrap();
+    }
+
+    pub fn calls(&self, action: &str) -> u64 {
+        self.world(|world| world.calls().get(action).copied().unwrap_or(0))
+    }
+
+    /// Prepares and launches.
+    pub async fn launch(&self, request: &LaunchRequest) -> Result<Launched, LaunchError> {
+        let prepared = self.provider.prepare(request).await?;
+        self.provider.launch(&prepared).await
+    }
+}
+
+pub fn options(url: &str) -> Options {
+    Options {
+        access: Access {
+            region: Some("us-east-1".to_owned()),
+            endpoint_url: Some(url.to_owned()),
+            keys: Some(Keys { id: "AKIDTEST".to_owned(), secret: "secret".to_owned() }),
+            attempts: 1,
+        },
+        cluster_uid: UID.to_owned(),
+        cluster_name: "croft".to_owned(),
+        interruption_queue: Some("croft".to_owned()),
+        ..Options::default()
+    }
+}
+
+pub fn spec() -> EC2NodeClassSpec {
+    let discovery = SelectorTerm {
+        tags: BTreeMap::from([("croft.dev/discovery".to_owned(), "croft".to_owned())]),
+        ..SelectorTerm::default()
+    };
+    EC2NodeClassSpec {
+        ami_selector_terms: vec![AmiSelectorTerm {
+            alias: Some("al2023@latest".to_owned()),
+            ..AmiSelectorTerm::default()
+        }],
+        role: Some("croft-node".to_owned()),
+        subnet_selector_terms: vec![discovery.clone()],
+        security_group_selector_terms: vec![discovery],
+        tags: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+        ..EC2NodeClassSpec::default()
+    }
+}
+
+pub fn class(spec: EC2NodeClassSpec) -> EC2NodeClass {
+    EC2NodeClass::new("default", spec)
+}
+
+pub fn request(types: &[&str], capacity_type: CapacityType) -> LaunchRequest {
+    LaunchRequest {
+        claim_name: "pool-a-1".to_owned(),
+        claim_uid: "claim-uid-1".to_owned(),
+        pool: "pool-a".to_owned(),
+        tenant: Some("tenant-a".to_owned()),
+        attempt: 1,
+        class: Arc::new(class(spec())),
+        instance_types: types.iter().map(|t| (*t).to_owned()).collect(),
+        zones: Vec::new(),
+        capacity_type,
+        labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+        taints: vec![Taint {
+            key: "node-pool".to_owned(),
+            value: Some("pool-a".to_owned()),
+            effect: "NoSchedule".to_owned(),
+            time_added: None,
+        }],
+        tags: BTreeMap::new(),
+    }
+}

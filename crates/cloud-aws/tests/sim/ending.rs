@@ -1,0 +1,101 @@
+//! Terminations, interruptions, and what is cleaned up.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use croft_cloud::{CloudProvider, InterruptionKind, MachineState};
+use croft_ec2_sim::sqs::News;
+use croft_scheduler::CapacityType::{OnDemand, Spot};
+
+use crate::bed::{Bed, class, request, spec};
+
+#[tokio::test]
+async fn terminating_is_repeatable_and_unknown_machines_are_gone() {
+    let bed = Bed::new().await;
+    let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
+    let ids = [id.clone(), "i-00000000000000000".to_owned()];
+    let done = bed.provider.terminate(&ids).await.unwrap();
+    let states: BTreeMap<&str, MachineState> = done.iter().map(|t| (t.id.as_str(), t.state)).collect();
+    assert_eq!(states[id.as_str()], MachineState::ShuttingDown);
+    assert_eq!(states["i-00000000000000000"], MachineState::Terminated);
+    bed.simulator.advance(Duration::from_secs(5));
+    let again = bed.provider.terminate(&[id]).await.unwrap();
+    assert_eq!(again[0].state, MachineState::Terminated);
+    assert!(bed.provider.list().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn machines_can_be_tagged_later() {
+    let bed = Bed::new().await;
+    let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
+    let tags = BTreeMap::from([("Name".to_owned(), "node-1".to_owned())]);
+    bed.provider.tag(&id, &tags).await.unwrap();
+    assert_eq!(bed.provider.list().await.unwrap()[0].tags["Name"], "node-1");
+}
+
+#[tokio::test]
+async fn other_clusters_machines_are_not_seen() {
+    let bed = Bed::new().await;
+    bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap();
+    let mut options = crate::bed::options(&bed.url);
+    options.cluster_uid = "another".to_owned();
+    let other = croft_cloud_aws::AwsProvider::connect(options).await;
+    assert!(other.list().await.unwrap().is_empty());
+    assert!(other.find_by_claim("claim-uid-1").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn interruptions_are_heard_until_they_are_acknowledged() {
+    let bed = Bed::new().await;
+    let id = bed.launch(&request(&["m5.large"], Spot)).await.unwrap().machine.id;
+    bed.world(|world| {
+        world.interrupt(&id, News::Rebalance);
+        world.interrupt(&id, News::SpotWarning);
+        world.interrupt(&id, News::ScheduledChange);
+        world.publish_text("not for us");
+    });
+    let news = bed.provider.interruptions().await.unwrap();
+    let kinds: Vec<_> = news.iter().map(|n| (n.kind, n.machines.clone())).collect();
+    let of = |kind| (kind, vec![id.clone()]);
+    assert_eq!(
+        kinds,
+        [
+            of(InterruptionKind::Rebalance),
+            of(InterruptionKind::SpotWarning),
+            of(InterruptionKind::ScheduledChange),
+            (InterruptionKind::Other, vec![]),
+        ]
+    );
+    bed.simulator.advance(Duration::from_secs(31));
+    let again = bed.provider.interruptions().await.unwrap();
+    assert_eq!(again.len(), 4, "not acknowledged, so they come again");
+    bed.provider.acknowledge(&again).await.unwrap();
+    assert_eq!(bed.world(|world| world.waiting_news()), 0);
+    bed.simulator.advance(Duration::from_secs(120));
+    assert!(!bed.provider.list().await.unwrap()[0].state.is_alive(), "two minutes after the warning it goes");
+}
+
+#[tokio::test]
+async fn what_nothing_uses_is_swept() {
+    let bed = Bed::new().await;
+    let class = class(spec());
+    let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
+    let left = |bed: &Bed| {
+        let report = bed.world(|world| world.report());
+        let count = |key: &str| report[key].as_array().unwrap().len();
+        (count("launchTemplates"), count("instanceProfiles"))
+    };
+    assert_eq!(left(&bed), (1, 1));
+    let fresh = bed.restarted().await;
+    assert_eq!(fresh.sweep(&[], &[]).await.unwrap(), 0, "the machine holds its profile, and the template is young");
+    bed.provider.terminate(&[id]).await.unwrap();
+    bed.simulator.advance(Duration::from_secs(5));
+    assert_eq!(fresh.sweep(&[class], &[]).await.unwrap(), 0, "the class names the role");
+    assert_eq!(fresh.sweep(&[], &[]).await.unwrap(), 1);
+    assert_eq!(left(&bed).1, 0);
+}
+
+#[tokio::test]
+async fn who_is_calling() {
+    let bed = Bed::new().await;
+    assert_eq!(bed.provider.account().await.unwrap(), "000000000000");
+}

@@ -1,0 +1,241 @@
+//! Launches: one machine per claim, whatever fails.
+
+use croft_cloud::{CloudProvider, FaultClass, LaunchError, MachineState, tags};
+use croft_scheduler::CapacityType::{OnDemand, Reserved, Spot};
+use croft_ec2_sim::world::Settings;
+
+use crate::bed::{Bed, UID, class, request, spec};
+
+#[tokio::test]
+async fn a_claim_becomes_a_tagged_machine_of_the_cheapest_type() {
+    let bed = Bed::new().await;
+    let launched = bed.launch(&request(&["m5.xlarge", "m5.large", "c5.4xlarge"], OnDemand)).await.unwrap();
+    let machine = &launched.machine;
+    assert_eq!(machine.instance_type, "m5.large");
+    assert_eq!(machine.provider_id, format!("aws:///{}/{}", machine.zone, machine.id));
+    assert!(machine.node_name.starts_with("ip-10-") && machine.node_name.ends_with(".ec2.internal"));
+    assert_eq!(launched.price.map(|p| p.micros()), Some(96_000));
+    assert!(!launched.price_estimated);
+    assert_eq!(launched.capacity.get("memory"), 7577 << 20);
+    assert_eq!(launched.allocatable.get("cpu"), 1930);
+    assert_eq!(launched.labels["karpenter.sh/capacity-type"], "on-demand");
+    assert_eq!(launched.labels["topology.kubernetes.io/zone"], machine.zone);
+    for (key, value) in [
+        (tags::CLUSTER, UID),
+        (tags::TENANT, "tenant-a"),
+        (tags::POOL, "pool-a"),
+        (tags::CLAIM, "pool-a-1"),
+        (tags::CLAIM_UID, "claim-uid-1"),
+        (tags::CLASS, "default"),
+        ("team", "blue"),
+        (tags::NAME, "pool-a/pool-a-1"),
+    ] {
+        assert_eq!(machine.tags.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    let user_data = bed.world(|w| w.instance(&machine.id).unwrap().data.user_data.clone());
+    let settings = croft_ec2_sim::userdata::read(&user_data).unwrap();
+    assert_eq!(settings.taints[0].key, "node-pool");
+    assert_eq!(settings.labels["team"], "blue");
+    let data = bed.world(|w| w.instance(&machine.id).unwrap().data.clone());
+    assert_eq!((data.http_tokens.as_str(), data.hop_limit), ("required", 1));
+}
+
+#[tokio::test]
+async fn the_same_prepared_launch_is_one_machine_also_after_a_restart() {
+    let bed = Bed::new().await;
+    let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
+    let first = bed.provider.launch(&prepared).await.unwrap();
+    let again = bed.restarted().await.launch(&prepared).await.unwrap();
+    assert_eq!(first.machine, again.machine);
+    assert_eq!(bed.provider.list().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn preparing_twice_gives_the_same_request() {
+    let bed = Bed::new().await;
+    let request = request(&["m5.large", "m6g.large"], Spot);
+    let first = bed.provider.prepare(&request).await.unwrap();
+    assert_eq!(first, bed.restarted().await.prepare(&request).await.unwrap());
+    assert_eq!(bed.calls("ec2:CreateFleet"), 0, "preparing launches nothing");
+    let next = croft_cloud::LaunchRequest { attempt: 2, ..request };
+    assert_ne!(first.hash, bed.provider.prepare(&next).await.unwrap().hash);
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_unknown_and_the_repeat_finds_the_machine() {
+    let bed = Bed::new().await;
+    let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
+    bed.control(r#"{"do": "faults", "rules": [{"action": "CreateFleet", "cut": "after", "times": 1}]}"#);
+    let error = bed.provider.launch(&prepared).await.unwrap_err();
+    assert!(matches!(error, LaunchError::Unknown { .. }), "{error}");
+    assert!(!error.is_definite());
+    let found = bed.provider.find_by_claim("claim-uid-1").await.unwrap().unwrap();
+    let repeated = bed.provider.launch(&prepared).await.unwrap();
+    assert_eq!(found.machine.id, repeated.machine.id);
+    assert_eq!(bed.provider.list().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_token_used_for_another_request_is_unknown() {
+    let bed = Bed::new().await;
+    let first = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
+    let other = bed.provider.prepare(&request(&["c5.large"], OnDemand)).await.unwrap();
+    bed.provider.launch(&first).await.unwrap();
+    let error = bed.provider.launch(&other).await.unwrap_err();
+    assert!(matches!(&error, LaunchError::Unknown { fault, .. } if fault.class == FaultClass::TokenReused), "{error}");
+}
+
+#[tokio::test]
+async fn without_capacity_the_next_choice_is_taken_at_once_and_the_first_set_aside() {
+    let bed = Bed::new().await;
+    bed.control(r#"{"do": "capacity", "rules": [{"instanceType": "m5.large", "count": 0}]}"#);
+    let error = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap_err();
+    let LaunchError::NoCapacity { offerings, fault, .. } = &error else { panic!("{error}") };
+    assert_eq!(offerings.len(), 5, "every zone: {offerings:?}");
+    assert_eq!(fault.code, "InsufficientInstanceCapacity");
+    assert!(error.to_string().contains("no machine of the type is free in the zone"), "{error}");
+
+    let types = bed.provider.instance_types(&class(spec())).await.unwrap();
+    let m5 = types.iter().find(|t| t.name == "m5.large").unwrap();
+    assert!(m5.offerings.iter().filter(|o| o.capacity_type == OnDemand).all(|o| !o.available));
+    assert!(m5.offerings.iter().filter(|o| o.capacity_type == Spot).all(|o| o.available), "spot is another matter");
+
+    let mut next = request(&["m5.large", "m5a.large"], OnDemand);
+    next.attempt = 2;
+    let launched = bed.launch(&next).await.unwrap();
+    assert_eq!(launched.machine.instance_type, "m5a.large");
+    assert_eq!(bed.calls("ec2:CreateFleet"), 2);
+}
+
+#[tokio::test]
+async fn one_call_falls_through_to_what_there_is() {
+    let bed = Bed::new().await;
+    bed.control(
+        r#"{"do": "capacity", "rules": [{"instanceType": "m5.large", "count": 0}, {"instanceType": "m5a.large", "zone": "us-east-1a", "count": 0}]}"#,
+    );
+    let launched = bed.launch(&request(&["m5.large", "m5a.large"], OnDemand)).await.unwrap();
+    assert_eq!(launched.machine.instance_type, "m5a.large");
+    assert_ne!(launched.machine.zone, "us-east-1a");
+    assert_eq!(bed.calls("ec2:CreateFleet"), 1);
+}
+
+#[tokio::test]
+async fn spot_prefers_room_over_the_last_cent() {
+    let bed = Bed::new().await;
+    bed.control(
+        r#"{"do": "capacity", "rules": [{"instanceType": "m5.large", "capacityType": "spot", "count": 1}]}"#,
+    );
+    for zone in ["a", "b", "c", "d", "f"] {
+        bed.control(&format!(r#"{{"do": "spotPrice", "instanceType": "m5.large", "zone": "us-east-1{zone}", "price": 0.01}}"#));
+    }
+    let launched = bed.launch(&request(&["m5.large", "m5a.large"], Spot)).await.unwrap();
+    assert_eq!((launched.machine.instance_type.as_str(), launched.machine.capacity_type), ("m5a.large", Spot));
+    assert!(!launched.price_estimated, "the price is the market's");
+}
+
+#[tokio::test]
+async fn a_full_subnet_is_set_aside_and_another_zone_taken() {
+    let bed = Bed::with(Settings { subnet_addresses: 1, ..Settings::default() }).await;
+    let mut zones = std::collections::BTreeSet::new();
+    for number in 1..=5 {
+        let mut request = request(&["m5.large"], OnDemand);
+        request.claim_uid = format!("claim-uid-{number}");
+        zones.insert(bed.launch(&request).await.unwrap().machine.zone);
+    }
+    assert_eq!(zones.len(), 5, "one address in each zone: {zones:?}");
+    let mut last = request(&["m5.large"], OnDemand);
+    last.claim_uid = "claim-uid-6".to_owned();
+    let error = bed.launch(&last).await.unwrap_err();
+    assert!(matches!(&error, LaunchError::NoCapacity { fault, .. } if fault.code == "InsufficientFreeAddressesInSubnet"), "{error}");
+}
+
+#[tokio::test]
+async fn reservations_are_used_and_cost_nothing_more() {
+    let bed = Bed::new().await;
+    bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
+    bed.control(r#"{"do": "capacity", "rules": [{"count": 0}]}"#);
+    let mut spec = spec();
+    spec.capacity_reservation_selector_terms = vec![croft_api::nodeclass::SelectorTerm::default()];
+    let class = class(spec);
+    let types = bed.provider.instance_types(&class).await.unwrap();
+    let reserved: Vec<_> = types
+        .iter()
+        .flat_map(|t| t.offerings.iter().filter(|o| o.capacity_type == Reserved).map(|o| (&t.name, &o.zone, o.price, o.available)))
+        .collect();
+    assert_eq!(reserved.len(), 1, "{reserved:?}");
+    assert_eq!((reserved[0].0.as_str(), reserved[0].1.as_str(), reserved[0].3), ("m5.large", "us-east-1b", true));
+    let mut request = request(&["m5.large"], Reserved);
+    request.class = std::sync::Arc::new(class);
+    let launched = bed.launch(&request).await.unwrap();
+    assert_eq!((launched.machine.capacity_type, launched.machine.zone.as_str()), (Reserved, "us-east-1b"));
+    request.claim_uid = "other".to_owned();
+    let error = bed.launch(&request).await.unwrap_err();
+    assert!(matches!(&error, LaunchError::NoCapacity { fault, .. } if fault.code == "ReservationCapacityExceeded"), "never on-demand instead: {error}");
+}
+
+#[tokio::test]
+async fn a_machine_that_is_not_visible_yet_is_waited_for() {
+    let bed = Bed::with(Settings { consistency_ms: 60_000, ..Settings::default() }).await;
+    let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
+    let simulator = std::sync::Arc::clone(&bed.simulator);
+    let mover = tokio::spawn(async move {
+        while simulator.with(|w| w.calls().get("ec2:DescribeInstances").copied().unwrap_or(0)) < 3 {
+            tokio::task::yield_now().await;
+        }
+        simulator.advance(std::time::Duration::from_secs(60));
+    });
+    let launched = bed.provider.launch(&prepared).await.unwrap();
+    mover.await.unwrap();
+    assert_eq!(launched.machine.state, MachineState::Running);
+    assert!(bed.calls("ec2:DescribeInstances") > 3);
+}
+
+#[tokio::test]
+async fn throttling_is_later_and_quota_is_said() {
+    let bed = Bed::with(Settings { vcpu_quota: Some(2), ..Settings::default() }).await;
+    let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
+    bed.control(r#"{"do": "faults", "rules": [{"action": "CreateFleet", "error": "RequestLimitExceeded", "times": 1}]}"#);
+    let error = bed.provider.launch(&prepared).await.unwrap_err();
+    assert!(matches!(error, LaunchError::Later { .. }), "{error}");
+    bed.provider.launch(&prepared).await.unwrap();
+    let mut second = request(&["m5.large"], OnDemand);
+    second.claim_uid = "claim-uid-2".to_owned();
+    let error = bed.launch(&second).await.unwrap_err();
+    assert_eq!(error.reason(), "QuotaReached", "{error}");
+    assert!(error.to_string().contains("Ask for an increase in Service Quotas"), "{error}");
+}
+
+#[tokio::test]
+async fn a_type_that_the_account_may_not_launch_is_passed_over() {
+    let bed = Bed::new().await;
+    bed.control(r#"{"do": "forbid", "instanceType": "m5.*"}"#);
+    let launched = bed.launch(&request(&["m5.large", "m5a.large"], OnDemand)).await.unwrap();
+    assert_eq!(launched.machine.instance_type, "m5a.large");
+}
+
+#[tokio::test]
+async fn architectures_get_their_own_images() {
+    let bed = Bed::new().await;
+    let launched = bed.launch(&request(&["m6g.large", "m5.4xlarge"], OnDemand)).await.unwrap();
+    assert_eq!(launched.labels["kubernetes.io/arch"], "arm64");
+    bed.control(r#"{"do": "capacity", "rules": [{"instanceType": "m6g.large", "count": 0}]}"#);
+    let mut second = request(&["m6g.large", "m5.4xlarge"], OnDemand);
+    second.claim_uid = "claim-uid-2".to_owned();
+    let other = bed.launch(&second).await.unwrap();
+    assert_eq!(other.labels["kubernetes.io/arch"], "amd64");
+    assert_ne!(launched.machine.image_id, other.machine.image_id);
+}
+
+#[tokio::test]
+async fn a_template_that_somebody_deleted_is_made_again() {
+    let bed = Bed::new().await;
+    let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
+    bed.control(r#"{"do": "faults", "rules": [{"action": "CreateFleet", "error": "InvalidLaunchTemplateName.NotFoundException", "times": 1}]}"#);
+    let error = bed.provider.launch(&prepared).await.unwrap_err();
+    assert!(error.is_definite(), "{error}");
+    let before = bed.calls("ec2:CreateLaunchTemplate");
+    let mut next = request(&["m5.large"], OnDemand);
+    next.attempt = 2;
+    bed.launch(&next).await.unwrap();
+    assert_eq!(bed.calls("ec2:CreateLaunchTemplate"), before + 1);
+}

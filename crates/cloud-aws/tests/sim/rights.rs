@@ -1,0 +1,163 @@
+//! The policy of manifests/aws: enough, and each action of it needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use croft_cloud::{CloudError, CloudProvider, FaultClass};
+use croft_ec2_sim::policy::Policy;
+use croft_scheduler::CapacityType::OnDemand;
+use serde_json::Value;
+
+use crate::bed::{Bed, UID, class, request, spec};
+
+const POLICY: &str = include_str!("../../../../manifests/aws/iam-policy.json");
+const PAGE: &str = include_str!("../../../../docs/aws-permissions.md");
+
+fn policy() -> String {
+    [
+        ("CLUSTER_UID", UID),
+        ("CLUSTER_NAME", "croft"),
+        ("REGION", "us-east-1"),
+        ("ACCOUNT", "000000000000"),
+        ("NODE_ROLE", "croft-node"),
+        ("QUEUE", "croft"),
+    ]
+    .into_iter()
+    .fold(POLICY.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// Everything that the provider ever does.
+async fn everything(bed: &Bed) -> Result<(), String> {
+    let provider = bed.restarted().await;
+    let mut spec = spec();
+    spec.capacity_reservation_selector_terms = vec![croft_api::nodeclass::SelectorTerm::default()];
+    let class = class(spec);
+    let findings = provider.resolve(&class).await;
+    if let Some(why) = findings.why_not() {
+        return Err(why.to_owned());
+    }
+    let types = provider.instance_types(&class).await.map_err(|e| e.to_string())?;
+    // Without the right to read prices there are built-in ones, and without that to read types, theirs.
+    let m5 = types.iter().find(|t| t.name == "m5.large").ok_or("no m5.large")?;
+    if m5.offerings.iter().any(|o| o.estimated) {
+        return Err("a price is an estimate".to_owned());
+    }
+    let mut request = request(&["m5.large"], OnDemand);
+    request.class = std::sync::Arc::new(class.clone());
+    let prepared = provider.prepare(&request).await.map_err(|e| e.to_string())?;
+    let launched = provider.launch(&prepared).await.map_err(|e| e.to_string())?;
+    let failed = |e: CloudError| e.to_string();
+    provider.find_by_claim(&request.claim_uid).await.map_err(failed)?;
+    let id = launched.machine.id;
+    provider.tag(&id, &BTreeMap::from([("Name".to_owned(), "n".to_owned())])).await.map_err(failed)?;
+    bed.world(|world| world.interrupt(&id, croft_ec2_sim::sqs::News::Rebalance));
+    let news = provider.interruptions().await.map_err(failed)?;
+    provider.acknowledge(&news).await.map_err(failed)?;
+    provider.terminate(&[id]).await.map_err(failed)?;
+    bed.simulator.advance(std::time::Duration::from_secs(60 * 60));
+    bed.world(|world| world.age_templates());
+    // Another provider: this one remembers having used the template.
+    bed.restarted().await.sweep(&[], &[]).await.map_err(failed)?;
+    let left = bed.world(|world| world.report());
+    if left["launchTemplates"].as_array().is_some_and(|t| !t.is_empty()) {
+        return Err("a template is left".to_owned());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_policy_is_enough() {
+    let bed = Bed::new().await;
+    bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
+    bed.world(|world| world.restrict("*", Policy::parse(&policy()).unwrap()));
+    everything(&bed).await.unwrap();
+}
+
+/// The actions of the policy, one by one.
+fn actions() -> BTreeSet<String> {
+    let policy = Policy::parse(&policy()).unwrap();
+    policy.statement.into_iter().flat_map(|s| s.action).collect()
+}
+
+#[tokio::test]
+async fn every_action_of_the_policy_is_needed() {
+    let whole: Value = serde_json::from_str(&policy()).unwrap();
+    for action in actions() {
+        let mut less = whole.clone();
+        for statement in less["Statement"].as_array_mut().unwrap() {
+            let kept: Vec<Value> = match &statement["Action"] {
+                Value::String(one) => vec![Value::String(one.clone())],
+                Value::Array(many) => many.clone(),
+                other => panic!("{other}"),
+            };
+            statement["Action"] = kept.into_iter().filter(|a| a.as_str() != Some(action.as_str())).collect();
+        }
+        let bed = Bed::new().await;
+        bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
+        bed.world(|world| world.restrict("*", Policy::parse(&less.to_string()).unwrap()));
+        let result = everything(&bed).await;
+        assert!(result.is_err(), "{action} is granted and not needed");
+    }
+}
+
+#[tokio::test]
+async fn the_page_maps_every_action_to_its_call() {
+    let bed = Bed::new().await;
+    bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
+    everything(&bed).await.unwrap();
+    let needed = bed.world(|world| world.demands().clone());
+    let mut calls: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (action, call) in needed {
+        calls.entry(action).or_default().insert(call.split(':').nth(1).unwrap().to_owned());
+    }
+    let granted = actions();
+    assert_eq!(granted, calls.keys().cloned().collect(), "the policy grants what is asked for, no more, no less");
+    let rows: BTreeMap<String, BTreeSet<String>> = PAGE
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .filter_map(|row| {
+            let (action, rest) = row.split_once("` | ")?;
+            let calls = rest.split(" | ").next()?;
+            Some((action.to_owned(), calls.split(", ").map(|c| c.trim_matches('`').to_owned()).collect()))
+        })
+        .collect();
+    assert_eq!(rows, calls, "docs/aws-permissions.md");
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named_with_its_remedy() {
+    let bed = Bed::new().await;
+    let less = policy().replace("\"ec2:DescribeSubnets\"", "\"ec2:DescribeNothing\"");
+    bed.world(|world| world.restrict("*", Policy::parse(&less).unwrap()));
+    let findings = bed.provider.resolve(&class(spec())).await;
+    let subnets = findings.conditions.iter().find(|c| c.kind == "SubnetsReady").unwrap();
+    assert_eq!((subnets.status, subnets.reason), (Some(false), "Forbidden"));
+    for part in ["DescribeSubnets", "UnauthorizedOperation", "the policy does not grant", "iam-policy.json"] {
+        assert!(subnets.message.contains(part), "{part}: {}", subnets.message);
+    }
+}
+
+#[tokio::test]
+async fn another_clusters_machines_cannot_be_ended() {
+    let bed = Bed::new().await;
+    let mut options = crate::bed::options(&bed.url);
+    options.cluster_uid = "another".to_owned();
+    let other = croft_cloud_aws::AwsProvider::connect(options).await;
+    let prepared = other.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
+    let id = other.launch(&prepared).await.unwrap().machine.id;
+    bed.world(|world| world.restrict("*", Policy::parse(&policy()).unwrap()));
+    let error = bed.provider.terminate(std::slice::from_ref(&id)).await.unwrap_err();
+    assert_eq!(error.class(), FaultClass::Forbidden, "{error}");
+    let error = bed.provider.tag(&id, &BTreeMap::from([("a".to_owned(), "b".to_owned())])).await.unwrap_err();
+    assert_eq!(error.class(), FaultClass::Forbidden, "{error}");
+    assert!(bed.world(|world| world.instance(&id).unwrap().state.is_alive()));
+}
+
+#[tokio::test]
+async fn expired_credentials_are_said() {
+    let bed = Bed::new().await;
+    bed.world(|world| world.expire_key("AKIDTEST"));
+    let findings = bed.restarted().await.resolve(&class(spec())).await;
+    let ready = findings.conditions.iter().find(|c| c.kind == "Ready").unwrap();
+    assert_eq!((ready.status, ready.reason), (Some(false), "Unauthenticated"));
+    assert!(ready.message.contains("RequestExpired"), "{}", ready.message);
+}
