@@ -195,15 +195,20 @@ impl<'t> Reader<'t, '_> {
 
     fn syntax(&self, error: &ScanError) -> SyntaxError {
         let line = line_number(error.marker().line());
-        let mut message = format!("not valid YAML: {}", error.info());
-        let source = self.text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default();
+        self.hinted(SyntaxError { line, message: format!("not valid YAML: {}", error.info()) })
+    }
+
+    /// Says what the line looks like, where that explains the error.
+    fn hinted(&self, mut error: SyntaxError) -> SyntaxError {
+        let source = self.text.lines().nth(error.line.saturating_sub(1) as usize).unwrap_or_default();
         if source.contains("{{") {
-            message
+            error
+                .message
                 .push_str("; this looks like a template, render it first (helm template, kustomize build)");
         } else if source.trim_start_matches(' ').starts_with('\t') {
-            message.push_str("; the line is indented with a tab, YAML wants spaces");
+            error.message.push_str("; the line is indented with a tab, YAML wants spaces");
         }
-        SyntaxError { line, message }
+        error
     }
 
     fn value(&mut self, event: Event<'t>, span: Span) -> Result<Tree, SyntaxError> {
@@ -266,7 +271,7 @@ impl<'t> Reader<'t, '_> {
                 merge(value, &mut merged)?;
                 continue;
             }
-            let key = key_text(&key)?;
+            let key = key_text(&key).map_err(|error| self.hinted(error))?;
             if let Some(first) = lines.insert(key.clone(), line) {
                 let message =
                     format!("the key {key:?} is there twice, first on line {first}; the last one counts");
@@ -459,7 +464,7 @@ mod tests {
         for (text, line, part) in [
             ("a: 1\nb: [1, 2\n", 2, "unclosed bracket"),
             ("a:\n\tb: 1\n", 2, "tab"),
-            ("a: {{ .Values.x }}\n", 1, ""),
+            ("a: {{ .Values.x }}\n", 1, "template"),
             ("a: *nobody\n", 1, "not valid YAML"),
             ("a: .inf\n", 1, "JSON"),
             ("? [a]\n: b\n", 1, "a key must be a string"),

@@ -20,9 +20,56 @@ pub(crate) fn lines(before: &Value, after: &Value) -> Vec<Line> {
     if before == after {
         return Vec::new();
     }
-    let old = yaml::block(&changed(before, after, DEPTH));
-    let new = yaml::block(&changed(after, before, DEPTH));
-    align(&old, &new)
+    let block = |value: &Value| -> Vec<String> {
+        let lines = yaml::block(value).into_iter();
+        lines.map(|line| line.strip_suffix(NOTHING_ELSE_SHOWN).map(str::to_owned).unwrap_or(line)).collect()
+    };
+    let old = block(&changed(before, after, DEPTH));
+    let new = block(&changed(after, before, DEPTH));
+    shorten(align(&old, &new))
+}
+
+/// How a field is written of which nothing but what is equal is there.
+const NOTHING_LEFT: &str = "\u{0}";
+const NOTHING_ELSE_SHOWN: &str = " \"\\u0000\"";
+
+/// This many lines around a change are shown, and the fields that it stands in.
+const CONTEXT: usize = 2;
+
+/// Leaves out lines that are the same and far from any change.
+fn shorten(lines: Vec<Line>) -> Vec<Line> {
+    let text = |line: &Line| match line {
+        Line::Same(text) | Line::Added(text) | Line::Removed(text) => text.clone(),
+    };
+    let indent = |line: &Line| text(line).chars().take_while(|c| matches!(c, ' ' | '-')).count();
+    let mut kept = vec![false; lines.len()];
+    for (i, line) in lines.iter().enumerate() {
+        if matches!(line, Line::Same(_)) {
+            continue;
+        }
+        let near = i.saturating_sub(CONTEXT)..=i.saturating_add(CONTEXT);
+        kept.iter_mut().enumerate().filter(|(at, _)| near.contains(at)).for_each(|(_, keep)| *keep = true);
+        let mut depth = indent(line);
+        for (above, keep) in lines.iter().zip(kept.iter_mut()).take(i).rev() {
+            if indent(above) < depth || text(above).ends_with(':') && indent(above) <= depth {
+                depth = indent(above);
+                *keep = true;
+            }
+        }
+    }
+    let mut shown = Vec::new();
+    let mut gap = false;
+    for (line, keep) in lines.into_iter().zip(kept) {
+        if keep {
+            gap = false;
+            shown.push(line);
+        } else if !gap {
+            gap = true;
+            let indent = indent(&line);
+            shown.push(Line::Same(format!("{}...", " ".repeat(indent))));
+        }
+    }
+    shown
 }
 
 /// What of `value` isn't the same in `other`.
@@ -40,7 +87,7 @@ fn changed(value: &Value, other: &Value, depth: usize) -> Value {
             None => Some((key.clone(), field.clone())),
         })
         .collect();
-    Value::Object(kept)
+    if kept.is_empty() { Value::String(NOTHING_LEFT.to_owned()) } else { Value::Object(kept) }
 }
 
 /// The longest common subsequence of both, with the rest between.
@@ -114,5 +161,29 @@ mod tests {
             ]
         );
         assert_eq!(lines(&after, &after), []);
+        let bare = json!({"spec": {"a": 1}});
+        let with = json!({"spec": {"a": 1, "b": {}}});
+        assert_eq!(lines(&bare, &with), [same("spec:"), added("  b: {}")]);
+    }
+
+    #[test]
+    fn what_is_far_from_a_change_is_left_out() {
+        let taint =
+            |key: &str| json!({"effect": "NoExecute", "key": key, "operator": "Exists", "seconds": 300});
+        let before = json!({"spec": {"tolerations": [taint("a"), taint("b")]}});
+        let after = json!({"spec": {"tolerations": [taint("a"), taint("b"), taint("c")]}});
+        let shown: Vec<String> = lines(&before, &after)
+            .into_iter()
+            .map(|line| match line {
+                Line::Same(text) => format!("  {text}"),
+                Line::Added(text) => format!("+ {text}"),
+                Line::Removed(text) => format!("- {text}"),
+            })
+            .collect();
+        assert_eq!(
+            shown.join("\n"),
+            "  spec:\n    tolerations:\n      ...\n      operator: Exists\n      seconds: 300\n+   - effect: NoExecute\n+     key: c\n+     \
+             operator: Exists\n+     seconds: 300"
+        );
     }
 }

@@ -32,6 +32,9 @@ struct Node<'s> {
     capacity_type: Option<&'static str>,
     /// Dollars per hour; null where nobody knows.
     price: Option<Price>,
+    /// The price was derived from others instead of published.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    price_estimated: bool,
     existing: bool,
     /// A machine that was asked for and isn't a Node yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -59,6 +62,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
         zone: Some(&machine.zone),
         capacity_type: Some(machine.capacity_type.as_str()),
         price: (!machine.unpriced).then_some(machine.price),
+        price_estimated: simulation.is_estimate(machine),
         existing: false,
         coming: false,
         pods: pods(&machine.pods),
@@ -72,6 +76,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
         zone: Some(&node.zone).filter(|t| known(t)).map(String::as_str),
         capacity_type: node.capacity_type.map(|c| c.as_str()),
         price: node.price,
+        price_estimated: false,
         existing: true,
         coming: node.coming,
         pods: pods(&node.pods),

@@ -15,7 +15,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use clap::{Args, ValueEnum};
 use croft_runtime::clock::{Clock as _, SystemClock};
-use croft_scheduler::{InstanceType, Options, Plan, PodKey, Reason};
+use croft_scheduler::{InstanceType, Machine, Options, Plan, PodKey, Reason};
 
 use crate::{
     failure::Failure,
@@ -64,6 +64,7 @@ pub struct Simulation {
     pub warnings: Vec<String>,
     /// From the parsed input to the plan.
     pub elapsed_ms: u64,
+    types: Arc<[InstanceType]>,
 }
 
 /// Pods that admission refuses, all for the same reason.
@@ -79,6 +80,16 @@ pub struct Denied {
 pub const DENIED: &str = "Denied";
 
 impl Simulation {
+    /// True if the machine's price was derived from others instead of published.
+    #[must_use]
+    pub fn is_estimate(&self, machine: &Machine) -> bool {
+        let offerings =
+            self.types.iter().filter(|t| t.name == machine.instance_type).flat_map(|t| &t.offerings);
+        offerings
+            .into_iter()
+            .any(|o| o.estimated && o.zone == machine.zone && o.capacity_type == machine.capacity_type)
+    }
+
     /// True if every pod has a place.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -100,7 +111,7 @@ pub fn simulate(
     let plan = croft_scheduler::solve(&cluster, options, &|| false);
     warnings.extend(plan.warnings.iter().cloned());
     let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(Simulation { plan, denied, warnings, elapsed_ms })
+    Ok(Simulation { plan, denied, warnings, elapsed_ms, types })
 }
 
 /// Runs the command.

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use anstyle::Style;
-use croft_scheduler::{PodKey, Price, Relaxed, Resources, resources};
+use croft_scheduler::{Machine, PodKey, Price, Relaxed, Resources, resources};
 
 use super::{Simulation, waiting};
 use crate::{
@@ -42,11 +42,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
                 plain(&machine.instance_type),
                 plain(&machine.zone),
                 plain(machine.capacity_type.as_str()),
-                if machine.unpriced {
-                    ("unknown".to_owned(), NOTE)
-                } else {
-                    plain(&machine.price.to_string())
-                },
+                price(simulation, machine),
                 plain(&machine.pods.len().to_string()),
                 plain(&share(&machine.requests, &machine.allocatable, resources::CPU)),
                 plain(&share(&machine.requests, &machine.allocatable, resources::MEMORY)),
@@ -87,12 +83,27 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
             let names: Vec<String> = pods.iter().map(PodKey::to_string).collect();
             writeln!(out, "  {BOLD}{}{BOLD:#}", shortened(&names, 3))?;
             for (pools, reason, detail) in by_words(reasons) {
-                let place = if pools.is_empty() { String::new() } else { format!("{pools}: ") };
+                // A pod that is refused isn't there for any pool.
+                let place = if pools.is_empty() || reason == super::DENIED {
+                    String::new()
+                } else {
+                    format!("{pools}: ")
+                };
                 writeln!(out, "    {place}{NOTE}{reason}{NOTE:#}: {detail}")?;
             }
         }
     }
     Ok(())
+}
+
+fn price(simulation: &Simulation, machine: &Machine) -> (String, Style) {
+    if machine.unpriced {
+        ("unknown".to_owned(), NOTE)
+    } else if simulation.is_estimate(machine) {
+        (format!("~{}", machine.price), Style::new())
+    } else {
+        (machine.price.to_string(), Style::new())
+    }
 }
 
 /// Pools with the same words share a line.
@@ -119,21 +130,25 @@ fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
     if on_old > 0 {
         line.push_str(&format!(", {} on nodes that are there", counted(on_old, "pod")));
     }
-    writeln!(out, "{BOLD}{line}{BOLD:#}")?;
+    if on_new + on_old > 0 {
+        writeln!(out, "{BOLD}{line}{BOLD:#}")?;
+    }
     if !plan.machines.is_empty() {
         let month = plan.cost.saturating_mul(HOURS_PER_MONTH_TENTHS);
         let month = Price::from_micros(month.micros() / 10);
-        writeln!(
-            out,
-            "{GOOD}${}/h{GOOD:#} ({} a month); no plan costs less than ${}/h, gap {:.1} %",
-            plan.cost,
-            dollars(month),
-            plan.bound,
-            plan.gap() * 100.0
-        )?;
-        if !plan.bound_relaxes.is_empty() {
-            let names: Vec<&str> = plan.bound_relaxes.iter().map(|r| relaxed(*r)).collect();
-            writeln!(out, "{DIM}the bound leaves {} out of account{DIM:#}", names.join(", "))?;
+        let about = if plan.machines.iter().any(|m| simulation.is_estimate(m)) { "~" } else { "" };
+        write!(out, "{GOOD}{about}${}/h{GOOD:#} ({about}{} a month)", plan.cost, dollars(month))?;
+        if plan.bound == Price::ZERO {
+            writeln!(out)?;
+        } else {
+            writeln!(out, "; no plan costs less than ${}/h, gap {:.1} %", plan.bound, plan.gap() * 100.0)?;
+            if !plan.bound_relaxes.is_empty() {
+                let names: Vec<&str> = plan.bound_relaxes.iter().map(|r| relaxed(*r)).collect();
+                writeln!(out, "{DIM}the bound leaves {} out of account{DIM:#}", names.join(", "))?;
+            }
+        }
+        if !about.is_empty() {
+            writeln!(out, "{DIM}~ marks a price that was estimated from others of its family{DIM:#}")?;
         }
     }
     if plan.cut_short {
