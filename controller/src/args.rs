@@ -23,6 +23,15 @@ pub struct Args {
     /// File with the certificate authority that machines trust the API server by. Default: asked of EKS
     #[arg(long, value_name = "FILE")]
     pub cluster_ca: Option<PathBuf>,
+    /// Network of Services, for nodes of a cluster that EKS doesn't know
+    #[arg(long, value_name = "CIDR")]
+    pub service_cidr: Option<String>,
+    /// Kubernetes version of the images, such as 1.36, for a cluster that EKS doesn't know
+    #[arg(long, value_name = "VERSION")]
+    pub kubernetes_version: Option<String>,
+    /// The network plugin hands out prefixes, so that more pods fit onto a node
+    #[arg(long)]
+    pub prefix_delegation: bool,
     /// Where EC2 and its siblings answer, instead of AWS
     #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL")]
     pub aws_endpoint_url: Option<String>,
@@ -70,6 +79,9 @@ impl Args {
             cluster_name: _,
             cluster_endpoint: _,
             cluster_ca: _,
+            service_cidr: _,
+            kubernetes_version: _,
+            prefix_delegation: _,
             aws_endpoint_url: _,
             aws_region: _,
             interruption_queue: _,

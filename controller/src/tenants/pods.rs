@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use croft_api::{config::Misplaced, convert::policy as convert};
-use croft_policy::{Ground, Tenants, Unassigned, plan_pod};
+use croft_policy::{Ground, Tenants, audit::misplaced, plan_pod};
 
 use super::{
     decide::Action,
@@ -45,7 +45,7 @@ pub(super) fn look(state: &State, view: &Tenants) -> Placement {
             continue;
         }
         match (&pod.node, &pod.waiting) {
-            (Some(node), _) => bound(&mut placement, view, key, ground, node),
+            (Some(node), _) => bound(&mut placement, view, key, node),
             (None, Some(waiting)) => {
                 let planned = plan_pod(view, &key.0, &convert::pod(waiting));
                 // A refusal can't be mended by making the pod anew, nor a change of mind about a gated one.
@@ -75,39 +75,21 @@ fn remade(pod: &PodFacts) -> bool {
     pod.owner.as_ref().is_some_and(|(kind, _)| kind != "DaemonSet")
 }
 
-fn bound(placement: &mut Placement, view: &Tenants, key: &Key, ground: Ground<'_>, node: &str) {
-    let rules = view.rules();
-    let Some(pools) = view.node(node) else { return };
-    let name = || format!("{}/{} on node {node}", key.0, key.1);
-    let mut misplaced = false;
-    match ground {
-        Ground::Exempt | Ground::Unknown => return,
-        Ground::Tenant { tenant, .. } => {
-            if !pools.labelled.iter().any(|pool| tenant.may_use(*pool)) {
-                placement.tenants.entry(tenant.name.to_string()).or_default().outside.push(name());
-                misplaced = true;
-            }
-        }
-        Ground::Nobody => {
-            if rules.unassigned() == Unassigned::Allow || rules.is_shared_with(&key.0) {
-                return;
-            }
-        }
+fn bound(placement: &mut Placement, view: &Tenants, key: &Key, node: &str) {
+    let misplaced = misplaced(view, &key.0, node);
+    if misplaced.is_right() {
+        return;
     }
-    for pool in pools.labelled.iter().filter_map(|id| rules.pool(*id)) {
-        let own = matches!(ground, Ground::Tenant { tenant, .. } if tenant.may_use(pool.id));
-        let shared = matches!(ground, Ground::Nobody) && pool.is_shared_with(&key.0);
-        if own || shared {
-            continue;
-        }
-        misplaced = true;
-        for owner in rules.tenants().iter().filter(|t| t.may_use(pool.id)) {
+    let name = || format!("{}/{} on node {node}", key.0, key.1);
+    if let Some(tenant) = misplaced.outside {
+        placement.tenants.entry(tenant.name.to_string()).or_default().outside.push(name());
+    }
+    for pool in misplaced.inside {
+        for owner in view.rules().tenants().iter().filter(|t| t.may_use(pool)) {
             placement.tenants.entry(owner.name.to_string()).or_default().strangers.push(name());
         }
     }
-    if misplaced {
-        placement.misplaced.push(key.clone());
-    }
+    placement.misplaced.push(key.clone());
 }
 
 /// What puts them right.

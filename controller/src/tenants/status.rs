@@ -7,7 +7,7 @@ use croft_api::{
     condition::{ACCEPTED, READY, Statement, set},
     convert::policy as convert,
 };
-use croft_policy::{Ground, Tenants, index::TenantRule};
+use croft_policy::{Ground, Tenants, audit::lost_claims, index::TenantRule};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -64,36 +64,17 @@ pub(super) fn stale(
 ) -> Vec<Action> {
     let rules = view.rules();
     let mut namespaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    let mut lost: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
     for name in state.namespaces.keys() {
         if let Ground::Tenant { tenant, .. } = view.ground(name) {
             namespaces.entry(&tenant.name).or_default().push(name);
-        }
-    }
-    for tenant in rules.tenants() {
-        let mut claimed: Vec<&str> = tenant.claimed_names().collect();
-        claimed.sort_unstable();
-        for namespace in claimed {
-            let owner = rules.owner(namespace, |_| None).and_then(|id| rules.tenant(id));
-            let owner = match view.ground(namespace) {
-                Ground::Tenant { tenant, .. } => Some(tenant),
-                Ground::Exempt => None,
-                Ground::Nobody | Ground::Unknown => owner,
-            };
-            match owner {
-                Some(owner) if owner.id == tenant.id => {}
-                Some(owner) => lost.entry(&tenant.name).or_default().push((namespace, &owner.name)),
-                None => lost.entry(&tenant.name).or_default().push((namespace, "")),
-            }
         }
     }
     let mut actions = Vec::new();
     for (name, tenant) in &state.tenants {
         let Some(rule) = rules.tenant_named(name) else { continue };
         let own = namespaces.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
-        let lost = lost.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
         let counted = placement.tenants.get(name.as_str()).cloned().unwrap_or_default();
-        let accepted = accepted(view, tenant, rule, lost);
+        let accepted = accepted(view, tenant, rule);
         let marked = own.iter().all(|n| state.namespaces.get(*n).is_some_and(|f| is_marked(view, n, f)));
         let ready = ready(state, tenant, &accepted, marked && policies_in_step, mono);
         let statements = [accepted, ready, isolated(&counted)];
@@ -138,23 +119,14 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn accepted(view: &Tenants, tenant: &Tenant, rule: &TenantRule, lost: &[(&str, &str)]) -> Statement {
+fn accepted(view: &Tenants, tenant: &Tenant, rule: &TenantRule) -> Statement {
     let no = |reason, message| Statement { kind: ACCEPTED, status: Some(false), reason, message };
     if let Err(error) = convert::tenant(tenant) {
         return no("InvalidSelector", error.to_string());
     }
-    if let Some((namespace, owner)) = lost.first() {
-        let more = if lost.len() > 1 { format!(" (and {} more)", lost.len() - 1) } else { String::new() };
-        let message = if owner.is_empty() {
-            format!(
-                "namespace {namespace} is exempt by the CroftConfig and can't belong to a tenant{more}; take it out of spec.namespaces"
-            )
-        } else {
-            format!(
-                "namespace {namespace} belongs to the older Tenant {owner}{more}; take it out of one of the two"
-            )
-        };
-        return no("NamespaceConflict", message);
+    if let Some((first, others)) = lost_claims(view, rule).split_first() {
+        let more = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
+        return no("NamespaceConflict", format!("{first}{more}"));
     }
     let missing: Vec<&str> =
         rule.pools.iter().filter(|(_, id)| id.is_none()).map(|(name, _)| &**name).collect();

@@ -338,7 +338,9 @@ impl SimCloud {
 
     fn image(&self) -> String {
         let xml = self.ask("DescribeImages");
-        texts(&xml, "imageId").first().map(|id| (*id).to_owned()).unwrap()
+        let machines_run = |(_, arch): &(&str, &str)| *arch == "x86_64";
+        let mut images = texts(&xml, "imageId").into_iter().zip(texts(&xml, "architecture"));
+        images.find(machines_run).map(|(id, _)| id.to_owned()).unwrap()
     }
 
     fn ask(&self, action: &str) -> String {

@@ -161,17 +161,8 @@ impl KubeApi for SimApi {
 
 /// A running controller process.
 pub struct Process {
-    pub number: usize,
     pub paused: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
-}
-
-impl Process {
-    pub fn kill(self) {
-        for task in &self.tasks {
-            task.abort();
-        }
-    }
 }
 
 impl Drop for Process {
@@ -252,7 +243,7 @@ impl Shared {
         tasks.push(tokio::spawn(async move {
             driver.drive(changes, std::future::pending(), |_| ()).await;
         }));
-        Process { number, paused, tasks }
+        Process { paused, tasks }
     }
 
     /// Everybody else, until dropped.
@@ -266,13 +257,9 @@ impl Shared {
                     actors.lock().unwrap().tick(&mut store, &mut world, shared.clock.true_wall());
                 }
                 shared.changed.notify_waiters();
-                sleep(Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(250)).await;
             }
         })
-    }
-
-    pub fn wake(&self) {
-        self.changed.notify_waiters();
     }
 }
 

@@ -42,7 +42,7 @@ fn types() -> Arc<[InstanceType]> {
         .collect()
 }
 
-fn pool(name: &str, cpu_limit: i64) -> serde_json::Value {
+fn pool(cpu_limit: i64) -> serde_json::Value {
     json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {},
         "spec": {
@@ -97,7 +97,7 @@ impl Run {
             let pool_name = format!("pool-{name}");
             let cpu = i64::try_from(chance.between(24, 64)).unwrap();
             limits.insert(pool_name.clone(), cpu * 1000);
-            store.create(cluster("TenantPool", &pool_name), pool(&pool_name, cpu), now);
+            store.create(cluster("TenantPool", &pool_name), pool(cpu), now);
             store.create(
                 cluster("Tenant", &format!("tenant-{name}")),
                 json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {},
@@ -165,7 +165,7 @@ impl Run {
             0..=2 => {
                 if !self.processes.is_empty() {
                     let n = usize::try_from(self.chance.below(self.processes.len() as u64)).unwrap();
-                    self.processes.remove(n).kill();
+                    drop(self.processes.remove(n));
                 }
                 sleep(Duration::from_millis(self.chance.between(0, 5_000))).await;
                 self.start();
@@ -228,8 +228,8 @@ async fn play(seed: u64) -> Vec<String> {
         run.start();
     }
     // Long enough for the longest rest after a failure, and for whatever is lost to be found.
-    for _ in 0..30 {
-        sleep(Duration::from_secs(30)).await;
+    for _ in 0..60 {
+        sleep(Duration::from_secs(15)).await;
         let broken = run.check();
         if !broken.is_empty() {
             return broken;
