@@ -22,27 +22,34 @@ pub(crate) fn order(yard: &Yard) -> Vec<usize> {
     order
 }
 
-/// Packs every kind in order. `None` if `budget` steps don't suffice.
-pub(crate) fn pack<'a>(
-    yard: &'a Yard,
-    masks: &mut Masks,
-    opening: Opening,
-    budget: u64,
-) -> Option<Packing<'a>> {
+/// Packs every kind in order.
+pub(crate) fn pack<'a>(yard: &'a Yard, masks: &mut Masks, opening: Opening) -> Packing<'a> {
     let mut packing = Packing::new(yard);
     let mut left: Vec<u32> = yard.kinds.iter().map(|k| k.count).collect();
-    let order = order(yard);
+    run(&mut packing, masks, opening, &mut left);
+    packing.settle(masks);
+    packing
+}
+
+/// Packs what `left` says beside what is packed already.
+pub(crate) fn finish(packing: &mut Packing<'_>, masks: &mut Masks, left: &mut [u32]) {
+    if left.iter().any(|n| *n > 0) {
+        run(packing, masks, Opening::Balanced, left);
+    }
+}
+
+fn run(packing: &mut Packing<'_>, masks: &mut Masks, opening: Opening, left: &mut [u32]) {
+    let yard = packing.yard;
     let smallest = smallest(yard);
-    let mut open: Vec<usize> = Vec::new();
-    for kind in order {
-        let Some(count) = left.get(kind).copied() else { continue };
-        let rest = fill(&mut packing, masks, kind, count, &mut open, &smallest);
-        let mut rest = rest;
+    let mut open: Vec<usize> = (0..packing.bins.len()).collect();
+    for kind in order(yard) {
+        let Some(count) = left.get(kind).copied().filter(|n| *n > 0) else { continue };
+        let mut rest = fill(packing, masks, kind, count, &mut open, &smallest);
         while rest > 0 {
-            if packing.steps > budget {
-                return None;
+            if let Some(l) = left.get_mut(kind) {
+                *l = rest;
             }
-            let Some(bin) = launch(&mut packing, masks, kind, opening, &left) else { break };
+            let Some(bin) = launch(packing, masks, kind, opening, left) else { break };
             let Some((most, mask, offer)) = packing.room(masks, bin, kind) else {
                 packing.close_empty();
                 break;
@@ -51,19 +58,11 @@ pub(crate) fn pack<'a>(
             packing.put(bin, kind, count, mask, offer);
             open.push(bin);
             rest -= count;
-            if let Some(l) = left.get_mut(kind) {
-                *l = rest;
-            }
         }
         if let Some(l) = left.get_mut(kind) {
             *l = rest;
         }
-        if packing.steps > budget {
-            return None;
-        }
     }
-    packing.settle(masks);
-    Some(packing)
 }
 
 /// The least that any kind asks of each resource.

@@ -4,10 +4,15 @@
 //! size, a set of offerings per variant, and rules between neighbours on one host. A bin is *open*: it keeps the set of
 //! offerings that suit all its pods and one witness of them that is large enough; the cheapest is chosen at the end.
 
+mod columns;
 mod ffd;
+mod greedy;
+mod knapsack;
 mod limits;
 mod masks;
 mod portfolio;
+mod repair;
+mod simplex;
 mod table;
 
 pub(crate) use limits::Limit;
@@ -324,6 +329,21 @@ impl<'a> Packing<'a> {
             self.free.truncate(self.bins.len() * self.yard.d);
             limits::give(self.yard, &mut self.limits, bin.variant, bin.offer);
         }
+    }
+
+    /// Becomes `bins`, which hold and cost what they say; only for packings without rules and limits.
+    pub(crate) fn take_over(&mut self, bins: Vec<Bin>) {
+        self.free.clear();
+        for bin in &bins {
+            let mut free: SmallVec<[i64; 6]> = SmallVec::from_slice(self.yard.row(bin.variant, bin.offer));
+            for (kind, n) in &bin.content {
+                for (f, s) in free.iter_mut().zip(self.yard.size(*kind as usize)) {
+                    *f = f.saturating_sub(s.saturating_mul(i64::from(*n)));
+                }
+            }
+            self.free.extend_from_slice(&free);
+        }
+        self.bins = bins;
     }
 
     /// Gives each bin the cheapest offering that holds what is in it.

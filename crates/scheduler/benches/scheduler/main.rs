@@ -1,0 +1,259 @@
+//! `make bench-scheduler`: workloads A to D as a table, and one machine-readable line at the end.
+//!
+//! Every workload runs in a process of its own, so that its peak memory is its own. Times are of upserting the parsed
+//! pods and of the first solve, nothing warmed before.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a benchmark: it measures time, and ends when its input is wrong"
+)]
+
+mod workloads;
+
+use std::{path::PathBuf, process::Command, sync::Arc, time::Instant};
+
+use croft_scheduler::{Catalog, Cluster, InstanceType, Options, Plan, Pool, solve};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+const EFFORT_1S: u32 = 40;
+const EFFORT_10S: u32 = 400;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let value = |flag: &str| args.iter().position(|a| a == flag).and_then(|at| args.get(at + 1)).cloned();
+    let catalog = value("--catalog");
+    let dump = value("--dump").map(PathBuf::from);
+    if let Some(only) = value("--only") {
+        let result = run(&only, catalog.as_deref(), dump.as_ref());
+        println!("{result}");
+        return;
+    }
+    let Some(catalog) = catalog else {
+        println!("bench-scheduler: pass --catalog FILE (make bench-scheduler writes the built-in one)");
+        return;
+    };
+    let part = |name: &str| -> Value {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--only", name, "--catalog", &catalog]);
+        if let Some(dump) = &dump {
+            command.arg("--dump").arg(dump);
+        }
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (table, last) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
+        if !table.is_empty() {
+            println!("{table}");
+        }
+        serde_json::from_str(last).unwrap_or_else(|e| {
+            panic!("workload {name} failed: {e}\n{}", String::from_utf8_lossy(&output.stderr))
+        })
+    };
+    println!("{:<28}{:>8}{:>10}{:>12}{:>10}{:>11}", "workload", "pods", "seconds", "pods/s", "machines", "$/h");
+    let sizes = [1_000, 2_000, 5_000, 10_000, 20_000];
+    let a: Vec<Value> = sizes.iter().map(|n| part(&format!("a{n}"))).collect();
+    let b = part("b");
+    let c = part("c");
+    let d = part("d");
+    let f = |v: &Value, key: &str| v[key].as_f64().unwrap();
+    // Least squares of log(seconds per pod) over log(pods): 0 is flat.
+    let points: Vec<(f64, f64)> =
+        sizes.iter().zip(&a).map(|(n, v)| ((*n as f64).ln(), (f(v, "seconds") / *n as f64).ln())).collect();
+    let mean = |g: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(g).sum::<f64>() / points.len() as f64;
+    let (mx, my) = (mean(&|p| p.0), mean(&|p| p.1));
+    let exponent = points.iter().map(|p| (p.0 - mx) * (p.1 - my)).sum::<f64>()
+        / points.iter().map(|p| (p.0 - mx).powi(2)).sum::<f64>();
+    println!(
+        "bench-scheduler: a5000_pods_s={:.0} a20000_pods_s={:.0} a_cost_vs_ffd={:.4} b_pods_s={:.0} b_zone1={:.4} \
+         c_gap_1s={:.4} c_gap_10s={:.4} c50_gap={:.4} d_ms={:.1} a_rss_mb={:.0} d_rss_mb={:.0} exponent={:.3} \
+         worse_than_ffd={}",
+        f(&a[2], "pods_s"),
+        f(&a[4], "pods_s"),
+        a.iter().map(|v| f(v, "vs_ffd")).fold(0.0, f64::max),
+        f(&b, "pods_s"),
+        f(&b, "zone1"),
+        f(&c, "gap_1s"),
+        f(&c, "gap_10s"),
+        f(&c, "gap_50"),
+        f(&d, "ms"),
+        f(&a[4], "rss_mb"),
+        f(&d, "rss_mb"),
+        exponent,
+        c["worse"],
+    );
+}
+
+fn peak_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap_or("VmHWM: 0 kB");
+    line.split_whitespace().nth(1).and_then(|t| t.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+}
+
+fn row(name: &str, pods: usize, seconds: f64, plan: &Plan) {
+    println!(
+        "{name:<28}{pods:>8}{seconds:>10.4}{:>12.0}{:>10}{:>11.3}  gap {:.4}  steps {}  left {}",
+        pods as f64 / seconds,
+        plan.machines.len(),
+        plan.cost.dollars(),
+        plan.gap(),
+        plan.steps,
+        plan.unschedulable.len()
+    );
+}
+
+fn timed(pools: &[Pool], pods: &[Pod], effort: u32) -> (Plan, f64) {
+    let mut cluster = Cluster::new();
+    for pool in pools {
+        cluster.upsert_pool(pool.clone()).unwrap();
+    }
+    let start = Instant::now();
+    for pod in pods {
+        cluster.upsert_pod(pod).unwrap();
+    }
+    let plan = solve(&cluster, &Options { effort, ..Options::default() }, &|| false);
+    (plan, start.elapsed().as_secs_f64())
+}
+
+fn read(catalog: Option<&str>) -> Arc<[InstanceType]> {
+    let file = catalog.expect("--catalog FILE");
+    let text = std::fs::read_to_string(file).unwrap();
+    serde_json::from_str::<Catalog>(&text).unwrap().instance_types.into()
+}
+
+fn write(dump: Option<&PathBuf>, name: &str, kinds: &[InstanceType], pools: &[Pool], pods: &[Pod], plan: &Plan) {
+    let Some(dir) = dump else { return };
+    std::fs::create_dir_all(dir).unwrap();
+    let save = |file: String, value: &Value| {
+        std::fs::write(dir.join(file), serde_json::to_string(value).unwrap()).unwrap();
+    };
+    let pool = |p: &Pool| {
+        json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": p.name},
+            "spec": {"key": p.key, "value": p.value, "template": {"spec": {"requirements": p.requirements,
+                "nodeClassRef": {"name": "default"}}}}})
+    };
+    let items: Vec<Value> = pools
+        .iter()
+        .map(pool)
+        .chain(pods.iter().map(|p| {
+            let mut value = serde_json::to_value(p).unwrap();
+            value["apiVersion"] = json!("v1");
+            value["kind"] = json!("Pod");
+            value
+        }))
+        .collect();
+    save(format!("{name}-catalog.json"), &json!({"instanceTypes": kinds}));
+    save(format!("{name}-cluster.json"), &json!({"apiVersion": "v1", "kind": "List", "items": items}));
+    let nodes: Vec<Value> = plan
+        .machines
+        .iter()
+        .map(|m| {
+            json!({"name": m.name, "pool": m.pool, "instanceType": m.instance_type, "zone": m.zone,
+                "capacityType": m.capacity_type, "price": m.price, "existing": false, "requests": m.requests,
+                "pods": m.pods.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "instanceTypeOptions": m.options})
+        })
+        .collect();
+    let left: Vec<Value> = plan
+        .unschedulable
+        .iter()
+        .map(|u| json!({"pod": u.pod.to_string(), "reasons": *u.reasons}))
+        .collect();
+    let plan = json!({"nodes": nodes, "unschedulable": left, "costPerHour": plan.cost,
+        "lowerBoundPerHour": plan.bound, "gap": plan.gap()});
+    save(format!("{name}-plan.json"), &plan);
+}
+
+fn run(name: &str, catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
+    if let Some(count) = name.strip_prefix('a') {
+        let count = count.parse().unwrap();
+        let kinds: Arc<[InstanceType]> = workloads::catalog_a().into();
+        let pools = [workloads::pool("a", Arc::clone(&kinds), workloads::any_capacity())];
+        let pods = workloads::pods_a(count);
+        let (plan, seconds) = timed(&pools, &pods, 1);
+        let rss = peak_mb();
+        row(name, count, seconds, &plan);
+        write(dump, name, &kinds, &pools, &pods, &plan);
+        let (plain, _) = timed(&pools, &pods, 0);
+        return json!({"seconds": seconds, "pods_s": count as f64 / seconds, "rss_mb": rss,
+            "vs_ffd": plan.cost.dollars() / plain.cost.dollars()});
+    }
+    match name {
+        "b" => {
+            let kinds: Arc<[InstanceType]> = workloads::catalog_a().into();
+            let pools = [workloads::pool("b", Arc::clone(&kinds), workloads::any_capacity())];
+            let pods = workloads::pods_b(4_000);
+            let (plan, seconds) = timed(&pools, &pods, 1);
+            row(name, pods.len(), seconds, &plan);
+            write(dump, name, &kinds, &pools, &pods, &plan);
+            let there: usize = plan.machines.iter().filter(|m| m.zone == "zone-1").map(|m| m.pods.len()).sum();
+            json!({"pods_s": pods.len() as f64 / seconds, "zone1": there as f64 / pods.len() as f64})
+        }
+        "c" => mixes(catalog, dump),
+        "d" => existing(),
+        other => panic!("no workload {other}"),
+    }
+}
+
+fn mixes(catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
+    let kinds = read(catalog);
+    let pools = [workloads::pool("c", Arc::clone(&kinds), workloads::compute())];
+    let mut worst = [0.0f64; 3];
+    for mix in 0..3 {
+        for count in [1_000, 5_000] {
+            let pods = workloads::pods_c(mix, count);
+            for (at, effort) in [(0, EFFORT_1S), (1, EFFORT_10S)] {
+                // More pods make a step count for more at the same effort; about the same time is wanted.
+                let effort = (effort * 1_000 / count as u32).max(1);
+                let (plan, seconds) = timed(&pools, &pods, effort);
+                let name = format!("c mix {mix} effort {effort}");
+                row(&name, count, seconds, &plan);
+                worst[at] = worst[at].max(plan.gap());
+                write(dump, &format!("c{mix}-{count}-{effort}"), &kinds, &pools, &pods, &plan);
+            }
+            let (plan, seconds) = timed(&pools, &pods, 1);
+            row(&format!("c mix {mix} effort 1"), count, seconds, &plan);
+        }
+        let pods = workloads::pods_c(mix, 50);
+        let (plan, seconds) = timed(&pools, &pods, EFFORT_1S);
+        row(&format!("c mix {mix} effort {EFFORT_1S}"), 50, seconds, &plan);
+        worst[2] = worst[2].max(plan.gap());
+    }
+    let mut worse = 0;
+    for seed in 0..500 {
+        let pods = workloads::pods_random(seed);
+        let (plan, _) = timed(&pools, &pods, 1);
+        let (plain, _) = timed(&pools, &pods, 0);
+        worse += u32::from(plan.cost > plain.cost);
+    }
+    json!({"gap_1s": worst[0], "gap_10s": worst[1], "gap_50": worst[2], "worse": worse})
+}
+
+fn existing() -> Value {
+    let kinds: Arc<[InstanceType]> = workloads::catalog_a().into();
+    let mut cluster = Cluster::new();
+    for n in 0..200 {
+        let pool = workloads::pool(&format!("pool-{n}"), Arc::clone(&kinds), workloads::any_capacity());
+        cluster.upsert_pool(pool).unwrap();
+    }
+    let (nodes, pods) = workloads::cluster_d(200, 5_000, 10);
+    for node in &nodes {
+        cluster.upsert_node(node).unwrap();
+    }
+    for pod in &pods {
+        cluster.upsert_pod(pod).unwrap();
+    }
+    drop((nodes, pods));
+    let new = workloads::pods_d(200, 500);
+    let start = Instant::now();
+    for pod in &new {
+        cluster.upsert_pod(pod).unwrap();
+    }
+    let plan = solve(&cluster, &Options::default(), &|| false);
+    let seconds = start.elapsed().as_secs_f64();
+    row("d", new.len(), seconds, &plan);
+    json!({"ms": seconds * 1e3, "rss_mb": peak_mb()})
+}

@@ -1,0 +1,254 @@
+//! The workloads, generated from fixed seeds.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use croft_scheduler::{
+    CapacityType, InstanceType, Offering, Operator, Pool, Price, Requirement, Resources,
+};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde_json::{Value, json};
+
+/// Numbers that are as good as random and the same everywhere (xorshift64*).
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n.max(1)
+    }
+
+    pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+}
+
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+pub const HOST: &str = "kubernetes.io/hostname";
+
+fn resources(pairs: &[(&str, String)]) -> Resources {
+    let mut r = Resources::new();
+    for (name, text) in pairs {
+        r.set_quantity(name, text.parse().unwrap());
+    }
+    r
+}
+
+pub fn catalog_a() -> Vec<InstanceType> {
+    (1..=400u32)
+        .map(|i| {
+            let dollars = 0.1 * f64::from(i) + 0.1 * f64::from(i) * 2.0 * 1_073_741_824.0 / 1e9;
+            let offer = |zone: &str, capacity_type| Offering {
+                zone: zone.to_owned(),
+                capacity_type,
+                price: Price::from_dollars(dollars),
+                available: true,
+                estimated: false,
+            };
+            InstanceType {
+                name: format!("a-{i}"),
+                arch: "amd64".to_owned(),
+                os: vec!["linux".to_owned()],
+                capacity: resources(&[
+                    ("cpu", i.to_string()),
+                    ("memory", format!("{}Gi", 2 * i)),
+                    ("pods", (10 * i).to_string()),
+                ]),
+                overhead: resources(&[("cpu", "100m".to_owned()), ("memory", "10Mi".to_owned())]),
+                labels: BTreeMap::new(),
+                offerings: vec![
+                    offer("zone-1", CapacityType::Spot),
+                    offer("zone-2", CapacityType::Spot),
+                    offer("zone-1", CapacityType::OnDemand),
+                    offer("zone-2", CapacityType::OnDemand),
+                    offer("zone-3", CapacityType::OnDemand),
+                ],
+            }
+        })
+        .collect()
+}
+
+pub fn pool(name: &str, kinds: Arc<[InstanceType]>, requirements: Vec<Requirement>) -> Pool {
+    Pool {
+        name: name.to_owned(),
+        key: "node-pool".to_owned(),
+        value: name.to_owned(),
+        requirements,
+        instance_types: kinds,
+        launches: true,
+        ..Pool::default()
+    }
+}
+
+pub fn any_capacity() -> Vec<Requirement> {
+    vec![Requirement::any_of("karpenter.sh/capacity-type", ["spot", "on-demand"])]
+}
+
+pub fn compute() -> Vec<Requirement> {
+    vec![
+        Requirement::any_of("kubernetes.io/arch", ["amd64"]),
+        Requirement::any_of("karpenter.k8s.aws/instance-category", ["c", "m", "r"]),
+        Requirement {
+            key: "karpenter.k8s.aws/instance-generation".to_owned(),
+            operator: Operator::Gt,
+            values: vec!["2".to_owned()],
+            min_values: None,
+        },
+        Requirement::any_of("karpenter.sh/capacity-type", ["on-demand"]),
+    ]
+}
+
+fn pod(name: &str, cpu: &str, memory: &str, labels: &Value, spec: Value) -> Pod {
+    let mut spec = spec;
+    spec["containers"] = json!([{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]);
+    let value = json!({
+        "metadata": {"namespace": "default", "name": name, "labels": labels},
+        "spec": spec,
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+const CPUS: [&str; 5] = ["100m", "250m", "500m", "1000m", "1500m"];
+const MEMORIES: [&str; 6] = ["100Mi", "256Mi", "512Mi", "1024Mi", "2048Mi", "4096Mi"];
+const LETTERS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
+
+/// Five equal groups: plain, zone spread, host spread, zone affinity to themselves, host anti-affinity among themselves.
+pub fn pods_a(count: usize) -> Vec<Pod> {
+    let mut dice = Dice(0xA5A5_1234_5678_9ABC);
+    (0..count)
+        .map(|i| {
+            let (cpu, memory) = (dice.of(&CPUS), dice.of(&MEMORIES));
+            let (own, other) = (dice.of(&LETTERS), dice.of(&LETTERS));
+            let spread = |key: &str| {
+                json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": key,
+                    "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"my-label": other}}}]})
+            };
+            let (labels, spec) = match i * 5 / count {
+                0 => (json!({"my-label": own}), json!({})),
+                1 => (json!({"my-label": own}), spread(ZONE)),
+                2 => (json!({"my-label": own}), spread(HOST)),
+                3 => (
+                    json!({"my-affinity": own}),
+                    json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                        {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"my-affinity": own}}}]}}}),
+                ),
+                _ => (
+                    json!({"app": "nginx"}),
+                    json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                        {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "nginx"}}}]}}}),
+                ),
+            };
+            pod(&format!("a-{i}"), cpu, memory, &labels, spec)
+        })
+        .collect()
+}
+
+/// Pods that prefer a zone and to be apart.
+pub fn pods_b(count: usize) -> Vec<Pod> {
+    let mut dice = Dice(0xB5A5_1234_5678_9ABC);
+    let term = |weight: i32, key: &str| {
+        json!({"weight": weight, "podAffinityTerm": {"topologyKey": key,
+            "labelSelector": {"matchLabels": {"app": "nginx"}}}})
+    };
+    (0..count)
+        .map(|i| {
+            let spec = json!({"affinity": {
+                "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference":
+                    {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["zone-1"]}]}}]},
+                "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term(10, ZONE), term(1, HOST)]}}});
+            let (cpu, memory) = (dice.of(&CPUS), dice.of(&MEMORIES));
+            pod(&format!("b-{i}"), cpu, memory, &json!({"app": "nginx"}), spec)
+        })
+        .collect()
+}
+
+/// The three mixes of workload C.
+pub fn pods_c(mix: usize, count: usize) -> Vec<Pod> {
+    let mut dice = Dice(0xC5A5_1234_5678_9ABC + mix as u64);
+    let sizes: Vec<(u64, u64)> = match mix {
+        0 => vec![(900, 3174), (3500, 28672)],
+        1 => (0..30)
+            .map(|_| {
+                (dice.of(&[250, 500, 900, 1000, 1500, 2000]), dice.of(&[512, 1024, 2048, 3100, 4096, 8192]))
+            })
+            .collect(),
+        _ => (0..80)
+            .map(|_| {
+                let cpu = 100 + 50 * dice.below(80) as u64;
+                (cpu, 128 + cpu * (1 + dice.below(7) as u64) * 1024 / 1000)
+            })
+            .collect(),
+    };
+    (0..count)
+        .map(|i| {
+            let at = if mix == 2 { dice.below(sizes.len()) } else { i * sizes.len() / count };
+            let (cpu, memory) = sizes[at];
+            let labels = json!({"app": format!("d{at}")});
+            pod(&format!("c-{i}"), &format!("{cpu}m"), &format!("{memory}Mi"), &labels, json!({}))
+        })
+        .collect()
+}
+
+/// A small random instance.
+pub fn pods_random(seed: u64) -> Vec<Pod> {
+    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let count = 1 + dice.below(60);
+    let sizes: Vec<(usize, usize)> =
+        (0..1 + dice.below(12)).map(|_| (50 + dice.below(6000), 64 + dice.below(40_000))).collect();
+    (0..count)
+        .map(|i| {
+            let (cpu, memory) = dice.of(&sizes);
+            pod(&format!("r-{i}"), &format!("{cpu}m"), &format!("{memory}Mi"), &json!({}), json!({}))
+        })
+        .collect()
+}
+
+/// A cluster of 200 pools: nodes, and pods running on them.
+pub fn cluster_d(pools: usize, nodes: usize, per_node: usize) -> (Vec<Node>, Vec<Pod>) {
+    let mut all_nodes = Vec::new();
+    let mut pods = Vec::new();
+    for n in 0..nodes {
+        let pool = format!("pool-{}", n % pools);
+        let name = format!("node-{n}");
+        let node = json!({
+            "metadata": {"name": name, "labels": {
+                "kubernetes.io/hostname": name, "node-pool": pool, "kubernetes.io/arch": "amd64",
+                "kubernetes.io/os": "linux", ZONE: format!("zone-{}", 1 + n % 3),
+                "node.kubernetes.io/instance-type": "a-8", "karpenter.sh/capacity-type": "on-demand"}},
+            "status": {"allocatable": {"cpu": "7900m", "memory": "16374Mi", "pods": "80"},
+                       "capacity": {"cpu": "8", "memory": "16Gi", "pods": "80"}}});
+        all_nodes.push(serde_json::from_value(node).unwrap());
+        for p in 0..per_node {
+            let mut it = pod(
+                &format!("run-{n}-{p}"),
+                "750m",
+                "1536Mi",
+                &json!({"app": format!("app-{}", p % 5)}),
+                json!({"nodeName": name, "nodeSelector": {"node-pool": pool}}),
+            );
+            it.metadata.namespace = Some(format!("tenant-{}", n % pools));
+            pods.push(it);
+        }
+    }
+    (all_nodes, pods)
+}
+
+/// New pods for that cluster: a fifth each spread over zones.
+pub fn pods_d(pools: usize, count: usize) -> Vec<Pod> {
+    let mut dice = Dice(0xD5A5_1234_5678_9ABC);
+    (0..count)
+        .map(|i| {
+            let pool = format!("pool-{}", i % pools);
+            let mut spec = json!({"nodeSelector": {"node-pool": pool}});
+            let app = format!("app-{}", dice.below(5));
+            if i % 5 == 0 {
+                spec["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": ZONE,
+                    "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": app}}}]);
+            }
+            let mut it = pod(&format!("new-{i}"), dice.of(&CPUS), dice.of(&MEMORIES), &json!({"app": app}), spec);
+            it.metadata.namespace = Some(format!("tenant-{}", i % pools));
+            it
+        })
+        .collect()
+}

@@ -1,0 +1,267 @@
+//! The most valuable filling of one machine: a bounded knapsack in a few dimensions.
+//!
+//! First the relaxation, by a simplex of as many rows as there are dimensions, which gives a price per unit of room;
+//! then branch and bound with those prices. The answer comes with an upper bound that holds whatever the search left out.
+
+use smallvec::SmallVec;
+
+/// A filling and what is known about the best one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Filling {
+    /// (item, copies).
+    pub(crate) content: SmallVec<[(u32, u32); 4]>,
+    pub(crate) value: f64,
+    /// No filling is worth more.
+    pub(crate) most: f64,
+    pub(crate) steps: u64,
+}
+
+/// One thing that may go in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thing<'a> {
+    pub(crate) number: u32,
+    pub(crate) size: &'a [i64],
+    pub(crate) value: f64,
+    pub(crate) copies: u32,
+}
+
+type Prices = SmallVec<[f64; 6]>;
+
+/// Prices per unit of room under which no thing is worth more than the room that it takes, at the least total for
+/// `room`; and the fractional filling that belongs to them.
+#[expect(clippy::indexing_slicing, reason = "dense tables of one row per dimension")]
+#[expect(clippy::cast_precision_loss, reason = "steers the search; the bound has a margin")]
+fn relax(things: &[Thing<'_>], room: &[i64]) -> (Prices, Vec<f64>, u64) {
+    let d = room.len();
+    let scale: Prices = room.iter().map(|r| 1.0 / (*r).max(1) as f64).collect();
+    let size = |t: &Thing<'_>, k: usize| t.size[k] as f64 * scale[k];
+    let mut inverse = vec![0.0; d * d];
+    for k in 0..d {
+        inverse[k * d + k] = 1.0;
+    }
+    let mut x: Prices = SmallVec::from_elem(1.0, d);
+    let mut basis: SmallVec<[Option<usize>; 6]> = SmallVec::from_elem(None, d);
+    // Prices, and which dimension's slack left the basis is never needed: slacks reenter when a price goes below zero.
+    let mut price: Prices = SmallVec::from_elem(0.0, d);
+    let mut steps = 0;
+    for _ in 0..12 * d {
+        let mut best = (1e-9, None);
+        for (at, t) in things.iter().enumerate() {
+            let gain = t.value - (0..d).map(|k| price[k] * size(t, k)).sum::<f64>();
+            if gain / t.value.max(1e-12) > best.0 {
+                best = (gain / t.value.max(1e-12), Some(at));
+            }
+        }
+        steps += u64::try_from(things.len() / 4 + 1).unwrap_or(1);
+        let negative = (0..d).filter(|k| price[*k] < -1e-9).min_by(|a, b| price[*a].total_cmp(&price[*b]));
+        let (column, gain): (Prices, f64) = match (negative, best.1) {
+            (Some(k), _) => {
+                let unit = (0..d).map(|r| inverse[r * d + k]).collect();
+                (unit, -price[k])
+            }
+            (None, Some(at)) => {
+                let t = &things[at];
+                let column = (0..d)
+                    .map(|r| (0..d).map(|k| inverse[r * d + k] * size(t, k)).sum::<f64>())
+                    .collect();
+                (column, t.value - (0..d).map(|k| price[k] * size(t, k)).sum::<f64>())
+            }
+            (None, None) => break,
+        };
+        let mut leaving: Option<(f64, usize)> = None;
+        for r in 0..d {
+            if column[r] > 1e-9 {
+                let ratio = x[r].max(0.0) / column[r];
+                if leaving.is_none_or(|(least, _)| ratio < least) {
+                    leaving = Some((ratio, r));
+                }
+            }
+        }
+        let Some((ratio, r)) = leaving else { break };
+        for k in 0..d {
+            x[k] -= ratio * column[k];
+        }
+        x[r] = ratio;
+        let old: Prices = SmallVec::from_slice(&inverse[r * d..(r + 1) * d]);
+        for k in 0..d {
+            price[k] += gain / column[r] * old[k];
+        }
+        for i in (0..d).filter(|i| *i != r) {
+            let factor = column[i] / column[r];
+            for k in 0..d {
+                inverse[i * d + k] -= factor * old[k];
+            }
+        }
+        for v in &mut inverse[r * d..(r + 1) * d] {
+            *v /= column[r];
+        }
+        basis[r] = if negative.is_some() { None } else { best.1 };
+    }
+    let mut fraction = vec![0.0; things.len()];
+    for (b, x) in basis.iter().zip(&x) {
+        if let Some(at) = b {
+            fraction[*at] = x.max(0.0);
+        }
+    }
+    let prices = price.iter().zip(&scale).map(|(p, s)| p.max(0.0) * s).collect();
+    (prices, fraction, steps)
+}
+
+/// An upper bound on any filling's value that holds for whatever non-negative prices: the room at those prices, and
+/// what each thing is worth beyond them.
+#[expect(clippy::cast_precision_loss, reason = "has a margin")]
+fn bound(things: &[Thing<'_>], room: &[i64], prices: &[f64]) -> f64 {
+    let worth = |size: &[i64]| size.iter().zip(prices).map(|(s, p)| *s as f64 * p).sum::<f64>();
+    let beyond: f64 =
+        things.iter().map(|t| (t.value - worth(t.size)).max(0.0) * f64::from(t.copies)).sum();
+    (worth(room) + beyond) * (1.0 + 1e-9)
+}
+
+/// What [`fill`] could at most be worth, without searching.
+pub(crate) fn estimate(things: &[Thing<'_>], room: &[i64]) -> (f64, u64) {
+    let (prices, _, steps) = relax(things, room);
+    (bound(things, room, &prices), steps)
+}
+
+struct Search<'a, 'b> {
+    things: &'b [Thing<'a>],
+    /// Of the things from here on: what they can be worth beyond the prices.
+    beyond: Vec<f64>,
+    prices: Prices,
+    taken: Vec<u32>,
+    best: Vec<u32>,
+    best_value: f64,
+    tolerance: f64,
+    nodes: u64,
+    limit: u64,
+}
+
+#[expect(clippy::indexing_slicing, reason = "levels are numbers of things")]
+#[expect(clippy::cast_precision_loss, reason = "has a margin")]
+impl Search<'_, '_> {
+    fn descend(&mut self, level: usize, room: &mut [i64], value: f64) {
+        self.nodes += 1;
+        if value > self.best_value {
+            self.best_value = value;
+            self.best.clone_from(&self.taken);
+        }
+        if level == self.things.len() || self.nodes > self.limit {
+            return;
+        }
+        let worth: f64 = room.iter().zip(&self.prices).map(|(r, p)| *r as f64 * p).sum();
+        if (value + worth + self.beyond[level]) * (1.0 + 1e-9) <= self.best_value + self.tolerance {
+            return;
+        }
+        let thing = self.things[level];
+        let most = super::fits(thing.size, room).min(thing.copies);
+        for (r, s) in room.iter_mut().zip(thing.size) {
+            *r -= s * i64::from(most);
+        }
+        for count in (0..=most).rev() {
+            self.taken[level] = count;
+            self.descend(level + 1, room, value + thing.value * f64::from(count));
+            if count > 0 {
+                for (r, s) in room.iter_mut().zip(thing.size) {
+                    *r += s;
+                }
+            }
+            if self.nodes > self.limit {
+                for (r, s) in room.iter_mut().zip(thing.size) {
+                    *r += s * i64::from(count.saturating_sub(1));
+                }
+                break;
+            }
+        }
+        self.taken[level] = 0;
+    }
+}
+
+/// The best filling found within `limit` nodes; `tolerance` is what the search needn't distinguish.
+#[expect(clippy::indexing_slicing, reason = "numbers of things")]
+pub(crate) fn fill(things: &[Thing<'_>], room: &[i64], tolerance: f64, limit: u64) -> Filling {
+    let (prices, fraction, steps) = relax(things, room);
+    let root = bound(things, room, &prices);
+    #[expect(clippy::cast_precision_loss, reason = "orders the search")]
+    let excess = |t: &Thing<'_>| {
+        t.value - t.size.iter().zip(&prices).map(|(s, p)| *s as f64 * p).sum::<f64>()
+    };
+    let mut order: Vec<usize> = (0..things.len()).collect();
+    order.sort_by(|a, b| {
+        let relative = |i: usize| excess(&things[i]) / things[i].value.max(1e-12);
+        relative(*b).total_cmp(&relative(*a)).then(a.cmp(b))
+    });
+    let sorted: Vec<Thing<'_>> = order.iter().map(|i| things[*i]).collect();
+    let mut beyond = vec![0.0; sorted.len() + 1];
+    for i in (0..sorted.len()).rev() {
+        beyond[i] = beyond[i + 1] + excess(&sorted[i]).max(0.0) * f64::from(sorted[i].copies);
+    }
+    // The fractional filling, rounded down, and the rest by what is worth most for its room.
+    let mut room_left = room.to_vec();
+    let mut start = vec![0u32; sorted.len()];
+    let mut value = 0.0;
+    for rounded in [true, false] {
+        for (at, t) in sorted.iter().enumerate() {
+            let most = super::fits(t.size, &room_left).min(t.copies - start[at]);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of copies")]
+            let count = if rounded { most.min((fraction[order[at]] + 1e-6) as u32) } else { most };
+            for (r, s) in room_left.iter_mut().zip(t.size) {
+                *r -= s * i64::from(count);
+            }
+            start[at] += count;
+            value += t.value * f64::from(count);
+        }
+    }
+    let mut search = Search {
+        things: &sorted,
+        beyond,
+        prices,
+        taken: vec![0; sorted.len()],
+        best: start,
+        best_value: value,
+        tolerance,
+        nodes: 0,
+        limit,
+    };
+    let mut room = room.to_vec();
+    search.descend(0, &mut room, 0.0);
+    let complete = search.nodes <= search.limit;
+    let content = search
+        .best
+        .iter()
+        .zip(&sorted)
+        .filter(|(n, _)| **n > 0)
+        .map(|(n, t)| (t.number, *n))
+        .collect();
+    let most = if complete { (search.best_value + tolerance).min(root) } else { root };
+    Filling { content, value: search.best_value, most, steps: steps + search.nodes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_best_filling_and_bounds_it() {
+        let sizes = [[3, 5], [4, 2], [7, 7]];
+        let thing = |i: usize, value, copies| Thing { number: u32::try_from(i).unwrap(), size: &sizes[i], value, copies };
+        let things = [thing(0, 5.0, 9), thing(1, 4.0, 9), thing(2, 10.0, 9)];
+        let room = [20, 17];
+        let mut best = 0.0f64;
+        for a in 0..7i64 {
+            for b in 0..6i64 {
+                for c in 0..3i64 {
+                    if 3 * a + 4 * b + 7 * c <= 20 && 5 * a + 2 * b + 7 * c <= 17 {
+                        #[allow(clippy::cast_precision_loss)]
+                        { best = best.max(5.0 * a as f64 + 4.0 * b as f64 + 10.0 * c as f64); }
+                    }
+                }
+            }
+        }
+        let filling = fill(&things, &room, 0.0, 10_000);
+        assert!((filling.value - best).abs() < 1e-9, "{filling:?} {best}");
+        assert!(filling.most >= best && filling.most <= best + 1e-6);
+        assert!(estimate(&things, &room).0 >= best);
+        let cut = fill(&things, &room, 0.0, 1);
+        assert!(cut.most >= best);
+    }
+}
