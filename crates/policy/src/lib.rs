@@ -17,6 +17,7 @@
 //!
 //! The invariant: no pod of a tenant runs outside its pools, and no other pod inside them unless shared.
 
+pub mod audit;
 mod binding;
 mod daemonset;
 pub mod denial;

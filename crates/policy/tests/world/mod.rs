@@ -74,7 +74,10 @@ pub fn tenants() -> Vec<Tenant> {
     vec![
         tenant("acme", &["tenant-a", "tenant-a-gpu", "tenant-a-bad"], &["pool-a", "pool-a-gpu"]),
         Tenant { selector: Some(by_label), ..tenant("bolt", &["tenant-b"], &["pool-b"]) },
-        Tenant { on_conflict: OnConflict::Override, ..tenant("calm", &["tenant-c", "tenant-c-bad"], &["pool-c", "pool-a-gpu"]) },
+        Tenant {
+            on_conflict: OnConflict::Override,
+            ..tenant("calm", &["tenant-c", "tenant-c-bad"], &["pool-c", "pool-a-gpu"])
+        },
         tenant("dune", &["tenant-d"], &["pool-d"]),
         tenant("lost", &["tenant-lost"], &["pool-gone"]),
     ]

@@ -1,0 +1,342 @@
+//! What breaks the invariant: pods that are where they mustn't be, or may come there, nodes that let them, and
+//! declarations that can't hold.
+
+use std::fmt;
+
+use crate::{
+    index::{Ground, PoolId, PoolRule, TenantRule, Tenants},
+    judge::plan_pod,
+    model::{MARK_KEY, Node, Unassigned},
+    view::Pod,
+};
+
+/// One violation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// What is violated.
+    pub rule: Broken,
+    /// Kind of the object, such as `Pod`.
+    pub kind: &'static str,
+    /// Its namespace, if it has one.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// The tenants whose ground it concerns.
+    pub tenants: Vec<String>,
+    /// What is, and what to do.
+    pub message: String,
+}
+
+/// What can be violated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Broken {
+    /// A pod of a tenant on a node outside its pools.
+    PodOutside,
+    /// A pod on a node of a pool that isn't its tenant's nor shared with it.
+    PodInside,
+    /// A waiting pod of a tenant that isn't pinned, or that would be refused.
+    PodUnpinned,
+    /// A waiting pod of nobody that could come onto a pool's node.
+    PodNotKeptOut,
+    /// A node of a pool without the pool's taint.
+    NodeUntainted,
+    /// A node of a pool without the mark, or with another pool's.
+    NodeUnmarked,
+    /// A node with the labels of two pools.
+    NodeInTwoPools,
+    /// A node with the mark of no pool that exists.
+    NodeOfNoPool,
+    /// A tenant with a pool that doesn't exist or doesn't count.
+    PoolMissing,
+    /// A pool with the label of an older one.
+    PoolCollides,
+    /// A namespace that two tenants claim, or that is exempt.
+    ClaimLost,
+}
+
+impl Broken {
+    /// In one word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PodOutside => "PodOutside",
+            Self::PodInside => "PodInside",
+            Self::PodUnpinned => "PodUnpinned",
+            Self::PodNotKeptOut => "PodNotKeptOut",
+            Self::NodeUntainted => "NodeUntainted",
+            Self::NodeUnmarked => "NodeUnmarked",
+            Self::NodeInTwoPools => "NodeInTwoPools",
+            Self::NodeOfNoPool => "NodeOfNoPool",
+            Self::PoolMissing => "PoolMissing",
+            Self::PoolCollides => "PoolCollides",
+            Self::ClaimLost => "ClaimLost",
+        }
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where a bound pod mustn't be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Misplaced<'t> {
+    /// The tenant outside whose pools it is.
+    pub outside: Option<&'t TenantRule>,
+    /// The pools that it is in without being their tenants'.
+    pub inside: Vec<PoolId>,
+}
+
+impl PartialEq for TenantRule {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && self.name == other.name
+    }
+}
+
+impl Eq for TenantRule {}
+
+impl Misplaced<'_> {
+    /// True if it is where it may be.
+    #[must_use]
+    pub fn is_right(&self) -> bool {
+        self.outside.is_none() && self.inside.is_empty()
+    }
+}
+
+/// Whether a pod of `namespace` may be on `node`. A node that isn't known is in no pool.
+#[must_use]
+pub fn misplaced<'t>(tenants: &'t Tenants, namespace: &str, node: &str) -> Misplaced<'t> {
+    let rules = tenants.rules();
+    let ground = tenants.ground(namespace);
+    let pools = tenants.node(node).map(|pools| &*pools.labelled).unwrap_or_default();
+    let own = |pool: &PoolId| match ground {
+        Ground::Tenant { tenant, .. } => tenant.may_use(*pool),
+        Ground::Nobody => rules.pool(*pool).is_some_and(|p| p.is_shared_with(namespace)),
+        Ground::Exempt | Ground::Unknown => true,
+    };
+    match ground {
+        Ground::Exempt | Ground::Unknown => return Misplaced::default(),
+        Ground::Nobody if rules.unassigned() == Unassigned::Allow || rules.is_shared_with(namespace) => {
+            return Misplaced::default();
+        }
+        Ground::Nobody | Ground::Tenant { .. } => {}
+    }
+    let outside = match ground {
+        Ground::Tenant { tenant, .. } if !pools.iter().any(own) => Some(tenant),
+        _ => None,
+    };
+    Misplaced { outside, inside: pools.iter().copied().filter(|pool| !own(pool)).collect() }
+}
+
+/// The tenants that may use `pool`.
+fn users(tenants: &Tenants, pool: PoolId) -> Vec<String> {
+    tenants.rules().tenants().iter().filter(|t| t.may_use(pool)).map(|t| t.name.to_string()).collect()
+}
+
+/// What is wrong with a pod that isn't finished. A mirror pod and one that is being deleted aren't asked about.
+#[must_use]
+pub fn pod(tenants: &Tenants, namespace: &str, pod: &Pod<'_>) -> Vec<Finding> {
+    let finding = |rule, tenants, message| Finding {
+        rule,
+        kind: "Pod",
+        namespace: Some(namespace.to_owned()),
+        name: pod.metadata.name.to_string(),
+        tenants,
+        message,
+    };
+    let node = pod.spec.node_name.as_str();
+    if node.is_empty() {
+        return waiting(tenants, namespace, pod).into_iter().map(|(r, t, m)| finding(r, t, m)).collect();
+    }
+    let Misplaced { outside, inside } = misplaced(tenants, namespace, node);
+    let mut findings = Vec::new();
+    if let Some(tenant) = outside {
+        let message = format!(
+            "runs on node {node}, outside the pools of its tenant {} ({}); evict it, and it comes again in its place",
+            tenant.name,
+            tenant.pool_names()
+        );
+        findings.push(finding(Broken::PodOutside, vec![tenant.name.to_string()], message));
+    }
+    for pool in inside {
+        let name = tenants.rules().pool(pool).map(|p| p.name.to_string()).unwrap_or_default();
+        let owners = users(tenants, pool);
+        let message = format!(
+            "runs on node {node} of pool {name}, which isn't its tenant's nor shared with namespace {namespace}; evict it, or \
+             add the namespace to spec.sharedWith of TenantPool {name}"
+        );
+        findings.push(finding(Broken::PodInside, owners, message));
+    }
+    findings
+}
+
+fn waiting(tenants: &Tenants, namespace: &str, pod: &Pod<'_>) -> Option<(Broken, Vec<String>, String)> {
+    let planned = plan_pod(tenants, namespace, pod);
+    if planned.allowed() && planned.patch.is_empty() {
+        return None;
+    }
+    let rule = if planned.tenant.is_some() { Broken::PodUnpinned } else { Broken::PodNotKeptOut };
+    let message = match &planned.denial {
+        Some(denial) => format!("waits, and would be refused today: {denial}"),
+        None if planned.tenant.is_some() => format!(
+            "waits without being pinned to pool {}; it was made before Croft knew its tenant: delete it, and it comes again \
+             right",
+            planned.pool.unwrap_or_default()
+        ),
+        None => "waits and tolerates pools' taints, without a node affinity that keeps it off them; it was made before \
+                 Croft: delete it, and it comes again right"
+            .to_owned(),
+    };
+    Some((rule, planned.tenant.map(str::to_owned).into_iter().collect(), message))
+}
+
+/// What is wrong with a node.
+#[must_use]
+pub fn node(tenants: &Tenants, node: &Node) -> Vec<Finding> {
+    let rules = tenants.rules();
+    let finding = |rule, tenants, message| Finding {
+        rule,
+        kind: "Node",
+        namespace: None,
+        name: node.name.clone(),
+        tenants,
+        message,
+    };
+    let mut pools: Vec<PoolId> = node.labels.iter().filter_map(|(k, v)| rules.by_label(k, v)).collect();
+    pools.sort_unstable();
+    pools.dedup();
+    let mark = node.labels.get(MARK_KEY);
+    let Some(first) = pools.first().and_then(|id| rules.pool(*id)) else {
+        return mark
+            .map(|mark| {
+                let message = format!("carries {MARK_KEY}={mark}, but there is no such pool; remove the label, or make the TenantPool");
+                finding(Broken::NodeOfNoPool, Vec::new(), message)
+            })
+            .into_iter()
+            .collect();
+    };
+    let owners: Vec<String> = pools.iter().flat_map(|pool| users(tenants, *pool)).collect();
+    let mut findings = Vec::new();
+    if pools.len() > 1 {
+        let names: Vec<&str> = pools.iter().filter_map(|id| rules.pool(*id)).map(|p| &*p.name).collect();
+        let message = format!(
+            "carries the labels of {} at once, so pods of all of them come here; keep one",
+            names.join(" and ")
+        );
+        findings.push(finding(Broken::NodeInTwoPools, owners.clone(), message));
+        return findings;
+    }
+    findings.extend(
+        untainted(node, first).map(|message| finding(Broken::NodeUntainted, owners.clone(), message)),
+    );
+    if mark.map(String::as_str) != Some(first.mark()) {
+        let message = format!(
+            "is in pool {} but lacks {MARK_KEY}={}, which keeps strangers out; label it",
+            first.name,
+            first.mark()
+        );
+        findings.push(finding(Broken::NodeUnmarked, owners, message));
+    } else if node.labels.get(&*first.key).map(String::as_str) != Some(&*first.value) {
+        let message = format!(
+            "carries the mark of pool {} but not {}={}; label it",
+            first.name, first.key, first.value
+        );
+        findings.push(finding(Broken::NodeUnmarked, owners, message));
+    }
+    findings
+}
+
+fn untainted(node: &Node, pool: &PoolRule) -> Option<String> {
+    let has = |effect| {
+        node.taints.iter().any(|t| *t.key == *pool.key && *t.value == *pool.value && t.effect == effect)
+    };
+    let missing = pool.effects.iter().find(|effect| !has(*effect))?;
+    Some(format!(
+        "is in pool {} but lacks the taint {}={}:{missing}, so others' pods may come; taint it",
+        pool.name, pool.key, pool.value
+    ))
+}
+
+/// What is wrong with the declarations.
+#[must_use]
+pub fn declarations(tenants: &Tenants) -> Vec<Finding> {
+    let rules = tenants.rules();
+    let mut findings = Vec::new();
+    for (pool, older) in rules.collisions() {
+        findings.push(Finding {
+            rule: Broken::PoolCollides,
+            kind: "TenantPool",
+            namespace: None,
+            name: pool.to_string(),
+            tenants: Vec::new(),
+            message: format!("has the label of the older pool {older} and so doesn't count; make it anew with another key or value"),
+        });
+    }
+    for tenant in rules.tenants() {
+        let finding = |rule, message| Finding {
+            rule,
+            kind: "Tenant",
+            namespace: None,
+            name: tenant.name.to_string(),
+            tenants: vec![tenant.name.to_string()],
+            message,
+        };
+        for (pool, _) in tenant.pools.iter().filter(|(_, id)| id.is_none()) {
+            let message = format!(
+                "names pool {pool}, which doesn't exist or doesn't count; its pods there are refused: make it, or correct spec.pools"
+            );
+            findings.push(finding(Broken::PoolMissing, message));
+        }
+        for namespace in lost_claims(tenants, tenant) {
+            findings.push(finding(Broken::ClaimLost, namespace.to_string()));
+        }
+    }
+    findings
+}
+
+/// A namespace that a tenant claims by name and doesn't get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostClaim<'t> {
+    /// The namespace.
+    pub namespace: &'t str,
+    /// The older tenant that has it; `None` if it is exempt.
+    pub owner: Option<&'t str>,
+}
+
+impl fmt::Display for LostClaim<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, owner } = self;
+        match owner {
+            Some(owner) => write!(
+                f,
+                "namespace {namespace} belongs to the older Tenant {owner}; take it out of one of the two"
+            ),
+            None => write!(
+                f,
+                "namespace {namespace} is exempt by the CroftConfig and can't belong to a tenant; take it out of spec.namespaces"
+            ),
+        }
+    }
+}
+
+/// The namespaces that `tenant` claims by name and doesn't get, sorted.
+#[must_use]
+pub fn lost_claims<'t>(tenants: &'t Tenants, tenant: &'t TenantRule) -> Vec<LostClaim<'t>> {
+    let rules = tenants.rules();
+    let mut claimed: Vec<&str> = tenant.claimed_names().collect();
+    claimed.sort_unstable();
+    let lost = claimed.into_iter().filter_map(|namespace| {
+        let owner = match tenants.ground(namespace) {
+            Ground::Exempt => return Some(LostClaim { namespace, owner: None }),
+            Ground::Tenant { tenant, .. } => tenant,
+            // It doesn't exist yet: who would have it by name.
+            Ground::Nobody | Ground::Unknown => {
+                rules.owner(namespace, |_| None).and_then(|id| rules.tenant(id))?
+            }
+        };
+        (owner.id != tenant.id).then_some(LostClaim { namespace, owner: Some(&*owner.name) })
+    });
+    lost.collect()
+}

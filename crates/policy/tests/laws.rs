@@ -1,0 +1,350 @@
+//! Laws over random worlds: the invariant against a feasibility check of its own, apply twice = once, the patch and
+//! the verdict agree, whatever is read never panics.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod world;
+
+use croft_policy::{
+    Config, Phase, Tenants, Unassigned, judge,
+    model::MARK_KEY,
+    review,
+    taint::{Effect, Taint},
+};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+use serde_json::{Value, json};
+
+const KEYS: [&str; 5] = ["node-pool", "example.com/gpu", MARK_KEY, "zone", ""];
+const VALUES: [&str; 8] = ["pool-a", "pool-b", "pool-c", "pool-d", "pool-a-gpu", "a", "z", "later"];
+const NAMESPACES: [&str; 9] = [
+    "tenant-a",
+    "tenant-a-gpu",
+    "tenant-b",
+    "labelled",
+    "tenant-c",
+    "tenant-d",
+    "nobody",
+    "agents",
+    "kube-system",
+];
+
+/// What kube-scheduler and the kubelet ask of a node, written anew from their documentation and not from the policy's
+/// code: (selector, tolerations, required terms) against (labels, taints, name).
+mod feasibility {
+    use super::*;
+
+    pub struct Place {
+        pub name: String,
+        pub labels: Vec<(String, String)>,
+        pub taints: Vec<Taint>,
+    }
+
+    fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+        value.get(field).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn list<'v>(value: &'v Value, pointer: &str) -> Vec<&'v Value> {
+        value.pointer(pointer).and_then(Value::as_array).map(|a| a.iter().collect()).unwrap_or_default()
+    }
+
+    pub fn tolerated(spec: &Value, taint: &Taint) -> bool {
+        list(spec, "/tolerations").iter().any(|t| {
+            let (key, effect) = (text(t, "key"), text(t, "effect"));
+            let same_effect = effect.is_empty() || effect == taint.effect.as_str();
+            let same_key = key.is_empty() || key == taint.key;
+            same_effect
+                && same_key
+                && match text(t, "operator") {
+                    "Exists" => true,
+                    "" | "Equal" => text(t, "value") == taint.value,
+                    _ => false,
+                }
+        })
+    }
+
+    fn holds(expression: &Value, actual: Option<&str>) -> bool {
+        let values: Vec<&str> = list(expression, "/values").iter().filter_map(|v| v.as_str()).collect();
+        match text(expression, "operator") {
+            "In" => actual.is_some_and(|a| values.contains(&a)),
+            "NotIn" => actual.is_none_or(|a| !values.contains(&a)),
+            "Exists" => actual.is_some(),
+            "DoesNotExist" => actual.is_none(),
+            other => unreachable!("not generated: {other}"),
+        }
+    }
+
+    pub fn fits(spec: &Value, place: &Place) -> bool {
+        let label = |key: &str| place.labels.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
+        let name = spec.get("nodeName").and_then(Value::as_str).unwrap_or_default();
+        if !name.is_empty() {
+            return name == place.name;
+        }
+        let selected = spec
+            .get("nodeSelector")
+            .and_then(Value::as_object)
+            .is_none_or(|selector| selector.iter().all(|(key, value)| label(key) == value.as_str()));
+        let terms = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+        let wanted = spec.pointer(terms).is_none()
+            || list(spec, terms).iter().any(|term| {
+                let (labels, fields) = (list(term, "/matchExpressions"), list(term, "/matchFields"));
+                !(labels.is_empty() && fields.is_empty())
+                    && labels.iter().all(|e| holds(e, label(text(e, "key"))))
+                    && fields.iter().all(|e| holds(e, Some(&place.name)))
+            });
+        let hard = |t: &&Taint| t.effect != Effect::PreferNoSchedule;
+        selected && wanted && place.taints.iter().filter(hard).all(|t| tolerated(spec, t))
+    }
+}
+
+use feasibility::{Place, fits};
+
+fn toleration() -> impl Strategy<Value = Value> {
+    (
+        select(&KEYS[..]),
+        select(&["Exists", "Equal", ""][..]),
+        select(&VALUES[..]),
+        select(&["", "NoSchedule", "NoExecute", "PreferNoSchedule"][..]),
+        option::of(0..600_i64),
+    )
+        .prop_map(|(key, operator, value, effect, seconds)| {
+            let mut t = json!({"effect": effect});
+            // What the API server would refuse isn't written: it never gets to the scheduler.
+            if key.is_empty() || operator == "Exists" {
+                t["operator"] = json!("Exists");
+            } else {
+                t["operator"] = json!(operator);
+                t["value"] = json!(value);
+            }
+            t["key"] = json!(key);
+            if let (Some(seconds), "" | "NoExecute") = (seconds, effect) {
+                t["tolerationSeconds"] = json!(seconds);
+            }
+            t
+        })
+}
+
+fn expression() -> impl Strategy<Value = Value> {
+    (
+        select(&KEYS[..4]),
+        select(&["In", "NotIn", "Exists", "DoesNotExist"][..]),
+        vec(select(&VALUES[..]), 1..4),
+    )
+        .prop_map(|(key, operator, values)| match operator {
+            "In" | "NotIn" => json!({"key": key, "operator": operator, "values": values}),
+            _ => json!({"key": key, "operator": operator}),
+        })
+}
+
+fn term() -> impl Strategy<Value = Value> {
+    (option::of(vec(expression(), 0..3)), option::of(select(&["free-1", "a-1", "b-1"][..]))).prop_map(
+        |(labels, field)| {
+            let mut term = json!({});
+            if let Some(labels) = labels {
+                term["matchExpressions"] = json!(labels);
+            }
+            if let Some(name) = field {
+                term["matchFields"] = json!([{"key": "metadata.name", "operator": "In", "values": [name]}]);
+            }
+            term
+        },
+    )
+}
+
+fn spec() -> impl Strategy<Value = Value> {
+    let selector = option::of(proptest::collection::btree_map(select(&KEYS[..4]), select(&VALUES[..]), 0..3));
+    let node = prop_oneof![8 => Just(""), 1 => select(&["free-1", "a-1", "gpu-1", "b-1", "c-1", "d-1", "b-2", "nowhere"][..])];
+    (selector, option::of(vec(toleration(), 0..5)), option::of(vec(term(), 1..4)), node).prop_map(
+        |(selector, tolerations, terms, node)| {
+            let mut spec = json!({"containers": []});
+            if let Some(selector) = selector {
+                spec["nodeSelector"] = json!(selector);
+            }
+            if let Some(tolerations) = tolerations {
+                spec["tolerations"] = json!(tolerations);
+            }
+            if let Some(terms) = terms {
+                spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
+            }
+            if !node.is_empty() {
+                spec["nodeName"] = json!(node);
+            }
+            spec
+        },
+    )
+}
+
+fn metadata() -> impl Strategy<Value = Value> {
+    option::weighted(0.3, select(&["pool-a", "pool-b", "pool-a-gpu", "pool-c", "", "typo"][..])).prop_map(
+        |pool| match pool {
+            Some(pool) => json!({"name": "p", "annotations": {"croft.dev/pool": pool}}),
+            None => json!({"name": "p"}),
+        },
+    )
+}
+
+fn review_of(namespace: &str, kind: &str, operation: &str, object: &Value, old: &Value) -> Vec<u8> {
+    let group = if kind == "DaemonSet" { "apps" } else { "" };
+    serde_json::to_vec(&json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "1", "kind": {"group": group, "version": "v1", "kind": kind}, "namespace": namespace,
+            "operation": operation, "userInfo": {"username": "jane"}, "object": object, "oldObject": old},
+    }))
+    .unwrap()
+}
+
+/// The object as it would be stored, and whether anything was patched; `None` if it is refused.
+fn admitted(tenants: &Tenants, namespace: &str, kind: &str, object: &Value) -> Option<(Value, bool)> {
+    let body = review_of(namespace, kind, "CREATE", object, &Value::Null);
+    let outcome = judge(tenants, &review::parse(&body).unwrap(), Phase::Mutate);
+    if !outcome.allowed() {
+        assert!(outcome.patch.is_empty());
+        return None;
+    }
+    let changed = !outcome.patch.is_empty();
+    let patch: json_patch::Patch = serde_json::from_str(&outcome.patch.into_json()).unwrap();
+    let mut stored = object.clone();
+    json_patch::patch(&mut stored, &patch).expect("the patch applies to what it was made of");
+    Some((stored, changed))
+}
+
+/// Every node of the world as the scheduler sees it, and the pool that it is in.
+fn places() -> Vec<(Place, Option<String>)> {
+    let pools = world::pools();
+    let mut places = Vec::new();
+    for (name, pool) in [
+        ("free-1", None),
+        ("a-1", Some("pool-a")),
+        ("gpu-1", Some("pool-a-gpu")),
+        ("b-1", Some("pool-b")),
+        ("c-1", Some("pool-c")),
+        ("d-1", Some("pool-d")),
+    ] {
+        let node = world::node(name, pool.and_then(|p| pools.iter().find(|x| x.name == p)));
+        places.push((
+            Place {
+                name: node.name,
+                labels: node.labels.into_iter().chain([("zone".to_owned(), "z".to_owned())]).collect(),
+                taints: node.taints,
+            },
+            pool.map(str::to_owned),
+        ));
+    }
+    places
+}
+
+/// The pools of a namespace, by hand; `None` if it is nobody's.
+fn allowed(namespace: &str) -> Option<&'static [&'static str]> {
+    match namespace {
+        "tenant-a" | "tenant-a-gpu" => Some(&["pool-a", "pool-a-gpu"]),
+        "tenant-b" | "labelled" => Some(&["pool-b"]),
+        "tenant-c" => Some(&["pool-c", "pool-a-gpu"]),
+        "tenant-d" => Some(&["pool-d"]),
+        _ => None,
+    }
+}
+
+fn check_invariant(namespace: &str, spec: &Value) -> Result<(), TestCaseError> {
+    if namespace == "kube-system" {
+        return Ok(());
+    }
+    for (place, pool) in places() {
+        let right = match (allowed(namespace), pool.as_deref()) {
+            (Some(pools), Some(pool)) => pools.contains(&pool),
+            (Some(_), None) => false,
+            (None, None) => true,
+            (None, Some(pool)) => namespace == "agents" && pool == "pool-c",
+        };
+        prop_assert!(right || !fits(spec, &place), "{namespace}: fits on {} in {pool:?}: {spec}", place.name);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_pod_fits_where_it_must_not(namespace in select(&NAMESPACES[..]), metadata in metadata(), spec in spec(), reject: bool) {
+        let unassigned = if reject { Unassigned::Reject } else { Unassigned::KeepOut };
+        let tenants = world::world(Config { unassigned, ..Config::default() });
+        let pod = json!({"metadata": metadata, "spec": spec});
+        if let Some((stored, changed)) = admitted(&tenants, namespace, "Pod", &pod) {
+            check_invariant(namespace, &stored["spec"])?;
+            let (again, more) = admitted(&tenants, namespace, "Pod", &stored).expect("what Croft made is allowed");
+            prop_assert!(!more && again == stored, "applied twice is not once: {stored}");
+            // What the tenant wrote is still there.
+            let kept = |field: &str| spec[field].as_array().is_none_or(|list| {
+                list.iter().all(|item| stored["spec"][field].as_array().unwrap().contains(item))
+            });
+            prop_assert!(kept("tolerations"));
+            let body = review_of(namespace, "Pod", "CREATE", &stored, &Value::Null);
+            let last = judge(&tenants, &review::parse(&body).unwrap(), Phase::Validate);
+            prop_assert!(last.allowed(), "{:?}", last.denial);
+            // Validation refuses what mutation would still change.
+            let body = review_of(namespace, "Pod", "CREATE", &pod, &Value::Null);
+            prop_assert_eq!(judge(&tenants, &review::parse(&body).unwrap(), Phase::Validate).allowed(), !changed);
+        }
+    }
+
+    #[test]
+    fn no_pod_of_a_daemonset_fits_where_it_must_not(
+        first in select(&NAMESPACES[..]), second in select(&NAMESPACES[..]), metadata in metadata(), mut spec in spec(),
+    ) {
+        let tenants = world::world(Config::default());
+        spec.as_object_mut().unwrap().remove("nodeName");
+        let object = json!({"metadata": {"name": "d"}, "spec": {"template": {"metadata": metadata, "spec": spec}}});
+        let Some((stored, _)) = admitted(&tenants, first, "DaemonSet", &object) else { return Ok(()) };
+        check_invariant(first, &stored["spec"]["template"]["spec"])?;
+        let (again, more) = admitted(&tenants, first, "DaemonSet", &stored).expect("what Croft made is allowed");
+        prop_assert!(!more && again == stored, "applied twice is not once: {stored}");
+        // The mapping changes, and with it whose the namespace is: the same as if it had been so from the first.
+        // An exempt namespace is left alone, what is there already included; Override forgets what it overrode.
+        if second == "kube-system" || first == "tenant-c" {
+            return Ok(());
+        }
+        let fresh = admitted(&tenants, second, "DaemonSet", &object);
+        let moved = admitted(&tenants, second, "DaemonSet", &stored);
+        prop_assert_eq!(fresh.is_some(), moved.is_some(), "{}", stored);
+        if let (Some((fresh, _)), Some((moved, _))) = (fresh, moved) {
+            check_invariant(second, &moved["spec"]["template"]["spec"])?;
+            let selector = |d: &Value| d["spec"]["template"]["spec"]["nodeSelector"].as_object().cloned().unwrap_or_default();
+            prop_assert_eq!(selector(&fresh), selector(&moved));
+        }
+    }
+
+    #[test]
+    fn an_update_never_widens(namespace in select(&NAMESPACES[..]), before in spec(), after in spec()) {
+        let tenants = world::world(Config::default());
+        let Some((old, _)) = admitted(&tenants, namespace, "Pod", &json!({"metadata": {"name": "p"}, "spec": before})) else {
+            return Ok(());
+        };
+        // What the API server lets a user change of a pod that is bound or waits: tolerations are added, and a gated
+        // pod's selector grows.
+        let mut new = old.clone();
+        let spec = new["spec"].as_object_mut().unwrap();
+        for toleration in after["tolerations"].as_array().into_iter().flatten() {
+            spec.entry("tolerations").or_insert(json!([])).as_array_mut().unwrap().push(toleration.clone());
+        }
+        for (key, value) in after["nodeSelector"].as_object().into_iter().flatten() {
+            spec.entry("nodeSelector").or_insert(json!({})).as_object_mut().unwrap().entry(key).or_insert(value.clone());
+        }
+        let body = review_of(namespace, "Pod", "UPDATE", &new, &old);
+        let outcome = judge(&tenants, &review::parse(&body).unwrap(), Phase::Both);
+        prop_assert!(outcome.patch.is_empty(), "an update is never patched");
+        if outcome.allowed() {
+            check_invariant(namespace, &new["spec"])?;
+        }
+    }
+
+    #[test]
+    fn whatever_is_sent_is_answered(bytes in vec(any::<u8>(), 0..400), cut in 0..600_usize, flip in any::<u8>(), spec in spec()) {
+        let _ = review::parse(&bytes);
+        let tenants = world::world(Config::default());
+        let mut body = review_of("tenant-a", "Pod", "CREATE", &json!({"metadata": {}, "spec": spec}), &Value::Null);
+        let at = cut % body.len();
+        body[at] = flip;
+        if let Ok(request) = review::parse(&body) {
+            let _ = judge(&tenants, &request, Phase::Both);
+        }
+        body.truncate(at);
+        prop_assert!(review::parse(&body).is_err(), "half a review is none");
+    }
+}
