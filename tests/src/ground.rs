@@ -8,7 +8,7 @@ use croft_policy::{
     taint::Effects,
 };
 use croft_testkit::{
-    Component, ControlPlane, Croft, CroftOptions, Options,
+    Component, ControlPlane, Croft, CroftOptions, Options, Part,
     wait::{Seen, until},
 };
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -188,4 +188,192 @@ pub fn pod(namespace: &str, name: &str, spec: Value) -> Value {
 /// When they can't be listed.
 pub async fn pods(client: &Client) -> anyhow::Result<Vec<Pod>> {
     Ok(Api::<Pod>::all(client.clone()).list(&Default::default()).await?.items)
+}
+
+/// Two tenants, pools whose nodes somebody else makes, their nodes, a namespace of nobody, and one of node agents,
+/// as manifests. The nodes are played by KWOK.
+pub const ARENA: &str = r"
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: pool-a}
+spec: {key: node-pool, provisioner: None}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: pool-a2}
+spec: {key: other-key, value: two, effects: [NoSchedule, NoExecute], provisioner: None}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: pool-b}
+spec: {key: node-pool, provisioner: None, sharedWith: [agents]}
+---
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: a}
+spec: {namespaces: [tenant-a], namespaceSelector: {matchLabels: {team: a}}, pools: [pool-a, pool-a2]}
+---
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: b}
+spec: {namespaces: [tenant-b], pools: [pool-b]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: maker}
+rules:
+- {apiGroups: [''], resources: [namespaces], verbs: ['*']}
+- {apiGroups: [''], resources: [pods, pods/binding, bindings], verbs: ['*']}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: maker}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: maker}
+subjects: [{kind: User, name: maker}]
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: far}
+handler: far
+scheduling: {nodeSelector: {node-pool: pool-b}, tolerations: [{operator: Exists}]}
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: near}
+handler: near
+scheduling: {tolerations: [{operator: Exists}]}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: urgent}
+value: 1000000
+";
+
+/// Namespaces of [`arena`], in which the user `jane` has the stock role `admin`.
+pub const NAMESPACES: [&str; 4] = ["tenant-a", "tenant-b", "nobody", "agents"];
+
+/// Name, key, value and mark of each node of [`arena`]; the first has no pool.
+pub const NODES: [(&str, Option<(&str, &str, &str)>); 7] = [
+    ("free-1", None),
+    ("free-2", None),
+    ("a-1", Some(("node-pool", "pool-a", "pool-a"))),
+    ("a-2", Some(("node-pool", "pool-a", "pool-a"))),
+    ("two-1", Some(("other-key", "two", "pool-a2"))),
+    ("b-1", Some(("node-pool", "pool-b", "pool-b"))),
+    ("b-2", Some(("node-pool", "pool-b", "pool-b"))),
+];
+
+/// Whether a pod of `namespace` may be on `node`, by the names alone.
+#[must_use]
+pub fn may_be_on(namespace: &str, node: &str) -> bool {
+    let pool = node.split('-').next().unwrap_or_default();
+    match namespace {
+        "tenant-a" => matches!(pool, "a" | "two"),
+        "tenant-b" => pool == "b",
+        "agents" => matches!(pool, "free" | "b"),
+        "kube-system" => true,
+        _ => pool == "free",
+    }
+}
+
+/// A whole control plane with the webhook, the policies in step, and [`ARENA`].
+///
+/// # Errors
+/// When anything of it doesn't start.
+pub async fn arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
+    let plane = ControlPlane::start(options).await?;
+    let mut croft = Croft::install(&plane, CroftOptions::find()?).await?;
+    plane.apply(ARENA).await?;
+    let mut manifests = Vec::new();
+    for (name, pool) in NODES {
+        let mut labels = json!({"lab.croft.dev/kubelet": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"});
+        let mut taints = Vec::new();
+        if let (Some((key, value, mark)), Some(map)) = (pool, labels.as_object_mut()) {
+            map.insert(key.to_owned(), json!(value));
+            map.insert("node-restriction.kubernetes.io/pool".to_owned(), json!(mark));
+            let effects: &[&str] =
+                if key == "other-key" { &["NoSchedule", "NoExecute"] } else { &["NoSchedule"] };
+            taints.extend(effects.iter().map(|effect| json!({"key": key, "value": value, "effect": effect})));
+        }
+        manifests.push(json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+            "spec": {"taints": taints},
+            "status": {"capacity": {"cpu": "64", "memory": "256Gi", "pods": "500"},
+                "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "500"}},
+        }));
+    }
+    for namespace in NAMESPACES {
+        manifests.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
+        manifests.push(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "jane", "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
+        }));
+    }
+    let manifests: Vec<String> = manifests.iter().map(Value::to_string).collect();
+    plane.apply(&manifests.join("\n---\n")).await?;
+    croft.resume(&plane, Part::Webhook).await?;
+    Ok((plane, croft))
+}
+
+/// The rules of [`ARENA`].
+///
+/// # Errors
+/// When its objects can't be read back.
+pub async fn arena_rules(admin: &Client) -> anyhow::Result<Rules> {
+    let tenants: Vec<Tenant> = Api::<croft_api::Tenant>::all(admin.clone())
+        .list(&Default::default())
+        .await?
+        .iter()
+        .map(croft_api::convert::policy::tenant)
+        .collect::<Result<_, _>>()?;
+    let pools = Api::<croft_api::TenantPool>::all(admin.clone()).list(&Default::default()).await?;
+    let pools: Vec<Pool> = pools.iter().map(croft_api::convert::policy::pool).collect();
+    Ok(Rules::new(&Config::default(), tenants.iter(), pools.iter()))
+}
+
+/// [`arena`] with the marks that the controller would write, once webhook and policies know them.
+///
+/// # Errors
+/// When anything of it doesn't start.
+pub async fn marked_arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
+    let (plane, croft) = arena(options).await?;
+    let admin = plane.admin().await?;
+    let rules = arena_rules(&admin).await?;
+    mark(&plane, &rules, &NAMESPACES).await?;
+    settled(&admin).await?;
+    Ok((plane, croft))
+}
+
+/// Waits until webhook and policies know the tenants of [`ARENA`].
+///
+/// # Errors
+/// When that doesn't happen.
+pub async fn settled(admin: &Client) -> anyhow::Result<()> {
+    until("a ServiceAccount, a pinned pod and a refused one", SOON, async || {
+        let pinned = create(admin, &pod("tenant-a", "probe", json!({})), true).await?.sentence();
+        let named =
+            create(admin, &pod("nobody", "probe", json!({"nodeName": "b-1"})), true).await?.sentence();
+        let done = pinned.contains("\"node-pool\":\"pool-a\"") && named.contains("belongs to no tenant");
+        anyhow::Ok(Seen::from_option(done.then_some(()), format!("{pinned}\n{named}")))
+    })
+    .await?;
+    Ok(())
+}
+
+/// Every pod that is bound where it mustn't be.
+///
+/// # Errors
+/// When pods can't be listed.
+pub async fn astray(admin: &Client) -> anyhow::Result<Vec<String>> {
+    let mut astray = Vec::new();
+    for pod in pods(admin).await? {
+        let (namespace, name) =
+            (pod.metadata.namespace.unwrap_or_default(), pod.metadata.name.unwrap_or_default());
+        if let Some(node) = pod.spec.and_then(|s| s.node_name).filter(|node| !may_be_on(&namespace, node)) {
+            astray.push(format!("{namespace}/{name} on {node}"));
+        }
+    }
+    Ok(astray)
 }
