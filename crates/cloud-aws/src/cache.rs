@@ -14,6 +14,8 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Cache<K, V> {
     fresh_for: Duration,
+    /// Held while AWS is asked: who wants the same answer waits for it instead of asking as well.
+    asking: tokio::sync::Mutex<()>,
     entries: Mutex<BTreeMap<K, Entry<V>>>,
 }
 
@@ -28,7 +30,7 @@ const FORGET: Duration = Duration::from_secs(24 * 3600);
 
 impl<K: Ord + Clone, V> Cache<K, V> {
     pub(crate) fn new(fresh_for: Duration) -> Self {
-        Self { fresh_for, entries: Mutex::new(BTreeMap::new()) }
+        Self { fresh_for, asking: tokio::sync::Mutex::new(()), entries: Mutex::new(BTreeMap::new()) }
     }
 
     /// The answer to `key`: the kept one while it is fresh, else what `ask` gives, else (when AWS can't be
@@ -37,15 +39,27 @@ impl<K: Ord + Clone, V> Cache<K, V> {
     where
         F: Future<Output = Result<V, Fault>>,
     {
-        let kept = {
-            let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-            entries.get(key).map(|entry| (Arc::clone(&entry.value), entry.at))
+        let fresh = |kept: &Option<(Arc<V>, Instant)>| match kept {
+            Some((value, at)) if at.elapsed() < self.fresh_for => Some(Arc::clone(value)),
+            _ => None,
         };
-        if let Some((value, at)) = &kept {
-            if at.elapsed() < self.fresh_for {
-                return Ok((Arc::clone(value), None));
-            }
+        let mut kept = self.kept(key);
+        if let Some(value) = fresh(&kept) {
+            return Ok((value, None));
         }
+        let _turn = match (self.asking.try_lock(), &kept) {
+            (Ok(turn), _) => turn,
+            // Somebody asks already, and what is known will do until there is an answer.
+            (Err(_), Some((value, _))) => return Ok((Arc::clone(value), None)),
+            (Err(_), None) => {
+                let turn = self.asking.lock().await;
+                kept = self.kept(key);
+                if let Some(value) = fresh(&kept) {
+                    return Ok((value, None));
+                }
+                turn
+            }
+        };
         match ask.await {
             Ok(value) => {
                 let value = Arc::new(value);
@@ -62,15 +76,18 @@ impl<K: Ord + Clone, V> Cache<K, V> {
         }
     }
 
+    fn kept(&self, key: &K) -> Option<(Arc<V>, Instant)> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.get(key).map(|entry| (Arc::clone(&entry.value), entry.at))
+    }
+
     /// Asks anew if the kept answer will be old within `ahead`, or there is none. Nobody waits for this one.
     pub(crate) async fn refresh<F>(&self, key: &K, ahead: Duration, ask: F) -> Result<(), Fault>
     where
         F: Future<Output = Result<V, Fault>>,
     {
-        let good = {
-            let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-            entries.get(key).is_some_and(|entry| entry.at.elapsed() + ahead < self.fresh_for)
-        };
+        let _turn = self.asking.lock().await;
+        let good = self.kept(key).is_some_and(|(_, at)| at.elapsed() + ahead < self.fresh_for);
         if !good {
             let entry = Entry { value: Arc::new(ask.await?), at: Instant::now() };
             self.entries.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), entry);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use croft_cloud::catalog::{self, Entry, builtin_entries};
+use croft_cloud::catalog::{Entry, builtin_entries};
 use croft_scheduler::{CapacityType, Price};
 use serde::{Deserialize, Serialize};
 
@@ -40,8 +40,13 @@ pub struct Market {
 }
 
 impl Market {
-    pub(crate) fn new(seed: u64) -> Self {
-        let entries = builtin_entries().iter().map(|entry| (entry.facts.name.as_str(), entry)).collect();
+    /// A market of the types that some pattern matches.
+    pub(crate) fn new(seed: u64, types: &[String]) -> Self {
+        let entries = builtin_entries()
+            .iter()
+            .map(|entry| (entry.facts.name.as_str(), entry))
+            .filter(|(name, _)| types.iter().any(|pattern| wildcard(pattern, name)))
+            .collect();
         Self { seed, rules: Vec::new(), entries, spot: BTreeMap::new() }
     }
 
@@ -129,10 +134,4 @@ impl CapacityRule {
             && wildcard(&self.zone, zone)
             && wildcard(&self.capacity_type, capacity_type.as_str())
     }
-}
-
-/// The catalogue that the simulated region offers.
-#[must_use]
-pub fn catalogue() -> &'static [Entry] {
-    catalog::builtin_entries()
 }

@@ -58,6 +58,9 @@ struct Args {
     /// Name of the interruption queue
     #[arg(long, value_name = "NAME", default_value = "croft")]
     queue: String,
+    /// Machine types that the region has, with wildcards
+    #[arg(long, value_name = "PATTERN", default_value = "*", value_delimiter = ',')]
+    types: Vec<String>,
     /// Seed of everything that is left to chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -114,6 +117,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         consistency_ms,
         roles,
         queue,
+        types,
         seed,
         policy,
         script,
@@ -152,6 +156,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         consistency_ms,
         roles,
         queue: Some(queue),
+        types,
         ..defaults
     };
     let (simulator, happenings) = Simulator::real(settings);

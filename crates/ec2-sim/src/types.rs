@@ -187,7 +187,9 @@ fn write(xml: &mut Xml, entry: &Entry) {
             .leaf("maximumNetworkCards", f.network_cards)
             .leaf("defaultNetworkCardIndex", 0)
             .items("networkCards", 0..f.network_cards, |xml, index| {
-                let share = f.network_mbps / f.network_cards.max(1);
+                // The first card has what doesn't divide.
+                let cards = f.network_cards.max(1);
+                let share = f.network_mbps / cards + if index == 0 { f.network_mbps % cards } else { 0 };
                 xml.leaf("networkCardIndex", index)
                     .leaf("maximumNetworkInterfaces", f.enis)
                     .leaf("baselineBandwidthInGbps", thousandths(share));

@@ -56,6 +56,8 @@ pub struct Settings {
     pub roles: Vec<String>,
     /// Name of the interruption queue, if there is one.
     pub queue: Option<String>,
+    /// The machine types that the region has, with wildcards, of those in the built-in catalogue.
+    pub types: Vec<String>,
 }
 
 impl Default for Settings {
@@ -78,6 +80,7 @@ impl Default for Settings {
             template_quota: 5_000,
             roles: vec!["croft-node".to_owned()],
             queue: Some("croft".to_owned()),
+            types: vec!["*".to_owned()],
         }
     }
 }
@@ -118,6 +121,7 @@ pub struct World {
     pub(crate) happenings: Vec<Happening>,
     pub(crate) calls: BTreeMap<String, u64>,
     pub(crate) demands: BTreeSet<(String, String)>,
+    pub(crate) denied: BTreeSet<String>,
     counter: u64,
 }
 
@@ -144,7 +148,7 @@ impl World {
             profiles: BTreeMap::new(),
             reservations: BTreeMap::new(),
             tokens: BTreeMap::new(),
-            market: Market::new(settings.seed),
+            market: Market::new(settings.seed, &settings.types),
             faults: Faults::default(),
             queues: settings.queue.iter().map(|name| (name.clone(), Queue::default())).collect(),
             policies: BTreeMap::new(),
@@ -153,6 +157,7 @@ impl World {
             happenings: Vec::new(),
             calls: BTreeMap::new(),
             demands: BTreeSet::new(),
+            denied: BTreeSet::new(),
             counter: 0,
             settings,
         };
@@ -250,6 +255,12 @@ impl World {
         &self.demands
     }
 
+    /// The IAM actions that a policy denied so far.
+    #[must_use]
+    pub fn denied(&self) -> &BTreeSet<String> {
+        &self.denied
+    }
+
     /// Lets `key` do only what `policy` grants. The key `*` stands for every key.
     pub fn restrict(&mut self, key: &str, policy: Policy) {
         self.policies.insert(key.to_owned(), policy);
@@ -285,6 +296,7 @@ impl World {
         if policy.is_none_or(|policy| policy.allows(demand)) {
             return Ok(());
         }
+        self.denied.insert(demand.action.clone());
         let code = match call.service {
             Service::Ec2 => "UnauthorizedOperation",
             Service::Iam | Service::Sts => "AccessDenied",

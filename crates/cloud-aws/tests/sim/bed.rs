@@ -12,6 +12,7 @@ use croft_ec2_sim::{
     server::{Simulator, router},
     world::{Settings, World},
 };
+use croft_runtime::clock::{Clock, SystemClock};
 use croft_scheduler::CapacityType;
 use k8s_openapi::api::core::v1::Taint;
 use tokio::task::JoinHandle;
@@ -34,17 +35,16 @@ impl Drop for Bed {
     }
 }
 
-/// 2026-07-01.
-const START: u64 = 1_782_864_000_000;
-
 impl Bed {
+    /// With few types, which is quicker where the others don't matter.
     pub async fn new() -> Self {
-        Self::with(Settings::default()).await
+        Self::with(few_types()).await
     }
 
     /// On virtual time: it stands still unless a test moves it.
     pub async fn with(settings: Settings) -> Self {
-        let (simulator, _) = Simulator::on_virtual_time(settings, START);
+        let start = u64::try_from(SystemClock.wall().as_millisecond()).unwrap();
+        let (simulator, _) = Simulator::on_virtual_time(settings, start);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let app = router(Arc::clone(&simulator));
@@ -76,6 +76,12 @@ impl Bed {
         let prepared = self.provider.prepare(request).await?;
         self.provider.launch(&prepared).await
     }
+}
+
+/// An account whose region has few types.
+pub fn few_types() -> Settings {
+    let types = ["m5*", "c5*", "m6g.*", "p4d.*"].map(str::to_owned).to_vec();
+    Settings { types, ..Settings::default() }
 }
 
 pub fn options(url: &str) -> Options {

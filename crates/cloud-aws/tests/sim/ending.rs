@@ -86,7 +86,11 @@ async fn what_nothing_uses_is_swept() {
     };
     assert_eq!(left(&bed), (1, 1));
     let fresh = bed.restarted().await;
-    assert_eq!(fresh.sweep(&[], &[]).await.unwrap(), 0, "the machine holds its profile, and the template is young");
+    assert_eq!(
+        fresh.sweep(&[], &[]).await.unwrap(),
+        0,
+        "the machine holds its profile, and the template is young"
+    );
     bed.provider.terminate(&[id]).await.unwrap();
     bed.simulator.advance(Duration::from_secs(5));
     assert_eq!(fresh.sweep(&[class], &[]).await.unwrap(), 0, "the class names the role");

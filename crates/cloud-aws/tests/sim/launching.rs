@@ -1,10 +1,10 @@
 //! Launches: one machine per claim, whatever fails.
 
 use croft_cloud::{CloudProvider, FaultClass, LaunchError, MachineState, tags};
-use croft_scheduler::CapacityType::{OnDemand, Reserved, Spot};
 use croft_ec2_sim::world::Settings;
+use croft_scheduler::CapacityType::{OnDemand, Reserved, Spot};
 
-use crate::bed::{Bed, UID, class, request, spec};
+use crate::bed::{Bed, UID, class, few_types, request, spec};
 
 #[tokio::test]
 async fn a_claim_becomes_a_tagged_machine_of_the_cheapest_type() {
@@ -82,7 +82,10 @@ async fn a_token_used_for_another_request_is_unknown() {
     let other = bed.provider.prepare(&request(&["c5.large"], OnDemand)).await.unwrap();
     bed.provider.launch(&first).await.unwrap();
     let error = bed.provider.launch(&other).await.unwrap_err();
-    assert!(matches!(&error, LaunchError::Unknown { fault, .. } if fault.class == FaultClass::TokenReused), "{error}");
+    assert!(
+        matches!(&error, LaunchError::Unknown { fault, .. } if fault.class == FaultClass::TokenReused),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -98,7 +101,10 @@ async fn without_capacity_the_next_choice_is_taken_at_once_and_the_first_set_asi
     let types = bed.provider.instance_types(&class(spec())).await.unwrap();
     let m5 = types.iter().find(|t| t.name == "m5.large").unwrap();
     assert!(m5.offerings.iter().filter(|o| o.capacity_type == OnDemand).all(|o| !o.available));
-    assert!(m5.offerings.iter().filter(|o| o.capacity_type == Spot).all(|o| o.available), "spot is another matter");
+    assert!(
+        m5.offerings.iter().filter(|o| o.capacity_type == Spot).all(|o| o.available),
+        "spot is another matter"
+    );
 
     let mut next = request(&["m5.large", "m5a.large"], OnDemand);
     next.attempt = 2;
@@ -126,16 +132,21 @@ async fn spot_prefers_room_over_the_last_cent() {
         r#"{"do": "capacity", "rules": [{"instanceType": "m5.large", "capacityType": "spot", "count": 1}]}"#,
     );
     for zone in ["a", "b", "c", "d", "f"] {
-        bed.control(&format!(r#"{{"do": "spotPrice", "instanceType": "m5.large", "zone": "us-east-1{zone}", "price": 0.01}}"#));
+        bed.control(&format!(
+            r#"{{"do": "spotPrice", "instanceType": "m5.large", "zone": "us-east-1{zone}", "price": 0.01}}"#
+        ));
     }
     let launched = bed.launch(&request(&["m5.large", "m5a.large"], Spot)).await.unwrap();
-    assert_eq!((launched.machine.instance_type.as_str(), launched.machine.capacity_type), ("m5a.large", Spot));
+    assert_eq!(
+        (launched.machine.instance_type.as_str(), launched.machine.capacity_type),
+        ("m5a.large", Spot)
+    );
     assert!(!launched.price_estimated, "the price is the market's");
 }
 
 #[tokio::test]
 async fn a_full_subnet_is_set_aside_and_another_zone_taken() {
-    let bed = Bed::with(Settings { subnet_addresses: 1, ..Settings::default() }).await;
+    let bed = Bed::with(Settings { subnet_addresses: 1, ..few_types() }).await;
     let mut zones = std::collections::BTreeSet::new();
     for number in 1..=5 {
         let mut request = request(&["m5.large"], OnDemand);
@@ -146,7 +157,10 @@ async fn a_full_subnet_is_set_aside_and_another_zone_taken() {
     let mut last = request(&["m5.large"], OnDemand);
     last.claim_uid = "claim-uid-6".to_owned();
     let error = bed.launch(&last).await.unwrap_err();
-    assert!(matches!(&error, LaunchError::NoCapacity { fault, .. } if fault.code == "InsufficientFreeAddressesInSubnet"), "{error}");
+    assert!(
+        matches!(&error, LaunchError::NoCapacity { fault, .. } if fault.code == "InsufficientFreeAddressesInSubnet"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -160,22 +174,33 @@ async fn reservations_are_used_and_cost_nothing_more() {
     let types = bed.provider.instance_types(&class).await.unwrap();
     let reserved: Vec<_> = types
         .iter()
-        .flat_map(|t| t.offerings.iter().filter(|o| o.capacity_type == Reserved).map(|o| (&t.name, &o.zone, o.price, o.available)))
+        .flat_map(|t| {
+            t.offerings
+                .iter()
+                .filter(|o| o.capacity_type == Reserved)
+                .map(|o| (&t.name, &o.zone, o.price, o.available))
+        })
         .collect();
     assert_eq!(reserved.len(), 1, "{reserved:?}");
-    assert_eq!((reserved[0].0.as_str(), reserved[0].1.as_str(), reserved[0].3), ("m5.large", "us-east-1b", true));
+    assert_eq!(
+        (reserved[0].0.as_str(), reserved[0].1.as_str(), reserved[0].3),
+        ("m5.large", "us-east-1b", true)
+    );
     let mut request = request(&["m5.large"], Reserved);
     request.class = std::sync::Arc::new(class);
     let launched = bed.launch(&request).await.unwrap();
     assert_eq!((launched.machine.capacity_type, launched.machine.zone.as_str()), (Reserved, "us-east-1b"));
     request.claim_uid = "other".to_owned();
     let error = bed.launch(&request).await.unwrap_err();
-    assert!(matches!(&error, LaunchError::NoCapacity { fault, .. } if fault.code == "ReservationCapacityExceeded"), "never on-demand instead: {error}");
+    assert!(
+        matches!(&error, LaunchError::NoCapacity { fault, .. } if fault.code == "ReservationCapacityExceeded"),
+        "never on-demand instead: {error}"
+    );
 }
 
 #[tokio::test]
 async fn a_machine_that_is_not_visible_yet_is_waited_for() {
-    let bed = Bed::with(Settings { consistency_ms: 60_000, ..Settings::default() }).await;
+    let bed = Bed::with(Settings { consistency_ms: 60_000, ..few_types() }).await;
     let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
     let simulator = std::sync::Arc::clone(&bed.simulator);
     let mover = tokio::spawn(async move {
@@ -192,7 +217,7 @@ async fn a_machine_that_is_not_visible_yet_is_waited_for() {
 
 #[tokio::test]
 async fn throttling_is_later_and_quota_is_said() {
-    let bed = Bed::with(Settings { vcpu_quota: Some(2), ..Settings::default() }).await;
+    let bed = Bed::with(Settings { vcpu_quota: Some(2), ..few_types() }).await;
     let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
     bed.control(r#"{"do": "faults", "rules": [{"action": "CreateFleet", "error": "RequestLimitExceeded", "times": 1}]}"#);
     let error = bed.provider.launch(&prepared).await.unwrap_err();
