@@ -117,7 +117,7 @@ impl World {
             .map(|(id, i)| {
                 json!({
                     "id": id, "type": i.instance_type, "zone": i.zone, "capacityType": i.capacity_type,
-                    "state": format!("{:?}", i.state), "node": i.dns_name(region), "tags": i.tags,
+                    "state": i.state.as_str(), "node": i.dns_name(region), "tags": i.tags,
                     "console": i.console,
                 })
             })

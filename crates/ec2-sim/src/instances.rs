@@ -75,6 +75,12 @@ impl State {
         matches!(self, Self::Pending | Self::Running)
     }
 
+    /// As EC2 says it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.code().1
+    }
+
     fn code(self) -> (u32, &'static str) {
         match self {
             Self::Pending => (0, "pending"),
@@ -103,7 +109,7 @@ impl Instance {
     fn matches(&self, id: &str, region: &str, filter: &Filter) -> Option<bool> {
         filter.matches_tags(&self.tags).or_else(|| match filter.name.as_str() {
             "instance-id" => Some(filter.matches([id])),
-            "instance-state-name" => Some(filter.matches([self.state.code().1])),
+            "instance-state-name" => Some(filter.matches([self.state.as_str()])),
             "instance-type" => Some(filter.matches([self.instance_type.as_str()])),
             "availability-zone" => Some(filter.matches([self.zone.as_str()])),
             "client-token" => Some(filter.matches(self.token.as_deref())),
