@@ -1,0 +1,325 @@
+//! The provider against moto, an emulator that others wrote: what both sides of our own wire might have
+//! misunderstood alike shows here.
+//!
+//! moto launches the first override of a fleet, has spot prices of 0.00001, no price list, no capacity
+//! reservations and no eventual consistency, and forgets client tokens: all that is tested on ec2-sim. `make
+//! test` makes the virtual environment that moto runs from.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
+use aws_sdk_ec2::{
+    config::{BehaviorVersion, Region},
+    types::Tag,
+};
+use croft_api::{
+    EC2NodeClass, EC2NodeClassSpec,
+    nodeclass::{AmiFamily, AmiSelectorTerm, SelectorTerm},
+};
+use croft_cloud::{
+    CloudProvider, FaultClass, InterruptionKind, LaunchRequest, MachineState, builtin_catalog, tags,
+};
+use croft_cloud_aws::{Access, AwsProvider, Keys, Options};
+use croft_scheduler::{CapacityType, Price};
+use croft_testkit::{
+    Process, Reaper, Recipe,
+    wait::{Seen, until},
+};
+use k8s_openapi::api::core::v1::Taint;
+
+const UID: &str = "11111111-2222-3333-4444-555555555555";
+const ROLE: &str = "croft-node";
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// moto_server: $CROFT_MOTO, or where `make moto` puts it.
+fn moto() -> PathBuf {
+    let found = env::var_os("CROFT_MOTO").map_or_else(
+        || {
+            let cache = env::var_os("XDG_CACHE_HOME").map_or_else(
+                || PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cache"),
+                PathBuf::from,
+            );
+            cache.join("croft/moto-5.2.5/bin/moto_server")
+        },
+        PathBuf::from,
+    );
+    assert!(found.is_file(), "{} is not there; run `make moto`", found.display());
+    found
+}
+
+struct Bed {
+    provider: Arc<AwsProvider>,
+    options: Options,
+    ec2: aws_sdk_ec2::Client,
+    sqs: aws_sdk_sqs::Client,
+    _server: Process,
+    _reaper: Reaper,
+    _folder: tempfile::TempDir,
+}
+
+async fn bed() -> Bed {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("moto.log");
+    let reaper = Reaper::start().unwrap();
+    let recipe = Recipe::new("moto", moto(), &log).arguments(["-H", "127.0.0.1", "-p", "0"]);
+    let server = recipe.start(&reaper).unwrap();
+    let url = until("moto's address", WITHIN, async || {
+        let text = std::fs::read_to_string(&log)?;
+        let url = text
+            .split("Running on ")
+            .nth(1)
+            .and_then(|rest| rest.split_whitespace().next())
+            .map(str::to_owned);
+        Ok::<_, std::io::Error>(Seen::from_option(url, text))
+    })
+    .await
+    .unwrap();
+
+    let keys = Keys { id: "AKIDTEST".to_owned(), secret: "secret".to_owned() };
+    let credentials =
+        SharedCredentialsProvider::new(Credentials::new(&keys.id, &keys.secret, None, None, "test"));
+    let http = aws_smithy_http_client::Builder::new().build_http();
+    let ec2 = aws_sdk_ec2::Client::from_conf(
+        aws_sdk_ec2::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
+            .credentials_provider(credentials.clone())
+            .endpoint_url(&url)
+            .http_client(http.clone())
+            .build(),
+    );
+    let sqs = aws_sdk_sqs::Client::from_conf(
+        aws_sdk_sqs::Config::builder()
+            .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
+            .credentials_provider(credentials.clone())
+            .endpoint_url(&url)
+            .http_client(http.clone())
+            .build(),
+    );
+    let iam = aws_sdk_iam::Client::from_conf(
+        aws_sdk_iam::Config::builder()
+            .behavior_version(aws_sdk_iam::config::BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
+            .credentials_provider(credentials)
+            .endpoint_url(&url)
+            .http_client(http)
+            .build(),
+    );
+    iam.create_role().role_name(ROLE).assume_role_policy_document("{}").send().await.unwrap();
+    sqs.create_queue().queue_name("croft").send().await.unwrap();
+    // The default network of a new account, marked as a cluster's.
+    let subnets = ec2.describe_subnets().send().await.unwrap();
+    let groups = ec2.describe_security_groups().send().await.unwrap();
+    let mut marked: Vec<String> =
+        subnets.subnets().iter().filter_map(|s| s.subnet_id().map(str::to_owned)).collect();
+    marked.extend(groups.security_groups().iter().filter_map(|g| g.group_id().map(str::to_owned)));
+    let tag = Tag::builder().key("croft.dev/discovery").value("croft").build();
+    ec2.create_tags().set_resources(Some(marked)).tags(tag).send().await.unwrap();
+
+    let options = Options {
+        access: Access {
+            region: Some("us-east-1".to_owned()),
+            endpoint_url: Some(url),
+            keys: Some(keys),
+            attempts: 1,
+        },
+        cluster_uid: UID.to_owned(),
+        cluster_name: "croft".to_owned(),
+        cluster_endpoint: Some("https://127.0.0.1:6443".to_owned()),
+        cluster_ca: Some("ca".to_owned()),
+        kubernetes_version: Some("1.36".to_owned()),
+        interruption_queue: Some("croft".to_owned()),
+        ..Options::default()
+    };
+    let provider = AwsProvider::connect(options.clone()).await;
+    Bed { provider, options, ec2, sqs, _server: server, _reaper: reaper, _folder: folder }
+}
+
+/// A class with an image that moto has.
+async fn class(bed: &Bed) -> EC2NodeClass {
+    let images = bed.ec2.describe_images().send().await.unwrap();
+    let image = images
+        .images()
+        .iter()
+        .find(|i| i.architecture().is_some_and(|a| a.as_str() == "x86_64") && i.platform().is_none())
+        .and_then(|i| i.image_id())
+        .unwrap();
+    let term = SelectorTerm {
+        tags: BTreeMap::from([("croft.dev/discovery".to_owned(), "*".to_owned())]),
+        ..SelectorTerm::default()
+    };
+    EC2NodeClass::new(
+        "default",
+        EC2NodeClassSpec {
+            ami_family: Some(AmiFamily::AL2023),
+            ami_selector_terms: vec![AmiSelectorTerm {
+                id: Some(image.to_owned()),
+                ..AmiSelectorTerm::default()
+            }],
+            role: Some(ROLE.to_owned()),
+            subnet_selector_terms: vec![term.clone()],
+            security_group_selector_terms: vec![term],
+            tags: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+            ..EC2NodeClassSpec::default()
+        },
+    )
+}
+
+fn request(class: EC2NodeClass) -> LaunchRequest {
+    LaunchRequest {
+        claim_name: "pool-a-1".to_owned(),
+        claim_uid: "claim-uid-1".to_owned(),
+        pool: "pool-a".to_owned(),
+        tenant: Some("tenant-a".to_owned()),
+        attempt: 1,
+        class: Arc::new(class),
+        instance_types: vec!["m5.large".to_owned(), "m5a.large".to_owned()],
+        zones: vec!["us-east-1b".to_owned()],
+        capacity_type: CapacityType::OnDemand,
+        labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+        taints: vec![Taint {
+            key: "node-pool".to_owned(),
+            value: Some("pool-a".to_owned()),
+            effect: "NoSchedule".to_owned(),
+            time_added: None,
+        }],
+        tags: BTreeMap::new(),
+    }
+}
+
+#[tokio::test]
+async fn a_claim_becomes_a_machine_and_is_ended() {
+    let bed = bed().await;
+    let class = class(&bed).await;
+    let findings = bed.provider.resolve(&class).await;
+    assert!(findings.is_ready(), "{:?}", findings.conditions);
+    assert_eq!(findings.amis.len(), 1);
+    let zones: BTreeSet<&str> = findings.subnets.iter().map(|s| s.zone.as_str()).collect();
+    assert!(zones.contains("us-east-1b"), "{zones:?}");
+
+    let prepared = bed.provider.prepare(&request(class.clone())).await.unwrap();
+    let launched = bed.provider.launch(&prepared).await.unwrap();
+    let machine = &launched.machine;
+    assert_eq!((machine.instance_type.as_str(), machine.zone.as_str()), ("m5.large", "us-east-1b"));
+    assert_eq!(machine.provider_id, format!("aws:///us-east-1b/{}", machine.id));
+    assert!(machine.node_name.ends_with(".ec2.internal"), "{}", machine.node_name);
+    for (key, value) in
+        [(tags::CLUSTER, UID), (tags::CLAIM_UID, "claim-uid-1"), (tags::TENANT, "tenant-a"), ("team", "blue")]
+    {
+        assert_eq!(machine.tags.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    let found = bed.provider.find_by_claim("claim-uid-1").await.unwrap().unwrap();
+    assert_eq!(found.machine.id, machine.id);
+    assert!(bed.provider.find_by_claim("another").await.unwrap().is_none());
+    let ids =
+        |machines: Vec<croft_cloud::CloudMachine>| machines.into_iter().map(|m| m.id).collect::<Vec<_>>();
+    assert_eq!(ids(bed.provider.list().await.unwrap()), [machine.id.clone()]);
+
+    let name = BTreeMap::from([("Name".to_owned(), "node-1".to_owned())]);
+    bed.provider.tag(&machine.id, &name).await.unwrap();
+    assert_eq!(bed.provider.list().await.unwrap()[0].tags["Name"], "node-1");
+
+    let done = bed.provider.terminate(&[machine.id.clone(), "i-00000000000000000".to_owned()]).await.unwrap();
+    let gone: BTreeMap<String, MachineState> = done.into_iter().map(|t| (t.id, t.state)).collect();
+    assert!(!gone[&machine.id].is_alive());
+    assert_eq!(gone["i-00000000000000000"], MachineState::Terminated);
+    assert!(bed.provider.list().await.unwrap().iter().all(|m| !m.state.is_alive()));
+}
+
+#[tokio::test]
+async fn a_template_says_what_the_class_says() {
+    let bed = bed().await;
+    let class = class(&bed).await;
+    bed.provider.prepare(&request(class)).await.unwrap();
+    let versions = {
+        let templates = bed.ec2.describe_launch_templates().send().await.unwrap();
+        let name = templates.launch_templates()[0].launch_template_name().unwrap().to_owned();
+        bed.ec2.describe_launch_template_versions().launch_template_name(name).send().await.unwrap()
+    };
+    let data = versions.launch_template_versions()[0].launch_template_data().unwrap();
+    assert_eq!(data.metadata_options().unwrap().http_put_response_hop_limit(), Some(1));
+    assert_eq!(data.metadata_options().unwrap().http_tokens().unwrap().as_str(), "required");
+    assert_eq!(data.block_device_mappings()[0].ebs().unwrap().volume_size(), Some(20));
+    assert_eq!(data.security_group_ids().len(), 1);
+    assert!(data.iam_instance_profile().unwrap().name().unwrap().starts_with("croft-"));
+    assert!(data.user_data().is_some_and(|text| !text.is_empty()));
+}
+
+#[tokio::test]
+async fn types_are_those_of_the_catalogue() {
+    let bed = bed().await;
+    let class = class(&bed).await;
+    let live = bed.provider.instance_types(&class).await.unwrap();
+    let built_in = builtin_catalog();
+    let mut compared = 0;
+    for from_wire in live.iter() {
+        let wanted = built_in.iter().find(|t| t.name == from_wire.name).unwrap();
+        assert_eq!(from_wire.labels, wanted.labels, "{}", from_wire.name);
+        assert_eq!(from_wire.capacity, wanted.capacity, "{}", from_wire.name);
+        assert_eq!(from_wire.overhead, wanted.overhead, "{}", from_wire.name);
+        compared += 1;
+    }
+    assert!(compared > 900, "{compared}: those that boot the one image of the class");
+    let m5 = live.iter().find(|t| t.name == "m5.large").unwrap();
+    let od = m5.offerings.iter().find(|o| o.capacity_type == CapacityType::OnDemand).unwrap();
+    assert_eq!(od.price, Some(Price::from_micros(96_000)), "moto has no price list: the built-in price");
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_said() {
+    let bed = bed().await;
+    let mut class = class(&bed).await;
+    class.spec.subnet_selector_terms[0].tags.insert("croft.dev/discovery".to_owned(), "elsewhere".to_owned());
+    class.spec.role = Some("nobody".to_owned());
+    class.spec.ami_selector_terms[0] =
+        AmiSelectorTerm { alias: Some("al2023@latest".to_owned()), ..AmiSelectorTerm::default() };
+    let findings = bed.provider.resolve(&class).await;
+    let reason = |kind: &str| {
+        findings.conditions.iter().find(|c| c.kind == kind).map(|c| c.reason).unwrap_or_default()
+    };
+    assert_eq!(reason("SubnetsReady"), "SubnetsNotFound");
+    assert_eq!(reason("InstanceProfileReady"), "NotFound");
+    assert_eq!(reason("AMIsReady"), "NotFound");
+    let error = bed.provider.prepare(&request(class)).await.unwrap_err();
+    assert_eq!(error.reason(), "ClassNotReady", "{error}");
+}
+
+#[tokio::test]
+async fn interruptions_are_heard_and_acknowledged() {
+    let bed = bed().await;
+    let url = bed.sqs.get_queue_url().queue_name("croft").send().await.unwrap();
+    let body = r#"{"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning", "detail": {"instance-id": "i-1"}}"#;
+    bed.sqs.send_message().queue_url(url.queue_url().unwrap()).message_body(body).send().await.unwrap();
+    let news = bed.provider.interruptions().await.unwrap();
+    assert_eq!(
+        (news.len(), news[0].kind, news[0].machines.clone()),
+        (1, InterruptionKind::SpotWarning, vec!["i-1".to_owned()])
+    );
+    bed.provider.acknowledge(&news).await.unwrap();
+    let mut options = bed.options.clone();
+    options.interruption_queue = Some("elsewhere".to_owned());
+    let error = AwsProvider::connect(options).await.interruptions().await.unwrap_err();
+    assert_eq!(error.class(), FaultClass::NotFound, "{error}");
+}
+
+#[tokio::test]
+async fn what_nothing_uses_is_swept() {
+    let bed = bed().await;
+    let class = class(&bed).await;
+    bed.provider.prepare(&request(class.clone())).await.unwrap();
+    let provider = AwsProvider::connect(bed.options.clone()).await;
+    assert_eq!(
+        provider.sweep(std::slice::from_ref(&class), &[]).await.unwrap(),
+        0,
+        "the template is young, the role is named"
+    );
+    assert_eq!(provider.sweep(&[], &[]).await.unwrap(), 1, "the instance profile");
+}
