@@ -34,6 +34,10 @@ pub(crate) struct Allowed {
 }
 
 type TableKey = (usize, Vec<u32>, Vec<i64>);
+/// Catalogue, keys, and the variant's own values of them.
+type PartsKey = (usize, Vec<Sym>, Vec<Option<Sym>>);
+/// Offerings by the values of some keys.
+type Parts = Vec<(Vec<Option<Sym>>, Bits)>;
 
 /// What all blocks read.
 pub(crate) struct Context<'a> {
@@ -46,8 +50,33 @@ pub(crate) struct Context<'a> {
     pub(crate) limits: Vec<Limit>,
     /// Limits that count each pool's machines.
     pub(crate) limits_of: Vec<Vec<usize>>,
-    pub(crate) tables: Mutex<FxHashMap<TableKey, Arc<Table>>>,
+    tables: Mutex<FxHashMap<TableKey, Arc<Table>>>,
+    parts: Mutex<FxHashMap<PartsKey, Arc<Parts>>>,
     pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(
+        cluster: &'a Cluster,
+        options: &'a Options,
+        demand: &'a Demand,
+        pools: Vec<&'a PoolRec>,
+        (limits, limits_of): (Vec<Limit>, Vec<Vec<usize>>),
+        stop: &'a (dyn Fn() -> bool + Sync),
+    ) -> Self {
+        Self {
+            cluster,
+            options,
+            demand,
+            pools,
+            allowed: Vec::new(),
+            limits,
+            limits_of,
+            tables: Mutex::default(),
+            parts: Mutex::default(),
+            stop,
+        }
+    }
 }
 
 /// Classes and pools that have to do with each other.
@@ -87,13 +116,22 @@ pub(crate) struct Solved {
     pub(crate) cut_short: bool,
 }
 
+/// One try at packing a tier.
+struct Attempt {
+    solved: Solved,
+    groups: Groups,
+    limits: Vec<Limit>,
+    /// (local class, count, reason) of what no domain or offering takes.
+    left: Vec<(usize, u32, Option<ReasonKind>)>,
+    /// (local class, count) of what the packing left out.
+    failed: Vec<(usize, u32)>,
+}
+
 struct Tier<'b> {
     /// (pool, variant), in the order of the yard's variants.
     variants: Vec<(usize, usize)>,
     dims: Arc<[u32]>,
     tables: Vec<Arc<Table>>,
-    /// (local class, left).
-    classes: Vec<(usize, u32)>,
     block: &'b Block,
 }
 
@@ -179,8 +217,7 @@ impl Context<'_> {
         dims.push(RES_PODS);
         let variants: Vec<_> = variants.into_iter().collect();
         let tables = variants.iter().map(|(pool, variant)| self.table(*pool, *variant, &dims)).collect();
-        let classes = now.iter().map(|(local, count, _)| (*local, *count)).collect();
-        Tier { variants, dims: dims.into(), tables, classes, block }
+        Tier { variants, dims: dims.into(), tables, block }
     }
 
     /// DaemonSets that will run on machines of a variant: (offerings, requests by dimension, shape).
@@ -249,6 +286,9 @@ impl Context<'_> {
     }
 
     /// Packs the classes of one tier. Answers what is left (local class, count, reason), and the groups as they then are.
+    ///
+    /// A pod that a limit leaves out was counted in its domains before: then everything is decided anew without it, so
+    /// that what stays is even.
     #[expect(clippy::type_complexity, reason = "two results of one step")]
     fn pack_tier(
         &self,
@@ -257,8 +297,55 @@ impl Context<'_> {
         limits: &mut Vec<Limit>,
         out: &mut Solved,
     ) -> (Vec<(usize, u32, Option<ReasonKind>)>, Groups) {
-        let block = tier.block;
-        let mut groups = block.groups.clone();
+        const ROUNDS: u32 = 6;
+        let mut wanted = now.to_vec();
+        let mut outside: Vec<(usize, u32, Option<ReasonKind>)> = Vec::new();
+        let mut round = 0;
+        loop {
+            round += 1;
+            let mut attempt = self.attempt(tier, &wanted, limits);
+            out.steps += attempt.solved.steps;
+            let counted = |local: usize| tier.block.groups.of[local].chooses();
+            let broken: Vec<(usize, u32)> =
+                attempt.failed.iter().copied().filter(|(local, _)| counted(*local)).collect();
+            if !broken.is_empty() && round < ROUNDS {
+                for (local, count) in broken {
+                    let Some((_, n, _)) = wanted.iter_mut().find(|(l, _, _)| *l == local) else { continue };
+                    // Halfway through, whole classes give way, so that it ends.
+                    let out_now = if round > ROUNDS / 2 { *n } else { count };
+                    *n -= out_now;
+                    outside.push((local, out_now, self.limit_reason(tier)));
+                }
+                wanted.retain(|(_, n, _)| *n > 0);
+                continue;
+            }
+            limits.clone_from(&attempt.limits);
+            outside.append(&mut attempt.left);
+            let reason = self.limit_reason(tier);
+            outside.extend(attempt.failed.iter().map(|(local, count)| (*local, *count, reason)));
+            out.launches.append(&mut attempt.solved.launches);
+            out.bound = out.bound.saturating_add(attempt.solved.bound);
+            out.relaxed.append(&mut attempt.solved.relaxed);
+            out.cut_short |= attempt.solved.cut_short;
+            let mut merged: Vec<(usize, u32, Option<ReasonKind>)> = Vec::new();
+            for (local, count, reason) in outside {
+                match merged.iter_mut().find(|(l, _, r)| *l == local && *r == reason) {
+                    Some((_, n, _)) => *n += count,
+                    None => merged.push((local, count, reason)),
+                }
+            }
+            return (merged, attempt.groups);
+        }
+    }
+
+    fn limit_reason(&self, tier: &Tier<'_>) -> Option<ReasonKind> {
+        let limited = tier.variants.iter().any(|(pool, _)| !self.limits_of[*pool].is_empty());
+        limited.then_some(ReasonKind::PoolLimit)
+    }
+
+    fn attempt(&self, tier: &Tier<'_>, now: &[(usize, u32, i32)], limits: &[Limit]) -> Attempt {
+        let mut out = Solved::default();
+        let mut groups = tier.block.groups.clone();
         let board = self.board(tier, &groups);
         let mut left = Vec::new();
         let mut choices = Vec::new();
@@ -275,20 +362,33 @@ impl Context<'_> {
         let decided = zones::decide(&mut groups, &board, &choices);
         out.steps += decided.steps;
         left.extend(decided.left.iter().map(|(local, count, reason)| (*local, *count, Some(*reason))));
+        let mut yard = self.yard(tier, &groups, limits);
+        let mut masks = Masks::default();
+        let sources = self.kinds(tier, &groups, &board, &decided.items, &masks_of, &mut yard, &mut masks);
+        let outcome = pack::pack(&yard, &mut masks, self.options.effort, self.stop);
+        out.steps += outcome.steps;
+        out.cut_short = outcome.cut_short;
+        out.bound = outcome.bound;
+        self.note_relaxed(&groups, &yard, &mut out);
+        let limits = outcome.limits.clone();
+        let failed = self.collect(tier, &yard, &masks, outcome, sources, &mut out);
+        Attempt { solved: out, groups, limits, left, failed }
+    }
 
+    /// The yard of a tier, without kinds.
+    fn yard(&self, tier: &Tier<'_>, groups: &Groups, limits: &[Limit]) -> Yard {
         let mut yard = Yard {
             d: tier.dims.len(),
             variants: self.variant_contexts(tier),
             kinds: Vec::new(),
             sizes: Vec::new(),
-            limits: limits.clone(),
+            limits: limits.to_vec(),
             present: Vec::new(),
             near: Vec::new(),
         };
         for (at, group) in groups.list.iter().enumerate() {
-            let number = u32::try_from(at).unwrap_or(u32::MAX);
             if group.key == self.cluster.keys.hostname && group.total > 0 {
-                yard.present.push(number);
+                yard.present.push(u32::try_from(at).unwrap_or(u32::MAX));
             }
         }
         for topology in &groups.of {
@@ -296,21 +396,7 @@ impl Context<'_> {
         }
         yard.near.sort_unstable();
         yard.near.dedup();
-        let mut masks = Masks::default();
-        let sources = self.kinds(tier, &groups, &board, &decided.items, &masks_of, &mut yard, &mut masks);
-        let outcome = pack::pack(&yard, &mut masks, self.options.effort, self.stop);
-        out.steps += outcome.steps;
-        out.cut_short |= outcome.cut_short;
-        out.bound = out.bound.saturating_add(outcome.bound);
-        self.note_relaxed(&groups, &yard, out);
-        limits.clone_from(&outcome.limits);
-        let failed = self.collect(tier, &yard, &masks, outcome, sources, out);
-        for (local, count) in failed {
-            let limited = tier.variants.iter().any(|(pool, _)| !self.limits_of[*pool].is_empty());
-            let reason = if limited { Some(ReasonKind::PoolLimit) } else { None };
-            left.push((local, count, reason));
-        }
-        (left, groups)
+        yard
     }
 
     fn note_relaxed(&self, groups: &Groups, yard: &Yard, out: &mut Solved) {
@@ -375,7 +461,41 @@ impl Context<'_> {
                 result.push((u32::try_from(at).unwrap_or(u32::MAX), open));
             }
         }
+        self.prefer(tier, class, &mut result);
         result
+    }
+
+    /// Narrows offerings to what the class prefers, heaviest preference first, wherever that costs nothing: when every
+    /// machine worth launching is left, at the same price.
+    fn prefer(&self, tier: &Tier<'_>, class: usize, options: &mut SmallVec<[(u32, Bits); 2]>) {
+        let cluster = self.cluster;
+        for (_, term) in &self.demand.classes[class].shape(cluster).preferred_nodes {
+            let narrowed: SmallVec<[(u32, Bits); 2]> = options
+                .iter()
+                .map(|(at, bits)| {
+                    let (pool, variant) = tier.variants[*at as usize];
+                    let rec = self.pools[pool];
+                    let with = rec.variants[variant].preferred(
+                        &cluster.tables.symbols,
+                        &cluster.keys,
+                        &rec.catalog,
+                        term,
+                    );
+                    (*at, bits.and(&with))
+                })
+                .collect();
+            let free = options.iter().zip(&narrowed).all(|((at, all), (_, some))| {
+                let table = &tier.tables[*at as usize];
+                let (all, some) = (table.edges(all), table.edges(some));
+                all.ladder.len() == some.ladder.len()
+                    && all.ladder.iter().zip(&some.ladder).all(|(a, b)| {
+                        table.cost[*a as usize] == table.cost[*b as usize] && table.row(*a) == table.row(*b)
+                    })
+            });
+            if free {
+                *options = narrowed;
+            }
+        }
     }
 
     fn size(&self, tier: &Tier<'_>, class: usize) -> SmallVec<[i64; 4]> {
@@ -393,24 +513,22 @@ impl Context<'_> {
         if board.keys.is_empty() {
             return board;
         }
-        let mut numbers: FxHashMap<Vec<Option<Sym>>, usize> = FxHashMap::default();
         let sizes: Vec<usize> =
             tier.variants.iter().map(|(pool, _)| self.pools[*pool].catalog.offers.len()).collect();
         for (at, (pool, variant)) in tier.variants.iter().enumerate() {
             let rec = self.pools[*pool];
-            let it = &rec.variants[*variant];
-            for offer in it.allowed.and(&rec.catalog.available).iter() {
-                let values: Vec<_> = board
-                    .keys
-                    .iter()
-                    .map(|k| it.value(&self.cluster.keys, &rec.catalog, offer, *k))
-                    .collect();
-                let number = *numbers.entry(values).or_insert_with_key(|values| {
+            let open = rec.variants[*variant].allowed.and(&rec.catalog.available);
+            for (values, bits) in self.parts(*pool, *variant, &board.keys).iter() {
+                let here = bits.and(&open);
+                if here.is_empty() {
+                    continue;
+                }
+                let number = board.cells.iter().position(|c| c.values == *values).unwrap_or_else(|| {
                     let offers = sizes.iter().map(|size| Bits::none(*size)).collect();
                     board.cells.push(Cell { values: values.clone(), offers });
                     board.cells.len() - 1
                 });
-                board.cells[number].offers[at].insert(offer);
+                board.cells[number].offers[at] = here;
             }
         }
         let text = |v: &Option<Sym>| v.map(|v| self.cluster.tables.symbols.text(v));
@@ -418,6 +536,31 @@ impl Context<'_> {
             .cells
             .sort_by_cached_key(|c| c.values.iter().map(|v| text(v).map(str::to_owned)).collect::<Vec<_>>());
         board
+    }
+
+    /// The catalogue of a variant, parted by the values of `keys`. Variants that agree in their own labels share it.
+    fn parts(&self, pool: usize, variant: usize, keys: &[Sym]) -> Arc<Parts> {
+        let rec = self.pools[pool];
+        let it = &rec.variants[variant];
+        let own = keys.iter().map(|k| crate::intern::label(&it.labels, *k)).collect();
+        let key = (Arc::as_ptr(&rec.catalog).addr(), keys.to_vec(), own);
+        let mut known = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = known.entry(key).or_insert_with(|| {
+            let size = rec.catalog.offers.len();
+            let mut numbers: FxHashMap<Vec<Option<Sym>>, usize> = FxHashMap::default();
+            let mut parts: Parts = Vec::new();
+            for offer in 0..size {
+                let values =
+                    keys.iter().map(|k| it.value(&self.cluster.keys, &rec.catalog, offer, *k)).collect();
+                let number = *numbers.entry(values).or_insert_with_key(|values| {
+                    parts.push((values.clone(), Bits::none(size)));
+                    parts.len() - 1
+                });
+                parts[number].1.insert(offer);
+            }
+            Arc::new(parts)
+        });
+        Arc::clone(parts)
     }
 
     fn choice(
@@ -571,6 +714,49 @@ impl Context<'_> {
         (rules != Rules { most: u32::MAX, ..Rules::default() }).then(|| Box::new(rules))
     }
 
+    /// The same machine at the same price in the zone that its pods would rather have: where ScheduleAnyway spreads and
+    /// preferred anti-affinity have put fewest of them so far.
+    fn softly(
+        &self,
+        ctx: &VariantCtx,
+        bits: &Bits,
+        offer: u32,
+        content: &[(usize, Option<usize>, u32)],
+        soft: &mut FxHashMap<(usize, Sym), u32>,
+    ) -> u32 {
+        let zone = self.cluster.keys.zone;
+        let wishes = |class: &usize| {
+            let shape = self.demand.classes[*class].shape(self.cluster);
+            shape.spreads.iter().any(|s| !s.hard && s.key == zone)
+                || shape.preferred_pods.iter().any(|p| p.anti && p.key == zone)
+        };
+        let wishing: Vec<(usize, u32)> =
+            content.iter().filter(|(class, _, _)| wishes(class)).map(|(class, _, n)| (*class, *n)).collect();
+        if wishing.is_empty() {
+            return offer;
+        }
+        let own = &ctx.catalog.offers[offer as usize];
+        let there = |zone: Sym| -> u64 {
+            wishing.iter().map(|(c, _)| u64::from(soft.get(&(*c, zone)).copied().unwrap_or(0))).sum()
+        };
+        let same = |o: &u32| {
+            let it = &ctx.catalog.offers[*o as usize];
+            it.kind == own.kind
+                && it.capacity == own.capacity
+                && ctx.table.cost[*o as usize] == ctx.table.cost[offer as usize]
+        };
+        let best = bits
+            .iter()
+            .filter_map(|o| u32::try_from(o).ok())
+            .filter(same)
+            .min_by_key(|o| (there(ctx.catalog.offers[*o as usize].zone), *o != offer, *o))
+            .unwrap_or(offer);
+        for (class, n) in wishing {
+            *soft.entry((class, ctx.catalog.offers[best as usize].zone)).or_default() += n;
+        }
+        best
+    }
+
     /// Turns bins into launches; answers (local class, count) of what found no place.
     fn collect(
         &self,
@@ -581,6 +767,7 @@ impl Context<'_> {
         mut sources: Vec<Vec<Item>>,
         out: &mut Solved,
     ) -> Vec<(usize, u32)> {
+        let mut soft: FxHashMap<(usize, Sym), u32> = FxHashMap::default();
         for bin in &outcome.bins {
             let ctx = &yard.variants[bin.variant as usize];
             let mut used = vec![0i64; yard.d];
@@ -602,10 +789,11 @@ impl Context<'_> {
                     }
                 }
             }
+            let offer = self.softly(ctx, masks.bits(bin.mask), bin.offer, &content, &mut soft);
             out.launches.push(Launch {
                 pool: ctx.pool,
                 variant: ctx.variant,
-                offer: bin.offer,
+                offer,
                 bits: masks.bits(bin.mask).clone(),
                 table: Arc::clone(&ctx.table),
                 dims: Arc::clone(&tier.dims),

@@ -53,7 +53,10 @@ fn main() {
             panic!("workload {name} failed: {e}\n{}", String::from_utf8_lossy(&output.stderr))
         })
     };
-    println!("{:<28}{:>8}{:>10}{:>12}{:>10}{:>11}", "workload", "pods", "seconds", "pods/s", "machines", "$/h");
+    println!(
+        "{:<28}{:>8}{:>10}{:>12}{:>10}{:>11}",
+        "workload", "pods", "seconds", "pods/s", "machines", "$/h"
+    );
     let sizes = [1_000, 2_000, 5_000, 10_000, 20_000];
     let a: Vec<Value> = sizes.iter().map(|n| part(&format!("a{n}"))).collect();
     let b = part("b");
@@ -124,7 +127,14 @@ fn read(catalog: Option<&str>) -> Arc<[InstanceType]> {
     serde_json::from_str::<Catalog>(&text).unwrap().instance_types.into()
 }
 
-fn write(dump: Option<&PathBuf>, name: &str, kinds: &[InstanceType], pools: &[Pool], pods: &[Pod], plan: &Plan) {
+fn write(
+    dump: Option<&PathBuf>,
+    name: &str,
+    kinds: &[InstanceType],
+    pools: &[Pool],
+    pods: &[Pod],
+    plan: &Plan,
+) {
     let Some(dir) = dump else { return };
     std::fs::create_dir_all(dir).unwrap();
     let save = |file: String, value: &Value| {
@@ -157,11 +167,8 @@ fn write(dump: Option<&PathBuf>, name: &str, kinds: &[InstanceType], pools: &[Po
                 "instanceTypeOptions": m.options})
         })
         .collect();
-    let left: Vec<Value> = plan
-        .unschedulable
-        .iter()
-        .map(|u| json!({"pod": u.pod.to_string(), "reasons": *u.reasons}))
-        .collect();
+    let left: Vec<Value> =
+        plan.unschedulable.iter().map(|u| json!({"pod": u.pod.to_string(), "reasons": *u.reasons})).collect();
     let plan = json!({"nodes": nodes, "unschedulable": left, "costPerHour": plan.cost,
         "lowerBoundPerHour": plan.bound, "gap": plan.gap()});
     save(format!("{name}-plan.json"), &plan);
@@ -181,6 +188,16 @@ fn run(name: &str, catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
         return json!({"seconds": seconds, "pods_s": count as f64 / seconds, "rss_mb": rss,
             "vs_ffd": plan.cost.dollars() / plain.cost.dollars()});
     }
+    if let Some(rest) = name.strip_prefix("c-") {
+        // c-<mix>-<pods>-<effort>: one case of workload C.
+        let parts: Vec<usize> = rest.split('-').map(|p| p.parse().unwrap()).collect();
+        let kinds = read(catalog);
+        let pools = [workloads::pool("c", Arc::clone(&kinds), workloads::compute())];
+        let pods = workloads::pods_c(parts[0], parts[1]);
+        let (plan, seconds) = timed(&pools, &pods, parts[2] as u32);
+        row(name, pods.len(), seconds, &plan);
+        return json!({"seconds": seconds, "gap": plan.gap()});
+    }
     match name {
         "b" => {
             let kinds: Arc<[InstanceType]> = workloads::catalog_a().into();
@@ -189,7 +206,8 @@ fn run(name: &str, catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
             let (plan, seconds) = timed(&pools, &pods, 1);
             row(name, pods.len(), seconds, &plan);
             write(dump, name, &kinds, &pools, &pods, &plan);
-            let there: usize = plan.machines.iter().filter(|m| m.zone == "zone-1").map(|m| m.pods.len()).sum();
+            let there: usize =
+                plan.machines.iter().filter(|m| m.zone == "zone-1").map(|m| m.pods.len()).sum();
             json!({"pods_s": pods.len() as f64 / seconds, "zone1": there as f64 / pods.len() as f64})
         }
         "c" => mixes(catalog, dump),
@@ -239,14 +257,13 @@ fn existing() -> Value {
         let pool = workloads::pool(&format!("pool-{n}"), Arc::clone(&kinds), workloads::any_capacity());
         cluster.upsert_pool(pool).unwrap();
     }
-    let (nodes, pods) = workloads::cluster_d(200, 5_000, 10);
-    for node in &nodes {
-        cluster.upsert_node(node).unwrap();
+    // Parsed objects come and go one by one, as they do in a watch: the state alone remains.
+    for n in 0..5_000 {
+        cluster.upsert_node(&workloads::node_d(200, n)).unwrap();
+        for p in 0..10 {
+            cluster.upsert_pod(&workloads::running_d(200, n, p)).unwrap();
+        }
     }
-    for pod in &pods {
-        cluster.upsert_pod(pod).unwrap();
-    }
-    drop((nodes, pods));
     let new = workloads::pods_d(200, 500);
     let start = Instant::now();
     for pod in &new {

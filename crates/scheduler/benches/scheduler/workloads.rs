@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use croft_scheduler::{
-    CapacityType, InstanceType, Offering, Operator, Pool, Price, Requirement, Resources,
-};
+use croft_scheduler::{CapacityType, InstanceType, Offering, Operator, Pool, Price, Requirement, Resources};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
@@ -204,34 +202,30 @@ pub fn pods_random(seed: u64) -> Vec<Pod> {
         .collect()
 }
 
-/// A cluster of 200 pools: nodes, and pods running on them.
-pub fn cluster_d(pools: usize, nodes: usize, per_node: usize) -> (Vec<Node>, Vec<Pod>) {
-    let mut all_nodes = Vec::new();
-    let mut pods = Vec::new();
-    for n in 0..nodes {
-        let pool = format!("pool-{}", n % pools);
-        let name = format!("node-{n}");
-        let node = json!({
-            "metadata": {"name": name, "labels": {
-                "kubernetes.io/hostname": name, "node-pool": pool, "kubernetes.io/arch": "amd64",
-                "kubernetes.io/os": "linux", ZONE: format!("zone-{}", 1 + n % 3),
-                "node.kubernetes.io/instance-type": "a-8", "karpenter.sh/capacity-type": "on-demand"}},
-            "status": {"allocatable": {"cpu": "7900m", "memory": "16374Mi", "pods": "80"},
-                       "capacity": {"cpu": "8", "memory": "16Gi", "pods": "80"}}});
-        all_nodes.push(serde_json::from_value(node).unwrap());
-        for p in 0..per_node {
-            let mut it = pod(
-                &format!("run-{n}-{p}"),
-                "750m",
-                "1536Mi",
-                &json!({"app": format!("app-{}", p % 5)}),
-                json!({"nodeName": name, "nodeSelector": {"node-pool": pool}}),
-            );
-            it.metadata.namespace = Some(format!("tenant-{}", n % pools));
-            pods.push(it);
-        }
-    }
-    (all_nodes, pods)
+/// A node of a cluster of 200 pools.
+pub fn node_d(pools: usize, n: usize) -> Node {
+    let name = format!("node-{n}");
+    let node = json!({
+        "metadata": {"name": name, "labels": {
+            "kubernetes.io/hostname": name, "node-pool": format!("pool-{}", n % pools),
+            "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", ZONE: format!("zone-{}", 1 + n % 3),
+            "node.kubernetes.io/instance-type": "a-8", "karpenter.sh/capacity-type": "on-demand"}},
+        "status": {"allocatable": {"cpu": "7900m", "memory": "16374Mi", "pods": "80"},
+                   "capacity": {"cpu": "8", "memory": "16Gi", "pods": "80"}}});
+    serde_json::from_value(node).unwrap()
+}
+
+/// A pod that runs on it.
+pub fn running_d(pools: usize, n: usize, p: usize) -> Pod {
+    let mut it = pod(
+        &format!("run-{n}-{p}"),
+        "750m",
+        "1536Mi",
+        &json!({"app": format!("app-{}", p % 5)}),
+        json!({"nodeName": format!("node-{n}"), "nodeSelector": {"node-pool": format!("pool-{}", n % pools)}}),
+    );
+    it.metadata.namespace = Some(format!("tenant-{}", n % pools));
+    it
 }
 
 /// New pods for that cluster: a fifth each spread over zones.
@@ -246,7 +240,8 @@ pub fn pods_d(pools: usize, count: usize) -> Vec<Pod> {
                 spec["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": ZONE,
                     "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": app}}}]);
             }
-            let mut it = pod(&format!("new-{i}"), dice.of(&CPUS), dice.of(&MEMORIES), &json!({"app": app}), spec);
+            let mut it =
+                pod(&format!("new-{i}"), dice.of(&CPUS), dice.of(&MEMORIES), &json!({"app": app}), spec);
             it.metadata.namespace = Some(format!("tenant-{}", i % pools));
             it
         })

@@ -25,8 +25,11 @@ pub(crate) struct Site {
 
 /// All machines worth launching: per variant and set of kinds, those that no other one beats in room and price.
 #[expect(clippy::indexing_slicing, reason = "kinds, variants and masks are numbered by the yard")]
+///
+/// Room beyond the whole demand is no advantage, which leaves few machines for few pods.
 pub(crate) fn sites(yard: &Yard, masks: &Masks) -> Vec<Site> {
     let mut sites = Vec::new();
+    let mut clipped: Vec<Vec<i64>> = Vec::new();
     for variant in 0..yard.variants.len() {
         let number = u32::try_from(variant).unwrap_or(u32::MAX);
         // Kinds by mask on this variant.
@@ -48,11 +51,29 @@ pub(crate) fn sites(yard: &Yard, masks: &Masks) -> Vec<Site> {
         let mut sets: Vec<_> = by_set.into_iter().collect();
         sets.sort_by(|a, b| a.0.cmp(&b.0));
         for (set, bits) in sets {
-            let all: Vec<u32> =
-                set.iter().zip(&list).filter(|(yes, _)| **yes).flat_map(|(_, m)| by_mask[m].iter().copied()).collect();
+            let all: Vec<u32> = set
+                .iter()
+                .zip(&list)
+                .filter(|(yes, _)| **yes)
+                .flat_map(|(_, m)| by_mask[m].iter().copied())
+                .collect();
             let everyone: Arc<[u32]> = all.clone().into();
+            let mut whole = vec![0i64; yard.d];
+            for kind in &all {
+                let count = i64::from(yard.kinds[*kind as usize].count);
+                for (w, s) in whole.iter_mut().zip(yard.size(*kind as usize)) {
+                    *w = w.saturating_add(s.saturating_mul(count));
+                }
+            }
+            clipped.clear();
             for offer in yard.variants[variant].table.edges(&bits).ladder.iter() {
                 let row = yard.row(number, *offer);
+                let useful: Vec<i64> = row.iter().zip(&whole).map(|(r, w)| (*r).min(*w)).collect();
+                let beaten = |kept: &Vec<i64>| kept.iter().zip(&useful).all(|(k, u)| k >= u);
+                if clipped.iter().rev().any(beaten) {
+                    continue;
+                }
+                clipped.push(useful);
                 let fitting: Vec<u32> =
                     all.iter().copied().filter(|k| fits(yard.size(*k as usize), row) > 0).collect();
                 if fitting.is_empty() {
@@ -112,7 +133,11 @@ fn things<'a>(yard: &'a Yard, site: &Site, worth: &[f64], demand: &[u32]) -> Vec
 
 /// The least that machines can cost which hold the whole demand, from what pods are worth: if a machine's best filling
 /// is worth at most `most` times its cost, whatever machine, then the demand costs at least its worth divided by `most`.
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "rounded down with a margin")]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "rounded down with a margin"
+)]
 fn lower(worth: &[f64], demand: &[u32], most: f64) -> i64 {
     let total: f64 = worth.iter().zip(demand).map(|(w, n)| w.max(0.0) * f64::from(*n)).sum();
     if most <= 0.0 { 0 } else { (total / most * (1.0 - 1e-9)).floor().min(i64::MAX as f64 / 4.0) as i64 }
@@ -133,9 +158,10 @@ pub(crate) fn resource_worth(yard: &Yard, sites: &[Site], demand: &[u32]) -> (Ve
     // Units in which the demand is one.
     let scaled = |site: &Site| -> SmallVec<[(u32, f64); 4]> {
         let row = yard.row(site.variant, site.offer);
-        let entries = rows.iter().enumerate().map(|(at, k)| {
-            (u32::try_from(at).unwrap_or(0), row[*k].max(0) as f64 / total[*k])
-        });
+        let entries = rows
+            .iter()
+            .enumerate()
+            .map(|(at, k)| (u32::try_from(at).unwrap_or(0), row[*k].max(0) as f64 / total[*k]));
         entries.filter(|(_, a)| *a > 0.0).collect()
     };
     let cost = |site: &Site| yard.cost(site.variant, site.offer).max(1) as f64;
@@ -148,7 +174,11 @@ pub(crate) fn resource_worth(yard: &Yard, sites: &[Site], demand: &[u32]) -> (Ve
         })
         .collect();
     let mut master = Master::new(&vec![1.0; rows.len()], start);
-    master.columns.extend(sites.iter().map(|site| Column { cost: cost(site), entries: scaled(site), site: 0 }));
+    master.columns.extend(sites.iter().map(|site| Column {
+        cost: cost(site),
+        entries: scaled(site),
+        site: 0,
+    }));
     master.improve(200);
     let mut price = vec![0.0; d];
     for (at, k) in rows.iter().enumerate() {
@@ -225,7 +255,11 @@ fn price(
 }
 
 /// Generates columns for `demand` until nothing helps or `budget` steps are spent. `seed` are columns known before.
-#[expect(clippy::indexing_slicing, clippy::cast_precision_loss, reason = "kinds and sites are numbered by their lists")]
+#[expect(
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    reason = "kinds and sites are numbered by their lists"
+)]
 pub(crate) fn generate(
     yard: &Yard,
     sites: &[Site],

@@ -33,7 +33,8 @@ pub(crate) fn launch(
         let at = match bin {
             Some(at) => at,
             None => {
-                let Some((_, mask)) = yard.kinds[kind].options.iter().find(|(v, _)| *v == site.variant) else {
+                let Some((_, mask)) = yard.kinds[kind].options.iter().find(|(v, _)| *v == site.variant)
+                else {
                     continue;
                 };
                 let Some(at) = packing.open(site.variant, *mask, site.offer, false) else { return false };
@@ -132,7 +133,12 @@ pub(crate) fn sequential<'a>(
 }
 
 /// Rounds a fractional solution: whole machines first, then the likeliest one, then the relaxation of what is left.
-#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "columns and kinds are numbered by their lists; counts are small")]
+#[expect(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "columns and kinds are numbered by their lists; counts are small"
+)]
 pub(crate) fn dive<'a>(
     yard: &'a Yard,
     masks: &mut Masks,
@@ -198,7 +204,12 @@ pub(crate) fn dive<'a>(
     Some(packing)
 }
 
-#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "columns are numbered by their list; counts are small")]
+#[expect(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "columns are numbered by their list; counts are small"
+)]
 fn take(
     packing: &mut Packing<'_>,
     masks: &mut Masks,

@@ -61,9 +61,8 @@ fn relax(things: &[Thing<'_>], room: &[i64]) -> (Prices, Vec<f64>, u64) {
             }
             (None, Some(at)) => {
                 let t = &things[at];
-                let column = (0..d)
-                    .map(|r| (0..d).map(|k| inverse[r * d + k] * size(t, k)).sum::<f64>())
-                    .collect();
+                let column =
+                    (0..d).map(|r| (0..d).map(|k| inverse[r * d + k] * size(t, k)).sum::<f64>()).collect();
                 (column, t.value - (0..d).map(|k| price[k] * size(t, k)).sum::<f64>())
             }
             (None, None) => break,
@@ -112,8 +111,7 @@ fn relax(things: &[Thing<'_>], room: &[i64]) -> (Prices, Vec<f64>, u64) {
 #[expect(clippy::cast_precision_loss, reason = "has a margin")]
 fn bound(things: &[Thing<'_>], room: &[i64], prices: &[f64]) -> f64 {
     let worth = |size: &[i64]| size.iter().zip(prices).map(|(s, p)| *s as f64 * p).sum::<f64>();
-    let beyond: f64 =
-        things.iter().map(|t| (t.value - worth(t.size)).max(0.0) * f64::from(t.copies)).sum();
+    let beyond: f64 = things.iter().map(|t| (t.value - worth(t.size)).max(0.0) * f64::from(t.copies)).sum();
     (worth(room) + beyond) * (1.0 + 1e-9)
 }
 
@@ -182,9 +180,8 @@ pub(crate) fn fill(things: &[Thing<'_>], room: &[i64], tolerance: f64, limit: u6
     let (prices, fraction, steps) = relax(things, room);
     let root = bound(things, room, &prices);
     #[expect(clippy::cast_precision_loss, reason = "orders the search")]
-    let excess = |t: &Thing<'_>| {
-        t.value - t.size.iter().zip(&prices).map(|(s, p)| *s as f64 * p).sum::<f64>()
-    };
+    let excess =
+        |t: &Thing<'_>| t.value - t.size.iter().zip(&prices).map(|(s, p)| *s as f64 * p).sum::<f64>();
     let mut order: Vec<usize> = (0..things.len()).collect();
     order.sort_by(|a, b| {
         let relative = |i: usize| excess(&things[i]) / things[i].value.max(1e-12);
@@ -225,13 +222,8 @@ pub(crate) fn fill(things: &[Thing<'_>], room: &[i64], tolerance: f64, limit: u6
     let mut room = room.to_vec();
     search.descend(0, &mut room, 0.0);
     let complete = search.nodes <= search.limit;
-    let content = search
-        .best
-        .iter()
-        .zip(&sorted)
-        .filter(|(n, _)| **n > 0)
-        .map(|(n, t)| (t.number, *n))
-        .collect();
+    let content =
+        search.best.iter().zip(&sorted).filter(|(n, _)| **n > 0).map(|(n, t)| (t.number, *n)).collect();
     let most = if complete { (search.best_value + tolerance).min(root) } else { root };
     Filling { content, value: search.best_value, most, steps: steps + search.nodes }
 }
@@ -243,7 +235,12 @@ mod tests {
     #[test]
     fn finds_the_best_filling_and_bounds_it() {
         let sizes = [[3, 5], [4, 2], [7, 7]];
-        let thing = |i: usize, value, copies| Thing { number: u32::try_from(i).unwrap(), size: &sizes[i], value, copies };
+        let thing = |i: usize, value, copies| Thing {
+            number: u32::try_from(i).unwrap(),
+            size: &sizes[i],
+            value,
+            copies,
+        };
         let things = [thing(0, 5.0, 9), thing(1, 4.0, 9), thing(2, 10.0, 9)];
         let room = [20, 17];
         let mut best = 0.0f64;
@@ -252,7 +249,9 @@ mod tests {
                 for c in 0..3i64 {
                     if 3 * a + 4 * b + 7 * c <= 20 && 5 * a + 2 * b + 7 * c <= 17 {
                         #[allow(clippy::cast_precision_loss)]
-                        { best = best.max(5.0 * a as f64 + 4.0 * b as f64 + 10.0 * c as f64); }
+                        {
+                            best = best.max(5.0 * a as f64 + 4.0 * b as f64 + 10.0 * c as f64);
+                        }
                     }
                 }
             }

@@ -9,7 +9,7 @@ use super::{Bin, Limit, Masks, Packing, Yard, columns, ffd, greedy, repair};
 
 /// Steps per pod and kind at effort 1, beside a fixed part.
 const STEPS_EACH: u64 = 120;
-const STEPS_AT_LEAST: u64 = 60_000;
+const STEPS_AT_LEAST: u64 = 3_000;
 /// Column generation keeps a dense inverse of as many rows as there are kinds.
 const MOST_KINDS: u64 = 160;
 const MOST_KINDS_EVER: u64 = 1_000;
@@ -152,7 +152,11 @@ fn improve<'a>(
 }
 
 /// The bound of what the search pays, as one of prices: surcharges taken off at the rate at which they weigh most.
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "rounded down with a margin")]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "rounded down with a margin"
+)]
 fn in_prices(yard: &Yard, sites: &[columns::Site], bound: i64) -> i64 {
     let ratio = sites.iter().filter_map(|s| {
         let ctx = yard.variants.get(s.variant as usize)?;

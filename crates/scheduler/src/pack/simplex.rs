@@ -158,8 +158,7 @@ mod tests {
     #[test]
     fn solves_a_covering_problem() {
         // Rolls of 10 into 4 x 3 and 3 x 4: patterns (3,0), (0,2), (2,1).
-        let mut master =
-            Master::new(&[4.0, 3.0], vec![column(1.0, &[(0, 3.0)]), column(1.0, &[(1, 2.0)])]);
+        let mut master = Master::new(&[4.0, 3.0], vec![column(1.0, &[(0, 3.0)]), column(1.0, &[(1, 2.0)])]);
         master.columns.push(column(1.0, &[(0, 2.0), (1, 1.0)]));
         master.improve(100);
         let value: f64 = master.solution().iter().map(|(c, x)| master.columns[*c].cost * x).sum();

@@ -1,0 +1,329 @@
+//! Clusters that age: nodes, pods, and what becomes of both.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use croft_scheduler::{
+    CapacityType, Cluster, InstanceType, Machine, Offering, Options, Plan, PodKey, Pool, Price, Requirement,
+    consolidate::{Ask, Candidate, Consolidation, PodFacts, Terms, consolidate},
+    solve,
+};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde_json::json;
+
+/// splitmix64.
+pub struct Chance(pub u64);
+
+impl Chance {
+    pub fn below(&mut self, count: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % count
+    }
+
+    pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
+        list[usize::try_from(self.below(list.len() as u64)).unwrap()]
+    }
+}
+
+pub const CPUS: [u32; 6] = [250, 500, 900, 1000, 1500, 2000];
+pub const MEMORIES: [u32; 6] = [512, 1024, 2048, 3100, 4096, 8192];
+
+/// Types of 1 to 16 processors with 2, 4 or 8 GiB each, $0.025 per processor and $0.001 per 1e9 bytes.
+pub fn linear_types() -> Arc<[InstanceType]> {
+    let mut types = Vec::new();
+    for cpu in [1u32, 2, 4, 8, 16] {
+        for each in [2u32, 4, 8] {
+            let bytes = f64::from(cpu * each) * f64::from(1u32 << 30);
+            let price = Price::from_dollars(0.025 * f64::from(cpu) + bytes / 1e9 * 0.001);
+            let mut kind = InstanceType {
+                name: format!("c{cpu}-m{}", cpu * each),
+                arch: "amd64".to_owned(),
+                os: vec!["linux".to_owned()],
+                ..InstanceType::default()
+            };
+            for (name, text) in [
+                ("cpu", cpu.to_string()),
+                ("memory", format!("{}Gi", cpu * each)),
+                ("pods", "110".to_owned()),
+            ] {
+                kind.capacity.set_quantity(name, text.parse().unwrap());
+            }
+            kind.offerings = ["a", "b", "c"]
+                .map(|zone| Offering {
+                    zone: format!("zone-{zone}"),
+                    capacity_type: CapacityType::OnDemand,
+                    price,
+                    available: true,
+                    estimated: false,
+                })
+                .to_vec();
+            types.push(kind);
+        }
+    }
+    types.into()
+}
+
+#[derive(Clone)]
+struct Held {
+    pool: String,
+    price: Price,
+    capacity_type: CapacityType,
+}
+
+#[derive(Clone)]
+struct Running {
+    deployment: usize,
+    node: Option<String>,
+    /// When it began to run, in minutes.
+    since: u64,
+}
+
+/// A Deployment.
+#[derive(Clone)]
+pub struct Deployment {
+    pub pool: String,
+    pub cpu: u32,
+    pub memory: u32,
+}
+
+/// What a round of disruption may do.
+#[derive(Clone, Copy)]
+pub struct Rules {
+    pub min_savings: Price,
+    pub budget_percent: usize,
+    pub disturbance: bool,
+}
+
+pub const FREE: Rules = Rules { min_savings: Price::ZERO, budget_percent: 100, disturbance: false };
+/// What a pool has that says nothing.
+pub const DEFAULTS: Rules =
+    Rules { min_savings: Price::from_micros(10_000), budget_percent: 10, disturbance: true };
+
+pub struct World {
+    pub cluster: Cluster,
+    types: Arc<[InstanceType]>,
+    requirements: Vec<Requirement>,
+    pub deployments: Vec<Deployment>,
+    nodes: BTreeMap<String, Held>,
+    pods: BTreeMap<String, Running>,
+    made: u64,
+    /// In minutes.
+    pub now: u64,
+    pub evictions: u64,
+    pub violations: u64,
+}
+
+impl World {
+    pub fn new(types: &Arc<[InstanceType]>, pools: &[&str], requirements: &[Requirement]) -> Self {
+        let mut cluster = Cluster::new();
+        for name in pools {
+            let pool = Pool {
+                name: (*name).to_owned(),
+                key: "node-pool".to_owned(),
+                value: (*name).to_owned(),
+                instance_types: Arc::clone(types),
+                requirements: requirements.to_vec(),
+                launches: true,
+                ..Pool::default()
+            };
+            cluster.upsert_pool(pool).unwrap();
+        }
+        Self {
+            cluster,
+            types: Arc::clone(types),
+            requirements: requirements.to_vec(),
+            deployments: Vec::new(),
+            nodes: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            made: 0,
+            now: 0,
+            evictions: 0,
+            violations: 0,
+        }
+    }
+
+    pub fn counts(&self) -> (usize, usize) {
+        (self.nodes.len(), self.pods.len())
+    }
+
+    pub fn cost(&self) -> Price {
+        self.nodes.values().map(|n| n.price).sum()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.pods.keys().cloned().collect()
+    }
+
+    pub fn pods_of(&self, deployment: usize) -> Vec<String> {
+        self.pods.iter().filter(|(_, p)| p.deployment == deployment).map(|(n, _)| n.clone()).collect()
+    }
+
+    fn pod(&self, name: &str) -> Pod {
+        let running = &self.pods[name];
+        let it = &self.deployments[running.deployment];
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "d", "name": name, "labels": {"app": running.deployment.to_string()}},
+            "spec": {"nodeName": running.node, "nodeSelector": {"node-pool": it.pool},
+                "containers": [{"name": "c", "resources": {"requests": {
+                    "cpu": format!("{}m", it.cpu), "memory": format!("{}Mi", it.memory)}}}]},
+        }))
+        .unwrap()
+    }
+
+    pub fn add_pod(&mut self, deployment: usize) {
+        self.made += 1;
+        let name = format!("p{:07}", self.made);
+        self.pods.insert(name.clone(), Running { deployment, node: None, since: self.now });
+        let pod = self.pod(&name);
+        self.cluster.upsert_pod(&pod).unwrap();
+    }
+
+    pub fn remove_pod(&mut self, name: &str) {
+        self.pods.remove(name);
+        self.cluster.remove_pod("d", name);
+    }
+
+    fn bind(&mut self, pod: &PodKey, node: &str) {
+        let name = pod.name.to_string();
+        let running = self.pods.get_mut(&name).unwrap();
+        running.node = Some(node.to_owned());
+        running.since = self.now;
+        let pod = self.pod(&name);
+        self.cluster.upsert_pod(&pod).unwrap();
+    }
+
+    fn launch(&mut self, machine: &Machine) -> String {
+        self.made += 1;
+        let name = format!("n{:07}", self.made);
+        let mut labels = machine.labels.clone();
+        labels.insert("kubernetes.io/hostname".to_owned(), name.clone());
+        let amounts: BTreeMap<String, String> =
+            machine.allocatable.to_quantities().into_iter().map(|(k, q)| (k, q.to_string())).collect();
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": labels},
+            "status": {"allocatable": amounts, "capacity": amounts},
+        }))
+        .unwrap();
+        self.cluster.upsert_node(&node).unwrap();
+        let held =
+            Held { pool: machine.pool.clone(), price: machine.price, capacity_type: machine.capacity_type };
+        self.nodes.insert(name.clone(), held);
+        name
+    }
+
+    /// Places what waits, as a plan says.
+    pub fn provision(&mut self) -> Plan {
+        let plan = solve(&self.cluster, &Options::default(), &|| false);
+        for machine in &plan.machines {
+            let node = self.launch(machine);
+            machine.pods.iter().for_each(|pod| self.bind(pod, &node));
+        }
+        for place in &plan.existing {
+            place.pods.iter().for_each(|pod| self.bind(pod, &place.node));
+        }
+        self.violations += plan.unschedulable.len() as u64;
+        plan
+    }
+
+    fn pods_by_node(&self) -> BTreeMap<&str, Vec<&Running>> {
+        let mut by_node: BTreeMap<&str, Vec<&Running>> = BTreeMap::new();
+        for running in self.pods.values() {
+            by_node.entry(running.node.as_deref().unwrap_or_default()).or_default().push(running);
+        }
+        by_node
+    }
+
+    pub fn drop_empty(&mut self) {
+        let used = self.pods_by_node();
+        let empty: Vec<String> =
+            self.nodes.keys().filter(|n| !used.contains_key(n.as_str())).cloned().collect();
+        for node in empty {
+            self.nodes.remove(&node);
+            self.cluster.remove_node(&node);
+        }
+    }
+
+    pub fn ask(&self, rules: Rules) -> Ask {
+        let by_node = self.pods_by_node();
+        let mut replicas: BTreeMap<usize, usize> = BTreeMap::new();
+        self.pods.values().for_each(|p| *replicas.entry(p.deployment).or_default() += 1);
+        let mut per_pool: BTreeMap<String, usize> = BTreeMap::new();
+        let mut ask = Ask::default();
+        for (name, node) in &self.nodes {
+            *per_pool.entry(node.pool.clone()).or_default() += 1;
+            let mut seen = Vec::new();
+            let mut disturbance = Price::ZERO;
+            for running in by_node.get(name.as_str()).into_iter().flatten().filter(|_| rules.disturbance) {
+                let first_of_owner = !seen.contains(&running.deployment);
+                seen.push(running.deployment);
+                let facts = PodFacts {
+                    age_seconds: (self.now - running.since) * 60,
+                    replicas: replicas[&running.deployment],
+                    deletion_cost: 0,
+                    first_of_owner,
+                };
+                disturbance += facts.disturbance();
+            }
+            ask.candidates.push(Candidate {
+                node: name.clone(),
+                pool: node.pool.clone(),
+                price: node.price,
+                capacity_type: node.capacity_type,
+                disturbance,
+            });
+        }
+        for (pool, total) in per_pool {
+            let nodes = (total * rules.budget_percent).div_ceil(100);
+            ask.terms.insert(pool, Terms { min_savings: rules.min_savings, nodes });
+        }
+        ask
+    }
+
+    /// One search, and its moves made. Answers what it found.
+    pub fn consolidate(&mut self, rules: Rules) -> Consolidation {
+        let ask = self.ask(rules);
+        let found = consolidate(&self.cluster, &ask, &|| false);
+        let mut given: BTreeMap<String, usize> = BTreeMap::new();
+        for one in &found.moves {
+            for machine in &one.machines {
+                let node = self.launch(machine);
+                machine.pods.iter().for_each(|pod| self.bind(pod, &node));
+                self.evictions += machine.pods.len() as u64;
+            }
+            for place in &one.onto {
+                place.pods.iter().for_each(|pod| self.bind(pod, &place.node));
+                self.evictions += place.pods.len() as u64;
+            }
+            for node in &one.nodes {
+                let held = self.nodes.remove(node).unwrap();
+                *given.entry(held.pool).or_default() += 1;
+                self.cluster.remove_node(node);
+            }
+        }
+        self.violations += given.iter().filter(|(pool, n)| **n > ask.terms[*pool].nodes).count() as u64;
+        let nodes = &self.nodes;
+        let lost = self.pods.values().filter(|p| p.node.as_ref().is_some_and(|n| !nodes.contains_key(n)));
+        self.violations += lost.count() as u64;
+        found
+    }
+
+    /// No cluster that holds the same pods costs less.
+    pub fn bound(&self, effort: u32) -> Price {
+        let pools: Vec<String> = {
+            let mut names: Vec<String> = self.deployments.iter().map(|d| d.pool.clone()).collect();
+            names.sort();
+            names.dedup();
+            names
+        };
+        let names: Vec<&str> = pools.iter().map(String::as_str).collect();
+        let mut fresh = World::new(&self.types, &names, &self.requirements);
+        fresh.deployments.clone_from(&self.deployments);
+        for running in self.pods.values() {
+            fresh.add_pod(running.deployment);
+        }
+        let plan = solve(&fresh.cluster, &Options { effort, ..Options::default() }, &|| false);
+        plan.bound
+    }
+}

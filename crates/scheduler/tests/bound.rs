@@ -1,0 +1,167 @@
+//! The bound is never above the optimum, and no plan is dearer than plain first-fit-decreasing.
+#![allow(missing_docs, reason = "tests")]
+
+mod build;
+
+use std::collections::BTreeMap;
+
+use build::{cluster, kind, pod, pool};
+use croft_scheduler::{InstanceType, Options, solve};
+use serde_json::json;
+
+/// Numbers that are as good as random and the same everywhere (xorshift64*).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n
+    }
+}
+
+/// (cpu in thousandths, memory in MiB)
+type Size = (i64, i64);
+
+/// What it costs at least to hold `left` pods of each size, by trying every content of the machine that takes the first
+/// pod left. Types are (cpu, memory, price in micro-dollars).
+fn optimum(
+    sizes: &[Size],
+    types: &[(i64, i64, i64)],
+    left: &[u8],
+    known: &mut BTreeMap<Vec<u8>, i64>,
+) -> i64 {
+    let Some(first) = left.iter().position(|n| *n > 0) else { return 0 };
+    if let Some(cost) = known.get(left) {
+        return *cost;
+    }
+    let mut best = i64::MAX;
+    let mut content = vec![0u8; left.len()];
+    content[first] = 1;
+    loop {
+        let sum = |f: &dyn Fn(&Size) -> i64| -> i64 {
+            content.iter().zip(sizes).map(|(n, s)| i64::from(*n) * f(s)).sum()
+        };
+        let (cpu, memory) = (sum(&|s| s.0), sum(&|s| s.1));
+        let price = types.iter().filter(|t| t.0 >= cpu && t.1 >= memory).map(|t| t.2).min();
+        if let Some(price) = price {
+            let rest: Vec<u8> = left.iter().zip(&content).map(|(l, c)| l - c).collect();
+            best = best.min(optimum(sizes, types, &rest, known).saturating_add(price));
+        }
+        // The next content, as a number whose digits are copies.
+        let mut at = 0;
+        loop {
+            if at == left.len() {
+                known.insert(left.to_vec(), best);
+                return best;
+            }
+            if content[at] < left[at] {
+                content[at] += 1;
+                break;
+            }
+            content[at] = u8::from(at == first);
+            at += 1;
+        }
+    }
+}
+
+#[test]
+fn never_above_the_optimum_nor_below_it_in_cost() {
+    let (mut exact, mut worst) = (0, 0.0f64);
+    for seed in 1..=1_000u64 {
+        let dice = &mut Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let types: Vec<(i64, i64, i64)> = (0..2 + dice.below(4))
+            .map(|_| {
+                let cpu = 500 * i64::try_from(1 + dice.below(16)).unwrap();
+                let memory = 512 * i64::try_from(1 + dice.below(32)).unwrap();
+                let price = 10 * cpu + 5 * memory + i64::try_from(dice.below(20_000)).unwrap();
+                (cpu, memory, price)
+            })
+            .collect();
+        let kinds: Vec<InstanceType> = types
+            .iter()
+            .enumerate()
+            .map(|(n, (cpu, memory, price))| {
+                kind(&format!("t{n}"), &format!("{cpu}m"), &format!("{memory}Mi"), *price as f64 / 1e6)
+            })
+            .collect();
+        let fits = |s: &Size| types.iter().any(|t| t.0 >= s.0 && t.1 >= s.1);
+        let sizes: Vec<Size> = (0..1 + dice.below(3))
+            .map(|_| {
+                let cpu = i64::try_from(100 + 100 * dice.below(30)).unwrap();
+                (cpu, i64::try_from(128 + 128 * dice.below(40)).unwrap())
+            })
+            .filter(fits)
+            .collect();
+        if sizes.is_empty() {
+            continue;
+        }
+        let counts: Vec<u8> = sizes.iter().map(|_| u8::try_from(1 + dice.below(4)).unwrap()).collect();
+        let mut pods = Vec::new();
+        for (n, ((cpu, memory), count)) in sizes.iter().zip(&counts).enumerate() {
+            for i in 0..*count {
+                pods.push(pod(&format!("p{n}-{i}"), &format!("{cpu}m"), &format!("{memory}Mi"), json!({})));
+            }
+        }
+        let best = optimum(&sizes, &types, &counts, &mut BTreeMap::new());
+        let c = cluster(vec![pool("p", kinds)], &pods);
+        for effort in [0, 1, 20] {
+            let plan = solve(&c, &Options { effort, ..Options::default() }, &|| false);
+            assert!(plan.unschedulable.is_empty(), "seed {seed}");
+            assert!(
+                plan.bound.micros() <= best,
+                "seed {seed}: bound {} above the optimum {best}",
+                plan.bound.micros()
+            );
+            assert!(
+                plan.cost.micros() >= best,
+                "seed {seed}: cost {} below the optimum {best}",
+                plan.cost.micros()
+            );
+            if effort == 20 {
+                exact += u32::from(plan.cost.micros() == best);
+                worst = worst.max(plan.cost.micros() as f64 / best as f64 - 1.0);
+            }
+        }
+    }
+    // Small instances are where a search has nowhere to hide.
+    assert!(exact >= 900, "only {exact} of 1,000 plans are optimal, the worst {worst:.3} above");
+}
+
+#[test]
+fn no_plan_is_dearer_than_plain_first_fit() {
+    for seed in 1..=200u64 {
+        let dice = &mut Dice(seed.wrapping_mul(0x1234_5678_9ABC_DEF1) | 1);
+        let kinds: Vec<InstanceType> = (0..8)
+            .map(|n| {
+                let cpu = 1 + dice.below(32);
+                let memory = cpu * (1 + dice.below(8));
+                let dollars =
+                    0.03 * cpu as f64 + 0.004 * memory as f64 * (1.0 + dice.below(20) as f64 / 100.0);
+                kind(&format!("t{n}"), &cpu.to_string(), &format!("{memory}Gi"), dollars)
+            })
+            .collect();
+        let pods: Vec<_> = (0..1 + dice.below(80))
+            .map(|i| {
+                let (cpu, memory) = (50 + dice.below(900), 64 + dice.below(2_000));
+                let label = json!({"metadata": {"labels": {"app": format!("a{}", dice.below(3))}}});
+                pod(&format!("p{i}"), &format!("{cpu}m"), &format!("{memory}Mi"), label)
+            })
+            .collect();
+        let c = cluster(vec![pool("p", kinds)], &pods);
+        let plain = solve(&c, &Options { effort: 0, ..Options::default() }, &|| false);
+        let plan = solve(&c, &Options::default(), &|| false);
+        assert!(plan.cost <= plain.cost, "seed {seed}: {} > {}", plan.cost, plain.cost);
+        assert!(plan.bound <= plan.cost, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_plan_cut_short_says_so_and_is_whole() {
+    let pods: Vec<_> = (0..100).map(|i| pod(&format!("p{i}"), "700m", "3Gi", json!({}))).collect();
+    let c = cluster(vec![pool("p", build::kinds())], &pods);
+    let plan = solve(&c, &Options { effort: 1_000, ..Options::default() }, &|| true);
+    assert!(plan.cut_short);
+    assert_eq!(plan.machines.iter().map(|m| m.pods.len()).sum::<usize>(), 100);
+}

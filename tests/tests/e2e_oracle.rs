@@ -1,0 +1,55 @@
+//! The scheduler against the real kube-scheduler: random clusters, planned by Croft, bound by Kubernetes.
+//!
+//! Each cluster has nodes with pods on them and gated pods that wait. Croft plans; the planned nodes are made; the pods
+//! are nominated and ungated in the order of the demand. Every planned pod must be bound. Every pod that Croft calls
+//! impossible for a reason of feasibility must stay pending, as must a copy of it, when there is a node of every
+//! offering that its pool could launch. `ORACLE_CLUSTERS` says how many clusters; a failing one is shrunk and printed.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod oracle;
+
+use std::env;
+
+use croft_testkit::{Component, ControlPlane, Options};
+use oracle::{generate::Scene, run::Arena};
+
+fn count(default: u64) -> u64 {
+    env::var("ORACLE_CLUSTERS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_planned_is_bound_and_what_is_impossible_stays_pending() {
+    let options = Options::default()
+        .without(Component::ControllerManager)
+        .without(Component::Kubelets)
+        .requests_per_second(1_000);
+    let plane = ControlPlane::start(options).await.unwrap();
+    let arena = Arena::new(plane.admin().await.unwrap()).await.unwrap();
+    let first: u64 = env::var("ORACLE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let mut failures = Vec::new();
+    let (mut planned, mut home) = (0, 0);
+    for seed in first..first + count(50) {
+        let scene = Scene::new(seed);
+        let report = arena.try_scene(&scene).await.unwrap();
+        planned += report.planned;
+        home += report.home;
+        if let Some(problem) = report.problem {
+            let (small, problem) = arena.shrink(scene, problem).await.unwrap();
+            failures.push(format!("seed {seed}: {problem}\n{}", small.show()));
+            if failures.len() >= 5 {
+                break;
+            }
+        }
+    }
+    println!("oracle: {planned} pods planned, {home} bound where they were planned");
+    let (mut bound, mut all) = (0, 0);
+    for seed in first..first + 10 {
+        let report = arena.without_nominations(&Scene::new(seed)).await.unwrap();
+        bound += report.bound;
+        all += report.planned;
+    }
+    println!("oracle: without nominations {bound} of {all} planned pods are bound");
+    plane.stop().unwrap();
+    assert!(failures.is_empty(), "{} clusters disagree:\n{}", failures.len(), failures.join("\n"));
+    assert!(planned > 0, "nothing was planned");
+}

@@ -1,0 +1,4 @@
+//! Random clusters, and the real kube-scheduler's opinion of them.
+
+pub mod generate;
+pub mod run;
