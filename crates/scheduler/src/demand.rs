@@ -50,14 +50,16 @@ pub(crate) struct Demand {
     pub(crate) classes: Vec<Class>,
     /// Nodes to plan without.
     pub(crate) gone: FxHashSet<NodeIx>,
+    /// They count against limits all the same.
+    pub(crate) gone_counts: bool,
 }
 
 impl Demand {
     pub(crate) fn new(cluster: &Cluster, without: &[String]) -> Self {
+        let names: FxHashSet<Sym> = without.iter().filter_map(|n| cluster.tables.symbols.find(n)).collect();
         let mut gone = FxHashSet::default();
-        for (ix, slot) in cluster.nodes.iter().enumerate() {
-            let name = cluster.tables.symbols.text(slot.name);
-            if !without.is_empty() && without.iter().any(|n| n == name) {
+        for (ix, slot) in cluster.nodes.iter().enumerate().filter(|_| !names.is_empty()) {
+            if names.contains(&slot.name) {
                 gone.insert(NodeIx::try_from(ix).unwrap_or(NodeIx::MAX));
             }
         }
@@ -92,7 +94,7 @@ impl Demand {
                 class.pods.push(ix);
             }
         }
-        Self { classes, gone }
+        Self { classes, gone, gone_counts: false }
     }
 }
 

@@ -11,6 +11,7 @@ mod bits;
 mod block;
 mod catalog;
 mod cluster;
+pub mod consolidate;
 mod demand;
 mod error;
 mod existing;

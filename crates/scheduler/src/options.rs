@@ -20,6 +20,8 @@ pub struct Options {
     pub option_price_permille: u32,
     /// Names of nodes to plan without: they count as absent and their pods as demand.
     pub without_nodes: Vec<String>,
+    /// Those nodes still count against limits: they stay until what replaces them is there.
+    pub without_counts: bool,
 }
 
 impl Default for Options {
@@ -32,6 +34,7 @@ impl Default for Options {
             max_options: 60,
             option_price_permille: 1250,
             without_nodes: Vec::new(),
+            without_counts: false,
         }
     }
 }

@@ -201,6 +201,20 @@ impl Cluster {
         }
     }
 
+    /// The number of a node that is there.
+    pub(crate) fn find_node(&self, name: &str) -> Option<NodeIx> {
+        let ix = *self.node_numbers.get(&(false, self.tables.symbols.find(name)?))?;
+        self.nodes.get(ix as usize)?.info.is_some().then_some(ix)
+    }
+
+    /// Pods on a node that would need another place without it: all but DaemonSets'.
+    pub(crate) fn movable_pods(&self, name: &str) -> impl Iterator<Item = crate::PodKey> + '_ {
+        let slot = self.find_node(name).and_then(|ix| self.nodes.get(ix as usize));
+        let pods = slot.map(|slot| slot.pods.as_slice()).unwrap_or_default();
+        let recs = pods.iter().filter_map(|ix| self.pods.get(*ix as usize)?.as_ref());
+        recs.filter(|rec| rec.daemon.is_none()).map(|rec| crate::PodKey::clone(&rec.key))
+    }
+
     /// The number of a node or claim, new or known.
     pub(super) fn node_number(&mut self, coming: bool, name: Sym) -> NodeIx {
         if let Some(ix) = self.node_numbers.get(&(coming, name)) {

@@ -123,6 +123,16 @@ impl Cluster {
         self.add_pod(PodRec { node, nominated: node.is_some(), ..rec });
     }
 
+    /// Counts a pod, running or not, as planned for `target`: what a search for a cheaper cluster supposes.
+    pub(crate) fn relocate(&mut self, pod: &PodKey, target: &str, coming: bool) {
+        let name = self.tables.symbols.sym(target);
+        let node = self.node_number(coming, name);
+        let Some(ix) = self.pod_numbers.get(pod).copied() else { return };
+        let Some(rec) = self.pods.get(ix as usize).cloned().flatten() else { return };
+        self.drop_pod(ix);
+        self.add_pod(PodRec { node: Some(node), nominated: true, ..rec });
+    }
+
     fn add_pod(&mut self, rec: PodRec) {
         let ix = self.free_pods.pop().unwrap_or_else(|| {
             self.pods.push(None);

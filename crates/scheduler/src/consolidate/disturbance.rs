@@ -1,0 +1,79 @@
+//! What it is worth not to move a pod.
+
+use crate::price::Price;
+
+/// Moving one old pod of many replicas, in micro-dollars per hour: a move has to save more.
+const BASE_MICROS: i64 = 1_000;
+/// The first pod of its owner that comes to a node has its images pulled there.
+const PULL_MICROS: i64 = 500;
+/// A pod's deletion cost (KEP-2255) beyond this counts no further.
+const MOST_DELETION_COST: i64 = 10_000;
+/// A deletion cost of this much doubles the disturbance.
+const DOUBLING_DELETION_COST: i64 = 100;
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+
+/// What a pod's disturbance depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodFacts {
+    /// Seconds since it started.
+    pub age_seconds: u64,
+    /// Pods of the same owner, itself included.
+    pub replicas: usize,
+    /// Annotation `controller.kubernetes.io/pod-deletion-cost`; 0 if absent.
+    pub deletion_cost: i32,
+    /// No other pod of the same owner on its node comes before it.
+    pub first_of_owner: bool,
+}
+
+impl PodFacts {
+    /// What a move must save for this pod's sake alone.
+    ///
+    /// A pod that has just come was perhaps just moved: it costs four times as much for ten minutes and twice as
+    /// much for an hour, so that a load which swings doesn't send pods to and fro. One without a twin is away
+    /// while it moves.
+    #[must_use]
+    pub fn disturbance(&self) -> Price {
+        let young = match self.age_seconds {
+            age if age < 10 * MINUTE => 4,
+            age if age < HOUR => 2,
+            _ => 1,
+        };
+        let alone = match self.replicas {
+            0 | 1 => 4,
+            2 | 3 => 2,
+            _ => 1,
+        };
+        let own = BASE_MICROS * young * alone;
+        let cost = i64::from(self.deletion_cost).clamp(-MOST_DELETION_COST, MOST_DELETION_COST);
+        let own = if cost < 0 { own / 2 } else { own + own * cost / DOUBLING_DELETION_COST };
+        Price::from_micros(own + if self.first_of_owner { PULL_MICROS } else { 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: PodFacts =
+        PodFacts { age_seconds: 86_400, replicas: 10, deletion_cost: 0, first_of_owner: false };
+
+    #[test]
+    fn what_moving_a_pod_costs() {
+        for (facts, micros) in [
+            (OLD, 1_000),
+            (PodFacts { age_seconds: 599, ..OLD }, 4_000),
+            (PodFacts { age_seconds: 600, ..OLD }, 2_000),
+            (PodFacts { replicas: 1, ..OLD }, 4_000),
+            (PodFacts { replicas: 3, ..OLD }, 2_000),
+            (PodFacts { first_of_owner: true, ..OLD }, 1_500),
+            (PodFacts { deletion_cost: 100, ..OLD }, 2_000),
+            (PodFacts { deletion_cost: -1, ..OLD }, 500),
+            (PodFacts { deletion_cost: i32::MAX, ..OLD }, 101_000),
+            (PodFacts { deletion_cost: i32::MIN, ..OLD }, 500),
+            (PodFacts { age_seconds: 0, replicas: 1, ..OLD }, 16_000),
+        ] {
+            assert_eq!(facts.disturbance(), Price::from_micros(micros), "{facts:?}");
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The search itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rayon::prelude::*;
+
+use super::{
+    Ask, Candidate, Consolidation, Move, Stay, Terms,
+    split::{self, Part},
+    worth::Worth,
+};
+use crate::{Cluster, ComingNode, ExistingPlacement, Price, solve};
+
+/// Steps at effort 1, beside those per node and pod.
+const STEPS: u64 = 200_000;
+const STEPS_PER_OBJECT: u64 = 200;
+/// Sets that are looked at together; the best is taken, and the rest looked at anew.
+const BATCH: usize = 16;
+/// Single nodes that are looked at beside the prefixes.
+const ALONE: usize = 4;
+/// Random neighbourhoods at effort 1, shared by the pools.
+const NEIGHBOURHOODS: usize = 256;
+const TRIES_PER_NODE: usize = 4;
+/// Nodes of a random neighbourhood.
+const FEWEST: u64 = 2;
+const MOST: u64 = 7;
+
+/// Searches for moves that make the cluster cheaper. `stop` is asked now and then; once it says true, the moves found
+/// so far are returned.
+#[must_use]
+pub fn consolidate(cluster: &Cluster, ask: &Ask, stop: &(dyn Fn() -> bool + Sync)) -> Consolidation {
+    let mut search = Search::new(cluster, ask, stop);
+    let busy = search.busy();
+    for (pool, terms) in &ask.terms {
+        let mut candidates: Vec<&Candidate> = ask.candidates.iter().filter(|c| c.pool == *pool).collect();
+        if busy.contains(pool) {
+            for candidate in candidates {
+                search.result.stays.insert(candidate.node.clone(), Stay::Busy);
+            }
+            continue;
+        }
+        search.rank(pool, &mut candidates);
+        search.pool(pool, *terms, &candidates);
+    }
+    search.finish()
+}
+
+/// What a set came to.
+#[derive(Debug, Default)]
+struct Tried {
+    parts: Vec<Part>,
+    stays: Vec<(usize, Stay)>,
+    net: i64,
+    steps: u64,
+}
+
+impl Tried {
+    /// More is better: what is gained, then fewer nodes and machines for it.
+    fn rank(&self) -> (i64, std::cmp::Reverse<usize>) {
+        let size = self.parts.iter().map(|p| p.nodes.len() + p.machines.len()).sum();
+        (self.net, std::cmp::Reverse(size))
+    }
+}
+
+struct Search<'a> {
+    ask: &'a Ask,
+    stop: &'a (dyn Fn() -> bool + Sync),
+    /// The cluster as the moves so far would leave it.
+    work: Cluster,
+    moves: Vec<Option<Move>>,
+    /// Names of machines in `work`: the move and the machine's place in it.
+    machines: BTreeMap<String, (usize, usize)>,
+    /// Nodes that are given back, or that get pods.
+    settled: BTreeSet<String>,
+    result: Consolidation,
+    most_steps: u64,
+}
+
+impl<'a> Search<'a> {
+    fn new(cluster: &Cluster, ask: &'a Ask, stop: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        let objects = u64::try_from(cluster.nodes.len() + cluster.pods.len()).unwrap_or(u64::MAX);
+        let effort = u64::from(ask.options.effort.max(1));
+        let result = Consolidation {
+            before: ask.candidates.iter().map(|c| c.price).sum(),
+            stays: ask.candidates.iter().map(|c| (c.node.clone(), Stay::NotTried)).collect(),
+            ..Consolidation::default()
+        };
+        Self {
+            ask,
+            stop,
+            work: cluster.clone(),
+            moves: Vec::new(),
+            machines: BTreeMap::new(),
+            settled: BTreeSet::new(),
+            result,
+            most_steps: effort.saturating_mul(STEPS + STEPS_PER_OBJECT.saturating_mul(objects)),
+        }
+    }
+
+    /// Pools for which a plan is due.
+    fn busy(&mut self) -> BTreeSet<String> {
+        if self.work.pending() == 0 {
+            return BTreeSet::new();
+        }
+        let plan = solve(&self.work, &self.ask.options, self.stop);
+        self.result.steps += plan.steps;
+        let launched = plan.machines.into_iter().map(|m| m.pool);
+        launched.chain(plan.existing.into_iter().filter_map(|e| e.pool)).collect()
+    }
+
+    /// Puts first what wastes the largest share of its price.
+    fn rank(&self, pool: &str, candidates: &mut [&Candidate]) {
+        let Some(rec) = self.work.pools.get(pool) else { return };
+        let mut worth = Worth::new(&self.work, rec);
+        candidates.sort_by_cached_key(|c| {
+            let here = self.work.find_node(&c.node).map_or(0, |node| worth.node(node));
+            let price = c.price.micros();
+            let wasted =
+                i128::from(price - here - c.disturbance.micros()) * 1_000_000 / i128::from(price.max(1));
+            (std::cmp::Reverse(wasted), &c.node)
+        });
+    }
+
+    fn is_over(&mut self) -> bool {
+        let over = self.result.steps >= self.most_steps || (self.stop)();
+        self.result.cut_short |= over;
+        over
+    }
+
+    fn pool(&mut self, pool: &str, terms: Terms, ranked: &[&'a Candidate]) {
+        let mut allowed = terms.nodes;
+        // From all that may go at once down to two.
+        loop {
+            let live = self.live(ranked);
+            let most = allowed.min(live.len());
+            let sizes = std::iter::successors(Some(most), |n| Some(n / 2)).take_while(|n| *n >= 2);
+            let mut sets: Vec<Vec<&Candidate>> =
+                sizes.map(|n| live.iter().take(n).copied().collect()).collect();
+            // Beside them the worst alone: where one saves as much as many, the many stay.
+            sets.extend(live.iter().take(ALONE).map(|c| vec![*c]));
+            if allowed == 0 || self.is_over() || !self.best_of(sets, &mut allowed) {
+                break;
+            }
+        }
+        // Each alone.
+        let mut next = 0;
+        while next < ranked.len() && allowed > 0 {
+            if self.is_over() {
+                return;
+            }
+            let chunk: Vec<&Candidate> = ranked.iter().skip(next).take(BATCH).copied().collect();
+            next += chunk.len();
+            let mut again = true;
+            while again && allowed > 0 {
+                let sets = self.live(&chunk).into_iter().map(|c| vec![c]).collect();
+                again = self.best_of(sets, &mut allowed);
+            }
+        }
+        // Several that together do what none does alone.
+        let mut chance = Chance::new(pool);
+        let effort = usize::try_from(self.ask.options.effort.max(1)).unwrap_or(1);
+        let share = (NEIGHBOURHOODS / self.ask.terms.len().max(1)).max(BATCH);
+        let mut tries = share.min(ranked.len() * TRIES_PER_NODE) * effort;
+        while tries > 0 && allowed >= 2 {
+            let live = self.live(ranked);
+            if live.len() < 2 || self.is_over() {
+                return;
+            }
+            let sets = (0..BATCH.min(tries)).map(|_| neighbourhood(&live, allowed, &mut chance)).collect();
+            tries = tries.saturating_sub(BATCH);
+            self.best_of(sets, &mut allowed);
+        }
+        if allowed == 0 {
+            for candidate in self.live(ranked) {
+                self.result.stays.insert(candidate.node.clone(), Stay::Budget);
+            }
+        }
+    }
+
+    fn live<'c>(&self, candidates: &[&'c Candidate]) -> Vec<&'c Candidate> {
+        candidates.iter().filter(|c| !self.settled.contains(&c.node)).copied().collect()
+    }
+
+    /// Makes the moves of the best of `sets`, if any is worth it.
+    fn best_of(&mut self, sets: Vec<Vec<&Candidate>>, allowed: &mut usize) -> bool {
+        let tried: Vec<Tried> = sets.par_iter().map(|set| self.attempt(set)).collect();
+        let mut best: Option<(usize, Tried)> = None;
+        for (at, tried) in tried.into_iter().enumerate() {
+            self.result.steps = self.result.steps.saturating_add(tried.steps);
+            if let Some([alone]) = sets.get(at).map(Vec::as_slice) {
+                for (_, stay) in &tried.stays {
+                    self.result.stays.insert(alone.node.clone(), stay.clone());
+                }
+            }
+            if !tried.parts.is_empty() && best.as_ref().is_none_or(|(_, b)| tried.rank() > b.rank()) {
+                best = Some((at, tried));
+            }
+        }
+        let Some((at, tried)) = best else { return false };
+        let Some(set) = sets.get(at) else { return false };
+        for part in tried.parts {
+            *allowed = allowed.saturating_sub(part.nodes.len());
+            self.make(set, part);
+        }
+        true
+    }
+
+    fn attempt(&self, set: &[&Candidate]) -> Tried {
+        let mut options = self.ask.options.clone();
+        options.without_nodes.extend(set.iter().map(|c| c.node.clone()));
+        // Few pods leave a better packing little to find.
+        if set.len() == 1 {
+            options.effort = 0;
+        }
+        let plan = solve(&self.work, &options, self.stop);
+        // A solve looks at every node once, whatever it finds.
+        let steps = plan.steps.saturating_add(u64::try_from(self.work.nodes.len()).unwrap_or(u64::MAX));
+        if plan.cut_short && (self.stop)() {
+            return Tried { steps, ..Tried::default() };
+        }
+        let (parts, stays) = split::split(&self.work, self.ask, set, plan);
+        let net = parts.iter().map(Part::net).sum();
+        Tried { parts, stays, net, steps }
+    }
+
+    /// Makes a move in the working cluster.
+    fn make(&mut self, set: &[&Candidate], part: Part) {
+        let nodes: Vec<String> =
+            part.nodes.iter().filter_map(|at| set.get(*at)).map(|c| c.node.clone()).collect();
+        let number = self.moves.len();
+        let mut made = Move {
+            nodes,
+            machines: part.machines,
+            onto: Vec::new(),
+            before: part.before,
+            after: part.after,
+            disturbance: part.disturbance,
+        };
+        for (at, machine) in made.machines.iter().enumerate() {
+            let name = format!("\u{1}{number}-{at}");
+            self.work.upsert_coming(ComingNode {
+                claim: name.clone(),
+                pool: machine.pool.clone(),
+                instance_type: machine.instance_type.clone(),
+                zone: machine.zone.clone(),
+                capacity_type: machine.capacity_type,
+                labels: machine.labels.clone(),
+                taints: machine.taints.clone(),
+                allocatable: machine.allocatable.clone(),
+                capacity: machine.capacity.clone(),
+            });
+            for pod in &machine.pods {
+                self.work.relocate(pod, &name, true);
+            }
+            self.machines.insert(name, (number, at));
+        }
+        for node in &made.nodes {
+            self.result.stays.remove(node);
+            self.settled.insert(node.clone());
+            self.work.remove_node(node);
+        }
+        let mut earlier = BTreeSet::new();
+        for placement in part.onto {
+            for pod in &placement.pods {
+                self.work.relocate(pod, &placement.node, placement.coming);
+            }
+            match self.machines.get(&placement.node).copied().filter(|_| placement.coming) {
+                Some((of, at)) => {
+                    earlier.insert(of);
+                    self.add(of, at, placement);
+                }
+                None => {
+                    self.settled.insert(placement.node.clone());
+                    made.onto.push(placement);
+                }
+            }
+        }
+        self.moves.push(Some(made));
+        // What goes onto a machine of an earlier move belongs to that one.
+        for of in earlier {
+            self.absorb(of, number);
+        }
+    }
+
+    fn add(&mut self, of: usize, at: usize, placement: ExistingPlacement) {
+        let machine = self.moves.get_mut(of).and_then(Option::as_mut).and_then(|m| m.machines.get_mut(at));
+        if let Some(machine) = machine {
+            machine.requests.add(&placement.requests);
+            machine.pods.extend(placement.pods);
+        }
+    }
+
+    /// Makes move `from` part of `to`.
+    fn absorb(&mut self, to: usize, from: usize) {
+        let Some(gone) = self.moves.get_mut(from).and_then(Option::take) else { return };
+        let Some(kept) = self.moves.get_mut(to).and_then(Option::as_mut) else { return };
+        let shift = kept.machines.len();
+        kept.nodes.extend(gone.nodes);
+        kept.machines.extend(gone.machines);
+        kept.onto.extend(gone.onto);
+        kept.before += gone.before;
+        kept.after += gone.after;
+        kept.disturbance += gone.disturbance;
+        for (of, at) in self.machines.values_mut().filter(|(of, _)| *of == from) {
+            *of = to;
+            *at += shift;
+        }
+    }
+
+    fn finish(mut self) -> Consolidation {
+        self.result.moves = self.moves.into_iter().flatten().collect();
+        let saved: Price = self.result.moves.iter().map(Move::saves).sum();
+        self.result.after = self.result.before.saturating_sub(saved);
+        self.result
+    }
+}
+
+/// A few nodes, of which those that waste more are taken more often.
+fn neighbourhood<'c>(live: &[&'c Candidate], allowed: usize, chance: &mut Chance) -> Vec<&'c Candidate> {
+    let size = FEWEST + chance.below(MOST - FEWEST + 1);
+    let size = usize::try_from(size).unwrap_or(2).min(allowed).min(live.len());
+    let mut chosen = BTreeSet::new();
+    while chosen.len() < size {
+        let count = u64::try_from(live.len()).unwrap_or(u64::MAX);
+        let at = chance.below(count).min(chance.below(count));
+        chosen.insert(usize::try_from(at).unwrap_or(0));
+    }
+    chosen.into_iter().filter_map(|at| live.get(at).copied()).collect()
+}
+
+/// Numbers that look random and are the same every time (splitmix64).
+struct Chance(u64);
+
+impl Chance {
+    fn new(seed: &str) -> Self {
+        Self(
+            seed.bytes().fold(0x9e37_79b9_7f4a_7c15, |sum, byte| {
+                (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            }),
+        )
+    }
+
+    fn below(&mut self, count: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % count.max(1)
+    }
+}
