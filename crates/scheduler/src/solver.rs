@@ -1,8 +1,8 @@
 //! The steps of a solve, in order.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
 use rayon::prelude::*;
@@ -17,11 +17,13 @@ use crate::{
     existing::Existing,
     finish,
     groups::{Group, Groups, Topology, all_of},
-    intern::label,
+    intern::{Sym, label},
+    nodereq::Expr,
     pack::Limit,
     pool::{LIMIT_COST, LIMIT_NODES},
     quantity::Quantity,
     requests::amount,
+    requirement::Operator,
     resources::native,
     space::PoolRec,
     taint,
@@ -41,18 +43,8 @@ pub fn solve(cluster: &Cluster, options: &Options, stop: &(dyn Fn() -> bool + Sy
     let places = existing.finish();
 
     let pools: Vec<&PoolRec> = cluster.pools.values().collect();
-    let (limits, limits_of) = limits(cluster, &demand, &pools);
-    let mut context = Context {
-        cluster,
-        options,
-        demand: &demand,
-        allowed: Vec::new(),
-        limits,
-        limits_of,
-        pools,
-        tables: Mutex::default(),
-        stop,
-    };
+    let limits = limits(cluster, &demand, &pools);
+    let mut context = Context::new(cluster, options, &demand, pools, limits, stop);
     context.allowed = allowed(&context, &left);
     let (blocks, hopeless) = blocks(&context, &mut groups, &left);
     let solved: Vec<Solved> = if blocks.len() == 1 {
@@ -63,36 +55,85 @@ pub fn solve(cluster: &Cluster, options: &Options, stop: &(dyn Fn() -> bool + Sy
     finish::plan(&context, &places, solved, hopeless, steps)
 }
 
-/// Offerings that each class may use, by pool and variant; classes without pods left get none.
-fn allowed(context: &Context<'_>, left: &[u32]) -> Vec<Vec<Allowed>> {
-    type Key = (usize, usize, Arc<[u32]>, u32);
-    let mut known: FxHashMap<Key, Option<Arc<Bits>>> = FxHashMap::default();
-    let mut all: FxHashMap<(usize, usize), Arc<Bits>> = FxHashMap::default();
-    let cluster = context.cluster;
-    let mut result = Vec::new();
-    for (class, left) in context.demand.classes.iter().zip(left) {
-        let mut list = Vec::new();
-        if *left > 0 && class.blocked.is_none() {
-            let shape = class.shape(cluster);
-            for (pool, rec) in context.pools.iter().enumerate().filter(|(_, rec)| rec.pool.launches) {
-                for (variant, it) in rec.variants.iter().enumerate() {
-                    let everything =
-                        all.entry((pool, variant)).or_insert_with(|| Arc::new(it.allowed.clone()));
-                    let key = (pool, variant, Arc::clone(&class.reqs), shape.tolerations);
-                    let bits = known.entry(key).or_insert_with(|| {
-                        suits(cluster, rec, variant, class, shape.tolerations, everything)
-                    });
-                    let Some(bits) = bits else { continue };
-                    let mut bits = Arc::clone(bits);
-                    for req in class.extra.iter() {
-                        let with = it.req(&cluster.tables.symbols, &cluster.keys, &rec.catalog, req);
-                        bits = Arc::new(bits.and(&with));
-                    }
-                    if !bits.is_empty() {
-                        list.push(Allowed { pool, variant, bits });
+/// Variants by the labels that tell pools apart, so that a class with a selector looks at few of them.
+struct Index {
+    /// The pools' own label keys.
+    keys: BTreeSet<Sym>,
+    with: FxHashMap<(Sym, Sym), Vec<(usize, usize)>>,
+    without: FxHashMap<Sym, Vec<(usize, usize)>>,
+    all: Vec<(usize, usize)>,
+}
+
+impl Index {
+    fn new(context: &Context<'_>) -> Self {
+        let keys: BTreeSet<Sym> =
+            context.pools.iter().map(|rec| rec.label.0).chain([context.cluster.keys.pool]).collect();
+        let mut index =
+            Self { keys, with: FxHashMap::default(), without: FxHashMap::default(), all: Vec::new() };
+        for (pool, rec) in context.pools.iter().enumerate().filter(|(_, rec)| rec.pool.launches) {
+            for (variant, it) in rec.variants.iter().enumerate() {
+                index.all.push((pool, variant));
+                for key in &index.keys {
+                    match label(&it.labels, *key) {
+                        Some(value) => index.with.entry((*key, value)).or_default().push((pool, variant)),
+                        None => index.without.entry(*key).or_default().push((pool, variant)),
                     }
                 }
             }
+        }
+        index
+    }
+
+    /// Variants that may satisfy `reqs`, in order.
+    fn candidates(&self, cluster: &Cluster, reqs: &[u32]) -> Vec<(usize, usize)> {
+        for req in reqs {
+            let [term] = &*cluster.tables.reqs.get(*req).terms else { continue };
+            let chooses = |e: &&Expr| e.operator == Operator::In && self.keys.contains(&e.key);
+            if let Some(expr) = term.labels.iter().find(chooses) {
+                let with = expr.values.iter().filter_map(|v| self.with.get(&(expr.key, *v)));
+                let mut list: Vec<_> = with.chain(self.without.get(&expr.key)).flatten().copied().collect();
+                list.sort_unstable();
+                return list;
+            }
+        }
+        self.all.clone()
+    }
+}
+
+/// Offerings that each class may use, by pool and variant; classes without pods left get none.
+fn allowed(context: &Context<'_>, left: &[u32]) -> Vec<Vec<Allowed>> {
+    let mut known: FxHashMap<(Arc<[u32]>, u32), Vec<Allowed>> = FxHashMap::default();
+    let cluster = context.cluster;
+    let index = Index::new(context);
+    let mut everything: FxHashMap<(usize, usize), Arc<Bits>> = FxHashMap::default();
+    let mut result = Vec::new();
+    for (class, left) in context.demand.classes.iter().zip(left) {
+        if *left == 0 || class.blocked.is_some() {
+            result.push(Vec::new());
+            continue;
+        }
+        let tolerations = class.shape(cluster).tolerations;
+        let list = known.entry((Arc::clone(&class.reqs), tolerations)).or_insert_with(|| {
+            let mut list = Vec::new();
+            for (pool, variant) in index.candidates(cluster, &class.reqs) {
+                let Some(rec) = context.pools.get(pool) else { continue };
+                let Some(it) = rec.variants.get(variant) else { continue };
+                let all = everything.entry((pool, variant)).or_insert_with(|| Arc::new(it.allowed.clone()));
+                if let Some(bits) = suits(cluster, rec, variant, class, tolerations, all) {
+                    list.push(Allowed { pool, variant, bits });
+                }
+            }
+            list
+        });
+        let mut list = list.clone();
+        for req in class.extra.iter() {
+            for a in &mut list {
+                let Some(rec) = context.pools.get(a.pool) else { continue };
+                let Some(it) = rec.variants.get(a.variant) else { continue };
+                let with = it.req(&cluster.tables.symbols, &cluster.keys, &rec.catalog, req);
+                a.bits = Arc::new(a.bits.and(&with));
+            }
+            list.retain(|a| !a.bits.is_empty());
         }
         result.push(list);
     }
