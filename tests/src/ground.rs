@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use croft_policy::{
-    Config, OnConflict, Pool, Provisioner, Tenant, index::Rules, model::CONTROLLER_USER, policies,
-    taint::Effects,
+    Config, OnConflict, Pool, Provisioner, Tenant,
+    index::Rules,
+    model::CONTROLLER_USER,
+    policies,
+    selector::{Requirement, Selector, Test},
+    taint::{Effect, Effects},
 };
 use croft_testkit::{
     Component, ControlPlane, Croft, CroftOptions, Options, Part,
@@ -15,7 +19,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams, PostParams},
-    core::ErrorResponse,
+    core::Status,
     discovery::ApiResource,
 };
 use serde_json::{Value, json};
@@ -29,7 +33,7 @@ pub enum Answer {
     /// It was done, or would have been.
     Done(Box<DynamicObject>),
     /// It was refused.
-    Refused(Box<ErrorResponse>),
+    Refused(Box<Status>),
 }
 
 impl Answer {
@@ -318,19 +322,27 @@ pub async fn arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
 }
 
 /// The rules of [`ARENA`].
-///
-/// # Errors
-/// When its objects can't be read back.
-pub async fn arena_rules(admin: &Client) -> anyhow::Result<Rules> {
-    let tenants: Vec<Tenant> = Api::<croft_api::Tenant>::all(admin.clone())
-        .list(&Default::default())
-        .await?
-        .iter()
-        .map(croft_api::convert::policy::tenant)
-        .collect::<Result<_, _>>()?;
-    let pools = Api::<croft_api::TenantPool>::all(admin.clone()).list(&Default::default()).await?;
-    let pools: Vec<Pool> = pools.iter().map(croft_api::convert::policy::pool).collect();
-    Ok(Rules::new(&Config::default(), tenants.iter(), pools.iter()))
+#[must_use]
+pub fn arena_rules() -> Rules {
+    let effects = |list: &[Effect]| list.iter().copied().collect::<Effects>();
+    let soft = || effects(&[Effect::NoSchedule]);
+    let mut shared = pool("pool-b", "node-pool", "pool-b", soft(), Provisioner::None);
+    shared.shared_with = vec!["agents".to_owned()];
+    let pools = [
+        pool("pool-a", "node-pool", "pool-a", soft(), Provisioner::None),
+        pool(
+            "pool-a2",
+            "other-key",
+            "two",
+            effects(&[Effect::NoSchedule, Effect::NoExecute]),
+            Provisioner::None,
+        ),
+        shared,
+    ];
+    let team = Requirement { key: "team".to_owned(), test: Test::In(vec!["a".to_owned()]) };
+    let mut first = tenant("a", &["tenant-a"], &["pool-a", "pool-a2"]);
+    first.selector = Some(Selector::new(vec![team]));
+    rules(&[first, tenant("b", &["tenant-b"], &["pool-b"])], &pools)
 }
 
 /// [`arena`] with the marks that the controller would write, once webhook and policies know them.
@@ -340,8 +352,7 @@ pub async fn arena_rules(admin: &Client) -> anyhow::Result<Rules> {
 pub async fn marked_arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
     let (plane, croft) = arena(options).await?;
     let admin = plane.admin().await?;
-    let rules = arena_rules(&admin).await?;
-    mark(&plane, &rules, &NAMESPACES).await?;
+    mark(&plane, &arena_rules(), &NAMESPACES).await?;
     settled(&admin).await?;
     Ok((plane, croft))
 }
