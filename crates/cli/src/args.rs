@@ -2,7 +2,10 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{admit::AdmitArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs};
+use crate::{
+    admit::AdmitArgs, audit::AuditArgs, check::CheckArgs, explain::ExplainArgs, import::ImportArgs,
+    lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs, tenant::TenantArgs, top::TopArgs,
+};
 
 /// Gives every tenant of a shared Kubernetes cluster its own ground: its pods on its nodes, and nobody else's.
 ///
@@ -30,6 +33,18 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Show which machines would be launched for the input, what they cost, and what would wait why
     Simulate(SimulateArgs),
+    /// Say why a pod waits, why it runs where it does, and why a node stays
+    Explain(ExplainArgs),
+    /// Find pods, nodes and tenants that break the isolation; exits with 1 if there are any
+    Audit(AuditArgs),
+    /// Show tenants, pools and nodes, and what they cost
+    Top(TopArgs),
+    /// Make Croft's objects of Gatekeeper's and Karpenter's; nothing is dropped silently
+    Import(ImportArgs),
+    /// Add or remove a tenant, as manifests or applied
+    Tenant(TenantArgs),
+    /// Check an installation, step by step, each with its remedy
+    Check(CheckArgs),
     /// Run the real control plane, an EC2 simulator and Croft on this machine
     Lab(LabArgs),
 }

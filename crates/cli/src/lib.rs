@@ -16,14 +16,22 @@
 mod admission;
 mod admit;
 mod args;
+mod audit;
+mod check;
+mod costs;
+mod explain;
 mod failure;
+mod import;
 pub mod input;
 mod lab;
+mod live;
 mod output;
 mod plan;
 pub mod reference;
 pub mod simulate;
 mod table;
+mod tenant;
+mod top;
 mod workload;
 mod yaml;
 
@@ -61,6 +69,12 @@ pub fn run(cli: &Cli, out: &mut Output) -> ExitCode {
         Command::Admit(args) => admit::run(args, out),
         Command::Plan(args) => plan::run(args, out),
         Command::Simulate(args) => simulate::run(args, out),
+        Command::Audit(args) => audit::run(args, out),
+        Command::Explain(args) => explain::run(args, out),
+        Command::Top(args) => top::run(args, out),
+        Command::Import(args) => import::run(args, out),
+        Command::Tenant(args) => tenant::run(args, out),
+        Command::Check(args) => check::run(args, out),
         Command::Lab(args) => lab::run(args, out),
     };
     let result = result.and_then(|code| Ok(out.flush().map(|()| code)?));

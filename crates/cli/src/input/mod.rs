@@ -17,6 +17,7 @@ mod files;
 mod kinds;
 mod objects;
 pub(crate) mod quantity;
+mod raw;
 mod tree;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
@@ -36,8 +37,10 @@ use k8s_openapi::api::{
 };
 use thiserror::Error;
 
+pub(crate) use crd::fit;
 pub(crate) use decode::closest;
 pub use objects::{Objects, Sourced};
+pub(crate) use raw::{RawObject, read as read_raw};
 pub(crate) use tree::is_special_scalar;
 
 /// Everything that was read, by kind, each in the order of the files.

@@ -121,7 +121,6 @@ impl Tree {
     }
 
     /// The value as JSON.
-    #[cfg(test)]
     pub(crate) fn to_json(&self) -> serde_json::Value {
         use serde_json::Value;
         match &self.node {

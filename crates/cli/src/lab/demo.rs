@@ -1,13 +1,6 @@
 //! `croft lab demo`: two tenants, unchanged manifests, their own machines.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    io::Write as _,
-    path::Path,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{collections::BTreeSet, fs, io::Write as _, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, bail};
 use croft_testkit::{ControlPlane, Croft, Options};
@@ -34,8 +27,10 @@ const INTERRUPTED: u8 = 130;
 
 /// The example, and what must come of it.
 const EXAMPLE: &str = "examples/two-tenants";
-const TENANTS: [Ground; 2] =
-    [Ground { namespace: "tenant-a", pool: "pool-a", pods: 6 }, Ground { namespace: "tenant-b", pool: "pool-b", pods: 3 }];
+const TENANTS: [Ground; 2] = [
+    Ground { namespace: "tenant-a", pool: "pool-a", pods: 6 },
+    Ground { namespace: "tenant-b", pool: "pool-b", pods: 3 },
+];
 
 struct Ground {
     namespace: &'static str,
@@ -72,7 +67,9 @@ async fn show(out: &mut Output) -> anyhow::Result<()> {
     let mut croft = start_croft(&plane, &mut progress).await?;
     let client = plane.admin().await?;
 
-    progress.heading("Two tenants, their pools, and three ordinary Deployments (manifests/examples/two-tenants)")?;
+    progress.heading(
+        "Two tenants, their pools, and three ordinary Deployments (manifests/examples/two-tenants)",
+    )?;
     apply(&plane, croft.manifests(), &mut progress).await?;
     let deadline = Instant::now() + RUNNING_WITHIN;
     let view = follow(&client, &mut plane, &mut croft, &mut progress, deadline, |view| {
@@ -83,7 +80,11 @@ async fn show(out: &mut Output) -> anyhow::Result<()> {
     check_grounds(&view)?;
     writeln!(progress.out())?;
     view.table().write(progress.out())?;
-    writeln!(progress.out(), "\n{GOOD}Every pod runs on its own pool's nodes.{GOOD:#} Together $ {} per hour.", view.cost())?;
+    writeln!(
+        progress.out(),
+        "\n{GOOD}Every pod runs on its own pool's nodes.{GOOD:#} Together $ {} per hour.",
+        view.cost()
+    )?;
 
     let [a, b] = &TENANTS;
     progress.heading(&format!("{} goes to 0; its nodes go, {}'s stay", a.namespace, b.namespace))?;
@@ -147,7 +148,10 @@ async fn follow(
         if Instant::now() > deadline {
             now.table().write(progress.out())?;
             let logs = plane.folder().join("logs");
-            bail!("gave up waiting; the table shows what is there (the logs in {} go with this process)", logs.display());
+            bail!(
+                "gave up waiting; the table shows what is there (the logs in {} go with this process)",
+                logs.display()
+            );
         }
         before = now;
         tokio::time::sleep(POLL).await;
@@ -170,7 +174,10 @@ fn check_grounds(view: &View) -> anyhow::Result<()> {
 
 fn farewell(out: &mut Output) -> anyhow::Result<()> {
     writeln!(out, "\nThis lab ends now, and nothing of it stays. To keep one and look around:\n")?;
-    writeln!(out, "  {NOTE}target/debug/croft lab up{NOTE:#}        starts one and prints the KUBECONFIG to use")?;
+    writeln!(
+        out,
+        "  {NOTE}target/debug/croft lab up{NOTE:#}        starts one and prints the KUBECONFIG to use"
+    )?;
     writeln!(out, "  kubectl apply -f manifests/examples/two-tenants")?;
     writeln!(out, "  kubectl get tenants,tenantpools,nodeclaims,nodes")?;
     writeln!(out, "  {NOTE}target/debug/croft lab status{NOTE:#}    what runs, and where its logs are")?;

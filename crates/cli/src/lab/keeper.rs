@@ -56,7 +56,8 @@ pub(super) async fn up(bare: bool, out: &mut Output) -> anyhow::Result<ExitCode>
     }
     // A group of its own: Ctrl-C here ends this process, whose end the keeper notices.
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-    let mut keeper = tokio::process::Command::from(command).spawn().context("failed to start the lab's keeper")?;
+    let mut keeper =
+        tokio::process::Command::from(command).spawn().context("failed to start the lab's keeper")?;
     let (Some(mut leash), Some(lines)) = (keeper.stdin.take(), keeper.stdout.take()) else {
         bail!("failed to talk to the lab's keeper");
     };
@@ -162,7 +163,8 @@ pub(super) async fn down(out: &mut Output) -> anyhow::Result<ExitCode> {
         writeln!(out, "No lab is running.")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let state = place.state()?.ok_or_else(|| anyhow!("the lab is starting or ending: try again in a moment"))?;
+    let state =
+        place.state()?.ok_or_else(|| anyhow!("the lab is starting or ending: try again in a moment"))?;
     let keeper = i32::try_from(state.keeper).ok().and_then(Pid::from_raw);
     let keeper = keeper.ok_or_else(|| anyhow!("failed to read the keeper's process id {}", state.keeper))?;
     // The lock is held, so the process that wrote its id is alive, and the id is its own.
@@ -207,7 +209,12 @@ pub(super) fn status(out: &mut Output) -> anyhow::Result<ExitCode> {
 }
 
 fn show(state: &State, out: &mut Output) -> io::Result<()> {
-    let mut table = Table::new(&[("PROCESS", Align::Left), ("PID", Align::Right), ("STATE", Align::Left), ("LOG", Align::Left)]);
+    let mut table = Table::new(&[
+        ("PROCESS", Align::Left),
+        ("PID", Align::Right),
+        ("STATE", Align::Left),
+        ("LOG", Align::Left),
+    ]);
     for process in &state.processes {
         let (word, style) = if process.running { ("running", GOOD) } else { ("ended", BAD) };
         table.styled(vec![

@@ -69,16 +69,18 @@ pub fn run(args: &LabArgs, out: &mut Output) -> Result<ExitCode, Failure> {
         .context("failed to start the async runtime")?;
     let code = runtime.block_on(async {
         match &args.command {
-            LabCommand::Up(UpArgs { foreground: true, bare, leashed }) => keeper::keep(*bare, *leashed, out).await,
+            LabCommand::Up(UpArgs { foreground: true, bare, leashed }) => {
+                keeper::keep(*bare, *leashed, out).await
+            }
             LabCommand::Up(UpArgs { foreground: false, bare, leashed: _ }) => keeper::up(*bare, out).await,
             LabCommand::Down => keeper::down(out).await,
             LabCommand::Status => keeper::status(out),
             LabCommand::Demo => demo::run(out).await,
         }
-    })?;
-    // A thread may be reading a terminal that nobody types into; the exit doesn't wait for it.
+    });
+    // A thread may be reading a standard input that nobody writes to; the exit doesn't wait for it.
     runtime.shutdown_background();
-    Ok(code)
+    Ok(code?)
 }
 
 /// The control plane, with a line per step.

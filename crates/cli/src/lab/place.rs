@@ -82,7 +82,9 @@ impl Place {
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error).context(format!("failed to lock {}", path.display())),
+            Err(TryLockError::Error(error)) => {
+                Err(error).context(format!("failed to lock {}", path.display()))
+            }
         }
     }
 

@@ -63,9 +63,13 @@ impl View {
         let pods = Api::<Pod>::all(client.clone());
         let events = Api::<Event>::all(client.clone());
         let nominations = ListParams::default().fields(&format!("reason={NOMINATED}"));
-        let (tenants, claims, pods, events) =
-            tokio::try_join!(tenants.list(&all), claims.list(&all), pods.list(&all), events.list(&nominations))
-                .context("failed to read the cluster")?;
+        let (tenants, claims, pods, events) = tokio::try_join!(
+            tenants.list(&all),
+            claims.list(&all),
+            pods.list(&all),
+            events.list(&nominations)
+        )
+        .context("failed to read the cluster")?;
         let tenants: BTreeMap<_, _> = tenants
             .iter()
             .flat_map(|tenant| tenant.spec.namespaces.iter().map(|ns| (ns.clone(), tenant.name_any())))
@@ -119,14 +123,22 @@ impl View {
 
     /// Running pods and all pods of a namespace.
     pub(super) fn count(&self, namespace: &str) -> (usize, usize) {
-        let pods: Vec<_> =
-            self.pods.iter().filter(|((ns, _), pod)| ns == namespace && !pod.deleting).map(|(_, pod)| pod).collect();
+        let pods: Vec<_> = self
+            .pods
+            .iter()
+            .filter(|((ns, _), pod)| ns == namespace && !pod.deleting)
+            .map(|(_, pod)| pod)
+            .collect();
         (pods.iter().filter(|pod| pod.phase == "Running").count(), pods.len())
     }
 
     /// The nodes of a pool, by their claims.
     pub(super) fn nodes(&self, pool: &str) -> BTreeSet<String> {
-        self.claims.values().filter(|claim| claim.pool == pool).filter_map(|claim| claim.node.clone()).collect()
+        self.claims
+            .values()
+            .filter(|claim| claim.pool == pool)
+            .filter_map(|claim| claim.node.clone())
+            .collect()
     }
 
     fn claim_on(&self, node: &str) -> Option<&ClaimSeen> {
@@ -208,7 +220,11 @@ impl ClaimSeen {
         let node = self.node.as_deref().unwrap_or("its node");
         match reached {
             condition::LAUNCHED => {
-                format!("launched {} ({})", self.machine.as_deref().unwrap_or("a machine"), self.machine_words())
+                format!(
+                    "launched {} ({})",
+                    self.machine.as_deref().unwrap_or("a machine"),
+                    self.machine_words()
+                )
             }
             condition::REGISTERED => format!("{node} has registered and is labelled for {}", self.pool),
             condition::INITIALIZED => format!("{node} is initialized"),
@@ -264,7 +280,11 @@ mod tests {
         View {
             pods: BTreeMap::from([(
                 ("tenant-a".to_owned(), "web-1".to_owned()),
-                PodSeen { phase: "Pending".into(), waits: Some("the pod waits for pool-a-1".into()), ..PodSeen::default() },
+                PodSeen {
+                    phase: "Pending".into(),
+                    waits: Some("the pod waits for pool-a-1".into()),
+                    ..PodSeen::default()
+                },
             )]),
             claims: BTreeMap::from([("pool-a-1".to_owned(), claim("n1", Some(condition::LAUNCHED)))]),
             tenants: BTreeMap::from([("tenant-a".to_owned(), "a".to_owned())]),

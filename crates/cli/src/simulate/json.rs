@@ -20,6 +20,8 @@ struct Document<'s> {
     steps: u64,
     cut_short: bool,
     elapsed_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consolidation: Option<super::consolidate::Document>,
 }
 
 #[derive(Serialize)]
@@ -98,6 +100,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
         steps: plan.steps,
         cut_short: plan.cut_short,
         elapsed_ms: simulation.elapsed_ms,
+        consolidation: simulation.savings.as_ref().map(super::consolidate::Document::new),
     };
     let text = serde_json::to_string_pretty(&document)
         .map_err(|e| Failure::Other(anyhow::Error::new(e).context("failed to write the plan as JSON")))?;

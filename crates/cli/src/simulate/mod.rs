@@ -8,6 +8,7 @@
 
 mod catalog;
 mod cluster;
+mod consolidate;
 mod json;
 mod text;
 
@@ -24,6 +25,7 @@ use crate::{
 };
 pub use catalog::read as read_catalog;
 pub(crate) use cluster::is_created;
+pub use consolidate::Savings;
 
 /// Options of `croft simulate`.
 #[derive(Args, Clone, Debug)]
@@ -36,6 +38,9 @@ pub struct SimulateArgs {
     /// Search longer for a cheaper plan: a multiple of the default effort; 0 is plain first-fit-decreasing
     #[arg(long, value_name = "N", default_value_t = 1)]
     effort: u32,
+    /// Show also what would move to make the cluster cheaper, and why each other node stays
+    #[arg(long)]
+    consolidate: bool,
     /// Exit with 1 if a pod stays pending
     #[arg(long)]
     fail_on_pending: bool,
@@ -64,6 +69,8 @@ pub struct Simulation {
     pub warnings: Vec<String>,
     /// From the parsed input to the plan.
     pub elapsed_ms: u64,
+    /// What would move to make the cluster cheaper, if that was asked.
+    pub savings: Option<Savings>,
     types: Arc<[InstanceType]>,
 }
 
@@ -106,24 +113,34 @@ pub fn simulate(
     types: Arc<[InstanceType]>,
     options: &Options,
 ) -> Result<Simulation, InputError> {
+    plan(input, types, options, false)
+}
+
+fn plan(
+    input: &Input,
+    types: Arc<[InstanceType]>,
+    options: &Options,
+    consolidate: bool,
+) -> Result<Simulation, InputError> {
     let begun = SystemClock.monotonic();
     let cluster::Demand { cluster, denied, mut warnings } = cluster::build(input, &types)?;
     let plan = croft_scheduler::solve(&cluster, options, &|| false);
     warnings.extend(plan.warnings.iter().cloned());
+    let savings = consolidate.then(|| consolidate::search(input, &cluster, &types, options));
     let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(Simulation { plan, denied, warnings, elapsed_ms, types })
+    Ok(Simulation { plan, denied, warnings, elapsed_ms, types, savings })
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let SimulateArgs { files, catalog, effort, fail_on_pending, output } = args;
+    let SimulateArgs { files, catalog, effort, consolidate, fail_on_pending, output } = args;
     let mut input = files.load()?;
     let types = match catalog {
         Some(path) => read_catalog(path)?,
         None => croft_cloud::builtin_catalog(),
     };
     let options = Options { effort: *effort, ..Options::default() };
-    let mut simulation = simulate(&input, types, &options)?;
+    let mut simulation = plan(&input, types, &options, *consolidate)?;
     let mut warnings = std::mem::take(&mut input.warnings);
     warnings.append(&mut simulation.warnings);
     out.warn(&warnings)?;

@@ -93,6 +93,9 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
             }
         }
     }
+    if let Some(savings) = &simulation.savings {
+        super::consolidate::text(savings, out)?;
+    }
     Ok(())
 }
 
@@ -134,10 +137,9 @@ fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
         writeln!(out, "{BOLD}{line}{BOLD:#}")?;
     }
     if !plan.machines.is_empty() {
-        let month = plan.cost.saturating_mul(HOURS_PER_MONTH_TENTHS);
-        let month = Price::from_micros(month.micros() / 10);
+        let month = month(plan.cost);
         let about = if plan.machines.iter().any(|m| simulation.is_estimate(m)) { "~" } else { "" };
-        write!(out, "{GOOD}{about}${}/h{GOOD:#} ({about}{} a month)", plan.cost, dollars(month))?;
+        write!(out, "{GOOD}{about}${}/h{GOOD:#} ({about}{month} a month)", plan.cost)?;
         if plan.bound == Price::ZERO {
             writeln!(out)?;
         } else {
@@ -156,6 +158,11 @@ fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
     }
     writeln!(out, "{DIM}planned in {} ms{DIM:#}", simulation.elapsed_ms)?;
     Ok(())
+}
+
+/// What a price per hour comes to in an average month.
+pub(super) fn month(price: Price) -> String {
+    dollars(Price::from_micros(price.saturating_mul(HOURS_PER_MONTH_TENTHS).micros() / 10))
 }
 
 fn dollars(price: Price) -> String {

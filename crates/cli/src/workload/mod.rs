@@ -13,7 +13,7 @@ use k8s_openapi::api::{
 use kube::ResourceExt as _;
 
 use crate::input::{Input, Origin};
-pub(crate) use owners::Owners;
+pub(crate) use owners::{Owners, controller, is_active};
 pub(crate) use pods::{Names, make};
 
 /// Something that makes pods from a template.

@@ -56,6 +56,26 @@ fn config(object: &CroftConfig, wrong: &mut Wrong) {
     schema::check(&SCHEMA, object, wrong);
 }
 
+/// A value cut down to what a kind of Croft's can hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fit {
+    /// Fields that the kind doesn't have, and what they held.
+    pub(crate) dropped: Vec<(String, serde_json::Value)>,
+    /// What the API server would refuse of the rest.
+    pub(crate) wrong: Wrong,
+}
+
+/// Takes out of `object` what the CRD of its kind doesn't have, and checks the rest.
+pub(crate) fn fit(kind: &str, object: &mut serde_json::Value) -> Fit {
+    let mut fit = Fit::default();
+    let crd = croft_api::crds().into_iter().find(|crd| crd.spec.names.kind == kind);
+    if let Some(schema) = crd.map(schema_of) {
+        schema::prune(&schema, object, "", &mut fit.dropped);
+        schema::check(&schema, object, &mut fit.wrong);
+    }
+    fit
+}
+
 fn schema_of(crd: CustomResourceDefinition) -> JSONSchemaProps {
     let version = crd.spec.versions.into_iter().find(|v| v.name == croft_api::VERSION);
     version.and_then(|v| v.schema).and_then(|s| s.open_api_v3_schema).unwrap_or_default()

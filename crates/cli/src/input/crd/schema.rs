@@ -16,6 +16,51 @@ pub(super) fn check<T: Serialize>(schema: &JSONSchemaProps, object: &T, wrong: &
     }
 }
 
+/// Takes out of `value` every field that its schema doesn't name, and writes it down.
+pub(super) fn prune(
+    schema: &JSONSchemaProps,
+    value: &mut Value,
+    path: &str,
+    dropped: &mut Vec<(String, Value)>,
+) {
+    match value {
+        Value::Object(fields) => {
+            let names: Vec<String> = fields.keys().cloned().collect();
+            for name in names {
+                let inside = join(path, &name);
+                if path.is_empty() && matches!(name.as_str(), "metadata" | "apiVersion" | "kind") {
+                    continue;
+                }
+                let known = schema.properties.as_ref().and_then(|p| p.get(&name));
+                let other = match &schema.additional_properties {
+                    Some(JSONSchemaPropsOrBool::Schema(schema)) => Some(&**schema),
+                    _ => None,
+                };
+                match known.or(other) {
+                    Some(inner) => {
+                        if let Some(field) = fields.get_mut(&name) {
+                            prune(inner, field, &inside, dropped);
+                        }
+                    }
+                    None => {
+                        if let Some(field) = fields.remove(&name) {
+                            dropped.push((inside, field));
+                        }
+                    }
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(JSONSchemaPropsOrArray::Schema(inner)) = &schema.items {
+                for (i, item) in items.iter_mut().enumerate() {
+                    prune(inner, item, &format!("{path}[{i}]"), dropped);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, wrong: &mut Wrong) {
     if value.is_null() {
         return;

@@ -104,12 +104,9 @@ fn fill_container(container: &mut Container) {
     fill(&mut container.resources, ResourceRequirements::default());
     container.ports.iter_mut().flatten().for_each(fill_port);
     container.env.iter_mut().flatten().for_each(fill_env);
-    for probe in [&mut container.liveness_probe, &mut container.readiness_probe, &mut container.startup_probe]
-    {
-        if let Some(probe) = probe {
-            fill_probe(probe);
-        }
-    }
+    let probes =
+        [&mut container.liveness_probe, &mut container.readiness_probe, &mut container.startup_probe];
+    probes.into_iter().flatten().for_each(fill_probe);
     if let Some(lifecycle) = &mut container.lifecycle {
         for handler in [&mut lifecycle.post_start, &mut lifecycle.pre_stop] {
             if let Some(LifecycleHandler { http_get: Some(get), .. }) = handler {

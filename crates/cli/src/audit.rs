@@ -1,0 +1,209 @@
+//! `croft audit`: what breaks the invariant, in the cluster or in files.
+//!
+//! The cluster is read once, as it is; nothing of Croft has to run. The rules are the webhook's own.
+
+use std::{io::Write as _, path::PathBuf, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::Args;
+use croft_api::{CroftConfig, Tenant, TenantPool, config::SINGLETON, convert::policy as convert};
+use croft_policy::{
+    Config, Tenants,
+    audit::{self, Finding},
+    model::MIRROR_ANNOTATION,
+};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    failure::Failure,
+    input::{Input, LoadOptions, load},
+    output::Output,
+    simulate::Format,
+    table::{Align, BAD, BOLD, GOOD, NAME, Table, counted},
+};
+
+/// Options of `croft audit`.
+#[derive(Args, Clone, Debug)]
+pub struct AuditArgs {
+    /// Audit these files, folders or - (standard input) instead of the cluster; may be given more than once
+    #[arg(short = 'f', long = "filename", value_name = "PATH")]
+    filenames: Vec<PathBuf>,
+    /// Namespace of objects in files that name none
+    #[arg(short, long, value_name = "NAMESPACE", default_value = "default", requires = "filenames")]
+    namespace: String,
+    /// The cluster; else KUBECONFIG, the pod's service account, or ~/.kube/config
+    #[arg(long, value_name = "FILE", conflicts_with = "filenames")]
+    kubeconfig: Option<PathBuf>,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+/// One violation, as it is printed.
+#[derive(Debug, Serialize)]
+struct Printed<'f> {
+    rule: &'static str,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'f str>,
+    name: &'f str,
+    tenants: &'f [String],
+    message: &'f str,
+}
+
+/// Everything that an audit looks at.
+struct Seen {
+    tenants: Vec<Tenant>,
+    pools: Vec<TenantPool>,
+    config: Option<CroftConfig>,
+    namespaces: Vec<Namespace>,
+    nodes: Vec<Node>,
+    pods: Vec<Pod>,
+}
+
+/// Runs the command. The exit code is 1 if anything was found.
+///
+/// # Errors
+/// When the input can't be read, the cluster can't be asked, or the result can't be written.
+pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    let AuditArgs { filenames, namespace, kubeconfig, output } = args;
+    let seen = if filenames.is_empty() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.context("failed to start")?.block_on(async {
+            Seen::in_cluster(croft_runtime::connect::connect(kubeconfig.as_deref()).await?).await
+        })?
+    } else {
+        Seen::in_files(&load(filenames, &LoadOptions { namespace: namespace.clone() })?)
+    };
+    let (findings, pods) = look(&seen)?;
+    match output {
+        Format::Json => {
+            let printed: Vec<Printed<'_>> = findings.iter().map(Printed::of).collect();
+            let text = serde_json::to_string_pretty(&printed).context("failed to write the findings")?;
+            writeln!(out, "{text}")?;
+        }
+        Format::Text => print(&findings, &seen, pods, out)?,
+    }
+    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl<'f> Printed<'f> {
+    fn of(finding: &'f Finding) -> Self {
+        Self {
+            rule: finding.rule.as_str(),
+            kind: finding.kind,
+            namespace: finding.namespace.as_deref(),
+            name: &finding.name,
+            tenants: &finding.tenants,
+            message: &finding.message,
+        }
+    }
+}
+
+/// Every finding, and how many pods were looked at.
+fn look(seen: &Seen) -> anyhow::Result<(Vec<Finding>, usize)> {
+    let tenants = seen.tenants.iter().map(convert::tenant).collect::<Result<Vec<_>, _>>()?;
+    let index = Tenants::offline(
+        seen.config.as_ref().map_or_else(Config::default, |c| convert::config(&c.spec)),
+        tenants,
+        seen.pools.iter().map(convert::pool).collect(),
+        seen.namespaces.iter().map(|n| convert::namespace(&n.metadata)).collect(),
+        seen.nodes.iter().map(convert::node).collect(),
+    );
+    let mut findings = audit::declarations(&index);
+    for node in &seen.nodes {
+        findings.extend(audit::node(&index, &convert::node(node)));
+    }
+    let mut looked_at = 0;
+    for pod in seen.pods.iter().filter(|p| counts(p)) {
+        looked_at += 1;
+        findings.extend(audit::pod(&index, &pod.namespace().unwrap_or_default(), &convert::pod(pod)));
+    }
+    findings.sort();
+    Ok((findings, looked_at))
+}
+
+/// A finished pod runs nowhere, one that is being deleted soon won't, and a mirror pod is its kubelet's.
+fn counts(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    !matches!(phase, Some("Succeeded" | "Failed"))
+        && pod.metadata.deletion_timestamp.is_none()
+        && !pod.annotations().contains_key(MIRROR_ANNOTATION)
+}
+
+impl Seen {
+    fn in_files(input: &Input) -> Self {
+        Self {
+            tenants: input.tenants.iter().map(|t| t.object.clone()).collect(),
+            pools: input.pools.iter().map(|p| p.object.clone()).collect(),
+            config: input.configs.first().map(|c| c.object.clone()),
+            namespaces: input.namespaces.iter().map(|n| n.object.clone()).collect(),
+            nodes: input.nodes.iter().map(|n| n.object.clone()).collect(),
+            pods: input.pods.iter().map(|p| p.object.clone()).collect(),
+        }
+    }
+
+    async fn in_cluster(client: Client) -> anyhow::Result<Self> {
+        let config: Api<CroftConfig> = Api::all(client.clone());
+        Ok(Self {
+            tenants: all(&client).await?,
+            pools: all(&client).await?,
+            config: config.get_opt(SINGLETON).await.context("failed to read the CroftConfig default")?,
+            namespaces: all(&client).await?,
+            nodes: all(&client).await?,
+            pods: all(&client).await?,
+        })
+    }
+}
+
+async fn all<K>(client: &Client) -> anyhow::Result<Vec<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    /// Large lists come in pages, so that the API server needn't hold them at once.
+    const PAGE: u32 = 500;
+    let api: Api<K> = Api::all(client.clone());
+    let mut params = ListParams::default().limit(PAGE);
+    let mut items = Vec::new();
+    loop {
+        let list = api.list(&params).await.with_context(|| format!("failed to list {}", K::plural(&())))?;
+        items.extend(list.items);
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(items),
+        }
+    }
+}
+
+fn print(findings: &[Finding], seen: &Seen, pods: usize, out: &mut Output) -> Result<(), Failure> {
+    let looked = format!(
+        "{}, {} and {}",
+        counted(seen.tenants.len(), "tenant"),
+        counted(seen.nodes.len(), "node"),
+        counted(pods, "pod")
+    );
+    if findings.is_empty() {
+        writeln!(out, "{GOOD}nothing found{GOOD:#}: {looked} are where they should be")?;
+        return Ok(());
+    }
+    let mut table = Table::new(&[("RULE", Align::Left), ("TENANT", Align::Left), ("OBJECT", Align::Left)]);
+    for finding in findings {
+        let object = match &finding.namespace {
+            Some(namespace) => format!("{} {namespace}/{}", finding.kind, finding.name),
+            None => format!("{} {}", finding.kind, finding.name),
+        };
+        let tenants = if finding.tenants.is_empty() { "-".to_owned() } else { finding.tenants.join(",") };
+        table.styled(vec![(finding.rule.to_string(), BAD), (tenants, NAME), (object, BOLD)]);
+    }
+    table.write(out)?;
+    writeln!(out)?;
+    for finding in findings {
+        let name =
+            finding.namespace.iter().chain([&finding.name]).map(String::as_str).collect::<Vec<_>>().join("/");
+        writeln!(out, "{BOLD}{} {name}{BOLD:#}: {}", finding.kind, finding.message)?;
+    }
+    writeln!(out, "\n{BAD}{}{BAD:#} in {looked}", counted(findings.len(), "violation"))?;
+    Ok(())
+}

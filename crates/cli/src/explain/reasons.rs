@@ -1,0 +1,102 @@
+//! What each reason means, and what helps.
+
+use std::io::Write as _;
+
+use croft_scheduler::ReasonKind;
+
+use crate::{
+    failure::Failure,
+    input::{InputError, closest},
+    output::Output,
+    simulate::DENIED,
+    table::BOLD,
+};
+
+/// The reasons with their meaning and remedy.
+const MEANINGS: &[(&str, &str)] = &[
+    (
+        ReasonKind::PoolNotProvisioned.as_str(),
+        "The pool launches nothing: its nodes come from elsewhere, and none that is there has room. Add nodes, or set provisioner: Croft and write spec.template.",
+    ),
+    (
+        ReasonKind::NoOfferings.as_str(),
+        "The catalogue has nothing that the pool's requirements allow. Loosen spec.template.spec.requirements of the TenantPool.",
+    ),
+    (
+        ReasonKind::TaintNotTolerated.as_str(),
+        "The pod doesn't tolerate a taint of the pool's nodes. That is as it should be for another tenant's pool; for taints of the template, add the toleration to the pod.",
+    ),
+    (
+        ReasonKind::NodeAffinityMismatch.as_str(),
+        "The pod's node selector or required node affinity matches no node that the pool could launch. Compare it with the pool's requirements and labels.",
+    ),
+    (
+        ReasonKind::InsufficientResources.as_str(),
+        "No type that the pool may launch is large enough. Ask for less, or allow larger types in the pool's requirements.",
+    ),
+    (
+        ReasonKind::VolumeTopology.as_str(),
+        "A volume of the pod is in a zone that the pool can't launch in. Allow the zone in the pool's requirements, or move the volume.",
+    ),
+    (
+        ReasonKind::VolumeNotFound.as_str(),
+        "The pod names a PersistentVolumeClaim that isn't there or isn't usable. Make the claim, or correct its name.",
+    ),
+    (
+        ReasonKind::VolumeLimit.as_str(),
+        "The pod needs more volumes than one node can attach. Use fewer, or types that attach more.",
+    ),
+    (
+        ReasonKind::NoCapacity.as_str(),
+        "The cloud has none of the types that would fit at the moment; they are tried again. Allow more types, zones or capacity types in the pool's requirements.",
+    ),
+    (
+        ReasonKind::TopologySpread.as_str(),
+        "A topology spread constraint with DoNotSchedule leaves no zone or node. Allow the missing zones, or loosen maxSkew.",
+    ),
+    (
+        ReasonKind::PodAffinity.as_str(),
+        "A required pod affinity finds no pod that it could stand beside. Check the labels that it selects.",
+    ),
+    (
+        ReasonKind::PodAntiAffinity.as_str(),
+        "A required pod anti-affinity, the pod's own or another's towards it, leaves no place.",
+    ),
+    (
+        ReasonKind::PoolLimit.as_str(),
+        "A limit of the TenantPool is reached. Raise spec.limits, or free nodes.",
+    ),
+    (
+        ReasonKind::TenantLimit.as_str(),
+        "A limit of the Tenant is reached over all its pools. Raise spec.limits of the Tenant, or free nodes.",
+    ),
+    (
+        ReasonKind::MinValues.as_str(),
+        "What the pod leaves of the pool's offerings has fewer different values than minValues wants. Lower it, or loosen the pod.",
+    ),
+    (
+        ReasonKind::UnsupportedResourceClaim.as_str(),
+        "The pod has resource claims that Croft can't judge, so it launches nothing for it.",
+    ),
+    (ReasonKind::MaxShare.as_str(), "The pod is larger than the share of one node that a workload may take."),
+    (ReasonKind::NoPools.as_str(), "There is no TenantPool at all. Make one, and a Tenant that uses it."),
+    (
+        DENIED,
+        "Admission refuses the pod, so it is never made; the detail is what the API server would answer.",
+    ),
+];
+
+/// Explains one reason, or all.
+pub(super) fn explain(name: Option<&str>, out: &mut Output) -> Result<(), Failure> {
+    let chosen: Vec<_> =
+        MEANINGS.iter().filter(|(reason, _)| name.is_none_or(|n| n.eq_ignore_ascii_case(reason))).collect();
+    if let (Some(name), true) = (name, chosen.is_empty()) {
+        let all: Vec<&str> = MEANINGS.iter().map(|(reason, _)| *reason).collect();
+        let hint = closest(name, &all).map(|n| format!("; did you mean {n}?")).unwrap_or_default();
+        return Err(InputError::Other(format!("there is no reason {name}{hint}")).into());
+    }
+    for (reason, meaning) in chosen {
+        writeln!(out, "{BOLD}{reason}{BOLD:#}\n  {meaning}")?;
+    }
+    Ok(())
+}

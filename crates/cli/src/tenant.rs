@@ -1,0 +1,240 @@
+//! `croft tenant`: the common path, as manifests or applied.
+
+use std::{collections::BTreeMap, io::Write as _, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand, ValueEnum};
+use croft_api::{Tenant, TenantPool};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    failure::Failure,
+    import::text,
+    input::{self, InputError},
+    live::ClusterArgs,
+    output::Output,
+    table::{GOOD, NOTE, shortened},
+    yaml,
+};
+
+/// Who the fields belong to that are applied.
+const MANAGER: &str = "croft-cli";
+
+/// Options of `croft tenant`.
+#[derive(Args, Clone, Debug)]
+pub struct TenantArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum What {
+    /// Give a tenant its namespaces and pools: prints the manifests, or applies them
+    Add(AddArgs),
+    /// Take a tenant away; its pools stay unless told otherwise, its pods stay where they are
+    Remove(RemoveArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+struct AddArgs {
+    /// The tenant's name
+    name: String,
+    /// A namespace that belongs to it; may be given more than once [default: the tenant's name]
+    #[arg(long = "in", value_name = "NAMESPACE")]
+    namespaces: Vec<String>,
+    /// Namespaces with this label belong to it too; may be given more than once
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    selector: Vec<(String, String)>,
+    /// A pool that it may use, the default first; may be given more than once [default: one of the tenant's name, which is made]
+    #[arg(long = "pool", value_name = "POOL")]
+    pools: Vec<String>,
+    /// Make the pools too, with machines of this EC2NodeClass
+    #[arg(long, value_name = "NAME")]
+    class: Option<String>,
+    /// Label and taint key of pools that are made
+    #[arg(long, value_name = "KEY", default_value = croft_api::pool::DEFAULT_KEY, requires = "class")]
+    key: String,
+    /// What happens to a pod that asks for another pool
+    #[arg(long, value_enum, default_value_t = OnConflict::Reject)]
+    on_conflict: OnConflict,
+    /// A limit over all its pools, such as cpu=100 or costPerHour=25; may be given more than once
+    #[arg(long = "limit", value_name = "RESOURCE=AMOUNT", value_parser = pair)]
+    limits: Vec<(String, String)>,
+    /// Apply the manifests to the cluster instead of printing them
+    #[arg(long)]
+    apply: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnConflict {
+    /// The pod is refused
+    Reject,
+    /// The pod is moved to an allowed pool
+    Override,
+}
+
+#[derive(Args, Clone, Debug)]
+struct RemoveArgs {
+    /// The tenant's name
+    name: String,
+    /// Delete the pools that no other tenant names, too; Croft drains their nodes first
+    #[arg(long)]
+    pools: bool,
+    /// Do it; without this it is only said what would be done
+    #[arg(long)]
+    apply: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write it as KEY=VALUE".to_owned()),
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &TenantArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    match &args.what {
+        What::Add(args) => add(args, out),
+        What::Remove(args) => remove(args, out),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn add(args: &AddArgs, out: &mut Output) -> Result<(), Failure> {
+    let manifests = manifests(args)?;
+    if !args.apply {
+        write!(out, "{}", yaml::documents(&manifests))?;
+        return Ok(());
+    }
+    args.cluster.run(async |client| {
+        for manifest in &manifests {
+            match text(manifest, "kind") {
+                "Tenant" => apply::<Tenant>(&client, manifest).await?,
+                _ => apply::<TenantPool>(&client, manifest).await?,
+            }
+            writeln!(out, "{GOOD}applied{GOOD:#} {} {}", text(manifest, "kind"), name_of(manifest))?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Pools first: a tenant whose pool isn't there has its pods refused.
+fn manifests(args: &AddArgs) -> Result<Vec<Value>, InputError> {
+    let AddArgs { name, namespaces, selector, pools, class, key, on_conflict, limits, apply: _, cluster: _ } =
+        args;
+    let mut made = Vec::new();
+    let pools = if pools.is_empty() { vec![name.clone()] } else { pools.clone() };
+    if let Some(class) = class {
+        for pool in &pools {
+            let spec = json!({"key": key, "template": {"spec": {"nodeClassRef": {"name": class}}}});
+            made.push(object("TenantPool", pool, spec));
+        }
+    } else if args.pools.is_empty() {
+        return Err(InputError::Other(format!(
+            "the tenant needs a pool: name one that is there with --pool, or let {name} be made with --class and the name of an EC2NodeClass"
+        )));
+    }
+    let mut spec = Map::new();
+    if !namespaces.is_empty() || selector.is_empty() {
+        let own = std::slice::from_ref(name);
+        spec.insert("namespaces".to_owned(), json!(if namespaces.is_empty() { own } else { namespaces }));
+    }
+    if !selector.is_empty() {
+        let labels: BTreeMap<&String, &String> = selector.iter().map(|(k, v)| (k, v)).collect();
+        spec.insert("namespaceSelector".to_owned(), json!({ "matchLabels": labels }));
+    }
+    spec.insert("pools".to_owned(), json!(pools));
+    if *on_conflict == OnConflict::Override {
+        spec.insert("onConflict".to_owned(), json!("Override"));
+    }
+    if !limits.is_empty() {
+        let limits: BTreeMap<&String, &String> = limits.iter().map(|(k, v)| (k, v)).collect();
+        spec.insert("limits".to_owned(), json!(limits));
+    }
+    made.push(object("Tenant", name, Value::Object(spec)));
+    for manifest in &mut made {
+        let kind = text(manifest, "kind").to_owned();
+        let fit = input::fit(&kind, manifest);
+        if let Some((path, message)) = fit.wrong.first() {
+            return Err(InputError::Other(format!("{kind} {name}: {path}: {message}")));
+        }
+    }
+    Ok(made)
+}
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    let api_version = format!("{}/{}", croft_api::GROUP, croft_api::VERSION);
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+fn name_of(manifest: &Value) -> &str {
+    manifest.get("metadata").map_or("", |meta| text(meta, "name"))
+}
+
+async fn apply<K>(client: &Client, manifest: &Value) -> anyhow::Result<()>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let name = name_of(manifest);
+    let api: Api<K> = Api::all(client.clone());
+    // What an operator wrote by other means stays his: a conflict is an error that names the field.
+    let params = PatchParams::apply(MANAGER);
+    api.patch(name, &params, &Patch::Apply(manifest))
+        .await
+        .with_context(|| format!("failed to apply {} {name}", K::kind(&())))?;
+    Ok(())
+}
+
+fn remove(args: &RemoveArgs, out: &mut Output) -> Result<(), Failure> {
+    let RemoveArgs { name, pools, apply, cluster } = args;
+    cluster.run(async |client| {
+        let tenants: Api<Tenant> = Api::all(client.clone());
+        let all = tenants.list(&ListParams::default()).await.context("failed to list the tenants")?.items;
+        let tenant = all.iter().find(|t| t.name_any() == *name).with_context(|| format!("there is no Tenant {name}"))?;
+        let only_its: Vec<&String> = tenant
+            .spec
+            .pools
+            .iter()
+            .filter(|pool| !all.iter().any(|t| t.name_any() != *name && t.spec.pools.contains(pool)))
+            .collect();
+        let verb = if *apply { "deleted" } else { "would be deleted" };
+        if *apply {
+            tenants
+                .delete(name, &DeleteParams::default())
+                .await
+                .with_context(|| format!("failed to delete the Tenant {name}"))?;
+        }
+        writeln!(out, "Tenant {name} {verb}: its namespaces become nobody's; its pods stay where they are, and `croft audit` shows them")?;
+        let namespaces = tenant.status.as_ref().map(|s| s.namespaces.clone()).unwrap_or_default();
+        if !namespaces.is_empty() {
+            writeln!(out, "  namespaces: {}", shortened(&namespaces, 10))?;
+        }
+        for pool in only_its {
+            if !pools {
+                writeln!(out, "{NOTE}TenantPool {pool} stays{NOTE:#}: no tenant uses it any more; --pools deletes it")?;
+                continue;
+            }
+            if *apply {
+                let api: Api<TenantPool> = Api::all(client.clone());
+                let deleted = api.delete(pool, &DeleteParams::default()).await;
+                deleted.with_context(|| format!("failed to delete the TenantPool {pool}"))?;
+            }
+            writeln!(out, "TenantPool {pool} {verb}: its nodes are drained and given back first")?;
+        }
+        if !apply {
+            writeln!(out, "nothing was done: --apply does it")?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
