@@ -7,6 +7,7 @@ mod catalog;
 mod crds;
 mod generated;
 mod policies;
+mod references;
 
 use std::path::PathBuf;
 
@@ -46,5 +47,6 @@ fn generators() -> anyhow::Result<Vec<generated::File>> {
     let mut files = Vec::new();
     files.extend(crds::files()?);
     files.extend(policies::files()?);
+    files.extend(references::files()?);
     Ok(files)
 }
