@@ -13,6 +13,11 @@ pub const REGISTERED: &str = "Registered";
 /// A claim's node is Ready, without startup taints and with its devices.
 pub const INITIALIZED: &str = "Initialized";
 
+/// A claim's machine isn't what its pool or class would launch now.
+pub const DRIFTED: &str = "Drifted";
+/// A claim's machine is older than its pool's `expireAfter`.
+pub const EXPIRED: &str = "Expired";
+
 /// What a condition says: enough to make a [`Condition`] of, without its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {

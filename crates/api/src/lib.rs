@@ -19,6 +19,7 @@ pub mod claim;
 pub mod condition;
 pub mod config;
 pub mod convert;
+pub mod disruption;
 pub mod duration;
 pub mod nodeclass;
 pub mod pool;

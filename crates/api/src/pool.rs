@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::amount::Amount;
+use crate::{amount::Amount, disruption::Disruption};
 
 /// Label and taint key of a pool that names no other.
 pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
@@ -151,6 +151,11 @@ pub struct NodeTemplateSpec {
     pub startup_taints: Vec<Taint>,
     /// The class that says how the cloud makes the machine.
     pub node_class_ref: NodeClassRef,
+    /// How old a node gets before it is replaced, up to a tenth less so that nodes launched together don't go
+    /// together: a duration such as `720h`, or `Never`, which is also what leaving it out means.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^(([0-9]+(\.[0-9]+)?(ms|s|m|h))+|Never)$"))]
+    pub expire_after: Option<String>,
     /// How long a node's pods have to leave once the node is given back; then they are deleted, whatever
     /// holds them: a disruption budget, a finalizer of their own, `do-not-disrupt`. A duration such as
     /// `1h`; without it, as long as it takes.
@@ -225,27 +230,6 @@ fn default_class_group() -> String {
 
 fn default_class_kind() -> String {
     "EC2NodeClass".to_owned()
-}
-
-/// When nodes are given back.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Disruption {
-    /// How long a node must have been empty (or its pods unchanged) before it is given back: a Go
-    /// duration such as `30s`, or `Never`.
-    #[serde(default = "default_consolidate_after")]
-    #[schemars(regex(pattern = r"^(([0-9]+(\.[0-9]+)?(ms|s|m|h))+|Never)$"))]
-    pub consolidate_after: String,
-}
-
-impl Default for Disruption {
-    fn default() -> Self {
-        Self { consolidate_after: default_consolidate_after() }
-    }
-}
-
-fn default_consolidate_after() -> String {
-    "30s".to_owned()
 }
 
 /// What Croft observed of a pool.

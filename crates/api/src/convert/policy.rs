@@ -53,8 +53,11 @@ pub fn tenant(tenant: &crate::Tenant) -> Result<policy::Tenant, SelectorError> {
     })
 }
 
-/// A label selector, or place and spelling of the operator that doesn't exist.
-fn selector(selector: &LabelSelector) -> Result<Selector, (usize, String)> {
+/// A label selector.
+///
+/// # Errors
+/// Place and spelling of an operator that doesn't exist.
+pub fn selector(selector: &LabelSelector) -> Result<Selector, (usize, String)> {
     let labels = selector.match_labels.iter().flatten();
     let equal =
         labels.map(|(key, value)| Requirement { key: key.clone(), test: Test::In(vec![value.clone()]) });

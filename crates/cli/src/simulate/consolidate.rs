@@ -81,7 +81,7 @@ pub(super) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], o
 }
 
 fn terms(pool: &TenantPool) -> Terms {
-    let least = pool.spec.disruption.min_savings.0.parse::<Quantity>();
+    let least = pool.spec.disruption.min_savings.parse::<Quantity>();
     Terms {
         min_savings: least.map_or(Price::MAX, |q| Price::from_micros(q.micros_floor())),
         nodes: usize::MAX,
