@@ -8,7 +8,7 @@ use croft_scheduler::{CapacityType, InstanceType, Price};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 
-use crate::{input::Input, workload::is_active};
+use crate::{input::Input, table::counted, workload::is_active};
 
 /// What is known of one node.
 #[derive(Clone, Debug)]
@@ -80,8 +80,16 @@ pub(crate) fn cost<'m>(machines: impl Iterator<Item = &'m Machine>) -> (Price, u
     })
 }
 
-/// A price that says when it isn't the whole.
+/// A cost in a sentence, which says when it isn't the whole.
 pub(crate) fn shown((price, unknown): (Price, usize)) -> String {
+    match unknown {
+        0 => format!("${price}/h"),
+        n => format!("${price}/h and {} of unknown price", counted(n, "node")),
+    }
+}
+
+/// A cost in a table.
+pub(crate) fn cell((price, unknown): (Price, usize)) -> String {
     if unknown == 0 { price.to_string() } else { format!("{price} + {unknown} unknown") }
 }
 

@@ -63,6 +63,21 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     code
 }
 
+/// Runs the command line with streams of the caller's; answers the exit code.
+#[must_use]
+pub fn run_with(args: Vec<OsString>, out: &mut Output) -> u8 {
+    match Cli::command().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => {
+            let code = run(&cli, out);
+            (0..=2).find(|known| code == ExitCode::from(*known)).unwrap_or(1)
+        }
+        Err(error) => {
+            let _ = writeln!(out.err(), "{error}");
+            2
+        }
+    }
+}
+
 /// Does what `cli` says.
 pub fn run(cli: &Cli, out: &mut Output) -> ExitCode {
     let result = match &cli.command {

@@ -99,7 +99,7 @@ fn show(input: &Input, nodes: bool, out: &mut Output) -> Result<(), Failure> {
             plain(pods.len().to_string()),
             if pending > 0 { (pending.to_string(), NOTE) } else { plain("0".to_owned()) },
             plain(its.len().to_string()),
-            plain(costs::shown(costs::cost(its.iter().copied()))),
+            plain(costs::cell(costs::cost(its.iter().copied()))),
             plain(ready(tenant.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default())),
         ]);
     }
@@ -132,7 +132,7 @@ fn show(input: &Input, nodes: bool, out: &mut Output) -> Result<(), Failure> {
             (its.len().to_string(), anstyle::Style::new()),
             (coming.to_string(), anstyle::Style::new()),
             (limits.join(", "), anstyle::Style::new()),
-            (costs::shown(costs::cost(its.iter().copied())), anstyle::Style::new()),
+            (costs::cell(costs::cost(its.iter().copied())), anstyle::Style::new()),
             (
                 ready(pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default()),
                 anstyle::Style::new(),
@@ -154,7 +154,7 @@ fn show(input: &Input, nodes: bool, out: &mut Output) -> Result<(), Failure> {
     let in_pools: Vec<&Machine> = machines.iter().filter(|m| m.pool.is_some()).collect();
     writeln!(
         out,
-        "{BOLD}{} of {} in pools, ${}/h{BOLD:#}",
+        "{BOLD}{} of {} in pools, {}{BOLD:#}",
         in_pools.len(),
         counted(machines.len(), "node"),
         costs::shown(costs::cost(in_pools.iter().copied()))

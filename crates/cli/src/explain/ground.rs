@@ -148,7 +148,7 @@ pub(super) fn pool(input: &Input, name: &str, out: &mut Output) -> Result<(), Fa
     writeln!(out, "  its nodes are made by {:?}", pool.spec.provisioner)?;
     let machines = costs::machines(input, &croft_cloud::builtin_catalog());
     let its: Vec<&Machine> = machines.iter().filter(|m| m.pool.as_deref() == Some(name)).collect();
-    writeln!(out, "  {}, ${}/h", counted(its.len(), "node"), costs::shown(costs::cost(its.iter().copied())))?;
+    writeln!(out, "  {}, {}", counted(its.len(), "node"), costs::shown(costs::cost(its.iter().copied())))?;
     for (resource, limit) in &pool.spec.limits {
         let used = match resource.as_str() {
             croft_scheduler::LIMIT_NODES => its.len().to_string(),
@@ -201,7 +201,7 @@ pub(super) fn tenant(input: &Input, name: &str, out: &mut Output) -> Result<(), 
         let its: Vec<&Machine> = machines.iter().filter(|m| m.pool.as_deref() == Some(pool)).collect();
         writeln!(
             out,
-            "  pool {NAME}{pool}{NAME:#}{default}: {}, ${}/h",
+            "  pool {NAME}{pool}{NAME:#}{default}: {}, {}",
             counted(its.len(), "node"),
             costs::shown(costs::cost(its.iter().copied()))
         )?;

@@ -48,7 +48,7 @@ fn pool(object: &RawObject, mut spec: Value, imported: &mut Imported) -> PoolMad
     let name = slug(&object.name);
     if name != object.name {
         notes.push(format!(
-            "{} is called {name} here: a pool's name has at most 40 characters",
+            "{} is called {name} here: a pool's name has lower case letters, digits and '-', at most 40",
             object.title()
         ));
     }
