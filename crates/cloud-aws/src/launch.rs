@@ -40,10 +40,14 @@ struct Plan {
     claim: String,
     token: String,
     capacity_type: CapacityType,
-    /// Launch templates, each with the (type, subnet, zone) that it is for.
-    configs: Vec<(String, Vec<(String, String, String)>)>,
+    /// Launch templates, each with the places that it is for.
+    configs: Vec<(String, Vec<Place>)>,
     tags: BTreeMap<String, String>,
 }
+
+/// Where a machine may be launched: type, subnet, zone. Short in the claim, where each launch has up to 300.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Place(String, String, String);
 
 /// Hex digits of a SHA-256.
 fn digest(text: &str) -> String {
@@ -86,11 +90,11 @@ impl AwsProvider {
         &self,
         request: &LaunchRequest,
         found: &Found,
-    ) -> Result<BTreeMap<String, Vec<(String, String, String)>>, LaunchError> {
+    ) -> Result<BTreeMap<String, Vec<Place>>, LaunchError> {
         let types = self.known_types().await;
         let now = self.now();
         let mut memory = self.memory();
-        let mut by_image: BTreeMap<String, Vec<(String, String, String)>> = BTreeMap::new();
+        let mut by_image: BTreeMap<String, Vec<Place>> = BTreeMap::new();
         let mut aside = Vec::new();
         let mut count = 0;
         let zones: Vec<&str> = if request.zones.is_empty() {
@@ -127,7 +131,7 @@ impl AwsProvider {
                 };
                 if memory.offerings.take(&key, now) {
                     let overrides = by_image.entry(image.id.clone()).or_default();
-                    overrides.push((name.clone(), (*subnet).to_owned(), (*zone).to_owned()));
+                    overrides.push(Place(name.clone(), (*subnet).to_owned(), (*zone).to_owned()));
                     count += 1;
                 } else {
                     aside.push(key);
@@ -367,7 +371,7 @@ impl AwsProvider {
             }
             return self.empty_answer(claim);
         }
-        // A lack of rights or a wrong request is the thing to show, even where some offerings were short.
+        // Where some offerings were short and others refused for good, the next attempt has others to try.
         let offerings: Vec<OfferingKey> =
             faults.iter().filter(|(_, _, f)| scarce(f)).map(|(key, _, _)| key.clone()).collect();
         let mut other = None;
@@ -381,13 +385,8 @@ impl AwsProvider {
         }
         match (other, first) {
             (_, Some(fault)) => LaunchError::NoCapacity { claim, offerings, fault },
-            (Some(fault), None) => match fault.class {
-                FaultClass::Throttled | FaultClass::Unavailable => {
-                    // The token's answer is this one for good; a new attempt is needed, and comes after a while.
-                    LaunchError::Refused { claim, fault }
-                }
-                _ => LaunchError::Refused { claim, fault },
-            },
+            // The token's answer is this one for good, so that even what may pass needs a new attempt.
+            (Some(fault), None) => LaunchError::Refused { claim, fault },
             (None, None) => self.empty_answer(claim),
         }
     }
@@ -442,7 +441,7 @@ impl Plan {
         self.configs
             .iter()
             .flat_map(|(_, overrides)| overrides)
-            .map(|(name, _, zone)| OfferingKey {
+            .map(|Place(name, _, zone)| OfferingKey {
                 instance_type: name.clone(),
                 zone: zone.clone(),
                 capacity_type: self.capacity_type,
@@ -454,8 +453,8 @@ impl Plan {
         self.configs
             .iter()
             .flat_map(|(_, overrides)| overrides)
-            .find(|(_, s, _)| s == subnet)
-            .map(|(_, _, zone)| zone.clone())
+            .find(|Place(_, s, _)| s == subnet)
+            .map(|Place(_, _, zone)| zone.clone())
     }
 }
 
@@ -512,7 +511,7 @@ fn fleet(
             .build();
         let overrides = overrides
             .iter()
-            .map(|(name, subnet, zone)| {
+            .map(|Place(name, subnet, zone)| {
                 FleetLaunchTemplateOverridesRequest::builder()
                     .instance_type(InstanceType::from(name.as_str()))
                     .subnet_id(subnet)

@@ -4,7 +4,7 @@
 //! moto launches the first override of a fleet, has spot prices of 0.00001, no price list, no capacity
 //! reservations and no eventual consistency, and forgets client tokens: all that is tested on ec2-sim. `make
 //! test` makes the virtual environment that moto runs from.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -221,7 +221,7 @@ async fn a_claim_becomes_a_machine_and_is_ended() {
     assert!(bed.provider.find_by_claim("another").await.unwrap().is_none());
     let ids =
         |machines: Vec<croft_cloud::CloudMachine>| machines.into_iter().map(|m| m.id).collect::<Vec<_>>();
-    assert_eq!(ids(bed.provider.list().await.unwrap()), [machine.id.clone()]);
+    assert_eq!(ids(bed.provider.list().await.unwrap()), std::slice::from_ref(&machine.id));
 
     let name = BTreeMap::from([("Name".to_owned(), "node-1".to_owned())]);
     bed.provider.tag(&machine.id, &name).await.unwrap();

@@ -320,15 +320,15 @@ impl World {
                 ));
             }
         }
-        if let Some(profile) = &candidate.template.data.profile {
-            if !self.profiles.contains_key(profile) {
-                return Err(Refusal::new(
-                    "InvalidParameterValue",
-                    format!(
-                        "Value ({profile}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
-                    ),
-                ));
-            }
+        if let Some(profile) = &candidate.template.data.profile
+            && !self.profiles.contains_key(profile)
+        {
+            return Err(Refusal::new(
+                "InvalidParameterValue",
+                format!(
+                    "Value ({profile}) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"
+                ),
+            ));
         }
         if self.subnets.get(subnet).is_none_or(|s| s.free == 0) {
             return Err(Refusal::new(

@@ -50,10 +50,10 @@ impl World {
             .map(|name| Value::String(self.product(name).to_string()))
             .collect();
         let mut answer = json!({"FormatVersion": "aws_v1", "PriceList": products});
-        if from + PAGE < names.len() {
-            if let Some(map) = answer.as_object_mut() {
-                map.insert("NextToken".to_owned(), Value::String((from + PAGE).to_string()));
-            }
+        if from + PAGE < names.len()
+            && let Some(map) = answer.as_object_mut()
+        {
+            map.insert("NextToken".to_owned(), Value::String((from + PAGE).to_string()));
         }
         Ok(Answer::Json(answer))
     }

@@ -1,5 +1,5 @@
 //! A launched machine becomes a Node of the real API server, as a kubelet would make it.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -17,13 +17,13 @@ use croft_scheduler::CapacityType;
 use k8s_openapi::api::core::v1::Taint;
 use tokio::task::JoinHandle;
 
-pub const UID: &str = "11111111-2222-3333-4444-555555555555";
+pub(crate) const UID: &str = "11111111-2222-3333-4444-555555555555";
 
 /// Ends with the test.
-pub struct Bed {
-    pub simulator: Arc<Simulator>,
-    pub provider: Arc<AwsProvider>,
-    pub url: String,
+pub(crate) struct Bed {
+    pub(crate) simulator: Arc<Simulator>,
+    pub(crate) provider: Arc<AwsProvider>,
+    pub(crate) url: String,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -37,12 +37,12 @@ impl Drop for Bed {
 
 impl Bed {
     /// With few types, which is quicker where the others don't matter.
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(few_types()).await
     }
 
     /// On virtual time: it stands still unless a test moves it.
-    pub async fn with(settings: Settings) -> Self {
+    pub(crate) async fn with(settings: Settings) -> Self {
         let start = u64::try_from(SystemClock.wall().as_millisecond()).unwrap();
         let (simulator, _) = Simulator::on_virtual_time(settings, start);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -54,37 +54,37 @@ impl Bed {
     }
 
     /// Another provider for the same cloud: after a restart.
-    pub async fn restarted(&self) -> Arc<AwsProvider> {
+    pub(crate) async fn restarted(&self) -> Arc<AwsProvider> {
         AwsProvider::connect(options(&self.url)).await
     }
 
-    pub fn world<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+    pub(crate) fn world<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
         self.simulator.with(act)
     }
 
-    pub fn control(&self, json: &str) {
+    pub(crate) fn control(&self, json: &str) {
         let control = serde_json::from_str(json).unwrap();
         self.world(|world| world.control(control)).unwrap();
     }
 
-    pub fn calls(&self, action: &str) -> u64 {
+    pub(crate) fn calls(&self, action: &str) -> u64 {
         self.world(|world| world.calls().get(action).copied().unwrap_or(0))
     }
 
     /// Prepares and launches.
-    pub async fn launch(&self, request: &LaunchRequest) -> Result<Launched, LaunchError> {
+    pub(crate) async fn launch(&self, request: &LaunchRequest) -> Result<Launched, LaunchError> {
         let prepared = self.provider.prepare(request).await?;
         self.provider.launch(&prepared).await
     }
 }
 
 /// An account whose region has few types.
-pub fn few_types() -> Settings {
+pub(crate) fn few_types() -> Settings {
     let types = ["m5*", "c5*", "m6g.*", "p4d.*"].map(str::to_owned).to_vec();
     Settings { types, ..Settings::default() }
 }
 
-pub fn options(url: &str) -> Options {
+pub(crate) fn options(url: &str) -> Options {
     Options {
         access: Access {
             region: Some("us-east-1".to_owned()),
@@ -99,7 +99,7 @@ pub fn options(url: &str) -> Options {
     }
 }
 
-pub fn spec() -> EC2NodeClassSpec {
+pub(crate) fn spec() -> EC2NodeClassSpec {
     let discovery = SelectorTerm {
         tags: BTreeMap::from([("croft.dev/discovery".to_owned(), "croft".to_owned())]),
         ..SelectorTerm::default()
@@ -117,11 +117,11 @@ pub fn spec() -> EC2NodeClassSpec {
     }
 }
 
-pub fn class(spec: EC2NodeClassSpec) -> EC2NodeClass {
+pub(crate) fn class(spec: EC2NodeClassSpec) -> EC2NodeClass {
     EC2NodeClass::new("default", spec)
 }
 
-pub fn request(types: &[&str], capacity_type: CapacityType) -> LaunchRequest {
+pub(crate) fn request(types: &[&str], capacity_type: CapacityType) -> LaunchRequest {
     LaunchRequest {
         claim_name: "pool-a-1".to_owned(),
         claim_uid: "claim-uid-1".to_owned(),
