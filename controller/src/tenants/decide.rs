@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use croft_policy::{
     Ground, Provisioner, Tenants,
     model::{MARK_KEY, POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
-    plan_daemonset, policies,
+    plan_daemonset,
+    policies::{self, Marks},
 };
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     pods,
@@ -117,9 +118,12 @@ fn stale_policies<'a>(state: &'a State, view: &Tenants) -> impl Iterator<Item = 
 /// True if `there` says all that `wanted` says; the API server adds defaults.
 fn holds(there: &Value, wanted: &Value) -> bool {
     match (there, wanted) {
-        (Value::Object(there), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| there.get(key).is_some_and(|t| holds(t, value)))
-        }
+        (Value::Object(there), Value::Object(wanted)) => wanted.iter().all(|(key, value)| {
+            // What is empty is left out by whoever wrote it last.
+            let empty =
+                value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
+            there.get(key).map_or(empty, |there| holds(there, value))
+        }),
         (Value::Array(there), Value::Array(wanted)) => {
             there.len() == wanted.len() && there.iter().zip(wanted).all(|(t, w)| holds(t, w))
         }
@@ -144,8 +148,6 @@ fn stale_marks(state: &State, view: &Tenants) -> Vec<Action> {
     }
     actions
 }
-
-type Marks = BTreeMap<&'static str, Option<String>>;
 
 fn marks(view: &Tenants, namespace: &str) -> (Marks, Marks) {
     let owner = match view.ground(namespace) {
@@ -197,3 +199,7 @@ fn unplanned_daemonsets(state: &State, view: &Tenants) -> Vec<Action> {
     });
     unplanned.map(|(key, _)| Action::Touch(key.clone())).collect()
 }
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -125,13 +125,16 @@ fn constraints(group: &str, resources: &[&str], operations: &[&str], except: &[&
     constraints
 }
 
-/// What a namespace must carry for the policies: `None` means that it must not be there.
+/// Labels or annotations by key; `None` is one that must not be there.
+pub type Marks = BTreeMap<&'static str, Option<String>>;
+
+/// The label and the annotations that a namespace must carry for the policies.
 #[must_use]
 pub fn namespace_marks(
     rules: &Rules,
     namespace: &str,
     owner: Option<&TenantRule>,
-) -> (BTreeMap<&'static str, Option<String>>, BTreeMap<&'static str, Option<String>>) {
+) -> (Marks, Marks) {
     let exempt = rules.is_exempt(namespace);
     let owner = owner.filter(|_| !exempt);
     let nobodys = owner.is_none() && !exempt;

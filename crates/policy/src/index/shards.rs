@@ -8,11 +8,13 @@ use std::{
 
 const SHARDS: usize = 128;
 
+type Shard<T> = HashMap<Arc<str>, T, RandomState>;
+
 /// Names can be chosen by users, so the hash is keyed.
 #[derive(Clone, Debug)]
 pub(super) struct Shards<T> {
     hasher: RandomState,
-    shards: Box<[Arc<HashMap<Arc<str>, T, RandomState>>]>,
+    shards: Box<[Arc<Shard<T>>]>,
 }
 
 impl<T> Default for Shards<T> {
