@@ -359,6 +359,19 @@ mod tests {
     }
 
     #[test]
+    fn the_page_is_the_table() {
+        let page = include_str!("../../../docs/aws-errors.md");
+        let rows: Vec<&str> = page.lines().skip_while(|line| !line.starts_with("| code |")).skip(2).collect();
+        let table: Vec<String> = CODES
+            .iter()
+            .map(|row| {
+                format!("| `{}` | `{}` | {} | {} |", row.code, row.class.as_str(), row.meaning, row.remedy)
+            })
+            .collect();
+        assert_eq!(rows, table, "docs/aws-errors.md");
+    }
+
+    #[test]
     fn no_code_is_there_twice_and_every_row_says_something() {
         let mut seen = BTreeSet::new();
         for row in CODES {
