@@ -256,8 +256,11 @@ value: 1000000
 /// Namespaces of [`arena`], in which the user `jane` has the stock role `admin`.
 pub const NAMESPACES: [&str; 4] = ["tenant-a", "tenant-b", "nobody", "agents"];
 
+/// Key, value and mark of the pool that a node is in.
+pub type InPool = (&'static str, &'static str, &'static str);
+
 /// Name, key, value and mark of each node of [`arena`]; the first has no pool.
-pub const NODES: [(&str, Option<(&str, &str, &str)>); 7] = [
+pub const NODES: [(&str, Option<InPool>); 7] = [
     ("free-1", None),
     ("free-2", None),
     ("a-1", Some(("node-pool", "pool-a", "pool-a"))),

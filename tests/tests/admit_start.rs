@@ -1,5 +1,5 @@
 //! A cluster starts and heals without Croft: its webhooks are registered and fail closed, and nobody answers for them.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::sync::{LazyLock, OnceLock};
 

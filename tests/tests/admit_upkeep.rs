@@ -1,0 +1,228 @@
+//! The controller keeps marks, policies, statuses and pods in step with tenants, and repairs what somebody changes.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use croft_api::Tenant;
+use croft_testkit::{
+    ControlPlane, Croft, Options, Part,
+    wait::{Seen, until},
+};
+use croft_tests::ground::{self, SOON, arena, astray, create, pod, pods, settled};
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingAdmissionPolicy,
+    apps::v1::DaemonSet,
+    core::v1::{Namespace, Node},
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+async fn start() -> (ControlPlane, Croft, Client) {
+    let (plane, mut croft) = arena(Options::default()).await.unwrap();
+    // What is there before Croft's controller: pods that nobody judged, in a namespace that is claimed later.
+    croft.resume(&plane, Part::Cloud).await.unwrap();
+    croft.resume(&plane, Part::Controller).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    settled(&admin).await.unwrap();
+    (plane, croft, admin)
+}
+
+async fn condition(admin: &Client, tenant: &str, kind: &str, status: &str, says: &str) {
+    let api: Api<Tenant> = Api::all(admin.clone());
+    until(&format!("{tenant} with {kind}={status}"), SOON, async || {
+        let object = api.get(tenant).await?;
+        let conditions = object.status.map(|s| s.conditions).unwrap_or_default();
+        let found =
+            conditions.iter().any(|c| c.type_ == kind && c.status == status && c.message.contains(says));
+        Ok::<_, kube::Error>(Seen::from_option(found.then_some(()), format!("{conditions:?}")))
+    })
+    .await
+    .unwrap();
+}
+
+async fn marks(admin: &Client, namespace: &str, tenancy: Option<&str>, pools: Option<&str>) {
+    let api: Api<Namespace> = Api::all(admin.clone());
+    until(&format!("marks of {namespace}"), SOON, async || {
+        let metadata = api.get(namespace).await?.metadata;
+        let label = metadata.labels.unwrap_or_default().remove("croft.dev/tenancy");
+        let annotation = metadata.annotations.unwrap_or_default().remove("policy.croft.dev/pools");
+        let right = label.as_deref() == tenancy && annotation.as_deref() == pools;
+        Ok::<_, kube::Error>(Seen::from_option(right.then_some(()), format!("{label:?} {annotation:?}")))
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn marks_policies_and_statuses_are_kept() {
+    let (plane, _croft, admin) = start().await;
+    let a = "node-pool=pool-a:NoSchedule:pool-a;other-key=two:NoSchedule,NoExecute:pool-a2";
+    marks(&admin, "tenant-a", None, Some(a)).await;
+    marks(&admin, "nobody", Some("none"), None).await;
+    marks(&admin, "kube-system", None, None).await;
+    condition(&admin, "a", "Ready", "True", "").await;
+    condition(&admin, "a", "Isolated", "True", "").await;
+
+    // Somebody changes what only Croft keeps.
+    let namespaces: Api<Namespace> = Api::all(plane.client_for("root", &["system:masters"]).await.unwrap());
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(admin.clone());
+    policies.delete("croft-guarded-metadata", &DeleteParams::default()).await.unwrap();
+    until("the policy made again, with the keys of the pools", SOON, async || {
+        let there = policies.get_opt("croft-guarded-metadata").await?.is_some();
+        let strangers = policies.get("croft-strangers").await?;
+        let text = serde_json::to_string(&strangers).unwrap_or_default();
+        let keys = text.contains("node-pool") && text.contains("other-key");
+        Ok::<_, kube::Error>(Seen::from_option((there && keys).then_some(()), text))
+    })
+    .await
+    .unwrap();
+    let loosened = json!({"spec": {"failurePolicy": "Ignore"}});
+    policies.patch("croft-strangers", &PatchParams::default(), &Patch::Merge(loosened)).await.unwrap();
+    until("the policy as it was", SOON, async || {
+        let policy = policies.get("croft-strangers").await?.spec.and_then(|s| s.failure_policy);
+        Ok::<_, kube::Error>(Seen::from_option(
+            (policy.as_deref() == Some("Fail")).then_some(()),
+            format!("{policy:?}"),
+        ))
+    })
+    .await
+    .unwrap();
+
+    // Tenants that can't hold say so, and nothing else stops.
+    plane
+        .apply(
+            r"
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: young}
+spec: {namespaces: [tenant-a, young], pools: [pool-a]}
+---
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: lost}
+spec: {namespaces: [lost], pools: [pool-gone]}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: lost}
+",
+        )
+        .await
+        .unwrap();
+    condition(&admin, "young", "Accepted", "False", "belongs to the older Tenant a").await;
+    condition(&admin, "lost", "Accepted", "False", "TenantPool pool-gone not found").await;
+    marks(&admin, "lost", None, Some("-")).await;
+    until("refused for want of a pool", SOON, async || {
+        let said = create(&admin, &pod("lost", "x", json!({})), true).await?.sentence();
+        anyhow::Ok(Seen::from_option(said.contains("no TenantPool of that name").then_some(()), said))
+    })
+    .await
+    .unwrap();
+    condition(&admin, "a", "Ready", "True", "").await;
+
+    // A node that somebody else made for a pool gets its mark.
+    plane
+        .apply("{apiVersion: v1, kind: Node, metadata: {name: a-9, labels: {node-pool: pool-a}}, spec: {taints: [{key: node-pool, value: pool-a, effect: NoSchedule}]}}")
+        .await
+        .unwrap();
+    let nodes: Api<Node> = Api::all(admin.clone());
+    until("the mark", SOON, async || {
+        let labels = nodes.get("a-9").await?.metadata.labels.unwrap_or_default();
+        let mark = labels.get("node-restriction.kubernetes.io/pool").cloned();
+        Ok::<_, kube::Error>(Seen::from_option(
+            (mark.as_deref() == Some("pool-a")).then_some(()),
+            format!("{mark:?}"),
+        ))
+    })
+    .await
+    .unwrap();
+    drop(namespaces);
+}
+
+fn workload(kind: &str, namespace: &str, spec: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "w", "namespace": namespace},
+        "spec": {"selector": {"matchLabels": {"app": "w"}}, "template": {"metadata": {"labels": {"app": "w"}},
+            "spec": {"containers": [{"name": "c", "image": "c"}]}}},
+    });
+    object["spec"]["template"]["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    object
+}
+
+#[tokio::test]
+async fn what_came_in_before_its_tenant_is_put_right() {
+    let (plane, _croft, admin) = start().await;
+    // Waiting pods of a namespace of nobody, a running one, and an agent on every node that it may be on.
+    let stuck = json!({"nodeSelector": {"zone": "none"}});
+    let mut waits = workload("Deployment", "nobody", stuck.clone());
+    waits["metadata"]["name"] = json!("waits");
+    waits["spec"]["selector"]["matchLabels"] = json!({"app": "waits"});
+    waits["spec"]["template"]["metadata"]["labels"] = json!({"app": "waits"});
+    for object in [
+        waits,
+        workload("Deployment", "nobody", json!({})),
+        workload("DaemonSet", "nobody", json!({"tolerations": [{"operator": "Exists"}]})),
+    ] {
+        let answer = create(&admin, &object, false).await.unwrap();
+        assert!(answer.is_done(), "{}", answer.sentence());
+    }
+    until("pods of nobody", SOON, async || {
+        let list = pods(&admin).await?;
+        let phases: Vec<_> = list.iter().filter_map(|p| p.status.as_ref()?.phase.clone()).collect();
+        let done =
+            phases.iter().filter(|p| *p == "Running").count() >= 3 && phases.iter().any(|p| p == "Pending");
+        anyhow::Ok(Seen::from_option(done.then_some(()), format!("{phases:?}")))
+    })
+    .await
+    .unwrap();
+    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+
+    // Now it is tenant b's.
+    let spec = json!({"spec": {"namespaces": ["tenant-b", "nobody"]}});
+    let tenants: Api<Tenant> = Api::all(admin.clone());
+    tenants.patch("b", &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
+    marks(&admin, "nobody", None, Some("node-pool=pool-b:NoSchedule:pool-b")).await;
+    let daemonsets: Api<DaemonSet> = Api::namespaced(admin.clone(), "nobody");
+    until("the DaemonSet planned anew", SOON, async || {
+        let spec = daemonsets.get("w").await?.spec.and_then(|s| s.template.spec).unwrap_or_default();
+        let selector = spec.node_selector.clone().unwrap_or_default();
+        let right = selector.get("node-pool").map(String::as_str) == Some("pool-b");
+        // The keep-out of before went with it.
+        let open = !serde_json::to_string(&spec.affinity).unwrap_or_default().contains("DoesNotExist");
+        Ok::<_, kube::Error>(Seen::from_option((right && open).then_some(()), format!("{spec:?}")))
+    })
+    .await
+    .unwrap();
+    until("the waiting pod made anew and pinned", SOON, async || {
+        let list = pods(&admin).await?;
+        let waiting: Vec<_> = list
+            .iter()
+            .filter(|p| {
+                p.metadata.name.as_deref().is_some_and(|n| n.starts_with("waits-"))
+                    && p.metadata.deletion_timestamp.is_none()
+            })
+            .filter_map(|p| p.spec.as_ref()?.node_selector.clone())
+            .collect();
+        let right = waiting.len() == 1 && waiting[0].get("node-pool").map(String::as_str) == Some("pool-b");
+        anyhow::Ok(Seen::from_option(right.then_some(()), format!("{waiting:?}")))
+    })
+    .await
+    .unwrap();
+    // The running one is reported, and moved only when that is asked for.
+    condition(&admin, "b", "Isolated", "False", "outside its pools").await;
+    plane.apply("{apiVersion: croft.dev/v1alpha1, kind: CroftConfig, metadata: {name: default}, spec: {misplaced: Recreate}}").await.unwrap();
+    until("every pod of b in its pool", SOON, async || {
+        let list = pods(&admin).await?;
+        let astray: Vec<_> = list
+            .iter()
+            .filter(|p| p.metadata.namespace.as_deref() == Some("nobody"))
+            .filter_map(|p| p.spec.as_ref()?.node_name.clone())
+            .filter(|node| !ground::may_be_on("tenant-b", node))
+            .collect();
+        anyhow::Ok(Seen::from_option(astray.is_empty().then_some(()), format!("{astray:?}")))
+    })
+    .await
+    .unwrap();
+    condition(&admin, "b", "Isolated", "True", "").await;
+}
