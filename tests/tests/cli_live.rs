@@ -1,0 +1,133 @@
+//! The commands that ask a cluster, against the real API server.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    sync::{Arc, Mutex},
+};
+
+use croft_cli::Output;
+use croft_testkit::{Component, ControlPlane, Options};
+
+#[derive(Clone, Default)]
+struct Pipe(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs `croft` with `arguments` against `plane`; answers the exit code, and both streams without colours.
+async fn croft(plane: &ControlPlane, arguments: &str) -> anyhow::Result<(u8, String)> {
+    let mut words: Vec<OsString> = vec!["croft".into()];
+    words.extend(arguments.split_whitespace().map(OsString::from));
+    words.push("--kubeconfig".into());
+    words.push(plane.admin_kubeconfig().into());
+    let pipe = Pipe::default();
+    let writer = pipe.clone();
+    // The command has a runtime of its own.
+    let code = tokio::task::spawn_blocking(move || {
+        croft_cli::run_with(words, &mut Output::to(Box::new(writer.clone()), Box::new(writer)))
+    })
+    .await?;
+    let bytes = pipe.0.lock().unwrap().clone();
+    let mut text = String::new();
+    let mut in_colour = false;
+    for c in String::from_utf8(bytes)?.chars() {
+        match c {
+            '\u{1b}' => in_colour = true,
+            'm' if in_colour => in_colour = false,
+            _ if in_colour => {}
+            c => text.push(c),
+        }
+    }
+    Ok((code, text))
+}
+
+const OBJECTS: &str = "\
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: shop}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: node
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {a: b}}]
+  securityGroupSelectorTerms: [{id: sg-1}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: waits, namespace: shop}
+spec:
+  nodeSelector: {node-pool: shop}
+  tolerations: [{key: node-pool, value: shop, effect: NoSchedule}]
+  containers: [{name: a, image: nginx, resources: {requests: {cpu: 1}}}]
+";
+
+#[tokio::test]
+async fn a_tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result<()> {
+    let options = Options::default()
+        .without(Component::ControllerManager)
+        .without(Component::Scheduler)
+        .without(Component::Kubelets);
+    let plane = ControlPlane::start(options).await?;
+
+    let (code, text) = croft(&plane, "check").await?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("ok    cluster: Kubernetes v1."), "{text}");
+    assert!(text.contains("fail  crds: tenants.croft.dev isn't installed"), "{text}");
+    assert!(text.contains("skip  tenants: needs crds"), "{text}");
+    let (code, text) = croft(&plane, "top").await?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("are its CRDs installed"), "{text}");
+
+    for crd in croft_api::crds() {
+        plane.apply(&serde_json::to_string(&crd)?).await?;
+    }
+    plane.kubectl(["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"]).await?;
+    plane.apply(OBJECTS).await?;
+    let (code, text) = croft(&plane, "check").await?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("ok    crds: 5 CRDs, as in this version"), "{text}");
+    assert!(text.contains("fail  namespace: there is no namespace croft-system"), "{text}");
+    assert!(text.contains("fail  classes: EC2NodeClass default has no status yet"), "{text}");
+
+    let add = "tenant add shop --class default --key node-pool --limit nodes=3 --apply";
+    let (code, text) = croft(&plane, add).await?;
+    assert_eq!((code, text.as_str()), (0, "applied TenantPool shop\napplied Tenant shop\n"));
+    let (code, text) = croft(&plane, add).await?;
+    assert_eq!(code, 0, "applying twice is applying once: {text}");
+    let (code, text) = croft(&plane, "tenant add shop --class default --key other --apply").await?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("key is immutable"), "{text}");
+
+    let (code, text) = croft(&plane, "explain pod waits -n shop").await?;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("belongs to tenant shop"), "{text}");
+    assert!(text.contains("a machine can be launched for it"), "{text}");
+    let (code, text) = croft(&plane, "top").await?;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("TENANT") && text.contains("POOL"), "{text}");
+    let (code, text) = croft(&plane, "explain tenant nobody").await?;
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("there is no Tenant nobody"), "{text}");
+
+    let (code, text) = croft(&plane, "tenant remove shop --pools").await?;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("Tenant shop would be deleted") && text.contains("nothing was done"), "{text}");
+    plane.kubectl(["get", "tenant", "shop"]).await?;
+    let (code, text) = croft(&plane, "tenant remove shop --pools --apply").await?;
+    assert_eq!(code, 0, "{text}");
+    assert!(plane.kubectl(["get", "tenant", "shop"]).await.is_err());
+    assert!(plane.kubectl(["get", "tenantpool", "shop"]).await.is_err());
+    plane.stop()?;
+    Ok(())
+}
