@@ -1,5 +1,7 @@
 //! The commands that ask a cluster, against the real API server.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of a test may panic like the test")]
+
 use std::{
     ffi::OsString,
     io::{self, Write},

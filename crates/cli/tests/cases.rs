@@ -4,6 +4,8 @@
 //!
 //! `CROFT_CASES=overwrite` writes down what came instead, to be looked at before it is committed.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of a test may panic like the test")]
+
 use std::{
     fmt::Write as _,
     fs,
