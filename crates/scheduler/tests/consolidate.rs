@@ -1,4 +1,10 @@
 //! What consolidation decides, by table and by property.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod build;
 

@@ -39,7 +39,7 @@ pub fn consolidate(cluster: &Cluster, ask: &Ask, stop: &(dyn Fn() -> bool + Sync
             }
             continue;
         }
-        search.rank(pool, &mut candidates);
+        search.rank(pool, *terms, &mut candidates);
         search.pool(pool, *terms, &candidates);
     }
     search.finish()
@@ -72,6 +72,8 @@ struct Search<'a> {
     machines: BTreeMap<String, (usize, usize)>,
     /// Nodes that are given back, or that get pods.
     settled: BTreeSet<String>,
+    /// Nodes on which more than a move has to save is wasted.
+    promising: BTreeSet<String>,
     result: Consolidation,
     most_steps: u64,
 }
@@ -92,6 +94,7 @@ impl<'a> Search<'a> {
             moves: Vec::new(),
             machines: BTreeMap::new(),
             settled: BTreeSet::new(),
+            promising: BTreeSet::new(),
             result,
             most_steps: effort.saturating_mul(STEPS + STEPS_PER_OBJECT.saturating_mul(objects)),
         }
@@ -109,16 +112,20 @@ impl<'a> Search<'a> {
     }
 
     /// Puts first what wastes the largest share of its price.
-    fn rank(&self, pool: &str, candidates: &mut [&Candidate]) {
+    fn rank(&mut self, pool: &str, terms: Terms, candidates: &mut [&Candidate]) {
         let Some(rec) = self.work.pools.get(pool) else { return };
         let mut worth = Worth::new(&self.work, rec);
-        candidates.sort_by_cached_key(|c| {
+        let mut shares: BTreeMap<&str, i128> = BTreeMap::new();
+        for c in candidates.iter() {
             let here = self.work.find_node(&c.node).map_or(0, |node| worth.node(node));
             let price = c.price.micros();
-            let wasted =
-                i128::from(price - here - c.disturbance.micros()) * 1_000_000 / i128::from(price.max(1));
-            (std::cmp::Reverse(wasted), &c.node)
-        });
+            let wasted = price - here - c.disturbance.micros();
+            if wasted > terms.min_savings.micros() {
+                self.promising.insert(c.node.clone());
+            }
+            shares.insert(&c.node, i128::from(wasted) * 1_000_000 / i128::from(price.max(1)));
+        }
+        candidates.sort_by_key(|c| (std::cmp::Reverse(shares.get(c.node.as_str()).copied()), &c.node));
     }
 
     fn is_over(&mut self) -> bool {
@@ -208,8 +215,10 @@ impl<'a> Search<'a> {
     fn attempt(&self, set: &[&Candidate]) -> Tried {
         let mut options = self.ask.options.clone();
         options.without_nodes.extend(set.iter().map(|c| c.node.clone()));
-        // Few pods leave a better packing little to find.
-        if set.len() == 1 {
+        if let [alone] = set
+            && !self.promising.contains(&alone.node)
+        {
+            // New machines for its pods would cost as much, however well packed; what is free elsewhere may do.
             options.effort = 0;
         }
         let plan = solve(&self.work, &options, self.stop);
