@@ -1,9 +1,8 @@
 //! What the tests against real servers share.
 
+pub mod corpus;
 pub mod ground;
 pub mod pods;
-pub mod replicas;
-pub mod reviewer;
-pub mod stack;
-pub mod corpus;
 pub mod recorder;
+pub mod replicas;
+pub mod stack;

@@ -37,6 +37,7 @@ mod pki;
 pub mod ports;
 mod process;
 mod reaper;
+pub mod reviewer;
 pub mod wait;
 
 pub use assets::Assets;

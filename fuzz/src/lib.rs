@@ -1,0 +1,102 @@
+//! Inputs that nobody would send, against what reads them.
+//!
+//! ```text
+//!  kept corpus, captured reviews ──▶ pool ──pick──▶ mutate (bytes or JSON) ──▶ target ──▶ signature
+//!                                     ▲                                         │           │ new
+//!                                     └─────────────────────────────────────────┼───────────┘
+//!                                                                               └─ panics or contradicts itself:
+//!                                                                                  the input is the finding
+//! ```
+//!
+//! It runs on the stable compiler without a sanitizer's runtime: what guides it is not which branch was taken but
+//! what the target said (which rule decided, which refusal, how many operations of a patch, which kind of
+//! error), its [signature](Signature). An input with a new one is bred from. Runs are reproducible from their seed.
+
+pub mod mutate;
+pub mod targets;
+
+use std::{collections::HashSet, fs, panic, path::Path};
+
+use anyhow::Context as _;
+
+use self::mutate::Random;
+
+/// What a target said about an input, without the parts that are the input's own.
+pub type Signature = String;
+
+/// A target: the signature, or what contradicts itself.
+pub type Target = fn(&[u8]) -> Result<Signature, String>;
+
+/// An input that a target didn't take well.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The input.
+    pub input: Vec<u8>,
+    /// What went wrong.
+    pub what: String,
+}
+
+/// What a run did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Inputs tried.
+    pub tried: u64,
+    /// Inputs whose signature was new.
+    pub kept: Vec<Vec<u8>>,
+    /// The first input that wasn't taken well.
+    pub finding: Option<Finding>,
+}
+
+/// The inputs of a folder, sorted by name.
+///
+/// # Errors
+/// When it can't be read.
+pub fn read(folder: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("failed to read {}", folder.display()))? {
+        files.push(entry?.path());
+    }
+    files.sort();
+    files
+        .into_iter()
+        .map(|file| fs::read(&file).with_context(|| format!("failed to read {}", file.display())))
+        .collect()
+}
+
+/// Tries `seeds` and then what is bred from them, while `go_on` says so, given how many have been tried.
+pub fn run(target: Target, seeds: &[Vec<u8>], seed: u64, mut go_on: impl FnMut(u64) -> bool) -> Report {
+    let mut report = Report::default();
+    let mut signatures = HashSet::new();
+    let mut pool: Vec<Vec<u8>> = Vec::new();
+    let mut random = Random::new(seed);
+    let mut given = seeds.iter();
+    while go_on(report.tried) {
+        let (input, bred) = match given.next() {
+            Some(input) => (input.clone(), false),
+            None => (mutate::breed(&pool, &mut random), true),
+        };
+        report.tried += 1;
+        match panic::catch_unwind(|| target(&input)) {
+            Ok(Ok(signature)) => {
+                if signatures.insert(signature) {
+                    pool.push(input.clone());
+                    if bred {
+                        report.kept.push(input);
+                    }
+                }
+            }
+            Ok(Err(what)) => {
+                report.finding = Some(Finding { input, what });
+                return report;
+            }
+            Err(panicked) => {
+                let text = panicked.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panicked.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                report.finding =
+                    Some(Finding { input, what: format!("panicked: {}", text.unwrap_or_default()) });
+                return report;
+            }
+        }
+    }
+    report
+}

@@ -1,0 +1,226 @@
+//! Breeding inputs: as bytes, and as JSON documents that stay documents.
+
+use serde_json::{Map, Value};
+
+/// SplitMix64 (Steele, Lea, Flood 2014): small, and the same everywhere.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// From a seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, 0 if there is none.
+    pub fn below(&mut self, bound: usize) -> usize {
+        let bound = u64::try_from(bound).unwrap_or(u64::MAX);
+        usize::try_from(self.next().checked_rem(bound).unwrap_or(0)).unwrap_or(0)
+    }
+
+    /// One of `all`.
+    pub fn of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+        all.get(self.below(all.len()))
+    }
+}
+
+/// Words that mean something to what is tried.
+const WORDS: [&str; 40] = [
+    "node-pool",
+    "pool-a",
+    "pool-b",
+    "pool-a-gpu",
+    "croft.dev/pool",
+    "croft.dev/injected",
+    "tenant-a",
+    "tenant-b",
+    "nobody",
+    "kube-system",
+    "node-restriction.kubernetes.io/pool",
+    "Exists",
+    "Equal",
+    "Lt",
+    "DoesNotExist",
+    "NotIn",
+    "In",
+    "NoExecute",
+    "NoSchedule",
+    "node-a",
+    "node-x",
+    "system:kube-scheduler",
+    "system:node:node-a",
+    "kubernetes.io/config.mirror",
+    "CREATE",
+    "UPDATE",
+    "DELETE",
+    "CONNECT",
+    "Pod",
+    "DaemonSet",
+    "Binding",
+    "binding",
+    "status",
+    "ephemeralcontainers",
+    "",
+    "\u{0}",
+    "\\",
+    "~1",
+    "/",
+    "\u{10ffff}",
+];
+
+/// Bytes that end or begin things.
+const TOKENS: [&[u8]; 16] = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"\"",
+    b":",
+    b",",
+    b"null",
+    b"true",
+    b"1e999",
+    b"-0",
+    b"18446744073709551616",
+    b"\\u0000",
+    b"\\ud800",
+    b"\xff",
+    b"\xef\xbb\xbf",
+];
+
+/// Longer inputs than this are cut: what is about length has tests of its own.
+const LONGEST: usize = 64 << 10;
+
+/// An input bred from `pool`.
+pub fn breed(pool: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    let mut input = random.of(pool).cloned().unwrap_or_default();
+    for _ in 0..=random.below(4) {
+        let document = if random.below(4) == 0 { None } else { serde_json::from_slice::<Value>(&input).ok() };
+        match document {
+            Some(mut document) => {
+                let other = random.of(pool).and_then(|other| serde_json::from_slice::<Value>(other).ok());
+                change(&mut document, other.as_ref(), random);
+                input = document.to_string().into_bytes();
+                if random.below(8) == 0 {
+                    double_a_key(&mut input, random);
+                }
+            }
+            None => bytes(&mut input, pool, random),
+        }
+    }
+    input.truncate(LONGEST);
+    input
+}
+
+fn bytes(input: &mut Vec<u8>, pool: &[Vec<u8>], random: &mut Random) {
+    let at = random.below(input.len().saturating_add(1));
+    let end = at.saturating_add(random.below(64)).min(input.len());
+    match random.below(6) {
+        0 => {
+            if let Some(byte) = input.get_mut(at) {
+                *byte ^= 1 << random.below(8);
+            }
+        }
+        1 => drop(input.drain(at..end)),
+        2 => {
+            let again = input.get(at..end).unwrap_or_default().to_vec();
+            drop(input.splice(at..at, again));
+        }
+        3 => {
+            let token = random.of(&TOKENS).copied().unwrap_or_default();
+            drop(input.splice(at..end.min(at.saturating_add(random.below(3))), token.iter().copied()));
+        }
+        4 => {
+            let other = random.of(pool).cloned().unwrap_or_default();
+            let from = random.below(other.len().saturating_add(1));
+            input.truncate(at);
+            input.extend(other.get(from..).unwrap_or_default());
+        }
+        _ => {
+            let word = random.of(&WORDS).copied().unwrap_or_default();
+            drop(input.splice(at..at, word.bytes()));
+        }
+    }
+}
+
+/// Writes some key of the text a second time, which no JSON value can hold.
+fn double_a_key(input: &mut Vec<u8>, random: &mut Random) {
+    let opens: Vec<usize> =
+        input.iter().enumerate().filter(|(_, byte)| **byte == b'{').map(|(at, _)| at).collect();
+    let Some(at) = random.of(&opens).copied() else { return };
+    let key =
+        random.of(&["kind", "uid", "spec", "namespace", "nodeSelector", "tolerations", "object"]).copied();
+    let text = format!("\"{}\":null,", key.unwrap_or_default());
+    let after = at.saturating_add(1);
+    if input.get(after) != Some(&b'}') {
+        drop(input.splice(after..after, text.into_bytes()));
+    }
+}
+
+/// Changes one place of `document`.
+fn change(document: &mut Value, other: Option<&Value>, random: &mut Random) {
+    let paths = paths(document);
+    let Some(path) = random.of(&paths).cloned() else { return };
+    let graft = other.and_then(|other| {
+        let theirs = self::paths(other);
+        other.pointer(random.of(&theirs)?).cloned()
+    });
+    let Some(place) = document.pointer_mut(&path) else { return };
+    let word = || Value::String;
+    match (random.below(8), &mut *place) {
+        (0, _) => *place = Value::Null,
+        (1, _) => *place = word()(random.of(&WORDS).copied().unwrap_or_default().to_owned()),
+        (2 | 3, place) => *place = graft.unwrap_or(Value::Null),
+        (4, Value::Object(map)) => {
+            let keys: Vec<String> = map.keys().cloned().collect();
+            if let Some(key) = random.of(&keys) {
+                map.remove(key);
+            }
+        }
+        (_, Value::Object(map)) => {
+            let key = random.of(&WORDS).copied().unwrap_or_default();
+            map.insert(key.to_owned(), graft.unwrap_or_else(|| Value::Object(Map::new())));
+        }
+        (4, Value::Array(list)) if !list.is_empty() => drop(list.remove(random.below(list.len()))),
+        (_, Value::Array(list)) => {
+            let again = random.of(list).cloned().or(graft).unwrap_or(Value::Null);
+            list.insert(random.below(list.len().saturating_add(1)), again);
+        }
+        (5, place) => *place = Value::from(random.next().cast_signed()),
+        (6, place) => *place = Value::Array(vec![place.take()]),
+        (_, place) => *place = word()(random.of(&WORDS).copied().unwrap_or_default().to_owned()),
+    }
+}
+
+/// Every place of a document, as JSON Pointers.
+fn paths(document: &Value) -> Vec<String> {
+    fn walk(value: &Value, path: &str, all: &mut Vec<String>) {
+        all.push(path.to_owned());
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    walk(value, &format!("{path}/{}", key.replace('~', "~0").replace('/', "~1")), all);
+                }
+            }
+            Value::Array(list) => {
+                for (index, value) in list.iter().enumerate() {
+                    walk(value, &format!("{path}/{index}"), all);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut all = Vec::new();
+    walk(document, "", &mut all);
+    all
+}

@@ -1,0 +1,92 @@
+//! The corpus of captured AdmissionReviews, and the declarations that they are judged by.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use croft_api::convert::policy as convert;
+use croft_cli::input::{LoadOptions, load};
+use croft_policy::{Config, Tenants};
+
+/// The folder of the corpus.
+#[must_use]
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
+}
+
+/// The captured reviews: name and bytes, sorted.
+///
+/// # Errors
+/// When they can't be read, or there is none.
+pub fn reviews() -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder().join("reviews"))? {
+        let path = entry?.path();
+        let body = std::fs::read(&path).with_context(|| format!("failed to read {}", path.display()))?;
+        all.push((path, body));
+    }
+    all.sort();
+    anyhow::ensure!(!all.is_empty(), "there are no captured reviews");
+    Ok(all)
+}
+
+/// The tenants, pools, namespaces, nodes and settings in `file`.
+///
+/// # Errors
+/// When it can't be read.
+pub fn tenants(file: &Path) -> anyhow::Result<Tenants> {
+    let input = load(&[file.to_owned()], &LoadOptions::default())?;
+    let tenants = input.tenants.iter().map(|tenant| convert::tenant(&tenant.object));
+    Ok(Tenants::offline(
+        input.configs.first().map_or_else(Config::default, |config| convert::config(&config.spec)),
+        tenants.collect::<Result<_, _>>()?,
+        input.pools.iter().map(|pool| convert::pool(&pool.object)).collect(),
+        input.namespaces.iter().map(|namespace| convert::namespace(&namespace.metadata)).collect(),
+        input.nodes.iter().map(|node| convert::node(&node.object)).collect(),
+    ))
+}
+
+/// Something to do to an API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scene {
+    /// The line that announces it.
+    pub name: String,
+    /// Arguments of kubectl; without any the manifest is applied.
+    pub arguments: Option<Vec<String>>,
+    /// What kubectl reads.
+    pub manifest: String,
+}
+
+/// Reads scenes: each begins with a line `### name`, or `### name: kubectl arguments`, and goes on with what kubectl
+/// reads.
+#[must_use]
+pub fn scenes(text: &str) -> Vec<Scene> {
+    let mut all: Vec<Scene> = Vec::new();
+    for line in text.lines() {
+        if let Some(title) = line.strip_prefix("### ") {
+            let (name, arguments) = match title.split_once(": ") {
+                Some((name, arguments)) => {
+                    (name, Some(arguments.split_whitespace().map(str::to_owned).collect()))
+                }
+                None => (title, None),
+            };
+            all.push(Scene { name: name.to_owned(), arguments, manifest: String::new() });
+        } else if let Some(scene) = all.last_mut() {
+            scene.manifest.push_str(line);
+            scene.manifest.push('\n');
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scene_is_a_title_and_what_follows() {
+        let read = scenes("# a comment\n### one\nkind: A\n---\nkind: B\n### two: delete pod x\n");
+        assert_eq!(read.len(), 2);
+        assert_eq!(read[0].manifest, "kind: A\n---\nkind: B\n");
+        assert_eq!(read[1].arguments.as_deref().unwrap(), ["delete", "pod", "x"]);
+    }
+}

@@ -1,0 +1,306 @@
+//! Three replicas behind a Service, under a stream of pod creations through the real API server: whatever happens to
+//! replicas and certificates, no review fails and no pod is admitted unpinned.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use croft_testkit::{
+    Component, ControlPlane, Croft, CroftOptions, Options,
+    reviewer::{self, Reviewer, Trust},
+    wait,
+};
+use croft_tests::{
+    pods::{self, Stream},
+    replicas::Replicas,
+};
+use k8s_openapi::{
+    ByteString,
+    api::{
+        admissionregistration::v1::MutatingWebhookConfiguration,
+        core::v1::{Pod, Secret},
+    },
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+const KEY: &str = "node-pool";
+const POOL: &str = "pool-a";
+const SOON: Duration = Duration::from_secs(60);
+/// Longer than the drain of 3 s that the replicas are told, with its grace.
+const GRACE: Duration = Duration::from_secs(30);
+
+const TENANTS: &str = "
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: pool-a}
+spec: {key: node-pool, provisioner: None}
+---
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: a}
+spec: {namespaces: [tenant-a, tenant-late], pools: [pool-a]}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: tenant-a}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: default, namespace: tenant-a}
+";
+
+struct Ground {
+    plane: ControlPlane,
+    client: Client,
+    replicas: Replicas,
+    names: Vec<String>,
+}
+
+async fn ground(replicas: usize) -> Ground {
+    let options = Options::default()
+        .without(Component::Scheduler)
+        .without(Component::Kubelets)
+        .without(Component::ControllerManager);
+    let plane = ControlPlane::start(options).await.unwrap();
+    Croft::install(&plane, CroftOptions::find().unwrap()).await.unwrap();
+    let client = plane.admin().await.unwrap();
+    plane.apply(TENANTS).await.unwrap();
+    let mut replicas_of = Replicas::new(&plane, &["--drain=3", "--announce=2"]).await.unwrap();
+    let mut names = Vec::new();
+    for _ in 0..replicas {
+        names.push(replicas_of.add(&plane).await.unwrap());
+    }
+    let ground = Ground { plane, client, replicas: replicas_of, names };
+    ground.until_pinned().await;
+    ground
+}
+
+impl Ground {
+    /// Waits until the API server asks the webhook and trusts it.
+    async fn until_pinned(&self) {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), "tenant-a");
+        wait::until("pods to be pinned", SOON, || async {
+            let pod = pods::create(&pods).await?;
+            Ok::<_, kube::Error>(wait::Seen::from_option(
+                pods::selects(&pod, KEY, POOL).then_some(()),
+                "unpinned",
+            ))
+        })
+        .await
+        .unwrap();
+    }
+
+    fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), "croft-system")
+    }
+
+    async fn held(&self, key: &str) -> Vec<u8> {
+        let secret = self.secrets().get("croft-webhook-tls").await.unwrap();
+        secret.data.unwrap().remove(key).unwrap_or_default().0
+    }
+
+    /// Waits until a replica serves what the Secret holds, to a client that trusts what the API server does.
+    async fn until_served(&self, name: &str, certificate: &[u8]) {
+        let (address, _) = self.replicas.addresses(name).unwrap();
+        let certificate = String::from_utf8(certificate.to_vec()).unwrap();
+        let trust = Trust::new(&certificate, "127.0.0.1");
+        assert!(trust.is_ok(), "{certificate}");
+        wait::until("the new certificate to be served", SOON, || async {
+            let served = served(address).await?;
+            let held = croft_runtime::tls::certificates("certificate", &certificate)?;
+            let same = held.first().is_some_and(|held| held.as_ref() == served.as_slice());
+            Ok::<_, anyhow::Error>(wait::Seen::from_option(same.then_some(()), "the old one"))
+        })
+        .await
+        .unwrap();
+    }
+
+    async fn rotate(&self, what: &str) {
+        let patch = json!({"metadata": {"annotations": {"croft.dev/rotate": what}}});
+        self.secrets()
+            .patch("croft-webhook-tls", &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
+    async fn bundle(&self) -> String {
+        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        let found = api.get("croft").await.unwrap();
+        let config = found.webhooks.unwrap().remove(0).client_config;
+        String::from_utf8(config.ca_bundle.unwrap().0).unwrap()
+    }
+}
+
+/// The leaf that a server presents, whoever signed it.
+async fn served(address: std::net::SocketAddr) -> anyhow::Result<Vec<u8>> {
+    Ok(reviewer::presented(address).await?)
+}
+
+fn started() {
+    croft_runtime::process::install_crypto();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolling_restart_under_load_fails_no_review() {
+    started();
+    let mut ground = ground(3).await;
+    let stream = Stream::start(&ground.client, 8, "tenant-a", KEY, POOL);
+    stream.pass(100).await;
+    for old in std::mem::take(&mut ground.names) {
+        ground.replicas.add(&ground.plane).await.unwrap();
+        stream.pass(50).await;
+        ground.replicas.terminate(&old, GRACE).await.unwrap();
+        stream.pass(50).await;
+    }
+    let tally = stream.stop().await;
+    assert!(tally.wrong.is_empty(), "{} of {}: {:#?}", tally.wrong.len(), tally.right, tally.wrong);
+    assert!(tally.right >= 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_rotate_under_load_and_what_is_broken_is_healed() {
+    started();
+    let ground = ground(2).await;
+    let stream = Stream::start(&ground.client, 4, "tenant-a", KEY, POOL);
+    stream.pass(50).await;
+
+    // A new leaf of the same authority.
+    let (leaf, authority) = (ground.held("tls.crt").await, ground.held("ca.crt").await);
+    ground.rotate("leaf").await;
+    let changed = until_other(&ground, "tls.crt", &leaf).await;
+    assert_eq!(ground.held("ca.crt").await, authority);
+    for name in &ground.names {
+        ground.until_served(name, &changed).await;
+    }
+    stream.pass(50).await;
+
+    // A new authority: trusted first, then used.
+    ground.rotate("authority").await;
+    let bundle = until_other(&ground, "ca.crt", &authority).await;
+    assert!(String::from_utf8(bundle).unwrap().matches("BEGIN").count() == 2, "old and new are trusted");
+    let signed = until_other(&ground, "tls.crt", &changed).await;
+    for name in &ground.names {
+        ground.until_served(name, &signed).await;
+    }
+    assert_eq!(ground.bundle().await.into_bytes(), ground.held("ca.crt").await);
+    stream.pass(50).await;
+    let tally = stream.stop().await;
+    assert!(tally.wrong.is_empty(), "{} of {}: {:#?}", tally.wrong.len(), tally.right, tally.wrong);
+
+    // Somebody swaps the Secret for another authority's certificate, and empties the caBundle.
+    let foreign = croft_runtime::certificate::material::next(
+        None,
+        &["127.0.0.1".to_owned()],
+        &croft_runtime::certificate::material::Rotation::default(),
+        None,
+        "2026-01-01T00:00:00Z".parse().unwrap(),
+    )
+    .unwrap();
+    let mut secret = ground.secrets().get("croft-webhook-tls").await.unwrap();
+    let data = secret.data.as_mut().unwrap();
+    data.insert("tls.crt".to_owned(), ByteString(foreign.identity().chain_pem.clone().into_bytes()));
+    data.insert("tls.key".to_owned(), ByteString(foreign.identity().key_pem.clone().into_bytes()));
+    ground.secrets().replace("croft-webhook-tls", &Default::default(), &secret).await.unwrap();
+    until_other(&ground, "tls.crt", foreign.identity().chain_pem.as_bytes()).await;
+    ground.until_pinned().await;
+
+    // Somebody deletes it.
+    let before = ground.held("ca.crt").await;
+    ground.secrets().delete("croft-webhook-tls", &Default::default()).await.unwrap();
+    wait::until("the Secret to be made anew", SOON, || async {
+        Ok::<_, kube::Error>(wait::Seen::from_option(
+            ground.secrets().get_opt("croft-webhook-tls").await?,
+            "no Secret",
+        ))
+    })
+    .await
+    .unwrap();
+    assert_ne!(ground.held("ca.crt").await, before);
+    ground.until_pinned().await;
+
+    // Somebody empties a caBundle.
+    let api: Api<MutatingWebhookConfiguration> = Api::all(ground.client.clone());
+    let mut found = api.get("croft").await.unwrap();
+    for hook in found.webhooks.iter_mut().flatten() {
+        hook.client_config.ca_bundle = None;
+    }
+    api.replace("croft", &Default::default(), &found).await.unwrap();
+    wait::until("the caBundle to be written again", SOON, || async {
+        let found = api.get("croft").await?;
+        let full = found.webhooks.iter().flatten().all(|hook| hook.client_config.ca_bundle.is_some());
+        Ok::<_, kube::Error>(wait::Seen::from_option(full.then_some(()), "empty"))
+    })
+    .await
+    .unwrap();
+    ground.until_pinned().await;
+}
+
+async fn until_other(ground: &Ground, key: &str, old: &[u8]) -> Vec<u8> {
+    wait::until("the Secret to change", SOON, || async {
+        let held = ground.held(key).await;
+        let other = (!held.is_empty() && held != old).then_some(held);
+        Ok::<_, kube::Error>(wait::Seen::from_option(other, "the old value"))
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_api_server_what_is_known_is_still_decided() {
+    started();
+    let mut ground = ground(1).await;
+    let name = ground.names.first().unwrap().clone();
+    let (address, health) = ground.replicas.addresses(&name).unwrap();
+    let trust = Trust::new(&ground.bundle().await, "127.0.0.1").unwrap();
+    let mut reviewer = Reviewer::connect(address, &trust).await.unwrap();
+    let review = review("tenant-a");
+    let before = reviewer.post("/mutate?timeout=3s", &review).await.unwrap();
+    assert!(String::from_utf8_lossy(&before.1).contains("\"patch\""));
+
+    ground.plane.kill(Component::ApiServer).unwrap();
+    ground.plane.kill(Component::Etcd).unwrap();
+    for _ in 0..20 {
+        assert_eq!(reviewer.post("/mutate?timeout=3s", &review).await.unwrap(), before);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let mut fresh = Reviewer::connect(address, &trust).await.unwrap();
+    assert_eq!(fresh.post("/mutate?timeout=3s", &review).await.unwrap(), before);
+    assert_eq!(croft_testkit::http::get(health, "/readyz").await.unwrap().status, 200);
+    let (status, body) = fresh.post("/mutate?timeout=1s", &self::review("never-seen")).await.unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(
+        (status, &answer["response"]["status"]["code"]),
+        (200, &json!(503)),
+        "refused for now, never guessed"
+    );
+
+    ground.plane.resume(Component::Etcd).await.unwrap();
+    ground.plane.resume(Component::ApiServer).await.unwrap();
+    ground.until_pinned().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_and_its_first_pod_in_one_breath() {
+    started();
+    let ground = ground(1).await;
+    let pods: Api<Pod> = Api::namespaced(ground.client.clone(), "tenant-late");
+    ground
+        .plane
+        .apply("{apiVersion: v1, kind: Namespace, metadata: {name: tenant-late}}\n---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: tenant-late}}")
+        .await
+        .unwrap();
+    let pod = pods::create(&pods).await.unwrap();
+    assert!(pods::selects(&pod, KEY, POOL), "{:?}", pod.spec);
+}
+
+fn review(namespace: &str) -> Vec<u8> {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "namespace": namespace, "operation": "CREATE",
+        "userInfo": {"username": "someone"}, "object": {"metadata": {"name": "p"}, "spec": {}}, "dryRun": false}})
+    .to_string()
+    .into_bytes()
+}

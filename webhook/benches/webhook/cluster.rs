@@ -1,0 +1,343 @@
+//! The real API server, filled as far as a measurement needs it, and the webhook's process on it.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use anyhow::Context as _;
+use croft_policy::{Config, Index, Pool, Provisioner, Tenant, policies};
+use croft_runtime::clock::{Clock as _, SystemClock};
+use croft_testkit::{
+    Component, ControlPlane, Croft, CroftOptions, Options, Process, Recipe, http, ports, wait,
+};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+};
+use serde_json::{Value, json};
+
+/// Objects made at once.
+const AT_ONCE: usize = 48;
+const SOON: Duration = Duration::from_secs(120);
+/// Namespaces of the latency measurement: exempt, exempt but with the in-process policy, and a tenant's.
+pub(crate) const FREE: &str = "bench-free";
+pub(crate) const BY_POLICY: &str = "bench-policy";
+pub(crate) const BY_CROFT: &str = "tenant-a";
+
+/// The API server with Croft's manifests.
+pub(crate) struct Cluster {
+    pub(crate) plane: ControlPlane,
+    pub(crate) client: Client,
+    kubeconfig: PathBuf,
+    tenants: usize,
+}
+
+/// A webhook that is ready.
+pub(crate) struct Webhook {
+    process: Process,
+    pub(crate) address: SocketAddr,
+    pub(crate) pid: u32,
+    /// From its start until it said so.
+    pub(crate) ready: Duration,
+}
+
+impl Webhook {
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        self.process.stop(Duration::from_secs(30)).await?;
+        Ok(())
+    }
+}
+
+impl Cluster {
+    pub(crate) async fn start() -> anyhow::Result<Self> {
+        let options = Options::default()
+            .without(Component::Scheduler)
+            .without(Component::Kubelets)
+            .without(Component::ControllerManager)
+            .flag(Component::ApiServer, "--max-requests-inflight=2000")
+            .flag(Component::ApiServer, "--max-mutating-requests-inflight=1000");
+        let plane = ControlPlane::start(options).await?;
+        Croft::install(&plane, CroftOptions::find()?).await?;
+        let client = plane.admin().await?;
+        let kubeconfig = plane.kubeconfig_for_service_account("croft-system", "croft-webhook").await?;
+        let mut cluster = Self { plane, client, kubeconfig, tenants: 0 };
+        cluster
+            .put(json!({
+                "apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"},
+                "spec": {"exemptNamespaces":
+                    ["kube-system", "kube-public", "kube-node-lease", "croft-system", FREE, BY_POLICY]}
+            }))
+            .await?;
+        for namespace in [FREE, BY_POLICY, BY_CROFT] {
+            cluster
+                .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
+                .await?;
+            let account = json!({
+                "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}
+            });
+            cluster.put(account).await?;
+        }
+        cluster.put(pool("pool-a")).await?;
+        cluster.put(tenant("a", BY_CROFT, "pool-a")).await?;
+        cluster.tenants(2).await?;
+        for document in equivalent_policy() {
+            cluster.put(document).await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Starts the webhook and waits until it is ready. `nth` tells its log from others'.
+    pub(crate) async fn webhook(&self, nth: u32) -> anyhow::Result<Webhook> {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let (main, health) = (address(ports::free()?), address(ports::free()?));
+        let name = format!("croft-webhook-{nth}");
+        let recipe = Recipe::new(&name, env!("CARGO_BIN_EXE_croft-webhook"), self.plane.log(&name))
+            .arguments([
+                format!("--kubeconfig={}", self.kubeconfig.display()),
+                format!("--listen={main}"),
+                format!("--health-listen={health}"),
+                format!("--url=https://{main}"),
+                format!("--replica={name}"),
+                "--drain=0".to_owned(),
+            ]);
+        let begun = SystemClock.monotonic();
+        let mut process = self.plane.spawn(&recipe)?;
+        let ready = loop {
+            if http::get(health, "/readyz").await.is_ok_and(|answer| answer.status == 200) {
+                break SystemClock.monotonic() - begun;
+            }
+            process.check()?;
+            anyhow::ensure!(
+                SystemClock.monotonic() - begun < SOON,
+                "the webhook isn't ready:\n{}",
+                process.tail()
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        let webhook = Webhook { address: main, pid: process.pid(), process, ready };
+        let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(self.client.clone(), BY_CROFT);
+        wait::until("the API server to ask the webhook", SOON, || async {
+            let dry = PostParams { dry_run: true, ..PostParams::default() };
+            let made = pods
+                .create(&dry, &serde_json::from_value(pod("probe")).map_err(kube::Error::SerdeError)?)
+                .await?;
+            let pinned = made.spec.is_some_and(|spec| spec.node_selector.is_some());
+            Ok::<_, kube::Error>(wait::Seen::from_option(pinned.then_some(()), "an unpinned pod"))
+        })
+        .await?;
+        Ok(webhook)
+    }
+
+    /// The authority that API servers trust.
+    pub(crate) async fn bundle(&self) -> anyhow::Result<String> {
+        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        let hooks = api.get("croft").await?.webhooks.unwrap_or_default();
+        let bundle =
+            hooks.into_iter().find_map(|hook| hook.client_config.ca_bundle).context("no caBundle")?;
+        Ok(String::from_utf8(bundle.0)?)
+    }
+
+    /// Makes tenants, each with a namespace and a pool, until there are `wanted`.
+    pub(crate) async fn tenants(&mut self, wanted: usize) -> anyhow::Result<()> {
+        let objects = (self.tenants..wanted).flat_map(|number| {
+            let name = format!("t{number}");
+            [pool(&format!("pool-{name}")), tenant(&name, &format!("ns-{number}"), &format!("pool-{name}"))]
+        });
+        self.put_all(objects.collect()).await?;
+        self.tenants = self.tenants.max(wanted);
+        Ok(())
+    }
+
+    /// Makes so many tenants, namespaces and nodes.
+    pub(crate) async fn grow(
+        &mut self,
+        tenants: usize,
+        namespaces: usize,
+        nodes: usize,
+    ) -> anyhow::Result<()> {
+        self.tenants(tenants).await?;
+        let namespace = |number| {
+            let labels = json!({"team": format!("team-{}", number % 500), "stage": "production", "cost-centre": "4711"});
+            json!({
+                "apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": format!("ns-{number}"), "labels": labels, "annotations": {"owner": "someone@example.dev"}}
+            })
+        };
+        self.put_all((0..namespaces).map(namespace).collect()).await?;
+        self.put_all((0..nodes).map(|number| node(number, tenants)).collect()).await
+    }
+
+    /// Puts the generated policies in force, or takes them away.
+    pub(crate) async fn policies(&self, wanted: bool) -> anyhow::Result<()> {
+        let mut index = Index::offline();
+        index.set_config(Config {
+            exempt: ["kube-system", "kube-public", "kube-node-lease", "croft-system", FREE, BY_POLICY]
+                .map(str::to_owned)
+                .to_vec(),
+            ..Config::default()
+        });
+        index.upsert_pool(Pool {
+            name: "pool-a".to_owned(),
+            created: None,
+            key: "node-pool".to_owned(),
+            value: "pool-a".to_owned(),
+            effects: croft_policy::taint::Effects::NONE,
+            shared_with: Vec::new(),
+            provisioner: Provisioner::None,
+        });
+        index.upsert_tenant(Tenant {
+            name: "a".to_owned(),
+            namespaces: vec![BY_CROFT.to_owned()],
+            pools: vec!["pool-a".to_owned()],
+            ..Tenant::default()
+        });
+        let snapshot = index.snapshot();
+        let rules = snapshot.rules();
+        let documents: Vec<String> = policies::documents(rules).iter().map(Value::to_string).collect();
+        let documents = documents.join("\n---\n");
+        if !wanted {
+            self.plane.kubectl_with(["delete", "-f", "-"], &documents).await?;
+            return Ok(());
+        }
+        self.plane.apply(&documents).await?;
+        let owner = rules.owner(BY_CROFT, |_| None).and_then(|id| rules.tenant(id));
+        let (labels, annotations) = policies::namespace_marks(rules, BY_CROFT, owner);
+        let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
+        let controller =
+            self.plane.client_for(croft_policy::model::CONTROLLER_USER, &["system:masters"]).await?;
+        let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(controller);
+        api.patch(BY_CROFT, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        // The API server compiles them in its own time; a forbidden write shows when it has.
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
+        wait::until("the policies to be in force", SOON, || async {
+            let forged = json!({"metadata": {"annotations": {"policy.croft.dev/pools": "forged"}}});
+            let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+            match namespaces.patch(BY_CROFT, &dry, &Patch::Merge(forged)).await {
+                Err(kube::Error::Api(status)) if status.code == 403 || status.code == 422 => {
+                    Ok(wait::Seen::Yes(()))
+                }
+                Ok(_) => Ok(wait::Seen::NotYet("a forged annotation was let through".to_owned())),
+                Err(error) => Err(error),
+            }
+        })
+        .await?;
+        Ok(())
+    }
+
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        Ok(self.plane.stop()?)
+    }
+
+    async fn put(&self, object: Value) -> anyhow::Result<()> {
+        put(&self.client, object).await
+    }
+
+    async fn put_all(&self, objects: Vec<Value>) -> anyhow::Result<()> {
+        stream::iter(objects.into_iter().map(|object| put(&self.client, object)))
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<()>()
+            .await
+    }
+}
+
+async fn put(client: &Client, object: Value) -> anyhow::Result<()> {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
+    let (group, version) = version.rsplit_once('/').unwrap_or(("", &version));
+    let plural = match kind.as_str() {
+        "MutatingAdmissionPolicy" => "mutatingadmissionpolicies".to_owned(),
+        other => format!("{}s", other.to_lowercase()),
+    };
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &kind), &plural);
+    let namespace = text("/metadata/namespace");
+    let api: Api<DynamicObject> = if namespace.is_empty() {
+        Api::all_with(client.clone(), &resource)
+    } else {
+        Api::namespaced_with(client.clone(), &namespace, &resource)
+    };
+    let body: DynamicObject = serde_json::from_value(object)?;
+    match api.create(&PostParams::default(), &body).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        Err(error) => Err(anyhow::Error::from(error).context(format!("failed to create {kind} {name}"))),
+    }
+}
+
+/// A pod as small as it gets.
+pub(crate) fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "registry.example/app:1"}]}
+    })
+}
+
+fn pool(name: &str) -> Value {
+    json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": name},
+        "spec": {"key": "node-pool", "provisioner": "None"}
+    })
+}
+
+fn tenant(name: &str, namespace: &str, pool: &str) -> Value {
+    json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": name},
+        "spec": {"namespaces": [namespace], "pools": [pool]}
+    })
+}
+
+/// A node with the labels that a cloud gives one.
+fn node(number: usize, tenants: usize) -> Value {
+    let pool = format!("pool-t{}", number % tenants.max(1));
+    let name = format!("ip-10-{}-{}.ec2.internal", number / 250, number % 250);
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {
+            "kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux",
+            "node.kubernetes.io/instance-type": format!("m5.{}xlarge", number % 5),
+            "topology.kubernetes.io/region": "us-east-1", "topology.kubernetes.io/zone": format!("us-east-1{}", number % 3),
+            "topology.ebs.csi.aws.com/zone": format!("us-east-1{}", number % 3), "karpenter.sh/capacity-type": "spot",
+            "karpenter.k8s.aws/instance-family": "m5", "karpenter.k8s.aws/instance-cpu": "8",
+            "karpenter.k8s.aws/instance-memory": "32768", "karpenter.k8s.aws/instance-category": "m",
+            "node-pool": pool, "node-restriction.kubernetes.io/pool": pool}},
+        "spec": {"taints": [{"key": "node-pool", "value": pool, "effect": "NoSchedule"}],
+            "providerID": format!("aws:///us-east-1a/i-{number:017x}")},
+        "status": {"images": (0..20).map(|image| json!({
+            "names": [format!("registry.example/image-{image}@sha256:{image:064x}")], "sizeBytes": 100_000_000 + image}))
+            .collect::<Vec<_>>()}
+    })
+}
+
+/// What Croft does to a tenant's pod, as the API server's own mutating policy, for one namespace.
+fn equivalent_policy() -> [Value; 2] {
+    let toleration =
+        "Object.spec.tolerations{key: 'node-pool', operator: 'Equal', value: 'pool-a', effect: 'NoSchedule'}";
+    let added = format!(
+        "has(object.spec.tolerations) ? [JSONPatch{{op: 'add', path: '/spec/tolerations/-', value: {toleration}}}] : \
+         [JSONPatch{{op: 'add', path: '/spec/tolerations', value: [{toleration}]}}]"
+    );
+    let guard = "!has(object.spec.tolerations) || !object.spec.tolerations.exists(t, has(t.key) && t.key == 'node-pool')";
+    [
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy",
+            "metadata": {"name": "bench"},
+            "spec": {
+                "failurePolicy": "Fail", "reinvocationPolicy": "IfNeeded",
+                "matchConstraints": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": BY_POLICY}},
+                    "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]
+                },
+                "matchConditions": [{"name": "not-yet", "expression": guard}],
+                "mutations": [
+                    {"patchType": "ApplyConfiguration", "applyConfiguration": {
+                        "expression": "Object{spec: Object.spec{nodeSelector: {'node-pool': 'pool-a'}}}"}},
+                    {"patchType": "JSONPatch", "jsonPatch": {"expression": added}}
+                ]
+            }
+        }),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding",
+            "metadata": {"name": "bench"}, "spec": {"policyName": "bench"}
+        }),
+    ]
+}

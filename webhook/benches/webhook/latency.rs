@@ -1,0 +1,103 @@
+//! Pod creations through the API server, one kind after the other in turns.
+
+use std::{fmt, time::Duration};
+
+use anyhow::Context as _;
+use croft_runtime::clock::{Clock as _, SystemClock};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+
+use crate::cluster::{BY_CROFT, BY_POLICY, Cluster, FREE, pod};
+
+/// Creations that aren't counted.
+const WARM_UP: usize = 40;
+
+/// Medians, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Medians {
+    free: f64,
+    policy: Option<f64>,
+    croft: f64,
+    pub(crate) errors: usize,
+}
+
+impl Medians {
+    pub(crate) fn added_by_croft(&self) -> f64 {
+        self.croft - self.free
+    }
+
+    pub(crate) fn added_by_policy(&self) -> f64 {
+        self.policy.map_or(0.0, |policy| policy - self.free)
+    }
+}
+
+impl fmt::Display for Medians {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no policy {:.3} ms", self.free)?;
+        if let Some(policy) = self.policy {
+            write!(f, ", MutatingAdmissionPolicy {policy:.3} ms (+{:.3})", policy - self.free)?;
+        }
+        write!(f, ", Croft {:.3} ms (+{:.3})", self.croft, self.added_by_croft())
+    }
+}
+
+/// A pod's creation as the API server asked about it.
+pub(crate) fn captured_review() -> anyhow::Result<Vec<u8>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/corpus/reviews");
+    let path = format!("{folder}/pods-create-tenant-a-1.json");
+    std::fs::read(&path).with_context(|| format!("failed to read the captured review {path}"))
+}
+
+/// No policy, the in-process policy, Croft's mutation.
+pub(crate) async fn mutation(cluster: &Cluster, pods: usize) -> anyhow::Result<Medians> {
+    let measured = measure(cluster, &[FREE, BY_POLICY, BY_CROFT], pods).await?;
+    let [free, policy, croft] = measured.medians[..] else { anyhow::bail!("a kind wasn't measured") };
+    Ok(Medians { free, policy: Some(policy), croft, errors: measured.errors })
+}
+
+/// No policy; Croft's mutation and, in force beside it, the generated policies.
+pub(crate) async fn both(cluster: &Cluster, pods: usize) -> anyhow::Result<Medians> {
+    let measured = measure(cluster, &[FREE, BY_CROFT], pods).await?;
+    let [free, croft] = measured.medians[..] else { anyhow::bail!("a kind wasn't measured") };
+    Ok(Medians { free, policy: None, croft, errors: measured.errors })
+}
+
+struct Measured {
+    medians: Vec<f64>,
+    errors: usize,
+}
+
+async fn measure(cluster: &Cluster, namespaces: &[&str], pods: usize) -> anyhow::Result<Measured> {
+    let apis: Vec<Api<Pod>> =
+        namespaces.iter().map(|namespace| Api::namespaced(cluster.client.clone(), namespace)).collect();
+    let mut times: Vec<Vec<Duration>> = vec![Vec::with_capacity(pods); namespaces.len()];
+    let mut errors = 0;
+    for number in 0..WARM_UP + pods {
+        let body: Pod = serde_json::from_value(pod(&format!("p-{number}")))?;
+        for ((api, namespace), times) in apis.iter().zip(namespaces).zip(&mut times) {
+            let begun = SystemClock.monotonic();
+            let made = api.create(&PostParams::default(), &body).await;
+            let took = SystemClock.monotonic() - begun;
+            // What isn't pinned where it should be, or is where it shouldn't, was no measurement.
+            let right = made.is_ok_and(|made| {
+                made.spec.is_some_and(|spec| spec.node_selector.is_some()) == (*namespace != FREE)
+            });
+            errors += usize::from(!right);
+            if number >= WARM_UP {
+                times.push(took);
+            }
+        }
+    }
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    for api in &apis {
+        api.delete_collection(&now, &Default::default()).await?;
+    }
+    let medians = times.into_iter().map(|mut times| {
+        times.sort_unstable();
+        times.get(times.len() / 2).map_or(0.0, |median| median.as_secs_f64() * 1e3)
+    });
+    Ok(Measured { medians: medians.collect(), errors })
+}
