@@ -79,7 +79,7 @@ async fn what_is_wrong_says_so_where_it_is_and_the_rest_goes_on() {
     ];
     stack.plane.apply(&wrong.join("\n---\n")).await.unwrap();
 
-    let ready = condition_of::<Tenant>(&client, "no-pool", "Ready", "False").await.unwrap();
+    let ready = condition_of::<Tenant>(&client, "no-pool", "Accepted", "False").await.unwrap();
     says(&ready.message, &["nowhere"]);
     let event = event_about(&client, "Tenant", "no-pool", &ready.reason).await.unwrap();
     says(&event, &["nowhere"]);
@@ -87,15 +87,15 @@ async fn what_is_wrong_says_so_where_it_is_and_the_rest_goes_on() {
     let valid =
         condition_of::<TenantPool>(&client, "impossible", "RequirementsValid", "False").await.unwrap();
     says(&valid.message, &["node.kubernetes.io/instance-type", "m5.humongous"]);
-    event_about(&client, "TenantPool", "impossible", &valid.reason).await.unwrap();
+    event_about(&client, "TenantPool", "impossible", "RequirementsInvalid").await.unwrap();
 
     let subnets = condition_of::<EC2NodeClass>(&client, "no-subnets", "SubnetsReady", "False").await.unwrap();
     says(&subnets.message, &["elsewhere"]);
-    event_about(&client, "EC2NodeClass", "no-subnets", &subnets.reason).await.unwrap();
+    event_about(&client, "TenantPool", "no-subnets", "ClassNotReady").await.unwrap();
 
     let waiting = pods(&client, "too-large").await.unwrap();
     let [pod] = waiting.as_slice() else { panic!("{waiting:?}") };
-    let why = event_about(&client, "Pod", &pod.name_any(), "Unplaced").await.unwrap();
+    let why = event_about(&client, "Pod", &pod.name_any(), "InsufficientResources").await.unwrap();
     says(&why, &["too-large", "cpu"]);
 
     // A tenant without faults, made after all of these, gets its machine.
