@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use croft_api::{EC2NodeClass, NodeClaim, NodeClaimSpec};
 use croft_cloud::{ClassFindings, CloudMachine, LaunchRequest, Terminated};
-use croft_scheduler::{InstanceType, PodKey};
+use croft_scheduler::{
+    Cluster, InstanceType, PodKey,
+    consolidate::{Ask, Consolidation},
+};
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::{
@@ -36,6 +39,8 @@ pub enum Key {
     Machines,
     /// What launches left behind.
     Sweep,
+    /// The search for a cheaper cluster.
+    Consolidation,
 }
 
 /// One effect.
@@ -75,8 +80,19 @@ pub enum Action {
         /// Every class.
         classes: Vec<Arc<EC2NodeClass>>,
     },
+    /// Searches for a cheaper cluster.
+    Consolidate(Box<Search>),
     /// Tells a user.
     Tell(Notice),
+}
+
+/// What to search in, and for what.
+#[derive(Clone, Debug)]
+pub struct Search {
+    /// A copy: the search takes long.
+    pub cluster: Cluster,
+    /// The question.
+    pub ask: Ask,
 }
 
 /// Claims to create for one pool.
@@ -144,7 +160,7 @@ impl Action {
     pub fn keys(&self) -> Vec<Key> {
         let name = |o: &NodeClaim| o.metadata.name.clone().unwrap_or_default();
         match self {
-            Self::CreateClaims(new) => vec![Key::Plan(new.pool.clone())],
+            Self::CreateClaims(new) => vec![Key::Plan(new.pool.clone()), Key::Pool(new.pool.clone())],
             Self::Launch(launch) => vec![Key::Claim(name(&launch.claim))],
             Self::Register(registration) => {
                 vec![Key::Claim(name(&registration.claim)), Key::Node(registration.node.clone())]
@@ -156,6 +172,7 @@ impl Action {
             Self::Resolve(class) => vec![Key::Class(class.metadata.name.clone().unwrap_or_default())],
             Self::AskOffers(class) => vec![Key::Offers(class.metadata.name.clone().unwrap_or_default())],
             Self::Sweep { .. } => vec![Key::Sweep],
+            Self::Consolidate(_) => vec![Key::Consolidation],
             Self::Tell(_) => Vec::new(),
         }
     }
@@ -174,6 +191,7 @@ impl Action {
             Self::Resolve(_) => "resolve",
             Self::AskOffers(_) => "ask_offers",
             Self::Sweep { .. } => "sweep",
+            Self::Consolidate(_) => "consolidate",
             Self::Tell(_) => "tell",
         }
     }
@@ -237,6 +255,8 @@ pub enum News {
     Terminated(Vec<Terminated>),
     /// There is no machine of this claim, as far as the cloud shows.
     NoMachine(String),
+    /// What the search for a cheaper cluster found.
+    Consolidation(Box<Consolidation>),
     /// A pod can't be evicted now.
     EvictionBlocked(PodKey, String),
 }

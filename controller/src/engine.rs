@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use croft_api::condition::INITIALIZED;
 use croft_cloud::MachineState;
-use croft_scheduler::{Options, solve};
+use croft_scheduler::{Options, Price, solve};
 
 use crate::{
     action::{Action, Key, News, Report},
@@ -15,13 +16,13 @@ use crate::{
     events::Recorder,
     flights::Flights,
     settings::Settings,
-    snapshot::{Change, MachineList, Snapshot},
+    snapshot::{Change, MachineList, Snapshot, is},
     time::{Now, earliest},
 };
 
 /// The kinds whose first list must be in before anything is decided: a plan made without knowing of a node, a
 /// claim or a tenant's limit would launch what isn't needed.
-pub const KINDS: [&str; 13] = [
+pub const KINDS: [&str; 14] = [
     "Pod",
     "Node",
     "NodeClaim",
@@ -35,8 +36,11 @@ pub const KINDS: [&str; 13] = [
     "StorageClass",
     "CSINode",
     "VolumeAttachment",
+    "PodDisruptionBudget",
 ];
 
+/// How long a planned pod may take to be bound to a machine that is open.
+const PLACE_KEPT: Duration = Duration::from_secs(5);
 /// Pods that a plan puts onto a node that is there keep it from counting as empty for this long.
 const EXPECTED_FOR: Duration = Duration::from_secs(10);
 /// Between two plans for the same pods when only the rest of the cluster has changed.
@@ -71,6 +75,10 @@ pub struct Counts {
     pub terminated: u64,
     /// Pods that the last plan couldn't place.
     pub unplaced: u64,
+    /// Moves begun to save money.
+    pub moves: u64,
+    /// What those moves save together, per hour.
+    pub saved: Price,
 }
 
 /// When to plan.
@@ -103,7 +111,8 @@ impl Engine {
 
     /// Takes in what a watch showed.
     pub fn observe(&mut self, change: Change, now: Now) {
-        if let Change::Claim(claim) = &change {
+        let shown = if let Change::Listed(change) = &change { change } else { &change };
+        if let Change::Claim(claim) = shown {
             // News about a claim may be what its rest waits for; a failure's rest stays.
             let key = Key::Claim(claim.metadata.name.clone().unwrap_or_default());
             if self.flights.failures(&key) == 0 {
@@ -178,6 +187,16 @@ impl Engine {
             News::NoMachine(claim) => {
                 self.memory.machineless_since.entry(claim).or_insert(now.mono);
             }
+            News::Consolidation(found) => {
+                tracing::debug!(
+                    moves = found.moves.len(),
+                    before = %found.before,
+                    after = %found.after,
+                    steps = found.steps,
+                    "searched for a cheaper cluster"
+                );
+                self.memory.disruption.found = Some(found);
+            }
             News::EvictionBlocked(pod, why) => {
                 self.memory.blocked.insert(pod, why);
             }
@@ -207,7 +226,11 @@ impl Engine {
         if !self.snapshot.is_synced(&KINDS) {
             return Step { actions: Vec::new(), wake: None };
         }
-        let plan_wake = self.plan_if_due(now);
+        let places_wake = self.give_up_lost_places(now);
+        let mut plan_wake = self.plan_if_due(now);
+        if let Due::Planned(actions) = &mut plan_wake {
+            self.put_off(actions, now);
+        }
         let mut round = Round::new(&self.snapshot, &self.settings, &self.flights, now);
         let mut planned = Vec::new();
         let wake = match plan_wake {
@@ -222,27 +245,69 @@ impl Engine {
         }
         decide::classes::decide(&mut round, &mut self.memory);
         decide::lifecycle::decide(&mut round, &mut self.memory);
-        decide::empty::decide(&mut round, &mut self.memory);
+        decide::disrupt::decide(&mut round, &mut self.memory);
+        self.counts.moves = self.memory.disruption.moves;
+        self.counts.saved = self.memory.disruption.saved;
         decide::orphans::decide(&mut round, &mut self.memory);
         decide::pools::decide(&mut round, &mut self.memory);
         let (decided, round_wake) = round.finish();
         let mut actions = Vec::with_capacity(decided.len());
+        let mut going = Vec::new();
         for action in decided {
-            if let Action::Tell(notice) = action {
-                self.recorder.tell(notice, now.mono);
-                continue;
-            }
             for key in action.keys() {
                 self.flights.start(key);
             }
-            actions.push(action);
+            match action {
+                Action::Tell(notice) => self.recorder.tell(notice, now.mono),
+                // One call for all: the cloud counts calls.
+                Action::Terminate { ids } => going.extend(ids),
+                other => actions.push(other),
+            }
+        }
+        if !going.is_empty() {
+            actions.push(Action::Terminate { ids: going });
         }
         // Events give way to whatever makes pods run.
         let (notices, event_wake) = self.recorder.due(now.mono);
         actions.extend(notices.into_iter().map(Action::Tell));
         let rest_wake = self.flights.next_wake(now.mono);
-        let wake = [round_wake, event_wake, rest_wake].into_iter().fold(wake, earliest);
+        let wake = [places_wake, round_wake, event_wake, rest_wake].into_iter().fold(wake, earliest);
         Step { actions, wake }
+    }
+
+    /// A pod that isn't bound soon after its machine has opened has lost its place there to another: it is planned
+    /// anew, on what is free by now.
+    fn give_up_lost_places(&mut self, now: Now) -> Option<Duration> {
+        let mut wake = None;
+        let waited_for = self.snapshot.nominated_claims();
+        self.memory.open_since.retain(|claim, _| waited_for.contains(claim));
+        for claim in waited_for {
+            if !self.snapshot.claims.get(&claim).is_some_and(|c| is(c, INITIALIZED)) {
+                continue;
+            }
+            let since = *self.memory.open_since.entry(claim.clone()).or_insert(now.mono);
+            let until = since.saturating_add(PLACE_KEPT);
+            if until <= now.mono {
+                self.snapshot.release_nominations(&claim);
+            } else {
+                wake = earliest(wake, Some(until));
+            }
+        }
+        wake
+    }
+
+    /// A pool whose last claims weren't created rests for a moment; what is planned for it meanwhile is planned anew,
+    /// and the other pools' claims don't wait.
+    fn put_off(&mut self, actions: &mut Vec<Action>, now: Now) {
+        let flights = &self.flights;
+        let resting = |action: &mut Action| !action.keys().iter().all(|key| flights.is_idle(key, now.mono));
+        for action in actions.extract_if(.., resting) {
+            if let Action::CreateClaims(new) = action {
+                for claim in &new.claims {
+                    self.snapshot.release_nominations(&claim.name);
+                }
+            }
+        }
     }
 
     fn plan_if_due(&mut self, now: Now) -> Due {
@@ -255,8 +320,9 @@ impl Engine {
             self.batch.opened = None;
             return Due::Later(None);
         }
-        // The next plan must know of every claim that the last one asked for.
-        if self.flights.any_flying(|key| matches!(key, Key::Plan(_))) {
+        // The next plan must know of every claim that the last one asked for; and names are reserved on the version
+        // of the pool's status, which a status write under way is about to change.
+        if self.flights.any_flying(|key| matches!(key, Key::Plan(_) | Key::Pool(_))) {
             return Due::Later(None);
         }
         if !self.offers_known() {

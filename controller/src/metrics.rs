@@ -42,6 +42,8 @@ pub struct Metrics {
     plans: Gauge<i64>,
     launch_failures: Gauge<i64>,
     terminated: Gauge<i64>,
+    moves: Gauge<i64>,
+    saved: Gauge<f64, AtomicU64>,
     step_seconds: Histogram,
     cost: Gauge<f64, AtomicU64>,
 }
@@ -61,6 +63,8 @@ impl Metrics {
             plans: Gauge::default(),
             launch_failures: Gauge::default(),
             terminated: Gauge::default(),
+            moves: Gauge::default(),
+            saved: Gauge::default(),
             // From a tenth of a millisecond to three seconds.
             step_seconds: Histogram::new((0..16).map(|n| 0.0001 * f64::from(2_u32.pow(n)))),
             cost: Gauge::default(),
@@ -80,6 +84,12 @@ impl Metrics {
             metrics.launch_failures.clone(),
         );
         r.register("machines_terminated", "Machines confirmed gone", metrics.terminated.clone());
+        r.register("consolidation_moves", "Moves begun to save money", metrics.moves.clone());
+        r.register(
+            "consolidation_saved_dollars_per_hour",
+            "What those moves save together",
+            metrics.saved.clone(),
+        );
         r.register_with_unit(
             "step",
             "Time that one round of decisions takes",
@@ -113,6 +123,8 @@ impl Metrics {
         self.plans.set(total(counts.plans));
         self.launch_failures.set(total(counts.launch_failures));
         self.terminated.set(total(counts.terminated));
+        self.moves.set(total(counts.moves));
+        self.saved.set(counts.saved.dollars());
         let prices = snapshot.claims.values().filter_map(|c| c.status.as_ref()?.price_per_hour.as_ref());
         self.cost.set(prices.filter_map(|p| p.parse::<f64>().ok()).sum());
     }

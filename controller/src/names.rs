@@ -2,6 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
+/// On a claim that was made for a machine which is there already: the machine's id.
+pub const ADOPTS: &str = "croft.dev/adopts";
 /// The label that every node of a pool carries, whatever the pool's own key is.
 pub const POOL_LABEL: &str = croft_api::pool::DEFAULT_KEY;
 /// On a node whose kubelet has registered and which Croft hasn't labelled yet: nothing runs there.
@@ -10,8 +12,14 @@ pub const UNREGISTERED_TAINT: &str = "croft.dev/unregistered";
 pub const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
 /// The effect of [`DISRUPTED_TAINT`]: what runs there leaves by eviction, not by the taint.
 pub const DISRUPTED_EFFECT: &str = "NoSchedule";
-/// On a claim that is to go, and why.
+/// On a claim that was made to replace others: why.
 pub const DISRUPTION_REASON: &str = "croft.dev/disruption-reason";
+/// On a claim: the claims that it replaces, separated by commas.
+pub const REPLACES: &str = "croft.dev/replaces";
+/// On a claim: which move made it, and how many claims the move made.
+pub const MOVE: &str = "croft.dev/move";
+/// On a claim: a hash of each field that it was launched with.
+pub const LAUNCHED_WITH: &str = "croft.dev/launched-with";
 /// On pods, nodes and pools: leave it alone while there is a choice.
 pub const DO_NOT_DISRUPT: &str = "croft.dev/do-not-disrupt";
 /// What users of Karpenter have in their manifests already.

@@ -27,6 +27,10 @@ pub struct Settings {
     pub orphan_grace: Duration,
     /// How long a cordoned empty node is watched for pods that were bound meanwhile.
     pub settle: Duration,
+    /// Between two searches for a cheaper cluster.
+    pub consolidate_every: Duration,
+    /// A machine whose node hasn't been Ready for this long is given back.
+    pub repair_after: Duration,
     /// Between two status writes of one pool.
     pub status_every: Duration,
 }
@@ -45,6 +49,8 @@ impl Default for Settings {
             sweep_every: Duration::from_secs(600),
             orphan_grace: Duration::from_secs(120),
             settle: Duration::from_secs(1),
+            consolidate_every: Duration::from_secs(10),
+            repair_after: Duration::from_secs(1_800),
             status_every: Duration::from_secs(1),
         }
     }

@@ -8,6 +8,7 @@ use futures::StreamExt;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
     core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    policy::v1::PodDisruptionBudget,
     storage::v1::{CSINode, StorageClass, VolumeAttachment},
 };
 use kube::{
@@ -68,6 +69,9 @@ pub fn everything(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     watch!(VolumeAttachment, "VolumeAttachment", quick(), Change::Attachment, |(_, name)| {
         Change::AttachmentGone(name)
     });
+    watch!(PodDisruptionBudget, "PodDisruptionBudget", quick(), Change::Budget, |(ns, name)| {
+        Change::BudgetGone(ns, name)
+    });
     tasks.spawn(follow::<PartialObjectMeta<Namespace>>(
         Api::all(client.clone()),
         quick(),
@@ -109,7 +113,7 @@ async fn follow<K>(
             }
             Ok(Event::InitApply(object)) => {
                 listed.insert(name(&object));
-                vec![change(object)]
+                vec![Change::Listed(Box::new(change(object)))]
             }
             Ok(Event::InitDone) => {
                 // What the new list lacks was deleted while nobody watched.

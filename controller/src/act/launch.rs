@@ -12,12 +12,13 @@ use croft_api::{
     claim::LaunchAttempt,
     condition::{LAUNCHED, REGISTERED, Statement},
 };
-use croft_cloud::{LaunchError, LaunchRequest, Launched, MachineState, Prepared};
+use croft_cloud::{LaunchError, LaunchRequest, Launched, MachineState, Prepared, tags};
 
 use super::{Executor, FIND_EVERY, api_trouble, cloud_trouble};
 use crate::{
     action::{Key, Launch, News, Report, Rest},
     decide::conditions,
+    names,
     seam::{Answer, ApiError},
 };
 
@@ -181,9 +182,16 @@ impl Executor {
         }
     }
 
-    /// The machine of a claim that is to go and whose launch wasn't answered.
+    /// The machine of a claim that is to go and whose launch wasn't answered, or of one that adopts it.
     pub(super) async fn find_machine(&self, keys: Vec<Key>, claim: &Arc<NodeClaim>) -> Report {
         let uid = claim.metadata.uid.clone().unwrap_or_default();
+        if let Some(id) = claim.metadata.annotations.as_ref().and_then(|a| a.get(names::ADOPTS)) {
+            let name = claim.metadata.name.clone().unwrap_or_default();
+            let mine = [(tags::CLAIM_UID.to_owned(), uid.clone()), (tags::CLAIM.to_owned(), name)];
+            if let Err(error) = self.cloud.tag(id, &mine.into()).await {
+                return cloud_trouble(keys, &error);
+            }
+        }
         match self.cloud.find_by_claim(&uid).await {
             Ok(Some(found)) if found.machine.state != MachineState::Terminated => {
                 let held = Held { claim: Arc::clone(claim), answers: Vec::new() };

@@ -12,11 +12,12 @@ use std::{sync::Arc, time::Duration};
 use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::{ClassFindings, CloudError, CloudProvider, FaultClass};
 use croft_runtime::clock::Clock;
+use croft_scheduler::consolidate::consolidate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use crate::{
-    action::{Action, Key, News, Report, Rest},
+    action::{Action, Key, News, Report, Rest, Search},
     events, merge,
     seam::{ApiError, Call, KubeApi, Target, Verb},
     time::Now,
@@ -26,6 +27,8 @@ use crate::{
 const CONFIRM_EVERY: Duration = Duration::from_secs(3);
 /// Between two tries to evict a pod that a disruption budget holds.
 const BUDGET_REST: Duration = Duration::from_secs(5);
+/// A search for a cheaper cluster that takes longer answers with what it has.
+const SEARCH_LIMIT: Duration = Duration::from_secs(20);
 /// Between two looks for a machine whose launch wasn't answered.
 const FIND_EVERY: Duration = Duration::from_secs(5);
 
@@ -109,12 +112,29 @@ impl Executor {
                     Err(error) => cloud_trouble(keys, &error),
                 }
             }
+            Action::Consolidate(search) => self.consolidate(keys, search).await,
             Action::Tell(notice) => {
                 let call = events::write(&notice, self.clock.wall(), &self.identity);
                 if let Err(error) = self.api.call(call).await {
                     tracing::debug!(%error, reason = notice.reason, "event not written");
                 }
                 Report::done(keys)
+            }
+        }
+    }
+
+    async fn consolidate(&self, keys: Vec<Key>, search: Box<Search>) -> Report {
+        let clock = Arc::clone(&self.clock);
+        let begun = clock.monotonic();
+        let task = tokio::task::spawn_blocking(move || {
+            let late = || clock.monotonic().saturating_duration_since(begun) > SEARCH_LIMIT;
+            consolidate(&search.cluster, &search.ask, &late)
+        });
+        match task.await {
+            Ok(found) => Report { news: vec![News::Consolidation(Box::new(found))], ..Report::done(keys) },
+            Err(error) => {
+                tracing::error!(%error, "failed to search for a cheaper cluster, tried again later");
+                Report { rest: Rest::Grow, ..Report::done(keys) }
             }
         }
     }

@@ -38,7 +38,7 @@ impl Executor {
                 Err(error) => tracing::debug!(%error, node, "pod not told of its node"),
             }
         }
-        let open = Call { target: Target::Node(node.clone()), verb: Verb::PatchTaints(patch) };
+        let open = Call { target: Target::Node(node.clone()), verb: Verb::Patch(patch) };
         match self.api.call(open).await {
             Ok(answer) => report.answers.push(answer),
             Err(error) => {

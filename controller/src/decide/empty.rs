@@ -6,9 +6,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use croft_api::{NodeClaim, condition::INITIALIZED};
+use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
 
-use super::{Memory, Round, lifecycle, nodes, reference};
+use super::{
+    Memory, Round,
+    disrupt::{budgets::Ledger, guard, moves::Moves},
+    lifecycle, nodes, reference,
+};
 use crate::{
     action::{Action, Key},
     names,
@@ -17,7 +21,7 @@ use crate::{
 };
 
 /// Decides about every node of Croft that has no work.
-pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
+pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledger<'a>, moves: &Moves<'_>) {
     let snapshot = round.snapshot;
     let mono = round.now.mono;
     memory.expected_until.retain(|_, until| *until > mono);
@@ -28,7 +32,8 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
         }
         let Some((node_name, node)) = snapshot.node_of(claim) else { continue };
         seen.insert(node_name.to_owned());
-        let has_work = has_work(round, memory, name, node_name);
+        // What was launched to take another's pods isn't empty: they are on their way.
+        let has_work = moves.is_awaited(name) || has_work(round, memory, name, node_name);
         if has_work {
             memory.empty_since.remove(node_name);
         } else {
@@ -38,7 +43,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
             cordoned(round, memory, name, claim, node_name, node, has_work);
         } else if !has_work {
             memory.cordoned_since.remove(node_name);
-            free(round, memory, claim, node_name, node);
+            free(round, memory, ledger, claim, node_name, node);
         }
     }
     memory.empty_since.retain(|node, _| seen.contains(node));
@@ -53,22 +58,29 @@ pub fn has_work(round: &Round<'_>, memory: &Memory, claim: &str, node: &str) -> 
         || memory.expected_until.contains_key(node)
 }
 
-fn free(round: &mut Round<'_>, memory: &Memory, claim: &NodeClaim, node_name: &str, node: &NodeView) {
+fn free<'a>(
+    round: &mut Round<'a>,
+    memory: &Memory,
+    ledger: &mut Ledger<'a>,
+    claim: &'a NodeClaim,
+    node_name: &str,
+    node: &NodeView,
+) {
     let Some(pool) = round.snapshot.pools.get(&claim.spec.pool) else { return };
     let Ok(Some(after)) = croft_api::duration::parse(&pool.spec.disruption.consolidate_after) else { return };
-    let annotations = node.annotations.iter().chain(pool.metadata.annotations.iter().flatten());
-    if annotations.into_iter().any(|(key, value)| names::keeps(key) && value == "true") {
+    if guard::asked(claim, node, pool).is_some() {
         return;
     }
     let Some(since) = memory.empty_since.get(node_name).copied() else { return };
-    if !round.has_lasted(since, after) {
+    if !round.has_lasted(since, after) || ledger.left(round, pool, DisruptionReason::Empty) == 0 {
         return;
     }
+    ledger.take(&claim.spec.pool);
     round.act(Action::Write {
         key: Key::Node(node_name.to_owned()),
         call: Call {
             target: Target::Node(node_name.to_owned()),
-            verb: Verb::PatchTaints(nodes::cordon(node, round.now.wall)),
+            verb: Verb::Patch(nodes::cordon(node, round.now.wall)),
         },
         rest: Duration::ZERO,
     });
@@ -91,7 +103,7 @@ fn cordoned(
             key: Key::Node(node_name.to_owned()),
             call: Call {
                 target: Target::Node(node_name.to_owned()),
-                verb: Verb::PatchTaints(nodes::uncordon(node)),
+                verb: Verb::Patch(nodes::uncordon(node)),
             },
             rest: Duration::ZERO,
         });

@@ -73,6 +73,10 @@ fn launch(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {
         round.act(delete(name, claim));
         return;
     }
+    if claim.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(names::ADOPTS)) {
+        round.act(Action::FindMachine(Arc::clone(claim)));
+        return;
+    }
     if let Some(request) = request(round, name, claim) {
         round.act(Action::Launch(Box::new(Launch { claim: Arc::clone(claim), request })));
     } else {

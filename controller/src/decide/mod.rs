@@ -4,7 +4,8 @@
 //!   provision    pods without a place          -> claims
 //!   lifecycle    claims                        -> launched, registered, initialized
 //!   termination  claims being deleted          -> drained, terminated, confirmed, released
-//!   empty        nodes without work            -> cordoned, then their claims deleted
+//!   disrupt      nodes not worth their price   -> replaced, then their claims deleted
+//!   empty        nodes without work            -> cordoned, then their claims deleted (called by disrupt)
 //!   orphans      machines and claims alone     -> terminated, adopted, deleted
 //!   pools        TenantPools                   -> status, finalizer
 //!   classes      EC2NodeClasses                -> status, offers
@@ -15,6 +16,7 @@
 
 pub mod classes;
 pub mod conditions;
+pub mod disrupt;
 pub mod empty;
 pub mod lifecycle;
 pub mod nodes;
@@ -53,12 +55,16 @@ pub struct Memory {
     pub machineless_since: BTreeMap<String, Duration>,
     /// Claims whose node has no pods left, but volumes.
     pub drained_since: BTreeMap<String, Duration>,
+    /// Claims whose node is open and that planned pods still wait for.
+    pub open_since: BTreeMap<String, Duration>,
     /// Why a pod can't be evicted.
     pub blocked: BTreeMap<PodKey, String>,
     /// When each pool's status was last written.
     pub pool_written: BTreeMap<String, Duration>,
     /// When each class was last resolved and last asked for offers, and the generation that was resolved.
     pub class_asked: BTreeMap<String, classes::Asked>,
+    /// What disruption remembers.
+    pub disruption: disrupt::Memory,
     /// When the machines were last listed.
     pub listed: Option<Duration>,
     /// When what launches left behind was last removed.

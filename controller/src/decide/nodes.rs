@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use croft_api::{NodeClaim, TenantPool};
 use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time};
 use serde_json::{Map, Value, json};
 
 use crate::{names, snapshot::NodeView};
@@ -44,20 +45,17 @@ fn missing(wanted: BTreeMap<String, String>, held: &BTreeMap<String, String>) ->
         .collect()
 }
 
-/// Strategic merge patch that takes the node in: labels and annotations, taints of the claim that its kubelet
-/// left out, and the unregistered taint off.
+/// Patch that takes the node in: labels and annotations, taints of the claim that its kubelet left out, and the
+/// unregistered taint off.
 #[must_use]
 pub fn registration(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeView) -> Value {
-    let mut taints: Vec<Value> = claim
+    let left_out = claim
         .spec
         .taints
         .iter()
-        .filter(|t| !node.taints.iter().any(|held| held.key == t.key && held.effect == t.effect))
-        .map(|t| json!({"key": t.key, "value": t.value, "effect": t.effect}))
-        .collect();
-    if node.has_taint(names::UNREGISTERED_TAINT) {
-        taints.push(json!({"$patch": "delete", "key": names::UNREGISTERED_TAINT}));
-    }
+        .filter(|t| !node.taints.iter().any(|held| held.key == t.key && held.effect == t.effect));
+    let kept = node.taints.iter().filter(|t| t.key != names::UNREGISTERED_TAINT);
+    let taints: Vec<Taint> = kept.chain(left_out).cloned().collect();
     let mut patch = json!({
         "metadata": {
             "uid": node.uid,
@@ -65,8 +63,8 @@ pub fn registration(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeVie
             "annotations": missing(annotations(claim, pool), &node.annotations),
         },
     });
-    if !taints.is_empty() {
-        merge_spec(&mut patch, "taints", Value::Array(taints));
+    if taints != node.taints {
+        set_taints(&mut patch, node, &taints);
     }
     patch
 }
@@ -79,39 +77,44 @@ pub fn repair(claim: &NodeClaim, node: &NodeView) -> Option<Value> {
     (!labels.is_empty()).then(|| json!({"metadata": {"uid": node.uid, "labels": labels}}))
 }
 
-/// Strategic merge patch that keeps new pods off a node that is to go.
+/// Patch that keeps new pods off a node that is to go.
 #[must_use]
 pub fn cordon(node: &NodeView, now: Timestamp) -> Value {
-    json!({
-        "metadata": {"uid": node.uid},
-        "spec": {
-            "unschedulable": true,
-            "taints": [{
-                "key": names::DISRUPTED_TAINT,
-                "effect": names::DISRUPTED_EFFECT,
-                "timeAdded": k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now),
-            }],
-        },
-    })
+    let mut patch = json!({"metadata": {"uid": node.uid}, "spec": {"unschedulable": true}});
+    if !node.has_taint(names::DISRUPTED_TAINT) {
+        let mut taints = node.taints.clone();
+        taints.push(Taint {
+            key: names::DISRUPTED_TAINT.to_owned(),
+            effect: names::DISRUPTED_EFFECT.to_owned(),
+            time_added: Some(Time(now)),
+            value: None,
+        });
+        set_taints(&mut patch, node, &taints);
+    }
+    patch
 }
 
-/// Strategic merge patch that takes back [`cordon`].
+/// Patch that takes back [`cordon`].
 #[must_use]
 pub fn uncordon(node: &NodeView) -> Value {
-    json!({
-        "metadata": {"uid": node.uid},
-        "spec": {
-            "unschedulable": null,
-            "taints": [{"$patch": "delete", "key": names::DISRUPTED_TAINT}],
-        },
-    })
+    let mut patch = json!({"metadata": {"uid": node.uid}, "spec": {"unschedulable": null}});
+    let taints: Vec<Taint> =
+        node.taints.iter().filter(|t| t.key != names::DISRUPTED_TAINT).cloned().collect();
+    if taints != node.taints {
+        set_taints(&mut patch, node, &taints);
+    }
+    patch
 }
 
-fn merge_spec(patch: &mut Value, key: &str, value: Value) {
-    if let Some(object) = patch.as_object_mut() {
-        let spec = object.entry("spec").or_insert_with(|| json!({}));
-        if let Some(spec) = spec.as_object_mut() {
-            spec.insert(key.to_owned(), value);
+/// A node's taints are an atomic list: every patch writes all of them. So that nobody else's is lost or brought
+/// back, this one holds only for the version that it was made from.
+fn set_taints(patch: &mut Value, node: &NodeView, taints: &[Taint]) {
+    let Some(parts) = patch.as_object_mut() else { return };
+    for (part, key, value) in
+        [("metadata", "resourceVersion", json!(node.version.to_string())), ("spec", "taints", json!(taints))]
+    {
+        if let Some(fields) = parts.entry(part).or_insert_with(|| json!({})).as_object_mut() {
+            fields.insert(key.to_owned(), value);
         }
     }
 }

@@ -5,14 +5,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_api::condition::LAUNCHED;
+use croft_api::{claim::FINALIZER, condition::LAUNCHED};
 use croft_cloud::CloudMachine;
 use jiff::Timestamp;
 use kube::Resource;
+use serde_json::json;
 
 use super::{Memory, Round, conditions, lifecycle, reference, termination::machine_id};
 use crate::{
     action::{Action, Key},
+    names,
+    seam::{Call, Target, Verb},
     snapshot::MachineList,
 };
 
@@ -52,17 +55,19 @@ fn machines_alone(round: &mut Round<'_>, memory: &mut Memory, last: &MachineList
         .values()
         .filter_map(|n| Some((machine_id(n.provider_id.as_deref()?), n.ready)))
         .collect();
-    let alone: Vec<&CloudMachine> = last
+    let (adoptable, alone): (Vec<&CloudMachine>, Vec<&CloudMachine>) = last
         .machines
         .values()
         .filter(|m| m.state.is_alive() && before.machines.contains_key(&m.id))
         .filter(|m| !held.contains(m.id.as_str()))
         .filter(|m| m.claim_uid.as_deref().is_none_or(|uid| !launching.contains(uid)))
         .filter(|m| launched_before(m, last.asked.wall, round))
-        // Somebody's pods run there: such a machine is adopted, never collected.
-        .filter(|m| ready.get(m.id.as_str()) != Some(&true))
         .filter(|m| !memory.terminations.contains_key(&m.id))
-        .collect();
+        // Somebody's pods run there: such a machine is adopted, never collected.
+        .partition(|m| ready.get(m.id.as_str()) == Some(&true));
+    for machine in adoptable {
+        adopt(round, machine);
+    }
     let allowed = ALWAYS_COLLECTED.max(last.machines.len() / 10);
     if alone.len() > allowed {
         memory.collection_stopped = Some(format!(
@@ -86,6 +91,47 @@ fn machines_alone(round: &mut Round<'_>, memory: &mut Memory, last: &MachineList
         }
         round.act(Action::Terminate { ids });
     }
+}
+
+/// A machine that works and whose claim is lost, as after a restore from a backup, gets a new one.
+fn adopt(round: &mut Round<'_>, machine: &CloudMachine) {
+    let snapshot = round.snapshot;
+    let Some(pool_name) = machine.pool.as_deref() else { return };
+    let Some(pool) = snapshot.pools.get(pool_name) else { return };
+    let Some(class) = pool.spec.template.as_ref().map(|t| &t.spec.node_class_ref) else { return };
+    // From the machine's id: the counter's next name may be another machine's lost one.
+    let name = names::claim(pool_name, &machine.id, 0);
+    if snapshot.claims.contains_key(&name) {
+        return;
+    }
+    let mut labels = pool.spec.template.as_ref().map(|t| t.metadata.labels.clone()).unwrap_or_default();
+    labels.insert(names::POOL_LABEL.to_owned(), pool_name.to_owned());
+    labels.insert(pool.spec.key.clone(), croft_api::convert::scheduler::value(pool));
+    let object = json!({
+        "apiVersion": format!("{}/{}", croft_api::GROUP, croft_api::VERSION),
+        "kind": "NodeClaim",
+        "metadata": {
+            "name": name,
+            "finalizers": [FINALIZER],
+            "labels": {"croft.dev/pool": pool_name},
+            "annotations": {names::ADOPTS: machine.id},
+        },
+        "spec": {
+            "pool": pool_name,
+            "nodeClassRef": class,
+            "instanceTypes": [machine.instance_type],
+            "zones": [machine.zone],
+            "capacityType": machine.capacity_type.as_str(),
+            "labels": labels,
+            "taints": croft_api::convert::scheduler::taints(pool),
+        },
+    });
+    tracing::warn!(machine = machine.id, claim = name, "machine with a node and without a claim is adopted");
+    round.act(Action::Write {
+        key: Key::Claim(name.clone()),
+        call: Call { target: Target::Claim(name), verb: Verb::Create(object) },
+        rest: lifecycle::WATCH_LAG,
+    });
 }
 
 fn launched_before(machine: &CloudMachine, asked: Timestamp, round: &Round<'_>) -> bool {

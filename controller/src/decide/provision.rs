@@ -18,6 +18,7 @@ use croft_scheduler::{
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::json;
 
+use super::disrupt::drift;
 use crate::{
     action::{NewClaim, NewClaims, Notice},
     names,
@@ -56,7 +57,9 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> Provision {
         let Some(class) = pool.spec.template.as_ref().map(|t| t.spec.node_class_ref.clone()) else {
             continue;
         };
-        let types = snapshot.classes.get(&class.name).and_then(|c| c.types.clone()).unwrap_or_default();
+        let state = snapshot.classes.get(&class.name);
+        let types = state.and_then(|c| c.types.clone()).unwrap_or_default();
+        let stamp = state.map(|c| drift::stamp(pool, &c.object));
         let limited = limited(snapshot, pool_name, pool);
         let first = pool.status.as_ref().and_then(|s| s.claim_counter).unwrap_or(0);
         let mut counter = first;
@@ -70,7 +73,7 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> Provision {
                 result.notices.extend(nominated(snapshot, pod, &name, machine));
             }
             let spec = spec(machine, &class, pool, &types, &limited);
-            claims.push(NewClaim { object: object(&name, &spec, pool), name, spec });
+            claims.push(NewClaim { object: object(&name, &spec, pool, stamp.as_deref()), name, spec });
         }
         result.claims.push(NewClaims {
             pool: pool_name.to_owned(),
@@ -175,7 +178,12 @@ fn cheapest(kind: &InstanceType, zone: &str, capacity_type: CapacityType) -> Opt
     kind.offerings.iter().find(|o| o.zone == zone && o.capacity_type == capacity_type).and_then(|o| o.price)
 }
 
-fn object(name: &str, spec: &NodeClaimSpec, pool: &Arc<TenantPool>) -> serde_json::Value {
+fn object(
+    name: &str,
+    spec: &NodeClaimSpec,
+    pool: &Arc<TenantPool>,
+    stamp: Option<&str>,
+) -> serde_json::Value {
     json!({
         "apiVersion": format!("{}/{}", croft_api::GROUP, croft_api::VERSION),
         "kind": "NodeClaim",
@@ -183,6 +191,7 @@ fn object(name: &str, spec: &NodeClaimSpec, pool: &Arc<TenantPool>) -> serde_jso
             "name": name,
             "finalizers": [FINALIZER],
             "labels": {"croft.dev/pool": pool.metadata.name},
+            "annotations": {names::LAUNCHED_WITH: stamp},
         },
         "spec": spec,
     })

@@ -104,9 +104,6 @@ fn build(target: &Target, verb: Verb) -> Result<http::Request<Vec<u8>>, String> 
     match verb {
         Verb::Create(object) => request.create(&post, bytes(&object)?).map_err(|e| e.to_string()),
         Verb::Patch(patch) => request.patch(name, &params, &Patch::Merge(patch)).map_err(|e| e.to_string()),
-        Verb::PatchTaints(patch) => {
-            request.patch(name, &params, &Patch::Strategic(patch)).map_err(|e| e.to_string())
-        }
         Verb::PatchStatus(patch) => request
             .patch_subresource("status", name, &params, &Patch::Merge(patch))
             .map_err(|e| e.to_string()),

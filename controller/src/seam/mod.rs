@@ -77,9 +77,6 @@ pub enum Verb {
     /// JSON merge patch of the object itself. `metadata.resourceVersion` in it makes it conditional on the
     /// version, `metadata.uid` on the identity.
     Patch(Value),
-    /// Strategic merge patch, for nodes: their taints merge by key, so that a taint which somebody else
-    /// writes at the same moment survives.
-    PatchTaints(Value),
     /// JSON merge patch of its status.
     PatchStatus(Value),
     /// Deletes it if its uid is still this one.
@@ -102,7 +99,7 @@ impl Verb {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
-            Self::Patch(_) | Self::PatchTaints(_) => "patch",
+            Self::Patch(_) => "patch",
             Self::PatchStatus(_) => "patch_status",
             Self::Delete { .. } => "delete",
             Self::Evict { .. } => "evict",

@@ -15,7 +15,7 @@ mod views;
 
 pub use coming::future_node;
 pub(crate) use coming::is;
-pub use views::{NodeView, PodTraits, PodView};
+pub use views::{BudgetView, NodeView, PodTraits, PodView};
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,6 +28,7 @@ use croft_scheduler::{Cluster, InputError, InstanceType, PodKey, TenantLimits};
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
     core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    policy::v1::PodDisruptionBudget,
     storage::v1::{CSINode, StorageClass, VolumeAttachment},
 };
 use kube::ResourceExt;
@@ -66,6 +67,11 @@ pub enum Change {
     CsiNodeGone(String),
     Attachment(Box<VolumeAttachment>),
     AttachmentGone(String),
+    Budget(Box<PodDisruptionBudget>),
+    BudgetGone(String, String),
+    /// An object as a fresh list shows it: that is so, whatever was seen before. After a restore from a backup
+    /// versions go back, and what was deleted is there again.
+    Listed(Box<Change>),
     /// The first full list of one kind is in.
     Synced(&'static str),
 }
@@ -109,6 +115,8 @@ pub struct Snapshot {
     pub pods: BTreeMap<PodKey, PodView>,
     /// Pods that wait for a place.
     pub demand: BTreeSet<PodKey>,
+    /// PodDisruptionBudgets by namespace, then name.
+    pub budgets: BTreeMap<String, BTreeMap<String, BudgetView>>,
     /// Machines as the cloud last listed them, and the list before that.
     pub machines: (Option<MachineList>, Option<MachineList>),
     /// Objects that couldn't be read, by what they are, and why.
@@ -124,7 +132,10 @@ pub struct Snapshot {
     nominations: BTreeMap<PodKey, Nomination>,
     nominated_to: BTreeMap<String, BTreeSet<PodKey>>,
     synced: BTreeSet<&'static str>,
+    /// Label sets in use, each held once.
+    labels: BTreeSet<Arc<BTreeMap<String, String>>>,
     graves: Graves,
+    listing: bool,
 }
 
 /// A pod's place on a claim that a plan made for it.
@@ -166,6 +177,21 @@ impl Snapshot {
             }
             Change::AttachmentGone(name) => {
                 self.attachments.remove(&name);
+            }
+            Change::Budget(budget) => {
+                let view = BudgetView::of(&budget);
+                let (namespace, name) = (budget.namespace().unwrap_or_default(), budget.name_any());
+                self.budgets.entry(namespace).or_default().insert(name, view);
+            }
+            Change::BudgetGone(namespace, name) => {
+                if let Some(budgets) = self.budgets.get_mut(&namespace) {
+                    budgets.remove(&name);
+                }
+            }
+            Change::Listed(change) => {
+                self.listing = true;
+                self.observe(*change, now);
+                self.listing = false;
             }
             Change::Synced(kind) => {
                 self.synced.insert(kind);
@@ -250,6 +276,12 @@ impl Snapshot {
         self.nominated_to.get(claim).into_iter().flatten().filter_map(|key| Some((key, self.pods.get(key)?)))
     }
 
+    /// Claims that planned pods wait for.
+    #[must_use]
+    pub fn nominated_claims(&self) -> BTreeSet<String> {
+        self.nominated_to.keys().cloned().collect()
+    }
+
     /// Pods that wait for a place and aren't meant for any coming machine.
     pub fn unplanned(&self) -> impl Iterator<Item = &PodKey> {
         self.demand.iter().filter(|key| !self.nominations.contains_key(*key))
@@ -279,16 +311,15 @@ impl Snapshot {
 
     fn pod(&mut self, pod: &Pod) {
         let key = PodKey::new(pod.namespace().as_deref().unwrap_or_default(), &pod.name_any());
-        let view = PodView::of(pod);
-        if self.graves.holds(&view.uid)
-            || self.pods.get(&key).is_some_and(|old| is_stale(old.version, view.version))
-        {
+        let mut view = PodView::of(pod);
+        if self.knows_better(&view.uid, self.pods.get(&key).map(|old| old.version), view.version) {
             return;
         }
         if view.is.finished {
             self.forget_pod(&key);
             return;
         }
+        self.share_labels(&mut view);
         let read = self.cluster.upsert_pod(pod);
         self.judge("Pod", &key.to_string(), read);
         let before = self.pods.get(&key).map(|p| (p.is.demand, p.node.clone(), p.uid.clone()));
@@ -323,6 +354,23 @@ impl Snapshot {
         }
     }
 
+    fn share_labels(&mut self, view: &mut PodView) {
+        if let Some(held) = self.labels.get(&view.labels) {
+            view.labels = Arc::clone(held);
+            return;
+        }
+        // Sets that nothing uses any more go before they outnumber the pods.
+        if self.labels.len() > self.pods.len() + 100 {
+            self.labels.retain(|held| Arc::strong_count(held) > 1);
+        }
+        self.labels.insert(Arc::clone(&view.labels));
+    }
+
+    /// True if what is held of an object is newer than `new`, or it was seen deleted.
+    fn knows_better(&self, uid: &str, held: Option<u64>, new: u64) -> bool {
+        !self.listing && (self.graves.holds(uid) || held.is_some_and(|held| is_stale(held, new)))
+    }
+
     fn pod_gone(&mut self, key: &PodKey, now: Now) {
         if let Some(view) = self.pods.get(key) {
             self.graves.bury(view.uid.clone(), now);
@@ -353,9 +401,7 @@ impl Snapshot {
     fn node(&mut self, node: Box<Node>) {
         let name = node.name_any();
         let view = NodeView::of(&node);
-        if self.graves.holds(&view.uid)
-            || self.nodes.get(&name).is_some_and(|old| is_stale(old.version, view.version))
-        {
+        if self.knows_better(&view.uid, self.nodes.get(&name).map(|old| old.version), view.version) {
             return;
         }
         let planned_on = |v: &NodeView| {
@@ -387,9 +433,8 @@ impl Snapshot {
         let name = claim.name_any();
         let new = version(claim.metadata.resource_version.as_deref());
         let old = self.claims.get(&name);
-        if self.graves.holds(claim.metadata.uid.as_deref().unwrap_or_default())
-            || old.is_some_and(|old| is_stale(version(old.metadata.resource_version.as_deref()), new))
-        {
+        let held = old.map(|old| version(old.metadata.resource_version.as_deref()));
+        if self.knows_better(claim.metadata.uid.as_deref().unwrap_or_default(), held, new) {
             return;
         }
         let before = old.and_then(|c| c.status.as_ref()).and_then(|s| s.node_name.clone());
@@ -425,6 +470,7 @@ impl Snapshot {
         let old = self.pools.get(&name);
         if old.is_some_and(|old| {
             old.metadata.uid == pool.metadata.uid
+                && !self.listing
                 && is_stale(version(old.metadata.resource_version.as_deref()), new)
         }) {
             return;
@@ -443,6 +489,7 @@ impl Snapshot {
         match self.classes.get_mut(&name) {
             Some(state)
                 if state.object.metadata.uid == class.metadata.uid
+                    && !self.listing
                     && is_stale(version(state.object.metadata.resource_version.as_deref()), new) => {}
             Some(state) => {
                 state.object = Arc::new(class);
@@ -536,6 +583,9 @@ impl Snapshot {
         if let Some(nomination) = self.nominations.remove(pod) {
             if let Some(pods) = self.nominated_to.get_mut(&nomination.claim) {
                 pods.remove(pod);
+                if pods.is_empty() {
+                    self.nominated_to.remove(&nomination.claim);
+                }
             }
             self.cluster.release(pod);
             self.plan_version += 1;

@@ -1,10 +1,14 @@
 //! The few fields of pods and nodes that decisions read.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
+use croft_policy::selector::Selector;
 use croft_scheduler::Resources;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod, Taint, Toleration},
+    policy::v1::PodDisruptionBudget,
+};
 
 use crate::names;
 
@@ -12,6 +16,7 @@ use crate::names;
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 const MIRROR: &str = "kubernetes.io/config.mirror";
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// A pod, as far as decisions read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +35,14 @@ pub struct PodView {
     pub grace_seconds: i64,
     /// When its deletion is due, if it is being deleted.
     pub deletion: Option<Timestamp>,
+    /// Its labels; pods of one owner share them.
+    pub labels: Arc<BTreeMap<String, String>>,
+    /// The uid of the object that controls it, and would make another one.
+    pub owner: Option<Box<str>>,
+    /// When its containers began to start.
+    pub started: Option<Timestamp>,
+    /// Annotation `controller.kubernetes.io/pod-deletion-cost`.
+    pub deletion_cost: i32,
     /// The bits below.
     pub is: PodTraits,
 }
@@ -90,6 +103,15 @@ impl PodView {
                 .and_then(|s| s.termination_grace_period_seconds)
                 .unwrap_or(DEFAULT_GRACE_SECONDS),
             deletion,
+            labels: Arc::new(meta.labels.clone().unwrap_or_default()),
+            owner: meta
+                .owner_references
+                .iter()
+                .flatten()
+                .find(|o| o.controller == Some(true))
+                .map(|o| o.uid.as_str().into()),
+            started: status.and_then(|s| s.start_time.as_ref()).map(|t| t.0),
+            deletion_cost: annotation(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),
             is: PodTraits {
                 demand,
                 daemon,
@@ -202,4 +224,28 @@ fn tolerates_disruption(toleration: &Toleration) -> bool {
 #[must_use]
 pub fn version(text: Option<&str>) -> u64 {
     text.and_then(|t| t.parse().ok()).unwrap_or(0)
+}
+
+/// A PodDisruptionBudget, as far as decisions read it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BudgetView {
+    /// Version of the object that this was read from.
+    pub version: u64,
+    /// Pods that it counts; `None` selects nothing.
+    pub selector: Option<Selector>,
+    /// How many of them may go now.
+    pub allowed: i32,
+}
+
+impl BudgetView {
+    /// Reads `budget`. A selector that can't be read counts nothing here; the API server refuses such ones.
+    #[must_use]
+    pub fn of(budget: &PodDisruptionBudget) -> Self {
+        let selector = budget.spec.as_ref().and_then(|s| s.selector.as_ref());
+        Self {
+            version: version(budget.metadata.resource_version.as_deref()),
+            selector: selector.and_then(|s| croft_api::convert::policy::selector(s).ok()),
+            allowed: budget.status.as_ref().and_then(|s| s.disruptions_allowed).unwrap_or(0),
+        }
+    }
 }

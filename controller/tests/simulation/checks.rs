@@ -51,10 +51,25 @@ pub fn always(
     broken
 }
 
+/// CPU of the smallest type that takes every pod here: a pool with less left under its limit is full.
+const ROOM_FOR_ANY_POD: i64 = 4_000;
+
 /// What holds once nothing changes any more.
-pub fn at_rest(store: &Store, world: &World, workloads: &[Workload]) -> Vec<String> {
+pub fn at_rest(
+    store: &Store,
+    world: &World,
+    workloads: &[Workload],
+    limits: &BTreeMap<String, i64>,
+    cpus: &BTreeMap<String, i64>,
+) -> Vec<String> {
     let mut broken = Vec::new();
     for workload in workloads {
+        let used: i64 = world
+            .instances()
+            .filter(|(_, i)| i.state.is_alive() && i.tags.get(tags::POOL) == Some(&workload.pool))
+            .map(|(_, i)| cpus[&i.instance_type])
+            .sum();
+        let full = used + ROOM_FOR_ANY_POD > limits[&workload.pool];
         let pods: Vec<&Value> = store
             .of_kind("Pod")
             .filter(|(id, p)| {
@@ -63,7 +78,7 @@ pub fn at_rest(store: &Store, world: &World, workloads: &[Workload]) -> Vec<Stri
             .map(|(_, pod)| pod)
             .collect();
         let running = pods.iter().filter(|p| p["status"]["phase"] == json!("Running")).count() as u64;
-        if running != workload.replicas {
+        if running != workload.replicas && !full {
             broken.push(format!("{} of {} pods of {} run", running, workload.replicas, workload.app));
         }
     }

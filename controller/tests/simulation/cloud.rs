@@ -306,8 +306,14 @@ impl CloudProvider for SimCloud {
         Ok(ids.iter().map(|id| Terminated { id: id.clone(), state: now(id) }).collect())
     }
 
-    async fn tag(&self, _: &str, _: &BTreeMap<String, String>) -> Result<(), CloudError> {
-        Ok(())
+    async fn tag(&self, id: &str, tags: &BTreeMap<String, String>) -> Result<(), CloudError> {
+        let mut params = vec![("ResourceId.1".to_owned(), id.to_owned())];
+        for (n, (key, value)) in tags.iter().enumerate() {
+            params.push((format!("Tag.{}.Key", n + 1), key.clone()));
+            params.push((format!("Tag.{}.Value", n + 1), value.clone()));
+        }
+        let answer = self.send("CreateTags", params).await.ok_or_else(|| broken("CreateTags"))?;
+        answer.map(|_| ()).map_err(|_| broken("CreateTags"))
     }
 
     async fn interruptions(&self) -> Result<Vec<Interruption>, CloudError> {

@@ -36,7 +36,7 @@ use crate::{
 
 const BASE_SECOND: i64 = 1_780_000_000;
 /// The kinds that nothing here has any of: their lists are empty and in at once.
-const EMPTY_KINDS: [&str; 7] = [
+const EMPTY_KINDS: [&str; 8] = [
     "Namespace",
     "DaemonSet",
     "PersistentVolumeClaim",
@@ -44,6 +44,7 @@ const EMPTY_KINDS: [&str; 7] = [
     "StorageClass",
     "CSINode",
     "VolumeAttachment",
+    "PodDisruptionBudget",
 ];
 const WATCHED: [&str; 6] = ["Pod", "Node", "NodeClaim", "TenantPool", "EC2NodeClass", "Tenant"];
 
@@ -298,7 +299,8 @@ async fn watch(shared: Arc<Shared>, kind: &'static str, sender: mpsc::Sender<Cha
         };
         sleep(Duration::from_millis(chance.between(1, 50))).await;
         let now: BTreeSet<Id> = listed.iter().map(|(id, _)| id.clone()).collect();
-        let mut changes: Vec<Change> = listed.iter().map(|(id, object)| applied(id, object)).collect();
+        let mut changes: Vec<Change> =
+            listed.iter().map(|(id, object)| Change::Listed(Box::new(applied(id, object)))).collect();
         changes.extend(held.difference(&now).map(gone));
         changes.push(Change::Synced(kind));
         held = now;

@@ -154,7 +154,7 @@ impl Run {
         let world = self.shared.world.lock().unwrap();
         let workloads = self.actors.lock().unwrap().workloads.clone();
         let mut broken = checks::always(&store, &world, &self.limits, &self.cpus);
-        broken.extend(checks::at_rest(&store, &world, &workloads));
+        broken.extend(checks::at_rest(&store, &world, &workloads, &self.limits, &self.cpus));
         broken
     }
 
@@ -264,14 +264,27 @@ fn nothing_is_lost_and_nothing_is_paid_for_twice_whatever_fails() {
         let _ = croft_runtime::telemetry::init("debug", croft_runtime::telemetry::LogFormat::Text);
     }
     let seeds = seeds();
-    let mut violations = Vec::new();
-    for seed in &seeds {
-        let broken = play_alone(*seed);
-        if !broken.is_empty() {
-            println!("seed {seed}: {broken:#?}");
-            violations.push(*seed);
-        }
-    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut violations: Vec<u64> = std::thread::scope(|scope| {
+        let parts: Vec<_> = (0..threads)
+            .map(|n| {
+                let mine = seeds.iter().skip(n).step_by(threads);
+                scope.spawn(move || {
+                    let mut violations = Vec::new();
+                    for seed in mine {
+                        let broken = play_alone(*seed);
+                        if !broken.is_empty() {
+                            println!("seed {seed}: {broken:#?}");
+                            violations.push(*seed);
+                        }
+                    }
+                    violations
+                })
+            })
+            .collect();
+        parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+    });
+    violations.sort_unstable();
     println!("soak: runs={} violations={} seeds={violations:?}", seeds.len(), violations.len());
     assert!(violations.is_empty(), "CROFT_SIM_SEED={} repeats the first", violations[0]);
 }

@@ -122,7 +122,7 @@ impl Store {
                     return Err(ApiError::AlreadyExists { verb: name, target });
                 }
             }
-            Verb::Patch(ref patch) | Verb::PatchStatus(ref patch) | Verb::PatchTaints(ref patch) => {
+            Verb::Patch(ref patch) | Verb::PatchStatus(ref patch) => {
                 let Some(object) = self.objects.get(&id) else {
                     return Err(ApiError::NotFound { verb: name, target });
                 };
@@ -133,7 +133,6 @@ impl Store {
                     }
                 }
                 let status = matches!(verb, Verb::PatchStatus(_));
-                let taints = matches!(verb, Verb::PatchTaints(_));
                 let mut patch = patch.clone();
                 if let Some(metadata) = patch["metadata"].as_object_mut() {
                     metadata.remove("resourceVersion");
@@ -143,19 +142,13 @@ impl Store {
                         merge::apply(object, &json!({"status": patch["status"]}));
                         return;
                     }
-                    let new_taints = patch["spec"]["taints"].take();
                     if let Some(parts) = patch.as_object_mut() {
                         parts.remove("status");
                         if !parts.get("spec").is_some_and(Value::is_object) {
                             parts.remove("spec");
-                        } else if let Some(spec) = parts.get_mut("spec").and_then(Value::as_object_mut) {
-                            spec.remove("taints");
                         }
                     }
                     merge::apply(object, &patch);
-                    if taints {
-                        merge_taints(object, &new_taints);
-                    }
                 });
             }
             Verb::Delete { uid, grace_seconds } => {
@@ -218,17 +211,6 @@ impl Store {
         }
         budget["away"].as_u64() < budget["allowed"].as_u64()
     }
-}
-
-fn merge_taints(object: &mut Value, changes: &Value) {
-    let mut taints = object["spec"]["taints"].as_array().cloned().unwrap_or_default();
-    for change in changes.as_array().into_iter().flatten() {
-        taints.retain(|t| t["key"] != change["key"]);
-        if change["$patch"] != json!("delete") {
-            taints.push(change.clone());
-        }
-    }
-    object["spec"]["taints"] = json!(taints);
 }
 
 pub fn answer(id: &Id, object: &Value) -> Answer {

@@ -1,0 +1,77 @@
+//! Disruption: nodes are given back when they aren't worth their price, or aren't what they should be.
+//!
+//! ```text
+//!   repair    not Ready for long              -> deleted, unless too many are
+//!   empty     no pods                         -> cordoned, watched, deleted
+//!   replace   expired, drifted                -> a move
+//!   seek      underutilised                   -> a search, then moves
+//!   moves     replacement ready -> validated -> replaced claims deleted -> termination drains
+//! ```
+//!
+//! One ledger of budgets stands over all of them but repair, which has a breaker of its own. A reason that comes
+//! first in the list takes from the budget first.
+
+pub mod budgets;
+pub mod drift;
+pub mod expiry;
+pub mod guard;
+pub mod moves;
+pub mod repair;
+pub mod replace;
+pub mod seek;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use croft_scheduler::{Price, consolidate::Consolidation};
+
+use super::{Round, empty};
+
+/// What disruption remembers; losing it makes waits start anew.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// By node: a hash of its pods, and since when they are these.
+    pub steady_since: BTreeMap<String, (u64, Duration)>,
+    /// The version of the picture that `steady_since` has seen.
+    pub watched: Option<u64>,
+    /// Claims that were part of a move which was undone, and until when they are left alone.
+    pub held_until: BTreeMap<String, Duration>,
+    /// Moves whose machines are ready and whose pods find no place there, and since when.
+    pub unfit_since: BTreeMap<String, Duration>,
+    /// When expiry and drift were last judged.
+    pub looked: Option<Duration>,
+    /// What the search was last asked.
+    pub asked: Option<seek::Asked>,
+    /// What it answered.
+    pub found: Option<Box<Consolidation>>,
+    /// Moves begun to save money.
+    pub moves: u64,
+    /// What they save together, per hour.
+    pub saved: Price,
+}
+
+impl Memory {
+    /// True if `claim` is left alone for now.
+    #[must_use]
+    pub fn holds(&self, claim: &str, round: &mut Round<'_>) -> bool {
+        let Some(until) = self.held_until.get(claim).copied() else { return false };
+        let holds = until > round.now.mono;
+        if holds {
+            round.wake_in(until.saturating_sub(round.now.mono));
+        }
+        holds
+    }
+}
+
+/// Decides what to give back.
+pub fn decide(round: &mut Round<'_>, memory: &mut super::Memory) {
+    let snapshot = round.snapshot;
+    memory.disruption.held_until.retain(|claim, _| snapshot.claims.contains_key(claim));
+    let moves = moves::Moves::read(snapshot);
+    let mut ledger = budgets::Ledger::new(snapshot, &moves);
+    seek::watch(round, memory);
+    moves.advance(round, memory);
+    repair::decide(round);
+    empty::decide(round, memory, &mut ledger, &moves);
+    replace::decide(round, memory, &mut ledger, &moves);
+    seek::decide(round, memory, &mut ledger, &moves);
+}

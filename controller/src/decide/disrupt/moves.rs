@@ -1,0 +1,284 @@
+//! Replacement first, drain second; and no replacement, no drain.
+//!
+//! ```text
+//!   claims made, naming what they replace ──▶ all initialized ──▶ looked at again ──▶ replaced claims deleted
+//!        │                                         │                    │
+//!        └── one isn't made, or goes ──────────────┴── the pods no ─────┴──▶ undone: what was made and is still
+//!                                                      longer fit             empty goes, the nodes stay
+//! ```
+//!
+//! A move is nothing but two annotations on the claims that it made, so that a restart loses none.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
+use croft_scheduler::{Machine, Options, Plan, PodKey, solve};
+use serde_json::json;
+
+use crate::{
+    action::{Action, Key},
+    decide::{Memory, Round, lifecycle, provision::provision, reference},
+    names,
+    seam::{Call, Target, Verb},
+    snapshot::{Snapshot, is},
+};
+
+/// How long pods may find no place on what was launched for them before the move is undone.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A node whose move was undone is left alone for this long.
+const HOLD: Duration = Duration::from_secs(600);
+
+/// One move that is under way.
+#[derive(Debug)]
+pub struct Move<'a> {
+    /// How many claims it made.
+    expected: usize,
+    reason: &'a str,
+    /// Those that are there.
+    members: BTreeMap<&'a str, &'a Arc<NodeClaim>>,
+    /// Those to be replaced that are there.
+    replaced: BTreeMap<&'a str, &'a Arc<NodeClaim>>,
+}
+
+/// All moves under way.
+#[derive(Debug, Default)]
+pub struct Moves<'a> {
+    by_id: BTreeMap<&'a str, Move<'a>>,
+    awaited: BTreeSet<&'a str>,
+    replaced: BTreeSet<&'a str>,
+    pools: BTreeSet<&'a str>,
+}
+
+impl<'a> Moves<'a> {
+    /// Reads the moves off the claims. One whose replaced claims are all gone is over.
+    #[must_use]
+    pub fn read(snapshot: &'a Snapshot) -> Self {
+        let mut moves = Self::default();
+        for (name, claim) in &snapshot.claims {
+            let Some(annotations) = &claim.metadata.annotations else { continue };
+            let (Some(id), Some(replaces)) = (annotations.get(names::MOVE), annotations.get(names::REPLACES))
+            else {
+                continue;
+            };
+            let there: Vec<_> =
+                replaces.split(',').filter_map(|r| snapshot.claims.get_key_value(r)).collect();
+            if there.is_empty() {
+                continue;
+            }
+            let (id, expected) = id.split_once('/').unwrap_or((id, "1"));
+            let entry = moves.by_id.entry(id).or_insert_with(|| Move {
+                expected: expected.parse().unwrap_or(1),
+                reason: annotations.get(names::DISRUPTION_REASON).map_or("", String::as_str),
+                members: BTreeMap::new(),
+                replaced: BTreeMap::new(),
+            });
+            entry.members.insert(name, claim);
+            moves.awaited.insert(name);
+            moves.pools.insert(&claim.spec.pool);
+            for (name, claim) in there {
+                entry.replaced.insert(name, claim);
+                moves.replaced.insert(name);
+                moves.pools.insert(&claim.spec.pool);
+            }
+        }
+        moves
+    }
+
+    /// True for a claim that was made to replace others which are still there.
+    #[must_use]
+    pub fn is_awaited(&self, claim: &str) -> bool {
+        self.awaited.contains(claim)
+    }
+
+    /// True for a claim that is to be replaced.
+    #[must_use]
+    pub fn is_replaced(&self, claim: &str) -> bool {
+        self.replaced.contains(claim)
+    }
+
+    /// True while a move of this pool is under way: what its new machines have free is spoken for.
+    #[must_use]
+    pub fn concerns(&self, pool: &str) -> bool {
+        self.pools.contains(pool)
+    }
+
+    /// Decides the next step of every move.
+    pub fn advance(&self, round: &mut Round<'_>, memory: &mut Memory) {
+        memory.disruption.unfit_since.retain(|id, _| self.by_id.contains_key(id.as_str()));
+        for (id, one) in &self.by_id {
+            one.advance(id, round, memory);
+        }
+    }
+}
+
+impl Move<'_> {
+    fn advance(&self, id: &str, round: &mut Round<'_>, memory: &mut Memory) {
+        let waiting: Vec<(&str, &Arc<NodeClaim>)> = self
+            .replaced
+            .iter()
+            .filter(|(_, claim)| claim.metadata.deletion_timestamp.is_none())
+            .map(|(name, claim)| (*name, *claim))
+            .collect();
+        if waiting.is_empty() {
+            return;
+        }
+        // Claims of this move may still be in the making.
+        if round.snapshot.pools.keys().any(|pool| !round.is_idle(&Key::Plan(pool.clone()))) {
+            return;
+        }
+        let goes = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_some();
+        if self.members.len() < self.expected || self.members.values().any(|claim| goes(claim)) {
+            self.undo(round, memory, &waiting, "a machine in its place didn't come");
+            return;
+        }
+        if !self.members.values().all(|claim| is(claim, INITIALIZED)) {
+            return;
+        }
+        let nodes: Vec<&str> =
+            waiting.iter().filter_map(|(_, claim)| Some(round.snapshot.node_of(claim)?.0)).collect();
+        match places(round.snapshot, &nodes) {
+            Ok(plan) if plan.machines.is_empty() => {
+                for (name, claim) in waiting {
+                    let note = format!(
+                        "{}: {} in its place is ready; its pods move now",
+                        self.reason,
+                        self.members.keys().copied().collect::<Vec<_>>().join(", "),
+                    );
+                    round.tell(reference(&**claim), false, "Disrupted", note);
+                    round.act(lifecycle::delete(name, claim));
+                }
+            }
+            other => {
+                let since = *memory.disruption.unfit_since.entry(id.to_owned()).or_insert(round.now.mono);
+                if round.has_lasted(since, PATIENCE) {
+                    let why = other.err().map_or_else(String::new, |why| format!(": {why}"));
+                    let why = format!("its pods no longer fit on what was launched for them{why}");
+                    self.undo(round, memory, &waiting, &why);
+                }
+            }
+        }
+    }
+
+    fn undo(
+        &self,
+        round: &mut Round<'_>,
+        memory: &mut Memory,
+        waiting: &[(&str, &Arc<NodeClaim>)],
+        why: &str,
+    ) {
+        for (name, claim) in waiting {
+            memory.disruption.held_until.insert((*name).to_owned(), round.now.mono + HOLD);
+            let note = format!("{}: {why}; the node stays", self.reason);
+            round.tell(reference(&***claim), true, "DisruptionUndone", note);
+        }
+        for (name, claim) in &self.members {
+            if claim.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let node = round.snapshot.node_of(claim).map(|(node, _)| node);
+            let used = node.is_some_and(|node| round.snapshot.pods_on(node).any(|(_, p)| p.counts_as_work()))
+                || round.snapshot.nominated_to(name).next().is_some();
+            if used {
+                // Others have found it: it is a node like any other from here on.
+                round.act(forget(name, claim));
+            } else {
+                round.act(lifecycle::delete(name, claim));
+            }
+        }
+    }
+}
+
+fn forget(name: &str, claim: &NodeClaim) -> Action {
+    Action::Write {
+        key: Key::Claim(name.to_owned()),
+        call: Call {
+            target: Target::Claim(name.to_owned()),
+            verb: Verb::Patch(json!({"metadata": {
+                "uid": claim.metadata.uid,
+                "annotations": {names::MOVE: null, names::REPLACES: null},
+            }})),
+        },
+        rest: Duration::ZERO,
+    }
+}
+
+/// Where the pods of `nodes` go without them; machines of other pods are left out. The error says which pod finds no
+/// place, and why.
+pub(super) fn places(snapshot: &Snapshot, nodes: &[&str]) -> Result<Plan, String> {
+    let pods: BTreeSet<PodKey> = nodes
+        .iter()
+        .flat_map(|node| snapshot.pods_on(node))
+        .filter(|(_, pod)| pod.must_leave())
+        .map(|(key, _)| key.clone())
+        .collect();
+    let options = Options {
+        without_nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),
+        without_counts: true,
+        ..Options::default()
+    };
+    let mut plan = solve(&snapshot.cluster, &options, &|| false);
+    if let Some(left) = plan.unschedulable.iter().find(|left| pods.contains(&left.pod)) {
+        let why = left.reasons.first().map_or("", |r| r.detail.as_str());
+        return Err(format!("pod {} finds no place: {why}", left.pod));
+    }
+    plan.machines.retain(|machine| machine.pods.iter().any(|pod| pods.contains(pod)));
+    Ok(plan)
+}
+
+/// Begins a move: launches `machines` in place of `claims`, or gives these back at once if none is needed. False if
+/// something holds what it needs; then it is decided again.
+pub(super) fn begin(
+    round: &mut Round<'_>,
+    reason: DisruptionReason,
+    claims: &[(&str, &Arc<NodeClaim>)],
+    machines: &[Machine],
+    note: &str,
+) -> bool {
+    if !claims.iter().all(|(name, _)| round.is_idle(&Key::Claim((*name).to_owned()))) {
+        return false;
+    }
+    if machines.is_empty() {
+        for (name, claim) in claims {
+            round.tell(reference(&***claim), false, "Disrupted", format!("{}: {note}", reason.as_str()));
+            round.act(lifecycle::delete(name, claim));
+        }
+        return true;
+    }
+    let plan = Plan { machines: machines.to_vec(), ..Plan::default() };
+    let mut made = provision(round.snapshot, &plan).claims;
+    let count: usize = made.iter().map(|new| new.claims.len()).sum();
+    if count < machines.len() {
+        // A pool has gone meanwhile.
+        return false;
+    }
+    let Some(id) = made.first().and_then(|new| new.claims.first()).map(|c| c.name.clone()) else {
+        return false;
+    };
+    let replaces = claims.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",");
+    let mut launched = Vec::new();
+    for claim in made.iter_mut().flat_map(|new| &mut new.claims) {
+        launched.push(claim.name.clone());
+        let annotations = json!({"metadata": {"annotations": {
+            names::MOVE: format!("{id}/{count}"),
+            names::REPLACES: replaces,
+            names::DISRUPTION_REASON: reason.as_str(),
+        }}});
+        crate::merge::apply(&mut claim.object, &annotations);
+    }
+    let actions: Vec<Action> = made.into_iter().map(Action::CreateClaims).collect();
+    if !actions.iter().flat_map(Action::keys).all(|key| round.is_idle(&key)) {
+        return false;
+    }
+    for (_, claim) in claims {
+        let note = format!("{}: {note}; {} comes first", reason.as_str(), launched.join(", "));
+        round.tell(reference(&***claim), false, "Disrupting", note);
+    }
+    for action in actions {
+        round.act(action);
+    }
+    true
+}
