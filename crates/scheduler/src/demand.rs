@@ -63,8 +63,8 @@ impl Demand {
                 gone.insert(NodeIx::try_from(ix).unwrap_or(NodeIx::MAX));
             }
         }
-        let mut order: Vec<((Reverse<i32>, i64, u64), PodIx)> =
-            cluster.demand.iter().map(|(rank, ix)| (*rank, *ix)).collect();
+        type Rank = (Reverse<i32>, i64, u64);
+        let mut order: Vec<(Rank, PodIx)> = cluster.demand.iter().map(|(rank, ix)| (*rank, *ix)).collect();
         for node in &gone {
             for ix in cluster.nodes.get(*node as usize).iter().flat_map(|slot| &slot.pods) {
                 // A DaemonSet's pod goes with its node.

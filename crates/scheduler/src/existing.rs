@@ -27,13 +27,16 @@ pub(crate) struct Place {
     pub(crate) content: Vec<(usize, u32)>,
 }
 
+/// Requirements and tolerations, by number.
+type Needs = (Arc<[u32]>, u32);
+
 /// Plans pods onto nodes that are there, then onto those on their way.
 pub(crate) struct Existing<'a> {
     cluster: &'a Cluster,
     demand: &'a Demand,
     places: FxHashMap<NodeIx, Place>,
     /// Nodes that labels and taints allow, by (reqs, tolerations).
-    suitable: FxHashMap<(Arc<[u32]>, u32), Arc<[NodeIx]>>,
+    suitable: FxHashMap<Needs, Arc<[NodeIx]>>,
     /// Pods left of each class.
     pub(crate) left: Vec<u32>,
     pub(crate) steps: u64,

@@ -148,11 +148,6 @@ impl NodeReq {
         self.terms.iter().any(|t| t.matches(symbols, labels, name))
     }
 
-    /// True if the answer depends on which node it is, beside the labels that many share.
-    pub(crate) fn names_hosts(&self, hostname: Sym) -> bool {
-        self.terms.iter().any(|t| !t.fields.is_empty() || t.labels.iter().any(|e| e.key == hostname))
-    }
-
     pub(crate) fn show(&self, symbols: &Symbols) -> String {
         let terms: Vec<_> = self.terms.iter().map(|t| t.show(symbols)).collect();
         if terms.is_empty() { "no term, which matches nothing".to_owned() } else { terms.join(", or ") }

@@ -293,12 +293,12 @@ fn blocks(context: &Context<'_>, groups: &mut Groups, left: &[u32]) -> (Vec<Bloc
     let mut blocks: Vec<Block> = Vec::new();
     let mut hopeless = Vec::new();
     let mut group_of: FxHashMap<usize, usize> = FxHashMap::default();
-    for class in 0..classes {
-        if left[class] == 0 {
+    for (class, left) in left.iter().copied().enumerate() {
+        if left == 0 {
             continue;
         }
         if context.allowed[class].is_empty() {
-            hopeless.push((class, left[class]));
+            hopeless.push((class, left));
             continue;
         }
         let root = sets.root(class);
@@ -307,7 +307,7 @@ fn blocks(context: &Context<'_>, groups: &mut Groups, left: &[u32]) -> (Vec<Bloc
             blocks.len() - 1
         });
         let block = &mut blocks[number];
-        block.classes.push((class, left[class]));
+        block.classes.push((class, left));
         let mut local = |group: usize| {
             *group_of.entry(group).or_insert_with(|| {
                 let empty = hollow(&groups.list[group]);

@@ -78,7 +78,6 @@ pub(crate) struct CatalogIndex {
     pub(crate) available: Bits,
     pub(crate) allocatable: Vec<Box<[(u32, i64)]>>,
     pub(crate) capacity: Vec<Box<[(u32, i64)]>>,
-    pub(crate) names: Vec<Sym>,
     by_name: FxHashMap<Sym, u32>,
     /// Labels that depend on the type: each type's value.
     values: FxHashMap<Sym, Box<[Option<Sym>]>>,
@@ -97,14 +96,13 @@ impl CatalogIndex {
         let mut offers = Vec::new();
         let mut available = Vec::new();
         let mut values: FxHashMap<Sym, Vec<Option<Sym>>> = FxHashMap::default();
-        let (mut names, mut allocatable, mut capacity) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut allocatable, mut capacity) = (Vec::new(), Vec::new());
         let mut by_name = FxHashMap::default();
         let mut systems: FxHashMap<Sym, Vec<usize>> = FxHashMap::default();
         let total: usize = source.iter().map(|t| t.offerings.len()).sum();
         for (at, kind) in source.iter().enumerate() {
             let number = u32::try_from(at).unwrap_or(u32::MAX);
             let name = symbols.sym(&kind.name);
-            names.push(name);
             by_name.entry(name).or_insert(number);
             let mut set = |key: Sym, value: Sym| {
                 let column = values.entry(key).or_default();
@@ -159,7 +157,6 @@ impl CatalogIndex {
             available: bits(available),
             allocatable,
             capacity,
-            names,
             by_name,
             values: values
                 .into_iter()
@@ -312,8 +309,6 @@ pub(crate) struct PoolRec {
     pub(crate) variants: Arc<[Variant]>,
     /// Those that nodes keep.
     pub(crate) taints: Arc<[Taint]>,
-    /// Those that go before a node is initialized.
-    pub(crate) startup: Arc<[Taint]>,
     pub(crate) label: (Sym, Sym),
     pub(crate) min_values: Arc<[(Sym, u32)]>,
 }
@@ -333,7 +328,8 @@ impl PoolRec {
             list.collect::<Result<Arc<[_]>, _>>().map_err(|problem| (field.to_owned(), problem))
         };
         let kept = taints(&pool.taints, symbols, "spec.template.spec.taints")?;
-        let startup = taints(&pool.startup_taints, symbols, "spec.template.spec.startupTaints")?;
+        // Read for what is wrong with them; they don't keep pods off.
+        taints(&pool.startup_taints, symbols, "spec.template.spec.startupTaints")?;
 
         let mut exprs = Vec::new();
         let mut min_values = Vec::new();
@@ -373,7 +369,6 @@ impl PoolRec {
             catalog,
             variants: variants.into(),
             taints: kept,
-            startup,
             label: label_pair,
             min_values: min_values.into(),
         })

@@ -199,7 +199,7 @@ fn spec(dice: &mut Dice, pools: &[Pool], app: &str) -> Value {
                 spread["nodeAffinityPolicy"] = json!("Ignore");
             }
             if dice.chance(15) {
-                spread["matchLabelKeys"] = json!(["tier"]);
+                spread["matchLabelKeys"] = json!(["version"]);
             }
             spreads.push(spread);
         }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Result;
-use croft_scheduler::{Options, Plan, ReasonKind, solve};
+use croft_scheduler::{Cluster, Options, Plan, ReasonKind, solve};
 use croft_testkit::wait::{Seen, until};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
@@ -104,14 +104,15 @@ impl Arena {
             pod["spec"]["schedulingGates"] = json!([{"name": "oracle.croft.dev/planned"}]);
             self.make_pod(&pod).await?;
         }
-        let plan = solve(&scene.cluster(), &Options::default(), &|| false);
+        let cluster = scene.cluster();
+        let plan = solve(&cluster, &Options::default(), &|| false);
         let machines =
             plan.machines.iter().map(|m| node(&m.name, m.labels.clone(), &m.taints, &m.allocatable));
         self.make_nodes(machines.collect()).await?;
         let homes = homes(&plan);
         let mut report = Report { planned: homes.len(), ..Report::default() };
         if nominate {
-            for (pod, home) in nominations(&plan) {
+            for (pod, home) in nominations(&cluster, &plan) {
                 let patch = json!({"status": {"nominatedNodeName": home}});
                 self.pods.patch_status(&pod, &PatchParams::default(), &Patch::Merge(patch)).await?;
             }
@@ -241,6 +242,13 @@ fn homes(plan: &Plan) -> BTreeMap<String, String> {
     new.chain(old).collect()
 }
 
-fn nominations(plan: &Plan) -> BTreeMap<String, String> {
-    homes(plan)
+/// Who is nominated where.
+fn nominations(cluster: &Cluster, plan: &Plan) -> Vec<(String, String)> {
+    let new = plan.machines.iter().map(|m| (&m.pods, &m.name));
+    let old = plan.existing.iter().map(|e| (&e.pods, &e.node));
+    new.chain(old)
+        .flat_map(|(pods, node)| {
+            cluster.nominable(pods).into_iter().map(move |p| (p.name.to_string(), node.clone()))
+        })
+        .collect()
 }

@@ -4,6 +4,7 @@
 //! then costs what is pending, not what exists.
 
 mod node;
+mod nominate;
 mod pod;
 mod volume;
 

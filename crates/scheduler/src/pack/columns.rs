@@ -264,7 +264,7 @@ pub(crate) fn generate(
     yard: &Yard,
     sites: &[Site],
     demand: &[u32],
-    seed: &[(u32, SmallVec<[(u32, u32); 4]>)],
+    seed: &[(u32, super::greedy::Content)],
     budget: u64,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Generated {

@@ -17,7 +17,16 @@ pub(crate) fn order(yard: &Yard) -> Vec<usize> {
     let mut order: Vec<usize> = (0..yard.kinds.len()).collect();
     order.sort_by(|a, b| {
         let priority = |k: usize| yard.kinds.get(k).map_or(0, |kind| kind.priority);
-        priority(*b).cmp(&priority(*a)).then_with(|| yard.size(*b).cmp(yard.size(*a))).then(a.cmp(b))
+        // Who needs another kind on its host comes after it.
+        let needs = |k: usize| {
+            let rules = yard.kinds.get(k).and_then(|kind| kind.rules.as_deref());
+            rules.is_some_and(|r| !r.needs.is_empty())
+        };
+        priority(*b)
+            .cmp(&priority(*a))
+            .then(needs(*a).cmp(&needs(*b)))
+            .then_with(|| yard.size(*b).cmp(yard.size(*a)))
+            .then(a.cmp(b))
     });
     order
 }

@@ -264,6 +264,7 @@ pub(crate) fn bin(yard: &Yard, masks: &mut Masks, variant: u32, content: Content
 
 /// Packs a few pods anew, quickly: the best bargain again and again, among `sites`.
 #[expect(clippy::indexing_slicing, reason = "kinds and sites are numbered by their lists")]
+#[expect(clippy::too_many_arguments, reason = "the state of the search, passed down")]
 pub(crate) fn repack(
     yard: &Yard,
     masks: &mut Masks,
@@ -271,10 +272,11 @@ pub(crate) fn repack(
     worth: &[f64],
     demand: &mut [u32],
     ceiling: i64,
+    nodes: u64,
     steps: &mut u64,
 ) -> Option<(Vec<Bin>, i64)> {
     let (mut bins, mut cost) = (Vec::new(), 0i64);
-    while let Some((at, content)) = bargain(yard, sites, worth, demand, 0, steps) {
+    while let Some((at, content)) = bargain(yard, sites, worth, demand, nodes, steps) {
         if content.is_empty() {
             return None;
         }

@@ -76,8 +76,4 @@ impl Masks {
     pub(crate) fn maximal(&self, mask: u32) -> &[u32] {
         &self.list[mask as usize].edges.maximal
     }
-
-    pub(crate) fn variant(&self, mask: u32) -> u32 {
-        self.list[mask as usize].variant
-    }
 }

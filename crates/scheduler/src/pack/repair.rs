@@ -58,7 +58,7 @@ pub(crate) fn improve(
         let candidates: Vec<usize> = (0..4).map(|_| dice.below(bins.len())).collect();
         let worst = candidates.into_iter().max_by(|a, b| waste(&bins[*a]).total_cmp(&waste(&bins[*b])));
         chosen.extend(worst);
-        let more = 1 + dice.below(4);
+        let more = 1 + dice.below(5);
         for _ in 0..more {
             let other = dice.below(bins.len());
             if !chosen.contains(&other) {
@@ -73,14 +73,21 @@ pub(crate) fn improve(
                 demand[*kind as usize] += n;
             }
         }
-        let shaken: Vec<f64> = worth.iter().map(|w| w * (0.9 + 0.2 * dice.fraction())).collect();
+        // Small and large shakes, quick and careful fillings: what one misses another finds.
+        let shake = [0.03, 0.1, 0.3].get(dice.below(3)).copied().unwrap_or(0.1);
+        let nodes = if dice.below(3) == 0 { 120 } else { 0 };
+        let shaken: Vec<f64> =
+            worth.iter().map(|w| w * (1.0 - shake + 2.0 * shake * dice.fraction())).collect();
+        // As cheap is good enough: it leads somewhere else.
+        let ceiling = before.saturating_add(1);
         // A machine dearer than all of them together can't help; a part of the rest keeps each try short and different.
         let some: Vec<Site> = sites
             .iter()
             .filter(|s| yard.cost(s.variant, s.offer) <= before && dice.next() & 3 != 0)
             .cloned()
             .collect();
-        if let Some((new, _)) = greedy::repack(yard, masks, &some, &shaken, &mut demand, before, &mut steps)
+        if let Some((new, _)) =
+            greedy::repack(yard, masks, &some, &shaken, &mut demand, ceiling, nodes, &mut steps)
             && demand.iter().all(|n| *n == 0)
         {
             chosen.sort_unstable_by(|a, b| b.cmp(a));

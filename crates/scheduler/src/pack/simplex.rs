@@ -100,15 +100,15 @@ impl Master {
             }
         }
         let mut leaving: Option<(f64, f64, usize)> = None;
-        for r in 0..m {
-            if d[r] > 1e-7 {
-                let ratio = self.x[r].max(0.0) / d[r];
+        for (r, (d, x)) in d.iter().zip(&self.x).enumerate() {
+            if *d > 1e-7 {
+                let ratio = x.max(0.0) / d;
                 // Of equal ratios the largest pivot, for stability.
                 let better = leaving.is_none_or(|(least, pivot, _)| {
-                    ratio < least - 1e-12 || (ratio < least + 1e-12 && d[r] > pivot)
+                    ratio < least - 1e-12 || (ratio < least + 1e-12 && *d > pivot)
                 });
                 if better {
-                    leaving = Some((ratio, d[r], r));
+                    leaving = Some((ratio, *d, r));
                 }
             }
         }

@@ -2,6 +2,9 @@
 //!
 //! Pods go to the heaviest pool that can take them; what its limits leave out goes to the next, in tiers.
 
+mod kinds;
+mod options;
+
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
@@ -17,12 +20,11 @@ use crate::{
     demand::Demand,
     groups::Groups,
     intern::Sym,
-    pack::{self, Kind, Limit, Masks, Outcome, Rules, Surcharge, Table, VariantCtx, Yard, fits},
+    pack::{self, Limit, Masks, Surcharge, Table, VariantCtx, Yard},
     plan::ReasonKind,
     requests::{RES_CPU, RES_MEMORY, RES_PODS, amount},
     space::PoolRec,
-    taint,
-    zones::{self, Board, Cell, Choice, Item},
+    taint, zones,
 };
 
 /// Offerings of one variant of a pool that a class may use, available or not.
@@ -289,7 +291,6 @@ impl Context<'_> {
     ///
     /// A pod that a limit leaves out was counted in its domains before: then everything is decided anew without it, so
     /// that what stays is even.
-    #[expect(clippy::type_complexity, reason = "two results of one step")]
     fn pack_tier(
         &self,
         tier: &Tier<'_>,
@@ -322,7 +323,10 @@ impl Context<'_> {
             limits.clone_from(&attempt.limits);
             outside.append(&mut attempt.left);
             let reason = self.limit_reason(tier);
-            outside.extend(attempt.failed.iter().map(|(local, count)| (*local, *count, reason)));
+            outside.extend(attempt.failed.iter().map(|(local, count)| {
+                let near = tier.block.groups.of[*local].host_near.is_some();
+                (*local, *count, if near { Some(ReasonKind::PodAffinity) } else { reason })
+            }));
             out.launches.append(&mut attempt.solved.launches);
             out.bound = out.bound.saturating_add(attempt.solved.bound);
             out.relaxed.append(&mut attempt.solved.relaxed);
@@ -444,371 +448,5 @@ impl Context<'_> {
             (0..rec.catalog.offers.len()).map(value).collect()
         };
         rec.min_values.iter().map(|(key, n)| (column(*key), *n as usize)).collect()
-    }
-
-    /// Available offerings of the tier's variants that the class may use and that are large enough.
-    fn options_of(&self, tier: &Tier<'_>, local: usize, weight: i32) -> SmallVec<[(u32, Bits); 2]> {
-        let class = tier.block.classes[local].0;
-        let size = self.size(tier, class);
-        let mut result = SmallVec::new();
-        for a in self.allowed[class].iter().filter(|a| self.pools[a.pool].pool.weight == weight) {
-            let Some(at) = tier.variants.iter().position(|v| *v == (a.pool, a.variant)) else { continue };
-            let table = &tier.tables[at];
-            let open = a.bits.and(&self.pools[a.pool].catalog.available);
-            // The largest ones decide whether anything fits; the packing looks at sizes again.
-            let edges = table.edges(&open);
-            if edges.maximal.iter().any(|offer| fits(&size, table.row(*offer)) > 0) {
-                result.push((u32::try_from(at).unwrap_or(u32::MAX), open));
-            }
-        }
-        self.prefer(tier, class, &mut result);
-        result
-    }
-
-    /// Narrows offerings to what the class prefers, heaviest preference first, wherever that costs nothing: when every
-    /// machine worth launching is left, at the same price.
-    fn prefer(&self, tier: &Tier<'_>, class: usize, options: &mut SmallVec<[(u32, Bits); 2]>) {
-        let cluster = self.cluster;
-        for (_, term) in &self.demand.classes[class].shape(cluster).preferred_nodes {
-            let narrowed: SmallVec<[(u32, Bits); 2]> = options
-                .iter()
-                .map(|(at, bits)| {
-                    let (pool, variant) = tier.variants[*at as usize];
-                    let rec = self.pools[pool];
-                    let with = rec.variants[variant].preferred(
-                        &cluster.tables.symbols,
-                        &cluster.keys,
-                        &rec.catalog,
-                        term,
-                    );
-                    (*at, bits.and(&with))
-                })
-                .collect();
-            let free = options.iter().zip(&narrowed).all(|((at, all), (_, some))| {
-                let table = &tier.tables[*at as usize];
-                let (all, some) = (table.edges(all), table.edges(some));
-                all.ladder.len() == some.ladder.len()
-                    && all.ladder.iter().zip(&some.ladder).all(|(a, b)| {
-                        table.cost[*a as usize] == table.cost[*b as usize] && table.row(*a) == table.row(*b)
-                    })
-            });
-            if free {
-                *options = narrowed;
-            }
-        }
-    }
-
-    fn size(&self, tier: &Tier<'_>, class: usize) -> SmallVec<[i64; 4]> {
-        let shape = self.demand.classes[class].shape(self.cluster);
-        tier.dims.iter().map(|dim| amount(&shape.requests, *dim)).collect()
-    }
-
-    /// Cells: every combination of the domains that some group of the block looks at.
-    fn board(&self, tier: &Tier<'_>, groups: &Groups) -> Board {
-        let mut keys: Vec<Sym> =
-            groups.list.iter().map(|g| g.key).filter(|k| *k != self.cluster.keys.hostname).collect();
-        keys.sort_unstable_by_key(|k| self.cluster.tables.symbols.text(*k));
-        keys.dedup();
-        let mut board = Board { keys, cells: Vec::new() };
-        if board.keys.is_empty() {
-            return board;
-        }
-        let sizes: Vec<usize> =
-            tier.variants.iter().map(|(pool, _)| self.pools[*pool].catalog.offers.len()).collect();
-        for (at, (pool, variant)) in tier.variants.iter().enumerate() {
-            let rec = self.pools[*pool];
-            let open = rec.variants[*variant].allowed.and(&rec.catalog.available);
-            for (values, bits) in self.parts(*pool, *variant, &board.keys).iter() {
-                let here = bits.and(&open);
-                if here.is_empty() {
-                    continue;
-                }
-                let number = board.cells.iter().position(|c| c.values == *values).unwrap_or_else(|| {
-                    let offers = sizes.iter().map(|size| Bits::none(*size)).collect();
-                    board.cells.push(Cell { values: values.clone(), offers });
-                    board.cells.len() - 1
-                });
-                board.cells[number].offers[at] = here;
-            }
-        }
-        let text = |v: &Option<Sym>| v.map(|v| self.cluster.tables.symbols.text(v));
-        board
-            .cells
-            .sort_by_cached_key(|c| c.values.iter().map(|v| text(v).map(str::to_owned)).collect::<Vec<_>>());
-        board
-    }
-
-    /// The catalogue of a variant, parted by the values of `keys`. Variants that agree in their own labels share it.
-    fn parts(&self, pool: usize, variant: usize, keys: &[Sym]) -> Arc<Parts> {
-        let rec = self.pools[pool];
-        let it = &rec.variants[variant];
-        let own = keys.iter().map(|k| crate::intern::label(&it.labels, *k)).collect();
-        let key = (Arc::as_ptr(&rec.catalog).addr(), keys.to_vec(), own);
-        let mut known = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let parts = known.entry(key).or_insert_with(|| {
-            let size = rec.catalog.offers.len();
-            let mut numbers: FxHashMap<Vec<Option<Sym>>, usize> = FxHashMap::default();
-            let mut parts: Parts = Vec::new();
-            for offer in 0..size {
-                let values =
-                    keys.iter().map(|k| it.value(&self.cluster.keys, &rec.catalog, offer, *k)).collect();
-                let number = *numbers.entry(values).or_insert_with_key(|values| {
-                    parts.push((values.clone(), Bits::none(size)));
-                    parts.len() - 1
-                });
-                parts[number].1.insert(offer);
-            }
-            Arc::new(parts)
-        });
-        Arc::clone(parts)
-    }
-
-    fn choice(
-        &self,
-        tier: &Tier<'_>,
-        groups: &Groups,
-        board: &Board,
-        local: usize,
-        count: u32,
-        options: &[(u32, Bits)],
-    ) -> Choice {
-        let class = tier.block.classes[local].0;
-        let topology = &groups.of[local];
-        let mut choice = Choice {
-            class: local,
-            count,
-            priority: self.demand.classes[class].priority,
-            cells: Vec::new(),
-            counted: Vec::new(),
-        };
-        if !topology.chooses() {
-            return choice;
-        }
-        let size = self.size(tier, class);
-        for (number, cell) in board.cells.iter().enumerate() {
-            let mut cheapest = None;
-            for (at, bits) in options {
-                let table = &tier.tables[*at as usize];
-                let here = bits.and(&cell.offers[*at as usize]);
-                if here.is_empty() {
-                    continue;
-                }
-                let edges = table.edges(&here);
-                let fit = edges.ladder.iter().find(|o| fits(&size, table.row(**o)) > 0);
-                if let Some(cost) = fit.map(|o| table.cost[*o as usize]) {
-                    cheapest = Some(cheapest.map_or(cost, |c: i64| c.min(cost)));
-                }
-            }
-            choice.cells.extend(cheapest.map(|cost| (number, cost)));
-        }
-        for g in &topology.counted {
-            let counts = groups.list[*g].filter.is_none_or(|filter| {
-                options.iter().any(|(at, bits)| self.filter_allows(tier, *at as usize, bits, filter))
-            });
-            if counts {
-                choice.counted.push(*g);
-            }
-        }
-        choice
-    }
-
-    /// True if new nodes of some offering in `bits` count under `filter`.
-    fn filter_allows(&self, tier: &Tier<'_>, at: usize, bits: &Bits, filter: u32) -> bool {
-        let tables = &self.cluster.tables;
-        let filter = tables.filters.get(filter);
-        let (pool, variant) = tier.variants[at];
-        let rec = self.pools[pool];
-        let it = &rec.variants[variant];
-        if let Some(t) = filter.tolerations
-            && taint::untolerated(tables.tolerations.get(t), &rec.taints).is_some()
-        {
-            return false;
-        }
-        let mut bits = bits.clone();
-        for req in &filter.reqs {
-            let req = tables.reqs.get(*req);
-            bits.intersect(&it.req(&tables.symbols, &self.cluster.keys, &rec.catalog, req));
-        }
-        !bits.is_empty()
-    }
-
-    /// Makes kinds of the items: what is alike to the packing becomes one. Answers each kind's items.
-    #[expect(clippy::too_many_arguments, reason = "one step of pack_tier, which owns all of these")]
-    fn kinds(
-        &self,
-        tier: &Tier<'_>,
-        groups: &Groups,
-        board: &Board,
-        items: &[Item],
-        masks_of: &FxHashMap<usize, SmallVec<[(u32, Bits); 2]>>,
-        yard: &mut Yard,
-        masks: &mut Masks,
-    ) -> Vec<Vec<Item>> {
-        type Key = (i32, SmallVec<[i64; 4]>, SmallVec<[(u32, u32); 2]>, Option<Box<Rules>>);
-        let mut numbers: FxHashMap<Key, usize> = FxHashMap::default();
-        let mut sources: Vec<Vec<Item>> = Vec::new();
-        let mut known: FxHashMap<(usize, Option<usize>), SmallVec<[(u32, u32); 2]>> = FxHashMap::default();
-        let limited = yard.variants.iter().any(|v| !v.limits.is_empty());
-        for item in items {
-            let class = tier.block.classes[item.class].0;
-            let options = known.entry((item.class, item.cell)).or_insert_with(|| {
-                let mut list = SmallVec::new();
-                for (at, bits) in masks_of.get(&item.class).into_iter().flatten() {
-                    let bits = match item.cell {
-                        Some(cell) => bits.and(&board.cells[cell].offers[*at as usize]),
-                        None => bits.clone(),
-                    };
-                    if let Some(mask) = masks.number(yard, *at, bits) {
-                        list.push((*at, mask));
-                    }
-                }
-                list
-            });
-            let priority = if limited { self.demand.classes[class].priority } else { 0 };
-            let key = (priority, self.size(tier, class), options.clone(), self.rules(groups, item, class));
-            let number = *numbers.entry(key).or_insert_with_key(|(priority, size, options, rules)| {
-                yard.sizes.extend_from_slice(size);
-                yard.kinds.push(Kind {
-                    options: options.clone(),
-                    rules: rules.clone(),
-                    count: 0,
-                    priority: *priority,
-                });
-                sources.push(Vec::new());
-                sources.len() - 1
-            });
-            yard.kinds[number].count += item.count;
-            sources[number].push(*item);
-        }
-        sources
-    }
-
-    fn rules(&self, groups: &Groups, item: &Item, class: usize) -> Option<Box<Rules>> {
-        let topology = &groups.of[item.class];
-        let it = &self.demand.classes[class];
-        let number = |g: usize| u32::try_from(g).unwrap_or(u32::MAX);
-        let mut caps: Vec<(u32, u32)> = topology
-            .host_spreads
-            .iter()
-            .map(|rule| (number(rule.group), u32::try_from(rule.max_skew).unwrap_or(u32::MAX)))
-            .collect();
-        for g in &topology.host_anti {
-            caps.push((number(*g), u32::from(topology.host_counted.contains(g))));
-        }
-        caps.sort_unstable();
-        let share = self.options.max_share_percent;
-        let most = if share == 0 {
-            u32::MAX
-        } else {
-            let pods = u64::try_from(it.pods.len()).unwrap_or(u64::MAX);
-            u32::try_from((pods.saturating_mul(u64::from(share)) / 100).max(1)).unwrap_or(u32::MAX)
-        };
-        let rules = Rules {
-            counts: topology.host_counted.iter().map(|g| number(*g)).collect(),
-            caps: caps.into(),
-            needs: topology.host_near.iter().map(|g| number(*g)).collect(),
-            starts: topology.starts,
-            ports: it.shape(self.cluster).ports.clone(),
-            most,
-        };
-        (rules != Rules { most: u32::MAX, ..Rules::default() }).then(|| Box::new(rules))
-    }
-
-    /// The same machine at the same price in the zone that its pods would rather have: where ScheduleAnyway spreads and
-    /// preferred anti-affinity have put fewest of them so far.
-    fn softly(
-        &self,
-        ctx: &VariantCtx,
-        bits: &Bits,
-        offer: u32,
-        content: &[(usize, Option<usize>, u32)],
-        soft: &mut FxHashMap<(usize, Sym), u32>,
-    ) -> u32 {
-        let zone = self.cluster.keys.zone;
-        let wishes = |class: &usize| {
-            let shape = self.demand.classes[*class].shape(self.cluster);
-            shape.spreads.iter().any(|s| !s.hard && s.key == zone)
-                || shape.preferred_pods.iter().any(|p| p.anti && p.key == zone)
-        };
-        let wishing: Vec<(usize, u32)> =
-            content.iter().filter(|(class, _, _)| wishes(class)).map(|(class, _, n)| (*class, *n)).collect();
-        if wishing.is_empty() {
-            return offer;
-        }
-        let own = &ctx.catalog.offers[offer as usize];
-        let there = |zone: Sym| -> u64 {
-            wishing.iter().map(|(c, _)| u64::from(soft.get(&(*c, zone)).copied().unwrap_or(0))).sum()
-        };
-        let same = |o: &u32| {
-            let it = &ctx.catalog.offers[*o as usize];
-            it.kind == own.kind
-                && it.capacity == own.capacity
-                && ctx.table.cost[*o as usize] == ctx.table.cost[offer as usize]
-        };
-        let best = bits
-            .iter()
-            .filter_map(|o| u32::try_from(o).ok())
-            .filter(same)
-            .min_by_key(|o| (there(ctx.catalog.offers[*o as usize].zone), *o != offer, *o))
-            .unwrap_or(offer);
-        for (class, n) in wishing {
-            *soft.entry((class, ctx.catalog.offers[best as usize].zone)).or_default() += n;
-        }
-        best
-    }
-
-    /// Turns bins into launches; answers (local class, count) of what found no place.
-    fn collect(
-        &self,
-        tier: &Tier<'_>,
-        yard: &Yard,
-        masks: &Masks,
-        outcome: Outcome,
-        mut sources: Vec<Vec<Item>>,
-        out: &mut Solved,
-    ) -> Vec<(usize, u32)> {
-        let mut soft: FxHashMap<(usize, Sym), u32> = FxHashMap::default();
-        for bin in &outcome.bins {
-            let ctx = &yard.variants[bin.variant as usize];
-            let mut used = vec![0i64; yard.d];
-            let mut content = Vec::new();
-            for (kind, count) in &bin.content {
-                let kind = *kind as usize;
-                for (u, s) in used.iter_mut().zip(yard.size(kind)) {
-                    *u = u.saturating_add(s.saturating_mul(i64::from(*count)));
-                }
-                let mut need = *count;
-                while need > 0 {
-                    let Some(item) = sources[kind].last_mut() else { break };
-                    let take = need.min(item.count);
-                    content.push((tier.block.classes[item.class].0, item.cell, take));
-                    item.count -= take;
-                    need -= take;
-                    if item.count == 0 {
-                        sources[kind].pop();
-                    }
-                }
-            }
-            let offer = self.softly(ctx, masks.bits(bin.mask), bin.offer, &content, &mut soft);
-            out.launches.push(Launch {
-                pool: ctx.pool,
-                variant: ctx.variant,
-                offer,
-                bits: masks.bits(bin.mask).clone(),
-                table: Arc::clone(&ctx.table),
-                dims: Arc::clone(&tier.dims),
-                used,
-                content,
-                limited: !ctx.limits.is_empty(),
-            });
-        }
-        let mut failed: Vec<(usize, u32)> = Vec::new();
-        for item in sources.into_iter().flatten() {
-            match failed.iter_mut().find(|(class, _)| *class == item.class) {
-                Some((_, n)) => *n += item.count,
-                None => failed.push((item.class, item.count)),
-            }
-        }
-        failed
     }
 }

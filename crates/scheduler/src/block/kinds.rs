@@ -1,0 +1,202 @@
+//! Items as kinds for the packing, and its bins as launches.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{Context, Launch, Solved, Tier};
+use crate::{
+    bits::Bits,
+    groups::Groups,
+    intern::Sym,
+    pack::{Kind, Masks, Outcome, Rules, VariantCtx, Yard},
+    zones::{Board, Item},
+};
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "classes, pools and variants are numbered by the lists that they index"
+)]
+impl Context<'_> {
+    /// Makes kinds of the items: what is alike to the packing becomes one. Answers each kind's items.
+    #[expect(clippy::too_many_arguments, reason = "one step of pack_tier, which owns all of these")]
+    pub(super) fn kinds(
+        &self,
+        tier: &Tier<'_>,
+        groups: &Groups,
+        board: &Board,
+        items: &[Item],
+        masks_of: &FxHashMap<usize, SmallVec<[(u32, Bits); 2]>>,
+        yard: &mut Yard,
+        masks: &mut Masks,
+    ) -> Vec<Vec<Item>> {
+        type Key = (i32, SmallVec<[i64; 4]>, SmallVec<[(u32, u32); 2]>, Option<Box<Rules>>);
+        let mut numbers: FxHashMap<Key, usize> = FxHashMap::default();
+        let mut sources: Vec<Vec<Item>> = Vec::new();
+        type Options = SmallVec<[(u32, u32); 2]>;
+        let mut known: FxHashMap<(usize, Option<usize>), Options> = FxHashMap::default();
+        let limited = yard.variants.iter().any(|v| !v.limits.is_empty());
+        for item in items {
+            let class = tier.block.classes[item.class].0;
+            let options = known.entry((item.class, item.cell)).or_insert_with(|| {
+                let mut list = SmallVec::new();
+                for (at, bits) in masks_of.get(&item.class).into_iter().flatten() {
+                    let bits = match item.cell {
+                        Some(cell) => bits.and(&board.cells[cell].offers[*at as usize]),
+                        None => bits.clone(),
+                    };
+                    if let Some(mask) = masks.number(yard, *at, bits) {
+                        list.push((*at, mask));
+                    }
+                }
+                list
+            });
+            let priority = if limited { self.demand.classes[class].priority } else { 0 };
+            let key = (priority, self.size(tier, class), options.clone(), self.rules(groups, item, class));
+            let number = *numbers.entry(key).or_insert_with_key(|(priority, size, options, rules)| {
+                yard.sizes.extend_from_slice(size);
+                yard.kinds.push(Kind {
+                    options: options.clone(),
+                    rules: rules.clone(),
+                    count: 0,
+                    priority: *priority,
+                });
+                sources.push(Vec::new());
+                sources.len() - 1
+            });
+            yard.kinds[number].count += item.count;
+            sources[number].push(*item);
+        }
+        sources
+    }
+
+    pub(super) fn rules(&self, groups: &Groups, item: &Item, class: usize) -> Option<Box<Rules>> {
+        let topology = &groups.of[item.class];
+        let it = &self.demand.classes[class];
+        let number = |g: usize| u32::try_from(g).unwrap_or(u32::MAX);
+        let mut caps: Vec<(u32, u32)> = topology
+            .host_spreads
+            .iter()
+            .map(|rule| (number(rule.group), u32::try_from(rule.max_skew).unwrap_or(u32::MAX)))
+            .collect();
+        for g in &topology.host_anti {
+            caps.push((number(*g), u32::from(topology.host_counted.contains(g))));
+        }
+        caps.sort_unstable();
+        let share = self.options.max_share_percent;
+        let most = if share == 0 {
+            u32::MAX
+        } else {
+            let pods = u64::try_from(it.pods.len()).unwrap_or(u64::MAX);
+            u32::try_from((pods.saturating_mul(u64::from(share)) / 100).max(1)).unwrap_or(u32::MAX)
+        };
+        let rules = Rules {
+            counts: topology.host_counted.iter().map(|g| number(*g)).collect(),
+            caps: caps.into(),
+            needs: topology.host_near.iter().map(|g| number(*g)).collect(),
+            starts: topology.starts,
+            ports: it.shape(self.cluster).ports.clone(),
+            most,
+        };
+        (rules != Rules { most: u32::MAX, ..Rules::default() }).then(|| Box::new(rules))
+    }
+
+    /// The same machine at the same price in the zone that its pods would rather have: where ScheduleAnyway spreads and
+    /// preferred anti-affinity have put fewest of them so far.
+    pub(super) fn softly(
+        &self,
+        ctx: &VariantCtx,
+        bits: &Bits,
+        offer: u32,
+        content: &[(usize, Option<usize>, u32)],
+        soft: &mut FxHashMap<(usize, Sym), u32>,
+    ) -> u32 {
+        let zone = self.cluster.keys.zone;
+        let wishes = |class: &usize| {
+            let shape = self.demand.classes[*class].shape(self.cluster);
+            shape.spreads.iter().any(|s| !s.hard && s.key == zone)
+                || shape.preferred_pods.iter().any(|p| p.anti && p.key == zone)
+        };
+        let wishing: Vec<(usize, u32)> =
+            content.iter().filter(|(class, _, _)| wishes(class)).map(|(class, _, n)| (*class, *n)).collect();
+        if wishing.is_empty() {
+            return offer;
+        }
+        let own = &ctx.catalog.offers[offer as usize];
+        let there = |zone: Sym| -> u64 {
+            wishing.iter().map(|(c, _)| u64::from(soft.get(&(*c, zone)).copied().unwrap_or(0))).sum()
+        };
+        let same = |o: &u32| {
+            let it = &ctx.catalog.offers[*o as usize];
+            it.kind == own.kind
+                && it.capacity == own.capacity
+                && ctx.table.cost[*o as usize] == ctx.table.cost[offer as usize]
+        };
+        let best = bits
+            .iter()
+            .filter_map(|o| u32::try_from(o).ok())
+            .filter(same)
+            .min_by_key(|o| (there(ctx.catalog.offers[*o as usize].zone), *o != offer, *o))
+            .unwrap_or(offer);
+        for (class, n) in wishing {
+            *soft.entry((class, ctx.catalog.offers[best as usize].zone)).or_default() += n;
+        }
+        best
+    }
+
+    /// Turns bins into launches; answers (local class, count) of what found no place.
+    pub(super) fn collect(
+        &self,
+        tier: &Tier<'_>,
+        yard: &Yard,
+        masks: &Masks,
+        outcome: Outcome,
+        mut sources: Vec<Vec<Item>>,
+        out: &mut Solved,
+    ) -> Vec<(usize, u32)> {
+        let mut soft: FxHashMap<(usize, Sym), u32> = FxHashMap::default();
+        for bin in &outcome.bins {
+            let ctx = &yard.variants[bin.variant as usize];
+            let mut used = vec![0i64; yard.d];
+            let mut content = Vec::new();
+            for (kind, count) in &bin.content {
+                let kind = *kind as usize;
+                for (u, s) in used.iter_mut().zip(yard.size(kind)) {
+                    *u = u.saturating_add(s.saturating_mul(i64::from(*count)));
+                }
+                let mut need = *count;
+                while need > 0 {
+                    let Some(item) = sources[kind].last_mut() else { break };
+                    let take = need.min(item.count);
+                    content.push((tier.block.classes[item.class].0, item.cell, take));
+                    item.count -= take;
+                    need -= take;
+                    if item.count == 0 {
+                        sources[kind].pop();
+                    }
+                }
+            }
+            let offer = self.softly(ctx, masks.bits(bin.mask), bin.offer, &content, &mut soft);
+            out.launches.push(Launch {
+                pool: ctx.pool,
+                variant: ctx.variant,
+                offer,
+                bits: masks.bits(bin.mask).clone(),
+                table: Arc::clone(&ctx.table),
+                dims: Arc::clone(&tier.dims),
+                used,
+                content,
+                limited: !ctx.limits.is_empty(),
+            });
+        }
+        let mut failed: Vec<(usize, u32)> = Vec::new();
+        for item in sources.into_iter().flatten() {
+            match failed.iter_mut().find(|(class, _)| *class == item.class) {
+                Some((_, n)) => *n += item.count,
+                None => failed.push((item.class, item.count)),
+            }
+        }
+        failed
+    }
+}
