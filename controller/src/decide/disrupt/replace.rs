@@ -47,7 +47,7 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledge
     memory.disruption.looked = Some(round.now.mono);
     let snapshot = round.snapshot;
     let mut due: BTreeMap<&String, Vec<Due<'_>>> = BTreeMap::new();
-    let mut said = Vec::new();
+    let (mut said, mut stamps) = (Vec::new(), Vec::new());
     for (name, claim) in &snapshot.claims {
         if claim.metadata.deletion_timestamp.is_some() || !is(claim, INITIALIZED) {
             continue;
@@ -59,7 +59,7 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledge
         let drifted = match standing {
             Some(Standing::Drifted(fields)) => Some(fields.join(", ")),
             Some(Standing::Unstamped(stamp)) => {
-                round.act(restamp(name, claim, &stamp));
+                stamps.push((name, claim, stamp));
                 None
             }
             Some(Standing::Current) | None => None,
@@ -101,7 +101,10 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledge
         due.truncate(ledger.left(round, pool, reason).min(TOGETHER));
         replace(round, ledger, reason, &due);
     }
-    // Last: a status that is being written would hold up the claim's deletion.
+    // Last: a claim that is being written would hold up its deletion.
+    for (name, claim, stamp) in stamps {
+        round.act(restamp(name, claim, &stamp));
+    }
     for (name, claim, expired, drifted) in said {
         say(round, name, claim, expired, drifted.as_deref());
     }
