@@ -4,7 +4,7 @@ use std::path::Path;
 
 use croft_fuzz::{read, run, targets};
 
-const INPUTS: u64 = 20_000;
+const INPUTS: u64 = 3_000;
 
 fn try_target(name: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
