@@ -1,4 +1,11 @@
 //! Decision tables: what is, and what is to be done about it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::{sync::Arc, time::Duration};
 

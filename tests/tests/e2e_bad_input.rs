@@ -1,5 +1,11 @@
 //! Bad input shows as a condition and an event that say what to do, and nothing else stops.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use croft_api::{EC2NodeClass, Tenant, TenantPool};
 use croft_testkit::{

@@ -1,6 +1,12 @@
 //! Every captured review: what the command line answers is what the server answers, byte for byte, and both are
 //! answers that make sense.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::{
     io::Write,

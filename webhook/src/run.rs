@@ -111,8 +111,9 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
     tokio::spawn(watch::run(client.clone(), state.clone(), metrics.clone(), clock.clone(), known.clone()));
     let certificates =
         Certificates { client: &client, clock: &clock, namespace: &namespace, replica: &replica };
+    let declared = Declared { state: state.clone(), known };
     let keeping =
-        certificates.start(tls, registration, follower, &health.gate("registered"), &state, &known, &stop);
+        certificates.start(tls, registration, follower, &health.gate("registered"), declared, &stop);
     let saying = {
         let replica = Replica::new(client.clone(), &namespace, &replica, clock.clone());
         tokio::spawn(replica.run(state.seen(), stop.clone()))
@@ -164,8 +165,7 @@ impl Certificates<'_> {
         registration: RegistrationArgs,
         follower: Follower,
         registered: &Gate,
-        state: &Arc<State>,
-        known: &Gate,
+        declared: Declared,
         stop: &Shutdown,
     ) -> Vec<JoinHandle<()>> {
         let TlsArgs {
@@ -191,13 +191,13 @@ impl Certificates<'_> {
             }
         }
         let source = match (tls_mode, tls_ca) {
-            (TlsMode::SelfManaged, _) => Source::Made(Keeper {
+            (TlsMode::SelfManaged, _) => Source::Made(Box::new(Keeper {
                 api: secrets,
                 name: tls_secret,
                 names,
                 rotation: Rotation { announce, ..Rotation::default() },
                 clock: self.clock.clone(),
-            }),
+            })),
             (TlsMode::Files, Some(path)) => Source::File(path),
             // The bundle is somebody else's, but the address may still be ours to write.
             _ => Source::Foreign,
@@ -209,7 +209,6 @@ impl Certificates<'_> {
             url,
         ));
         tokio::spawn(until_complete(registration.clone(), registered.clone()));
-        let declared = Declared { state: state.clone(), known: known.clone() };
         // A restarted container has the same name and must not take its predecessor's record for its own.
         let identity = format!("{}-{}", self.replica, self.clock.wall().as_microsecond());
         let lease = LeaseConfig::new(self.namespace, CERTIFICATE_LEASE, identity);
@@ -262,7 +261,7 @@ async fn until_complete(registration: Arc<Registration>, registered: Gate) {
 
 /// Where the authority comes from that the webhook configurations trust.
 enum Source {
-    Made(Keeper),
+    Made(Box<Keeper>),
     File(PathBuf),
     Foreign,
 }

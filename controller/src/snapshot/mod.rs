@@ -459,7 +459,7 @@ impl Snapshot {
         self.plan_version += 1;
         if let Some(node) = claim.status.as_ref().and_then(|s| s.node_name.as_deref()) {
             self.claim_of_node.remove(node);
-            self.feed_node(&node.to_owned());
+            self.feed_node(node);
         }
     }
 

@@ -210,7 +210,7 @@ impl Actors {
                 open && selected
                     && entry.0 + cpu <= free("cpu").millis()
                     && entry.1 + memory <= free("memory").units()
-                    && entry.2 + 1 <= free("pods").units()
+                    && entry.2 < free("pods").units()
             };
             let candidates: Vec<&String> = nodes.iter().filter(|(n, o)| fits(n, o)).map(|(n, _)| n).collect();
             let nominated = pod["status"]["nominatedNodeName"].as_str();

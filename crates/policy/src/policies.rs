@@ -130,11 +130,7 @@ pub type Marks = BTreeMap<&'static str, Option<String>>;
 
 /// The label and the annotations that a namespace must carry for the policies.
 #[must_use]
-pub fn namespace_marks(
-    rules: &Rules,
-    namespace: &str,
-    owner: Option<&TenantRule>,
-) -> (Marks, Marks) {
+pub fn namespace_marks(rules: &Rules, namespace: &str, owner: Option<&TenantRule>) -> (Marks, Marks) {
     let exempt = rules.is_exempt(namespace);
     let owner = owner.filter(|_| !exempt);
     let nobodys = owner.is_none() && !exempt;

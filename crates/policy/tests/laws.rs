@@ -1,6 +1,11 @@
 //! Laws over random worlds: the invariant against a feasibility check of its own, apply twice = once, the patch and
 //! the verdict agree, whatever is read never panics.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod world;
 

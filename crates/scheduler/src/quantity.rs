@@ -131,10 +131,12 @@ fn magnitude(digits: &str, power: i64, factor: i128) -> i128 {
     if length.saturating_add(power) < -20 {
         return 1;
     }
-    // Past 18 significant digits the value is beyond a nano-unit's resolution for anything in range.
-    let kept: String = digits.chars().take(18).collect();
+    // 28 digits hold every value in range to the nano-unit. With a binary factor of up to 2^60 only 18 fit an i128,
+    // and no value in range has more of them before the point.
+    let significant = if factor == 1 { 28 } else { 18 };
+    let kept: String = digits.chars().take(significant).collect();
     let dropped = length - i64::try_from(kept.len()).unwrap_or(0);
-    let inexact = digits.chars().skip(18).any(|c| c != '0');
+    let inexact = digits.chars().skip(significant).any(|c| c != '0');
     let Ok(mut value) = kept.parse::<i128>() else { return MAX_NANOS };
     value = value.saturating_mul(factor);
     let power = power + dropped;

@@ -1,5 +1,12 @@
 //! The bound is never above the optimum, and no plan is dearer than plain first-fit-decreasing.
-#![allow(missing_docs, reason = "tests")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod build;
 

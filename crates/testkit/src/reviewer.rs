@@ -140,7 +140,7 @@ pub async fn presented(address: SocketAddr) -> io::Result<Vec<u8>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
+        .map_err(io::Error::other)?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
         .with_no_client_auth();

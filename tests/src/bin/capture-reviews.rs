@@ -27,7 +27,7 @@ async fn main() -> anyhow::Result<()> {
             None => plane.apply(&scene.manifest).await,
             Some(arguments) => plane.kubectl_with(arguments, &scene.manifest).await,
         };
-        eprintln!("{}: {}", scene.name, said.map_or_else(|error| error.to_string(), |text| text));
+        eprintln!("{}: {}", scene.name, said.unwrap_or_else(|error| error.to_string()));
     }
     let reviews = named(&recorder.take())?;
     let target = folder.join("reviews");
