@@ -1,4 +1,11 @@
 //! Every target over its kept corpus and a fixed number of inputs bred from it: the same ones in every run.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::path::Path;
 

@@ -4,7 +4,13 @@
 //! are nominated and ungated in the order of the demand. Every planned pod must be bound. Every pod that Croft calls
 //! impossible for a reason of feasibility must stay pending, as must a copy of it, when there is a node of every
 //! offering that its pool could launch. `ORACLE_CLUSTERS` says how many clusters; a failing one is shrunk and printed.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod oracle;
 
