@@ -1,6 +1,12 @@
 //! Ways around isolation with the rights of a namespace's admin, by pods, bindings and their subresources, on the real
 //! API server with scheduler, controllers and kubelets.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use croft_testkit::{
     Options,

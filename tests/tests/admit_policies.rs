@@ -1,6 +1,12 @@
 //! The generated policies alone, on the real API server, with all of Croft down: what still holds, and what still
 //! works.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use croft_policy::{
     Pool, Provisioner, Tenant,

@@ -1,6 +1,12 @@
 //! Ten thousand operations of tenants, drawn from a fixed seed, against the real API server with the real scheduler
 //! binding pods; then nothing is where it mustn't be.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::{
     collections::BTreeMap,

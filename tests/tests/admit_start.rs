@@ -1,5 +1,11 @@
 //! A cluster starts and heals without Croft: its webhooks are registered and fail closed, and nobody answers for them.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::{LazyLock, OnceLock};
 

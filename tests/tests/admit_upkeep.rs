@@ -1,5 +1,11 @@
 //! The controller keeps marks, policies, statuses and pods in step with tenants, and repairs what somebody changes.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use croft_api::Tenant;
 use croft_testkit::{

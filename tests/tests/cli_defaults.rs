@@ -1,7 +1,13 @@
 //! A file means offline what it means once applied: every object of the fixtures is created on the real API server
 //! and read back, and must be what the command line's loader makes of the same text.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of a test may panic like the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::{fs, path::Path};
 

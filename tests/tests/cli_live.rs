@@ -1,6 +1,12 @@
 //! The commands that ask a cluster, against the real API server.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of a test may panic like the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::{
     ffi::OsString,

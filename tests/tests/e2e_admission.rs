@@ -1,5 +1,11 @@
 //! Pods of tenants are pinned whatever happens to the webhook, and refused with words that help.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::{
     sync::{

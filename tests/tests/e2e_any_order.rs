@@ -1,5 +1,11 @@
 //! Namespace, Tenant, pool, class and Deployment in one file, in any order: every pod ends pinned and running.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use croft_testkit::wait::{Seen, until};
 use croft_tests::stack::{EVENTUALLY, Stack, node_of, nodes, pods, running};

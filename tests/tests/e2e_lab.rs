@@ -1,5 +1,11 @@
 //! `croft lab` leaves running what it should, and nothing else.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::{
     io::{BufRead as _, BufReader},

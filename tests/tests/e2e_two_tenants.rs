@@ -1,5 +1,11 @@
 //! Two tenants, unchanged manifests, their own machines: the example from end to end.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,12 @@
 //! Three replicas behind a Service, under a stream of pod creations through the real API server: whatever happens to
 //! replicas and certificates, no review fails and no pod is admitted unpinned.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::time::Duration;
 
