@@ -134,9 +134,11 @@ impl Store {
                 }
                 let status = matches!(verb, Verb::PatchStatus(_));
                 let mut patch = patch.clone();
-                if let Some(metadata) = patch["metadata"].as_object_mut() {
+                // Not by index: that would put a null where there is nothing, and a null in a patch erases.
+                if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
                     metadata.remove("resourceVersion");
                 }
+                let before = self.identity(&id);
                 self.change(&id, |object| {
                     if status {
                         merge::apply(object, &json!({"status": patch["status"]}));
@@ -150,6 +152,10 @@ impl Store {
                     }
                     merge::apply(object, &patch);
                 });
+                let after = self.identity(&id);
+                if after.is_some() && after != before {
+                    self.broken.push(format!("{id:?} became another object by a patch: {before:?}, {after:?}"));
+                }
             }
             Verb::Delete { uid, grace_seconds } => {
                 let Some(object) = self.objects.get(&id) else {
@@ -177,6 +183,12 @@ impl Store {
             }
         }
         Ok(self.objects.get(&id).map_or(Answer::Done, |object| answer(&id, object)))
+    }
+
+    /// What an API server gives an object once and for all.
+    fn identity(&self, id: &Id) -> Option<[Value; 4]> {
+        let metadata = &self.objects.get(id)?["metadata"];
+        Some(["name", "namespace", "uid", "creationTimestamp"].map(|key| metadata[key].clone()))
     }
 
     pub fn delete(&mut self, id: &Id, grace: Option<i64>, now: Timestamp) {
