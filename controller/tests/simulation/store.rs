@@ -154,7 +154,8 @@ impl Store {
                 });
                 let after = self.identity(&id);
                 if after.is_some() && after != before {
-                    self.broken.push(format!("{id:?} became another object by a patch: {before:?}, {after:?}"));
+                    self.broken
+                        .push(format!("{id:?} became another object by a patch: {before:?}, {after:?}"));
                 }
             }
             Verb::Delete { uid, grace_seconds } => {
@@ -235,4 +236,30 @@ pub fn answer(id: &Id, object: &Value) -> Answer {
         "Pod" => Answer::Pod(Box::new(serde_json::from_value(text).unwrap())),
         _ => Answer::Done,
     }
+}
+
+#[test]
+fn a_patch_changes_what_it_names_and_nothing_else() {
+    let now = Timestamp::UNIX_EPOCH;
+    let patched = |verb: Verb| {
+        let mut store = Store::default();
+        let object = json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
+            "metadata": {"finalizers": ["croft.dev/pool"]},
+            "spec": {"key": "node-pool"}, "status": {"claimCounter": 1},
+        });
+        store.create(cluster("TenantPool", "a"), object, now);
+        let before = store.objects.clone();
+        store.call(Call { target: Target::Pool("a".to_owned()), verb }, now).unwrap();
+        assert_eq!(store.broken, Vec::<String>::new());
+        (before, store.objects)
+    };
+    // How the controller looks at a claim whose create has lost its answer.
+    for nothing in [json!({}), json!({"metadata": {"uid": "uid-TenantPool-1"}}), json!({"status": {}})] {
+        let (before, after) = patched(Verb::Patch(nothing));
+        assert_eq!(before, after);
+    }
+    let (_, after) = patched(Verb::PatchStatus(json!({"spec": null, "status": {"claimCounter": 2}})));
+    let after = &after[&cluster("TenantPool", "a")];
+    assert_eq!((&after["spec"], &after["status"]["claimCounter"]), (&json!({"key": "node-pool"}), &json!(2)));
 }
