@@ -83,8 +83,12 @@ impl Board {
             least = least.min(domain.count);
             seen.push(domain.value);
         }
-        for (cell, _) in &choice.cells {
-            let Some(value) = self.value(group, *cell) else { continue };
+        // With nodeAffinityPolicy: Ignore a machine that the plan launches for others opens a domain as well; which they
+        // will be isn't known before the packing, so all that could be launched count.
+        let own = choice.cells.iter().map(|(cell, _)| *cell);
+        let all = 0..if rule.every { self.cells.len() } else { 0 };
+        for cell in own.chain(all) {
+            let Some(value) = self.value(group, cell) else { continue };
             if !seen.contains(&value) {
                 least = least.min(group.find(value).map_or(0, |d| d.count));
                 seen.push(value);

@@ -125,7 +125,12 @@ impl Arena {
         let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
         let outcome = until("every planned pod bound", patience, || async {
             let bound = self.bound().await?;
-            let missing: Vec<&String> = homes.keys().filter(|pod| !bound.contains_key(*pod)).collect();
+            let (planned, bound) = (by_group(homes.keys()), by_group(bound.keys()));
+            let missing: Vec<&str> = planned
+                .iter()
+                .filter(|(group, n)| bound.get(*group).copied().unwrap_or_default() < **n)
+                .map(|(group, _)| *group)
+                .collect();
             Ok::<_, kube::Error>(if missing.is_empty() {
                 Seen::Yes(())
             } else {
@@ -134,14 +139,18 @@ impl Arena {
         })
         .await;
         let bound = self.bound().await?;
-        report.bound = homes.keys().filter(|pod| bound.contains_key(*pod)).count();
+        let seen = by_group(bound.keys());
+        report.bound = by_group(homes.keys())
+            .iter()
+            .map(|(group, n)| seen.get(group).copied().unwrap_or_default().min(*n))
+            .sum();
         report.home = homes.iter().filter(|(pod, home)| bound.get(*pod) == Some(home)).count();
         if let (Err(error), true) = (outcome, nominate) {
             report.problem = Some(format!("{error}; planned {homes:?}; bound {bound:?}"));
             return Ok(report);
         }
         if nominate {
-            report.problem = self.impossible(scene, &plan).await?;
+            report.problem = self.impossible(scene, &plan, &homes).await?;
         }
         Ok(report)
     }
@@ -154,7 +163,12 @@ impl Arena {
     }
 
     /// What kube-scheduler binds that Croft called impossible, with a node of every offering there.
-    async fn impossible(&self, scene: &Scene, plan: &Plan) -> Result<Option<String>> {
+    async fn impossible(
+        &self,
+        scene: &Scene,
+        plan: &Plan,
+        homes: &BTreeMap<String, String>,
+    ) -> Result<Option<String>> {
         let hopeless: Vec<String> = plan
             .unschedulable
             .iter()
@@ -184,9 +198,15 @@ impl Arena {
         })
         .await?;
         let bound = self.bound().await?;
+        let (planned, seen) = (by_group(homes.keys()), by_group(bound.keys()));
+        let too_many = |name: &str| {
+            let group = group_of(name);
+            seen.get(group).copied().unwrap_or_default() > planned.get(group).copied().unwrap_or_default()
+        };
         let wrong: Vec<String> = hopeless
             .iter()
             .flat_map(|h| [h.clone(), format!("copy-{h}")])
+            .filter(|name| too_many(name))
             .filter_map(|name| bound.get(&name).map(|node| format!("{name} on {node}")))
             .collect();
         let said: Vec<String> = plan
@@ -251,4 +271,18 @@ fn nominations(cluster: &Cluster, plan: &Plan) -> Vec<(String, String)> {
             cluster.nominable(pods).into_iter().map(move |p| (p.name.to_string(), node.clone()))
         })
         .collect()
+}
+
+/// The group of a pod: its pods are made from one template, and which of them gets a place is the scheduler's choice.
+fn group_of(pod: &str) -> &str {
+    let name = pod.strip_prefix("copy-").unwrap_or(pod);
+    name.rsplit_once('-').map_or(name, |(group, _)| group)
+}
+
+/// How many pods of each group there are.
+fn by_group<'a>(pods: impl Iterator<Item = &'a String>) -> BTreeMap<&'a str, usize> {
+    pods.fold(BTreeMap::new(), |mut groups, pod| {
+        *groups.entry(group_of(pod)).or_default() += 1;
+        groups
+    })
 }
