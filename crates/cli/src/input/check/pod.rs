@@ -249,35 +249,44 @@ fn weight(path: &str, weight: i32, wrong: &mut Wrong) {
     }
 }
 
+const LABEL_OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
+const NODE_OPERATORS: [&str; 6] = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"];
+
+/// One requirement on a label, of a selector that knows `operators`.
+fn expression(
+    path: &str,
+    key: &str,
+    operator: &str,
+    values: &[String],
+    operators: &[&str],
+    wrong: &mut Wrong,
+) {
+    if let Err(message) = names::qualified(key) {
+        wrong.push((format!("{path}.key"), message));
+    }
+    match operator {
+        _ if !operators.contains(&operator) => {
+            let message = format!("{operator:?} isn't one of {}", operators.join(", "));
+            wrong.push((format!("{path}.operator"), message));
+        }
+        "In" | "NotIn" if values.is_empty() => {
+            wrong.push((format!("{path}.values"), format!("operator {operator} needs at least one value")));
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            wrong.push((format!("{path}.values"), format!("operator {operator} takes no values")));
+        }
+        "Gt" | "Lt" if !matches!(values, [one] if one.parse::<i64>().is_ok()) => {
+            wrong.push((format!("{path}.values"), format!("operator {operator} needs exactly one integer")));
+        }
+        _ => {}
+    }
+}
+
 fn term(path: &str, term: &NodeSelectorTerm, wrong: &mut Wrong) {
     for (i, one) in term.match_expressions.iter().flatten().enumerate() {
         let path = format!("{path}.matchExpressions[{i}]");
-        if let Err(message) = names::qualified(&one.key) {
-            wrong.push((format!("{path}.key"), message));
-        }
         let values = one.values.as_deref().unwrap_or_default();
-        match one.operator.as_str() {
-            "In" | "NotIn" if values.is_empty() => {
-                wrong.push((
-                    format!("{path}.values"),
-                    format!("operator {} needs at least one value", one.operator),
-                ));
-            }
-            "Exists" | "DoesNotExist" if !values.is_empty() => {
-                wrong.push((format!("{path}.values"), format!("operator {} takes no values", one.operator)));
-            }
-            "Gt" | "Lt" if !matches!(values, [one] if one.parse::<i64>().is_ok()) => {
-                wrong.push((
-                    format!("{path}.values"),
-                    format!("operator {} needs exactly one integer", one.operator),
-                ));
-            }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
-            other => {
-                let message = format!("{other:?} isn't one of In, NotIn, Exists, DoesNotExist, Gt, Lt");
-                wrong.push((format!("{path}.operator"), message));
-            }
-        }
+        expression(&path, &one.key, &one.operator, values, &NODE_OPERATORS, wrong);
     }
     for (i, one) in term.match_fields.iter().flatten().enumerate() {
         let path = format!("{path}.matchFields[{i}]");
@@ -308,25 +317,7 @@ pub(in crate::input) fn selector(path: &str, selector: Option<&LabelSelector>, w
     super::labels(&format!("{path}.matchLabels"), selector.match_labels.as_ref(), wrong);
     for (i, one) in selector.match_expressions.iter().flatten().enumerate() {
         let path = format!("{path}.matchExpressions[{i}]");
-        if let Err(message) = names::qualified(&one.key) {
-            wrong.push((format!("{path}.key"), message));
-        }
         let values = one.values.as_deref().unwrap_or_default();
-        match one.operator.as_str() {
-            "In" | "NotIn" if values.is_empty() => {
-                wrong.push((
-                    format!("{path}.values"),
-                    format!("operator {} needs at least one value", one.operator),
-                ));
-            }
-            "Exists" | "DoesNotExist" if !values.is_empty() => {
-                wrong.push((format!("{path}.values"), format!("operator {} takes no values", one.operator)));
-            }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => {
-                let message = format!("{other:?} isn't one of In, NotIn, Exists, DoesNotExist");
-                wrong.push((format!("{path}.operator"), message));
-            }
-        }
+        expression(&path, &one.key, &one.operator, values, &LABEL_OPERATORS, wrong);
     }
 }
