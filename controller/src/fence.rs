@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::{
     ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption, LaunchError,
-    LaunchRequest, Launched, Prepared, Terminated,
+    LaunchRequest, Launched, ObservedNode, Prepared, Shortage, Terminated,
 };
 use croft_runtime::{clock::Clock, lease::Leader};
-use croft_scheduler::{InstanceType, Resources};
+use croft_scheduler::InstanceType;
 
 use crate::seam::{Answer, ApiError, Call, KubeApi};
 
@@ -118,11 +118,15 @@ impl<T: CloudProvider + ?Sized> CloudProvider for Fence<T> {
         if self.is_open() { self.inner.acknowledge(news).await } else { Err(refused("acknowledge news")) }
     }
 
-    fn observe_capacity(&self, instance_type: &str, image_id: &str, capacity: &Resources) -> bool {
-        self.inner.observe_capacity(instance_type, image_id, capacity)
+    fn observe_capacity(&self, node: &ObservedNode) -> bool {
+        self.inner.observe_capacity(node)
     }
 
-    async fn sweep(&self, classes: &[EC2NodeClass], in_use: &[String]) -> Result<usize, CloudError> {
-        if self.is_open() { self.inner.sweep(classes, in_use).await } else { Err(refused("sweep")) }
+    fn shortages(&self) -> Vec<Shortage> {
+        self.inner.shortages()
+    }
+
+    async fn sweep(&self, classes: &[EC2NodeClass], unanswered: &[Prepared]) -> Result<usize, CloudError> {
+        if self.is_open() { self.inner.sweep(classes, unanswered).await } else { Err(refused("sweep")) }
     }
 }

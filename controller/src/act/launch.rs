@@ -259,6 +259,7 @@ fn record_machine(status: &mut NodeClaimStatus, launched: &Launched) {
     status.capacity_type = Some(machine.capacity_type.as_str().to_owned());
     status.image_id = Some(machine.image_id.clone()).filter(|id| !id.is_empty());
     status.price_per_hour = launched.price.map(|p| p.to_string());
+    status.price_estimated = launched.price_estimated;
     status.capacity = amounts(&launched.capacity);
     status.allocatable = amounts(&launched.allocatable);
     status.labels.clone_from(&launched.labels);

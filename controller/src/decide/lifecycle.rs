@@ -14,7 +14,7 @@ use croft_api::{
     condition::{INITIALIZED, LAUNCHED, REGISTERED, Statement},
 };
 use croft_cloud::LaunchRequest;
-use croft_scheduler::{CapacityType, Quantity};
+use croft_scheduler::{CapacityType, Quantity, Resources};
 use k8s_openapi::api::core::v1::Taint;
 
 use super::{Memory, Round, conditions, nodes, reference, termination};
@@ -115,10 +115,22 @@ fn request(round: &Round<'_>, name: &str, claim: &NodeClaim) -> Option<LaunchReq
         instance_types: spec.instance_types.clone(),
         zones: spec.zones.clone(),
         capacity_type: CapacityType::parse(&spec.capacity_type)?,
+        requests: requests(claim),
         labels,
         taints,
         tags: std::collections::BTreeMap::new(),
     })
+}
+
+/// What the claim's pods ask for, as far as it can be read: the controller wrote it itself.
+fn requests(claim: &NodeClaim) -> Resources {
+    let mut requests = Resources::new();
+    for (resource, amount) in &claim.spec.requests {
+        if let Ok(quantity) = amount.0.parse::<Quantity>() {
+            requests.set_quantity(resource, quantity);
+        }
+    }
+    requests
 }
 
 fn register(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {

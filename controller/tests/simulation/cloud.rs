@@ -12,7 +12,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_api::{EC2NodeClass, condition::READY, condition::Statement, nodeclass::SubnetStatus};
 use croft_cloud::{
     ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption, LaunchError,
-    LaunchRequest, Launched, MachineState, OfferingKey, Prepared, Terminated, tags,
+    LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey, Prepared, Shortage, Terminated, tags,
 };
 use croft_ec2_sim::{
     answer::{Answer, Call, Refusal, Service},
@@ -20,7 +20,7 @@ use croft_ec2_sim::{
     params::Params,
     world::World,
 };
-use croft_scheduler::{CapacityType, InstanceType, Resources};
+use croft_scheduler::{CapacityType, InstanceType};
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
@@ -325,11 +325,26 @@ impl CloudProvider for SimCloud {
         Ok(())
     }
 
-    fn observe_capacity(&self, _: &str, _: &str, _: &Resources) -> bool {
+    fn observe_capacity(&self, _: &ObservedNode) -> bool {
         false
     }
 
-    async fn sweep(&self, _: &[EC2NodeClass], _: &[String]) -> Result<usize, CloudError> {
+    fn shortages(&self) -> Vec<Shortage> {
+        let now = (self.now_ms)();
+        let aside = self.aside.lock().unwrap();
+        aside
+            .iter()
+            .filter(|(_, until)| **until > now)
+            .map(|(offering, until)| Shortage {
+                offering: offering.clone(),
+                fault: fault("CreateFleet", "InsufficientInstanceCapacity", FaultClass::NoCapacity),
+                strikes: 1,
+                next_try: Duration::from_millis(until - now),
+            })
+            .collect()
+    }
+
+    async fn sweep(&self, _: &[EC2NodeClass], _: &[Prepared]) -> Result<usize, CloudError> {
         Ok(0)
     }
 }

@@ -109,6 +109,9 @@ pub struct NodeClaimStatus {
     /// What it costs, in dollars per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_per_hour: Option<String>,
+    /// True if nobody publishes that price: it was estimated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub price_estimated: bool,
     /// What the machine has.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, Amount>,

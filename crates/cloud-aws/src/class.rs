@@ -1,18 +1,23 @@
 //! A class, looked up: what its terms match, and what is wrong with them, as conditions.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_api::{
     EC2NodeClass,
+    amount::Amount,
     condition::{READY, Statement},
     nodeclass::{AmiFamily, AmiStatus, InstanceStorePolicy, SubnetStatus},
 };
 use croft_cloud::{
     ClassFindings, Fault, FaultClass,
-    facts::{DEFAULT_ROOT_GIB, Setup},
+    facts::{DEFAULT_ROOT_GIB, Kept, Setup, Threshold},
     userdata::{Family, KubeletSetup, NodeBoot, render},
 };
+use croft_scheduler::{Quantity, Resources};
 use tokio::time::Instant;
 
 use crate::{
@@ -50,19 +55,36 @@ pub(crate) fn setup(class: &EC2NodeClass, prefix_delegation: bool) -> Setup {
     let mappings = &class.spec.block_device_mappings;
     // The disk that is marked, else the only or the last one: Bottlerocket's data disk is its second.
     let root = mappings.iter().find(|m| m.root_volume).or_else(|| mappings.last());
+    let kubelet = class.spec.kubelet.as_ref();
+    let images = Setup::default();
+    let threshold = |signal: &str| kubelet.and_then(|k| Threshold::parse(k.eviction_hard.get(signal)?));
     let gib = root.and_then(|m| m.ebs.volume_size.as_ref()).and_then(|size| template::gib(&size.0));
     Setup {
-        max_pods: class.spec.kubelet.as_ref().and_then(|k| k.max_pods),
+        max_pods: kubelet.and_then(|k| k.max_pods),
         root_volume_gib: gib.and_then(|gib| u64::try_from(gib).ok()).unwrap_or(DEFAULT_ROOT_GIB),
         instance_store: class.spec.instance_store_policy == Some(InstanceStorePolicy::RAID0),
         prefix_delegation,
+        kube_reserved: kept(kubelet.map(|k| &k.kube_reserved)),
+        system_reserved: kept(kubelet.map(|k| &k.system_reserved)),
+        eviction_memory: threshold("memory.available").unwrap_or(images.eviction_memory),
+        eviction_disk: threshold("nodefs.available").unwrap_or(images.eviction_disk),
     }
+}
+
+fn kept(amounts: Option<&BTreeMap<String, Amount>>) -> Kept {
+    let native = |name: &str| {
+        let quantity: Quantity = amounts?.get(name)?.0.parse().ok()?;
+        let mut one = Resources::new();
+        one.set_quantity(name, quantity);
+        Some(one.get(name))
+    };
+    Kept { cpu_milli: native("cpu"), memory: native("memory"), disk: native("ephemeral-storage") }
 }
 
 /// The class's kubelet settings, for user data.
 pub(crate) fn kubelet(class: &EC2NodeClass) -> KubeletSetup {
     let Some(kubelet) = &class.spec.kubelet else { return KubeletSetup::default() };
-    let amounts = |map: &std::collections::BTreeMap<String, croft_api::amount::Amount>| {
+    let amounts = |map: &BTreeMap<String, Amount>| {
         map.iter().map(|(name, amount)| (name.clone(), amount.0.clone())).collect()
     };
     KubeletSetup {
@@ -371,7 +393,7 @@ fn user_data_condition(class: &EC2NodeClass, family: Family, cluster: &ClusterFa
         endpoint: &cluster.endpoint,
         ca: &cluster.ca,
         service_cidr: &cluster.service_cidr,
-        labels: &std::collections::BTreeMap::new(),
+        labels: &BTreeMap::new(),
         taints: &[],
         kubelet: &kubelet,
         instance_store: class.spec.instance_store_policy.is_some(),

@@ -11,6 +11,8 @@ use crate::{connect::Clients, pace::Paces};
 
 /// How long a receive waits for a message.
 const WAIT_SECONDS: i32 = 20;
+/// From a spot machine's warning to its end.
+const SPOT_NOTICE_SECONDS: i64 = 120;
 
 #[derive(Deserialize)]
 struct Event {
@@ -34,6 +36,8 @@ struct Detail {
     service: String,
     #[serde(default, rename = "eventTypeCategory")]
     category: String,
+    #[serde(default, rename = "startTime")]
+    start_time: String,
     #[serde(default, rename = "affectedEntities")]
     affected: Vec<Entity>,
 }
@@ -51,15 +55,22 @@ pub(crate) fn read(body: &str, receipt: &str) -> Interruption {
         kind: InterruptionKind::Other,
         machines: Vec::new(),
         at: 0,
+        deadline: None,
         receipt: receipt.to_owned(),
     };
     let Ok(event) = serde_json::from_str::<Event>(body) else { return nothing };
     let at = event.time.parse::<aws_smithy_date::Seconds>().map_or(0, |seconds| seconds.0);
     let detail = event.detail;
+    let deadline = match event.detail_type.as_str() {
+        // The warning itself says no time: spot machines go two minutes after it.
+        "EC2 Spot Instance Interruption Warning" if at > 0 => Some(at + SPOT_NOTICE_SECONDS),
+        "AWS Health Event" => health_time(&detail.start_time),
+        _ => None,
+    };
     let of = |kind, machines: Vec<String>| {
         let machines: Vec<String> = machines.into_iter().filter(|id| id.starts_with("i-")).collect();
         let kind = if machines.is_empty() { InterruptionKind::Other } else { kind };
-        Interruption { kind, machines, at, receipt: receipt.to_owned() }
+        Interruption { kind, machines, at, deadline, receipt: receipt.to_owned() }
     };
     match (event.source.as_str(), event.detail_type.as_str()) {
         ("aws.ec2", "EC2 Spot Instance Interruption Warning") => {
@@ -139,6 +150,13 @@ pub(crate) async fn queue_url(clients: &Clients, paces: &Paces, name: &str) -> R
     Ok(answer.queue_url().unwrap_or_default().to_owned())
 }
 
+/// AWS Health writes times as mail does: `Sun, 05 Jul 2026 10:00:00 GMT`.
+fn health_time(text: &str) -> Option<i64> {
+    use aws_smithy_types::{DateTime, date_time::Format};
+    let read = |format| DateTime::from_str(text, format).ok();
+    read(Format::HttpDate).or_else(|| read(Format::DateTime)).map(|at| at.secs())
+}
+
 /// Times of events.
 mod aws_smithy_date {
     use aws_smithy_types::{DateTime, date_time::Format};
@@ -207,5 +225,24 @@ mod tests {
         }
         let at = read(r#"{"source": "aws.ec2", "time": "1970-01-01T00:01:00Z", "detail-type": "EC2 Instance Rebalance Recommendation", "detail": {"instance-id": "i-1"}}"#, "r").at;
         assert_eq!(at, 60);
+    }
+
+    #[test]
+    fn says_by_when_a_machine_has_to_be_empty() {
+        let deadline = |body: &str| read(body, "r").deadline;
+        let spot = r#"{"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning", "time": "1970-01-01T00:01:00Z", "detail": {"instance-id": "i-1"}}"#;
+        assert_eq!(deadline(spot), Some(180));
+        let health = |start: &str| {
+            format!(
+                r#"{{"source": "aws.health", "detail-type": "AWS Health Event", "time": "1970-01-01T00:01:00Z",
+                "detail": {{"service": "EC2", "eventTypeCategory": "scheduledChange", "startTime": "{start}",
+                "affectedEntities": [{{"entityValue": "i-1"}}]}}}}"#
+            )
+        };
+        assert_eq!(deadline(&health("Fri, 02 Jan 1970 00:00:00 GMT")), Some(86_400));
+        assert_eq!(deadline(&health("1970-01-02T00:00:00Z")), Some(86_400));
+        assert_eq!(deadline(&health("soon")), None);
+        let rebalance = r#"{"source": "aws.ec2", "detail-type": "EC2 Instance Rebalance Recommendation", "time": "1970-01-01T00:01:00Z", "detail": {"instance-id": "i-1"}}"#;
+        assert_eq!(deadline(rebalance), None);
     }
 }

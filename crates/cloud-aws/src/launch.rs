@@ -49,6 +49,12 @@ struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Place(String, String, String);
 
+/// The launch templates that a stored launch names: it can't be repeated without them.
+pub(crate) fn templates(prepared: &Prepared) -> Vec<String> {
+    let plan = serde_json::from_str::<Plan>(&prepared.body);
+    plan.map(|plan| plan.configs.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
+}
+
 /// Hex digits of a SHA-256.
 fn digest(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -284,7 +290,7 @@ impl AwsProvider {
                 let now = self.now();
                 let mut memory = self.memory();
                 for key in &offerings {
-                    memory.offerings.refused(key, now);
+                    memory.offerings.refused(key, now, &fault);
                 }
                 LaunchError::NoCapacity { claim, offerings, fault }
             }
@@ -329,9 +335,9 @@ impl AwsProvider {
         for (key, subnet, fault) in faults {
             match fault.class {
                 FaultClass::NoCapacity if fault.code == "InsufficientFreeAddressesInSubnet" => {
-                    memory.subnets.refused(subnet, now);
+                    memory.subnets.refused(subnet, now, fault);
                 }
-                FaultClass::NoCapacity | FaultClass::Quota => memory.offerings.refused(key, now),
+                FaultClass::NoCapacity | FaultClass::Quota => memory.offerings.refused(key, now, fault),
                 _ => {}
             }
         }

@@ -7,6 +7,7 @@
 //!     class             offers                  launch ── template         machines                interruption
 //!       │ discovery       │ types, prices         │  ── profile                                      (SQS)
 //!       │ profile         │ shortage              │  ── userdata (croft-cloud)
+//!       │                 │ observed              │
 //!       ▼                 ▼                       ▼
 //!     cache   answers kept, and used while AWS is away        pace     a token bucket per kind of call
 //!     codes   every error code, and what to do about it       refusal  from the SDK's errors to Croft's
@@ -20,6 +21,7 @@ mod discovery;
 mod interruption;
 mod launch;
 mod machines;
+mod observed;
 mod offers;
 mod pace;
 mod prices;

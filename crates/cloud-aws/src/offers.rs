@@ -16,6 +16,7 @@ use croft_scheduler::{CapacityType, InstanceType, Offering, Price};
 use crate::{
     class::{Found, setup},
     discovery::Image,
+    observed::Observed,
     prices::{self, OnDemand, Spot},
     provider::AwsProvider,
     types::{self, Types},
@@ -109,8 +110,8 @@ impl AwsProvider {
         let now = self.now();
         let mut memory = self.memory();
         let aside: BTreeSet<OfferingKey> =
-            memory.offerings.current(now).map(|(key, _)| key.clone()).collect();
-        let dry: BTreeSet<String> = memory.subnets.current(now).map(|(id, _)| id.clone()).collect();
+            memory.offerings.current(now).map(|aside| aside.key.clone()).collect();
+        let dry: BTreeSet<String> = memory.subnets.current(now).map(|aside| aside.key.clone()).collect();
         // The shared answers are told apart by their address: a new answer is a new allocation, and the kept
         // one of this class holds on to the old.
         let from = format!(
@@ -122,7 +123,7 @@ impl AwsProvider {
             found.subnets,
             found.images,
             found.reservations,
-            memory.observed,
+            memory.observed.changes(),
         );
         if let Some(kept) = memory.offers.get(&name).filter(|kept| kept.from == from) {
             return Ok(Arc::clone(&kept.types));
@@ -168,9 +169,8 @@ impl AwsProvider {
             };
         };
         let mut instance_type = facts.instance_type(&setup, Vec::new());
-        if let Some(seen) = memory.observed.get(&(machine.instance_type.clone(), machine.image_id.clone())) {
-            instance_type.capacity = seen.clone();
-        }
+        let class = class.map_or("", String::as_str);
+        memory.observed.correct(&mut instance_type, class, &machine.image_id, &setup);
         let labels = node_labels(&instance_type, &machine.zone, machine.capacity_type);
         Launched {
             capacity: instance_type.capacity.clone(),
@@ -222,7 +222,7 @@ struct Build<'a> {
     spot: &'a Spot,
     aside: &'a BTreeSet<OfferingKey>,
     dry: &'a BTreeSet<String>,
-    observed: &'a BTreeMap<(String, String), croft_scheduler::Resources>,
+    observed: &'a Observed,
     prefix_delegation: bool,
     home: bool,
 }
@@ -230,30 +230,37 @@ struct Build<'a> {
 impl Build<'_> {
     fn all(&self) -> Vec<InstanceType> {
         let setup = setup(self.class, self.prefix_delegation);
-        let zones: BTreeSet<&str> = self
+        let zones: BTreeSet<&str> = self.found.subnets.iter().map(|s| s.zone.as_str()).collect();
+        let roomy: BTreeSet<&str> = self
             .found
             .subnets
             .iter()
             .filter(|s| s.free > 0 && !self.dry.contains(&s.id))
             .map(|s| s.zone.as_str())
             .collect();
+        let class = self.class.metadata.name.as_deref().unwrap_or_default();
         let mut types = Vec::new();
         for (name, facts) in &self.types.facts {
             let Some(image) = image_for(facts, &self.found.images) else { continue };
-            let offerings = self.offerings(name, facts, &zones);
+            let offerings = self.offerings(name, facts, &zones, &roomy);
             if offerings.is_empty() {
                 continue;
             }
             let mut instance_type = facts.instance_type(&setup, offerings);
-            if let Some(seen) = self.observed.get(&(name.clone(), image.id.clone())) {
-                instance_type.capacity = seen.clone();
-            }
+            self.observed.correct(&mut instance_type, class, &image.id, &setup);
             types.push(instance_type);
         }
         types
     }
 
-    fn offerings(&self, name: &str, facts: &Facts, zones: &BTreeSet<&str>) -> Vec<Offering> {
+    /// Where the type is offered and the class has a subnet; available where that has a free address.
+    fn offerings(
+        &self,
+        name: &str,
+        facts: &Facts,
+        zones: &BTreeSet<&str>,
+        roomy: &BTreeSet<&str>,
+    ) -> Vec<Offering> {
         let mut offerings = Vec::new();
         let Some(offered) = self.types.zones.get(name) else { return offerings };
         for zone in offered.iter().filter(|zone| zones.contains(zone.as_str())) {
@@ -265,7 +272,7 @@ impl Build<'_> {
                     zone: zone.clone(),
                     capacity_type,
                     price,
-                    available: available && !self.aside.contains(&key),
+                    available: available && roomy.contains(zone.as_str()) && !self.aside.contains(&key),
                     estimated,
                 });
             };

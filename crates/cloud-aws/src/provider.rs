@@ -10,17 +10,19 @@ use async_trait::async_trait;
 use croft_api::EC2NodeClass;
 use croft_cloud::{
     ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption, LaunchError,
-    LaunchRequest, Launched, OfferingKey, Prepared, Terminated, facts::Setup, shortage::SetAside,
+    LaunchRequest, Launched, ObservedNode, OfferingKey, Prepared, Shortage, Terminated, facts::Setup,
+    shortage::SetAside,
 };
 use croft_runtime::clock::{Clock, SystemClock};
-use croft_scheduler::{InstanceType, Resources};
+use croft_scheduler::InstanceType;
 use tokio::time::Instant;
 
 use crate::{
     cache::Cache,
     connect::{self, Access, Clients},
     discovery::{ClusterFacts, Group, Image, Reservation, Subnet},
-    interruption, machines,
+    interruption, launch, machines,
+    observed::Observed,
     offers::Offers,
     pace::Paces,
     prices::{OnDemand, Spot},
@@ -84,8 +86,8 @@ pub(crate) struct Memory {
     pub(crate) offerings: SetAside<OfferingKey>,
     /// Subnets that had no address.
     pub(crate) subnets: SetAside<String>,
-    /// What registered nodes reported, by type and image.
-    pub(crate) observed: BTreeMap<(String, String), Resources>,
+    /// What registered nodes reported.
+    pub(crate) observed: Observed,
     /// Launch templates that are there, and when each was last used.
     pub(crate) templates: BTreeMap<String, Instant>,
     /// Instance profiles that were just made.
@@ -245,20 +247,29 @@ impl CloudProvider for AwsProvider {
         interruption::acknowledge(&self.clients, &self.paces, &url, news).await.map_err(failed)
     }
 
-    fn observe_capacity(&self, instance_type: &str, image_id: &str, capacity: &Resources) -> bool {
-        let key = (instance_type.to_owned(), image_id.to_owned());
+    fn observe_capacity(&self, node: &ObservedNode) -> bool {
         let mut memory = self.memory();
-        if memory.observed.get(&key) == Some(capacity) {
-            return false;
-        }
-        memory.observed.insert(key, capacity.clone());
-        true
+        // A class that was never looked up has planned nothing that this could correct.
+        let Some(setup) = memory.setups.get(&node.class).copied() else { return false };
+        memory.observed.note(node, setup)
     }
 
-    async fn sweep(&self, classes: &[EC2NodeClass], in_use: &[String]) -> Result<usize, CloudError> {
+    fn shortages(&self) -> Vec<Shortage> {
+        let now = self.now();
+        let memory = self.memory();
+        let of = |aside: croft_cloud::shortage::Aside<'_, OfferingKey>| Shortage {
+            offering: aside.key.clone(),
+            fault: aside.why.clone(),
+            strikes: aside.strikes,
+            next_try: aside.next_try,
+        };
+        memory.offerings.current(now).map(of).collect()
+    }
+
+    async fn sweep(&self, classes: &[EC2NodeClass], unanswered: &[Prepared]) -> Result<usize, CloudError> {
         let failed = |fault| refusal::refused("sweep", fault);
         let cluster = &self.options.cluster_uid;
-        let mut keep: BTreeSet<String> = in_use.iter().cloned().collect();
+        let mut keep: BTreeSet<String> = unanswered.iter().flat_map(launch::templates).collect();
         {
             let memory = self.memory();
             let recent = memory.templates.iter().filter(|(_, used)| used.elapsed() < TEMPLATE_IDLE);

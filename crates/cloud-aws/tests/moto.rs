@@ -27,7 +27,7 @@ use croft_cloud::{
     CloudProvider, FaultClass, InterruptionKind, LaunchRequest, MachineState, builtin_catalog, tags,
 };
 use croft_cloud_aws::{Access, AwsProvider, Keys, Options};
-use croft_scheduler::{CapacityType, Price};
+use croft_scheduler::{CapacityType, Price, Resources};
 use croft_testkit::{
     Process, Reaper, Recipe,
     wait::{Seen, until},
@@ -184,6 +184,7 @@ fn request(class: EC2NodeClass) -> LaunchRequest {
         instance_types: vec!["m5.large".to_owned(), "m5a.large".to_owned()],
         zones: vec!["us-east-1b".to_owned()],
         capacity_type: CapacityType::OnDemand,
+        requests: Resources::new(),
         labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
         taints: vec![Taint {
             key: "node-pool".to_owned(),

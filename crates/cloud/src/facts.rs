@@ -135,6 +135,60 @@ pub struct Setup {
     pub instance_store: bool,
     /// True if the network plugin hands out /28 prefixes instead of single addresses.
     pub prefix_delegation: bool,
+    /// `kubeReserved` of the class's kubelet, in place of what the image computes.
+    pub kube_reserved: Kept,
+    /// `systemReserved` of the class's kubelet; the images keep nothing of the kind.
+    pub system_reserved: Kept,
+    /// `evictionHard` of memory.
+    pub eviction_memory: Threshold,
+    /// `evictionHard` of the disk.
+    pub eviction_disk: Threshold,
+}
+
+/// What is kept of a node, where somebody says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Thousandths of a cpu.
+    pub cpu_milli: Option<i64>,
+    /// Bytes.
+    pub memory: Option<i64>,
+    /// Bytes of ephemeral storage.
+    pub disk: Option<i64>,
+}
+
+/// How much of something has to be left before pods are evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threshold {
+    /// Bytes.
+    Bytes(i64),
+    /// Thousandths of the capacity.
+    Permille(i64),
+}
+
+impl Threshold {
+    /// Reads a kubelet's threshold: a quantity or a percentage.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.trim().strip_suffix('%') {
+            // With a dot at most one digit behind it counts.
+            Some(percent) => {
+                let (whole, part) = percent.split_once('.').unwrap_or((percent, "0"));
+                let tenths: i64 = part.get(..1)?.parse().ok()?;
+                Some(Self::Permille(whole.parse::<i64>().ok()?.checked_mul(10)?.checked_add(tenths)?))
+            }
+            None => {
+                let quantity: croft_scheduler::Quantity = text.trim().parse().ok()?;
+                Some(Self::Bytes(quantity.units()))
+            }
+        }
+    }
+
+    fn of(self, capacity: i64) -> i64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Permille(permille) => capacity / 1000 * permille,
+        }
+    }
 }
 
 impl Default for Setup {
@@ -144,6 +198,10 @@ impl Default for Setup {
             root_volume_gib: DEFAULT_ROOT_GIB,
             instance_store: false,
             prefix_delegation: false,
+            kube_reserved: Kept::default(),
+            system_reserved: Kept::default(),
+            eviction_memory: Threshold::Bytes(signed(kubelet::EVICTION_MIB * MIB)),
+            eviction_disk: Threshold::Permille(100),
         }
     }
 }
@@ -229,15 +287,27 @@ impl Facts {
         capacity
     }
 
-    /// What the system keeps of it.
+    /// What the system keeps of it: kube-reserved, system-reserved and the eviction thresholds.
     #[must_use]
     pub fn overhead(&self, setup: &Setup) -> Resources {
-        let reserved = kubelet::reserved(self.vcpus, self.max_pods(setup));
+        let computed = kubelet::reserved(self.vcpus, self.max_pods(setup));
+        let (kube, system) = (&setup.kube_reserved, &setup.system_reserved);
+        let capacity = self.capacity(setup);
         let mut overhead = Resources::new();
-        overhead.set("cpu", signed(reserved.cpu_milli));
-        overhead.set("memory", signed((reserved.memory_mib + reserved.eviction_mib) * MIB));
-        // kube-reserved 1 GiB, and eviction at nodefs.available<10%.
-        overhead.set("ephemeral-storage", signed(GIB + self.disk(setup) / 10));
+        overhead
+            .set("cpu", kube.cpu_milli.unwrap_or(signed(computed.cpu_milli)) + system.cpu_milli.unwrap_or(0));
+        overhead.set(
+            "memory",
+            kube.memory.unwrap_or(signed(computed.memory_mib * MIB))
+                + system.memory.unwrap_or(0)
+                + setup.eviction_memory.of(capacity.get("memory")),
+        );
+        overhead.set(
+            "ephemeral-storage",
+            kube.disk.unwrap_or(signed(GIB))
+                + system.disk.unwrap_or(0)
+                + setup.eviction_disk.of(capacity.get("ephemeral-storage")),
+        );
         overhead
     }
 
@@ -377,6 +447,24 @@ mod tests {
         assert_eq!(overhead.get("cpu"), 70);
         assert_eq!(overhead.get("memory"), 674 << 20);
         assert_eq!(overhead.get("ephemeral-storage"), 3 << 30);
+    }
+
+    #[test]
+    fn the_class_s_kubelet_changes_what_is_kept() {
+        let setup = Setup {
+            kube_reserved: Kept { memory: Some(1 << 30), ..Kept::default() },
+            system_reserved: Kept { cpu_milli: Some(100), disk: Some(5 << 30), ..Kept::default() },
+            eviction_memory: Threshold::parse("5%").unwrap(),
+            eviction_disk: Threshold::parse("1Gi").unwrap(),
+            ..Setup::default()
+        };
+        let overhead = m5_large().overhead(&setup);
+        assert_eq!(overhead.get("cpu"), 170, "computed, and the system's");
+        assert_eq!(overhead.get("memory"), (1 << 30) + (7577 << 20) / 1000 * 50);
+        assert_eq!(overhead.get("ephemeral-storage"), 7 << 30);
+        assert_eq!(Threshold::parse("7.5%"), Some(Threshold::Permille(75)));
+        assert_eq!(Threshold::parse("100Mi"), Some(Threshold::Bytes(100 << 20)));
+        assert_eq!(Threshold::parse("x%"), None);
     }
 
     #[test]

@@ -12,12 +12,13 @@
 //!                           NodeClaim.status.attempt
 //!
 //!   list, find_by_claim, terminate, tag, interruptions, sweep: what the life cycle needs afterwards
+//!   observe_capacity: what nodes really have, for the next plan; shortages: what was refused, for conditions
 //! ```
 //!
 //! The controller drives [`CloudProvider`] and never sees a wire type; `croft-cloud-aws` implements it.
 //! What is pure lives here, where it is tested without a network: the capacity and the overhead that a
 //! kubelet will report for a type ([`facts`]), the labels that a kubelet may set ([`kubelet`]), what had
-//! no capacity and for how long it is set aside ([`shortage`]), and the built-in catalogue ([`catalog`])
+//! no capacity and for how long it is set aside ([`shortage`]), what that leaves of a pool ([`supply`]), and the built-in catalogue ([`catalog`])
 //! with its dated prices, which `croft simulate` plans with and the provider falls back to.
 
 pub mod catalog;
@@ -26,6 +27,7 @@ pub mod facts;
 pub mod kubelet;
 pub mod provider;
 pub mod shortage;
+pub mod supply;
 pub mod tags;
 pub mod userdata;
 
@@ -33,5 +35,6 @@ pub use catalog::builtin_catalog;
 pub use error::{CloudError, Fault, FaultClass, LaunchError, OfferingKey};
 pub use provider::{
     ClassFindings, CloudMachine, CloudProvider, Interruption, InterruptionKind, LaunchRequest, Launched,
-    MachineState, Prepared, Terminated,
+    MachineState, ObservedNode, Prepared, Terminated,
 };
+pub use supply::Shortage;

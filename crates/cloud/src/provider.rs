@@ -12,7 +12,10 @@ use croft_scheduler::{CapacityType, InstanceType, Price, Resources};
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{CloudError, LaunchError};
+use crate::{
+    error::{CloudError, LaunchError},
+    supply::Shortage,
+};
 
 /// A cloud that machines come from. Every method can be called again after any failure.
 #[async_trait]
@@ -52,13 +55,34 @@ pub trait CloudProvider: Send + Sync {
     /// Takes handled news off the queue.
     async fn acknowledge(&self, news: &[Interruption]) -> Result<(), CloudError>;
 
-    /// Tells what a registered node really has, so that the next plan for its type uses that. Returns
-    /// true if it changed what [`CloudProvider::instance_types`] answers.
-    fn observe_capacity(&self, instance_type: &str, image_id: &str, capacity: &Resources) -> bool;
+    /// Tells what a registered node really has, so that the next plan for its type uses that. Tell it of every
+    /// initialized node, also after a restart: it costs nothing where nothing is new. Returns true if it
+    /// changed what [`CloudProvider::instance_types`] answers.
+    fn observe_capacity(&self, node: &ObservedNode) -> bool;
 
-    /// Removes what launches left behind and nothing uses any more: launch templates that no claim of
-    /// `in_use` names, instance profiles of classes that aren't in `classes`.
-    async fn sweep(&self, classes: &[EC2NodeClass], in_use: &[String]) -> Result<usize, CloudError>;
+    /// The offerings that are set aside now, with the refusal of each: what pools' conditions say
+    /// ([`crate::supply::survey`]).
+    fn shortages(&self) -> Vec<Shortage>;
+
+    /// Removes what launches left behind and nothing uses any more: launch templates that none of `unanswered`
+    /// launches from, instance profiles that neither a machine holds nor a class of `classes` names.
+    /// `unanswered` are the requests stored in claims, which may be sent again.
+    async fn sweep(&self, classes: &[EC2NodeClass], unanswered: &[Prepared]) -> Result<usize, CloudError>;
+}
+
+/// What a registered node says that it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedNode {
+    /// Name of the EC2NodeClass.
+    pub class: String,
+    /// The machine's type.
+    pub instance_type: String,
+    /// The image it booted.
+    pub image_id: String,
+    /// The node's `status.capacity`.
+    pub capacity: Resources,
+    /// The node's `status.allocatable`.
+    pub allocatable: Resources,
 }
 
 /// What the cloud has of what a class names.
@@ -111,6 +135,9 @@ pub struct LaunchRequest {
     pub zones: Vec<String>,
     /// The one capacity type of the launch.
     pub capacity_type: CapacityType,
+    /// Sum of what the planned pods ask for. Some of it needs hardware that a machine has only if its launch
+    /// says so: network adapters of `vpc.amazonaws.com/efa`.
+    pub requests: Resources,
     /// Labels for the kubelet to register with. Those that a kubelet may not set are left out by the
     /// provider, and so must the pool's key be by the caller.
     pub labels: BTreeMap<String, String>,
@@ -222,6 +249,9 @@ pub struct Interruption {
     pub machines: Vec<String>,
     /// When it was said, in seconds since 1970; 0 if the news doesn't tell.
     pub at: i64,
+    /// When it happens, in seconds since 1970: everything has to be off the machine by then. `None` if that
+    /// isn't known, or has been already.
+    pub deadline: Option<i64>,
     /// What acknowledges it.
     pub receipt: String,
 }

@@ -13,7 +13,7 @@ use croft_ec2_sim::{
     world::{Settings, World},
 };
 use croft_runtime::clock::{Clock, SystemClock};
-use croft_scheduler::CapacityType;
+use croft_scheduler::{CapacityType, Resources};
 use k8s_openapi::api::core::v1::Taint;
 use tokio::task::JoinHandle;
 
@@ -132,6 +132,7 @@ pub(crate) fn request(types: &[&str], capacity_type: CapacityType) -> LaunchRequ
         instance_types: types.iter().map(|t| (*t).to_owned()).collect(),
         zones: Vec::new(),
         capacity_type,
+        requests: Resources::new(),
         labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
         taints: vec![Taint {
             key: "node-pool".to_owned(),

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use croft_api::nodeclass::{AmiFamily, AmiSelectorTerm, SelectorTerm};
-use croft_cloud::{ClassFindings, CloudProvider, builtin_catalog};
+use croft_cloud::{ClassFindings, CloudProvider, ObservedNode, builtin_catalog};
 use croft_ec2_sim::world::Settings;
 use croft_scheduler::CapacityType;
 
-use crate::bed::{Bed, class, spec};
+use crate::bed::{Bed, class, request, spec};
 
 fn condition<'a>(findings: &'a ClassFindings, kind: &str) -> (Option<bool>, &'a str, &'a str) {
     let found = findings.conditions.iter().find(|c| c.kind == kind);
@@ -166,10 +166,21 @@ async fn registered_nodes_correct_the_capacity() {
     let m5 = types.iter().find(|t| t.name == "m5.large").unwrap();
     let findings = bed.provider.resolve(&class).await;
     let image = findings.amis.iter().find(|a| a.arch == "amd64" && a.device.is_none()).unwrap();
-    let mut seen = m5.capacity.clone();
-    seen.set("memory", 7_900 << 20);
-    assert!(bed.provider.observe_capacity("m5.large", &image.id, &seen));
-    assert!(!bed.provider.observe_capacity("m5.large", &image.id, &seen), "nothing new");
+    let mut node = ObservedNode {
+        class: "default".to_owned(),
+        instance_type: "m5.large".to_owned(),
+        image_id: image.id.clone(),
+        capacity: m5.capacity.clone(),
+        allocatable: m5.allocatable(),
+    };
+    node.capacity.set("memory", 7_700 << 20);
+    node.allocatable.set("memory", 6_000 << 20);
+    assert!(bed.provider.observe_capacity(&node));
+    assert!(!bed.provider.observe_capacity(&node), "nothing new");
     let types = bed.provider.instance_types(&class).await.unwrap();
-    assert_eq!(types.iter().find(|t| t.name == "m5.large").unwrap().capacity.get("memory"), 7_900 << 20);
+    let m5 = types.iter().find(|t| t.name == "m5.large").unwrap();
+    assert_eq!(m5.capacity.get("memory"), 7_700 << 20);
+    assert_eq!(m5.allocatable().get("memory"), 6_000 << 20);
+    let launched = bed.launch(&request(&["m5.large"], CapacityType::OnDemand)).await.unwrap();
+    assert_eq!(launched.allocatable.get("memory"), 6_000 << 20, "the claim says the same");
 }

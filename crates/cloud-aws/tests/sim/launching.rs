@@ -1,6 +1,10 @@
 //! Launches: one machine per claim, whatever fails.
 
-use croft_cloud::{CloudProvider, FaultClass, LaunchError, MachineState, tags};
+use croft_cloud::{
+    CloudProvider, FaultClass, LaunchError, MachineState,
+    supply::{Verdict, describe, survey},
+    tags,
+};
 use croft_ec2_sim::world::Settings;
 use croft_scheduler::CapacityType::{OnDemand, Reserved, Spot};
 
@@ -105,6 +109,13 @@ async fn without_capacity_the_next_choice_is_taken_at_once_and_the_first_set_asi
         m5.offerings.iter().filter(|o| o.capacity_type == Spot).all(|o| o.available),
         "spot is another matter"
     );
+
+    let shortages = bed.provider.shortages();
+    assert_eq!(shortages.iter().map(|s| s.offering.clone()).collect::<Vec<_>>(), *offerings);
+    assert!(shortages.iter().all(|s| s.fault.code == "InsufficientInstanceCapacity" && s.strikes == 1));
+    let supplies = survey(types.iter().filter(|t| t.name == "m5.large"), &shortages);
+    assert_eq!(Verdict::of(&supplies), Verdict::FallsBack, "on-demand has none, spot has");
+    assert!(describe(&supplies).starts_with("on-demand: 5 of 5 offerings set aside, next try in 4"));
 
     let mut next = request(&["m5.large", "m5a.large"], OnDemand);
     next.attempt = 2;
