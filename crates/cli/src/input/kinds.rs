@@ -247,6 +247,7 @@ impl Reader<'_> {
         check::metadata(object.meta(), &mut wrong);
         (steps.check)(&object, &mut wrong);
         if !wrong.is_empty() {
+            wrong.sort_by_key(|(field, _)| tree.line_of(field));
             for (field, message) in wrong {
                 self.problem(tree.line_of(&field), &object_name, &field, message);
             }

@@ -1,19 +1,16 @@
-//! Checks a value against an OpenAPI v3 schema as CRDs use it (structural, `x-kubernetes-*` extensions).
+//! Checks a value against the structure of an OpenAPI v3 schema as CRDs use it.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use regex_lite::Regex;
-use serde::Serialize;
 use serde_json::Value;
 
-use super::{super::check::Wrong, cel};
+use super::super::check::Wrong;
 
-/// Checks `object` and writes down every field that its schema doesn't allow.
-pub(super) fn check<T: Serialize>(schema: &JSONSchemaProps, object: &T, wrong: &mut Wrong) {
-    if let Ok(value) = serde_json::to_value(object) {
-        walk(schema, &value, "", wrong);
-    }
+/// Writes down every field of `value` that its schema doesn't allow.
+pub(super) fn check(schema: &JSONSchemaProps, value: &Value, wrong: &mut Wrong) {
+    walk(schema, value, "", wrong);
 }
 
 /// Takes out of `value` every field that its schema doesn't name, and writes it down.
@@ -65,7 +62,6 @@ fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, wrong: &mut Wrong) 
     if value.is_null() {
         return;
     }
-    let before = wrong.len();
     match value {
         Value::Object(fields) => {
             for name in schema.required.iter().flatten().filter(|name| !fields.contains_key(*name)) {
@@ -109,12 +105,6 @@ fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, wrong: &mut Wrong) 
             }
         }
         Value::Null | Value::Bool(_) => {}
-    }
-    // The API server evaluates rules only on what its schema allows.
-    if wrong.len() == before {
-        for rule in schema.x_kubernetes_validations.iter().flatten() {
-            apply(rule, value, path, wrong);
-        }
     }
 }
 
@@ -160,32 +150,6 @@ fn duplicates(schema: &JSONSchemaProps, items: &[Value], path: &str, wrong: &mut
             wrong.push((format!("{path}[{i}]"), format!("{key} is there twice")));
         }
         seen.push(key);
-    }
-}
-
-fn apply(rule: &ValidationRule, value: &Value, path: &str, wrong: &mut Wrong) {
-    // A file has no earlier state.
-    if rule.rule.contains("oldSelf") {
-        return;
-    }
-    let holds = match cel::holds(&rule.rule, value) {
-        Ok(holds) => holds,
-        // What can't be understood here is the API server's to judge; a test keeps this from happening.
-        Err(cel::Error::Unsupported(_)) => true,
-        Err(cel::Error::Evaluation(_)) => false,
-    };
-    if !holds {
-        let field = rule.field_path.as_deref().map_or_else(
-            || path.to_owned(),
-            |field| {
-                if path.is_empty() {
-                    field.trim_start_matches('.').to_owned()
-                } else {
-                    format!("{path}{field}")
-                }
-            },
-        );
-        wrong.push((field, rule.message.clone().unwrap_or_else(|| format!("failed rule: {}", rule.rule))));
     }
 }
 
