@@ -33,6 +33,7 @@ const AMIS: &str = "AMIsReady";
 const PROFILE: &str = "InstanceProfileReady";
 const USER_DATA: &str = "UserDataReady";
 const RESERVATIONS: &str = "CapacityReservationsReady";
+const LAUNCHES: &str = "LaunchesAccepted";
 
 /// Security groups that one interface can have, unless AWS raised it.
 const MOST_GROUPS: usize = 5;
@@ -170,8 +171,14 @@ impl AwsProvider {
                     fails(SUBNETS, "SubnetsOfSeveralVPCs", format!(
                         "the subnets that spec.subnetSelectorTerms match are in {} VPCs: add a tag that only one has",
                         vpcs.len()))
+                } else if subnets.iter().all(|s| s.free <= 0) {
+                    fails(SUBNETS, "SubnetsFull", format!(
+                        "none of the {} subnets that spec.subnetSelectorTerms match has a free address: add larger ones, or free addresses",
+                        subnets.len()))
                 } else {
-                    let message = format!("{} subnets in {} zones", subnets.len(), zones.len());
+                    let full = subnets.iter().filter(|s| s.free <= 0).count();
+                    let full = if full > 0 { format!(", {full} without a free address") } else { String::new() };
+                    let message = format!("{} subnets in {} zones{full}", subnets.len(), zones.len());
                     holds(SUBNETS, noted(message, trouble.as_ref()))
                 });
                 subnets
@@ -232,6 +239,8 @@ impl AwsProvider {
             },
         };
         conditions.push(ready);
+        // Beside Ready, so that the next launch is tried all the same: it is what clears this.
+        conditions.push(self.last_launch(class));
 
         let mut by_room: Vec<&Subnet> = subnets.iter().collect();
         by_room.sort_by(|a, b| a.zone.cmp(&b.zone).then(b.free.cmp(&a.free)).then_with(|| a.id.cmp(&b.id)));
@@ -257,6 +266,19 @@ impl AwsProvider {
             self.memory().setups.insert(name.clone(), setup);
         }
         Found { findings, family, subnets, images, reservations, cluster }
+    }
+
+    fn last_launch(&self, class: &EC2NodeClass) -> Statement {
+        let memory = self.memory();
+        match class.metadata.name.as_ref().and_then(|name| memory.refusals.get(name)) {
+            Some(fault) => fails(LAUNCHES, fault.class.as_str(), fault.to_string()),
+            None => Statement {
+                kind: LAUNCHES,
+                status: Some(true),
+                reason: "NotRefused",
+                message: "no launch was refused for good lately".to_owned(),
+            },
+        }
     }
 
     async fn look_up_images(

@@ -59,6 +59,19 @@ pub const CODES: &[Code] = &[
     row("RequestTimeout*", Unavailable, "the request took too long on its way", WAIT),
     row("ConcurrentModification*", Unavailable, "something else changes the same resource", WAIT),
     row("IncorrectState", Unavailable, "a resource of the request is changing", WAIT),
+    row(
+        "NoEndpoint",
+        Unavailable,
+        "the service's address can't be resolved: the region may not exist, or DNS doesn't work",
+        "Check the controller's region and the cluster's DNS",
+    ),
+    row("NoAnswer", Unavailable, "AWS can't be reached, or the answer was lost", WAIT),
+    row(
+        "NoPriceList",
+        Unavailable,
+        "no endpoint serves the prices of the region",
+        "Nothing to do: the built-in prices are used, marked as estimates",
+    ),
     // Credentials.
     row("AuthFailure", Unauthenticated, "the credentials are not valid", CREDENTIALS),
     row("InvalidClientTokenId", Unauthenticated, "the access key does not exist", CREDENTIALS),
@@ -88,6 +101,7 @@ pub const CODES: &[Code] = &[
         "the account is being verified",
         "Wait for AWS to verify the account",
     ),
+    row("NoRegion", Unauthenticated, "no region is set", "Set --aws-region or AWS_REGION of the controller"),
     // Rights.
     row("UnauthorizedOperation", Forbidden, "the policy does not grant the call", RIGHTS),
     row("AccessDenied*", Forbidden, "the policy does not grant the call", RIGHTS),
@@ -126,6 +140,13 @@ pub const CODES: &[Code] = &[
         "the subnet has no free addresses",
         "Croft tries other subnets; add larger ones to the EC2NodeClass",
     ),
+    row(
+        "Server.InsufficientInstanceCapacity",
+        NoCapacity,
+        "no machine of the type was free when it was to start",
+        OTHER_TYPES,
+    ),
+    row("Server.SpotInstanceTermination", NoCapacity, "spot took the machine back at once", OTHER_TYPES),
     row("InsufficientVolumeCapacity", NoCapacity, "no volume of the type is free in the zone", OTHER_TYPES),
     row("SpotMaxPriceTooLow", NoCapacity, "the spot price is above the highest price allowed", OTHER_TYPES),
     row("InstanceTypeNotSupported*", NoCapacity, "the type is not supported in the zone", OTHER_TYPES),
@@ -148,6 +169,7 @@ pub const CODES: &[Code] = &[
         RAISE,
     ),
     row("VolumeLimitExceeded", Quota, "the account's quota of volumes is used up", RAISE),
+    row("Client.VolumeLimitExceeded", Quota, "the account's quota of volumes is used up", RAISE),
     row("MaxIOPSLimitExceeded", Quota, "the account's quota of IOPS is used up", RAISE),
     row("TagLimitExceeded", Quota, "the resource has more than 50 tags", "Write fewer spec.tags"),
     row("LimitExceeded*", Quota, "a quota of the account is used up", RAISE),
@@ -244,7 +266,31 @@ pub const CODES: &[Code] = &[
         "the attempt is too old to repeat",
         "Croft makes the next attempt",
     ),
+    row(
+        "Client.User*",
+        Invalid,
+        "somebody ended the machine while it started",
+        "Croft makes the next attempt",
+    ),
     // Wrong as written.
+    row(
+        "Client.InternalError",
+        Invalid,
+        "the machine ended as it started: most often a volume's key that EC2 may not use",
+        "Let EC2 use the keys of spec.blockDeviceMappings, or choose others",
+    ),
+    row(
+        "Client.InvalidSnapshot*",
+        Invalid,
+        "a volume's snapshot is gone or can't be used",
+        "Correct spec.blockDeviceMappings",
+    ),
+    row(
+        "Client.InvalidKMSKey*",
+        Invalid,
+        "a volume's key can't be used",
+        "Correct the keys of spec.blockDeviceMappings",
+    ),
     row("InvalidParameter*", Invalid, "a value of the request is not valid", CLASS),
     row("MissingParameter", Invalid, "a value of the request is missing", CLASS),
     row(
@@ -368,7 +414,13 @@ mod tests {
                 format!("| `{}` | `{}` | {} | {} |", row.code, row.class.as_str(), row.meaning, row.remedy)
             })
             .collect();
-        assert_eq!(rows, table, "docs/aws-errors.md");
+        let wrong: Vec<_> = rows.iter().filter(|row| !table.iter().any(|t| t == **row)).collect();
+        let missing: Vec<_> = table.iter().filter(|row| !rows.contains(&row.as_str())).collect();
+        assert!(
+            wrong.is_empty() && missing.is_empty(),
+            "docs/aws-errors.md: {wrong:#?} instead of {missing:#?}"
+        );
+        assert_eq!(rows, table, "the order of docs/aws-errors.md");
     }
 
     #[test]

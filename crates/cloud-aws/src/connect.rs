@@ -40,7 +40,10 @@ pub(crate) struct Clients {
     pub(crate) ec2: aws_sdk_ec2::Client,
     pub(crate) ssm: aws_sdk_ssm::Client,
     pub(crate) sqs: aws_sdk_sqs::Client,
-    pub(crate) pricing: aws_sdk_pricing::Client,
+    /// `None` where no endpoint serves the region's prices.
+    pub(crate) pricing: Option<aws_sdk_pricing::Client>,
+    /// What the partition is paid in.
+    pub(crate) currency: &'static str,
     pub(crate) iam: aws_sdk_iam::Client,
     pub(crate) sts: aws_sdk_sts::Client,
     pub(crate) eks: aws_sdk_eks::Client,
@@ -50,8 +53,28 @@ pub(crate) struct Clients {
 /// Time for one attempt. SQS waits up to 20 s by design.
 const ATTEMPT: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(3);
-/// The price list is served from few regions and describes all.
-const PRICING_REGION: &str = "us-east-1";
+/// The region whose endpoint has the price list of `region`: few serve it, each for all regions of its partition.
+/// GovCloud and the isolated partitions have none, and credentials are of one partition only. Source: "AWS Price
+/// List endpoints and quotas", the AWS general reference.
+fn pricing_region(region: &str) -> Option<&'static str> {
+    let within = |prefixes: &[&str]| prefixes.iter().any(|prefix| region.starts_with(prefix));
+    if within(&["us-gov-", "us-iso", "eu-iso", "eusc-"]) {
+        None
+    } else if within(&["cn-"]) {
+        Some("cn-northwest-1")
+    } else if within(&["eu-", "il-", "me-", "af-"]) {
+        Some("eu-central-1")
+    } else if within(&["ap-"]) {
+        Some("ap-south-1")
+    } else {
+        Some("us-east-1")
+    }
+}
+
+/// What the partition of `region` is paid in: prices are compared, and never converted.
+fn currency(region: &str) -> &'static str {
+    if region.starts_with("cn-") { "CNY" } else { "USD" }
+}
 
 pub(crate) async fn connect(access: &Access) -> Clients {
     let http =
@@ -78,12 +101,15 @@ pub(crate) async fn connect(access: &Access) -> Clients {
         loader = loader.credentials_provider(SharedCredentialsProvider::new(credentials));
     }
     let config = loader.load().await;
-    let region = config.region().map_or_else(|| "us-east-1".to_owned(), ToString::to_string);
+    // Without a region every call fails, and its condition says so.
+    let region = config.region().map(ToString::to_string).unwrap_or_default();
     Clients {
         ec2: aws_sdk_ec2::Client::new(&config),
         ssm: aws_sdk_ssm::Client::new(&config),
         sqs: aws_sdk_sqs::Client::new(&config),
-        pricing: aws_sdk_pricing::Client::new(&in_region(&config, PRICING_REGION)),
+        pricing: pricing_region(&region)
+            .map(|serving| aws_sdk_pricing::Client::new(&in_region(&config, serving))),
+        currency: currency(&region),
         iam: aws_sdk_iam::Client::new(&config),
         sts: aws_sdk_sts::Client::new(&config),
         eks: aws_sdk_eks::Client::new(&config),
@@ -93,4 +119,25 @@ pub(crate) async fn connect(access: &Access) -> Clients {
 
 fn in_region(config: &SdkConfig, region: &'static str) -> SdkConfig {
     config.to_builder().region(Region::from_static(region)).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_partition_has_its_price_list_or_none() {
+        for (region, serving, paid_in) in [
+            ("us-west-2", Some("us-east-1"), "USD"),
+            ("ca-central-1", Some("us-east-1"), "USD"),
+            ("eu-west-1", Some("eu-central-1"), "USD"),
+            ("ap-southeast-2", Some("ap-south-1"), "USD"),
+            ("cn-north-1", Some("cn-northwest-1"), "CNY"),
+            ("us-gov-west-1", None, "USD"),
+            ("us-isob-east-1", None, "USD"),
+            ("eu-isoe-west-1", None, "USD"),
+        ] {
+            assert_eq!((pricing_region(region), currency(region)), (serving, paid_in), "{region}");
+        }
+    }
 }

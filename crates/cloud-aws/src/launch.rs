@@ -1,6 +1,6 @@
-//! One machine per claim: a launch fixed to the last byte, then sent, and its answer read.
+//! One machine per claim: a launch fixed to the last byte.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use aws_sdk_ec2::types::{
     CapacityReservationOptionsRequest, DefaultTargetCapacityType, FleetCapacityReservationUsageStrategy,
@@ -10,7 +10,9 @@ use aws_sdk_ec2::types::{
     TargetCapacitySpecificationRequest,
 };
 use croft_cloud::{
-    CloudMachine, Fault, FaultClass, LaunchError, LaunchRequest, Launched, OfferingKey, Prepared, tags,
+    Fault, FaultClass, LaunchError, LaunchRequest, OfferingKey, Prepared,
+    facts::EFA,
+    tags,
     userdata::{NodeBoot, render},
 };
 use croft_scheduler::CapacityType;
@@ -20,39 +22,37 @@ use tokio::time::Instant;
 
 use crate::{
     class::{Found, kubelet},
-    machines,
     offers::image_for,
-    provider::{AwsProvider, PROFILE_SETTLES},
+    provider::AwsProvider,
     refusal,
-    template::{self, Configuration},
+    template::{self, Configuration, Hardware},
 };
 
 /// Types in one request: more don't make a machine likelier, and the request has a size limit.
 const MOST_TYPES: usize = 60;
 /// Overrides in one request, over all types and zones.
 const MOST_OVERRIDES: usize = 300;
-/// How long a machine that was launched may take to show.
-const SHOWS_WITHIN: Duration = Duration::from_secs(8);
 
 /// A launch, in the form that is stored in the claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Plan {
-    claim: String,
+pub(crate) struct Plan {
+    pub(crate) claim: String,
     token: String,
-    capacity_type: CapacityType,
+    pub(crate) capacity_type: CapacityType,
     /// Launch templates, each with the places that it is for.
-    configs: Vec<(String, Vec<Place>)>,
+    pub(crate) configs: Vec<(String, Vec<Place>)>,
     tags: BTreeMap<String, String>,
 }
 
 /// Where a machine may be launched: type, subnet, zone. Short in the claim, where each launch has up to 300.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Place(String, String, String);
+pub(crate) struct Place(String, String, String);
 
 /// The launch templates that a stored launch names: it can't be repeated without them.
 pub(crate) fn templates(prepared: &Prepared) -> Vec<String> {
-    let plan = serde_json::from_str::<Plan>(&prepared.body);
-    plan.map(|plan| plan.configs.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
+    Plan::read(prepared)
+        .map(|plan| plan.configs.into_iter().map(|(name, _)| name).collect())
+        .unwrap_or_default()
 }
 
 /// Hex digits of a SHA-256.
@@ -71,10 +71,10 @@ impl AwsProvider {
                 why: found.findings.why_not().unwrap_or_default().to_owned(),
             });
         }
-        let by_image = self.overrides(request, &found).await?;
+        let by_hardware = self.overrides(request, &found).await?;
         let mut configs = Vec::new();
-        for (image, overrides) in by_image {
-            let name = self.ensure_template(request, &found, &image).await?;
+        for (hardware, overrides) in by_hardware {
+            let name = self.ensure_template(request, &found, &hardware).await?;
             configs.push((name, overrides));
         }
         let plan = Plan {
@@ -90,17 +90,18 @@ impl AwsProvider {
         Ok(Prepared { hash: digest(&body), body })
     }
 
-    /// Where the machine may be launched, by image: the request's types in its zones, where there is a subnet
-    /// with room and nothing is set aside.
+    /// Where the machine may be launched, by what a launch template says of the hardware: the request's types in
+    /// its zones, where there is a subnet with room and nothing is set aside.
     async fn overrides(
         &self,
         request: &LaunchRequest,
         found: &Found,
-    ) -> Result<BTreeMap<String, Vec<Place>>, LaunchError> {
+    ) -> Result<BTreeMap<Hardware, Vec<Place>>, LaunchError> {
         let types = self.known_types().await;
+        let efas_wanted = request.requests.get(EFA);
         let now = self.now();
         let mut memory = self.memory();
-        let mut by_image: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+        let mut by_hardware: BTreeMap<Hardware, Vec<Place>> = BTreeMap::new();
         let mut aside = Vec::new();
         let mut count = 0;
         let zones: Vec<&str> = if request.zones.is_empty() {
@@ -126,6 +127,12 @@ impl AwsProvider {
         for name in request.instance_types.iter().take(MOST_TYPES) {
             let Some(facts) = types.facts.get(name) else { continue };
             let Some(image) = image_for(facts, &found.images) else { continue };
+            // All that the type has: they cost nothing, and a plan may count on each.
+            let efas = if efas_wanted > 0 { facts.efas } else { 0 };
+            if i64::from(efas) < efas_wanted {
+                continue;
+            }
+            let hardware = Hardware { image: image.id.clone(), efas };
             for (zone, subnet) in &places {
                 if count >= MOST_OVERRIDES || !types.zones.get(name).is_some_and(|z| z.contains(*zone)) {
                     continue;
@@ -136,7 +143,7 @@ impl AwsProvider {
                     capacity_type: request.capacity_type,
                 };
                 if memory.offerings.take(&key, now) {
-                    let overrides = by_image.entry(image.id.clone()).or_default();
+                    let overrides = by_hardware.entry(hardware.clone()).or_default();
                     overrides.push(Place(name.clone(), (*subnet).to_owned(), (*zone).to_owned()));
                     count += 1;
                 } else {
@@ -145,7 +152,7 @@ impl AwsProvider {
             }
         }
         if count > 0 {
-            return Ok(by_image);
+            return Ok(by_hardware);
         }
         let message = if places.is_empty() {
             format!("no subnet of the class has free addresses in {}", zones.join(", "))
@@ -168,7 +175,7 @@ impl AwsProvider {
         &self,
         request: &LaunchRequest,
         found: &Found,
-        image: &str,
+        hardware: &Hardware,
     ) -> Result<String, LaunchError> {
         let claim = || request.claim_name.clone();
         let class_name = request.class.metadata.name.clone().unwrap_or_default();
@@ -192,258 +199,62 @@ impl AwsProvider {
         let configuration = Configuration::new(
             &request.class.spec,
             found.family,
-            image,
+            hardware,
             &found.findings.security_groups,
             found.findings.instance_profile.as_deref(),
             user_data,
             request.capacity_type == CapacityType::Reserved,
         );
+        if let Some(problem) = configuration.problem() {
+            let fault = refusal::of_code(
+                "CreateLaunchTemplate",
+                "InvalidParameterCombination".to_owned(),
+                problem.to_owned(),
+                None,
+            );
+            return Err(self.classify(claim(), &class_name, fault));
+        }
         let cluster_uid = &self.options.cluster_uid;
         let name = configuration.name(cluster_uid);
         if !self.memory().templates.contains_key(&name) {
             template::ensure(&self.clients, &self.paces, cluster_uid, &class_name, &configuration)
                 .await
-                .map_err(|fault| self.classify(claim(), fault))?;
+                .map_err(|fault| self.classify(claim(), &class_name, fault))?;
         }
         self.memory().templates.insert(name.clone(), Instant::now());
         Ok(name)
     }
 
     /// A fault of a call before which nothing was launched.
-    fn classify(&self, claim: String, fault: Fault) -> LaunchError {
+    fn classify(&self, claim: String, class: &str, fault: Fault) -> LaunchError {
         match fault.class {
-            FaultClass::Throttled | FaultClass::Unavailable | FaultClass::Unauthenticated => {
+            FaultClass::Throttled | FaultClass::Unavailable => {
                 LaunchError::Later { claim, after: self.paces.launch.pause(), fault }
             }
-            _ => LaunchError::Refused { claim, fault },
-        }
-    }
-
-    pub(crate) async fn send_launch(&self, prepared: &Prepared) -> Result<Launched, LaunchError> {
-        let plan: Plan = serde_json::from_str(&prepared.body).map_err(|error| LaunchError::Refused {
-            claim: String::new(),
-            fault: refusal::of_code(
-                "CreateFleet",
-                "InvalidParameterValue".to_owned(),
-                format!("the stored request can't be read: {error}"),
-                None,
-            ),
-        })?;
-        let claim = plan.claim.clone();
-        self.paces.launch.turn().await;
-        let answer = match fleet(&self.clients.ec2, &plan).send().await {
-            Ok(answer) => {
-                self.paces.launch.passed();
-                answer
-            }
-            Err(error) => {
-                let unknown = refusal::may_have_worked(&error);
-                let fault = refusal::fault("CreateFleet", &error);
-                if fault.class == FaultClass::Throttled {
-                    self.paces.launch.throttled();
-                }
-                self.give_back(&plan);
-                return Err(self.refused_fleet(&plan, fault, unknown));
-            }
-        };
-        let ids: Vec<String> =
-            answer.instances().iter().flat_map(|i| i.instance_ids().iter().cloned()).collect();
-        let mut faults: Vec<(OfferingKey, String, Fault)> = Vec::new();
-        for error in answer.errors() {
-            let code = error.error_code().unwrap_or_default().to_owned();
-            let fault = refusal::of_code(
-                "CreateFleet",
-                code,
-                error.error_message().unwrap_or_default().to_owned(),
-                Some(400),
-            );
-            let o = error.launch_template_and_overrides().and_then(|l| l.overrides());
-            let subnet = o.and_then(|o| o.subnet_id()).unwrap_or_default().to_owned();
-            let name = o.and_then(|o| o.instance_type()).map(|t| t.as_str().to_owned()).unwrap_or_default();
-            // The zone is in the answer only where it was in the request.
-            let zone = plan.zone_of(&subnet).unwrap_or_default();
-            faults.push((
-                OfferingKey { instance_type: name, zone, capacity_type: plan.capacity_type },
-                subnet,
-                fault,
-            ));
-        }
-        self.learn(&plan, &answer, &faults);
-        match ids.first() {
-            Some(id) => self.wait_until_shown(&claim, id).await,
-            None => Err(self.nothing_launched(claim, faults)),
-        }
-    }
-
-    /// What a refusal of the whole call means.
-    fn refused_fleet(&self, plan: &Plan, fault: Fault, unknown: bool) -> LaunchError {
-        let claim = plan.claim.clone();
-        match fault.class {
-            FaultClass::TokenReused => LaunchError::Unknown { claim, fault },
-            FaultClass::Throttled | FaultClass::Unauthenticated => {
+            FaultClass::Unauthenticated => {
+                self.memory().refusals.insert(class.to_owned(), fault.clone());
                 LaunchError::Later { claim, after: self.paces.launch.pause(), fault }
             }
-            FaultClass::Unavailable if unknown => LaunchError::Unknown { claim, fault },
-            FaultClass::Unavailable => LaunchError::Later { claim, after: self.paces.launch.pause(), fault },
-            FaultClass::NoCapacity | FaultClass::Quota => {
-                let offerings = plan.keys();
-                let now = self.now();
-                let mut memory = self.memory();
-                for key in &offerings {
-                    memory.offerings.refused(key, now, &fault);
-                }
-                LaunchError::NoCapacity { claim, offerings, fault }
-            }
-            FaultClass::NotFound => {
-                // What was known is stale: the next attempt looks everything up anew.
-                self.forget(plan);
+            _ => {
+                self.memory().refusals.insert(class.to_owned(), fault.clone());
                 LaunchError::Refused { claim, fault }
             }
-            _ => LaunchError::Refused { claim, fault },
         }
     }
-
-    fn forget(&self, plan: &Plan) {
-        self.subnets.clear();
-        self.groups.clear();
-        self.images.clear();
-        self.profiles.clear();
-        let mut memory = self.memory();
-        for (name, _) in &plan.configs {
-            memory.templates.remove(name);
-        }
-    }
-
-    /// Probes that were not sent are free for others.
-    fn give_back(&self, plan: &Plan) {
-        let mut memory = self.memory();
-        for key in plan.keys() {
-            memory.offerings.untried(&key);
-        }
-    }
-
-    /// Sets aside what had no machine, and takes back what had one.
-    fn learn(
-        &self,
-        plan: &Plan,
-        answer: &aws_sdk_ec2::operation::create_fleet::CreateFleetOutput,
-        faults: &[(OfferingKey, String, Fault)],
-    ) {
-        let now = self.now();
-        self.give_back(plan);
-        let mut memory = self.memory();
-        for (key, subnet, fault) in faults {
-            match fault.class {
-                FaultClass::NoCapacity if fault.code == "InsufficientFreeAddressesInSubnet" => {
-                    memory.subnets.refused(subnet, now, fault);
-                }
-                FaultClass::NoCapacity | FaultClass::Quota => memory.offerings.refused(key, now, fault),
-                _ => {}
-            }
-        }
-        for launched in answer.instances() {
-            let o = launched.launch_template_and_overrides().and_then(|l| l.overrides());
-            let name = launched.instance_type().or_else(|| o.and_then(|o| o.instance_type()));
-            let subnet = o.and_then(|o| o.subnet_id()).unwrap_or_default();
-            if let (Some(name), Some(zone)) = (name, plan.zone_of(subnet)) {
-                let instance_type = name.as_str().to_owned();
-                memory.offerings.succeeded(&OfferingKey {
-                    instance_type,
-                    zone,
-                    capacity_type: plan.capacity_type,
-                });
-                memory.subnets.succeeded(&subnet.to_owned());
-            }
-        }
-    }
-
-    /// Why an answer without a machine had none.
-    fn nothing_launched(&self, claim: String, faults: Vec<(OfferingKey, String, Fault)>) -> LaunchError {
-        let scarce = |fault: &Fault| matches!(fault.class, FaultClass::NoCapacity | FaultClass::Quota);
-        let profile_unknown = faults.iter().any(|(_, _, f)| {
-            f.code == "InvalidParameterValue" && f.message.to_ascii_lowercase().contains("instance profile")
-        });
-        if profile_unknown && self.memory().new_profiles.values().any(|made| made.elapsed() < PROFILE_SETTLES)
-        {
-            if let Some((_, _, fault)) = faults.into_iter().next() {
-                // Each attempt keeps its token's answer, so this is a refusal and the next attempt may work.
-                let fault = Fault {
-                    class: FaultClass::NotFound,
-                    meaning: "EC2 doesn't know the new instance profile yet",
-                    remedy: "Croft tries again; nothing to do",
-                    ..fault
-                };
-                return LaunchError::Refused { claim, fault };
-            }
-            return self.empty_answer(claim);
-        }
-        // Where some offerings were short and others refused for good, the next attempt has others to try.
-        let offerings: Vec<OfferingKey> =
-            faults.iter().filter(|(_, _, f)| scarce(f)).map(|(key, _, _)| key.clone()).collect();
-        let mut other = None;
-        let mut first = None;
-        for (_, _, fault) in faults {
-            if scarce(&fault) {
-                first.get_or_insert(fault);
-            } else {
-                other.get_or_insert(fault);
-            }
-        }
-        match (other, first) {
-            (_, Some(fault)) => LaunchError::NoCapacity { claim, offerings, fault },
-            // The token's answer is this one for good, so that even what may pass needs a new attempt.
-            (Some(fault), None) => LaunchError::Refused { claim, fault },
-            (None, None) => self.empty_answer(claim),
-        }
-    }
-
-    fn empty_answer(&self, claim: String) -> LaunchError {
-        let message = "neither a machine nor an error was in the answer".to_owned();
-        let fault = refusal::of_code("CreateFleet", "UnfulfillableCapacity".to_owned(), message, None);
-        LaunchError::NoCapacity { claim, offerings: Vec::new(), fault }
-    }
-
-    /// The machine as DescribeInstances shows it, once it does: its name isn't in CreateFleet's answer.
-    async fn wait_until_shown(&self, claim: &str, id: &str) -> Result<Launched, LaunchError> {
-        let deadline = Instant::now() + SHOWS_WITHIN;
-        let mut pause = Duration::from_millis(50);
-        let ids = [id.to_owned()];
-        let unknown = |fault| LaunchError::Unknown { claim: claim.to_owned(), fault };
-        loop {
-            match machines::by_id(&self.clients, &self.paces, &ids).await {
-                Ok(seen) => match seen.into_iter().next().map(|s| s.machine) {
-                    Some(machine) if !machine.state.is_alive() => return Err(dead(claim, &machine)),
-                    Some(machine) if !machine.node_name.is_empty() => {
-                        return Ok(self.describe_launched(machine).await);
-                    }
-                    _ => {}
-                },
-                Err(fault) if fault.class.passes_by_itself() => {}
-                Err(fault) => return Err(unknown(fault)),
-            }
-            if Instant::now() + pause > deadline {
-                let message = format!("machine {id} was launched and is not visible yet");
-                return Err(unknown(refusal::of_code(
-                    "DescribeInstances",
-                    "InvalidInstanceID.NotFound".to_owned(),
-                    message,
-                    None,
-                )));
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(1));
-        }
-    }
-}
-
-fn dead(claim: &str, machine: &CloudMachine) -> LaunchError {
-    let message = format!("machine {} is {:?} already", machine.id, machine.state);
-    let fault = refusal::of_code("CreateFleet", "IdempotentInstanceTerminated".to_owned(), message, None);
-    LaunchError::Refused { claim: claim.to_owned(), fault }
 }
 
 impl Plan {
-    fn keys(&self) -> Vec<OfferingKey> {
+    /// The stored form, read.
+    pub(crate) fn read(prepared: &Prepared) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(&prepared.body)
+    }
+
+    /// The EC2NodeClass that the machine is of.
+    pub(crate) fn class(&self) -> &str {
+        self.tags.get(tags::CLASS).map_or("", String::as_str)
+    }
+
+    pub(crate) fn keys(&self) -> Vec<OfferingKey> {
         self.configs
             .iter()
             .flat_map(|(_, overrides)| overrides)
@@ -455,7 +266,7 @@ impl Plan {
             .collect()
     }
 
-    fn zone_of(&self, subnet: &str) -> Option<String> {
+    pub(crate) fn zone_of(&self, subnet: &str) -> Option<String> {
         self.configs
             .iter()
             .flat_map(|(_, overrides)| overrides)
@@ -465,7 +276,7 @@ impl Plan {
 }
 
 /// The request of a plan: the same plan is the same request, to the last byte.
-fn fleet(
+pub(crate) fn fleet(
     client: &aws_sdk_ec2::Client,
     plan: &Plan,
 ) -> aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder {

@@ -10,9 +10,12 @@
 //!       │                 │ observed              │
 //!       ▼                 ▼                       ▼
 //!     cache   answers kept, and used while AWS is away        pace     a token bucket per kind of call
+//!     batch   calls of many claims made as one
 //!     codes   every error code, and what to do about it       refusal  from the SDK's errors to Croft's
 //! ```
 
+mod answer;
+mod batch;
 mod cache;
 mod class;
 mod codes;
@@ -33,4 +36,4 @@ mod types;
 
 pub use codes::{CODES, Code};
 pub use connect::{Access, Keys};
-pub use provider::{AwsProvider, Options};
+pub use provider::{AwsProvider, Identity, Options};

@@ -1,24 +1,32 @@
 //! Machines as EC2 shows them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, future::Future};
 
 use aws_sdk_ec2::types::{Filter, Instance, InstanceStateName, Tag};
-use croft_cloud::{CloudMachine, Fault, FaultClass, MachineState, Terminated, tags};
+use croft_cloud::{CloudMachine, Fault, FaultClass, MachineState, tags};
 use croft_scheduler::CapacityType;
 
 use crate::{connect::Clients, pace::Paces};
 
-/// A machine, and its instance profile's name.
+/// A machine, with what the controller isn't told of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) machine: CloudMachine,
+    /// Name of its instance profile.
     pub(crate) profile: Option<String>,
+    /// Network adapters for `vpc.amazonaws.com/efa` that it was launched with.
+    pub(crate) efas: u32,
+    /// Why it is going or gone: EC2's code, and its words.
+    pub(crate) reason: (String, String),
 }
 
 fn filter(name: &str, values: impl IntoIterator<Item = impl Into<String>>) -> Filter {
     let values = values.into_iter().map(Into::into).collect();
     Filter::builder().name(name).set_values(Some(values)).build()
 }
+
+/// EC2 takes so many values in one filter.
+pub(crate) const FILTER_VALUES: usize = 200;
 
 /// States in which a machine is there at all.
 const PRESENT: [&str; 5] = ["pending", "running", "stopping", "stopped", "shutting-down"];
@@ -30,26 +38,30 @@ pub(crate) async fn of_cluster(clients: &Clients, paces: &Paces, cluster: &str) 
     describe(clients, paces, filters).await
 }
 
-/// The machines of one claim, whatever their state.
-pub(crate) async fn of_claim(
+/// The machines of claims, whatever their state.
+pub(crate) async fn of_claims(
     clients: &Clients,
     paces: &Paces,
     cluster: &str,
-    claim_uid: &str,
+    claim_uids: &[String],
 ) -> Result<Vec<Seen>, Fault> {
-    let filters = vec![
-        filter(&format!("tag:{}", tags::CLAIM_UID), [claim_uid]),
-        filter(&format!("tag:{}", tags::CLUSTER), [cluster]),
-        filter("instance-state-name", PRESENT),
-    ];
-    describe(clients, paces, filters).await
+    let mut found = Vec::new();
+    for some in claim_uids.chunks(FILTER_VALUES) {
+        let filters = vec![
+            filter(&format!("tag:{}", tags::CLAIM_UID), some),
+            filter(&format!("tag:{}", tags::CLUSTER), [cluster]),
+            filter("instance-state-name", PRESENT),
+        ];
+        found.extend(describe(clients, paces, filters).await?);
+    }
+    Ok(found)
 }
 
 /// Machines by id; what isn't visible (yet) is left out. By filter and not by id, since a single unknown id
 /// makes EC2 refuse the whole call.
 pub(crate) async fn by_id(clients: &Clients, paces: &Paces, ids: &[String]) -> Result<Vec<Seen>, Fault> {
     let mut found = Vec::new();
-    for some in ids.chunks(200) {
+    for some in ids.chunks(FILTER_VALUES) {
         found.extend(describe(clients, paces, vec![filter("instance-id", some)]).await?);
     }
     Ok(found)
@@ -98,6 +110,11 @@ fn read(instance: &Instance) -> Option<Seen> {
         .and_then(|p| p.arn())
         .and_then(|arn| arn.rsplit('/').next())
         .map(str::to_owned);
+    let efas = instance.network_interfaces().iter().filter(|i| i.interface_type() == Some("efa")).count();
+    let reason = instance.state_reason().map_or_else(
+        || (String::new(), instance.state_transition_reason().unwrap_or_default().to_owned()),
+        |r| (r.code().unwrap_or_default().to_owned(), r.message().unwrap_or_default().to_owned()),
+    );
     let machine = CloudMachine {
         provider_id: format!("aws:///{zone}/{id}"),
         id,
@@ -113,47 +130,57 @@ fn read(instance: &Instance) -> Option<Seen> {
         pool: tag_map.get(tags::POOL).cloned(),
         tags: tag_map,
     };
-    Some(Seen { machine, profile })
+    Some(Seen { machine, profile, efas: u32::try_from(efas).unwrap_or(u32::MAX), reason })
 }
 
-/// Terminates machines. One that is unknown makes EC2 refuse all of a call, so those are then asked for one
-/// by one.
-pub(crate) async fn terminate(
-    clients: &Clients,
-    paces: &Paces,
-    ids: &[String],
-) -> Result<Vec<Terminated>, Fault> {
-    let mut done = Vec::new();
-    for some in ids.chunks(100) {
-        match terminate_some(clients, paces, some).await {
-            Ok(states) => done.extend(states),
-            Err(fault) if fault.class == FaultClass::NotFound && some.len() > 1 => {
-                for id in some {
-                    done.extend(terminate_or_gone(clients, paces, id).await?);
-                }
+/// What became of each machine of a call.
+pub(crate) type Each<T> = BTreeMap<String, Result<T, Fault>>;
+
+/// One machine that is unknown, protected or another's makes EC2 refuse all of a call, so a refused call is made
+/// for its halves, until whoever is to blame is alone.
+async fn halved<T, F, A>(ids: Vec<String>, call: F) -> Each<T>
+where
+    F: Fn(Vec<String>) -> A,
+    A: Future<Output = Result<BTreeMap<String, T>, Fault>>,
+{
+    let mut each = Each::new();
+    let mut open = vec![ids];
+    while let Some(mut ids) = open.pop() {
+        match call(ids.clone()).await {
+            Ok(done) => each.extend(done.into_iter().map(|(id, one)| (id, Ok(one)))),
+            Err(fault) if ids.len() > 1 && is_about_one(&fault) => {
+                let rest = ids.split_off(ids.len() / 2);
+                open.push(rest);
+                open.push(ids);
             }
-            Err(fault) if fault.class == FaultClass::NotFound => done.extend(gone(some)),
-            Err(fault) => return Err(fault),
+            Err(fault) => each.extend(ids.into_iter().map(|id| (id, Err(fault.clone())))),
         }
     }
-    Ok(done)
+    each
 }
 
-async fn terminate_or_gone(clients: &Clients, paces: &Paces, id: &String) -> Result<Vec<Terminated>, Fault> {
-    let one = std::slice::from_ref(id);
-    match terminate_some(clients, paces, one).await {
-        Err(fault) if fault.class == FaultClass::NotFound => Ok(gone(one)),
-        other => other,
+fn is_about_one(fault: &Fault) -> bool {
+    matches!(fault.class, FaultClass::NotFound | FaultClass::Forbidden | FaultClass::Invalid)
+}
+
+/// Terminates machines. One that is unknown is gone.
+pub(crate) async fn terminate(clients: &Clients, paces: &Paces, ids: Vec<String>) -> Each<MachineState> {
+    let mut each = halved(ids, |ids| terminate_some(clients, paces, ids)).await;
+    for one in each.values_mut() {
+        if one.as_ref().is_err_and(|fault| fault.class == FaultClass::NotFound) {
+            *one = Ok(MachineState::Terminated);
+        }
     }
+    each
 }
 
-fn gone(ids: &[String]) -> Vec<Terminated> {
-    ids.iter().map(|id| Terminated { id: id.clone(), state: MachineState::Terminated }).collect()
-}
-
-async fn terminate_some(clients: &Clients, paces: &Paces, ids: &[String]) -> Result<Vec<Terminated>, Fault> {
+async fn terminate_some(
+    clients: &Clients,
+    paces: &Paces,
+    ids: Vec<String>,
+) -> Result<BTreeMap<String, MachineState>, Fault> {
     paces.write.turn().await;
-    let answer = clients.ec2.terminate_instances().set_instance_ids(Some(ids.to_vec())).send().await;
+    let answer = clients.ec2.terminate_instances().set_instance_ids(Some(ids)).send().await;
     let answer = paces.write.judge("TerminateInstances", answer)?;
     Ok(answer
         .terminating_instances()
@@ -163,24 +190,33 @@ async fn terminate_some(clients: &Clients, paces: &Paces, ids: &[String]) -> Res
                 Some(InstanceStateName::Terminated) => MachineState::Terminated,
                 _ => MachineState::ShuttingDown,
             };
-            Some(Terminated { id: change.instance_id()?.to_owned(), state })
+            Some((change.instance_id()?.to_owned(), state))
         })
         .collect())
 }
 
-/// Adds tags to a machine.
+/// Adds tags to machines: those that get the same are one call.
 pub(crate) async fn tag(
     clients: &Clients,
     paces: &Paces,
-    id: &str,
-    tags: &BTreeMap<String, String>,
-) -> Result<(), Fault> {
-    if tags.is_empty() {
-        return Ok(());
+    wanted: Vec<(String, BTreeMap<String, String>)>,
+) -> Each<()> {
+    let mut by_tags: BTreeMap<BTreeMap<String, String>, Vec<String>> = BTreeMap::new();
+    for (id, tags) in wanted {
+        by_tags.entry(tags).or_default().push(id);
     }
-    paces.write.turn().await;
-    let tags = tags.iter().map(|(key, value)| Tag::builder().key(key).value(value).build()).collect();
-    let answer = clients.ec2.create_tags().resources(id).set_tags(Some(tags)).send().await;
-    paces.write.judge("CreateTags", answer)?;
-    Ok(())
+    let mut each = Each::new();
+    for (tags, ids) in by_tags {
+        let tags: Vec<Tag> =
+            tags.iter().map(|(key, value)| Tag::builder().key(key).value(value).build()).collect();
+        let call = async |ids: Vec<String>| {
+            paces.write.turn().await;
+            let request = clients.ec2.create_tags().set_resources(Some(ids.clone()));
+            let answer = request.set_tags(Some(tags.clone())).send().await;
+            paces.write.judge("CreateTags", answer)?;
+            Ok(ids.into_iter().map(|id| (id, ())).collect())
+        };
+        each.extend(halved(ids, call).await);
+    }
+    each
 }

@@ -2,20 +2,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use croft_api::EC2NodeClass;
 use croft_cloud::{
-    CloudError, CloudMachine, Launched, OfferingKey,
+    CloudError, Launched, OfferingKey,
     catalog::{self, builtin_entries, estimate_spot},
-    facts::{Facts, node_labels},
+    facts::{EFA, Facts, node_labels},
 };
 use croft_scheduler::{CapacityType, InstanceType, Offering, Price};
 
 use crate::{
     class::{Found, setup},
     discovery::Image,
+    machines::Seen,
     observed::Observed,
     prices::{self, OnDemand, Spot},
     provider::AwsProvider,
@@ -148,7 +149,8 @@ impl AwsProvider {
     }
 
     /// A machine with what its type says of it.
-    pub(crate) async fn describe_launched(&self, machine: CloudMachine) -> Launched {
+    pub(crate) async fn describe_launched(&self, seen: Seen) -> Launched {
+        let Seen { machine, efas, .. } = seen;
         let types = self.known_types().await;
         let (on_demand, spot) = tokio::join!(self.on_demand_prices(), self.spot_prices());
         let home = self.clients.region == catalog::REGION;
@@ -171,7 +173,11 @@ impl AwsProvider {
         let mut instance_type = facts.instance_type(&setup, Vec::new());
         let class = class.map_or("", String::as_str);
         memory.observed.correct(&mut instance_type, class, &machine.image_id, &setup);
-        let labels = node_labels(&instance_type, &machine.zone, machine.capacity_type);
+        // Adapters are there only if the launch asked for them.
+        instance_type.capacity.set(EFA, i64::from(efas));
+        let mut labels = node_labels(&instance_type, &machine.zone, machine.capacity_type);
+        // Zones outside a region's own don't begin with its name alone.
+        labels.insert("topology.kubernetes.io/region".to_owned(), self.clients.region.clone());
         Launched {
             capacity: instance_type.capacity.clone(),
             allocatable: instance_type.allocatable(),
@@ -182,6 +188,11 @@ impl AwsProvider {
         }
     }
 }
+
+/// Prices of the built-in catalogue by type.
+static BUILT_IN: LazyLock<BTreeMap<&str, Price>> = LazyLock::new(|| {
+    builtin_entries().iter().filter_map(|entry| Some((entry.facts.name.as_str(), entry.price?))).collect()
+});
 
 /// What an offering costs, and whether that is an estimate.
 fn price(
@@ -194,7 +205,7 @@ fn price(
 ) -> (Option<Price>, bool) {
     // The built-in prices are those of one region; elsewhere they are an estimate.
     let listed = on_demand.get(name).copied();
-    let built_in = || builtin_entries().iter().find(|e| e.facts.name == name).and_then(|e| e.price);
+    let built_in = || BUILT_IN.get(name).copied();
     match capacity_type {
         CapacityType::Reserved => (Some(Price::ZERO), false),
         CapacityType::OnDemand => match listed {

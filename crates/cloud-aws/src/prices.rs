@@ -8,7 +8,7 @@ use croft_cloud::Fault;
 use croft_scheduler::Price;
 use serde_json::Value;
 
-use crate::{connect::Clients, pace::Paces};
+use crate::{connect::Clients, pace::Paces, refusal};
 
 /// On-demand prices of Linux machines by type.
 pub(crate) type OnDemand = BTreeMap<String, Price>;
@@ -26,7 +26,10 @@ pub(crate) async fn on_demand(clients: &Clients, paces: &Paces) -> Result<OnDema
         ("capacitystatus", "Used"),
         ("marketoption", "OnDemand"),
     ];
-    let mut request = clients.pricing.get_products().service_code("AmazonEC2").max_results(100);
+    let pricing = clients.pricing.as_ref().ok_or_else(|| {
+        refusal::of_code("GetProducts", "NoPriceList".to_owned(), format!("in {}", clients.region), None)
+    })?;
+    let mut request = pricing.get_products().service_code("AmazonEC2").max_results(100);
     for (field, value) in filters {
         // Every part is there, so that building can't fail; a filter less would only bring more products.
         if let Ok(filter) = Filter::builder().field(field).value(value).r#type(FilterType::TermMatch).build()
@@ -40,7 +43,7 @@ pub(crate) async fn on_demand(clients: &Clients, paces: &Paces) -> Result<OnDema
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
         for product in paces.read.judge("GetProducts", page)?.price_list() {
-            if let Some((name, price)) = read_product(product) {
+            if let Some((name, price)) = read_product(product, clients.currency) {
                 prices.insert(name, price);
             }
         }
@@ -49,18 +52,18 @@ pub(crate) async fn on_demand(clients: &Clients, paces: &Paces) -> Result<OnDema
 }
 
 /// Type and hourly price of one product of the price list, if it has both.
-fn read_product(text: &str) -> Option<(String, Price)> {
+fn read_product(text: &str, currency: &str) -> Option<(String, Price)> {
     let product: Value = serde_json::from_str(text).ok()?;
     let name = product.pointer("/product/attributes/instanceType")?.as_str()?.to_owned();
     let terms = product.pointer("/terms/OnDemand")?.as_object()?;
-    let dollars: f64 = terms
+    let amount: f64 = terms
         .values()
         .filter_map(|term| term.get("priceDimensions")?.as_object())
         .flat_map(|dimensions| dimensions.values())
         .filter(|dimension| dimension.get("unit").and_then(Value::as_str) == Some("Hrs"))
-        .find_map(|dimension| dimension.pointer("/pricePerUnit/USD")?.as_str()?.parse().ok())?;
+        .find_map(|dimension| dimension.get("pricePerUnit")?.get(currency)?.as_str()?.parse().ok())?;
     // Products for reserved capacity cost nothing and are no offers.
-    let price = Price::from_dollars(dollars)?;
+    let price = Price::from_dollars(amount)?;
     (price > Price::ZERO).then_some((name, price))
 }
 
@@ -112,11 +115,14 @@ mod tests {
             )
         };
         assert_eq!(
-            read_product(&product("Hrs", "0.0960000000")),
+            read_product(&product("Hrs", "0.0960000000"), "USD"),
             Some(("m5.large".to_owned(), Price::from_micros(96_000)))
         );
-        assert_eq!(read_product(&product("Hrs", "0.0000000000")), None, "a reservation's");
-        assert_eq!(read_product(&product("Quantity", "5")), None);
-        assert_eq!(read_product("{"), None);
+        assert_eq!(read_product(&product("Hrs", "0.0000000000"), "USD"), None, "a reservation's");
+        assert_eq!(read_product(&product("Quantity", "5"), "USD"), None);
+        assert_eq!(read_product("{", "USD"), None);
+        let yuan = product("Hrs", "0.62").replace("USD", "CNY");
+        assert_eq!(read_product(&yuan, "CNY"), Some(("m5.large".to_owned(), Price::from_micros(620_000))));
+        assert_eq!(read_product(&yuan, "USD"), None);
     }
 }

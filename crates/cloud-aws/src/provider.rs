@@ -10,18 +10,21 @@ use async_trait::async_trait;
 use croft_api::EC2NodeClass;
 use croft_cloud::{
     ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption, LaunchError,
-    LaunchRequest, Launched, ObservedNode, OfferingKey, Prepared, Shortage, Terminated, facts::Setup,
-    shortage::SetAside,
+    LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey, Prepared, Shortage, Terminated,
+    facts::Setup, shortage::SetAside,
 };
 use croft_runtime::clock::{Clock, SystemClock};
 use croft_scheduler::InstanceType;
+use futures::future::join_all;
 use tokio::time::Instant;
 
 use crate::{
+    batch::Batch,
     cache::Cache,
     connect::{self, Access, Clients},
     discovery::{ClusterFacts, Group, Image, Reservation, Subnet},
-    interruption, launch, machines,
+    interruption, launch,
+    machines::{self, Each, Seen},
     observed::Observed,
     offers::Offers,
     pace::Paces,
@@ -53,6 +56,19 @@ pub struct Options {
     pub prefix_delegation: bool,
 }
 
+/// Who is calling AWS, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The account.
+    pub account: String,
+    /// The partition, such as `aws` or `aws-cn`.
+    pub partition: String,
+    /// The region.
+    pub region: String,
+    /// The user or role.
+    pub arn: String,
+}
+
 /// Launch templates that nothing launched from for this long go.
 const TEMPLATE_IDLE: Duration = Duration::from_secs(30 * 60);
 /// IAM tells EC2 of a new instance profile within about this.
@@ -65,7 +81,8 @@ pub struct AwsProvider {
     pub(crate) options: Options,
     pub(crate) clients: Clients,
     pub(crate) paces: Paces,
-    started: Instant,
+    pub(crate) batches: Batches,
+    stopwatch: Stopwatch,
     pub(crate) subnets: Cache<String, Vec<Subnet>>,
     pub(crate) groups: Cache<String, Vec<Group>>,
     pub(crate) images: Cache<String, Vec<Image>>,
@@ -77,6 +94,39 @@ pub struct AwsProvider {
     pub(crate) spot: Cache<(), Spot>,
     queue: Cache<(), String>,
     pub(crate) memory: Mutex<Memory>,
+}
+
+/// Calls that are made for many claims at once.
+#[derive(Debug)]
+pub(crate) struct Batches {
+    of_claims: Batch<String, Result<Arc<Vec<Seen>>, Fault>>,
+    pub(crate) by_id: Batch<String, Result<Arc<Vec<Seen>>, Fault>>,
+    terminate: Batch<String, Arc<Each<MachineState>>>,
+    tag: Batch<(String, BTreeMap<String, String>), Arc<Each<()>>>,
+}
+
+impl Default for Batches {
+    fn default() -> Self {
+        Self {
+            of_claims: Batch::new(machines::FILTER_VALUES),
+            by_id: Batch::new(machines::FILTER_VALUES),
+            // EC2 takes a thousand, and asks to be given few.
+            terminate: Batch::new(100),
+            tag: Batch::new(100),
+        }
+    }
+}
+
+/// The clock that what is set aside runs on.
+struct Stopwatch {
+    clock: Arc<dyn Clock>,
+    started: std::time::Instant,
+}
+
+impl std::fmt::Debug for Stopwatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stopwatch").field("started", &self.started).finish_non_exhaustive()
+    }
 }
 
 /// What was learnt from what happened.
@@ -96,18 +146,26 @@ pub(crate) struct Memory {
     pub(crate) setups: BTreeMap<String, Setup>,
     /// The types of each class, as built last.
     pub(crate) offers: BTreeMap<String, Offers>,
+    /// The refusal of the last launch of each class, if it was one that somebody has to do something about.
+    pub(crate) refusals: BTreeMap<String, Fault>,
 }
 
 impl AwsProvider {
     /// Reads configuration and credentials, and starts to keep types and prices fresh until it is dropped.
     /// Makes no call that could fail: what can't be reached shows in the conditions of the classes.
     pub async fn connect(options: Options) -> Arc<Self> {
+        Self::connect_on(options, Arc::new(SystemClock)).await
+    }
+
+    /// [`AwsProvider::connect`], with the pauses of what is set aside on another clock.
+    pub async fn connect_on(options: Options, clock: Arc<dyn Clock>) -> Arc<Self> {
         let clients = connect::connect(&options.access).await;
         let minutes = |n: u64| Duration::from_secs(n * 60);
         let provider = Arc::new(Self {
             clients,
             paces: Paces::default(),
-            started: Instant::now(),
+            batches: Batches::default(),
+            stopwatch: Stopwatch { started: clock.monotonic(), clock },
             subnets: Cache::new(minutes(1)),
             groups: Cache::new(minutes(5)),
             images: Cache::new(minutes(5)),
@@ -143,18 +201,18 @@ impl AwsProvider {
 
     /// Time since the start, for what is set aside.
     pub(crate) fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.stopwatch.clock.monotonic().saturating_duration_since(self.stopwatch.started)
     }
 
     pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The account that the credentials are of, for messages.
+    /// Whose credentials these are, for messages.
     ///
     /// # Errors
     /// AWS can't be reached, or refuses.
-    pub async fn account(&self) -> Result<String, CloudError> {
+    pub async fn identity(&self) -> Result<Identity, CloudError> {
         self.paces.read.turn().await;
         let answer = self.clients.sts.get_caller_identity().send().await;
         let answer = self
@@ -162,7 +220,13 @@ impl AwsProvider {
             .read
             .judge("GetCallerIdentity", answer)
             .map_err(|fault| refusal::refused("learn who is calling", fault))?;
-        Ok(answer.account().unwrap_or_default().to_owned())
+        let arn = answer.arn().unwrap_or_default().to_owned();
+        Ok(Identity {
+            account: answer.account().unwrap_or_default().to_owned(),
+            partition: arn.split(':').nth(1).unwrap_or_default().to_owned(),
+            region: self.clients.region.clone(),
+            arn,
+        })
     }
 
     async fn queue_url(&self) -> Result<Option<String>, Fault> {
@@ -194,14 +258,24 @@ impl CloudProvider for AwsProvider {
     }
 
     async fn find_by_claim(&self, claim_uid: &str) -> Result<Option<Launched>, CloudError> {
-        let seen = machines::of_claim(&self.clients, &self.paces, &self.options.cluster_uid, claim_uid)
+        let ask = async |uids: Vec<String>| {
+            machines::of_claims(&self.clients, &self.paces, &self.options.cluster_uid, &uids)
+                .await
+                .map(Arc::new)
+        };
+        let seen = self
+            .batches
+            .of_claims
+            .join(claim_uid.to_owned(), ask)
             .await
             .map_err(|fault| refusal::refused(format!("find the machine of claim {claim_uid}"), fault))?;
         // A claim has one machine; should it ever have two, the older is the one that may have registered.
-        let machine =
-            seen.into_iter().map(|s| s.machine).min_by_key(|m| (!m.state.is_alive(), m.launched_at));
+        let machine = seen
+            .iter()
+            .filter(|s| s.machine.claim_uid.as_deref() == Some(claim_uid))
+            .min_by_key(|s| (!s.machine.state.is_alive(), s.machine.launched_at));
         match machine {
-            Some(machine) => Ok(Some(self.describe_launched(machine).await)),
+            Some(seen) => Ok(Some(self.describe_launched(seen.clone()).await)),
             None => Ok(None),
         }
     }
@@ -216,15 +290,47 @@ impl CloudProvider for AwsProvider {
     }
 
     async fn terminate(&self, ids: &[String]) -> Result<Vec<Terminated>, CloudError> {
-        machines::terminate(&self.clients, &self.paces, ids)
-            .await
-            .map_err(|fault| refusal::refused(format!("terminate {}", ids.join(", ")), fault))
+        let call =
+            async |ids: Vec<String>| Arc::new(machines::terminate(&self.clients, &self.paces, ids).await);
+        let one = async |id: &String| {
+            let each = self.batches.terminate.join(id.clone(), call).await;
+            match each.get(id) {
+                Some(Ok(state)) => Ok(Terminated { id: id.clone(), state: *state }),
+                Some(Err(fault)) => Err(refusal::refused(format!("terminate {id}"), fault.clone())),
+                // An id that the answer leaves out is on its way: the next question shows how far.
+                None => Ok(Terminated { id: id.clone(), state: MachineState::ShuttingDown }),
+            }
+        };
+        let (mut done, mut failed) = (Vec::new(), None);
+        for outcome in join_all(ids.iter().map(one)).await {
+            match outcome {
+                Ok(terminated) => done.push(terminated),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            // Those that went are told of when they are asked for again.
+            Some(error) if done.is_empty() => Err(error),
+            Some(error) => {
+                tracing::warn!(%error, "some machines could not be terminated, and are tried again");
+                Ok(done)
+            }
+            None => Ok(done),
+        }
     }
 
     async fn tag(&self, id: &str, tags: &BTreeMap<String, String>) -> Result<(), CloudError> {
-        machines::tag(&self.clients, &self.paces, id, tags)
-            .await
-            .map_err(|fault| refusal::refused(format!("tag {id}"), fault))
+        if tags.is_empty() {
+            return Ok(());
+        }
+        let call = async |wanted: Vec<(String, BTreeMap<String, String>)>| {
+            Arc::new(machines::tag(&self.clients, &self.paces, wanted).await)
+        };
+        let each = self.batches.tag.join((id.to_owned(), tags.clone()), call).await;
+        match each.get(id) {
+            Some(Err(fault)) => Err(refusal::refused(format!("tag {id}"), fault.clone())),
+            _ => Ok(()),
+        }
     }
 
     async fn interruptions(&self) -> Result<Vec<Interruption>, CloudError> {

@@ -20,11 +20,24 @@ where
         }
         other => {
             let text = DisplayErrorContext(other).to_string();
-            // The SDK has no type for this: credentials are looked up inside the call.
-            let credentials = text.contains("credentials") || text.contains("CredentialsError");
-            let code = if credentials { "NoCredentials" } else { "NoAnswer" };
-            of_code(action, code.to_owned(), text, None)
+            of_code(action, cause(&text).to_owned(), text, None)
         }
+    }
+}
+
+/// Croft's own code for a call that didn't come to an answer, from the SDK's words: it has no type for these,
+/// since region, credentials and address are looked up inside the call.
+fn cause(text: &str) -> &'static str {
+    let text = text.to_ascii_lowercase();
+    let any = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if any(&["missing region", "region must be set", "a region was not"]) {
+        "NoRegion"
+    } else if any(&["credentials"]) {
+        "NoCredentials"
+    } else if any(&["dns error", "failed to lookup address", "name or service not known"]) {
+        "NoEndpoint"
+    } else {
+        "NoAnswer"
     }
 }
 
@@ -63,4 +76,64 @@ fn is_connect(failure: &aws_smithy_runtime_api::client::result::DispatchFailure)
             || text.contains("Connection refused")
             || text.contains("tcp connect error")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_config::{BehaviorVersion, Region, SdkConfig};
+    use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, error, future};
+
+    use super::*;
+
+    /// A machine without any credentials.
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl ProvideCredentials for Nobody {
+        fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+        where
+            Self: 'a,
+        {
+            future::ProvideCredentials::ready(Err(error::CredentialsError::not_loaded("nothing is there")))
+        }
+    }
+
+    async fn ask(region: Option<&'static str>, credentials: SharedCredentialsProvider) -> Fault {
+        let mut config = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .http_client(aws_smithy_http_client::Builder::new().build_http())
+            .retry_config(aws_config::retry::RetryConfig::disabled())
+            .credentials_provider(credentials)
+            .region(region.map(Region::from_static));
+        // The port is reserved, and nobody listens there.
+        config.set_endpoint_url(region.map(|_| "http://127.0.0.1:1".to_owned()));
+        let answer = aws_sdk_ec2::Client::new(&config.build()).describe_subnets().send().await;
+        fault("DescribeSubnets", &answer.unwrap_err())
+    }
+
+    #[tokio::test]
+    async fn the_real_client_s_failures_are_told_apart() {
+        let key = aws_credential_types::Credentials::new("AKID", "secret", None, None, "test");
+        let key = SharedCredentialsProvider::new(key);
+
+        let nobody = SharedCredentialsProvider::new(Nobody);
+        let fault = ask(Some("us-east-1"), nobody).await;
+        assert_eq!((fault.code.as_str(), fault.class), ("NoCredentials", FaultClass::Unauthenticated));
+        assert!(fault.remedy.contains("IRSA"), "{fault}");
+
+        let fault = ask(Some("us-east-1"), key.clone()).await;
+        assert_eq!((fault.code.as_str(), fault.class), ("NoAnswer", FaultClass::Unavailable), "{fault}");
+
+        let fault = ask(None, key).await;
+        assert_eq!((fault.code.as_str(), fault.class), ("NoRegion", FaultClass::Unauthenticated), "{fault}");
+        assert!(fault.remedy.contains("region"), "{fault}");
+    }
+
+    #[test]
+    fn an_address_that_is_not_there_is_a_wrong_region() {
+        let text = "dispatch failure: io error: client error (Connect): dns error: failed to lookup address information: Name or service not known";
+        let fault = of_code("DescribeSubnets", cause(text).to_owned(), text.to_owned(), None);
+        assert_eq!(fault.class, FaultClass::Unavailable);
+        assert!(fault.to_string().contains("the region may not exist"), "{fault}");
+    }
 }

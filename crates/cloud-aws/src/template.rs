@@ -9,7 +9,7 @@ use aws_sdk_ec2::types::{
     LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
     LaunchTemplateInstanceMetadataProtocolIpv6, LaunchTemplateInstanceNetworkInterfaceSpecificationRequest,
     LaunchTemplatePlacementRequest, LaunchTemplatesMonitoringRequest, RequestLaunchTemplateData,
-    ResourceType, Tag, TagSpecification, VolumeType,
+    ResourceType, Tag, TagSpecification, VolumeType, builders::RequestLaunchTemplateDataBuilder,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_api::nodeclass::{BlockDeviceMapping, EC2NodeClassSpec, HttpTokens, Toggle};
@@ -36,6 +36,23 @@ pub(crate) struct Configuration {
     pub(crate) monitoring: bool,
     pub(crate) placement_group: Option<String>,
     pub(crate) reserved_only: bool,
+    /// Network adapters for EFA: one on each network card, the first is the machine's own interface.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) efas: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+/// What a launch template says of the hardware.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Hardware {
+    /// The image that the type boots.
+    pub(crate) image: String,
+    /// Network adapters for EFA.
+    pub(crate) efas: u32,
 }
 
 /// A disk of a launch template.
@@ -57,7 +74,7 @@ impl Configuration {
     pub(crate) fn new(
         class: &EC2NodeClassSpec,
         family: Family,
-        image: &str,
+        hardware: &Hardware,
         groups: &[String],
         profile: Option<&str>,
         user_data: String,
@@ -65,7 +82,7 @@ impl Configuration {
     ) -> Self {
         let metadata = &class.metadata_options;
         Self {
-            image: image.to_owned(),
+            image: hardware.image.clone(),
             groups: groups.to_vec(),
             profile: profile.map(str::to_owned),
             user_data,
@@ -78,7 +95,16 @@ impl Configuration {
             monitoring: class.detailed_monitoring,
             placement_group: class.placement_group.clone(),
             reserved_only,
+            efas: hardware.efas,
         }
+    }
+
+    /// What EC2 would refuse of it, in words that name the field.
+    pub(crate) fn problem(&self) -> Option<&'static str> {
+        // Source: "Enable public IPv4 addresses at launch", the EC2 user guide.
+        (self.efas > 1 && self.public_ip == Some(true)).then_some(
+            "a machine with several network adapters can't get a public address at launch: remove spec.associatePublicIPAddress of the EC2NodeClass, or don't ask for vpc.amazonaws.com/efa",
+        )
     }
 
     /// The template's name in `cluster`.
@@ -100,20 +126,7 @@ impl Configuration {
                 LaunchTemplateIamInstanceProfileSpecificationRequest::builder().name(profile).build(),
             );
         }
-        // An interface is written only where it says something: with one, the groups go there.
-        match self.public_ip {
-            Some(public) => {
-                data = data.network_interfaces(
-                    LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
-                        .device_index(0)
-                        .associate_public_ip_address(public)
-                        .set_groups(Some(self.groups.clone()))
-                        .delete_on_termination(true)
-                        .build(),
-                );
-            }
-            None => data = data.set_security_group_ids(Some(self.groups.clone())),
-        }
+        data = self.interfaces(data);
         for disk in &self.disks {
             data = data.block_device_mappings(disk.mapping());
         }
@@ -150,6 +163,33 @@ impl Configuration {
             );
         }
         data.build()
+    }
+}
+
+impl Configuration {
+    /// Interfaces are written only where they say something: with one, the groups go there.
+    fn interfaces(&self, data: RequestLaunchTemplateDataBuilder) -> RequestLaunchTemplateDataBuilder {
+        if self.efas == 0 && self.public_ip.is_none() {
+            return data.set_security_group_ids(Some(self.groups.clone()));
+        }
+        let mut data = data;
+        for card in 0..self.efas.max(1) {
+            let mut interface = LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
+                // One is the machine's own; a second one on another card is never its first device.
+                .device_index(i32::from(card > 0))
+                .set_groups(Some(self.groups.clone()))
+                .delete_on_termination(true);
+            if self.efas > 0 {
+                interface = interface
+                    .interface_type("efa")
+                    .network_card_index(i32::try_from(card).unwrap_or(i32::MAX));
+            }
+            if self.efas <= 1 {
+                interface = interface.set_associate_public_ip_address(self.public_ip);
+            }
+            data = data.network_interfaces(interface.build());
+        }
+        data
     }
 }
 
@@ -296,7 +336,7 @@ mod tests {
         Configuration::new(
             spec,
             Family::Al2023,
-            "ami-1",
+            &Hardware { image: "ami-1".to_owned(), efas: 0 },
             &["sg-1".to_owned()],
             Some("p"),
             "data".to_owned(),
@@ -312,6 +352,36 @@ mod tests {
         assert_ne!(name, configuration(&spec).name("other"), "clusters don't share templates");
         let other = EC2NodeClassSpec { detailed_monitoring: true, ..spec };
         assert_ne!(name, configuration(&other).name("uid"));
+    }
+
+    #[test]
+    fn every_network_card_gets_its_adapter() {
+        let spec =
+            EC2NodeClassSpec { associate_public_ip_address: Some(true), ..EC2NodeClassSpec::default() };
+        let with = |efas| Configuration { efas, ..configuration(&spec) };
+        let interfaces = |configuration: &Configuration| {
+            let data = configuration.data();
+            assert!(data.security_group_ids().is_empty(), "with interfaces the groups are theirs");
+            data.network_interfaces()
+                .iter()
+                .map(|i| {
+                    assert_eq!(i.groups(), ["sg-1"]);
+                    (i.network_card_index(), i.device_index(), i.interface_type().map(str::to_owned))
+                })
+                .collect::<Vec<_>>()
+        };
+        let efa = || Some("efa".to_owned());
+        assert_eq!(interfaces(&with(0)), [(None, Some(0), None)]);
+        assert_eq!(interfaces(&with(1)), [(Some(0), Some(0), efa())]);
+        assert_eq!(
+            interfaces(&with(3)),
+            [(Some(0), Some(0), efa()), (Some(1), Some(1), efa()), (Some(2), Some(1), efa())]
+        );
+        assert!(with(1).problem().is_none());
+        assert!(with(2).problem().is_some_and(|p| p.contains("associatePublicIPAddress")));
+        let public = |efas| with(efas).data().network_interfaces()[0].associate_public_ip_address();
+        assert_eq!((public(0), public(1), public(2)), (Some(true), Some(true), None));
+        assert_ne!(with(0).name("uid"), with(1).name("uid"));
     }
 
     #[test]

@@ -186,7 +186,7 @@ impl Threshold {
     fn of(self, capacity: i64) -> i64 {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Permille(permille) => capacity / 1000 * permille,
+            Self::Permille(permille) => capacity.saturating_mul(permille) / 1000,
         }
     }
 }
@@ -222,6 +222,8 @@ const GIB: u64 = 1 << 30;
 
 /// Prefix of the labels that say what a machine is; users of other provisioners write these already.
 pub const LABEL_PREFIX: &str = "karpenter.k8s.aws/instance-";
+/// The resource of network adapters that a launch has to ask for.
+pub const EFA: &str = "vpc.amazonaws.com/efa";
 /// The label of the capacity type.
 pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 
@@ -279,6 +281,9 @@ impl Facts {
         capacity.set("memory", signed(visible * (1000 - VM_OVERHEAD_PERMILLE) / 1000 * MIB));
         capacity.set("pods", i64::from(self.max_pods(setup)));
         capacity.set("ephemeral-storage", signed(self.disk(setup)));
+        if self.efas > 0 {
+            capacity.set(EFA, i64::from(self.efas));
+        }
         for device in self.gpu.iter().chain(&self.accelerator) {
             if let Some(resource) = device.resource() {
                 capacity.set(resource, i64::from(device.count));
@@ -460,7 +465,7 @@ mod tests {
         };
         let overhead = m5_large().overhead(&setup);
         assert_eq!(overhead.get("cpu"), 170, "computed, and the system's");
-        assert_eq!(overhead.get("memory"), (1 << 30) + (7577 << 20) / 1000 * 50);
+        assert_eq!(overhead.get("memory"), (1 << 30) + (7577 << 20) / 20);
         assert_eq!(overhead.get("ephemeral-storage"), 7 << 30);
         assert_eq!(Threshold::parse("7.5%"), Some(Threshold::Permille(75)));
         assert_eq!(Threshold::parse("100Mi"), Some(Threshold::Bytes(100 << 20)));

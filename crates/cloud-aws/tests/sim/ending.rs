@@ -101,5 +101,7 @@ async fn what_nothing_uses_is_swept() {
 #[tokio::test]
 async fn who_is_calling() {
     let bed = Bed::new().await;
-    assert_eq!(bed.provider.account().await.unwrap(), "000000000000");
+    let identity = bed.provider.identity().await.unwrap();
+    assert_eq!((identity.account.as_str(), identity.region.as_str()), ("000000000000", "us-east-1"));
+    assert_eq!(identity.partition, "aws");
 }

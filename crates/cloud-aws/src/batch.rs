@@ -1,0 +1,160 @@
+//! Calls of many claims made as one.
+//!
+//! EC2 counts calls, not what is in them, and a burst of a thousand claims would spend its whole allowance on
+//! looking at one machine each. So who comes first waits a moment for others, then one call is made for all
+//! and each takes its own part of the answer.
+//!
+//! The first may be dropped at any await, as everything that the controller runs; the others then begin anew,
+//! so only calls that can be repeated are made this way.
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::{Notify, oneshot};
+
+/// How long the first waits for others: nothing beside a launch, and enough for those that woke together.
+const WINDOW: Duration = Duration::from_millis(20);
+
+/// Callers that want the same kind of thing at the same time.
+#[derive(Debug)]
+pub(crate) struct Batch<T, R> {
+    most: usize,
+    open: Mutex<Option<Arc<Group<T, R>>>>,
+}
+
+#[derive(Debug)]
+struct Group<T, R> {
+    members: Mutex<Vec<(T, oneshot::Sender<R>)>>,
+    full: Notify,
+}
+
+impl<T: Clone, R: Clone> Batch<T, R> {
+    /// Batches of at most `most`.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, open: Mutex::new(None) }
+    }
+
+    /// The answer of the one `call` that is made for `item` and all that came with it.
+    pub(crate) async fn join<F, A>(&self, item: T, call: F) -> R
+    where
+        F: Fn(Vec<T>) -> A,
+        A: Future<Output = R>,
+    {
+        loop {
+            let (group, receiver, first) = self.enter(item.clone());
+            if !first {
+                match receiver.await {
+                    Ok(answer) => return answer,
+                    Err(_) => continue,
+                }
+            }
+            let lead = Lead { batch: self, group };
+            tokio::select! {
+                () = tokio::time::sleep(WINDOW) => {}
+                () = lead.group.full.notified() => {}
+            }
+            let (items, senders): (Vec<T>, Vec<_>) = lead.close().into_iter().unzip();
+            let answer = call(items).await;
+            for sender in senders {
+                // Who was dropped meanwhile doesn't wait any more; the first doesn't either.
+                let _ = sender.send(answer.clone());
+            }
+            return answer;
+        }
+    }
+
+    fn enter(&self, item: T) -> (Arc<Group<T, R>>, oneshot::Receiver<R>, bool) {
+        let (sender, receiver) = oneshot::channel();
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = open.is_none();
+        let group =
+            Arc::clone(open.get_or_insert_with(|| {
+                Arc::new(Group { members: Mutex::new(Vec::new()), full: Notify::new() })
+            }));
+        let mut members = group.members.lock().unwrap_or_else(PoisonError::into_inner);
+        members.push((item, sender));
+        if members.len() >= self.most {
+            *open = None;
+            group.full.notify_one();
+        }
+        drop(members);
+        (group, receiver, first)
+    }
+}
+
+/// Holds a group open until it is closed, by whatever.
+struct Lead<'a, T, R> {
+    batch: &'a Batch<T, R>,
+    group: Arc<Group<T, R>>,
+}
+
+impl<T, R> Lead<'_, T, R> {
+    /// Nobody comes in any more; those who are in come out.
+    fn close(&self) -> Vec<(T, oneshot::Sender<R>)> {
+        let mut open = self.batch.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.as_ref().is_some_and(|group| Arc::ptr_eq(group, &self.group)) {
+            *open = None;
+        }
+        std::mem::take(&mut *self.group.members.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<T, R> Drop for Lead<'_, T, R> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_call_for_all_who_come_together() {
+        let batch: Batch<u32, Vec<u32>> = Batch::new(100);
+        let calls = AtomicU32::new(0);
+        let ask = |items: Vec<u32>| async {
+            calls.fetch_add(1, Relaxed);
+            items
+        };
+        let answers = futures::future::join_all((0..50).map(|n| batch.join(n, ask))).await;
+        assert_eq!(calls.load(Relaxed), 1);
+        assert!(answers.iter().all(|a| *a == (0..50).collect::<Vec<_>>()));
+        batch.join(7, ask).await;
+        assert_eq!(calls.load(Relaxed), 2, "later is another call");
+    }
+
+    #[tokio::test]
+    async fn a_full_batch_goes_at_once_and_the_next_begins() {
+        let batch: Batch<u32, usize> = Batch::new(20);
+        let ask = |items: Vec<u32>| async move { items.len() };
+        let sizes = futures::future::join_all((0..50).map(|n| batch.join(n, ask))).await;
+        assert_eq!((sizes[0], sizes[20], sizes[49]), (20, 20, 10));
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_one_that_was_dropped_begins_anew() {
+        let batch: Arc<Batch<u32, Vec<u32>>> = Arc::new(Batch::new(100));
+        let during_the_call = Arc::clone(&batch);
+        let first = tokio::spawn(async move {
+            during_the_call.join(1, |_| std::future::pending::<Vec<u32>>()).await;
+        });
+        tokio::task::yield_now().await;
+        let other = Arc::clone(&batch);
+        let second = tokio::spawn(async move { other.join(2, |items| async { items }).await });
+        tokio::time::sleep(WINDOW * 3).await;
+        first.abort();
+        assert_eq!(second.await.unwrap(), [2], "the first was dropped within its call");
+
+        let waiting = batch.join(3, |items| async { items });
+        assert!(waiting.now_or_never().is_none());
+        assert_eq!(batch.join(4, |items| async { items }).await, [4], "dropped within the window");
+    }
+}
