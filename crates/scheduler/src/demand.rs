@@ -56,13 +56,7 @@ pub(crate) struct Demand {
 
 impl Demand {
     pub(crate) fn new(cluster: &Cluster, without: &[String]) -> Self {
-        let names: FxHashSet<Sym> = without.iter().filter_map(|n| cluster.tables.symbols.find(n)).collect();
-        let mut gone = FxHashSet::default();
-        for (ix, slot) in cluster.nodes.iter().enumerate().filter(|_| !names.is_empty()) {
-            if names.contains(&slot.name) {
-                gone.insert(NodeIx::try_from(ix).unwrap_or(NodeIx::MAX));
-            }
-        }
+        let gone: FxHashSet<NodeIx> = without.iter().flat_map(|name| cluster.numbers_of(name)).collect();
         type Rank = (Reverse<i32>, i64, u64);
         let mut order: Vec<(Rank, PodIx)> = cluster.demand.iter().map(|(rank, ix)| (*rank, *ix)).collect();
         for node in &gone {

@@ -1,6 +1,6 @@
 //! Places on nodes that are there or coming, before any machine is launched.
 
-use std::sync::Arc;
+use std::{collections::hash_map::Entry, sync::Arc};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -11,7 +11,17 @@ use crate::{
     groups::{Groups, candidates, eligible, node_domain},
     requests::{Port, RES_PODS},
     taint,
+    warm::Warm,
 };
+
+/// What is free on a node, before anything is planned onto it.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// By resource number.
+    free: Vec<i64>,
+    ports: Vec<Port>,
+    claims: Vec<(crate::intern::Sym, crate::intern::Sym)>,
+}
 
 /// What is left of a node, while pods are planned onto it.
 #[derive(Debug)]
@@ -28,15 +38,14 @@ pub(crate) struct Place {
 }
 
 /// Requirements and tolerations, by number.
-type Needs = (Arc<[u32]>, u32);
+pub(crate) type Needs = (Arc<[u32]>, u32);
 
 /// Plans pods onto nodes that are there, then onto those on their way.
 pub(crate) struct Existing<'a> {
     cluster: &'a Cluster,
     demand: &'a Demand,
     places: FxHashMap<NodeIx, Place>,
-    /// Nodes that labels and taints allow, by (reqs, tolerations).
-    suitable: FxHashMap<Needs, Arc<[NodeIx]>>,
+    warm: &'a Warm,
     /// Pods left of each class.
     pub(crate) left: Vec<u32>,
     pub(crate) steps: u64,
@@ -44,12 +53,12 @@ pub(crate) struct Existing<'a> {
 
 #[expect(clippy::indexing_slicing, reason = "class and group numbers come from the lists that they index")]
 impl<'a> Existing<'a> {
-    pub(crate) fn new(cluster: &'a Cluster, demand: &'a Demand) -> Self {
+    pub(crate) fn new(cluster: &'a Cluster, demand: &'a Demand, warm: &'a Warm) -> Self {
         Self {
             cluster,
             demand,
             places: FxHashMap::default(),
-            suitable: FxHashMap::default(),
+            warm,
             left: demand.classes.iter().map(|c| u32::try_from(c.pods.len()).unwrap_or(u32::MAX)).collect(),
             steps: 0,
         }
@@ -88,16 +97,16 @@ impl<'a> Existing<'a> {
         places
     }
 
-    fn suitable(&mut self, class: &Class) -> Arc<[NodeIx]> {
+    /// Nodes that labels and taints allow, those left out included.
+    fn suitable(&self, class: &Class) -> Arc<[NodeIx]> {
         let cluster = self.cluster;
         let shape = class.shape(cluster);
         let key = (Arc::clone(&class.reqs), shape.tolerations);
-        let list = self.suitable.entry(key).or_insert_with(|| {
+        self.warm.suitable(&key, || {
             let tables = &cluster.tables;
             let tolerations = tables.tolerations.get(shape.tolerations);
             let mut list: Vec<NodeIx> = candidates(cluster, &class.reqs)
                 .into_iter()
-                .filter(|ix| !self.demand.gone.contains(ix))
                 .filter(|ix| {
                     let slot = &cluster.nodes[*ix as usize];
                     slot.info.as_ref().is_some_and(|info| {
@@ -116,8 +125,7 @@ impl<'a> Existing<'a> {
                 (soft, tables.symbols.text(slot.name))
             });
             list.into()
-        });
-        Arc::clone(list)
+        })
     }
 
     fn class(&mut self, groups: &mut Groups, number: usize, coming: bool) {
@@ -129,7 +137,7 @@ impl<'a> Existing<'a> {
             let before = self.left[number];
             for node in order.iter() {
                 let info = self.cluster.nodes[*node as usize].info.as_ref();
-                if info.is_none_or(|i| i.coming != coming) {
+                if info.is_none_or(|i| i.coming != coming) || demand.gone.contains(node) {
                     continue;
                 }
                 while self.left[number] > 0 {
@@ -179,7 +187,16 @@ impl<'a> Existing<'a> {
         let (cluster, demand) = (self.cluster, self.demand);
         let class = &demand.classes[number];
         let shape = class.shape(cluster);
-        let place = self.places.entry(node).or_insert_with(|| start(cluster, node));
+        let place = match self.places.entry(node) {
+            Entry::Occupied(place) => place.into_mut(),
+            Entry::Vacant(entry) => {
+                // Most nodes are full: they are passed without a copy.
+                let Some(room) = self.warm.room(cluster, node).filter(|r| r.holds(&shape.requests)) else {
+                    return 0;
+                };
+                entry.insert(Place::new(node, room))
+            }
+        };
         let mut most = self.left[number];
         for (id, size) in &shape.requests {
             let free = place.free.get(*id as usize).copied().unwrap_or(0);
@@ -334,38 +351,57 @@ fn domain_allows(cluster: &Cluster, groups: &Groups, number: usize, node: NodeIx
         && topology.counted.iter().all(|g| at(g).is_none_or(|d| d.holds == 0))
 }
 
-/// The node before anything is planned onto it.
-#[expect(clippy::indexing_slicing, reason = "node numbers come from the cluster")]
-fn start(cluster: &Cluster, node: NodeIx) -> Place {
-    let slot = &cluster.nodes[node as usize];
-    let mut free = vec![0i64; cluster.tables.resources.len()];
-    if let Some(info) = &slot.info {
-        for (id, value) in &info.allocatable {
-            if let Some(f) = free.get_mut(*id as usize) {
-                *f = *value;
+impl Room {
+    #[expect(clippy::indexing_slicing, reason = "node numbers come from the cluster")]
+    pub(crate) fn new(cluster: &Cluster, node: NodeIx) -> Self {
+        let slot = &cluster.nodes[node as usize];
+        let mut free = vec![0i64; cluster.tables.resources.len()];
+        if let Some(info) = &slot.info {
+            for (id, value) in &info.allocatable {
+                if let Some(f) = free.get_mut(*id as usize) {
+                    *f = *value;
+                }
             }
         }
-    }
-    for (id, f) in free.iter_mut().enumerate() {
-        *f = f.saturating_sub(slot.used(u32::try_from(id).unwrap_or(u32::MAX)));
-    }
-    let mut ports = slot.ports.clone();
-    for (key, daemon) in &cluster.daemons {
-        if slot.daemons.contains(key) || !daemon_runs(cluster, daemon.shape, node) {
-            continue;
+        for (id, f) in free.iter_mut().enumerate() {
+            *f = f.saturating_sub(slot.used(u32::try_from(id).unwrap_or(u32::MAX)));
         }
-        let shape = cluster.tables.shapes.get(daemon.shape);
-        for (id, size) in &shape.requests {
-            if let Some(f) = free.get_mut(*id as usize) {
-                *f = f.saturating_sub(*size);
+        let mut ports = slot.ports.clone();
+        for (key, daemon) in &cluster.daemons {
+            if slot.daemons.contains(key) || !daemon_runs(cluster, daemon.shape, node) {
+                continue;
             }
+            let shape = cluster.tables.shapes.get(daemon.shape);
+            for (id, size) in &shape.requests {
+                if let Some(f) = free.get_mut(*id as usize) {
+                    *f = f.saturating_sub(*size);
+                }
+            }
+            ports.extend(&shape.ports);
         }
-        ports.extend(&shape.ports);
+        if free.get(RES_PODS as usize).is_some_and(|f| *f < 0) {
+            free[RES_PODS as usize] = 0;
+        }
+        Self { free, ports, claims: slot.claims.clone() }
     }
-    if free.get(RES_PODS as usize).is_some_and(|f| *f < 0) {
-        free[RES_PODS as usize] = 0;
+
+    fn holds(&self, requests: &[(u32, i64)]) -> bool {
+        requests.iter().all(|(id, size)| self.free.get(*id as usize).copied().unwrap_or(0) >= *size)
     }
-    Place { node, free, ports, caps: SmallVec::new(), claims: slot.claims.clone(), content: Vec::new() }
+}
+
+impl Place {
+    fn new(node: NodeIx, room: &Room) -> Self {
+        let Room { free, ports, claims } = room;
+        Self {
+            node,
+            free: free.clone(),
+            ports: ports.clone(),
+            caps: SmallVec::new(),
+            claims: claims.clone(),
+            content: Vec::new(),
+        }
+    }
 }
 
 /// True if a DaemonSet's pod belongs on `node`.

@@ -34,6 +34,7 @@ mod shape;
 mod solver;
 mod space;
 mod taint;
+mod warm;
 mod wellknown;
 mod zones;
 

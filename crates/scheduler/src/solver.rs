@@ -27,16 +27,27 @@ use crate::{
     resources::native,
     space::PoolRec,
     taint,
+    warm::Warm,
 };
 
 /// Plans: which pods go where, and which machines to launch for the rest. `stop` is asked now and then; once it
 /// says true, the cheapest plan found so far is returned.
 #[must_use]
 pub fn solve(cluster: &Cluster, options: &Options, stop: &(dyn Fn() -> bool + Sync)) -> Plan {
+    solve_warm(cluster, options, &Warm::new(cluster), stop)
+}
+
+/// [`solve`], with what earlier solves of the same cluster have found out.
+pub(crate) fn solve_warm(
+    cluster: &Cluster,
+    options: &Options,
+    warm: &Warm,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Plan {
     let mut demand = Demand::new(cluster, &options.without_nodes);
     demand.gone_counts = options.without_counts;
     let mut groups = Groups::new(cluster, &demand);
-    let mut existing = Existing::new(cluster, &demand);
+    let mut existing = Existing::new(cluster, &demand, warm);
     existing.run(&mut groups);
     let left = existing.left.clone();
     let steps = existing.steps;
@@ -44,7 +55,7 @@ pub fn solve(cluster: &Cluster, options: &Options, stop: &(dyn Fn() -> bool + Sy
 
     let pools: Vec<&PoolRec> = cluster.pools.values().collect();
     let limits = limits(cluster, &demand, &pools);
-    let mut context = Context::new(cluster, options, &demand, pools, limits, stop);
+    let mut context = Context::new(cluster, options, &demand, pools, limits, warm, stop);
     context.allowed = allowed(&context, &left);
     let (blocks, hopeless) = blocks(&context, &mut groups, &left);
     let solved: Vec<Solved> = if blocks.len() == 1 {

@@ -196,7 +196,21 @@ fn aged(catalog: &str) -> Value {
             world
         };
         let mut free = build();
-        let (before, bound) = (free.cost(), free.bound(10));
+        let (before, fresh) = (free.cost(), free.fresh(10));
+        let bound = fresh.bound;
+        if std::env::var("DEBUG_FRESH").is_ok() {
+            for e in [1, 10, 100, 1000] {
+                let t = Instant::now();
+                let f = free.fresh(e);
+                eprintln!(
+                    "effort {e}: cost {} bound {} {:.2} s, {} machines",
+                    f.cost,
+                    f.bound,
+                    t.elapsed().as_secs_f64(),
+                    f.machines.len()
+                );
+            }
+        }
         let begun = Instant::now();
         let rounds = settle(&mut free, FREE);
         let seconds = begun.elapsed().as_secs_f64();

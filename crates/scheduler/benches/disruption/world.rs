@@ -311,6 +311,11 @@ impl World {
 
     /// No cluster that holds the same pods costs less.
     pub fn bound(&self, effort: u32) -> Price {
+        self.fresh(effort).bound
+    }
+
+    /// The plan of a new cluster for the same pods.
+    pub fn fresh(&self, effort: u32) -> Plan {
         let pools: Vec<String> = {
             let mut names: Vec<String> = self.deployments.iter().map(|d| d.pool.clone()).collect();
             names.sort();
@@ -323,7 +328,6 @@ impl World {
         for running in self.pods.values() {
             fresh.add_pod(running.deployment);
         }
-        let plan = solve(&fresh.cluster, &Options { effort, ..Options::default() }, &|| false);
-        plan.bound
+        solve(&fresh.cluster, &Options { effort, ..Options::default() }, &|| false)
     }
 }

@@ -24,7 +24,9 @@ use crate::{
     plan::ReasonKind,
     requests::{RES_CPU, RES_MEMORY, RES_PODS, amount},
     space::PoolRec,
-    taint, zones,
+    taint,
+    warm::Warm,
+    zones,
 };
 
 /// Offerings of one variant of a pool that a class may use, available or not.
@@ -35,11 +37,12 @@ pub(crate) struct Allowed {
     pub(crate) bits: Arc<Bits>,
 }
 
-type TableKey = (usize, Vec<u32>, Vec<i64>);
+/// Catalogue, dimensions, and what DaemonSets take.
+pub(crate) type TableKey = (usize, Vec<u32>, Vec<i64>);
 /// Catalogue, keys, and the variant's own values of them.
-type PartsKey = (usize, Vec<Sym>, Vec<Option<Sym>>);
+pub(crate) type PartsKey = (usize, Vec<Sym>, Vec<Option<Sym>>);
 /// Offerings by the values of some keys.
-type Parts = Vec<(Vec<Option<Sym>>, Bits)>;
+pub(crate) type Parts = Vec<(Vec<Option<Sym>>, Bits)>;
 
 /// What all blocks read.
 pub(crate) struct Context<'a> {
@@ -52,8 +55,7 @@ pub(crate) struct Context<'a> {
     pub(crate) limits: Vec<Limit>,
     /// Limits that count each pool's machines.
     pub(crate) limits_of: Vec<Vec<usize>>,
-    tables: Mutex<FxHashMap<TableKey, Arc<Table>>>,
-    parts: Mutex<FxHashMap<PartsKey, Arc<Parts>>>,
+    warm: &'a Warm,
     pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -64,20 +66,10 @@ impl<'a> Context<'a> {
         demand: &'a Demand,
         pools: Vec<&'a PoolRec>,
         (limits, limits_of): (Vec<Limit>, Vec<Vec<usize>>),
+        warm: &'a Warm,
         stop: &'a (dyn Fn() -> bool + Sync),
     ) -> Self {
-        Self {
-            cluster,
-            options,
-            demand,
-            pools,
-            allowed: Vec::new(),
-            limits,
-            limits_of,
-            tables: Mutex::default(),
-            parts: Mutex::default(),
-            stop,
-        }
+        Self { cluster, options, demand, pools, allowed: Vec::new(), limits, limits_of, warm, stop }
     }
 }
 
@@ -263,7 +255,7 @@ impl Context<'_> {
         }
         if uniform {
             let key = (Arc::as_ptr(&rec.catalog).addr(), dims.to_vec(), all.clone());
-            let mut known = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.warm.tables.lock().unwrap_or_else(PoisonError::into_inner);
             let all: Arc<[i64]> = all.into();
             let table = known
                 .entry(key)

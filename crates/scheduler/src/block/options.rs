@@ -124,7 +124,7 @@ impl Context<'_> {
         let it = &rec.variants[variant];
         let own = keys.iter().map(|k| crate::intern::label(&it.labels, *k)).collect();
         let key = (Arc::as_ptr(&rec.catalog).addr(), keys.to_vec(), own);
-        let mut known = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.warm.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let parts = known.entry(key).or_insert_with(|| {
             let size = rec.catalog.offers.len();
             let mut numbers: FxHashMap<Vec<Option<Sym>>, usize> = FxHashMap::default();

@@ -207,6 +207,12 @@ impl Cluster {
         self.nodes.get(ix as usize)?.info.is_some().then_some(ix)
     }
 
+    /// The numbers that the name has, as a node and as one on its way.
+    pub(crate) fn numbers_of(&self, name: &str) -> impl Iterator<Item = NodeIx> + '_ {
+        let name = self.tables.symbols.find(name);
+        [false, true].into_iter().filter_map(move |coming| self.node_numbers.get(&(coming, name?)).copied())
+    }
+
     /// Pods on a node that would need another place without it: all but DaemonSets'.
     pub(crate) fn movable_pods(&self, name: &str) -> impl Iterator<Item = crate::PodKey> + '_ {
         let slot = self.find_node(name).and_then(|ix| self.nodes.get(ix as usize));

@@ -128,6 +128,22 @@ pub enum Stay {
     NotTried,
 }
 
+impl Stay {
+    /// The word for it, in conditions and for programs.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoPlace(_) => "NoPlace",
+            Self::NoSaving { .. } => "NoSaving",
+            Self::TooLittle { .. } => "TooLittle",
+            Self::FewSpotOptions(_) => "FewSpotOptions",
+            Self::Busy => "Busy",
+            Self::Budget => "Budget",
+            Self::NotTried => "NotTried",
+        }
+    }
+}
+
 impl std::fmt::Display for Stay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -9,7 +9,7 @@ use super::{
     split::{self, Part},
     worth::Worth,
 };
-use crate::{Cluster, ComingNode, ExistingPlacement, Price, solve};
+use crate::{Cluster, ComingNode, ExistingPlacement, Price, solver::solve_warm, warm::Warm};
 
 /// Steps at effort 1, beside those per node and pod.
 const STEPS: u64 = 200_000;
@@ -67,6 +67,7 @@ struct Search<'a> {
     stop: &'a (dyn Fn() -> bool + Sync),
     /// The cluster as the moves so far would leave it.
     work: Cluster,
+    warm: Warm,
     moves: Vec<Option<Move>>,
     /// Names of machines in `work`: the move and the machine's place in it.
     machines: BTreeMap<String, (usize, usize)>,
@@ -90,6 +91,7 @@ impl<'a> Search<'a> {
         Self {
             ask,
             stop,
+            warm: Warm::new(cluster),
             work: cluster.clone(),
             moves: Vec::new(),
             machines: BTreeMap::new(),
@@ -105,7 +107,7 @@ impl<'a> Search<'a> {
         if self.work.pending() == 0 {
             return BTreeSet::new();
         }
-        let plan = solve(&self.work, &self.ask.options, self.stop);
+        let plan = solve_warm(&self.work, &self.ask.options, &self.warm, self.stop);
         self.result.steps += plan.steps;
         let launched = plan.machines.into_iter().map(|m| m.pool);
         launched.chain(plan.existing.into_iter().filter_map(|e| e.pool)).collect()
@@ -209,6 +211,7 @@ impl<'a> Search<'a> {
             *allowed = allowed.saturating_sub(part.nodes.len());
             self.make(set, part);
         }
+        self.warm.changed(&self.work);
         true
     }
 
@@ -221,7 +224,7 @@ impl<'a> Search<'a> {
             // New machines for its pods would cost as much, however well packed; what is free elsewhere may do.
             options.effort = 0;
         }
-        let plan = solve(&self.work, &options, self.stop);
+        let plan = solve_warm(&self.work, &options, &self.warm, self.stop);
         // A solve looks at every node once, whatever it finds.
         let steps = plan.steps.saturating_add(u64::try_from(self.work.nodes.len()).unwrap_or(u64::MAX));
         if plan.cut_short && (self.stop)() {
