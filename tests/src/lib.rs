@@ -1,8 +1,11 @@
 //! What the tests against real servers share.
 
+pub mod chaos;
 pub mod corpus;
 pub mod ground;
+pub mod invariants;
 pub mod pods;
+pub mod proxy;
 pub mod recorder;
 pub mod replicas;
 pub mod stack;

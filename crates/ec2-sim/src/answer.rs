@@ -1,11 +1,12 @@
 //! Calls and answers, without the protocols that carry them.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{params::Params, xml::Xml};
 
 /// A service of the simulated cloud.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Service {
     /// Machines.
     Ec2,
@@ -40,7 +41,7 @@ impl Service {
 }
 
 /// One call, signature aside.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Call {
     /// Which service is called.
     pub service: Service,

@@ -12,7 +12,7 @@
 //!
 //! [`world::World`] is the cloud: a value without I/O, clock or threads, driven by calls with their time, so
 //! that a run can be repeated from its seed on virtual time. [`server`] puts it on a socket; [`kubelet`]
-//! does what a booting machine does to a cluster.
+//! does what a booting machine does to a cluster; [`journal`] lets the cloud outlive its process.
 //!
 //! What it is not: signatures are read and not verified; user data is read for what concerns the kubelet
 //! and not executed; there are no volumes, addresses or networks behind the machines; Describe calls know
@@ -26,6 +26,7 @@ pub mod fleet;
 pub mod iam;
 pub mod images;
 pub mod instances;
+pub mod journal;
 pub mod kubelet;
 pub mod market;
 pub mod network;

@@ -8,7 +8,7 @@ use croft_runtime::{process::install_crypto, shutdown::Shutdown, telemetry};
 use crate::{
     control::Control,
     kubelet::{self, Cluster},
-    server::{Simulator, router},
+    server::{Remembering, Simulator, router},
     world::Settings,
 };
 
@@ -70,6 +70,10 @@ struct Args {
     /// What to do at the start: a JSON list of control requests (faults, capacity, ...)
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
+    /// Keep what was done in this file, and begin with what is in it: a simulator that was killed has the machines
+    /// that it had. Policy and script are done by the first one alone
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
     /// What to log: a level, or target=level pairs
     #[arg(long, value_name = "FILTER", env = "CROFT_LOG", default_value = "info")]
     log: String,
@@ -121,6 +125,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         seed,
         policy,
         script,
+        journal,
         log: _,
         log_format: _,
     } = args;
@@ -159,16 +164,26 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         types,
         ..defaults
     };
-    let (simulator, happenings) = Simulator::real(settings);
-    if let Some(path) = &policy {
-        let policy = crate::policy::Policy::parse(&read(path)?)?;
-        simulator.with(|world| world.restrict("*", policy));
+    let (simulator, happenings, fresh) = match &journal {
+        Some(path) => {
+            let Remembering { simulator, happenings, fresh } = Simulator::remembering(settings, path)?;
+            (simulator, happenings, fresh)
+        }
+        None => {
+            let (simulator, happenings) = Simulator::real(settings);
+            (simulator, happenings, true)
+        }
+    };
+    if let Some(path) = policy.as_ref().filter(|_| fresh) {
+        let policy = serde_json::from_str(&read(path)?)
+            .map_err(|error| anyhow::anyhow!("failed to read the policy {}: {error}", path.display()))?;
+        simulator.control(Control::Restrict { key: "*".to_owned(), policy })?;
     }
-    if let Some(path) = &script {
+    if let Some(path) = script.as_ref().filter(|_| fresh) {
         let script: Vec<Control> = serde_json::from_str(&read(path)?)
             .map_err(|error| anyhow::anyhow!("failed to read the script {}: {error}", path.display()))?;
         for control in script {
-            simulator.with(|world| world.control(control))?;
+            simulator.control(control)?;
         }
     }
     let listener = tokio::net::TcpListener::bind(listen)

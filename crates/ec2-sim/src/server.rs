@@ -1,6 +1,7 @@
 //! The simulated cloud on a socket: from HTTP to [`Call`] and from [`Answer`] back.
 
 use std::{
+    path::Path as FilePath,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -23,6 +24,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::{
     answer::{Answer, Call, Refusal, Service},
     control::Control,
+    journal::{Entry, Journal, JournalError},
     params::Params,
     world::{Happening, Settings, World},
 };
@@ -61,13 +63,62 @@ pub struct Simulator {
     time: Time,
     changed: Notify,
     happenings: mpsc::UnboundedSender<Happening>,
+    journal: Option<Mutex<Journal>>,
+}
+
+/// A simulator with a journal.
+#[derive(Debug)]
+pub struct Remembering {
+    /// The simulator.
+    pub simulator: Arc<Simulator>,
+    /// What happens to machines; what had happened before is told again.
+    pub happenings: mpsc::UnboundedReceiver<Happening>,
+    /// False if the journal was begun by an earlier process.
+    pub fresh: bool,
 }
 
 impl Simulator {
     /// On the machine's clock. The receiver tells what happens to machines.
     #[must_use]
     pub fn real(settings: Settings) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
-        Self::new(settings, Time::Real(AtomicU64::new(0)))
+        let time = Time::Real(AtomicU64::new(0));
+        let world = World::new(settings, time.now());
+        Self::new(world, time, None)
+    }
+
+    /// On the machine's clock, with everything in `file` done before, and everything to come written there.
+    ///
+    /// # Errors
+    /// When the file can't be read or written.
+    pub fn remembering(settings: Settings, file: &FilePath) -> Result<Remembering, JournalError> {
+        let (mut journal, entries) = Journal::open(file)?;
+        let fresh = entries.is_empty();
+        let time = Time::Real(AtomicU64::new(0));
+        let begun = match entries.first() {
+            Some(Entry::Begun(at)) => *at,
+            _ => {
+                let now = time.now();
+                journal.write(&Entry::Begun(now))?;
+                now
+            }
+        };
+        let mut world = World::new(settings, begun);
+        for entry in entries {
+            match entry {
+                Entry::Begun(_) => {}
+                Entry::Call(at, call) => drop(world.handle(&call, at)),
+                Entry::Control(at, control) => {
+                    if let Control::Advance { ms } = control {
+                        time.advance(ms);
+                    }
+                    world.advance(at);
+                    let policy = |source| JournalError::Policy { path: file.to_owned(), source };
+                    world.control(control).map_err(policy)?;
+                }
+            }
+        }
+        let (simulator, happenings) = Self::new(world, time, Some(Mutex::new(journal)));
+        Ok(Remembering { simulator, happenings, fresh })
     }
 
     /// On virtual time, from `start` (milliseconds since 1970) on.
@@ -76,13 +127,42 @@ impl Simulator {
         settings: Settings,
         start: u64,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
-        Self::new(settings, Time::Virtual(AtomicU64::new(start)))
+        Self::new(World::new(settings, start), Time::Virtual(AtomicU64::new(start)), None)
     }
 
-    fn new(settings: Settings, time: Time) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let world = Mutex::new(World::new(settings, time.now()));
-        (Arc::new(Self { world, time, changed: Notify::new(), happenings: sender }), receiver)
+    fn new(
+        world: World,
+        time: Time,
+        journal: Option<Mutex<Journal>>,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
+        let (happenings, receiver) = mpsc::unbounded_channel();
+        let world = Mutex::new(world);
+        (Arc::new(Self { world, time, changed: Notify::new(), happenings, journal }), receiver)
+    }
+
+    /// Writes down what is about to be done. What can't be written isn't done: a later process wouldn't know of it.
+    fn remember(&self, entry: impl FnOnce() -> Entry) -> Result<(), Refusal> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let written = journal.lock().unwrap_or_else(PoisonError::into_inner).write(&entry());
+        written.map_err(|error| {
+            tracing::error!(%error, "a call was refused");
+            Refusal::new("InternalError", error.to_string())
+        })
+    }
+
+    /// Does what the control endpoint was asked for.
+    ///
+    /// # Errors
+    /// A policy that can't be enforced, or a journal that can't be written.
+    pub fn control(&self, wanted: Control) -> Result<(), Refusal> {
+        if let Control::Advance { ms } = wanted {
+            self.time.advance(ms);
+        }
+        self.with(|world| {
+            let at = self.time.now();
+            self.remember(|| Entry::Control(at, wanted.clone()))?;
+            world.control(wanted).map_err(|error| Refusal::new("ValidationError", error.to_string()))
+        })
     }
 
     /// Does something with the world as it is now.
@@ -116,9 +196,14 @@ impl Simulator {
         self.with(|_| ());
     }
 
-    fn call(&self, call: &Call) -> (Answer, u64) {
-        let now = self.time.now();
-        self.with(|world| world.handle(call, now))
+    pub(crate) fn call(&self, call: &Call) -> (Answer, u64) {
+        self.with(|world| {
+            let now = self.time.now();
+            match self.remember(|| Entry::Call(now, call.clone())) {
+                Ok(()) => world.handle(call, now),
+                Err(refusal) => (Answer::Refused(refusal), 0),
+            }
+        })
     }
 
     /// Wakes whenever a machine comes up or goes, so that its kubelet hears of it. Runs until dropped; on
@@ -153,12 +238,12 @@ async fn report(State(simulator): State<Arc<Simulator>>) -> Json<Value> {
 }
 
 async fn control(State(simulator): State<Arc<Simulator>>, Json(wanted): Json<Control>) -> Response {
-    if let Control::Advance { ms } = wanted {
-        simulator.advance(Duration::from_millis(ms));
-    }
-    match simulator.with(|world| world.control(wanted)) {
+    match simulator.control(wanted) {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+        Err(refusal) => {
+            let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_REQUEST);
+            (status, refusal.message).into_response()
+        }
     }
 }
 

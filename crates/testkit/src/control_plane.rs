@@ -272,10 +272,15 @@ impl ControlPlane {
         namespace: &str,
         name: &str,
     ) -> Result<PathBuf, Error> {
+        self.kubeconfig_to(&self.url(), namespace, name).await
+    }
+
+    /// [`ControlPlane::kubeconfig_for_service_account`] that finds the API server at `url`: at a proxy on loopback.
+    pub async fn kubeconfig_to(&self, url: &str, namespace: &str, name: &str) -> Result<PathBuf, Error> {
         let token = self.token(namespace, name).await?;
         let user = format!("system:serviceaccount:{namespace}:{name}");
         let path = self.layout.kubeconfig_of(&user);
-        self.layout.write_kubeconfig(&user, &Proof::Token(&token), &path)?;
+        self.layout.write_kubeconfig_to(url, &user, &Proof::Token(&token), &path)?;
         Ok(path)
     }
 

@@ -116,11 +116,21 @@ struct Ports {
     health: u16,
 }
 
+/// Where a process finds the others, if not where they are: at proxies that a test can cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Detour {
+    /// In front of the API server.
+    pub api_server: Option<SocketAddr>,
+    /// In front of EC2.
+    pub cloud: Option<SocketAddr>,
+}
+
 /// Croft on a control plane. Dropping it ends its processes.
 #[derive(Debug)]
 pub struct Croft {
     processes: BTreeMap<Part, Process>,
     ports: BTreeMap<Part, Ports>,
+    detours: BTreeMap<Part, Detour>,
     options: CroftOptions,
 }
 
@@ -147,7 +157,7 @@ impl Croft {
         plane.kubectl(arguments).await?;
         // What is applied next may be of a kind that the API server only just learned of.
         plane.kubectl(["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).await?;
-        Ok(Self { processes: BTreeMap::new(), ports: BTreeMap::new(), options })
+        Ok(Self { processes: BTreeMap::new(), ports: BTreeMap::new(), detours: BTreeMap::new(), options })
     }
 
     /// Starts a process that doesn't run, and waits until it says that it is ready.
@@ -172,16 +182,38 @@ impl Croft {
 
     /// Starts a process without waiting for it.
     pub async fn launch(&mut self, plane: &ControlPlane, part: Part) -> Result<(), Error> {
-        let recipe = self.recipe(plane, part).await?;
+        let ports = self.ports(part)?;
+        let recipe = self.recipe(plane, part, part.binary(), ports).await?;
         let process = plane.spawn(&recipe)?;
         self.processes.insert(part, process);
         Ok(())
     }
 
-    async fn recipe(&mut self, plane: &ControlPlane, part: Part) -> Result<Recipe, Error> {
-        let Ports { main, health } = self.ports(part)?;
+    /// Sends what `part` asks of others to proxies, from its next start on.
+    pub fn detour(&mut self, part: Part, detour: Detour) {
+        self.detours.insert(part, detour);
+    }
+
+    /// Starts one more replica of the controller, which stands by while another leads. It is the caller's, and `name`,
+    /// which nobody else may have had, is its name on the Lease.
+    pub async fn replica(&mut self, plane: &ControlPlane, name: &str) -> Result<Process, Error> {
+        let ports = Ports { main: ports::free()?, health: ports::free()? };
+        let recipe = self.recipe(plane, Part::Controller, name, ports).await?;
+        plane.spawn(&recipe.arguments([format!("--identity={name}")]))
+    }
+
+    async fn recipe(
+        &mut self,
+        plane: &ControlPlane,
+        part: Part,
+        called: &str,
+        ports: Ports,
+    ) -> Result<Recipe, Error> {
+        let Ports { main, health } = ports;
         let name = part.binary();
-        let recipe = Recipe::new(name, self.options.binary(part)?, plane.log(name))
+        let Detour { api_server, cloud } = self.detours.get(&part).copied().unwrap_or_default();
+        let api_server = api_server.map_or_else(|| plane.url(), |proxy| format!("https://{proxy}"));
+        let recipe = Recipe::new(called, self.options.binary(part)?, plane.log(called))
             .arguments(self.options.flags.iter().filter(|(of, _)| *of == part).map(|(_, flag)| flag));
         Ok(match part {
             Part::Cloud => {
@@ -190,9 +222,11 @@ impl Croft {
                     .arguments([format!("--listen=127.0.0.1:{main}"), format!("--apiserver={}", plane.url())])
                     .arguments([flag("node-ca-cert", &certificate), flag("node-ca-key", &key)])
                     .arguments([format!("--cluster-name={CLUSTER}")])
+                    // The machines outlive the simulator's process, as EC2's outlive an outage of its API.
+                    .arguments([flag("journal", &plane.folder().join("ec2-sim.journal"))])
             }
             Part::Webhook => {
-                let kubeconfig = plane.kubeconfig_for_service_account(NAMESPACE, name).await?;
+                let kubeconfig = plane.kubeconfig_to(&api_server, NAMESPACE, name).await?;
                 recipe.arguments([
                     flag("kubeconfig", &kubeconfig),
                     format!("--listen=127.0.0.1:{main}"),
@@ -202,15 +236,15 @@ impl Croft {
                 ])
             }
             Part::Controller => {
-                let kubeconfig = plane.kubeconfig_for_service_account(NAMESPACE, name).await?;
-                let cloud = self.ports(Part::Cloud)?.main;
+                let kubeconfig = plane.kubeconfig_to(&api_server, NAMESPACE, name).await?;
+                let cloud = cloud.map_or_else(|| self.address(Part::Cloud), Ok)?;
                 recipe
                     .arguments([
                         flag("kubeconfig", &kubeconfig),
                         format!("--health-listen=127.0.0.1:{health}"),
                         format!("--cluster-name={CLUSTER}"),
                         format!("--aws-region={REGION}"),
-                        format!("--aws-endpoint-url=http://127.0.0.1:{cloud}"),
+                        format!("--aws-endpoint-url=http://{cloud}"),
                     ])
                     // The simulator reads signatures and doesn't verify them; the SDK won't send none.
                     .environment("AWS_ACCESS_KEY_ID", "lab")

@@ -130,7 +130,18 @@ impl Layout {
 
     /// Writes one for `user` to `path`, as JSON, which is YAML too.
     pub(crate) fn write_kubeconfig(&self, user: &str, proof: &Proof<'_>, path: &Path) -> Result<(), Error> {
-        let config = kubeconfig(&self.url(), self.authority.certificate(), user, proof);
+        self.write_kubeconfig_to(&self.url(), user, proof, path)
+    }
+
+    /// [`Layout::write_kubeconfig`] with the API server at `url`.
+    pub(crate) fn write_kubeconfig_to(
+        &self,
+        url: &str,
+        user: &str,
+        proof: &Proof<'_>,
+        path: &Path,
+    ) -> Result<(), Error> {
+        let config = kubeconfig(url, self.authority.certificate(), user, proof);
         let text = serde_json::to_string_pretty(&config)
             .map_err(|error| Error::Client { name: user.to_owned(), reason: error.to_string() })?;
         write_secret(path, &text)

@@ -42,7 +42,7 @@ pub mod wait;
 
 pub use assets::Assets;
 pub use control_plane::ControlPlane;
-pub use croft::{Croft, CroftOptions, Part};
+pub use croft::{Croft, CroftOptions, Detour, Part};
 pub use error::Error;
 pub use kubelets::PLAYED;
 pub use options::{Component, Options};

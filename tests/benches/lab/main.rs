@@ -1,0 +1,69 @@
+//! Croft on the real control plane, in figures: `make bench-lab`.
+//!
+//! - From 500 pods to all Running on machines that Croft launches, against the same apply onto nodes that exist.
+//! - From 5,000 pods of 20 tenants to all bound, against the same.
+//! - What the controller needs with 2,000 nodes and 20,000 pods, and what it asks of the API server.
+//!
+//! The machines boot in no time (ec2-sim), so what is measured is Kubernetes and Croft. Rounds with Croft and without
+//! take turns in one cluster, so that whatever else the machine does falls on both. The last line is for machines.
+
+mod audit;
+mod bind;
+mod ground;
+mod processes;
+mod ready;
+mod steady;
+mod stopwatch;
+
+use std::{env, process::ExitCode};
+
+use anyhow::bail;
+
+fn main() -> ExitCode {
+    croft_runtime::process::install_crypto();
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("failed to start the runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    // `cargo bench` gives `--bench`.
+    let parts: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    match runtime.block_on(bench(&parts)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the named parts, or all of them.
+async fn bench(parts: &[String]) -> anyhow::Result<()> {
+    const PARTS: [&str; 3] = ["ready", "bind", "steady"];
+    if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
+        bail!("{unknown} is no part of this: {}", PARTS.join(", "));
+    }
+    let wanted = |part: &str| parts.is_empty() || parts.iter().any(|p| p == part);
+    println!("{}", ground::SETTING);
+    let mut figures = Vec::new();
+    if wanted("ready") {
+        figures.push(ready::run().await?.to_string());
+    }
+    if wanted("bind") {
+        figures.push(bind::run().await?.to_string());
+    }
+    if wanted("steady") {
+        figures.push(steady::run().await?.to_string());
+    }
+    println!("\nbench-lab: {}", figures.join(" "));
+    Ok(())
+}
+
+/// The middle one of some figures, or the upper of the two in the middle.
+fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}

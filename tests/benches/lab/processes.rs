@@ -1,0 +1,66 @@
+//! What processes have used so far, from /proc.
+
+use anyhow::Context as _;
+use croft_testkit::{Component, Part};
+use croft_tests::stack::Stack;
+
+/// Kernel clock ticks a second, the unit of /proc/<pid>/stat: 100 on every Linux that Rust runs on.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// CPU seconds, user and system, that a process has used.
+///
+/// # Errors
+/// When it isn't there.
+pub(crate) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = std::fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
+    // The name may hold spaces and brackets: the fields begin after the last one.
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
+    let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok());
+    let (user, system) = (ticks(11), ticks(12));
+    Ok((user.context("no user time")? + system.context("no system time")?) / TICKS_PER_SECOND)
+}
+
+/// Resident memory in megabytes (1e6 bytes): now, and the most so far.
+///
+/// # Errors
+/// When the process isn't there.
+pub(crate) fn rss_megabytes(pid: u32) -> anyhow::Result<(f64, f64)> {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib * 1024.0 / 1e6)
+    };
+    Ok((of("VmRSS:").context("no VmRSS")?, of("VmHWM:").context("no VmHWM")?))
+}
+
+/// CPU seconds of everything that runs in a stack.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Usage(Vec<(&'static str, f64)>);
+
+impl Usage {
+    /// What everything has used so far.
+    ///
+    /// # Errors
+    /// When something doesn't run any more.
+    pub(crate) fn of(stack: &Stack) -> anyhow::Result<Self> {
+        let parts =
+            Part::ALL.iter().filter_map(|part| Some((part.binary(), stack.croft.process(*part)?.pid())));
+        let components =
+            Component::ALL.iter().filter_map(|c| Some((c.binary(), stack.plane.process(*c)?.pid())));
+        let all = parts.chain(components).map(|(name, pid)| Ok((name, cpu_seconds(pid)?)));
+        Ok(Self(all.collect::<anyhow::Result<_>>()?))
+    }
+
+    /// One line: what was used since `before`, the most first.
+    pub(crate) fn since(&self, before: &Self) -> String {
+        let used = |name: &str| before.0.iter().find(|(n, _)| *n == name).map_or(0.0, |(_, cpu)| *cpu);
+        let mut all: Vec<(&str, f64)> = self.0.iter().map(|(name, cpu)| (*name, cpu - used(name))).collect();
+        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let words: Vec<String> = all.iter().map(|(name, cpu)| format!("{name} {cpu:.2}")).collect();
+        words.join(", ")
+    }
+}

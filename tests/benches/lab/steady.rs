@@ -1,0 +1,95 @@
+//! 2,000 nodes and 20,000 pods: what the controller needs once they are there.
+
+use std::{
+    fmt::{self, Display},
+    time::Duration,
+};
+
+use croft_testkit::{
+    Part,
+    wait::{Seen, until},
+};
+use croft_tests::stack::is_ready;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::{
+    ground::{self, Ground, Load},
+    processes::{Usage, cpu_seconds, rss_megabytes},
+    stopwatch::Stopwatch,
+};
+
+const TENANTS: usize = 20;
+const PODS_EACH: usize = 1_000;
+const PODS: usize = TENANTS * PODS_EACH;
+const NODES: usize = 2_000;
+/// Ten of them fill the machine's 3.92 cpu.
+const LOAD: Load = Load { replicas: PODS_EACH, cpu: "390m", memory: "512Mi" };
+/// What the last pods set off is over after this.
+const SETTLE: Duration = Duration::from_secs(90);
+/// How long it is looked at.
+const LOOK: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// What came out.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    rss_mb: f64,
+    idle_cores: f64,
+    requests_per_node: f64,
+}
+
+impl Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rss_mb, idle_cores, requests_per_node } = self;
+        write!(f, "rss_mb={rss_mb:.0} idle_cores={idle_cores:.3} requests_per_node={requests_per_node:.2}")
+    }
+}
+
+pub(crate) async fn run() -> anyhow::Result<Figures> {
+    let requirements = json!([
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.xlarge"]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+    ]);
+    let ground = Ground { tenants: TENANTS, requirements };
+    println!("\n{NODES} nodes and {PODS} pods");
+    let (mut stack, mut audit) = ground.start().await?;
+    let client = stack.plane.admin().await?;
+    let mut watch = Stopwatch::start(client.clone());
+    audit.take()?;
+    let before = Usage::of(&stack)?;
+    let begun = Instant::now();
+    ground.deploy(&client, LOAD).await?;
+    let bound = watch.until(|count| count.bound == PODS).await?.duration_since(begun).as_secs_f64();
+    watch.until(|count| count.running == PODS).await?;
+    until("every claim to be ready", PATIENCE, async || {
+        let claims = ground::claims(&client).await?;
+        let ready = claims.iter().filter(|claim| is_ready(claim)).count();
+        anyhow::Ok(Seen::from_option(
+            (ready == claims.len()).then_some(()),
+            format!("{ready} of {}", claims.len()),
+        ))
+    })
+    .await?;
+    let nodes = ground::nodes(&client).await?.len();
+    let requests = audit.take()?;
+    println!("{bound:.1} s to all bound, {nodes} nodes; CPU seconds: {}", Usage::of(&stack)?.since(&before));
+    println!("  requests of the controller: {requests}");
+    anyhow::ensure!(nodes == NODES, "{nodes} nodes are not {NODES}");
+    let per_node = requests.for_machines() as f64 / nodes as f64;
+
+    tokio::time::sleep(SETTLE).await;
+    let pid = stack.croft.process(Part::Controller).map_or(0, croft_testkit::Process::pid);
+    audit.take()?;
+    let used = cpu_seconds(pid)?;
+    tokio::time::sleep(LOOK).await;
+    let idle = (cpu_seconds(pid)? - used) / LOOK.as_secs_f64();
+    let idle_requests = audit.take()?;
+    let (rss, most) = rss_megabytes(pid)?;
+    println!("at rest, for {} s: {idle:.3} cores, {rss:.0} MB ({most:.0} MB at most so far)", LOOK.as_secs());
+    println!("  requests of the controller: {idle_requests}");
+    let lists = idle_requests.count(|name| name.starts_with("list"));
+    anyhow::ensure!(lists == 0, "the controller lists at rest: {idle_requests}");
+    stack.check()?;
+    Ok(Figures { rss_mb: rss, idle_cores: idle, requests_per_node: per_node })
+}

@@ -1,0 +1,402 @@
+//! Runs in which real processes fail at random moments, from a seed, while tenants want one thing and then another.
+//!
+//! ```text
+//!   seed ──▶ steps: a tenant scales, a node is given back, a fault ──▶ healed ──▶ at rest
+//!                              │ all the time: Monitor                    │ once: pods run, machines = claims = nodes
+//! ```
+//!
+//! The moments are real: a seed repeats what is done and in which order, not what the processes were doing then.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use croft_api::{EC2NodeClass, NodeClaim, Tenant};
+use croft_testkit::{
+    Component, CroftOptions, Detour, Options, Part,
+    wait::{Seen, until},
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::{
+    invariants::{Expected, GUARDED, Monitor, milli_cpu, unsettled},
+    proxy::{Proxy, Way},
+    stack::{Stack, claims, condition_of, pods},
+};
+
+/// Until everything that was broken is mended, on a busy machine.
+const MENDED: Duration = Duration::from_secs(150);
+const POOLS: [&str; 2] = ["pool-a", "pool-b"];
+const NAMESPACES: [&str; 2] = ["tenant-a", "tenant-b"];
+/// Of the pods of a namespace that a budget guards.
+const GUARDS: (usize, usize) = (3, 2);
+/// Of each pool, in cpu: enough for everything that is asked for, and not for everything twice.
+const LIMIT: i64 = 14;
+/// The largest type of a pool: with less than that left under its limit, pods may wait.
+const LARGEST: &str = "m5.xlarge";
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A process of Croft or its cloud is killed, and starts again after so long.
+    Kill(Part, Duration),
+    /// A process of the control plane is killed, and starts again at once.
+    Restart(Component),
+    /// What the controller asks the API server goes another way for so long.
+    ApiServer(Way, Duration),
+    /// What the controller asks EC2 does.
+    Cloud(Way, Duration),
+}
+
+/// Random numbers from a seed (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Chance(u64);
+
+impl Chance {
+    /// From a seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)).checked_rem(end).unwrap_or_default()
+    }
+
+    /// One of `all`.
+    pub fn pick<T: Copy>(&mut self, all: &[T]) -> Option<T> {
+        let at = usize::try_from(self.below(all.len() as u64)).unwrap_or_default();
+        all.get(at).copied()
+    }
+
+    /// A time from `from` to `to`, in milliseconds.
+    pub fn millis(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(from + self.below(to.saturating_sub(from) + 1))
+    }
+}
+
+/// Two tenants on a whole control plane, the controller behind proxies.
+pub struct Arena {
+    /// Everything that runs.
+    pub stack: Stack,
+    /// In front of the API server, for the controller.
+    pub api_server: Proxy,
+    /// In front of EC2, for the controller.
+    pub cloud: Proxy,
+    /// What looks at it all the time.
+    pub monitor: Monitor,
+    /// The administrator.
+    pub client: Client,
+    at_cloud: SocketAddr,
+    wanted: BTreeMap<&'static str, usize>,
+}
+
+impl Arena {
+    /// Starts it, with a controller or without one.
+    ///
+    /// # Errors
+    /// When something doesn't start.
+    pub async fn start(with_controller: bool) -> anyhow::Result<Self> {
+        let mut options = CroftOptions::find()?
+            .flag(Part::Cloud, "--running-after-ms=200")
+            .flag(Part::Cloud, "--boot-ms=200")
+            .flag(Part::Cloud, "--terminated-after-ms=300");
+        // What takes minutes in production takes seconds here, so that a run sees it.
+        for flag in ["--orphans-every=5s", "--orphan-grace=10s"] {
+            options = options.flag(Part::Controller, flag);
+        }
+        let plane = croft_testkit::ControlPlane::start(Options::default()).await?;
+        let croft = croft_testkit::Croft::install(&plane, options).await?;
+        let mut stack = Stack { croft, plane };
+        stack.croft.resume(&stack.plane, Part::Cloud).await?;
+        stack.croft.resume(&stack.plane, Part::Webhook).await?;
+        let at_cloud = stack.croft.address(Part::Cloud)?;
+        let url = stack.plane.url();
+        let port = url.rsplit(':').next().and_then(|port| port.parse().ok()).context("no port in the URL")?;
+        let api_server = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
+        let cloud = Proxy::start(at_cloud).await?;
+        let detour = Detour { api_server: Some(api_server.address), cloud: Some(cloud.address) };
+        stack.croft.detour(Part::Controller, detour);
+        if with_controller {
+            stack.croft.resume(&stack.plane, Part::Controller).await?;
+        }
+        stack.plane.apply(&ground()).await?;
+        let client = stack.plane.admin().await?;
+        let monitor = Monitor::start(&client, at_cloud, expected());
+        let wanted = NAMESPACES.into_iter().map(|namespace| (namespace, 0)).collect();
+        let arena = Self { stack, api_server, cloud, monitor, client, at_cloud, wanted };
+        Ok(arena)
+    }
+
+    /// Waits until the tenants' pods are admitted and the guarded ones run.
+    ///
+    /// # Errors
+    /// When they don't.
+    pub async fn open(&mut self) -> anyhow::Result<()> {
+        condition_of::<EC2NodeClass>(&self.client, "default", "Ready", "True").await?;
+        for tenant in NAMESPACES {
+            condition_of::<Tenant>(&self.client, tenant, "Ready", "True").await?;
+        }
+        self.stack.plane.apply(&workloads()).await?;
+        self.rest().await
+    }
+
+    /// One run: what tenants do, with `faults` in between, until everything is mended.
+    ///
+    /// # Errors
+    /// When something is broken, with the seed and what was done.
+    pub async fn run(&mut self, seed: u64, faults: &[Fault]) -> anyhow::Result<()> {
+        let mut chance = Chance::new(seed);
+        let told = format!("seed {seed}, {faults:?}");
+        println!("{told}");
+        self.act(&mut chance).await.with_context(|| told.clone())?;
+        for fault in faults {
+            sleep(chance.millis(0, 1_200)).await;
+            self.strike(*fault, &mut chance).await.with_context(|| told.clone())?;
+        }
+        self.heal().await.with_context(|| told.clone())?;
+        self.rest().await.with_context(|| told.clone())
+    }
+
+    /// What a user does at the beginning of the run `seed`.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn begin(&mut self, seed: u64) -> anyhow::Result<()> {
+        self.act(&mut Chance::new(seed)).await
+    }
+
+    /// Something that a user does.
+    async fn act(&mut self, chance: &mut Chance) -> anyhow::Result<()> {
+        let namespace = chance.pick(&NAMESPACES).unwrap_or_default();
+        let replicas = usize::try_from(chance.below(8)).unwrap_or_default();
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        // An API server that was restarted a moment ago may not answer yet.
+        until("the Deployment web to be scaled", MENDED, async || {
+            let scaled = api.patch("web", &PatchParams::default(), &patch).await;
+            scaled.map(|_| Seen::from_option(Some(()), ""))
+        })
+        .await?;
+        self.wanted.insert(namespace, replicas);
+        if chance.below(3) == 0 {
+            let claims: Api<NodeClaim> = Api::all(self.client.clone());
+            let names: Vec<String> = claims
+                .list(&ListParams::default())
+                .await?
+                .items
+                .iter()
+                .map(|claim| claim.name_any())
+                .collect();
+            let at = usize::try_from(chance.below(names.len() as u64)).unwrap_or_default();
+            if let Some(name) = names.get(at) {
+                claims.delete(name, &DeleteParams::default()).await.context("failed to give a node back")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does `fault`, and goes on with what users do while it lasts.
+    async fn strike(&mut self, fault: Fault, chance: &mut Chance) -> anyhow::Result<()> {
+        match fault {
+            Fault::Kill(part, away) => {
+                self.stack.croft.kill(part)?;
+                self.act(chance).await?;
+                sleep(away).await;
+                self.stack.croft.launch(&self.stack.plane, part).await?;
+            }
+            Fault::Restart(component) => {
+                self.stack.plane.kill(component)?;
+                self.stack.plane.resume(component).await?;
+                if component == Component::Etcd {
+                    // The API server's connections take a moment to find it again.
+                    self.stack.plane.resume(Component::ApiServer).await?;
+                }
+                self.act(chance).await?;
+            }
+            Fault::ApiServer(way, lasting) => {
+                self.api_server.set(way);
+                self.act(chance).await?;
+                sleep(lasting).await;
+                self.api_server.set(Way::Open);
+            }
+            Fault::Cloud(way, lasting) => {
+                self.cloud.set(way);
+                self.act(chance).await?;
+                sleep(lasting).await;
+                self.cloud.set(Way::Open);
+            }
+        }
+        Ok(())
+    }
+
+    async fn heal(&mut self) -> anyhow::Result<()> {
+        self.api_server.set(Way::Open);
+        self.cloud.set(Way::Open);
+        for component in Component::ALL {
+            self.stack.plane.resume(component).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is under way any more, and says what is or was broken.
+    ///
+    /// # Errors
+    /// When it is.
+    pub async fn rest(&mut self) -> anyhow::Result<()> {
+        let rested = until("everything to be mended", MENDED, async || {
+            let left = self.left().await?;
+            anyhow::Ok(Seen::from_option(left.is_empty().then_some(()), left.join("; ")))
+        })
+        .await;
+        let broken = self.monitor.broken();
+        anyhow::ensure!(broken.is_empty(), "broken: {broken:#?}");
+        rested?;
+        self.stack.check()
+    }
+
+    /// What isn't as it should be at rest.
+    async fn left(&self) -> anyhow::Result<Vec<String>> {
+        let mut left = unsettled(&self.client, self.at_cloud).await?;
+        for (namespace, replicas) in &self.wanted {
+            let pods = pods(&self.client, namespace).await?;
+            let running = pods
+                .iter()
+                .filter(|pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running"));
+            let (running, all) = (running.count(), replicas + GUARDS.0);
+            if running != all || pods.len() != all {
+                let pool = namespace.replace("tenant", "pool");
+                let full = self.is_full(&pool).await? && pods.len() == all;
+                if !full {
+                    left.push(format!(
+                        "{running} of {all} pods of {namespace} run, {} are there",
+                        pods.len()
+                    ));
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    async fn is_full(&self, pool: &str) -> anyhow::Result<bool> {
+        let types = claims(&self.client, pool).await?;
+        let used: i64 = types
+            .iter()
+            .filter_map(|claim| claim.status.as_ref()?.instance_type.as_deref())
+            .map(milli_cpu)
+            .sum();
+        Ok(used + milli_cpu(LARGEST) > LIMIT * 1_000)
+    }
+}
+
+fn expected() -> Expected {
+    let pairs = || NAMESPACES.into_iter().zip(POOLS);
+    Expected {
+        pools: pairs().map(|(namespace, pool)| (namespace.to_owned(), pool.to_owned())).collect(),
+        limits: POOLS.into_iter().map(|pool| (pool.to_owned(), LIMIT * 1_000)).collect(),
+        guarded: NAMESPACES.into_iter().map(|namespace| (namespace.to_owned(), GUARDS)).collect(),
+    }
+}
+
+/// What the platform team writes.
+fn ground() -> String {
+    let mut documents = vec![json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+        "spec": {
+            "role": "croft-node", "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "subnetSelectorTerms": [{"tags": {"croft.dev/discovery": "croft"}}],
+            "securityGroupSelectorTerms": [{"tags": {"croft.dev/discovery": "croft"}}],
+        },
+    })];
+    for (namespace, pool) in NAMESPACES.into_iter().zip(POOLS) {
+        documents.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
+        documents.push(json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": pool},
+            "spec": {
+                "key": "node-pool", "limits": {"cpu": LIMIT.to_string()},
+                "disruption": {"consolidateAfter": "2s"},
+                "template": {"spec": {
+                    "nodeClassRef": {"name": "default"},
+                    "requirements": [
+                        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                        {"key": "node.kubernetes.io/instance-type", "operator": "In",
+                         "values": ["m5.large", LARGEST, "c5.large", "c5.xlarge"]},
+                    ],
+                }},
+            },
+        }));
+        documents.push(json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": namespace},
+            "spec": {"namespaces": [namespace], "pools": [pool]},
+        }));
+    }
+    joined(&documents)
+}
+
+/// What the tenants deploy: pods that come and go, and pods that a budget guards.
+fn workloads() -> String {
+    let mut documents = Vec::new();
+    for namespace in NAMESPACES {
+        let deployment = |app: &str, replicas: usize, cpu: &str, starts_after: &str| {
+            json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": app, "namespace": namespace},
+                "spec": {
+                    "replicas": replicas, "selector": {"matchLabels": {"app": app}},
+                    "template": {
+                        "metadata": {
+                            "labels": {"app": app}, "annotations": {"lab.croft.dev/starts-after": starts_after},
+                        },
+                        "spec": {"containers": [{
+                            "name": "app", "image": "registry.example/app:1",
+                            "resources": {"requests": {"cpu": cpu, "memory": "512Mi"}},
+                        }]},
+                    },
+                },
+            })
+        };
+        documents.push(deployment("web", 0, "900m", "0s"));
+        // Pods that start slowly are those whose budget is easily broken.
+        documents.push(deployment(GUARDED, GUARDS.0, "600m", "700ms"));
+        documents.push(json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+            "metadata": {"name": GUARDED, "namespace": namespace},
+            "spec": {"minAvailable": GUARDS.1, "selector": {"matchLabels": {"app": GUARDED}}},
+        }));
+    }
+    joined(&documents)
+}
+
+fn joined(documents: &[Value]) -> String {
+    documents.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n")
+}
+
+/// How many runs a test makes: `usual`, or CROFT_CHAOS_RUNS.
+#[must_use]
+pub fn runs(usual: u64) -> u64 {
+    number("CROFT_CHAOS_RUNS").unwrap_or(usual)
+}
+
+/// The seed of a test's first run: `usual`, or CROFT_CHAOS_SEED.
+#[must_use]
+pub fn first_seed(usual: u64) -> u64 {
+    number("CROFT_CHAOS_SEED").unwrap_or(usual)
+}
+
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok()?.parse().ok()
+}

@@ -1,0 +1,266 @@
+//! What must hold at every moment, and what must hold once nothing changes any more, on the real control plane.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use croft_api::NodeClaim;
+use croft_cloud::tags;
+use croft_testkit::http;
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::ListParams,
+    runtime::{WatchStreamExt as _, watcher},
+};
+use serde::Deserialize;
+use tokio::task::JoinSet;
+
+use crate::stack::{label, node_of};
+
+/// Between two looks at machines, nodes and pods.
+const LOOK: Duration = Duration::from_millis(300);
+/// The label `app` of pods whose budget is watched.
+pub const GUARDED: &str = "guarded";
+
+/// What is known of the ground before anything happens.
+#[derive(Clone, Debug, Default)]
+pub struct Expected {
+    /// Pool of each namespace; its nodes carry `node-pool=<pool>`.
+    pub pools: BTreeMap<String, String>,
+    /// Limit of each pool, in milli-cpu.
+    pub limits: BTreeMap<String, i64>,
+    /// Pods with the label `app=guarded` in each of these namespaces, and how few of them a budget allows.
+    pub guarded: BTreeMap<String, (usize, usize)>,
+}
+
+/// A machine, as the cloud has it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Machine {
+    /// Its id.
+    pub id: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub instance_type: String,
+    /// Its zone.
+    pub zone: String,
+    /// Its state.
+    pub state: String,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+impl Machine {
+    /// True until it is going.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        matches!(self.state.as_str(), "pending" | "running")
+    }
+}
+
+/// Every machine that the cloud still shows, terminated ones included.
+///
+/// # Errors
+/// When the simulator doesn't answer.
+pub async fn machines(cloud: SocketAddr) -> anyhow::Result<Vec<Machine>> {
+    #[derive(Deserialize)]
+    struct Report {
+        instances: Vec<Machine>,
+    }
+    let answer = http::get(cloud, "/_control/state").await?;
+    Ok(serde_json::from_str::<Report>(&answer.body)?.instances)
+}
+
+/// Looks at the cluster all the time. Dropping it ends that.
+#[derive(Debug)]
+pub struct Monitor {
+    broken: Arc<Mutex<BTreeSet<String>>>,
+    looks: Arc<Mutex<u64>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Monitor {
+    /// Begins to look.
+    #[must_use]
+    pub fn start(client: &Client, cloud: SocketAddr, expected: Expected) -> Self {
+        let broken = Arc::new(Mutex::new(BTreeSet::new()));
+        let looks = Arc::new(Mutex::new(0));
+        let expected = Arc::new(expected);
+        let mut tasks = JoinSet::new();
+        for (namespace, (count, least)) in expected.guarded.clone() {
+            let api = Api::namespaced(client.clone(), &namespace);
+            tasks.spawn(budget(api, namespace, count, least, Arc::clone(&broken)));
+        }
+        let (client, found, looked) = (client.clone(), Arc::clone(&broken), Arc::clone(&looks));
+        tasks.spawn(async move {
+            loop {
+                // Whoever doesn't answer is being restarted.
+                if let Ok(machines) = machines(cloud).await {
+                    lock(&found).extend(paid_twice(&machines));
+                    lock(&found).extend(over_limit(&machines, &expected.limits));
+                }
+                if let Ok(astray) = astray(&client, &expected.pools).await {
+                    lock(&found).extend(astray);
+                    *lock(&looked) += 1;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+        Self { broken, looks, _tasks: tasks }
+    }
+
+    /// What was broken so far.
+    #[must_use]
+    pub fn broken(&self) -> Vec<String> {
+        lock(&self.broken).iter().cloned().collect()
+    }
+
+    /// How often it could look at everything.
+    #[must_use]
+    pub fn looks(&self) -> u64 {
+        *lock(&self.looks)
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Follows the guarded pods, event by event: once they are all there, never fewer than `least` may be ready.
+async fn budget(
+    api: Api<Pod>,
+    namespace: String,
+    count: usize,
+    least: usize,
+    broken: Arc<Mutex<BTreeSet<String>>>,
+) {
+    let config = watcher::Config::default().labels(&format!("app={GUARDED}"));
+    let mut stream = pin!(watcher::watcher(api, config).default_backoff());
+    let mut ready: BTreeMap<String, bool> = BTreeMap::new();
+    let mut listed = BTreeMap::new();
+    let (mut armed, mut listing) = (false, false);
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(watcher::Event::Init) => {
+                listing = true;
+                listed.clear();
+            }
+            Ok(watcher::Event::InitApply(pod)) => {
+                listed.insert(pod.name_any(), is_ready(&pod));
+            }
+            Ok(watcher::Event::InitDone) => {
+                listing = false;
+                ready = std::mem::take(&mut listed);
+            }
+            Ok(watcher::Event::Apply(pod)) => {
+                ready.insert(pod.name_any(), is_ready(&pod));
+            }
+            Ok(watcher::Event::Delete(pod)) => {
+                ready.remove(&pod.name_any());
+            }
+            Err(_) => {}
+        }
+        let healthy = ready.values().filter(|ready| **ready).count();
+        armed |= healthy >= count;
+        if armed && !listing && healthy < least {
+            let what =
+                format!("{healthy} of at least {least} guarded pods in {namespace} were ready: {ready:?}");
+            lock(&broken).insert(what);
+        }
+    }
+}
+
+/// As the disruption controller counts: a pod that is going is not healthy.
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
+    ready && pod.metadata.deletion_timestamp.is_none()
+}
+
+fn paid_twice(machines: &[Machine]) -> Vec<String> {
+    let mut by_claim: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for machine in machines {
+        if let Some(claim) = machine.tags.get(tags::CLAIM_UID) {
+            by_claim.entry(claim).or_default().push(&machine.id);
+        }
+    }
+    let twice = by_claim.into_iter().filter(|(_, machines)| machines.len() > 1);
+    twice.map(|(claim, machines)| format!("claim {claim} was launched twice: {machines:?}")).collect()
+}
+
+fn over_limit(machines: &[Machine], limits: &BTreeMap<String, i64>) -> Vec<String> {
+    let mut used: BTreeMap<&str, i64> = BTreeMap::new();
+    for machine in machines.iter().filter(|machine| machine.is_alive()) {
+        if let Some(pool) = machine.tags.get(tags::POOL) {
+            *used.entry(pool).or_default() += milli_cpu(&machine.instance_type);
+        }
+    }
+    let over = limits.iter().filter_map(|(pool, limit)| {
+        let used = used.get(pool.as_str()).copied().unwrap_or_default();
+        (used > *limit).then(|| format!("pool {pool} had {used}m cpu of at most {limit}m"))
+    });
+    over.collect()
+}
+
+/// The CPU of a type, in thousandths.
+#[must_use]
+pub fn milli_cpu(instance_type: &str) -> i64 {
+    let catalog = croft_cloud::builtin_catalog();
+    catalog.iter().find(|kind| kind.name == instance_type).map_or(0, |kind| kind.capacity.get("cpu"))
+}
+
+async fn astray(client: &Client, pools: &BTreeMap<String, String>) -> kube::Result<Vec<String>> {
+    // From the API server's memory: a look costs little. Pods first: a node that they are on may be gone, and then
+    // they are too.
+    let params = ListParams::default().match_any();
+    let pods = Api::<Pod>::all(client.clone()).list(&params).await?;
+    let nodes = Api::<Node>::all(client.clone()).list(&params).await?;
+    let pools_of: BTreeMap<String, String> =
+        nodes.items.iter().map(|node| (node.name_any(), label(node, "node-pool"))).collect();
+    let astray = pods.items.iter().filter_map(|pod| {
+        let wanted = pools.get(&pod.namespace()?)?;
+        let on = node_of(pod);
+        let pool = pools_of.get(&on)?;
+        (pool != wanted).then(|| format!("{} of {wanted} is on {on} of {pool:?}", pod.name_any()))
+    });
+    Ok(astray.collect())
+}
+
+/// What keeps the cluster from being at rest: machines, claims and nodes that aren't the same.
+///
+/// # Errors
+/// When somebody doesn't answer.
+pub async fn unsettled(client: &Client, cloud: SocketAddr) -> anyhow::Result<Vec<String>> {
+    let machines: BTreeSet<String> = machines(cloud)
+        .await?
+        .iter()
+        .filter(|machine| machine.is_alive())
+        .map(|machine| format!("aws:///{}/{}", machine.zone, machine.id))
+        .collect();
+    let all = ListParams::default();
+    let claims = Api::<NodeClaim>::all(client.clone()).list(&all).await?;
+    let claims: BTreeSet<String> = claims
+        .items
+        .iter()
+        .map(|claim| claim.status.as_ref().and_then(|status| status.provider_id.clone()).unwrap_or_default())
+        .collect();
+    let nodes = Api::<Node>::all(client.clone()).list(&all).await?;
+    let nodes: BTreeSet<String> = nodes
+        .items
+        .iter()
+        .map(|node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default())
+        .collect();
+    let mut unsettled = Vec::new();
+    if machines != claims {
+        unsettled.push(format!("machines {machines:?} and claims {claims:?} differ"));
+    }
+    if machines != nodes {
+        unsettled.push(format!("machines {machines:?} and nodes {nodes:?} differ"));
+    }
+    Ok(unsettled)
+}

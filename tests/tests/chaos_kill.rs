@@ -1,0 +1,30 @@
+//! Processes of Croft and its cloud killed at random moments: nothing is lost, nothing is paid for twice.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use croft_testkit::Part;
+use croft_tests::chaos::{Arena, Chance, Fault, first_seed, runs};
+
+#[tokio::test]
+async fn killed_processes_lose_nothing() {
+    let mut arena = Arena::start(true).await.unwrap();
+    arena.open().await.unwrap();
+    let first = first_seed(100);
+    for seed in first..first + runs(9) {
+        let mut chance = Chance::new(seed ^ 0xff);
+        let part = Part::ALL[(seed % 3) as usize];
+        let mut faults = vec![Fault::Kill(part, chance.millis(0, 1_500))];
+        // Every other run has a second one in the wake of the first.
+        if seed % 2 == 0 {
+            let other = Part::ALL[((seed + 1) % 3) as usize];
+            faults.push(Fault::Kill(other, chance.millis(0, 1_500)));
+        }
+        arena.run(seed, &faults).await.unwrap();
+    }
+    assert!(arena.monitor.looks() > 10, "the monitor has seen nothing");
+}

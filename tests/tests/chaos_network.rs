@@ -1,0 +1,36 @@
+//! The network between the controller and the API server, and between it and EC2, cut, held up and slowed down.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use croft_tests::{
+    chaos::{Arena, Chance, Fault, first_seed, runs},
+    proxy::Way,
+};
+
+#[tokio::test]
+async fn a_network_that_comes_and_goes_loses_nothing() {
+    let mut arena = Arena::start(true).await.unwrap();
+    arena.open().await.unwrap();
+    let first = first_seed(200);
+    for seed in first..first + runs(7) {
+        let mut chance = Chance::new(seed ^ 0xff);
+        let slow = Way::Slow(chance.millis(20, 300));
+        let lasting = chance.millis(300, 4_000);
+        let fault = match seed % 7 {
+            0 => Fault::ApiServer(Way::Cut, lasting),
+            1 => Fault::Cloud(Way::Cut, lasting),
+            2 => Fault::ApiServer(Way::Held, lasting),
+            3 => Fault::Cloud(Way::Held, lasting),
+            4 => Fault::ApiServer(slow, lasting),
+            5 => Fault::Cloud(slow, lasting),
+            // Longer than a leader may go on without its Lease.
+            _ => Fault::ApiServer(Way::Held, chance.millis(8_000, 9_000)),
+        };
+        arena.run(seed, &[fault]).await.unwrap();
+    }
+}

@@ -1,0 +1,29 @@
+//! etcd, the API server, the scheduler and the controller manager lost and started again.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use croft_testkit::{Component, Part};
+use croft_tests::chaos::{Arena, Chance, Fault, first_seed, runs};
+
+#[tokio::test]
+async fn a_control_plane_that_restarts_loses_nothing() {
+    let mut arena = Arena::start(true).await.unwrap();
+    arena.open().await.unwrap();
+    let first = first_seed(300);
+    for seed in first..first + runs(5) {
+        let mut chance = Chance::new(seed ^ 0xff);
+        let faults = match seed % 5 {
+            0 => vec![Fault::Restart(Component::ApiServer)],
+            1 => vec![Fault::Restart(Component::Etcd)],
+            2 => vec![Fault::Restart(Component::Scheduler)],
+            3 => vec![Fault::Restart(Component::ControllerManager), Fault::Restart(Component::ApiServer)],
+            _ => vec![Fault::Restart(Component::Etcd), Fault::Kill(Part::Controller, chance.millis(0, 500))],
+        };
+        arena.run(seed, &faults).await.unwrap();
+    }
+}
