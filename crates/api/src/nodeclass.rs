@@ -91,7 +91,7 @@ pub struct EC2NodeClassSpec {
 /// Selects images.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[x_kube(validation = ("[has(self.alias), has(self.id), has(self.tags) && size(self.tags) > 0].filter(x, x).size() == 1", "write exactly one of alias, id and tags in a term; several terms add up"))]
+#[x_kube(validation = ("[has(self.alias), has(self.ssmParameter), has(self.id), has(self.tags) && size(self.tags) > 0].filter(x, x).size() == 1", "write exactly one of alias, ssmParameter, id and tags in a term; several terms add up"))]
 pub struct AmiSelectorTerm {
     /// Family and version, such as `al2023@latest`, `al2023@v20260715` or `bottlerocket@latest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -422,7 +422,10 @@ fn user_data_condition(class: &EC2NodeClass, family: Family, cluster: &ClusterFa
         custom: class.spec.user_data.as_deref(),
     };
     match render(family, &boot) {
-        Ok(text) => holds(USER_DATA, format!("{} bytes before labels and taints", text.len())),
+        Ok(made) => {
+            let packed = made.packed.map(|p| format!(", {} compressed", p.len())).unwrap_or_default();
+            holds(USER_DATA, format!("{} bytes{packed} before labels and taints", made.text.len()))
+        }
         Err(error) => fails(USER_DATA, "UserDataInvalid", error.to_string()),
     }
 }

@@ -103,7 +103,7 @@ impl AwsProvider {
         let mut memory = self.memory();
         let mut by_hardware: BTreeMap<Hardware, Vec<Place>> = BTreeMap::new();
         let mut aside = Vec::new();
-        let mut count = 0;
+        let (mut count, mut lacking) = (0, 0);
         let zones: Vec<&str> = if request.zones.is_empty() {
             let mut zones: Vec<&str> = found.subnets.iter().map(|s| s.zone.as_str()).collect();
             zones.sort_unstable();
@@ -130,6 +130,7 @@ impl AwsProvider {
             // All that the type has: they cost nothing, and a plan may count on each.
             let efas = if efas_wanted > 0 { facts.efas } else { 0 };
             if i64::from(efas) < efas_wanted {
+                lacking += 1;
                 continue;
             }
             let hardware = Hardware { image: image.id.clone(), efas };
@@ -153,6 +154,16 @@ impl AwsProvider {
         }
         if count > 0 {
             return Ok(by_hardware);
+        }
+        if lacking > 0 && aside.is_empty() {
+            let message =
+                format!("{lacking} of the claim's types have fewer than {efas_wanted} network adapters");
+            let fault = refusal::of_code("CreateFleet", "Unsupported".to_owned(), message, None);
+            return Err(LaunchError::NoCapacity {
+                claim: request.claim_name.clone(),
+                offerings: aside,
+                fault,
+            });
         }
         let message = if places.is_empty() {
             format!("no subnet of the class has free addresses in {}", zones.join(", "))
@@ -202,7 +213,7 @@ impl AwsProvider {
             hardware,
             &found.findings.security_groups,
             found.findings.instance_profile.as_deref(),
-            user_data,
+            &user_data,
             request.capacity_type == CapacityType::Reserved,
         );
         if let Some(problem) = configuration.problem() {

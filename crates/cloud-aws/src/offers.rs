@@ -11,7 +11,7 @@ use croft_cloud::{
     catalog::{self, builtin_entries, estimate_spot},
     facts::{EFA, Facts, node_labels},
 };
-use croft_scheduler::{CapacityType, InstanceType, Offering, Price};
+use croft_scheduler::{CapacityType, InstanceType, Offering, Price, Resources};
 
 use crate::{
     class::{Found, setup},
@@ -174,7 +174,15 @@ impl AwsProvider {
         let class = class.map_or("", String::as_str);
         memory.observed.correct(&mut instance_type, class, &machine.image_id, &setup);
         // Adapters are there only if the launch asked for them.
-        instance_type.capacity.set(EFA, i64::from(efas));
+        if efas == 0 && instance_type.capacity.get(EFA) > 0 {
+            let mut capacity = Resources::new();
+            for (name, amount) in instance_type.capacity.iter().filter(|(name, _)| *name != EFA) {
+                capacity.set(name, amount);
+            }
+            instance_type.capacity = capacity;
+        } else if efas > 0 {
+            instance_type.capacity.set(EFA, i64::from(efas));
+        }
         let mut labels = node_labels(&instance_type, &machine.zone, machine.capacity_type);
         // Zones outside a region's own don't begin with its name alone.
         labels.insert("topology.kubernetes.io/region".to_owned(), self.clients.region.clone());

@@ -382,7 +382,7 @@ impl CloudProvider for AwsProvider {
             keep.extend(recent.map(|(name, _)| name.clone()));
         }
         let idle = i64::try_from(TEMPLATE_IDLE.as_secs()).unwrap_or(i64::MAX);
-        let older_than = SystemClock.wall().as_second() - idle;
+        let older_than = self.stopwatch.clock.wall().as_second() - idle;
         let gone =
             template::sweep(&self.clients, &self.paces, cluster, older_than, &keep).await.map_err(failed)?;
         {

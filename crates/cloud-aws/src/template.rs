@@ -13,7 +13,12 @@ use aws_sdk_ec2::types::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_api::nodeclass::{BlockDeviceMapping, EC2NodeClassSpec, HttpTokens, Toggle};
-use croft_cloud::{Fault, FaultClass, facts::DEFAULT_ROOT_GIB, tags, userdata::Family};
+use croft_cloud::{
+    Fault, FaultClass,
+    facts::DEFAULT_ROOT_GIB,
+    tags,
+    userdata::{Family, UserData},
+};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -26,6 +31,7 @@ pub(crate) struct Configuration {
     pub(crate) image: String,
     pub(crate) groups: Vec<String>,
     pub(crate) profile: Option<String>,
+    /// Encoded.
     pub(crate) user_data: String,
     pub(crate) disks: Vec<Disk>,
     pub(crate) http_endpoint: bool,
@@ -77,7 +83,7 @@ impl Configuration {
         hardware: &Hardware,
         groups: &[String],
         profile: Option<&str>,
-        user_data: String,
+        user_data: &UserData,
         reserved_only: bool,
     ) -> Self {
         let metadata = &class.metadata_options;
@@ -85,7 +91,7 @@ impl Configuration {
             image: hardware.image.clone(),
             groups: groups.to_vec(),
             profile: profile.map(str::to_owned),
-            user_data,
+            user_data: STANDARD.encode(user_data.bytes()),
             disks: disks(&class.block_device_mappings, family),
             http_endpoint: metadata.http_endpoint == Toggle::Enabled,
             imds_v1: metadata.http_tokens == HttpTokens::Optional,
@@ -119,7 +125,7 @@ impl Configuration {
     fn data(&self) -> RequestLaunchTemplateData {
         let mut data = RequestLaunchTemplateData::builder().image_id(&self.image);
         if !self.user_data.is_empty() {
-            data = data.user_data(STANDARD.encode(&self.user_data));
+            data = data.user_data(&self.user_data);
         }
         if let Some(profile) = &self.profile {
             data = data.iam_instance_profile(
@@ -339,7 +345,7 @@ mod tests {
             &Hardware { image: "ami-1".to_owned(), efas: 0 },
             &["sg-1".to_owned()],
             Some("p"),
-            "data".to_owned(),
+            &UserData { text: "data".to_owned(), packed: None },
             false,
         )
     }

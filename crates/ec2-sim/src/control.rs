@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use crate::{
     faults::Rule,
+    fleet::LaunchFailure,
     market::CapacityRule,
+    params::wildcard,
     policy::{Policy, PolicyError},
     sqs::News,
     world::World,
@@ -73,6 +75,32 @@ pub enum Control {
         /// How many machines.
         count: u32,
     },
+    /// Replace the rules on machines that end instead of running.
+    LaunchFailures {
+        /// The new rules.
+        rules: Vec<LaunchFailure>,
+    },
+    /// Change quotas of the account; what is left out stays.
+    Quota {
+        /// vCPUs per capacity type.
+        #[serde(default)]
+        vcpus: Option<u32>,
+        /// Launch templates.
+        #[serde(default)]
+        launch_templates: Option<usize>,
+    },
+    /// Let a subnet have so many free addresses.
+    Addresses {
+        /// The subnet's id, with wildcards.
+        subnet: String,
+        /// How many.
+        free: u32,
+    },
+    /// Let an access key be an expired one.
+    Expire {
+        /// The key.
+        key: String,
+    },
 }
 
 impl World {
@@ -93,7 +121,7 @@ impl World {
                 self.interrupt(&instance, news);
             }
             Control::End { instance } => {
-                self.end_instance(&instance, "Server.InternalError");
+                self.end_instance(&instance, "Server.InternalError: the host failed");
             }
             Control::Advance { .. } => {}
             Control::SpotPrice { instance_type, zone, price } => {
@@ -104,6 +132,17 @@ impl World {
             Control::Reserve { instance_type, zone, count } => {
                 self.reserve(&instance_type, &zone, count, std::collections::BTreeMap::new());
             }
+            Control::LaunchFailures { rules } => self.launch_failures = rules,
+            Control::Quota { vcpus, launch_templates } => {
+                self.settings.vcpu_quota = vcpus.or(self.settings.vcpu_quota);
+                self.settings.template_quota = launch_templates.unwrap_or(self.settings.template_quota);
+            }
+            Control::Addresses { subnet, free } => {
+                for (_, found) in self.subnets.iter_mut().filter(|(id, _)| wildcard(&subnet, id)) {
+                    found.free = free;
+                }
+            }
+            Control::Expire { key } => self.expire_key(&key),
         }
         Ok(())
     }

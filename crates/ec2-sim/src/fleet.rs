@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use croft_scheduler::CapacityType;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -28,6 +29,27 @@ pub struct Reservation {
     pub free: u32,
     /// Tags.
     pub tags: BTreeMap<String, String>,
+}
+
+/// Machines that end instead of running: EC2 finds some faults only when a machine starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LaunchFailure {
+    /// Machine type, with wildcards.
+    #[serde(default = "any")]
+    pub instance_type: String,
+    /// Zone, with wildcards.
+    #[serde(default = "any")]
+    pub zone: String,
+    /// EC2's reason: a code such as `Client.InternalError`, a colon, and words.
+    pub reason: String,
+    /// How many machines it hits; without it, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<u64>,
+}
+
+fn any() -> String {
+    "*".to_owned()
 }
 
 /// One override: where a machine might be launched.
@@ -311,6 +333,16 @@ impl World {
                 ),
             ));
         }
+        let wanted = candidate.template.data.efas;
+        let most = self.market.entry(instance_type).map_or(0, |e| e.facts.efas);
+        if wanted > most {
+            return Err(Refusal::new(
+                "AttachmentLimitExceeded",
+                format!(
+                    "EFA interface count {wanted} exceeds the allowed limit for {instance_type}, which is {most}"
+                ),
+            ));
+        }
         self.check_image(&candidate.image, instance_type)?;
         for group in &candidate.template.data.groups {
             if !self.groups.contains_key(group) {
@@ -321,7 +353,7 @@ impl World {
             }
         }
         if let Some(profile) = &candidate.template.data.profile
-            && !self.profiles.contains_key(profile)
+            && self.profiles.get(profile).is_none_or(|p| p.made + self.settings.profile_settles_ms > self.now)
         {
             return Err(Refusal::new(
                 "InvalidParameterValue",
@@ -399,10 +431,24 @@ impl World {
             token: token.map(str::to_owned),
             console: String::new(),
             reason: String::new(),
+            fails: self.failure(instance_type, zone),
             doomed: None,
         };
         self.instances.insert(id.clone(), instance);
         Ok(id)
+    }
+
+    /// How a machine that is being launched will fail.
+    fn failure(&mut self, instance_type: &str, zone: &str) -> Option<String> {
+        let rule = self.launch_failures.iter_mut().find(|rule| {
+            rule.times != Some(0)
+                && wildcard(&rule.instance_type, instance_type)
+                && wildcard(&rule.zone, zone)
+        })?;
+        if let Some(times) = &mut rule.times {
+            *times -= 1;
+        }
+        Some(rule.reason.clone())
     }
 
     fn check_quota(&self, instance_type: &str, capacity_type: CapacityType) -> Result<(), Refusal> {

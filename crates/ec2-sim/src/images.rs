@@ -33,6 +33,21 @@ pub struct Image {
 const DATES: [(&str, u64); 2] = [("20260615", 1_781_481_600_000), ("20260715", 1_784_073_600_000)];
 
 impl World {
+    /// Adds `count` images for x86-64 with one tag, made one after the other.
+    pub fn add_images(&mut self, count: u64, tag: (&str, &str)) {
+        for number in 0..count {
+            let id = self.new_id("ami");
+            let image = Image {
+                name: format!("image-{number}"),
+                arch: Arch::Amd64,
+                made: number,
+                parameters: Vec::new(),
+                tags: BTreeMap::from([(tag.0.to_owned(), tag.1.to_owned())]),
+            };
+            self.images.insert(id, image);
+        }
+    }
+
     pub(crate) fn make_images(&mut self) {
         let version = self.settings.kubernetes_version.clone();
         let newest = DATES.last().map(|(date, _)| *date);

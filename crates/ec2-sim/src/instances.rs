@@ -49,8 +49,10 @@ pub struct Instance {
     pub token: Option<String>,
     /// What it wrote on its console.
     pub console: String,
-    /// Why it is going.
+    /// Why it is going: EC2's code, a colon, and words.
     pub reason: String,
+    /// It will end so instead of running.
+    pub fails: Option<String>,
     /// When spot takes it back, once it was warned.
     pub doomed: Option<u64>,
 }
@@ -151,7 +153,18 @@ impl World {
         }
         let (now, settings) = (self.now, &self.settings);
         let mut freed = Vec::new();
+        let mut failed = Vec::new();
         for (id, instance) in &mut self.instances {
+            if instance.state == State::Pending
+                && now >= instance.since + settings.running_after_ms
+                && let Some(reason) = instance.fails.take()
+            {
+                instance.state = State::Terminated;
+                instance.since += settings.running_after_ms;
+                instance.reason = reason;
+                freed.push((instance.subnet.clone(), instance.reservation.clone()));
+                failed.push(id.clone());
+            }
             if instance.state == State::Pending && now >= instance.since + settings.running_after_ms {
                 instance.state = State::Running;
                 instance.since += settings.running_after_ms;
@@ -162,6 +175,9 @@ impl World {
                 instance.since += settings.terminated_after_ms;
                 freed.push((instance.subnet.clone(), instance.reservation.clone()));
             }
+        }
+        for id in failed {
+            self.announce_state(&id, "terminated");
         }
         for (subnet, reservation) in freed {
             if let Some(subnet) = self.subnets.get_mut(&subnet) {
@@ -249,6 +265,21 @@ impl World {
             xml.leaf("subnetId", &i.subnet).leaf("privateIpAddress", &i.address);
         }
         xml.maybe("clientToken", i.token.as_deref());
+        if !i.reason.is_empty() {
+            let code = i.reason.split(':').next().unwrap_or_default();
+            xml.node("stateReason", |xml| {
+                xml.leaf("code", code).leaf("message", &i.reason);
+            });
+        }
+        if !gone {
+            xml.items("networkInterfaceSet", 0..i.data.efas.max(1), |xml, card| {
+                xml.leaf("status", "in-use")
+                    .leaf("interfaceType", if i.data.efas > 0 { "efa" } else { "interface" })
+                    .node("attachment", |xml| {
+                        xml.leaf("deviceIndex", u32::from(card > 0)).leaf("networkCardIndex", card);
+                    });
+            });
+        }
         if i.capacity_type == CapacityType::Spot {
             xml.leaf("instanceLifecycle", "spot");
         }
@@ -288,7 +319,7 @@ impl World {
         let before: Vec<(String, Option<State>)> =
             ids.iter().map(|id| (id.clone(), self.instances.get(id).map(|i| i.state))).collect();
         for id in &ids {
-            self.end_instance(id, "User initiated");
+            self.end_instance(id, "Client.UserInitiatedShutdown: User initiated shutdown");
         }
         let mut xml = Xml::new();
         xml.items("instancesSet", before, |xml, (id, previous)| {

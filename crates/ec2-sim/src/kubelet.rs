@@ -12,7 +12,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_cloud::{facts::Setup, kubelet::may_set_label};
+use croft_cloud::{
+    facts::{EFA, Setup},
+    kubelet::may_set_label,
+};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client, Config,
@@ -160,14 +163,15 @@ fn plan(simulator: &Simulator, cluster: &Cluster, id: &str) -> Option<Plan> {
         let facts = &world.market.entry(&instance.instance_type)?.facts;
         let root = instance.data.volumes.values().max().copied().unwrap_or(Setup::default().root_volume_gib);
         let setup = Setup { max_pods: settings.max_pods, root_volume_gib: root, ..Setup::default() };
-        let (capacity, overhead) = (facts.capacity(&setup), facts.overhead(&setup));
+        let (mut capacity, overhead) = (facts.capacity(&setup), facts.overhead(&setup));
+        capacity.set(EFA, i64::from(instance.data.efas));
         let mut allocatable = capacity.clone();
         allocatable.sub(&overhead.clone());
         // `sub` also writes what only the overhead has; a kubelet reports what it has capacity of.
         let quantities = |r: &croft_scheduler::Resources| -> BTreeMap<String, String> {
             r.to_quantities()
                 .into_iter()
-                .filter(|(name, _)| capacity.iter().any(|(have, _)| have == name))
+                .filter(|(name, _)| capacity.get(name) > 0)
                 .map(|(name, quantity)| (name, quantity.to_string()))
                 .collect()
         };

@@ -19,6 +19,7 @@
 //! the filters that provisioners use and refuse others.
 
 pub mod answer;
+pub mod catalogue;
 pub mod control;
 mod eks;
 pub mod faults;

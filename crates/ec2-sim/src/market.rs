@@ -6,7 +6,7 @@ use croft_cloud::catalog::{Entry, builtin_entries};
 use croft_scheduler::{CapacityType, Price};
 use serde::{Deserialize, Serialize};
 
-use crate::params::wildcard;
+use crate::{catalogue::Catalogue, params::wildcard};
 
 /// A rule on capacity; the last one that matches counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,19 +35,22 @@ fn any() -> String {
 pub struct Market {
     seed: u64,
     rules: Vec<CapacityRule>,
-    entries: BTreeMap<&'static str, &'static Entry>,
+    entries: BTreeMap<String, Entry>,
     spot: BTreeMap<(String, String), Price>,
 }
 
 impl Market {
-    /// A market of the types that some pattern matches.
-    pub(crate) fn new(seed: u64, types: &[String]) -> Self {
-        let entries = builtin_entries()
+    /// A market of the catalogue's types that some pattern matches.
+    pub(crate) fn new(seed: u64, types: &[String], catalogue: Option<&Catalogue>) -> Self {
+        let all = catalogue.map_or(builtin_entries(), |c| c.entries.as_slice());
+        let entries = all
             .iter()
-            .map(|entry| (entry.facts.name.as_str(), entry))
-            .filter(|(name, _)| types.iter().any(|pattern| wildcard(pattern, name)))
+            .filter(|entry| types.iter().any(|pattern| wildcard(pattern, &entry.facts.name)))
+            .map(|entry| (entry.facts.name.clone(), entry.clone()))
             .collect();
-        Self { seed, rules: Vec::new(), entries, spot: BTreeMap::new() }
+        let rules = catalogue.map(|c| c.missing.clone()).unwrap_or_default();
+        let spot = catalogue.map(|c| c.spot.clone()).unwrap_or_default();
+        Self { seed, rules, entries, spot }
     }
 
     /// Adds a rule.
@@ -65,12 +68,12 @@ impl Market {
         self.spot.insert((instance_type.to_owned(), zone.to_owned()), price);
     }
 
-    pub(crate) fn entry(&self, instance_type: &str) -> Option<&'static Entry> {
-        self.entries.get(instance_type).copied()
+    pub(crate) fn entry(&self, instance_type: &str) -> Option<&Entry> {
+        self.entries.get(instance_type)
     }
 
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &'static Entry> {
-        self.entries.values().copied()
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
     }
 
     pub(crate) fn offers(&self, instance_type: &str, zone: &str) -> bool {

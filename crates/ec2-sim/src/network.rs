@@ -16,6 +16,8 @@ pub struct Subnet {
     pub zone: String,
     /// First two bytes of its addresses are 10.n; this is n.
     pub net: u8,
+    /// Its VPC.
+    pub vpc: String,
     /// Addresses that are free.
     pub free: u32,
     /// Addresses handed out so far.
@@ -49,7 +51,7 @@ impl World {
             let mut tags = owned.clone();
             tags.insert("Name".to_owned(), format!("{cluster}-private-{zone}"));
             tags.insert("kubernetes.io/role/internal-elb".to_owned(), "1".to_owned());
-            let subnet = Subnet { zone, net, free: self.settings.subnet_addresses, used: 0, tags };
+            let subnet = self.subnet(zone, net, VPC, tags);
             self.subnets.insert(format!("subnet-0c0ffee00000000{net}"), subnet);
         }
         let mut tags = owned;
@@ -63,6 +65,19 @@ impl World {
             "sg-0c0ffee000000002".to_owned(),
             SecurityGroup { name: "default".to_owned(), tags: other },
         );
+    }
+
+    fn subnet(&self, zone: String, net: u8, vpc: &str, tags: BTreeMap<String, String>) -> Subnet {
+        Subnet { zone, net, vpc: vpc.to_owned(), free: self.settings.subnet_addresses, used: 0, tags }
+    }
+
+    /// Adds a subnet with the discovery tags, in a VPC of its own. Its id.
+    pub fn add_foreign_subnet(&mut self, zone: &str) -> String {
+        let tags = BTreeMap::from([("croft.dev/discovery".to_owned(), self.settings.cluster_name.clone())]);
+        let (id, vpc) = (self.new_id("subnet"), self.new_id("vpc"));
+        let subnet = self.subnet(zone.to_owned(), 200, &vpc, tags);
+        self.subnets.insert(id.clone(), subnet);
+        id
     }
 
     /// Adds `count` security groups that differ in name only.
@@ -97,7 +112,7 @@ impl World {
         xml.items("subnetSet", found, |xml, (id, subnet)| {
             xml.leaf("subnetId", &id)
                 .leaf("state", "available")
-                .leaf("vpcId", VPC)
+                .leaf("vpcId", &subnet.vpc)
                 .leaf("cidrBlock", format!("10.{}.0.0/16", subnet.net))
                 .leaf("availableIpAddressCount", subnet.free)
                 .leaf("availabilityZone", &subnet.zone)

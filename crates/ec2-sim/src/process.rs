@@ -1,12 +1,20 @@
 //! The process `ec2-sim`: arguments, socket, signals.
 
-use std::{fs, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+use std::{fs, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
+use anyhow::Context as _;
 use clap::Parser;
-use croft_runtime::{process::install_crypto, shutdown::Shutdown, telemetry};
+use croft_runtime::{
+    clock::{Clock as _, SystemClock},
+    process::install_crypto,
+    shutdown::Shutdown,
+    telemetry,
+};
 
 use crate::{
+    catalogue,
     control::Control,
+    faults::Rule,
     kubelet::{self, Cluster},
     server::{Remembering, Simulator, router},
     world::Settings,
@@ -64,6 +72,31 @@ struct Args {
     /// Seed of everything that is left to chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// vCPUs that may run on-demand, and as many on spot. Default: no quota
+    #[arg(long, value_name = "N")]
+    vcpu_quota: Option<u32>,
+    /// Launch templates that there may be
+    #[arg(long, value_name = "N", default_value_t = 5_000)]
+    template_quota: usize,
+    /// Free addresses of each subnet
+    #[arg(long, value_name = "N", default_value_t = 8_187)]
+    subnet_addresses: u32,
+    /// How long client tokens are remembered, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 24 * 3_600_000)]
+    token_ttl_ms: u64,
+    /// How long EC2 doesn't know a new instance profile, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    profile_settles_ms: u64,
+    /// Types, zones and prices, as JSON in the format of `croft simulate --catalog` or one type a line. Default: the
+    /// built-in catalogue
+    #[arg(long, value_name = "FILE")]
+    catalog: Option<PathBuf>,
+    /// Time passes only by the control request `advance`
+    #[arg(long, conflicts_with = "journal")]
+    virtual_time: bool,
+    /// Fault rules, as a JSON or YAML list
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
     /// IAM policy that every caller is held to, as JSON
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -71,7 +104,7 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// Keep what was done in this file, and begin with what is in it: a simulator that was killed has the machines
-    /// that it had. Policy and script are done by the first one alone
+    /// that it had. Faults, policy and script are done by the first one alone
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
     /// What to log: a level, or target=level pairs
@@ -123,6 +156,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         queue,
         types,
         seed,
+        vcpu_quota,
+        template_quota,
+        subnet_addresses,
+        token_ttl_ms,
+        profile_settles_ms,
+        catalog,
+        virtual_time,
+        faults,
         policy,
         script,
         journal,
@@ -150,6 +191,13 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         _ => None,
     };
     let defaults = Settings::default();
+    let catalogue = match &catalog {
+        Some(path) => {
+            let read = catalogue::read(&read(path)?, &defaults.region);
+            Some(Arc::new(read.with_context(|| path.display().to_string())?))
+        }
+        None => None,
+    };
     let settings = Settings {
         cluster_name,
         kubernetes_version,
@@ -162,6 +210,12 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         roles,
         queue: Some(queue),
         types,
+        vcpu_quota,
+        template_quota,
+        subnet_addresses,
+        token_ttl_ms,
+        profile_settles_ms,
+        catalogue,
         ..defaults
     };
     let (simulator, happenings, fresh) = match &journal {
@@ -169,11 +223,21 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             let Remembering { simulator, happenings, fresh } = Simulator::remembering(settings, path)?;
             (simulator, happenings, fresh)
         }
+        None if virtual_time => {
+            let start = u64::try_from(SystemClock.wall().as_millisecond()).unwrap_or_default();
+            let (simulator, happenings) = Simulator::on_virtual_time(settings, start);
+            (simulator, happenings, true)
+        }
         None => {
             let (simulator, happenings) = Simulator::real(settings);
             (simulator, happenings, true)
         }
     };
+    if let Some(path) = faults.as_ref().filter(|_| fresh) {
+        let rules: Vec<Rule> = serde_saphyr::from_str(&read(path)?)
+            .map_err(|error| anyhow::anyhow!("failed to read the faults {}: {error}", path.display()))?;
+        simulator.control(Control::Faults { rules })?;
+    }
     if let Some(path) = policy.as_ref().filter(|_| fresh) {
         let policy = serde_json::from_str(&read(path)?)
             .map_err(|error| anyhow::anyhow!("failed to read the policy {}: {error}", path.display()))?;

@@ -264,7 +264,10 @@ async fn describe_cluster(
 
 async fn query_or_json(State(simulator): State<Arc<Simulator>>, headers: HeaderMap, body: Bytes) -> Response {
     match read_call(&headers, &body) {
-        Ok(call) => answer(&simulator, &call).await,
+        Ok(call) => match check_scope(&simulator, call.service, &headers) {
+            Ok(()) => answer(&simulator, &call).await,
+            Err(refusal) => write_refusal(call.service, &refusal),
+        },
         Err(refusal) => write_refusal(Service::Ec2, &refusal),
     }
 }
@@ -299,6 +302,25 @@ fn read_call(headers: &HeaderMap, body: &[u8]) -> Result<Call, Refusal> {
         _ => Service::Ec2,
     };
     Ok(Call { service, action, params, json: Value::Null, access_key: access_key(headers) })
+}
+
+/// A signature is for one region: another region's isn't valid here. IAM, STS and the price list are everywhere
+/// the same.
+fn check_scope(simulator: &Simulator, service: Service, headers: &HeaderMap) -> Result<(), Refusal> {
+    if !matches!(service, Service::Ec2 | Service::Ssm | Service::Sqs | Service::Eks) {
+        return Ok(());
+    }
+    let scope = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    // Credential=KEY/DATE/REGION/SERVICE/aws4_request
+    let Some(region) = scope.split("Credential=").nth(1).and_then(|scope| scope.split('/').nth(2)) else {
+        return Ok(());
+    };
+    let here = simulator.look(|world| world.settings.region.clone());
+    if region == here {
+        return Ok(());
+    }
+    let code = if service == Service::Ec2 { "AuthFailure" } else { "InvalidSignatureException" };
+    Err(Refusal::new(code, format!("Credential should be scoped to a valid region, not '{region}'.")))
 }
 
 /// The access key of a signature, version 4.

@@ -12,6 +12,8 @@ use crate::{
 
 /// A spot machine goes this long after its warning.
 const WARNING_MS: u64 = 120_000;
+/// A scheduled change comes this long after its news.
+const CHANGE_AFTER_MS: u64 = 24 * 3_600_000;
 /// A message that was received and not deleted comes again after this.
 const VISIBILITY_MS: u64 = 30_000;
 
@@ -43,6 +45,13 @@ pub enum News {
     ScheduledChange,
 }
 
+/// `ms` since 1970 as AWS Health writes times.
+fn mail_time(ms: u64) -> String {
+    jiff::Timestamp::from_millisecond(i64::try_from(ms).unwrap_or_default())
+        .map(|at| at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string())
+        .unwrap_or_default()
+}
+
 impl World {
     /// Announces something about a machine, and does it in time. False if there is no such machine.
     pub fn interrupt(&mut self, id: &str, news: News) -> bool {
@@ -62,6 +71,7 @@ impl World {
                 "source": "aws.health", "detail-type": "AWS Health Event",
                 "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange",
                            "eventTypeCode": "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED",
+                           "startTime": mail_time(now + CHANGE_AFTER_MS),
                            "affectedEntities": [{"entityValue": id}]}}),
         };
         self.publish(message);

@@ -52,6 +52,8 @@ pub struct TemplateData {
     pub tags: BTreeMap<String, BTreeMap<String, String>>,
     /// How capacity reservations are used.
     pub reservation: Option<String>,
+    /// Network adapters for EFA, each on a card of its own.
+    pub efas: u32,
 }
 
 impl World {
@@ -204,6 +206,13 @@ fn read(data: &Params) -> Result<TemplateData, Refusal> {
             "Network interfaces and an instance-level security groups may not be specified on the same request",
         ));
     }
+    if interfaces.len() > 1 && interfaces.iter().any(|i| i.get("AssociatePublicIpAddress").is_some()) {
+        return Err(Refusal::new(
+            "InvalidParameterCombination",
+            "The associatePublicIPAddress parameter cannot be specified when launching with multiple network interfaces.",
+        ));
+    }
+    let efas = interfaces.iter().filter(|i| i.get("InterfaceType") == Some("efa")).count();
     let metadata = data.within("MetadataOptions");
     let profile = data.within("IamInstanceProfile");
     Ok(TemplateData {
@@ -227,6 +236,7 @@ fn read(data: &Params) -> Result<TemplateData, Refusal> {
             .within("CapacityReservationSpecification")
             .get("CapacityReservationPreference")
             .map(str::to_owned),
+        efas: u32::try_from(efas).unwrap_or(u32::MAX),
     })
 }
 

@@ -1,8 +1,11 @@
 //! What of a machine's user data its kubelet is told, for the image families that Croft writes for.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io::Read as _};
 
 use serde::Deserialize;
+
+/// Bytes of user data after unpacking.
+const MOST_UNPACKED: u64 = 1 << 20;
 
 /// How the kubelet is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,8 +50,9 @@ pub enum UserDataError {
 /// # Errors
 /// It starts no kubelet, or can't be read.
 pub fn read(user_data: &[u8]) -> Result<KubeletSettings, UserDataError> {
+    let unpacked = unpack(user_data)?;
     let text =
-        std::str::from_utf8(user_data).map_err(|_| UserDataError::Malformed("it is not UTF-8".to_owned()))?;
+        std::str::from_utf8(&unpacked).map_err(|_| UserDataError::Malformed("it is not UTF-8".to_owned()))?;
     let parts = mime_parts(text);
     let mut node_configs = Vec::new();
     let mut scripts = Vec::new();
@@ -75,6 +79,19 @@ pub fn read(user_data: &[u8]) -> Result<KubeletSettings, UserDataError> {
         .find_map(|script| script.lines().find(|line| line.contains("/etc/eks/bootstrap.sh")))
         .map(bootstrap)
         .ok_or(UserDataError::NothingToStart)
+}
+
+/// User data as it was before it was compressed: every image that Croft writes for reads gzip.
+fn unpack(user_data: &[u8]) -> Result<Vec<u8>, UserDataError> {
+    if !user_data.starts_with(&[0x1f, 0x8b]) {
+        return Ok(user_data.to_vec());
+    }
+    let mut unpacked = Vec::new();
+    flate2::read::GzDecoder::new(user_data)
+        .take(MOST_UNPACKED)
+        .read_to_end(&mut unpacked)
+        .map_err(|error| UserDataError::Malformed(error.to_string()))?;
+    Ok(unpacked)
 }
 
 /// The parts of a MIME multi-part text: content type and body.

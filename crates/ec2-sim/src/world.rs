@@ -3,12 +3,16 @@
 //! Time comes in with every call, chance from a seed, so that the same calls at the same times give the
 //! same answers: a run can be repeated from its seed, on real or on virtual time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
     answer::{Answer, Call, Outcome, Refusal, Service},
+    catalogue::Catalogue,
     faults::{Cut, Faults},
-    fleet::Reservation,
+    fleet::{LaunchFailure, Reservation},
     iam::Profile,
     images::Image,
     instances::Instance,
@@ -56,8 +60,12 @@ pub struct Settings {
     pub roles: Vec<String>,
     /// Name of the interruption queue, if there is one.
     pub queue: Option<String>,
-    /// The machine types that the region has, with wildcards, of those in the built-in catalogue.
+    /// How long EC2 doesn't know a new instance profile.
+    pub profile_settles_ms: u64,
+    /// The machine types that the region has, with wildcards, of those in the catalogue.
     pub types: Vec<String>,
+    /// The catalogue; the built-in one if there is none.
+    pub catalogue: Option<Arc<Catalogue>>,
 }
 
 impl Default for Settings {
@@ -80,7 +88,9 @@ impl Default for Settings {
             template_quota: 5_000,
             roles: vec!["croft-node".to_owned()],
             queue: Some("croft".to_owned()),
+            profile_settles_ms: 0,
             types: vec!["*".to_owned()],
+            catalogue: None,
         }
     }
 }
@@ -118,6 +128,7 @@ pub struct World {
     pub(crate) policies: BTreeMap<String, Policy>,
     pub(crate) expired_keys: BTreeSet<String>,
     pub(crate) forbidden_types: BTreeSet<String>,
+    pub(crate) launch_failures: Vec<LaunchFailure>,
     pub(crate) happenings: Vec<Happening>,
     pub(crate) calls: BTreeMap<String, u64>,
     pub(crate) demands: BTreeSet<(String, String)>,
@@ -148,12 +159,13 @@ impl World {
             profiles: BTreeMap::new(),
             reservations: BTreeMap::new(),
             tokens: BTreeMap::new(),
-            market: Market::new(settings.seed, &settings.types),
+            market: Market::new(settings.seed, &settings.types, settings.catalogue.as_deref()),
             faults: Faults::default(),
             queues: settings.queue.iter().map(|name| (name.clone(), Queue::default())).collect(),
             policies: BTreeMap::new(),
             expired_keys: BTreeSet::new(),
             forbidden_types: BTreeSet::new(),
+            launch_failures: Vec::new(),
             happenings: Vec::new(),
             calls: BTreeMap::new(),
             demands: BTreeSet::new(),

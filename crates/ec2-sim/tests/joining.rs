@@ -95,6 +95,7 @@ fn user_data(endpoint: &str, labels: &[(&str, &str)]) -> String {
         },
     )
     .unwrap()
+    .text
 }
 
 async fn node(client: &Client, name: &str) -> Option<Node> {

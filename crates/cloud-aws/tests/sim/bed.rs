@@ -1,7 +1,16 @@
 //! A simulated cloud on a free port of loopback, and a provider for it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
+use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
+use aws_sdk_ec2::config::{BehaviorVersion, Region, retry::RetryConfig};
 use croft_api::{
     EC2NodeClass, EC2NodeClassSpec,
     nodeclass::{AmiSelectorTerm, SelectorTerm},
@@ -45,12 +54,27 @@ impl Bed {
     pub(crate) async fn with(settings: Settings) -> Self {
         let start = u64::try_from(SystemClock.wall().as_millisecond()).unwrap();
         let (simulator, _) = Simulator::on_virtual_time(settings, start);
+        Self::around(simulator).await
+    }
+
+    /// With a simulator that is there already.
+    pub(crate) async fn around(simulator: Arc<Simulator>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let app = router(Arc::clone(&simulator));
         let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         let provider = AwsProvider::connect(options(&url)).await;
         Self { simulator, provider, url, tasks: vec![server] }
+    }
+
+    /// The SDK itself, for what the simulator does.
+    pub(crate) fn ec2(&self) -> aws_sdk_ec2::Client {
+        ec2(&self.url)
+    }
+
+    /// A provider whose pauses run on a clock that a test moves.
+    pub(crate) async fn on(&self, clock: Arc<Ahead>) -> Arc<AwsProvider> {
+        AwsProvider::connect_on(options(&self.url), clock).await
     }
 
     /// Another provider for the same cloud: after a restart.
@@ -76,6 +100,45 @@ impl Bed {
         let prepared = self.provider.prepare(request).await?;
         self.provider.launch(&prepared).await
     }
+}
+
+/// The machine's clock, and what a test adds to it.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead(AtomicU64);
+
+impl Ahead {
+    pub(crate) fn move_on(&self, by: Duration) {
+        self.0.fetch_add(by.as_secs(), Ordering::Relaxed);
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl Clock for Ahead {
+    fn monotonic(&self) -> std::time::Instant {
+        SystemClock.monotonic() + self.ahead()
+    }
+
+    fn wall(&self) -> jiff::Timestamp {
+        SystemClock.wall() + self.ahead()
+    }
+}
+
+/// A client of EC2 at `url`, with one try.
+pub(crate) fn ec2(url: &str) -> aws_sdk_ec2::Client {
+    let credentials = Credentials::new("AKIDTEST", "secret", None, None, "test");
+    aws_sdk_ec2::Client::from_conf(
+        aws_sdk_ec2::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
+            .credentials_provider(SharedCredentialsProvider::new(credentials))
+            .endpoint_url(url)
+            .http_client(aws_smithy_http_client::Builder::new().build_http())
+            .retry_config(RetryConfig::disabled())
+            .build(),
+    )
 }
 
 /// An account whose region has few types.

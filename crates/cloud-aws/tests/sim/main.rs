@@ -1,8 +1,17 @@
 //! The provider against the simulated EC2, with the real SDK on the wire.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod bed;
 mod discovery;
 mod ending;
 mod launching;
 mod rights;
+mod together;
+mod wire;
+mod wrong;

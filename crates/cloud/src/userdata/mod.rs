@@ -8,6 +8,8 @@
 //!                                                    custom       the user's, as it is
 //! ```
 //!
+//! EC2 takes 16 KiB. What is larger is compressed, where the image unpacks it; a smaller one stays readable.
+//!
 //! Croft's part comes last, and where two parts say the same thing the last one holds: a class's user data
 //! can add to a node, and can't take the pool's taints off it. Labels that a kubelet may not set are left
 //! out here, since a kubelet exits on them; the controller writes those at registration.
@@ -17,7 +19,7 @@ mod bottlerocket;
 mod mime;
 mod nodeadm;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io::Write as _};
 
 use k8s_openapi::api::core::v1::Taint;
 
@@ -92,29 +94,70 @@ pub enum UserDataError {
     },
     /// It is too large.
     #[error(
-        "failed to fit the user data into {MAX_BYTES} bytes: it has {bytes}; shorten spec.userData, or let it fetch its larger part"
+        "failed to fit the user data into {MAX_BYTES} bytes: it has {bytes}{}; shorten spec.userData, or let it fetch its larger part",
+        packed.map(|packed| format!(", and {packed} compressed")).unwrap_or_default()
     )]
     TooLarge {
         /// How large it is.
         bytes: usize,
+        /// How large it is compressed, where that would do.
+        packed: Option<usize>,
     },
+}
+
+/// What a machine is told, fit for EC2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserData {
+    /// As it is meant.
+    pub text: String,
+    /// Compressed, where the text alone is too large.
+    pub packed: Option<Vec<u8>>,
+}
+
+impl UserData {
+    /// What is sent, before it is encoded.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.packed.as_deref().unwrap_or(self.text.as_bytes())
+    }
+}
+
+impl Family {
+    /// True if the image unpacks gzip. Sources: cloud-init, "User data formats"; awslabs/amazon-eks-ami#1762 for
+    /// nodeadm; bottlerocket-os/bottlerocket#1320. Of an image of one's own nobody knows.
+    #[must_use]
+    pub fn unpacks(self) -> bool {
+        self != Self::Custom
+    }
+}
+
+/// The same bytes for the same text: no name and no time are in it.
+fn pack(text: &str) -> std::io::Result<Vec<u8>> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(text.as_bytes())?;
+    encoder.finish()
 }
 
 /// The user data of a machine, not yet encoded.
 ///
 /// # Errors
 /// The class's part can't be merged, or the whole is too large.
-pub fn render(family: Family, boot: &NodeBoot<'_>) -> Result<String, UserDataError> {
+pub fn render(family: Family, boot: &NodeBoot<'_>) -> Result<UserData, UserDataError> {
     let text = match family {
         Family::Al2023 => nodeadm::render(boot)?,
         Family::Al2 | Family::Ubuntu => bootstrap::render(boot)?,
         Family::Bottlerocket => bottlerocket::render(boot)?,
         Family::Custom => boot.custom.unwrap_or_default().to_owned(),
     };
-    if text.len() > MAX_BYTES {
-        return Err(UserDataError::TooLarge { bytes: text.len() });
+    let bytes = text.len();
+    if bytes <= MAX_BYTES {
+        return Ok(UserData { text, packed: None });
     }
-    Ok(text)
+    // Writing to memory can't fail; if it ever does, there is no compressed form.
+    match family.unpacks().then(|| pack(&text).ok()).flatten() {
+        Some(packed) if packed.len() <= MAX_BYTES => Ok(UserData { text, packed: Some(packed) }),
+        packed => Err(UserDataError::TooLarge { bytes, packed: packed.map(|p| p.len()) }),
+    }
 }
 
 impl NodeBoot<'_> {

@@ -48,7 +48,7 @@ fn kubelet() -> KubeletSetup {
 }
 
 fn check(name: &str, family: Family, custom: Option<&str>) {
-    let text = with(custom, &kubelet(), |boot| render(family, boot)).unwrap();
+    let text = with(custom, &kubelet(), |boot| render(family, boot)).unwrap().text;
     insta::with_settings!({snapshot_path => "../../testdata/userdata", prepend_module_to_snapshot => false, omit_expression => true}, {
         insta::assert_snapshot!(name, text);
     });
@@ -93,14 +93,15 @@ fn bottlerocket() {
 
 #[test]
 fn custom_is_left_alone() {
-    let text = with(Some("anything"), &KubeletSetup::default(), |boot| render(Family::Custom, boot)).unwrap();
+    let text =
+        with(Some("anything"), &KubeletSetup::default(), |boot| render(Family::Custom, boot)).unwrap().text;
     assert_eq!(text, "anything");
 }
 
 #[test]
 fn no_family_carries_a_label_that_a_kubelet_exits_on() {
     for family in [Family::Al2023, Family::Al2, Family::Bottlerocket, Family::Ubuntu] {
-        let text = with(None, &kubelet(), |boot| render(family, boot)).unwrap();
+        let text = with(None, &kubelet(), |boot| render(family, boot)).unwrap().text;
         assert!(!text.contains("node-restriction"), "{family:?}: {text}");
         assert!(text.contains("node.kubernetes.io/role"), "{family:?}: {text}");
     }
@@ -125,6 +126,49 @@ fn what_cannot_be_merged_is_refused_with_a_remedy() {
         refuse(Family::Al2023, "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n\n--x\n\nhi\n")
             .contains("last boundary is missing")
     );
-    let large = format!("#!/bin/bash\n{}", "#".repeat(MAX_BYTES));
-    assert!(refuse(Family::Al2023, &large).starts_with("failed to fit the user data into 16384 bytes"));
+}
+
+#[test]
+fn ubuntu() {
+    check("ubuntu", Family::Ubuntu, None);
+    check("ubuntu-with-script", Family::Ubuntu, Some("#!/bin/bash\napt-get install -y jq\n"));
+}
+
+/// Text that doesn't compress: the same for every run.
+fn noise(bytes: usize) -> String {
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'0' + u8::try_from((state >> 33) % 75).unwrap())
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+#[test]
+fn what_is_too_large_is_compressed_where_the_image_unpacks_it() {
+    let script = |body: &str| format!("#!/bin/bash\n# {body}\n");
+    for family in [Family::Al2023, Family::Al2, Family::Ubuntu] {
+        let long = script(&"x".repeat(MAX_BYTES));
+        let made = with(Some(&long), &kubelet(), |boot| render(family, boot)).unwrap();
+        assert!(made.text.len() > MAX_BYTES && made.bytes().len() < MAX_BYTES, "{family:?}");
+        let mut unpacked = String::new();
+        std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(made.bytes()), &mut unpacked)
+            .unwrap();
+        assert_eq!(unpacked, made.text, "{family:?}");
+        let again = with(Some(&long), &kubelet(), |boot| render(family, boot)).unwrap();
+        assert_eq!(again, made, "the launch template's name depends on it");
+    }
+    let short = with(Some(&script("x")), &kubelet(), |boot| render(Family::Al2023, boot)).unwrap();
+    assert_eq!(short.bytes(), short.text.as_bytes(), "a short one stays readable");
+
+    let refuse = |family, custom: &str| {
+        with(Some(custom), &kubelet(), |boot| render(family, boot)).unwrap_err().to_string()
+    };
+    let words = refuse(Family::Al2023, &script(&noise(3 * MAX_BYTES)));
+    assert!(words.starts_with("failed to fit the user data into 16384 bytes: it has "), "{words}");
+    assert!(words.contains(" compressed; shorten spec.userData"), "{words}");
+    assert_eq!(
+        refuse(Family::Custom, &"x".repeat(MAX_BYTES + 1)),
+        "failed to fit the user data into 16384 bytes: it has 16385; shorten spec.userData, or let it fetch its larger part"
+    );
 }
