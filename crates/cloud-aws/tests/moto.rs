@@ -4,7 +4,13 @@
 //! moto launches the first override of a fleet, has spot prices of 0.00001, no price list, no capacity
 //! reservations and no eventual consistency, and forgets client tokens: all that is tested on ec2-sim. `make
 //! test` makes the virtual environment that moto runs from.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,6 +33,7 @@ use croft_cloud::{
     CloudProvider, FaultClass, InterruptionKind, LaunchRequest, MachineState, builtin_catalog, tags,
 };
 use croft_cloud_aws::{Access, AwsProvider, Keys, Options};
+use croft_runtime::clock::{Clock, SystemClock};
 use croft_scheduler::{CapacityType, Price, Resources};
 use croft_testkit::{
     Process, Reaper, Recipe,
@@ -59,6 +66,8 @@ struct Bed {
     options: Options,
     ec2: aws_sdk_ec2::Client,
     sqs: aws_sdk_sqs::Client,
+    iam: aws_sdk_iam::Client,
+    ssm: aws_sdk_ssm::Client,
     _server: Process,
     _reaper: Reaper,
     _folder: tempfile::TempDir,
@@ -108,6 +117,15 @@ async fn bed() -> Bed {
         aws_sdk_iam::Config::builder()
             .behavior_version(aws_sdk_iam::config::BehaviorVersion::latest())
             .region(Region::new("us-east-1"))
+            .credentials_provider(credentials.clone())
+            .endpoint_url(&url)
+            .http_client(http.clone())
+            .build(),
+    );
+    let ssm = aws_sdk_ssm::Client::from_conf(
+        aws_sdk_ssm::Config::builder()
+            .behavior_version(aws_sdk_ssm::config::BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
             .credentials_provider(credentials)
             .endpoint_url(&url)
             .http_client(http)
@@ -140,7 +158,7 @@ async fn bed() -> Bed {
         ..Options::default()
     };
     let provider = AwsProvider::connect(options.clone()).await;
-    Bed { provider, options, ec2, sqs, _server: server, _reaper: reaper, _folder: folder }
+    Bed { provider, options, ec2, sqs, iam, ssm, _server: server, _reaper: reaper, _folder: folder }
 }
 
 /// A class with an image that moto has.
@@ -323,4 +341,210 @@ async fn what_nothing_uses_is_swept() {
         "the template is young, the role is named"
     );
     assert_eq!(provider.sweep(&[], &[]).await.unwrap(), 1, "the instance profile");
+}
+
+/// The machine's clock, an hour ahead.
+struct Later;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+impl Clock for Later {
+    fn monotonic(&self) -> std::time::Instant {
+        SystemClock.monotonic() + HOUR
+    }
+
+    fn wall(&self) -> jiff::Timestamp {
+        SystemClock.wall() + HOUR
+    }
+}
+
+#[tokio::test]
+async fn templates_that_nothing_launches_from_are_deleted() {
+    let bed = bed().await;
+    let class = class(&bed).await;
+    let unanswered = bed.provider.prepare(&request(class.clone())).await.unwrap();
+    let mut other = request(class.clone());
+    other.labels.insert("team".to_owned(), "green".to_owned());
+    bed.provider.prepare(&other).await.unwrap();
+    let names = async || {
+        let found = bed.ec2.describe_launch_templates().send().await.unwrap();
+        let names: BTreeSet<String> = found
+            .launch_templates()
+            .iter()
+            .filter_map(|t| t.launch_template_name().map(str::to_owned))
+            .collect();
+        names
+    };
+    let both = names().await;
+    assert_eq!(both.len(), 2, "one for each node configuration");
+    let later = AwsProvider::connect_on(bed.options.clone(), Arc::new(Later)).await;
+    assert_eq!(
+        later.sweep(std::slice::from_ref(&class), std::slice::from_ref(&unanswered)).await.unwrap(),
+        1
+    );
+    let left = names().await;
+    assert!(left.len() == 1 && left.is_subset(&both));
+    bed.provider.launch(&unanswered).await.unwrap();
+    assert_eq!(later.sweep(&[class], &[]).await.unwrap(), 1);
+    assert!(names().await.is_empty());
+}
+
+#[tokio::test]
+async fn images_by_parameter_and_by_tag() {
+    let bed = bed().await;
+    let mut class = class(&bed).await;
+    let id = class.spec.ami_selector_terms[0].id.clone().unwrap();
+    let put = bed.ssm.put_parameter().name("/mine/image").value(&id);
+    put.r#type(aws_sdk_ssm::types::ParameterType::String).send().await.unwrap();
+    let tag = Tag::builder().key("stage").value("tested").build();
+    bed.ec2.create_tags().resources(&id).tags(tag).send().await.unwrap();
+    for term in [
+        AmiSelectorTerm { ssm_parameter: Some("/mine/image".to_owned()), ..AmiSelectorTerm::default() },
+        AmiSelectorTerm {
+            tags: BTreeMap::from([("stage".to_owned(), "tested".to_owned())]),
+            ..AmiSelectorTerm::default()
+        },
+        AmiSelectorTerm {
+            tags: BTreeMap::from([("stage".to_owned(), "*".to_owned())]),
+            ..AmiSelectorTerm::default()
+        },
+    ] {
+        class.spec.ami_selector_terms = vec![term];
+        let findings = bed.provider.resolve(&class).await;
+        let found: Vec<(&str, &str)> =
+            findings.amis.iter().map(|a| (a.id.as_str(), a.arch.as_str())).collect();
+        assert_eq!(found, [(id.as_str(), "amd64")], "{:?}", class.spec.ami_selector_terms);
+    }
+}
+
+#[tokio::test]
+async fn subnets_and_groups_by_id() {
+    let bed = bed().await;
+    let mut class = class(&bed).await;
+    let all = bed.provider.resolve(&class).await;
+    let term = |id: &str| vec![SelectorTerm { id: Some(id.to_owned()), ..SelectorTerm::default() }];
+    class.spec.subnet_selector_terms = term(&all.subnets[1].id);
+    class.spec.security_group_selector_terms = term(&all.security_groups[0]);
+    let some = bed.provider.resolve(&class).await;
+    assert!(some.is_ready(), "{:?}", some.conditions);
+    assert_eq!(some.subnets, all.subnets[1..2]);
+    assert_eq!(some.security_groups, all.security_groups[..1]);
+    class.spec.subnet_selector_terms.extend(term(&all.subnets[0].id));
+    assert_eq!(bed.provider.resolve(&class).await.subnets.len(), 2, "terms add up");
+}
+
+#[tokio::test]
+async fn a_profile_that_holds_another_role_is_corrected() {
+    let bed = bed().await;
+    let class = class(&bed).await;
+    let name = bed.provider.resolve(&class).await.instance_profile.unwrap();
+    let held = async || {
+        let found = bed.iam.get_instance_profile().instance_profile_name(&name).send().await.unwrap();
+        let roles = found.instance_profile().unwrap().roles();
+        roles.iter().map(|r| r.role_name().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(held().await, [ROLE]);
+    bed.iam.create_role().role_name("other").assume_role_policy_document("{}").send().await.unwrap();
+    let remove = bed.iam.remove_role_from_instance_profile().instance_profile_name(&name).role_name(ROLE);
+    remove.send().await.unwrap();
+    let add = bed.iam.add_role_to_instance_profile().instance_profile_name(&name).role_name("other");
+    add.send().await.unwrap();
+    let restarted = AwsProvider::connect(bed.options.clone()).await;
+    assert_eq!(restarted.resolve(&class).await.instance_profile.as_deref(), Some(name.as_str()));
+    assert_eq!(held().await, [ROLE]);
+}
+
+#[tokio::test]
+async fn many_claims_are_found_tagged_and_ended_together() {
+    let bed = bed().await;
+    let class = class(&bed).await;
+    let mut ids = Vec::new();
+    for number in 0..3 {
+        let request = LaunchRequest { claim_uid: format!("claim-uid-{number}"), ..request(class.clone()) };
+        let prepared = bed.provider.prepare(&request).await.unwrap();
+        ids.push(bed.provider.launch(&prepared).await.unwrap().machine.id);
+    }
+    let uids = [0, 1, 2].map(|n| format!("claim-uid-{n}"));
+    let found = futures::future::join_all(uids.iter().map(|uid| bed.provider.find_by_claim(uid))).await;
+    let found: Vec<String> = found.into_iter().map(|f| f.unwrap().unwrap().machine.id).collect();
+    assert_eq!(found, ids, "each its own");
+    let tags = BTreeMap::from([("shared".to_owned(), "1".to_owned())]);
+    let tagged = futures::future::join_all(ids.iter().map(|id| bed.provider.tag(id, &tags))).await;
+    assert!(tagged.iter().all(Result::is_ok));
+    assert!(bed.provider.list().await.unwrap().iter().all(|m| m.tags["shared"] == "1"));
+    ids.push("i-00000000000000000".to_owned());
+    let ended = bed.provider.terminate(&ids).await.unwrap();
+    assert_eq!(ended.len(), 4, "{ended:?}");
+    assert!(ended.iter().all(|t| !t.state.is_alive()));
+}
+
+#[tokio::test]
+async fn interfaces_are_written_as_ec2_reads_them() {
+    let bed = bed().await;
+    let mut class = class(&bed).await;
+    let interfaces = async |request: &LaunchRequest| {
+        let prepared = bed.provider.prepare(request).await.unwrap();
+        let plan: serde_json::Value = serde_json::from_str(&prepared.body).unwrap();
+        let name = plan["configs"][0][0].as_str().unwrap();
+        let versions = bed.ec2.describe_launch_template_versions().launch_template_name(name).send().await;
+        let data = versions.unwrap().launch_template_versions()[0].launch_template_data().cloned().unwrap();
+        assert!(data.security_group_ids().is_empty(), "the groups are the interfaces'");
+        data.network_interfaces().to_vec()
+    };
+    let mut efa = request(class.clone());
+    efa.instance_types = vec!["p4d.24xlarge".to_owned()];
+    efa.zones = Vec::new();
+    efa.requests.set(croft_cloud::facts::EFA, 1);
+    let cards: Vec<_> = interfaces(&efa)
+        .await
+        .iter()
+        .map(|i| {
+            (
+                i.network_card_index(),
+                i.device_index(),
+                i.interface_type().map(str::to_owned),
+                i.groups().len(),
+            )
+        })
+        .collect();
+    let card = |index, device| (Some(index), Some(device), Some("efa".to_owned()), 1);
+    assert_eq!(cards, [card(0, 0), card(1, 1), card(2, 1), card(3, 1)]);
+    class.spec.associate_public_ip_address = Some(false);
+    let private = interfaces(&request(class)).await;
+    assert_eq!((private.len(), private[0].associate_public_ip_address()), (1, Some(false)));
+}
+
+#[tokio::test]
+async fn a_queue_of_many_messages_is_emptied() {
+    let bed = bed().await;
+    let url = bed.sqs.get_queue_url().queue_name("croft").send().await.unwrap();
+    let url = url.queue_url().unwrap();
+    for number in 0..13 {
+        let body = match number {
+            0 => "nonsense".to_owned(),
+            1 => r#"{"source": "aws.health", "detail-type": "AWS Health Event", "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange", "startTime": "Fri, 02 Jan 2032 00:00:00 GMT", "affectedEntities": [{"entityValue": "i-1"}]}}"#.to_owned(),
+            n => format!(
+                r#"{{"source": "aws.ec2", "detail-type": "EC2 Instance State-change Notification", "detail": {{"instance-id": "i-{n}", "state": "stopping"}}}}"#
+            ),
+        };
+        bed.sqs.send_message().queue_url(url).message_body(body).send().await.unwrap();
+    }
+    let mut heard = Vec::new();
+    while heard.len() < 13 {
+        let news = bed.provider.interruptions().await.unwrap();
+        assert!(!news.is_empty(), "after {}", heard.len());
+        bed.provider.acknowledge(&news).await.unwrap();
+        heard.extend(news);
+    }
+    let machines: BTreeSet<&String> = heard.iter().flat_map(|n| &n.machines).collect();
+    assert_eq!(machines.len(), 12);
+    let change = heard.iter().find(|n| n.kind == InterruptionKind::ScheduledChange).unwrap();
+    assert_eq!(change.deadline, Some(1_956_614_400));
+    let attributes = bed.sqs.get_queue_attributes().queue_url(url);
+    let attributes = attributes.attribute_names("All".into()).send().await.unwrap();
+    let left = |name: &str| {
+        attributes.attributes().unwrap().iter().find(|(k, _)| k.as_str() == name).map(|(_, v)| v.clone())
+    };
+    assert_eq!(left("ApproximateNumberOfMessages").as_deref(), Some("0"));
+    assert_eq!(left("ApproximateNumberOfMessagesNotVisible").as_deref(), Some("0"));
 }
