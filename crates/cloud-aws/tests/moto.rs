@@ -214,10 +214,38 @@ fn request(class: EC2NodeClass) -> LaunchRequest {
     }
 }
 
+// The server takes its time to start and to describe a thousand types, so one is started for what goes together.
+
 #[tokio::test]
-async fn a_claim_becomes_a_machine_and_is_ended() {
+async fn what_a_class_names_is_found() {
     let bed = bed().await;
-    let class = class(&bed).await;
+    types_are_those_of_the_catalogue(&bed).await;
+    images_by_parameter_and_by_tag(&bed).await;
+    subnets_and_groups_by_id(&bed).await;
+    what_is_not_there_is_said(&bed).await;
+    a_profile_that_holds_another_role_is_corrected(&bed).await;
+}
+
+#[tokio::test]
+async fn claims_become_machines() {
+    let bed = bed().await;
+    a_template_says_what_the_class_says(&bed).await;
+    interfaces_are_written_as_ec2_reads_them(&bed).await;
+    a_claim_becomes_a_machine_and_is_ended(&bed).await;
+    many_claims_are_found_tagged_and_ended_together(&bed).await;
+    templates_that_nothing_launches_from_are_deleted(&bed).await;
+}
+
+#[tokio::test]
+async fn news_is_heard_and_leftovers_are_swept() {
+    let bed = bed().await;
+    interruptions_are_heard_and_acknowledged(&bed).await;
+    a_queue_of_many_messages_is_emptied(&bed).await;
+    what_nothing_uses_is_swept(&bed).await;
+}
+
+async fn a_claim_becomes_a_machine_and_is_ended(bed: &Bed) {
+    let class = class(bed).await;
     let findings = bed.provider.resolve(&class).await;
     assert!(findings.is_ready(), "{:?}", findings.conditions);
     assert_eq!(findings.amis.len(), 1);
@@ -253,10 +281,8 @@ async fn a_claim_becomes_a_machine_and_is_ended() {
     assert!(bed.provider.list().await.unwrap().iter().all(|m| !m.state.is_alive()));
 }
 
-#[tokio::test]
-async fn a_template_says_what_the_class_says() {
-    let bed = bed().await;
-    let class = class(&bed).await;
+async fn a_template_says_what_the_class_says(bed: &Bed) {
+    let class = class(bed).await;
     bed.provider.prepare(&request(class)).await.unwrap();
     let versions = {
         let templates = bed.ec2.describe_launch_templates().send().await.unwrap();
@@ -272,10 +298,8 @@ async fn a_template_says_what_the_class_says() {
     assert!(data.user_data().is_some_and(|text| !text.is_empty()));
 }
 
-#[tokio::test]
-async fn types_are_those_of_the_catalogue() {
-    let bed = bed().await;
-    let class = class(&bed).await;
+async fn types_are_those_of_the_catalogue(bed: &Bed) {
+    let class = class(bed).await;
     let live = bed.provider.instance_types(&class).await.unwrap();
     let built_in = builtin_catalog();
     let mut compared = 0;
@@ -292,10 +316,8 @@ async fn types_are_those_of_the_catalogue() {
     assert_eq!(od.price, Some(Price::from_micros(96_000)), "moto has no price list: the built-in price");
 }
 
-#[tokio::test]
-async fn what_is_not_there_is_said() {
-    let bed = bed().await;
-    let mut class = class(&bed).await;
+async fn what_is_not_there_is_said(bed: &Bed) {
+    let mut class = class(bed).await;
     class.spec.subnet_selector_terms[0].tags.insert("croft.dev/discovery".to_owned(), "elsewhere".to_owned());
     class.spec.role = Some("nobody".to_owned());
     class.spec.ami_selector_terms[0] =
@@ -311,9 +333,7 @@ async fn what_is_not_there_is_said() {
     assert_eq!(error.reason(), "ClassNotReady", "{error}");
 }
 
-#[tokio::test]
-async fn interruptions_are_heard_and_acknowledged() {
-    let bed = bed().await;
+async fn interruptions_are_heard_and_acknowledged(bed: &Bed) {
     let url = bed.sqs.get_queue_url().queue_name("croft").send().await.unwrap();
     let body = r#"{"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning", "detail": {"instance-id": "i-1"}}"#;
     bed.sqs.send_message().queue_url(url.queue_url().unwrap()).message_body(body).send().await.unwrap();
@@ -329,10 +349,8 @@ async fn interruptions_are_heard_and_acknowledged() {
     assert_eq!(error.class(), FaultClass::NotFound, "{error}");
 }
 
-#[tokio::test]
-async fn what_nothing_uses_is_swept() {
-    let bed = bed().await;
-    let class = class(&bed).await;
+async fn what_nothing_uses_is_swept(bed: &Bed) {
+    let class = class(bed).await;
     bed.provider.prepare(&request(class.clone())).await.unwrap();
     let provider = AwsProvider::connect(bed.options.clone()).await;
     assert_eq!(
@@ -358,10 +376,8 @@ impl Clock for Later {
     }
 }
 
-#[tokio::test]
-async fn templates_that_nothing_launches_from_are_deleted() {
-    let bed = bed().await;
-    let class = class(&bed).await;
+async fn templates_that_nothing_launches_from_are_deleted(bed: &Bed) {
+    let class = class(bed).await;
     let unanswered = bed.provider.prepare(&request(class.clone())).await.unwrap();
     let mut other = request(class.clone());
     other.labels.insert("team".to_owned(), "green".to_owned());
@@ -375,24 +391,19 @@ async fn templates_that_nothing_launches_from_are_deleted() {
             .collect();
         names
     };
-    let both = names().await;
-    assert_eq!(both.len(), 2, "one for each node configuration");
+    let all = names().await;
+    assert!(all.len() >= 2, "one for each node configuration: {all:?}");
     let later = AwsProvider::connect_on(bed.options.clone(), Arc::new(Later)).await;
-    assert_eq!(
-        later.sweep(std::slice::from_ref(&class), std::slice::from_ref(&unanswered)).await.unwrap(),
-        1
-    );
+    let gone = later.sweep(std::slice::from_ref(&class), std::slice::from_ref(&unanswered)).await.unwrap();
     let left = names().await;
-    assert!(left.len() == 1 && left.is_subset(&both));
+    assert!(left.len() == 1 && left.is_subset(&all) && gone == all.len() - 1, "{left:?} of {all:?}");
     bed.provider.launch(&unanswered).await.unwrap();
     assert_eq!(later.sweep(&[class], &[]).await.unwrap(), 1);
     assert!(names().await.is_empty());
 }
 
-#[tokio::test]
-async fn images_by_parameter_and_by_tag() {
-    let bed = bed().await;
-    let mut class = class(&bed).await;
+async fn images_by_parameter_and_by_tag(bed: &Bed) {
+    let mut class = class(bed).await;
     let id = class.spec.ami_selector_terms[0].id.clone().unwrap();
     let put = bed.ssm.put_parameter().name("/mine/image").value(&id);
     put.r#type(aws_sdk_ssm::types::ParameterType::String).send().await.unwrap();
@@ -417,10 +428,8 @@ async fn images_by_parameter_and_by_tag() {
     }
 }
 
-#[tokio::test]
-async fn subnets_and_groups_by_id() {
-    let bed = bed().await;
-    let mut class = class(&bed).await;
+async fn subnets_and_groups_by_id(bed: &Bed) {
+    let mut class = class(bed).await;
     let all = bed.provider.resolve(&class).await;
     let term = |id: &str| vec![SelectorTerm { id: Some(id.to_owned()), ..SelectorTerm::default() }];
     class.spec.subnet_selector_terms = term(&all.subnets[1].id);
@@ -433,10 +442,8 @@ async fn subnets_and_groups_by_id() {
     assert_eq!(bed.provider.resolve(&class).await.subnets.len(), 2, "terms add up");
 }
 
-#[tokio::test]
-async fn a_profile_that_holds_another_role_is_corrected() {
-    let bed = bed().await;
-    let class = class(&bed).await;
+async fn a_profile_that_holds_another_role_is_corrected(bed: &Bed) {
+    let class = class(bed).await;
     let name = bed.provider.resolve(&class).await.instance_profile.unwrap();
     let held = async || {
         let found = bed.iam.get_instance_profile().instance_profile_name(&name).send().await.unwrap();
@@ -454,10 +461,8 @@ async fn a_profile_that_holds_another_role_is_corrected() {
     assert_eq!(held().await, [ROLE]);
 }
 
-#[tokio::test]
-async fn many_claims_are_found_tagged_and_ended_together() {
-    let bed = bed().await;
-    let class = class(&bed).await;
+async fn many_claims_are_found_tagged_and_ended_together(bed: &Bed) {
+    let class = class(bed).await;
     let mut ids = Vec::new();
     for number in 0..3 {
         let request = LaunchRequest { claim_uid: format!("claim-uid-{number}"), ..request(class.clone()) };
@@ -471,17 +476,16 @@ async fn many_claims_are_found_tagged_and_ended_together() {
     let tags = BTreeMap::from([("shared".to_owned(), "1".to_owned())]);
     let tagged = futures::future::join_all(ids.iter().map(|id| bed.provider.tag(id, &tags))).await;
     assert!(tagged.iter().all(Result::is_ok));
-    assert!(bed.provider.list().await.unwrap().iter().all(|m| m.tags["shared"] == "1"));
+    let alive = bed.provider.list().await.unwrap().into_iter().filter(|m| m.state.is_alive());
+    assert_eq!(alive.filter(|m| m.tags["shared"] == "1").count(), 3);
     ids.push("i-00000000000000000".to_owned());
     let ended = bed.provider.terminate(&ids).await.unwrap();
     assert_eq!(ended.len(), 4, "{ended:?}");
     assert!(ended.iter().all(|t| !t.state.is_alive()));
 }
 
-#[tokio::test]
-async fn interfaces_are_written_as_ec2_reads_them() {
-    let bed = bed().await;
-    let mut class = class(&bed).await;
+async fn interfaces_are_written_as_ec2_reads_them(bed: &Bed) {
+    let mut class = class(bed).await;
     let interfaces = async |request: &LaunchRequest| {
         let prepared = bed.provider.prepare(request).await.unwrap();
         let plan: serde_json::Value = serde_json::from_str(&prepared.body).unwrap();
@@ -514,9 +518,7 @@ async fn interfaces_are_written_as_ec2_reads_them() {
     assert_eq!((private.len(), private[0].associate_public_ip_address()), (1, Some(false)));
 }
 
-#[tokio::test]
-async fn a_queue_of_many_messages_is_emptied() {
-    let bed = bed().await;
+async fn a_queue_of_many_messages_is_emptied(bed: &Bed) {
     let url = bed.sqs.get_queue_url().queue_name("croft").send().await.unwrap();
     let url = url.queue_url().unwrap();
     for number in 0..13 {
