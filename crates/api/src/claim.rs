@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Condition};
+use k8s_openapi::{
+    api::core::v1::Taint,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -112,6 +115,9 @@ pub struct NodeClaimStatus {
     /// True if nobody publishes that price: it was estimated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub price_estimated: bool,
+    /// By when everything has to be off the machine, where the cloud has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leave_by: Option<Time>,
     /// What the machine has.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, Amount>,

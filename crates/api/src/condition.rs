@@ -18,6 +18,9 @@ pub const DRIFTED: &str = "Drifted";
 /// A claim's machine is older than its pool's `expireAfter`.
 pub const EXPIRED: &str = "Expired";
 
+/// The cloud has said that it takes a claim's machine away; the reason is the kind of its news.
+pub const INTERRUPTED: &str = "Interrupted";
+
 /// What a condition says: enough to make a [`Condition`] of, without its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {

@@ -38,6 +38,8 @@ pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
 #[x_kube(
     validation = ("self.key == oldSelf.key", "key is immutable: the nodes carry it; make a new pool instead"),
     validation = ("has(self.value) == has(oldSelf.value) && (!has(self.value) || self.value == oldSelf.value)", "value is immutable: the nodes carry it; make a new pool instead"),
+    validation = ("!has(self.replicas) || !has(self.headroom)", "a pool of a fixed size has no headroom: raise replicas, or leave replicas out"),
+    validation = ("self.provisioner == 'Croft' || (!has(self.replicas) && !has(self.headroom))", "replicas and headroom need nodes that Croft makes: set provisioner: Croft, or leave them out"),
     validation = ("self.provisioner != 'Croft' || has(self.template)", "a pool that Croft provisions needs spec.template; write one, or set provisioner: None")
 )]
 pub struct TenantPoolSpec {
@@ -75,11 +77,31 @@ pub struct TenantPoolSpec {
     /// When nodes are given back.
     #[serde(default)]
     pub disruption: Disruption,
+    /// A pool of a fixed size: this many nodes, whatever the demand. They are replaced when they expire, drift or
+    /// break, and never given back for being empty. Left out, the pool grows and shrinks with the demand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000))]
+    pub replicas: Option<i32>,
+    /// Spare places that are kept ready, so that the next pods needn't wait for a machine. They count against
+    /// limits like pods do, and give way to them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headroom: Option<Headroom>,
     /// Namespaces whose pods may run on the pool's nodes too, such as those of node agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1_000), inner(length(min = 1, max = 63)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub shared_with: Vec<String>,
+}
+
+/// Spare places of a pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Headroom {
+    /// How many pods must find a place at any time.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub pods: i32,
+    /// What each of them asks for, by resource name.
+    pub requests: BTreeMap<String, Amount>,
 }
 
 fn default_key() -> String {
@@ -236,7 +258,8 @@ fn default_class_kind() -> String {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantPoolStatus {
-    /// `ClassReady`, `RequirementsValid`, and `Ready` over them.
+    /// `ClassReady` and `RequirementsValid`, and `Ready` over them; `CapacityAvailable`; `ReplicasReady` of a pool of
+    /// a fixed size; `HeadroomReady` of one with headroom.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

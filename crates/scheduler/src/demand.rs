@@ -8,7 +8,7 @@ use crate::{
     cluster::{Cluster, NodeIx, PodIx},
     intern::Sym,
     nodereq::{NodeReq, Term},
-    plan::ReasonKind,
+    plan::{PodKey, ReasonKind},
     shape::{SelId, Shape},
 };
 
@@ -89,6 +89,12 @@ impl Demand {
             }
         }
         Self { classes, gone, gone_counts: false }
+    }
+
+    /// The class of a pod that is demand.
+    pub(crate) fn class_of(&self, cluster: &Cluster, pod: &PodKey) -> Option<usize> {
+        let ix = cluster.pod_number(pod)?;
+        self.classes.iter().position(|class| class.pods.contains(&ix))
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::{collections::hash_map::Entry, sync::Arc};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::{
     cluster::{Cluster, NodeIx},
     demand::{Class, Demand},
     groups::{Groups, candidates, eligible, node_domain},
+    plan::PodKey,
     requests::{Port, RES_PODS},
     taint,
     warm::Warm,
@@ -46,6 +47,8 @@ pub(crate) struct Existing<'a> {
     demand: &'a Demand,
     places: FxHashMap<NodeIx, Place>,
     warm: &'a Warm,
+    /// Nodes that classes are kept from.
+    ruled_out: FxHashSet<(usize, NodeIx)>,
     /// Pods left of each class.
     pub(crate) left: Vec<u32>,
     pub(crate) steps: u64,
@@ -53,8 +56,18 @@ pub(crate) struct Existing<'a> {
 
 #[expect(clippy::indexing_slicing, reason = "class and group numbers come from the lists that they index")]
 impl<'a> Existing<'a> {
-    pub(crate) fn new(cluster: &'a Cluster, demand: &'a Demand, warm: &'a Warm) -> Self {
+    pub(crate) fn new(
+        cluster: &'a Cluster,
+        demand: &'a Demand,
+        ruled_out: &[(PodKey, String)],
+        warm: &'a Warm,
+    ) -> Self {
+        let ruled_out = ruled_out
+            .iter()
+            .filter_map(|(pod, node)| Some((demand.class_of(cluster, pod)?, cluster.find_node(node)?)))
+            .collect();
         Self {
+            ruled_out,
             cluster,
             demand,
             places: FxHashMap::default(),
@@ -137,7 +150,8 @@ impl<'a> Existing<'a> {
             let before = self.left[number];
             for node in order.iter() {
                 let info = self.cluster.nodes[*node as usize].info.as_ref();
-                if info.is_none_or(|i| i.coming != coming) || demand.gone.contains(node) {
+                let shut = demand.gone.contains(node) || self.ruled_out.contains(&(number, *node));
+                if shut || info.is_none_or(|i| i.coming != coming) {
                     continue;
                 }
                 while self.left[number] > 0 {

@@ -1,6 +1,6 @@
 //! What a caller may ask of [`solve`](crate::solve).
 
-use crate::price::Price;
+use crate::{plan::PodKey, price::Price};
 
 /// Options of a solve. The default is what the controller uses.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct Options {
     pub without_nodes: Vec<String>,
     /// Those nodes still count against limits: they stay until what replaces them is there.
     pub without_counts: bool,
+    /// Pods and names of nodes: no pod with the needs of this one is planned onto that node.
+    pub ruled_out: Vec<(PodKey, String)>,
 }
 
 impl Default for Options {
@@ -35,6 +37,7 @@ impl Default for Options {
             option_price_permille: 1250,
             without_nodes: Vec::new(),
             without_counts: false,
+            ruled_out: Vec::new(),
         }
     }
 }

@@ -39,8 +39,11 @@ pub struct Pool {
     pub startup_taints: Vec<Taint>,
     /// What the cloud offers to this pool. Pools that share one catalogue should share the `Arc`.
     pub instance_types: Arc<[InstanceType]>,
-    /// False for pools whose nodes come from elsewhere: only their existing nodes count.
+    /// False for pools whose nodes come from elsewhere, and for those of a fixed size: only the nodes that are there
+    /// and on their way count.
     pub launches: bool,
+    /// How many nodes a pool of a fixed size has.
+    pub replicas: Option<u32>,
 }
 
 /// What all nodes of a tenant's pools may have together.

@@ -77,7 +77,7 @@ fn pool(
     if let Some(taint) = taint::untolerated(tables.tolerations.get(shape.tolerations), &rec.taints) {
         return (ReasonKind::TaintNotTolerated, format!("the pod doesn't tolerate {}", taint.show(symbols)));
     }
-    if !rec.pool.launches {
+    if !rec.pool.launches && rec.pool.replicas.is_none() {
         // Its nodes may still have been what the pod waits for; say first what could never suit.
         return (ReasonKind::PoolNotProvisioned, format!("the nodes of {name} come from elsewhere"));
     }
@@ -103,6 +103,11 @@ fn pool(
             );
         }
         left = next;
+    }
+    if let Some(replicas) = rec.pool.replicas {
+        let detail =
+            format!("{name} has a fixed size (replicas: {replicas}), and none of its nodes has room");
+        return (ReasonKind::PoolLimit, detail);
     }
     let mut all = Bits::none(size);
     left.iter().for_each(|bits| all.unite(bits));

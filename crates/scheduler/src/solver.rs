@@ -47,7 +47,7 @@ pub(crate) fn solve_warm(
     let mut demand = Demand::new(cluster, &options.without_nodes);
     demand.gone_counts = options.without_counts;
     let mut groups = Groups::new(cluster, &demand);
-    let mut existing = Existing::new(cluster, &demand, warm);
+    let mut existing = Existing::new(cluster, &demand, &options.ruled_out, warm);
     existing.run(&mut groups);
     let left = existing.left.clone();
     let steps = existing.steps;

@@ -49,7 +49,8 @@ pub fn pool(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Po
         taints: taints(pool),
         startup_taints: template.map(|t| t.spec.startup_taints.clone()).unwrap_or_default(),
         instance_types,
-        launches: spec.provisioner == Provisioner::Croft && template.is_some(),
+        launches: spec.provisioner == Provisioner::Croft && template.is_some() && spec.replicas.is_none(),
+        replicas: spec.replicas.and_then(|n| u32::try_from(n).ok()),
     })
 }
 

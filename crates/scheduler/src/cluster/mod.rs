@@ -237,6 +237,21 @@ impl Cluster {
         }
     }
 
+    /// The number of a pod.
+    pub(crate) fn pod_number(&self, pod: &PodKey) -> Option<PodIx> {
+        self.pod_numbers.get(pod).copied()
+    }
+
+    /// A copy in which nobody waits for a place: what is asked of it is all that is planned.
+    #[must_use]
+    pub fn at_rest(&self) -> Self {
+        let mut copy = self.clone();
+        for ix in self.demand.values() {
+            copy.drop_pod(*ix);
+        }
+        copy
+    }
+
     /// How many pods are demand: pending, and Croft's business.
     #[must_use]
     pub fn pending(&self) -> usize {

@@ -150,7 +150,7 @@ impl Cluster {
         }
     }
 
-    fn drop_pod(&mut self, ix: PodIx) {
+    pub(super) fn drop_pod(&mut self, ix: PodIx) {
         let Some(rec) = self.pods.get_mut(ix as usize).and_then(Option::take) else { return };
         self.pod_numbers.remove(&rec.key);
         self.free_pods.push(ix);
