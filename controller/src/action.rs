@@ -1,9 +1,11 @@
 //! What a decision can ask for, and what comes back.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use croft_api::{EC2NodeClass, NodeClaim, NodeClaimSpec};
-use croft_cloud::{ClassFindings, CloudMachine, LaunchRequest, Terminated};
+use croft_cloud::{
+    ClassFindings, CloudMachine, Interruption, LaunchRequest, ObservedNode, Prepared, Shortage, Terminated,
+};
 use croft_scheduler::{
     Cluster, InstanceType, PodKey,
     consolidate::{Ask, Consolidation},
@@ -11,7 +13,7 @@ use croft_scheduler::{
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::{
-    seam::{Answer, Call},
+    seam::{Answer, Call, Target},
     time::Now,
 };
 
@@ -41,6 +43,12 @@ pub enum Key {
     Sweep,
     /// The search for a cheaper cluster.
     Consolidation,
+    /// News from the cloud.
+    News,
+    /// Taking handled news off the queue.
+    Receipts,
+    /// What machines really have.
+    Capacity,
 }
 
 /// One effect.
@@ -79,9 +87,17 @@ pub enum Action {
     Sweep {
         /// Every class.
         classes: Vec<Arc<EC2NodeClass>>,
+        /// Requests that are recorded and not answered yet: what they name stays.
+        open: Vec<Prepared>,
     },
     /// Searches for a cheaper cluster.
     Consolidate(Box<Search>),
+    /// Waits for news about machines that are about to be taken away.
+    AwaitNews,
+    /// Takes handled news off the queue.
+    Acknowledge(Vec<Interruption>),
+    /// Tells the cloud's provider what nodes really have.
+    ObserveCapacity(Vec<ObservedNode>),
     /// Tells a user.
     Tell(Notice),
 }
@@ -149,7 +165,7 @@ pub struct Notice {
     /// True for a warning.
     pub warning: bool,
     /// A CamelCase word.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// A sentence.
     pub note: String,
 }
@@ -160,7 +176,12 @@ impl Action {
     pub fn keys(&self) -> Vec<Key> {
         let name = |o: &NodeClaim| o.metadata.name.clone().unwrap_or_default();
         match self {
-            Self::CreateClaims(new) => vec![Key::Plan(new.pool.clone()), Key::Pool(new.pool.clone())],
+            Self::CreateClaims(new) => {
+                // Nothing touches a claim before it is certain that its create isn't repeated any more: one that
+                // came and went in between would be made a second time.
+                let claims = new.claims.iter().map(|claim| Key::Claim(claim.name.clone()));
+                [Key::Plan(new.pool.clone()), Key::Pool(new.pool.clone())].into_iter().chain(claims).collect()
+            }
             Self::Launch(launch) => vec![Key::Claim(name(&launch.claim))],
             Self::Register(registration) => {
                 vec![Key::Claim(name(&registration.claim)), Key::Node(registration.node.clone())]
@@ -173,6 +194,9 @@ impl Action {
             Self::AskOffers(class) => vec![Key::Offers(class.metadata.name.clone().unwrap_or_default())],
             Self::Sweep { .. } => vec![Key::Sweep],
             Self::Consolidate(_) => vec![Key::Consolidation],
+            Self::AwaitNews => vec![Key::News],
+            Self::Acknowledge(_) => vec![Key::Receipts],
+            Self::ObserveCapacity(_) => vec![Key::Capacity],
             Self::Tell(_) => Vec::new(),
         }
     }
@@ -192,6 +216,9 @@ impl Action {
             Self::AskOffers(_) => "ask_offers",
             Self::Sweep { .. } => "sweep",
             Self::Consolidate(_) => "consolidate",
+            Self::AwaitNews => "await_news",
+            Self::Acknowledge(_) => "acknowledge",
+            Self::ObserveCapacity(_) => "observe_capacity",
             Self::Tell(_) => "tell",
         }
     }
@@ -247,6 +274,8 @@ pub enum News {
     NotCreated(Vec<String>),
     /// What the cloud offers to a class.
     Offers(String, Result<Arc<[InstanceType]>, String>),
+    /// What the cloud has set aside for want of capacity.
+    Shortages(Vec<Shortage>),
     /// What the cloud has of what a class names.
     Findings(String, Box<ClassFindings>),
     /// The machines, and when they were asked for.
@@ -259,4 +288,12 @@ pub enum News {
     Consolidation(Box<Consolidation>),
     /// A pod can't be evicted now.
     EvictionBlocked(PodKey, String),
+    /// The API server has no object of this name, so that the one with this uid is gone.
+    NotFound(Target, String),
+    /// Machines are about to be taken away.
+    Interruptions(Vec<Interruption>),
+    /// These were taken off the queue.
+    Acknowledged(Vec<Interruption>),
+    /// What the cloud offers is to be asked for anew.
+    OffersStale,
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Semaphore, mpsc},
-    task::{Id, JoinSet},
+    task::{AbortHandle, Id, JoinSet},
 };
 
 use crate::{
@@ -37,7 +37,7 @@ pub struct Driver<L> {
     metrics: Metrics,
     leads: L,
     tasks: JoinSet<Report>,
-    held: BTreeMap<Id, Vec<Key>>,
+    held: BTreeMap<Id, (Vec<Key>, AbortHandle)>,
     slots: Arc<Semaphore>,
     led: bool,
 }
@@ -123,9 +123,7 @@ impl<L: Fn() -> bool> Driver<L> {
         }
         match self.executor.claims().await {
             Ok(claims) => {
-                for claim in claims {
-                    self.engine.observe(Change::Claim(Box::new(claim)), now);
-                }
+                self.engine.claims_listed(claims, now);
                 self.led = true;
                 true
             }
@@ -156,7 +154,7 @@ impl<L: Fn() -> bool> Driver<L> {
             let _slot = slots.acquire_owned().await;
             executor.run(action).await
         });
-        self.held.insert(task.id(), keys);
+        self.held.insert(task.id(), (keys, task));
     }
 
     fn ended(&mut self, ended: Result<(Id, Report), tokio::task::JoinError>) {
@@ -168,14 +166,17 @@ impl<L: Fn() -> bool> Driver<L> {
             }
             Err(error) => {
                 tracing::error!(%error, "an action's task failed; it is decided anew");
-                let keys = self.held.remove(&error.id()).unwrap_or_default();
+                let keys = self.held.remove(&error.id()).map(|(keys, _)| keys).unwrap_or_default();
                 self.engine.complete(Report { rest: Rest::Grow, ..Report::done(keys) }, now);
             }
         }
     }
 
-    /// Lets actions under way end.
+    /// Lets actions under way end; waiting for news isn't worth waiting for.
     pub async fn farewell(&mut self) {
+        for (_, task) in self.held.values().filter(|(keys, _)| keys.contains(&Key::News)) {
+            task.abort();
+        }
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(FAREWELL, all).await.is_err() {
             tracing::info!("actions under way are left to the next leader");

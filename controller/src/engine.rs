@@ -1,11 +1,14 @@
 //! The decision loop's state: takes in changes and reports, gives out actions. No I/O, no clock, no task: whoever
 //! drives it (the process, or a simulation) carries the actions out.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use croft_api::condition::INITIALIZED;
+use croft_api::{NodeClaim, condition::INITIALIZED};
 use croft_cloud::MachineState;
-use croft_scheduler::{Options, Price, solve};
+use croft_scheduler::{Options, PodKey, Price, solve};
 
 use crate::{
     action::{Action, Key, News, Report},
@@ -16,7 +19,7 @@ use crate::{
     events::Recorder,
     flights::Flights,
     settings::Settings,
-    snapshot::{Change, MachineList, Snapshot, is},
+    snapshot::{Change, MachineList, Snapshot, is, version},
     time::{Now, earliest},
 };
 
@@ -75,6 +78,8 @@ pub struct Counts {
     pub terminated: u64,
     /// Pods that the last plan couldn't place.
     pub unplaced: u64,
+    /// Machines that were said to be about to go.
+    pub interruptions: u64,
     /// Moves begun to save money.
     pub moves: u64,
     /// What those moves save together, per hour.
@@ -122,6 +127,27 @@ impl Engine {
         self.snapshot.observe(change, now);
     }
 
+    /// Takes in every claim, as the API server has them now: what isn't among them and isn't newer than they are was
+    /// deleted, also where no watch has ever shown it.
+    pub fn claims_listed(&mut self, claims: Vec<NodeClaim>, now: Now) {
+        let newest = claims.iter().map(version_of).max().unwrap_or(0);
+        let there: BTreeSet<String> = claims.iter().filter_map(|c| c.metadata.uid.clone()).collect();
+        let lost: Vec<(String, String)> = self
+            .snapshot
+            .claims
+            .iter()
+            .filter(|(_, claim)| version_of(claim) <= newest)
+            .filter_map(|(name, claim)| Some((name.clone(), claim.metadata.uid.clone()?)))
+            .filter(|(_, uid)| !there.contains(uid))
+            .collect();
+        for (name, uid) in lost {
+            self.observe(Change::Gone(uid.into(), Box::new(Change::ClaimGone(name))), now);
+        }
+        for claim in claims {
+            self.observe(Change::Claim(Box::new(claim)), now);
+        }
+    }
+
     /// Takes in how an action ended.
     pub fn complete(&mut self, report: Report, now: Now) {
         let Report { keys, answers, news, rest } = report;
@@ -159,6 +185,8 @@ impl Engine {
                 for claim in claims {
                     self.snapshot.release_nominations(&claim);
                 }
+                // Also for what no pod waits for: spare places, and pools of a fixed size.
+                self.snapshot.plan_version += 1;
             }
             News::Offers(class, types) => self.snapshot.offers(&class, types),
             News::Findings(class, findings) => {
@@ -200,12 +228,29 @@ impl Engine {
             News::EvictionBlocked(pod, why) => {
                 self.memory.blocked.insert(pod, why);
             }
+            News::NotFound(target, uid) => self.snapshot.not_found(target, &uid, now),
+            News::Shortages(shortages) => {
+                if self.snapshot.shortages.0 != shortages {
+                    self.snapshot.shortages = (shortages, self.snapshot.shortages.1 + 1);
+                }
+            }
+            News::Interruptions(news) => {
+                self.counts.interruptions += news.iter().map(|n| n.machines.len() as u64).sum::<u64>();
+                self.memory.news.hear(news, now.mono);
+            }
+            News::Acknowledged(news) => self.memory.news.forget(&news),
+            News::OffersStale => {
+                for (class, asked) in &mut self.memory.class_asked {
+                    asked.offers = None;
+                    self.flights.wake(&Key::Offers(class.clone()));
+                }
+            }
         }
     }
 
     /// Machines that are gone and that no claim holds need not be remembered.
     fn forget_terminated(&mut self) {
-        let held: std::collections::BTreeSet<&str> = self
+        let held: BTreeSet<&str> = self
             .snapshot
             .claims
             .values()
@@ -219,6 +264,7 @@ impl Engine {
         self.memory.machineless_since.retain(|claim, _| self.snapshot.claims.contains_key(claim));
         self.memory.drained_since.retain(|claim, _| self.snapshot.claims.contains_key(claim));
         self.memory.blocked.retain(|pod, _| self.snapshot.pods.contains_key(pod));
+        self.memory.observed.retain(|claim| self.snapshot.claims.contains_key(claim));
     }
 
     /// Decides. The actions count as under way from here on; each must be reported.
@@ -226,7 +272,11 @@ impl Engine {
         if !self.snapshot.is_synced(&KINDS) {
             return Step { actions: Vec::new(), wake: None };
         }
-        let places_wake = self.give_up_lost_places(now);
+        let (ruled_out, out_wake) = self.memory.places.look(&self.snapshot, now);
+        if ruled_out {
+            self.snapshot.plan_version += 1;
+        }
+        let places_wake = earliest(self.give_up_lost_places(now), out_wake);
         let mut plan_wake = self.plan_if_due(now);
         if let Due::Planned(actions) = &mut plan_wake {
             self.put_off(actions, now);
@@ -244,7 +294,9 @@ impl Engine {
             round.act(action);
         }
         decide::classes::decide(&mut round, &mut self.memory);
+        decide::standing::decide(&mut round, &mut self.memory);
         decide::lifecycle::decide(&mut round, &mut self.memory);
+        decide::interrupt::decide(&mut round, &mut self.memory);
         decide::disrupt::decide(&mut round, &mut self.memory);
         self.counts.moves = self.memory.disruption.moves;
         self.counts.saved = self.memory.disruption.saved;
@@ -306,6 +358,7 @@ impl Engine {
                 for claim in &new.claims {
                     self.snapshot.release_nominations(&claim.name);
                 }
+                self.snapshot.plan_version += 1;
             }
         }
     }
@@ -318,7 +371,9 @@ impl Engine {
         }
         if self.snapshot.unplanned().next().is_none() {
             self.batch.opened = None;
-            return Due::Later(None);
+            if !self.snapshot.has_headroom() {
+                return Due::Later(None);
+            }
         }
         // The next plan must know of every claim that the last one asked for; and names are reserved on the version
         // of the pool's status, which a status write under way is about to change.
@@ -339,11 +394,17 @@ impl Engine {
         if now.mono < due {
             return Due::Later(Some(due));
         }
-        let options = Options { effort: self.settings.effort, ..Options::default() };
+        let options = Options {
+            effort: self.settings.effort,
+            ruled_out: self.memory.places.ruled_out(),
+            ..Options::default()
+        };
+        self.snapshot.release_headroom();
         let plan = solve(&self.snapshot.cluster, &options, &|| false);
         self.counts.plans += 1;
         self.counts.plan_steps = self.counts.plan_steps.saturating_add(plan.steps);
-        self.counts.unplaced = plan.unschedulable.len() as u64;
+        self.counts.unplaced =
+            plan.unschedulable.iter().filter(|left| !Snapshot::is_headroom(&left.pod)).count() as u64;
         for warning in &plan.warnings {
             tracing::debug!(warning, "plan");
         }
@@ -361,6 +422,12 @@ impl Engine {
         for (pod, claim) in &nominations {
             self.snapshot.nominate(pod, claim);
         }
+        self.memory.places.planned(&plan, now);
+        let of_machines: BTreeMap<PodKey, String> = nominations
+            .into_iter()
+            .filter(|(pod, claim)| Snapshot::is_headroom(pod) && !self.snapshot.claims.contains_key(claim))
+            .collect();
+        self.snapshot.settle_headroom(&plan, &of_machines);
         for node in expected {
             self.memory.expected_until.insert(node, now.mono + EXPECTED_FOR);
         }
@@ -387,6 +454,10 @@ impl Engine {
                 })
         })
     }
+}
+
+fn version_of(claim: &NodeClaim) -> u64 {
+    version(claim.metadata.resource_version.as_deref())
 }
 
 enum Due {

@@ -48,7 +48,7 @@ impl Recorder {
                 about.uid.as_deref().unwrap_or_default(),
                 about.kind.as_deref().unwrap_or_default(),
                 about.name.as_deref().unwrap_or_default(),
-                notice.reason,
+                &notice.reason,
                 &notice.note,
             ],
             24,
@@ -94,7 +94,7 @@ pub fn write(notice: &Notice, now: Timestamp, identity: &str) -> Call {
     let namespace = about.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let name = about.name.as_deref().unwrap_or_default();
     let uid = about.uid.as_deref().unwrap_or_default();
-    let suffix = names::hash(&[uid, notice.reason, &notice.note, &now.to_string()], 16);
+    let suffix = names::hash(&[uid, &notice.reason, &notice.note, &now.to_string()], 16);
     // The name's own limit is 253: a pod's may use all of it.
     let stem: String = name.chars().take(230).collect();
     let event = Event {
@@ -103,10 +103,10 @@ pub fn write(notice: &Notice, now: Timestamp, identity: &str) -> Call {
             namespace: Some(namespace.to_owned()),
             ..ObjectMeta::default()
         },
-        action: Some(notice.reason.to_owned()),
+        action: Some(notice.reason.to_string()),
         event_time: Some(MicroTime(now)),
         note: Some(notice.note.clone()),
-        reason: Some(notice.reason.to_owned()),
+        reason: Some(notice.reason.to_string()),
         regarding: Some(about.clone()),
         reporting_controller: Some(CONTROLLER.to_owned()),
         reporting_instance: Some(identity.to_owned()),
@@ -125,7 +125,7 @@ mod tests {
         Notice {
             about: ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() },
             warning: true,
-            reason: "Reason",
+            reason: "Reason".into(),
             note: note.to_owned(),
         }
     }

@@ -44,6 +44,7 @@ pub struct Metrics {
     terminated: Gauge<i64>,
     moves: Gauge<i64>,
     saved: Gauge<f64, AtomicU64>,
+    interruptions: Gauge<i64>,
     step_seconds: Histogram,
     cost: Gauge<f64, AtomicU64>,
 }
@@ -65,6 +66,7 @@ impl Metrics {
             terminated: Gauge::default(),
             moves: Gauge::default(),
             saved: Gauge::default(),
+            interruptions: Gauge::default(),
             // From a tenth of a millisecond to three seconds.
             step_seconds: Histogram::new((0..16).map(|n| 0.0001 * f64::from(2_u32.pow(n)))),
             cost: Gauge::default(),
@@ -84,6 +86,11 @@ impl Metrics {
             metrics.launch_failures.clone(),
         );
         r.register("machines_terminated", "Machines confirmed gone", metrics.terminated.clone());
+        r.register(
+            "interruptions",
+            "Machines that the cloud said it would take away",
+            metrics.interruptions.clone(),
+        );
         r.register("consolidation_moves", "Moves begun to save money", metrics.moves.clone());
         r.register(
             "consolidation_saved_dollars_per_hour",
@@ -123,6 +130,7 @@ impl Metrics {
         self.plans.set(total(counts.plans));
         self.launch_failures.set(total(counts.launch_failures));
         self.terminated.set(total(counts.terminated));
+        self.interruptions.set(total(counts.interruptions));
         self.moves.set(total(counts.moves));
         self.saved.set(counts.saved.dollars());
         let prices = snapshot.claims.values().filter_map(|c| c.status.as_ref()?.price_per_hour.as_ref());

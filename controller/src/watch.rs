@@ -1,6 +1,6 @@
 //! Watches: what is new in the API server, as changes; the whole objects are dropped right after.
 
-use std::{collections::BTreeSet, fmt::Debug, pin::pin};
+use std::{collections::BTreeMap, fmt::Debug, pin::pin};
 
 use croft_api::{EC2NodeClass, NodeClaim, Tenant, TenantPool};
 use croft_scheduler::PodKey;
@@ -103,8 +103,9 @@ async fn follow<K>(
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let mut stream = pin!(watcher::watcher(api, config).default_backoff());
-    let mut held: BTreeSet<Name> = BTreeSet::new();
-    let mut listed: BTreeSet<Name> = BTreeSet::new();
+    let mut held: BTreeMap<Name, Box<str>> = BTreeMap::new();
+    let mut listed: BTreeMap<Name, Box<str>> = BTreeMap::new();
+    let gone = |name: Name, uid: Box<str>| Change::Gone(uid, Box::new(gone(name)));
     while let Some(event) = stream.next().await {
         let changes = match event {
             Ok(Event::Init) => {
@@ -112,25 +113,25 @@ async fn follow<K>(
                 Vec::new()
             }
             Ok(Event::InitApply(object)) => {
-                listed.insert(name(&object));
+                listed.insert(name(&object), uid(&object));
                 vec![Change::Listed(Box::new(change(object)))]
             }
             Ok(Event::InitDone) => {
                 // What the new list lacks was deleted while nobody watched.
-                let lost = held.difference(&listed).cloned().map(&gone);
-                let mut changes: Vec<_> = lost.collect();
-                held = std::mem::take(&mut listed);
+                let before = std::mem::replace(&mut held, std::mem::take(&mut listed));
+                let lost = before.into_iter().filter(|(name, _)| !held.contains_key(name));
+                let mut changes: Vec<_> = lost.map(|(name, uid)| gone(name, uid)).collect();
                 changes.push(Change::Synced(kind));
                 changes
             }
             Ok(Event::Apply(object)) => {
-                held.insert(name(&object));
+                held.insert(name(&object), uid(&object));
                 vec![change(object)]
             }
             Ok(Event::Delete(object)) => {
-                let name = name(&object);
+                let (name, uid) = (name(&object), uid(&object));
                 held.remove(&name);
-                vec![gone(name)]
+                vec![gone(name, uid)]
             }
             Err(error) => {
                 tracing::warn!(%error, kind, "watch broken; it is begun again");
@@ -143,6 +144,10 @@ async fn follow<K>(
             }
         }
     }
+}
+
+fn uid<K: Resource>(object: &K) -> Box<str> {
+    object.uid().unwrap_or_default().into()
 }
 
 fn name<K: Resource>(object: &K) -> Name {

@@ -12,9 +12,8 @@ use crate::{
 };
 
 const AT_ONCE: usize = 16;
-/// A create whose answer was lost is repeated this often before the claim is left to the watch.
-const REPEATS: u32 = 5;
 const REPEAT_AFTER: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 impl Executor {
     pub(super) async fn create(&self, keys: Vec<Key>, new: NewClaims) -> Report {
@@ -30,7 +29,9 @@ impl Executor {
             Ok(pool) => pool,
             Err(error) => {
                 let names = new.claims.into_iter().map(|c| c.name).collect();
-                return Report { news: vec![News::NotCreated(names)], ..api_trouble(keys, &error) };
+                let mut report = api_trouble(keys, &error, None);
+                report.news.push(News::NotCreated(names));
+                return report;
             }
         };
         let mut report = Report { answers: vec![pool], ..Report::done(keys) };
@@ -52,22 +53,26 @@ impl Executor {
         report
     }
 
+    /// Ends with a definite answer only: while it isn't known whether a claim is there, nobody may plan.
     async fn create_one(&self, claim: NewClaim) -> Result<Answer, (String, ApiError)> {
         let NewClaim { name, object, .. } = claim;
         let call = Call { target: Target::Claim(name.clone()), verb: Verb::Create(object) };
-        let mut lost = 0;
+        let mut lost: u32 = 0;
         loop {
             match self.api.call(call.clone()).await {
                 // The name was reserved for this spec: the answer to an earlier try was lost. Writing nothing
                 // shows the object.
                 Err(ApiError::AlreadyExists { .. }) if lost > 0 => {
                     let look = Verb::Patch(json!({}));
-                    let answer = self.api.call(Call { target: call.target, verb: look }).await;
-                    return answer.map_err(|error| (name, error));
+                    let answer = self.api.call(Call { target: call.target.clone(), verb: look }).await;
+                    if !matches!(answer, Err(ApiError::Unknown { .. } | ApiError::TooMany { .. })) {
+                        return answer.map_err(|error| (name, error));
+                    }
+                    tokio::time::sleep(LONGEST_PAUSE).await;
                 }
-                Err(ApiError::Unknown { .. } | ApiError::TooMany { .. }) if lost < REPEATS => {
-                    lost += 1;
-                    tokio::time::sleep(REPEAT_AFTER * lost).await;
+                Err(ApiError::Unknown { .. } | ApiError::TooMany { .. }) => {
+                    lost = lost.saturating_add(1);
+                    tokio::time::sleep(REPEAT_AFTER.saturating_mul(lost).min(LONGEST_PAUSE)).await;
                 }
                 other => return other.map_err(|error| (name, error)),
             }

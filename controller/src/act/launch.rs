@@ -37,7 +37,7 @@ impl Executor {
                 Some(prepared) => prepared,
                 None => match self.prepare(&mut held, &request).await {
                     Ok(prepared) => prepared,
-                    Err(Stop::Api(error)) => return held.report(api_trouble(keys, &error)),
+                    Err(Stop::Api(error)) => return held.trouble(keys, &error),
                     Err(Stop::Launch(error)) => return self.give_up(keys, held, &error).await,
                 },
             };
@@ -144,7 +144,7 @@ impl Executor {
         match self.say(&mut held, &status).await {
             Ok(()) => held.report(Report::done(keys)),
             // The stored request stays, so the next launch is answered with the same machine.
-            Err(error) => held.report(api_trouble(keys, &error)),
+            Err(error) => held.trouble(keys, &error),
         }
     }
 
@@ -178,7 +178,7 @@ impl Executor {
                 report.news.push(News::LaunchFailed { claim, reason, message });
                 report
             }
-            Err(error) => held.report(api_trouble(keys, &error)),
+            Err(error) => held.trouble(keys, &error),
         }
     }
 
@@ -231,6 +231,11 @@ impl Held {
         report.answers.splice(0..0, self.answers);
         report
     }
+
+    fn trouble(self, keys: Vec<Key>, error: &ApiError) -> Report {
+        let trouble = api_trouble(keys, error, self.claim.metadata.uid.as_deref());
+        self.report(trouble)
+    }
 }
 
 enum Stop {
@@ -239,7 +244,7 @@ enum Stop {
 }
 
 /// The request that a claim records as sent and not answered.
-fn recorded(claim: &NodeClaim) -> Option<Prepared> {
+pub(crate) fn recorded(claim: &NodeClaim) -> Option<Prepared> {
     let attempt = claim.status.as_ref()?.attempt.as_ref()?;
     Some(Prepared { hash: attempt.request_hash.clone(), body: attempt.request.clone()? })
 }

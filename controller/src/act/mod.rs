@@ -4,7 +4,7 @@
 //! repeated without harm (a launch by its token, a write by the version it was decided on).
 
 mod create;
-mod launch;
+pub(crate) mod launch;
 mod register;
 
 use std::{sync::Arc, time::Duration};
@@ -93,16 +93,19 @@ impl Executor {
             Action::AskOffers(class) => {
                 let name = class.metadata.name.clone().unwrap_or_default();
                 match self.cloud.instance_types(&class).await {
-                    Ok(types) => Report { news: vec![News::Offers(name, Ok(types))], ..Report::done(keys) },
+                    Ok(types) => Report {
+                        news: vec![News::Shortages(self.cloud.shortages()), News::Offers(name, Ok(types))],
+                        ..Report::done(keys)
+                    },
                     Err(error) => Report {
                         news: vec![News::Offers(name, Err(error.to_string()))],
                         ..cloud_trouble(keys, &error)
                     },
                 }
             }
-            Action::Sweep { classes } => {
+            Action::Sweep { classes, open } => {
                 let classes: Vec<EC2NodeClass> = classes.iter().map(|c| (**c).clone()).collect();
-                match self.cloud.sweep(&classes, &[]).await {
+                match self.cloud.sweep(&classes, &open).await {
                     Ok(removed) => {
                         if removed > 0 {
                             tracing::info!(removed, "removed what launches left behind");
@@ -113,10 +116,23 @@ impl Executor {
                 }
             }
             Action::Consolidate(search) => self.consolidate(keys, search).await,
+            Action::AwaitNews => match self.cloud.interruptions().await {
+                Ok(news) => Report { news: vec![News::Interruptions(news)], ..Report::done(keys) },
+                Err(error) => cloud_trouble(keys, &error),
+            },
+            Action::Acknowledge(news) => match self.cloud.acknowledge(&news).await {
+                Ok(()) => Report { news: vec![News::Acknowledged(news)], ..Report::done(keys) },
+                Err(error) => cloud_trouble(keys, &error),
+            },
+            Action::ObserveCapacity(nodes) => {
+                let changed = nodes.iter().filter(|node| self.cloud.observe_capacity(node)).count();
+                let news = (changed > 0).then_some(News::OffersStale);
+                Report { news: news.into_iter().collect(), ..Report::done(keys) }
+            }
             Action::Tell(notice) => {
                 let call = events::write(&notice, self.clock.wall(), &self.identity);
                 if let Err(error) = self.api.call(call).await {
-                    tracing::debug!(%error, reason = notice.reason, "event not written");
+                    tracing::debug!(%error, reason = %notice.reason, "event not written");
                 }
                 Report::done(keys)
             }
@@ -141,6 +157,7 @@ impl Executor {
 
     async fn write(&self, key: Key, call: Call, rest: Duration) -> Report {
         let target = call.target.clone();
+        let uid = call.uid().map(str::to_owned);
         let verb = call.verb.clone();
         let keys = vec![key];
         match self.api.call(call).await {
@@ -150,7 +167,8 @@ impl Executor {
             }
             // What was to go is gone.
             Err(ApiError::NotFound { .. }) if matches!(verb, Verb::Delete { .. } | Verb::Evict { .. }) => {
-                Report { rest: Rest::For(BUDGET_REST), ..Report::done(keys) }
+                let news = uid.map(|uid| News::NotFound(target, uid)).into_iter().collect();
+                Report { news, rest: Rest::For(BUDGET_REST), ..Report::done(keys) }
             }
             Err(ApiError::TooMany { message, .. }) => {
                 let mut news = Vec::new();
@@ -160,7 +178,7 @@ impl Executor {
                 }
                 Report { news, rest: Rest::Failed(BUDGET_REST), ..Report::done(keys) }
             }
-            Err(error) => api_trouble(keys, &error),
+            Err(error) => api_trouble(keys, &error, uid.as_deref()),
         }
     }
 
@@ -183,7 +201,11 @@ impl Executor {
         let Some(call) = call else { return Report { news, ..Report::done(keys) } };
         match self.api.call(call).await {
             Ok(answer) => Report { answers: vec![answer], news, ..Report::done(keys) },
-            Err(error) => Report { news, ..api_trouble(keys, &error) },
+            Err(error) => {
+                let mut trouble = api_trouble(keys, &error, class.metadata.uid.as_deref());
+                trouble.news.extend(news);
+                trouble
+            }
         }
     }
 }
@@ -210,13 +232,18 @@ fn class_status(class: &EC2NodeClass, findings: &ClassFindings, now: jiff::Times
 }
 
 /// A call to the API server failed: what it held rests. A conflict rests least, since the watch has or will soon
-/// have what is new.
-fn api_trouble(keys: Vec<Key>, error: &ApiError) -> Report {
+/// have what is new. An object that isn't there any more is gone, whatever the watch has shown: `uid` is that of the
+/// object that the call was for.
+fn api_trouble(keys: Vec<Key>, error: &ApiError, uid: Option<&str>) -> Report {
     match error {
         ApiError::Conflict { .. } | ApiError::NotFound { .. } => tracing::debug!(%error, "decided anew"),
         _ => tracing::warn!(%error, "tried again later"),
     }
-    Report { rest: Rest::Grow, ..Report::done(keys) }
+    let mut news = Vec::new();
+    if let (ApiError::NotFound { target, .. }, Some(uid)) = (error, uid) {
+        news.push(News::NotFound(target.clone(), uid.to_owned()));
+    }
+    Report { news, rest: Rest::Grow, ..Report::done(keys) }
 }
 
 fn cloud_trouble(keys: Vec<Key>, error: &CloudError) -> Report {

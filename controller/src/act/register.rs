@@ -38,11 +38,12 @@ impl Executor {
                 Err(error) => tracing::debug!(%error, node, "pod not told of its node"),
             }
         }
+        let node_uid = patch.pointer("/metadata/uid").and_then(|uid| uid.as_str()).map(str::to_owned);
         let open = Call { target: Target::Node(node.clone()), verb: Verb::Patch(patch) };
         match self.api.call(open).await {
             Ok(answer) => report.answers.push(answer),
             Err(error) => {
-                let trouble = api_trouble(std::mem::take(&mut report.keys), &error);
+                let trouble = api_trouble(std::mem::take(&mut report.keys), &error, node_uid.as_deref());
                 return Report { answers: report.answers, ..trouble };
             }
         }
@@ -60,7 +61,8 @@ impl Executor {
             match self.api.call(call).await {
                 Ok(answer) => report.answers.push(answer),
                 Err(error) => {
-                    let trouble = api_trouble(std::mem::take(&mut report.keys), &error);
+                    let uid = claim.metadata.uid.as_deref();
+                    let trouble = api_trouble(std::mem::take(&mut report.keys), &error, uid);
                     return Report { answers: report.answers, ..trouble };
                 }
             }

@@ -2,8 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Memory, Round};
-use crate::action::{Action, Key};
+use croft_api::{EC2NodeClass, condition::READY};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::{Memory, Round, reference};
+use crate::{
+    act::launch::recorded,
+    action::{Action, Key},
+};
 
 /// A class that isn't ready is looked at this often: somebody is probably mending it.
 const UNREADY_EVERY: Duration = Duration::from_secs(15);
@@ -19,6 +25,17 @@ pub struct Asked {
     pub offers: Option<Duration>,
 }
 
+/// Says what a class lacks: its conditions do, and whoever looks at events learns it as well.
+fn tell(round: &mut Round<'_>, class: &EC2NodeClass) {
+    let Some(status) = &class.status else { return };
+    let current = |c: &&Condition| c.observed_generation == class.metadata.generation;
+    for lacking in
+        status.conditions.iter().filter(|c| c.status == "False" && c.type_ != READY).filter(current)
+    {
+        round.repeat(reference(class), lacking);
+    }
+}
+
 /// Decides what to ask about classes.
 pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     let snapshot = round.snapshot;
@@ -28,6 +45,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
         if class.object.metadata.deletion_timestamp.is_some() {
             continue;
         }
+        tell(round, &class.object);
         let asked = memory.class_asked.entry(name.clone()).or_default();
         let generation = class.object.metadata.generation;
         let every = if asked.ready { round.settings.resolve_every } else { UNREADY_EVERY };
@@ -56,6 +74,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     if due && round.is_idle(&Key::Sweep) {
         memory.swept = Some(mono);
         let classes = snapshot.classes.values().map(|c| Arc::clone(&c.object)).collect();
-        round.act(Action::Sweep { classes });
+        let open = snapshot.claims.values().filter_map(|claim| recorded(claim)).collect();
+        round.act(Action::Sweep { classes, open });
     }
 }

@@ -6,7 +6,11 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
+use croft_api::{
+    NodeClaim,
+    condition::{INITIALIZED, INTERRUPTED},
+    disruption::DisruptionReason,
+};
 
 use super::{
     Memory, Round,
@@ -27,7 +31,7 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledge
     memory.expected_until.retain(|_, until| *until > mono);
     let mut seen = BTreeSet::new();
     for (name, claim) in &snapshot.claims {
-        if claim.metadata.deletion_timestamp.is_some() || !is(claim, INITIALIZED) {
+        if claim.metadata.deletion_timestamp.is_some() || !is(claim, INITIALIZED) || is(claim, INTERRUPTED) {
             continue;
         }
         let Some((node_name, node)) = snapshot.node_of(claim) else { continue };
@@ -56,6 +60,8 @@ pub fn has_work(round: &Round<'_>, memory: &Memory, claim: &str, node: &str) -> 
     snapshot.pods_on(node).any(|(_, pod)| pod.counts_as_work())
         || snapshot.nominated_to(claim).next().is_some()
         || memory.expected_until.contains_key(node)
+        || snapshot.keeps_headroom(node)
+        || snapshot.keeps_headroom(claim)
 }
 
 fn free<'a>(
@@ -68,7 +74,7 @@ fn free<'a>(
 ) {
     let Some(pool) = round.snapshot.pools.get(&claim.spec.pool) else { return };
     let Ok(Some(after)) = croft_api::duration::parse(&pool.spec.disruption.consolidate_after) else { return };
-    if guard::asked(claim, node, pool).is_some() {
+    if guard::asked(claim, node, pool).is_some() || pool.spec.replicas.is_some() {
         return;
     }
     let Some(since) = memory.empty_since.get(node_name).copied() else { return };

@@ -11,10 +11,10 @@ use std::{sync::Arc, time::Duration};
 
 use croft_api::{
     NodeClaim, NodeClaimStatus,
-    condition::{INITIALIZED, LAUNCHED, REGISTERED, Statement},
+    condition::{DRIFTED, INITIALIZED, LAUNCHED, REGISTERED, Statement},
 };
-use croft_cloud::LaunchRequest;
-use croft_scheduler::{CapacityType, Quantity, Resources};
+use croft_cloud::{LaunchRequest, ObservedNode};
+use croft_scheduler::{CapacityType, PodKey, Quantity, Resources};
 use k8s_openapi::api::core::v1::Taint;
 
 use super::{Memory, Round, conditions, nodes, reference, termination};
@@ -50,6 +50,37 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
         } else {
             keep(round, name, claim);
         }
+    }
+    observe(round, memory);
+}
+
+/// Tells the provider what nodes really have, once for each: the next plan for their type uses that.
+fn observe(round: &mut Round<'_>, memory: &mut Memory) {
+    if !round.is_idle(&Key::Capacity) {
+        return;
+    }
+    let snapshot = round.snapshot;
+    let mut seen = Vec::new();
+    for (name, claim) in &snapshot.claims {
+        // A drifted node was set up in another way than the next one will be.
+        if memory.observed.contains(name) || !is(claim, INITIALIZED) || is(claim, DRIFTED) {
+            continue;
+        }
+        let (Some((_, node)), Some(status)) = (snapshot.node_of(claim), &claim.status) else { continue };
+        let (Some(instance_type), Some(image_id)) = (&status.instance_type, &status.image_id) else {
+            continue;
+        };
+        memory.observed.insert(name.clone());
+        seen.push(ObservedNode {
+            class: claim.spec.node_class_ref.name.clone(),
+            instance_type: instance_type.clone(),
+            image_id: image_id.clone(),
+            capacity: node.capacity.clone(),
+            allocatable: node.allocatable.clone(),
+        });
+    }
+    if !seen.is_empty() {
+        round.act(Action::ObserveCapacity(seen));
     }
 }
 
@@ -138,8 +169,13 @@ fn register(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {
     let snapshot = round.snapshot;
     if let Some((node_name, node)) = snapshot.node_of(claim) {
         let pool = snapshot.pools.get(&claim.spec.pool).map(|p| &**p);
+        // Those that may not be told find their place by their own constraints.
+        let planned: Vec<PodKey> = snapshot.nominated_to(name).map(|(key, _)| key.clone()).collect();
         let pods = snapshot
-            .nominated_to(name)
+            .cluster
+            .nominable(&planned)
+            .into_iter()
+            .filter_map(|key| Some((key, snapshot.pods.get(key)?)))
             .filter(|(_, pod)| pod.nominated.as_deref() != Some(node_name))
             .map(|(key, pod)| (key.clone(), pod.uid.clone()))
             .collect();

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   provision    pods without a place          -> claims
+//!   standing     pools of a fixed size         -> claims, deleted
 //!   lifecycle    claims                        -> launched, registered, initialized
 //!   termination  claims being deleted          -> drained, terminated, confirmed, released
 //!   disrupt      nodes not worth their price   -> replaced, then their claims deleted
 //!   empty        nodes without work            -> cordoned, then their claims deleted (called by disrupt)
-//!   orphans      machines and claims alone     -> terminated, adopted, deleted
+//!   interrupt    machines about to be taken    -> replaced, or drained at once
+//!   orphans      machines, claims, nodes alone -> terminated, adopted, deleted
 //!   pools        TenantPools                   -> status, finalizer
 //!   classes      EC2NodeClasses                -> status, offers
 //! ```
@@ -18,18 +20,24 @@ pub mod classes;
 pub mod conditions;
 pub mod disrupt;
 pub mod empty;
+pub mod interrupt;
 pub mod lifecycle;
 pub mod nodes;
 pub mod orphans;
+pub mod places;
 pub mod pools;
 pub mod provision;
+pub mod standing;
 pub mod termination;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use croft_cloud::MachineState;
 use croft_scheduler::PodKey;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::Resource;
 
 use crate::{
@@ -63,6 +71,16 @@ pub struct Memory {
     pub pool_written: BTreeMap<String, Duration>,
     /// When each class was last resolved and last asked for offers, and the generation that was resolved.
     pub class_asked: BTreeMap<String, classes::Asked>,
+    /// News about machines that isn't handled yet.
+    pub news: interrupt::News,
+    /// Claims of whose nodes the provider knows what they really have.
+    pub observed: BTreeSet<String>,
+    /// What was found out about pools' offerings.
+    pub supplies: pools::supply::Supplies,
+    /// What was tried for pools of a fixed size.
+    pub standing: standing::Tried,
+    /// Places that kube-scheduler doesn't give.
+    pub places: places::Places,
     /// What disruption remembers.
     pub disruption: disrupt::Memory,
     /// When the machines were last listed.
@@ -98,6 +116,13 @@ impl<'a> Round<'a> {
     #[must_use]
     pub fn is_idle(&self, key: &Key) -> bool {
         self.flights.is_idle(key, self.now.mono) && !self.taken.contains(key)
+    }
+
+    /// True while claims are made for some pool, or names for them reserved.
+    #[must_use]
+    pub fn is_planning(&self) -> bool {
+        let plans = |key: &Key| matches!(key, Key::Plan(_));
+        self.flights.any_flying(plans) || self.taken.iter().any(plans)
     }
 
     /// How many times in a row an action on `key` has failed.
@@ -142,7 +167,18 @@ impl<'a> Round<'a> {
 
     /// Tells a user.
     pub fn tell(&mut self, about: ObjectReference, warning: bool, reason: &'static str, note: String) {
-        self.actions.push(Action::Tell(Notice { about, warning, reason, note }));
+        self.actions.push(Action::Tell(Notice { about, warning, reason: reason.into(), note }));
+    }
+
+    /// Tells a user what a condition says, in its own words.
+    pub fn repeat(&mut self, about: ObjectReference, condition: &Condition) {
+        let notice = Notice {
+            about,
+            warning: true,
+            reason: condition.reason.clone().into(),
+            note: condition.message.clone(),
+        };
+        self.actions.push(Action::Tell(notice));
     }
 
     /// What was asked for, and when to look again.

@@ -5,13 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_api::{claim::FINALIZER, condition::LAUNCHED};
+use croft_api::{NodeClaim, claim::FINALIZER, condition::LAUNCHED};
 use croft_cloud::CloudMachine;
 use jiff::Timestamp;
 use kube::Resource;
 use serde_json::json;
 
-use super::{Memory, Round, conditions, lifecycle, reference, termination::machine_id};
+use super::{
+    Memory, Round, conditions, lifecycle, reference,
+    termination::{self, machine_id},
+};
 use crate::{
     action::{Action, Key},
     names,
@@ -33,7 +36,8 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     let snapshot = round.snapshot;
     let (Some(last), Some(before)) = (&snapshot.machines.0, &snapshot.machines.1) else { return };
     machines_alone(round, memory, last, before);
-    claims_alone(round, last, before);
+    claims_alone(round);
+    nodes_alone(round, last, before);
 }
 
 fn machines_alone(round: &mut Round<'_>, memory: &mut Memory, last: &MachineList, before: &MachineList) {
@@ -140,26 +144,63 @@ fn launched_before(machine: &CloudMachine, asked: Timestamp, round: &Round<'_>) 
     std::time::Duration::try_from(age).is_ok_and(|age| age >= round.settings.orphan_grace)
 }
 
-fn claims_alone(round: &mut Round<'_>, last: &MachineList, before: &MachineList) {
+/// True if the machine of `claim` was missing from the last two lists, both asked for when it must have been visible.
+pub(super) fn is_missing(round: &Round<'_>, claim: &NodeClaim) -> bool {
+    let snapshot = round.snapshot;
+    let (Some(last), Some(before)) = (&snapshot.machines.0, &snapshot.machines.1) else { return false };
+    let Some(status) = &claim.status else { return false };
+    let Some(id) = status.provider_id.as_deref().map(machine_id) else { return false };
+    let Some(launched) = conditions::find(status, LAUNCHED).map(|c| c.last_transition_time.0) else {
+        return false;
+    };
+    let visible = later(launched, round.settings.orphan_grace);
+    lacks(last, id, visible) && lacks(before, id, visible)
+}
+
+fn later(at: Timestamp, grace: std::time::Duration) -> Timestamp {
+    let grace = jiff::SignedDuration::try_from(grace).unwrap_or_default();
+    at.checked_add(grace).unwrap_or(Timestamp::MAX)
+}
+
+fn lacks(list: &MachineList, id: &str, visible: Timestamp) -> bool {
+    list.asked.wall > visible && list.machines.get(id).is_none_or(|m| !m.state.is_alive())
+}
+
+fn claims_alone(round: &mut Round<'_>) {
     let snapshot = round.snapshot;
     for (name, claim) in &snapshot.claims {
-        if claim.meta().deletion_timestamp.is_some() {
-            continue;
-        }
-        let Some(status) = &claim.status else { continue };
-        let Some(id) = status.provider_id.as_deref().map(machine_id) else { continue };
-        let Some(launched) = conditions::find(status, LAUNCHED).map(|c| c.last_transition_time.0) else {
-            continue;
-        };
-        let grace = jiff::SignedDuration::try_from(round.settings.orphan_grace).unwrap_or_default();
-        let visible = launched.checked_add(grace).unwrap_or(Timestamp::MAX);
-        let missing = |list: &MachineList| {
-            list.asked.wall > visible && list.machines.get(id).is_none_or(|m| !m.state.is_alive())
-        };
-        if missing(last) && missing(before) {
-            let note = format!("machine {id} is gone; the claim is given up and its pods are planned anew");
+        if claim.meta().deletion_timestamp.is_none() && is_missing(round, claim) {
+            let id = claim.status.as_ref().and_then(|s| s.provider_id.as_deref()).map(machine_id);
+            let note = format!(
+                "machine {} is gone; the claim is given up and its pods are planned anew",
+                id.unwrap_or_default()
+            );
             round.tell(reference(&**claim), true, "MachineGone", note);
             round.act(lifecycle::delete(name, claim));
+        }
+    }
+}
+
+/// Nodes that Croft made, whose machine is gone and whose claim is, too.
+fn nodes_alone(round: &mut Round<'_>, last: &MachineList, before: &MachineList) {
+    let snapshot = round.snapshot;
+    for (name, node) in &snapshot.nodes {
+        // Others' nodes have machines that the lists never show.
+        let ours = node.annotations.contains_key(names::CLAIM_ANNOTATION)
+            || node.has_taint(names::UNREGISTERED_TAINT);
+        if !ours || node.ready || node.deleting {
+            continue;
+        }
+        if snapshot.claim_of_node(name).is_some_and(|claim| snapshot.node_of(claim).is_some()) {
+            continue;
+        }
+        let (Some(id), Some(created)) = (node.provider_id.as_deref().map(machine_id), node.created) else {
+            continue;
+        };
+        let visible = later(created, round.settings.orphan_grace);
+        if lacks(last, id, visible) && lacks(before, id, visible) {
+            tracing::warn!(node = name, machine = id, "node without a machine and a claim is deleted");
+            round.act(termination::delete_node(name, node));
         }
     }
 }

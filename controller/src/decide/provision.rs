@@ -85,11 +85,11 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> Provision {
     for placement in &plan.existing {
         if placement.coming {
             result.nominations.extend(placement.pods.iter().map(|pod| (pod.clone(), placement.node.clone())));
-        } else {
+        } else if !placement.pods.iter().all(Snapshot::is_headroom) {
             result.expected.insert(placement.node.clone());
         }
     }
-    for left in &plan.unschedulable {
+    for left in plan.unschedulable.iter().filter(|left| !Snapshot::is_headroom(&left.pod)) {
         result.notices.extend(unplaced(snapshot, &left.pod, &left.reasons));
     }
     result
@@ -235,7 +235,7 @@ fn nominated(snapshot: &Snapshot, pod: &PodKey, claim: &str, machine: &Machine) 
     Some(Notice {
         about: pod_reference(snapshot, pod),
         warning: false,
-        reason: "Nominated",
+        reason: "Nominated".into(),
         note: format!(
             "the pod waits for NodeClaim {claim}: {} in {}, {}",
             machine.instance_type,
@@ -274,5 +274,10 @@ fn unplaced(snapshot: &Snapshot, pod: &PodKey, reasons: &[Reason]) -> Option<Not
     while note.len() > NOTE_BYTES {
         note.pop();
     }
-    Some(Notice { about: pod_reference(snapshot, pod), warning: true, reason: first.reason.as_str(), note })
+    Some(Notice {
+        about: pod_reference(snapshot, pod),
+        warning: true,
+        reason: first.reason.as_str().into(),
+        note,
+    })
 }

@@ -11,10 +11,10 @@ use std::{sync::Arc, time::Duration};
 use croft_api::{NodeClaim, claim::FINALIZER};
 use croft_cloud::MachineState;
 use croft_scheduler::PodKey;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::{Memory, Round, lifecycle::WATCH_LAG, nodes, reference};
+use super::{Memory, Round, interrupt, lifecycle::WATCH_LAG, nodes, orphans, reference};
 use crate::{
     action::{Action, Key},
     names,
@@ -28,6 +28,9 @@ const CRITICAL_PRIORITY: i32 = 1_000_000_000;
 /// A detached volume frees its zone for the pod's next place; one whose driver hangs must not hold a machine
 /// for ever. The time after which kube-controller-manager detaches by force.
 const DETACH_PATIENCE: Duration = Duration::from_secs(360);
+/// A pod that is still there this long after its deletion was due has nobody left who would end it, or waits for
+/// a finalizer of its own: its containers don't run any more, and it holds no machine.
+const STUCK_AFTER: SignedDuration = SignedDuration::from_secs(60);
 /// An eviction that went through shows on the pod at once; this bounds how often one is repeated until then.
 const EVICTION_REST: Duration = Duration::from_secs(2);
 
@@ -46,8 +49,12 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Ar
     let node = round.snapshot.node_of(claim);
     if gone {
         match node {
-            Some((node_name, node)) if !node.deleting => round.act(delete_node(node_name, node)),
-            Some(_) => {}
+            Some((node_name, node)) => {
+                forget_pods(round, node_name);
+                if !node.deleting {
+                    round.act(delete_node(node_name, node));
+                }
+            }
             None => round.act(release(name, claim)),
         }
         return;
@@ -55,6 +62,8 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Ar
     let asked = memory.terminations.contains_key(&id);
     if let Some((node_name, node)) = node
         && !asked
+        && !interrupt::is_gone(claim)
+        && !orphans::is_missing(round, claim)
     {
         if !node.has_taint(names::DISRUPTED_TAINT) || !node.unschedulable {
             round.act(Action::Write {
@@ -88,23 +97,62 @@ fn deadline(claim: &NodeClaim) -> Option<Timestamp> {
     deleted.checked_add(jiff::SignedDuration::try_from(period).ok()?).ok()
 }
 
+/// Pods of a machine that is certainly gone end nowhere by themselves. Removing them lets their controllers make
+/// others now, instead of when kube-controller-manager notices that their node is gone.
+fn forget_pods(round: &mut Round<'_>, node: &str) {
+    let snapshot = round.snapshot;
+    for (key, pod) in snapshot.pods_on(node).filter(|(_, pod)| !pod.is.mirror) {
+        round.act(Action::Write {
+            key: Key::Pod(key.clone()),
+            call: Call {
+                target: Target::Pod(key.namespace.to_string(), key.name.to_string()),
+                verb: Verb::Delete { uid: pod.uid.to_string(), grace_seconds: Some(0) },
+            },
+            rest: EVICTION_REST,
+        });
+    }
+}
+
 fn drained(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &NodeClaim, node: &str) -> bool {
     let deadline = deadline(claim);
-    let left: Vec<(&PodKey, &PodView)> =
-        round.snapshot.pods_on(node).filter(|(_, pod)| pod.must_leave()).collect();
+    if let Some(deadline) = deadline {
+        wake_at(round, deadline);
+    }
+    let snapshot = round.snapshot;
+    let mut left: Vec<(&PodKey, &PodView)> =
+        snapshot.pods_on(node).filter(|(_, pod)| pod.must_leave()).collect();
+    left.retain(|(_, pod)| {
+        let stuck = pod.deletion.and_then(|due| due.checked_add(STUCK_AFTER).ok());
+        if let Some(at) = stuck {
+            wake_at(round, at);
+        }
+        stuck.is_none_or(|at| at > round.now.wall)
+    });
     let critical = |pod: &PodView| pod.priority >= CRITICAL_PRIORITY;
     let only_critical = left.iter().all(|(_, pod)| critical(pod));
     for (key, pod) in left.iter().filter(|(_, pod)| critical(pod) == only_critical) {
         remove(round, memory, claim, key, pod, deadline);
     }
+    // The hard end: whatever is left goes with the machine.
+    if deadline.is_some_and(|d| d <= round.now.wall) {
+        return true;
+    }
     if !left.is_empty() {
         return false;
     }
-    if round.snapshot.attachments_on(node) == 0 || deadline.is_some_and(|d| d <= round.now.wall) {
+    if round.snapshot.attachments_on(node) == 0 {
         return true;
     }
     let since = *memory.drained_since.entry(name.to_owned()).or_insert(round.now.mono);
     round.has_lasted(since, DETACH_PATIENCE)
+}
+
+/// Looks again at `at`, if that is still to come.
+fn wake_at(round: &mut Round<'_>, at: Timestamp) {
+    let left = Duration::try_from(at.duration_since(round.now.wall)).unwrap_or_default();
+    if !left.is_zero() {
+        round.wake_in(left);
+    }
 }
 
 /// Asks a pod to leave; deletes it, whatever holds it, so late that its grace period ends with the deadline.
@@ -163,7 +211,7 @@ fn unlaunched(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Ar
     round.act(Action::FindMachine(Arc::clone(claim)));
 }
 
-fn delete_node(name: &str, node: &NodeView) -> Action {
+pub(super) fn delete_node(name: &str, node: &NodeView) -> Action {
     Action::Write {
         key: Key::Node(name.to_owned()),
         call: Call {

@@ -116,6 +116,18 @@ pub struct Call {
     pub verb: Verb,
 }
 
+impl Call {
+    /// The uid of the object that the call is meant for, if it names one.
+    #[must_use]
+    pub fn uid(&self) -> Option<&str> {
+        match &self.verb {
+            Verb::Create(_) => None,
+            Verb::Patch(patch) | Verb::PatchStatus(patch) => patch.pointer("/metadata/uid")?.as_str(),
+            Verb::Delete { uid, .. } | Verb::Evict { uid } => Some(uid),
+        }
+    }
+}
+
 /// What the API server answered: the object as it is now, where the call has one.
 #[derive(Clone, Debug)]
 pub enum Answer {

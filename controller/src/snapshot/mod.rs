@@ -9,12 +9,20 @@
 //! Objects arrive by both ways and in any order between them, so each is taken only if its resourceVersion
 //! is newer than what is held, and what was seen deleted stays deleted.
 
+mod change;
 mod coming;
 mod graves;
+mod headroom;
+mod nodes;
+mod pods;
 mod views;
+mod wanted;
 
+pub use change::Change;
 pub use coming::future_node;
 pub(crate) use coming::is;
+pub use headroom::Spare;
+pub(crate) use views::version;
 pub use views::{BudgetView, NodeView, PodTraits, PodView};
 
 use std::{
@@ -23,58 +31,18 @@ use std::{
 };
 
 use croft_api::{EC2NodeClass, NodeClaim, Tenant, TenantPool};
-use croft_cloud::CloudMachine;
-use croft_scheduler::{Cluster, InputError, InstanceType, PodKey, TenantLimits};
-use k8s_openapi::api::{
-    apps::v1::DaemonSet,
-    core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
-    policy::v1::PodDisruptionBudget,
-    storage::v1::{CSINode, StorageClass, VolumeAttachment},
-};
+use croft_cloud::{CloudMachine, Shortage};
+use croft_scheduler::{Cluster, InputError, InstanceType, PodKey};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
-use crate::{seam::Answer, time::Now};
+use crate::{
+    seam::{Answer, Target},
+    time::Now,
+};
 use graves::Graves;
-use views::version;
-
-/// One thing that is new.
-#[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "each is the kind it is named for; `Gone` variants carry the object's name")]
-pub enum Change {
-    Pod(Box<Pod>),
-    PodGone(PodKey),
-    Node(Box<Node>),
-    NodeGone(String),
-    Claim(Box<NodeClaim>),
-    ClaimGone(String),
-    Pool(Box<TenantPool>),
-    PoolGone(String),
-    Class(Box<EC2NodeClass>),
-    ClassGone(String),
-    Tenant(Box<Tenant>),
-    TenantGone(String),
-    Namespace(Box<Namespace>),
-    NamespaceGone(String),
-    DaemonSet(Box<DaemonSet>),
-    DaemonSetGone(String, String),
-    Pvc(Box<PersistentVolumeClaim>),
-    PvcGone(String, String),
-    Pv(Box<PersistentVolume>),
-    PvGone(String),
-    StorageClass(Box<StorageClass>),
-    StorageClassGone(String),
-    CsiNode(Box<CSINode>),
-    CsiNodeGone(String),
-    Attachment(Box<VolumeAttachment>),
-    AttachmentGone(String),
-    Budget(Box<PodDisruptionBudget>),
-    BudgetGone(String, String),
-    /// An object as a fresh list shows it: that is so, whatever was seen before. After a restore from a backup
-    /// versions go back, and what was deleted is there again.
-    Listed(Box<Change>),
-    /// The first full list of one kind is in.
-    Synced(&'static str),
-}
+use headroom::Headroom;
+use pods::Nomination;
 
 /// A class and what the cloud says about it.
 #[derive(Clone, Debug)]
@@ -119,6 +87,8 @@ pub struct Snapshot {
     pub budgets: BTreeMap<String, BTreeMap<String, BudgetView>>,
     /// Machines as the cloud last listed them, and the list before that.
     pub machines: (Option<MachineList>, Option<MachineList>),
+    /// What the cloud has set aside for want of capacity, as it was last asked, and how often that has changed.
+    pub shortages: (Vec<Shortage>, u64),
     /// Objects that couldn't be read, by what they are, and why.
     pub problems: BTreeMap<String, InputError>,
     /// Grows with whatever could change a plan.
@@ -126,23 +96,18 @@ pub struct Snapshot {
     /// Grows with every pod that begins to wait for a place.
     pub arrivals: u64,
     pods_on: BTreeMap<Box<str>, BTreeSet<PodKey>>,
-    claim_of_node: BTreeMap<String, String>,
+    /// Claims by the name of their machine's node: an address that was free again may give two the same.
+    claims_of_node: BTreeMap<String, BTreeSet<String>>,
     raw_nodes: BTreeMap<String, Box<Node>>,
     attachments: BTreeMap<String, String>,
     nominations: BTreeMap<PodKey, Nomination>,
+    headroom: Headroom,
     nominated_to: BTreeMap<String, BTreeSet<PodKey>>,
     synced: BTreeSet<&'static str>,
     /// Label sets in use, each held once.
     labels: BTreeSet<Arc<BTreeMap<String, String>>>,
     graves: Graves,
     listing: bool,
-}
-
-/// A pod's place on a claim that a plan made for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Nomination {
-    claim: String,
-    pod_uid: Box<str>,
 }
 
 impl Snapshot {
@@ -153,11 +118,12 @@ impl Snapshot {
             Change::PodGone(key) => self.pod_gone(&key, now),
             Change::Node(node) => self.node(node),
             Change::NodeGone(name) => self.node_gone(&name, now),
-            Change::Claim(claim) => self.claim(*claim),
+            Change::Claim(claim) => self.claim(*claim, now),
             Change::ClaimGone(name) => self.claim_gone(&name, now),
             Change::Pool(pool) => self.pool(*pool),
             Change::PoolGone(name) => {
                 self.pools.remove(&name);
+                self.feed_headroom(&name);
                 self.cluster.remove_pool(&name);
                 self.plan_version += 1;
             }
@@ -193,6 +159,7 @@ impl Snapshot {
                 self.observe(*change, now);
                 self.listing = false;
             }
+            Change::Gone(uid, change) => self.gone(uid, *change, now),
             Change::Synced(kind) => {
                 self.synced.insert(kind);
                 self.plan_version += 1;
@@ -213,6 +180,37 @@ impl Snapshot {
         }
     }
 
+    /// Takes in that the API server has no such object: it was deleted, whether or not a watch has shown it.
+    pub fn not_found(&mut self, target: Target, uid: &str, now: Now) {
+        let change = match target {
+            Target::Claim(name) => Change::ClaimGone(name),
+            Target::Pool(name) => Change::PoolGone(name),
+            Target::Class(name) => Change::ClassGone(name),
+            Target::Node(name) => Change::NodeGone(name),
+            Target::Pod(namespace, name) => Change::PodGone(PodKey::new(&namespace, &name)),
+            Target::Event(_) => return,
+        };
+        self.gone(uid.into(), change, now);
+    }
+
+    fn gone(&mut self, uid: Box<str>, change: Change, now: Now) {
+        let held = match &change {
+            Change::PodGone(key) => self.pods.get(key).map(|o| &*o.uid),
+            Change::NodeGone(name) => self.nodes.get(name).map(|o| &*o.uid),
+            Change::ClaimGone(name) => self.claims.get(name).and_then(|o| o.metadata.uid.as_deref()),
+            Change::PoolGone(name) => self.pools.get(name).and_then(|o| o.metadata.uid.as_deref()),
+            Change::ClassGone(name) => self.classes.get(name).and_then(|c| c.object.metadata.uid.as_deref()),
+            Change::TenantGone(name) => self.tenants.get(name).and_then(|o| o.metadata.uid.as_deref()),
+            // Only watches tell of the others, so that their order holds.
+            _ => Some(&*uid),
+        };
+        let is_held = held == Some(&*uid);
+        self.graves.bury(uid, now);
+        if is_held {
+            self.observe(change, now);
+        }
+    }
+
     /// True once the first list of every kind in `kinds` is in.
     #[must_use]
     pub fn is_synced(&self, kinds: &[&'static str]) -> bool {
@@ -224,10 +222,15 @@ impl Snapshot {
         self.pods_on.get(node).into_iter().flatten().filter_map(|key| Some((key, self.pods.get(key)?)))
     }
 
-    /// The claim whose machine has this node name.
+    /// The claim whose machine the node is, or else one whose machine has the node's name.
     #[must_use]
     pub fn claim_of_node(&self, node: &str) -> Option<&Arc<NodeClaim>> {
-        self.claims.get(self.claim_of_node.get(node)?)
+        let mut claims = self.claims_of_node.get(node)?.iter().filter_map(|name| self.claims.get(name));
+        let first = claims.next()?;
+        if self.node_of(first).is_some() {
+            return Some(first);
+        }
+        Some(claims.find(|claim| self.node_of(claim).is_some()).unwrap_or(first))
     }
 
     /// The node of a claim: the one with the name that the cloud gives the claim's machine, if it also says
@@ -253,40 +256,6 @@ impl Snapshot {
         if owners.next().is_some() { None } else { first.metadata.name.as_deref() }
     }
 
-    /// Notes that a plan means `pod` for `claim`.
-    pub fn nominate(&mut self, pod: &PodKey, claim: &str) {
-        let Some(view) = self.pods.get(pod) else { return };
-        let nomination = Nomination { claim: claim.to_owned(), pod_uid: view.uid.clone() };
-        self.drop_nomination(pod);
-        self.nominations.insert(pod.clone(), nomination);
-        self.nominated_to.entry(claim.to_owned()).or_default().insert(pod.clone());
-        self.tell_nomination(pod, claim);
-    }
-
-    /// Forgets what was planned for `claim`: its pods are demand again.
-    pub fn release_nominations(&mut self, claim: &str) {
-        for pod in self.nominated_to.get(claim).cloned().unwrap_or_default() {
-            self.drop_nomination(&pod);
-            self.arrivals += u64::from(self.demand.contains(&pod));
-        }
-    }
-
-    /// Pods that a plan means for `claim` and that haven't got a node.
-    pub fn nominated_to(&self, claim: &str) -> impl Iterator<Item = (&PodKey, &PodView)> {
-        self.nominated_to.get(claim).into_iter().flatten().filter_map(|key| Some((key, self.pods.get(key)?)))
-    }
-
-    /// Claims that planned pods wait for.
-    #[must_use]
-    pub fn nominated_claims(&self) -> BTreeSet<String> {
-        self.nominated_to.keys().cloned().collect()
-    }
-
-    /// Pods that wait for a place and aren't meant for any coming machine.
-    pub fn unplanned(&self) -> impl Iterator<Item = &PodKey> {
-        self.demand.iter().filter(|key| !self.nominations.contains_key(*key))
-    }
-
     /// Keeps what the cloud listed.
     pub fn listed(&mut self, list: MachineList) {
         self.machines = (Some(list), self.machines.0.take());
@@ -309,259 +278,9 @@ impl Snapshot {
         }
     }
 
-    fn pod(&mut self, pod: &Pod) {
-        let key = PodKey::new(pod.namespace().as_deref().unwrap_or_default(), &pod.name_any());
-        let mut view = PodView::of(pod);
-        if self.knows_better(&view.uid, self.pods.get(&key).map(|old| old.version), view.version) {
-            return;
-        }
-        if view.is.finished {
-            self.forget_pod(&key);
-            return;
-        }
-        self.share_labels(&mut view);
-        let read = self.cluster.upsert_pod(pod);
-        self.judge("Pod", &key.to_string(), read);
-        let before = self.pods.get(&key).map(|p| (p.is.demand, p.node.clone(), p.uid.clone()));
-        if before.as_ref().is_none_or(|(_, node, _)| *node != view.node) {
-            if let Some((_, Some(node), _)) = &before {
-                self.unplace(node, &key);
-            }
-            if let Some(node) = &view.node {
-                self.pods_on.entry(node.clone()).or_default().insert(key.clone());
-            }
-        }
-        let nomination_holds =
-            view.is.demand && self.nominations.get(&key).is_some_and(|n| n.pod_uid == view.uid);
-        if view.is.demand {
-            self.demand.insert(key.clone());
-        } else {
-            self.demand.remove(&key);
-        }
-        if before != Some((view.is.demand, view.node.clone(), view.uid.clone())) {
-            self.plan_version += 1;
-            self.arrivals += u64::from(view.is.demand);
-        }
-        self.pods.insert(key.clone(), view);
-        if let Some(nomination) = self.nominations.get(&key) {
-            if nomination_holds {
-                // The cluster read the pod anew; what is planned for it holds.
-                let claim = nomination.claim.clone();
-                self.tell_nomination(&key, &claim);
-            } else {
-                self.drop_nomination(&key);
-            }
-        }
-    }
-
-    fn share_labels(&mut self, view: &mut PodView) {
-        if let Some(held) = self.labels.get(&view.labels) {
-            view.labels = Arc::clone(held);
-            return;
-        }
-        // Sets that nothing uses any more go before they outnumber the pods.
-        if self.labels.len() > self.pods.len() + 100 {
-            self.labels.retain(|held| Arc::strong_count(held) > 1);
-        }
-        self.labels.insert(Arc::clone(&view.labels));
-    }
-
     /// True if what is held of an object is newer than `new`, or it was seen deleted.
     fn knows_better(&self, uid: &str, held: Option<u64>, new: u64) -> bool {
         !self.listing && (self.graves.holds(uid) || held.is_some_and(|held| is_stale(held, new)))
-    }
-
-    fn pod_gone(&mut self, key: &PodKey, now: Now) {
-        if let Some(view) = self.pods.get(key) {
-            self.graves.bury(view.uid.clone(), now);
-        }
-        self.forget_pod(key);
-    }
-
-    fn forget_pod(&mut self, key: &PodKey) {
-        self.drop_nomination(key);
-        self.cluster.remove_pod(&key.namespace, &key.name);
-        self.problems.remove(&format!("Pod {key}"));
-        self.demand.remove(key);
-        if let Some(PodView { node: Some(node), .. }) = self.pods.remove(key) {
-            self.unplace(&node, key);
-        }
-        self.plan_version += 1;
-    }
-
-    fn unplace(&mut self, node: &str, key: &PodKey) {
-        if let Some(pods) = self.pods_on.get_mut(node) {
-            pods.remove(key);
-            if pods.is_empty() {
-                self.pods_on.remove(node);
-            }
-        }
-    }
-
-    fn node(&mut self, node: Box<Node>) {
-        let name = node.name_any();
-        let view = NodeView::of(&node);
-        if self.knows_better(&view.uid, self.nodes.get(&name).map(|old| old.version), view.version) {
-            return;
-        }
-        let planned_on = |v: &NodeView| {
-            (v.labels.clone(), v.taints.clone(), v.unschedulable, v.allocatable.clone(), v.capacity.clone())
-        };
-        if self.nodes.get(&name).map(planned_on) != Some(planned_on(&view)) {
-            self.plan_version += 1;
-        }
-        self.nodes.insert(name.clone(), view);
-        self.raw_nodes.insert(name.clone(), node);
-        self.feed_node(&name);
-    }
-
-    fn node_gone(&mut self, name: &str, now: Now) {
-        if let Some(view) = self.nodes.remove(name) {
-            self.graves.bury(view.uid, now);
-        }
-        self.raw_nodes.remove(name);
-        self.cluster.remove_node(name);
-        self.problems.remove(&format!("Node {name}"));
-        self.plan_version += 1;
-        if let Some(claim) = self.claim_of_node.get(name).cloned() {
-            self.feed_claim(&claim);
-        }
-    }
-
-    fn claim(&mut self, mut claim: NodeClaim) {
-        claim.metadata.managed_fields = None;
-        let name = claim.name_any();
-        let new = version(claim.metadata.resource_version.as_deref());
-        let old = self.claims.get(&name);
-        let held = old.map(|old| version(old.metadata.resource_version.as_deref()));
-        if self.knows_better(claim.metadata.uid.as_deref().unwrap_or_default(), held, new) {
-            return;
-        }
-        let before = old.and_then(|c| c.status.as_ref()).and_then(|s| s.node_name.clone());
-        let after = claim.status.as_ref().and_then(|s| s.node_name.clone());
-        if let Some(gone) = before.filter(|b| Some(b) != after.as_ref()) {
-            self.claim_of_node.remove(&gone);
-        }
-        if let Some(node) = after {
-            self.claim_of_node.insert(node, name.clone());
-        }
-        self.claims.insert(name.clone(), Arc::new(claim));
-        self.plan_version += 1;
-        self.feed_claim(&name);
-    }
-
-    fn claim_gone(&mut self, name: &str, now: Now) {
-        let Some(claim) = self.claims.remove(name) else { return };
-        self.graves.bury(claim.metadata.uid.as_deref().unwrap_or_default().into(), now);
-        self.cluster.remove_coming(name);
-        self.release_nominations(name);
-        self.nominated_to.remove(name);
-        self.plan_version += 1;
-        if let Some(node) = claim.status.as_ref().and_then(|s| s.node_name.as_deref()) {
-            self.claim_of_node.remove(node);
-            self.feed_node(node);
-        }
-    }
-
-    fn pool(&mut self, mut pool: TenantPool) {
-        pool.metadata.managed_fields = None;
-        let name = pool.name_any();
-        let new = version(pool.metadata.resource_version.as_deref());
-        let old = self.pools.get(&name);
-        if old.is_some_and(|old| {
-            old.metadata.uid == pool.metadata.uid
-                && !self.listing
-                && is_stale(version(old.metadata.resource_version.as_deref()), new)
-        }) {
-            return;
-        }
-        let changed = old.is_none_or(|old| old.spec != pool.spec);
-        self.pools.insert(name.clone(), Arc::new(pool));
-        if changed {
-            self.feed_pool(&name);
-        }
-    }
-
-    fn class(&mut self, mut class: EC2NodeClass) {
-        class.metadata.managed_fields = None;
-        let name = class.name_any();
-        let new = version(class.metadata.resource_version.as_deref());
-        match self.classes.get_mut(&name) {
-            Some(state)
-                if state.object.metadata.uid == class.metadata.uid
-                    && !self.listing
-                    && is_stale(version(state.object.metadata.resource_version.as_deref()), new) => {}
-            Some(state) => {
-                state.object = Arc::new(class);
-                self.plan_version += 1;
-            }
-            None => {
-                let state = ClassState { object: Arc::new(class), types: None, types_error: None };
-                self.classes.insert(name.clone(), state);
-                self.feed_pools_of(&name);
-            }
-        }
-    }
-
-    fn tenant(&mut self, mut tenant: Tenant) {
-        tenant.metadata.managed_fields = None;
-        let name = tenant.name_any();
-        if self.tenants.get(&name).is_some_and(|old| old.spec == tenant.spec) {
-            return;
-        }
-        match croft_api::convert::scheduler::tenant_limits(&tenant) {
-            Ok(limits) => {
-                self.problems.remove(&format!("Tenant {name}"));
-                self.cluster.upsert_tenant_limits(limits);
-            }
-            Err(problem) => {
-                // Limits that can't be read must not count as none: nothing is launched until they can be.
-                let spec = &tenant.spec;
-                let zero = [(croft_scheduler::LIMIT_NODES.to_owned(), croft_scheduler::Quantity::ZERO)];
-                self.cluster.upsert_tenant_limits(TenantLimits {
-                    tenant: name.clone(),
-                    pools: spec.pools.clone(),
-                    limits: zero.into(),
-                });
-                self.problems.insert(format!("Tenant {name}"), problem);
-            }
-        }
-        self.tenants.insert(name, Arc::new(tenant));
-        self.plan_version += 1;
-    }
-
-    fn placement_input(&mut self, change: Change) {
-        self.plan_version += 1;
-        match change {
-            Change::Namespace(o) => self.cluster.upsert_namespace(&o),
-            Change::NamespaceGone(name) => self.cluster.remove_namespace(&name),
-            Change::DaemonSet(o) => {
-                let read = self.cluster.upsert_daemonset(&o);
-                self.judge("DaemonSet", &full_name(&*o), read);
-            }
-            Change::DaemonSetGone(namespace, name) => self.cluster.remove_daemonset(&namespace, &name),
-            Change::Pvc(o) => {
-                let read = self.cluster.upsert_pvc(&o);
-                self.judge("PersistentVolumeClaim", &full_name(&*o), read);
-            }
-            Change::PvcGone(namespace, name) => self.cluster.remove_pvc(&namespace, &name),
-            Change::Pv(o) => {
-                let read = self.cluster.upsert_pv(&o);
-                self.judge("PersistentVolume", &full_name(&*o), read);
-            }
-            Change::PvGone(name) => self.cluster.remove_pv(&name),
-            Change::StorageClass(o) => {
-                let read = self.cluster.upsert_storage_class(&o);
-                self.judge("StorageClass", &full_name(&*o), read);
-            }
-            Change::StorageClassGone(name) => self.cluster.remove_storage_class(&name),
-            Change::CsiNode(o) => {
-                let read = self.cluster.upsert_csi_node(&o);
-                self.judge("CSINode", &full_name(&*o), read);
-            }
-            Change::CsiNodeGone(name) => self.cluster.remove_csi_node(&name),
-            _ => {}
-        }
     }
 
     fn judge(&mut self, kind: &str, name: &str, read: Result<(), InputError>) {
@@ -576,19 +295,6 @@ impl Snapshot {
                     self.problems.insert(key, problem);
                 }
             }
-        }
-    }
-
-    fn drop_nomination(&mut self, pod: &PodKey) {
-        if let Some(nomination) = self.nominations.remove(pod) {
-            if let Some(pods) = self.nominated_to.get_mut(&nomination.claim) {
-                pods.remove(pod);
-                if pods.is_empty() {
-                    self.nominated_to.remove(&nomination.claim);
-                }
-            }
-            self.cluster.release(pod);
-            self.plan_version += 1;
         }
     }
 }

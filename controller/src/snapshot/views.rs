@@ -61,6 +61,8 @@ pub struct PodTraits {
     pub finished: bool,
     /// It asks to be left alone while Croft has a choice.
     pub do_not_disrupt: bool,
+    /// kube-scheduler has tried, and found no node for it.
+    pub unschedulable: bool,
     /// It tolerates the taint of a node that is given back, so draining leaves it.
     pub tolerates_disruption: bool,
 }
@@ -120,6 +122,13 @@ impl PodView {
                 do_not_disrupt: [names::DO_NOT_DISRUPT, names::KARPENTER_DO_NOT_DISRUPT]
                     .iter()
                     .any(|key| annotation(key).is_some_and(|v| v == "true")),
+                unschedulable: status.and_then(|s| s.conditions.as_ref()).is_some_and(|conditions| {
+                    conditions.iter().any(|c| {
+                        c.type_ == "PodScheduled"
+                            && c.status == "False"
+                            && c.reason.as_deref() == Some("Unschedulable")
+                    })
+                }),
                 tolerates_disruption: stays,
             },
         }

@@ -197,7 +197,7 @@ impl State {
             Change::DaemonSetGone(namespace, name) => {
                 self.daemonsets.remove(&(namespace.clone(), name.clone())).is_some()
             }
-            Change::Listed(change) => self.observe(change),
+            Change::Listed(change) | Change::Gone(_, change) => self.observe(change),
             Change::Synced(kind) => self.synced(kind),
             _ => false,
         }

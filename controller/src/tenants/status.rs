@@ -8,6 +8,7 @@ use croft_api::{
     convert::policy as convert,
 };
 use croft_policy::{Ground, Tenants, audit::lost_claims, index::TenantRule};
+use croft_scheduler::Price;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -111,7 +112,7 @@ fn counts(state: &State, view: &Tenants, rule: &TenantRule, counted: &Counted, o
         namespace_count: Some(count(own.len())),
         pods: Some(counted.pods),
         nodes: Some(count(state.nodes.keys().filter(in_pools).count())),
-        cost_per_hour: Some(format!("{}.{:04}", micros / 1_000_000, micros % 1_000_000 / 100)),
+        cost_per_hour: Some(Price::from_micros(i64::try_from(micros).unwrap_or(i64::MAX)).to_string()),
     }
 }
 

@@ -15,13 +15,13 @@ use std::{
     time::Duration,
 };
 
-use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
+use croft_api::{NodeClaim, condition::INITIALIZED};
 use croft_scheduler::{Machine, Options, Plan, PodKey, solve};
 use serde_json::json;
 
 use crate::{
     action::{Action, Key},
-    decide::{Memory, Round, lifecycle, provision::provision, reference},
+    decide::{Memory, Round, lifecycle, provision::provision, reference, standing},
     names,
     seam::{Call, Target, Verb},
     snapshot::{Snapshot, is},
@@ -208,7 +208,7 @@ fn forget(name: &str, claim: &NodeClaim) -> Action {
 
 /// Where the pods of `nodes` go without them; machines of other pods are left out. The error says which pod finds no
 /// place, and why.
-pub(super) fn places(snapshot: &Snapshot, nodes: &[&str]) -> Result<Plan, String> {
+pub(in crate::decide) fn places(snapshot: &Snapshot, nodes: &[&str]) -> Result<Plan, String> {
     let pods: BTreeSet<PodKey> = nodes
         .iter()
         .flat_map(|node| snapshot.pods_on(node))
@@ -225,15 +225,38 @@ pub(super) fn places(snapshot: &Snapshot, nodes: &[&str]) -> Result<Plan, String
         let why = left.reasons.first().map_or("", |r| r.detail.as_str());
         return Err(format!("pod {} finds no place: {why}", left.pod));
     }
-    plan.machines.retain(|machine| machine.pods.iter().any(|pod| pods.contains(pod)));
+    // Spare places on those nodes move like pods.
+    let headroom = nodes.iter().any(|node| snapshot.keeps_headroom(node));
+    plan.machines.retain(|machine| {
+        machine.pods.iter().any(|pod| pods.contains(pod) || (headroom && Snapshot::is_headroom(pod)))
+    });
     Ok(plan)
+}
+
+/// What to launch in place of `claims`, whose nodes are `nodes`: what their pods need, or, in a pool of a fixed size,
+/// as many machines as go.
+pub(in crate::decide) fn instead<'a>(
+    snapshot: &Snapshot,
+    claims: impl IntoIterator<Item = &'a Arc<NodeClaim>>,
+    nodes: &[&str],
+) -> Result<Plan, String> {
+    let fixed = claims.into_iter().next().and_then(|claim| {
+        let pool = snapshot.pools.get(&claim.spec.pool)?;
+        standing::replicas(pool).map(|_| (&claim.spec.pool, pool))
+    });
+    let Some((name, pool)) = fixed else { return places(snapshot, nodes) };
+    let (plan, why) = standing::machines(snapshot, name, pool, nodes.len());
+    match why {
+        Some(why) => Err(format!("pool {name} would lack a machine: {why}")),
+        None => Ok(plan),
+    }
 }
 
 /// Begins a move: launches `machines` in place of `claims`, or gives these back at once if none is needed. False if
 /// something holds what it needs; then it is decided again.
-pub(super) fn begin(
+pub(in crate::decide) fn begin(
     round: &mut Round<'_>,
-    reason: DisruptionReason,
+    reason: &str,
     claims: &[(&str, &Arc<NodeClaim>)],
     machines: &[Machine],
     note: &str,
@@ -243,7 +266,7 @@ pub(super) fn begin(
     }
     if machines.is_empty() {
         for (name, claim) in claims {
-            round.tell(reference(&***claim), false, "Disrupted", format!("{}: {note}", reason.as_str()));
+            round.tell(reference(&***claim), false, "Disrupted", format!("{}: {note}", reason));
             round.act(lifecycle::delete(name, claim));
         }
         return true;
@@ -265,7 +288,7 @@ pub(super) fn begin(
         let annotations = json!({"metadata": {"annotations": {
             names::MOVE: format!("{id}/{count}"),
             names::REPLACES: replaces,
-            names::DISRUPTION_REASON: reason.as_str(),
+            names::DISRUPTION_REASON: reason,
         }}});
         crate::merge::apply(&mut claim.object, &annotations);
     }
@@ -274,7 +297,7 @@ pub(super) fn begin(
         return false;
     }
     for (_, claim) in claims {
-        let note = format!("{}: {note}; {} comes first", reason.as_str(), launched.join(", "));
+        let note = format!("{}: {note}; {} comes first", reason, launched.join(", "));
         round.tell(reference(&***claim), false, "Disrupting", note);
     }
     for action in actions {

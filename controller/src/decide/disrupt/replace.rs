@@ -115,12 +115,12 @@ fn replace<'a>(round: &mut Round<'a>, ledger: &mut Ledger<'a>, reason: Disruptio
     let sets = [due.get(..)].into_iter().chain((0..due.len()).map(|at| due.get(at..=at))).flatten();
     for set in sets.filter(|set| !set.is_empty()) {
         let nodes: Vec<&str> = set.iter().map(|d| d.node).collect();
-        match moves::places(round.snapshot, &nodes) {
+        match moves::instead(round.snapshot, set.iter().map(|d| d.claim), &nodes) {
             Ok(plan) => {
                 let claims: Vec<(&str, &Arc<NodeClaim>)> =
                     set.iter().map(|d| (d.name.as_str(), d.claim)).collect();
                 let why = set.first().map_or("", |d| d.why.as_str());
-                if moves::begin(round, reason, &claims, &plan.machines, why) {
+                if moves::begin(round, reason.as_str(), &claims, &plan.machines, why) {
                     set.iter().for_each(|d| ledger.take(&d.claim.spec.pool));
                 }
                 return;

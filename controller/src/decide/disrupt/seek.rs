@@ -150,6 +150,7 @@ fn question<'a>(
         let policy = pool.spec.disruption.consolidation_policy;
         if policy != ConsolidationPolicy::WhenEmptyOrUnderutilized
             || pool.metadata.deletion_timestamp.is_some()
+            || pool.spec.replicas.is_some()
             || moves.concerns(name)
         {
             continue;
@@ -288,7 +289,7 @@ fn make<'a>(
             one.after,
             one.before
         );
-        if moves::begin(round, REASON, &claims, &one.machines, &note) {
+        if moves::begin(round, REASON.as_str(), &claims, &one.machines, &note) {
             launched = launched.saturating_add(one.after);
             without.extend(one.nodes.iter().cloned());
             claims.iter().for_each(|(_, claim)| ledger.take(&claim.spec.pool));

@@ -1,211 +1,16 @@
-//! Decision tables: what is, and what is to be done about it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+//! Claims from wanted to released.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use croft_api::condition::{READY, Statement};
-use croft_api::{EC2NodeClass, NodeClaim, TenantPool};
-use croft_cloud::{ClassFindings, MachineState, Terminated};
+use croft_cloud::{MachineState, Terminated};
 use croft_controller::{
     action::{Action, Key, News, Report, Rest},
-    engine::{Engine, KINDS, Step},
     seam::{Target, Verb},
-    settings::Settings,
     snapshot::Change,
-    time::Now,
 };
-use croft_scheduler::InstanceType;
-use jiff::Timestamp;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 
-const START_SECOND: i64 = 1_780_000_000;
-
-fn at(seconds: u64) -> Now {
-    Now {
-        wall: Timestamp::from_second(START_SECOND + i64::try_from(seconds).unwrap()).unwrap(),
-        mono: Duration::from_secs(seconds),
-    }
-}
-
-fn read<T: DeserializeOwned>(value: Value) -> Box<T> {
-    Box::new(serde_json::from_value(value).unwrap())
-}
-
-fn time(seconds: u64) -> String {
-    at(seconds).wall.to_string()
-}
-
-/// An engine that knows a class with its offers, and one pool.
-struct Bench {
-    engine: Engine,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let mut bench = Self { engine: Engine::new(Settings::default()) };
-        for kind in KINDS {
-            bench.see(0, Change::Synced(kind));
-        }
-        bench.see(
-            0,
-            Change::Class(read::<EC2NodeClass>(json!({
-                "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass",
-                "metadata": {"name": "class", "uid": "class-uid", "resourceVersion": "1", "generation": 1},
-                "spec": {"role": "r", "amiSelectorTerms": [{"alias": "al2023@latest"}],
-                    "subnetSelectorTerms": [], "securityGroupSelectorTerms": []},
-            }))),
-        );
-        bench.see(
-            0,
-            Change::Pool(read::<TenantPool>(json!({
-                "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
-                "metadata": {"name": "pool-a", "uid": "pool-uid", "resourceVersion": "2", "generation": 1,
-                    "finalizers": ["croft.dev/pool"]},
-                "spec": {"key": "node-pool", "disruption": {"consolidateAfter": "30s"},
-                    "template": {"spec": {"nodeClassRef": {"name": "class"}}}},
-            }))),
-        );
-        // What is asked about the class is answered at once; everything else is left to the tests.
-        let step = bench.engine.step(at(0));
-        for action in step.actions {
-            bench.answer(0, action);
-        }
-        let step = bench.engine.step(at(0));
-        for action in step.actions {
-            bench.answer(0, action);
-        }
-        bench
-    }
-
-    fn answer(&mut self, seconds: u64, action: Action) {
-        let keys = action.keys();
-        let news = match action {
-            Action::Resolve(_) => vec![News::Findings(
-                "class".to_owned(),
-                Box::new(ClassFindings {
-                    conditions: vec![Statement {
-                        kind: READY,
-                        status: Some(true),
-                        reason: "Ready",
-                        message: String::new(),
-                    }],
-                    ..ClassFindings::default()
-                }),
-            )],
-            Action::AskOffers(_) => vec![News::Offers("class".to_owned(), Ok(types()))],
-            _ => Vec::new(),
-        };
-        self.engine.complete(Report { news, ..Report::done(keys) }, at(seconds));
-    }
-
-    fn see(&mut self, seconds: u64, change: Change) {
-        self.engine.observe(change, at(seconds));
-    }
-
-    /// The actions of a step that aren't upkeep of pools, classes and lists.
-    fn decide(&mut self, seconds: u64) -> Vec<Action> {
-        let Step { actions, .. } = self.engine.step(at(seconds));
-        let (kept, upkeep): (Vec<_>, Vec<_>) = actions.into_iter().partition(|action| {
-            !matches!(
-                action,
-                Action::ListMachines
-                    | Action::Resolve(_)
-                    | Action::AskOffers(_)
-                    | Action::Sweep { .. }
-                    | Action::Tell(_)
-            ) && !action.keys().iter().all(|key| matches!(key, Key::Pool(_)))
-        });
-        for action in upkeep {
-            self.answer(seconds, action);
-        }
-        kept
-    }
-}
-
-fn types() -> Arc<[InstanceType]> {
-    croft_cloud::builtin_catalog()
-        .iter()
-        .filter(|t| t.name == "m5.large" || t.name == "m5.xlarge")
-        .cloned()
-        .collect()
-}
-
-fn pod(name: &str, node: Option<&str>) -> Change {
-    Change::Pod(read(json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": "tenant-a", "uid": format!("{name}-uid"),
-            "resourceVersion": if node.is_some() { "500" } else { "100" }},
-        "spec": {
-            "nodeName": node,
-            "nodeSelector": {"node-pool": "pool-a"},
-            "tolerations": [{"key": "node-pool", "operator": "Equal", "value": "pool-a", "effect": "NoSchedule"}],
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
-        },
-        "status": {"phase": "Pending"},
-    })))
-}
-
-fn claim(version: u64, status: Value, deleted: bool) -> Change {
-    let mut object = json!({
-        "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim",
-        "metadata": {"name": "pool-a-1", "uid": "claim-uid", "resourceVersion": version.to_string(),
-            "creationTimestamp": time(0), "finalizers": ["croft.dev/termination"]},
-        "spec": {"pool": "pool-a", "nodeClassRef": {"name": "class"}, "instanceTypes": ["m5.large"],
-            "zones": ["us-east-1a"], "capacityType": "on-demand", "labels": {"node-pool": "pool-a"},
-            "taints": [{"key": "node-pool", "value": "pool-a", "effect": "NoSchedule"}]},
-        "status": status,
-    });
-    if deleted {
-        object["metadata"]["deletionTimestamp"] = json!(time(0));
-    }
-    Change::Claim(read::<NodeClaim>(object))
-}
-
-fn condition(kind: &str, since: u64) -> Value {
-    json!({"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": time(since)})
-}
-
-fn launched(more: &[&str]) -> Value {
-    let mut conditions = vec![condition("Launched", 0)];
-    conditions.extend(more.iter().map(|kind| condition(kind, 0)));
-    json!({"providerId": "aws:///us-east-1a/i-1", "nodeName": "node-1", "instanceType": "m5.large",
-        "zone": "us-east-1a", "capacityType": "on-demand", "conditions": conditions})
-}
-
-fn node(version: u64, provider_id: &str, labels: Value, taints: Value, ready: bool) -> Change {
-    Change::Node(read(json!({
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": "node-1", "uid": "node-uid", "resourceVersion": version.to_string(), "labels": labels},
-        "spec": {"providerID": provider_id, "taints": taints,
-            "unschedulable": taints_have(&taints, "croft.dev/disrupted")},
-        "status": {"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}],
-            "capacity": {"cpu": "2", "memory": "8Gi", "pods": "29"},
-            "allocatable": {"cpu": "1930m", "memory": "7Gi", "pods": "29"}},
-    })))
-}
-
-fn taints_have(taints: &Value, key: &str) -> bool {
-    taints.as_array().is_some_and(|t| t.iter().any(|t| t["key"] == json!(key)))
-}
-
-fn registered_labels() -> Value {
-    json!({"node-pool": "pool-a", "node.kubernetes.io/instance-type": "m5.large",
-        "topology.kubernetes.io/zone": "us-east-1a", "karpenter.sh/capacity-type": "on-demand"})
-}
-
-fn verb(actions: &[Action]) -> (&Target, &Verb) {
-    match actions {
-        [Action::Write { call, .. }] => (&call.target, &call.verb),
-        other => panic!("one write expected, not {other:?}"),
-    }
-}
+use crate::bench::{Bench, at, claim, launched, node, pod, registered_labels, time, verb};
 
 #[test]
 fn pods_are_planned_once_their_batch_is_idle_and_not_again_while_claims_are_made() {
@@ -368,4 +173,87 @@ fn a_claim_that_was_never_sent_is_released_and_one_without_answer_is_looked_for(
     bench.engine.complete(Report::done(vec![Key::Claim("pool-a-1".to_owned())]), at(60));
     let actions = bench.decide(121);
     assert!(matches!(verb(&actions), (Target::Claim(_), Verb::Patch(_))));
+}
+
+#[test]
+fn a_node_that_is_initialized_tells_what_its_type_has_once() {
+    let mut bench = Bench::new();
+    let mut status = launched(&["Registered", "Initialized"]);
+    status["imageId"] = json!("ami-1");
+    bench.see(1, claim(10, status, false));
+    bench.see(1, pod("a", Some("node-1")));
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true));
+    bench.decide(1);
+    bench.decide(2);
+    assert_eq!(bench.observed.len(), 1);
+    let seen = &bench.observed[0];
+    assert_eq!(
+        (seen.instance_type.as_str(), seen.image_id.as_str(), seen.class.as_str()),
+        ("m5.large", "ami-1", "class")
+    );
+    assert_eq!(seen.capacity.get("cpu"), 2_000);
+}
+
+#[test]
+fn at_the_hard_end_the_machine_goes_with_whatever_is_left() {
+    let disrupted = json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}]);
+    let mut bench = Bench::new();
+    let Change::Claim(mut going) = claim(10, launched(&["Registered", "Initialized"]), true) else {
+        panic!()
+    };
+    going.spec.termination_grace_period = Some("60s".to_owned());
+    bench.see(1, Change::Claim(going));
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true));
+    bench.see(1, pod("a", Some("node-1")));
+    let evict = bench.decide(1);
+    assert!(matches!(verb(&evict), (Target::Pod(..), Verb::Evict { .. })));
+    bench.done(1, &evict[0], vec![]);
+    // Its 30 seconds begin so late that they end with the deadline.
+    let delete = bench.decide(40);
+    assert!(
+        matches!(verb(&delete), (Target::Pod(..), Verb::Delete { grace_seconds: Some(20), .. })),
+        "{delete:?}"
+    );
+    bench.done(40, &delete[0], vec![]);
+    let actions = bench.decide(60);
+    let ended = actions.iter().any(|a| matches!(a, Action::Terminate { .. }));
+    assert!(ended, "nothing holds it longer: {actions:?}");
+}
+
+#[test]
+fn a_pod_that_nobody_ends_any_more_holds_no_machine() {
+    let disrupted = json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}]);
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), disrupted, false));
+    let Change::Pod(mut dying) = pod("a", Some("node-1")) else { panic!() };
+    dying.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(30).wall));
+    bench.see(1, Change::Pod(dying));
+    assert!(bench.decide(30).is_empty());
+    assert!(bench.decide(89).is_empty(), "it may still be ending");
+    assert!(matches!(&bench.decide(90)[..], [Action::Terminate { .. }]));
+}
+
+#[test]
+fn pods_of_a_machine_that_is_gone_are_removed_with_its_node() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), false));
+    bench.see(1, pod("a", Some("node-1")));
+    let terminated = vec![Terminated { id: "i-1".to_owned(), state: MachineState::Terminated }];
+    bench.engine.complete(
+        Report {
+            news: vec![News::Terminated(terminated)],
+            ..Report::done(vec![Key::Machine("i-1".to_owned())])
+        },
+        at(1),
+    );
+    let actions = bench.decide(1);
+    assert_eq!(actions.len(), 2, "{actions:?}");
+    assert!(matches!(
+        verb(&actions[..1]),
+        (Target::Pod(..), Verb::Delete { grace_seconds: Some(0), uid }) if uid == "a-uid"
+    ));
+    assert!(matches!(verb(&actions[1..]), (Target::Node(_), Verb::Delete { .. })));
 }

@@ -1,0 +1,286 @@
+//! Machines that the cloud is about to take away.
+//!
+//! ```text
+//!   news ──▶ Interrupted on the claim ──▶ acknowledged
+//!                     │
+//!                     ├── going already ────────────────────────────────▶ deleted at once
+//!                     ├── by a time: cordoned, replacement launched ──▶ it is ready, or time is short ──▶ deleted
+//!                     └── perhaps, or some day: replacement launched ───▶ it is ready ──▶ deleted
+//! ```
+//!
+//! News comes again until it is acknowledged, and it is acknowledged once the claim says it: a crash loses none.
+//! Budgets don't count here, since the machine goes whatever anybody decides.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use croft_api::{
+    NodeClaim,
+    condition::{INTERRUPTED, Statement, set},
+};
+use croft_cloud::{Interruption, InterruptionKind};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{
+    Memory, Round, conditions,
+    disrupt::{
+        guard,
+        moves::{self, Moves},
+    },
+    lifecycle, nodes, reference,
+    termination::machine_id,
+};
+use crate::{
+    action::{Action, Key},
+    names,
+    seam::{Call, Target, Verb},
+    snapshot::{NodeView, is},
+};
+
+/// Pods get at least this long to leave before their machine goes, whether or not its replacement is ready. Half of
+/// a spot machine's two minutes: most machines are ready in the other half.
+const LEAVE: Duration = Duration::from_secs(60);
+/// News about a machine that no claim has is kept this long: its launch may not have been answered yet.
+const UNKNOWN_KEPT: Duration = Duration::from_secs(60);
+/// Between two tries to find another place for pods of a machine that isn't in a hurry.
+const TRY_AGAIN: Duration = Duration::from_secs(60);
+/// As conditions, events and annotations call it.
+const REASON: &str = "Interrupted";
+
+/// News that isn't acknowledged yet, and when it was first heard.
+#[derive(Debug, Default)]
+pub struct News(Vec<(Interruption, Duration)>);
+
+impl News {
+    /// Takes in news; what was heard before has a new receipt.
+    pub fn hear(&mut self, news: Vec<Interruption>, mono: Duration) {
+        for one in news {
+            let same = |known: &&mut (Interruption, Duration)| {
+                let known = &known.0;
+                (known.kind, known.at, &known.machines) == (one.kind, one.at, &one.machines)
+                    && one.kind != InterruptionKind::Other
+            };
+            match self.0.iter_mut().find(same) {
+                Some((known, _)) => known.receipt = one.receipt,
+                None => self.0.push((one, mono)),
+            }
+        }
+    }
+
+    /// Forgets what was acknowledged.
+    pub fn forget(&mut self, news: &[Interruption]) {
+        self.0.retain(|(known, _)| news.iter().all(|one| one.receipt != known.receipt));
+    }
+}
+
+/// True if the claim's machine is going already: nothing on it can be waited for.
+pub(super) fn is_gone(claim: &NodeClaim) -> bool {
+    kind(claim) == Some(InterruptionKind::StateChange)
+}
+
+/// What the claim says about its machine.
+fn kind(claim: &NodeClaim) -> Option<InterruptionKind> {
+    use InterruptionKind::{Rebalance, ScheduledChange, SpotWarning, StateChange};
+    let condition = conditions::find(claim.status.as_ref()?, INTERRUPTED)?;
+    [StateChange, SpotWarning, ScheduledChange, Rebalance]
+        .into_iter()
+        .find(|k| k.as_str() == condition.reason)
+}
+
+/// The worse news counts.
+fn weight(kind: InterruptionKind) -> u8 {
+    match kind {
+        InterruptionKind::Other => 0,
+        InterruptionKind::Rebalance => 1,
+        InterruptionKind::ScheduledChange => 2,
+        InterruptionKind::SpotWarning => 3,
+        InterruptionKind::StateChange => 4,
+    }
+}
+
+/// Decides about news and about the claims that it is about.
+pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
+    if round.is_idle(&Key::News) {
+        round.act(Action::AwaitNews);
+    }
+    record(round, memory);
+    act(round, memory);
+}
+
+fn record(round: &mut Round<'_>, memory: &mut Memory) {
+    if memory.news.0.is_empty() {
+        return;
+    }
+    let snapshot = round.snapshot;
+    let claims: BTreeMap<&str, (&String, &Arc<NodeClaim>)> = snapshot
+        .claims
+        .iter()
+        .filter_map(|one| Some((machine_id(one.1.status.as_ref()?.provider_id.as_deref()?), one)))
+        .collect();
+    let mut handled = Vec::new();
+    for (news, heard) in &memory.news.0 {
+        let mut open = false;
+        for machine in &news.machines {
+            let Some((name, claim)) = claims.get(machine.as_str()).copied() else {
+                let own = news.kind == InterruptionKind::StateChange;
+                open |= !own && !round.has_lasted(*heard, UNKNOWN_KEPT);
+                continue;
+            };
+            let known = kind(claim).map_or(0, weight);
+            if claim.metadata.deletion_timestamp.is_none() && known < weight(news.kind) {
+                open = true;
+                say(round, name, claim, news);
+            }
+        }
+        if !open {
+            handled.push(news.clone());
+        }
+    }
+    if !handled.is_empty() {
+        round.act(Action::Acknowledge(handled));
+    }
+}
+
+fn say(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>, news: &Interruption) {
+    if !round.is_idle(&Key::Claim(name.to_owned())) {
+        return;
+    }
+    let by = news.deadline.and_then(|at| Timestamp::from_second(at).ok());
+    let mut message = match news.kind {
+        InterruptionKind::SpotWarning => "the cloud takes the spot machine back".to_owned(),
+        InterruptionKind::Rebalance => {
+            "the cloud is likelier than before to take the spot machine back".to_owned()
+        }
+        InterruptionKind::ScheduledChange => "the machine's host is retired or maintained".to_owned(),
+        InterruptionKind::StateChange => "the machine is stopping or terminating".to_owned(),
+        InterruptionKind::Other => return,
+    };
+    if let Some(by) = by {
+        message.push_str(&format!("; by {by} everything has to be off it"));
+    }
+    round.tell(reference(&**claim), true, news.kind.as_str(), message.clone());
+    let mut status = claim.status.clone().unwrap_or_default();
+    status.leave_by = by.map(Time);
+    // Worse news begins anew.
+    status.conditions.retain(|c| c.type_ != INTERRUPTED);
+    let statement = Statement { kind: INTERRUPTED, status: Some(true), reason: news.kind.as_str(), message };
+    set(&mut status.conditions, statement, claim.metadata.generation, Time(round.now.wall));
+    if let Some(call) = conditions::write_status(claim, &status) {
+        round.act(Action::Write { key: Key::Claim(name.to_owned()), call, rest: Duration::ZERO });
+    }
+}
+
+/// A machine whose pods need another place.
+struct Leaving<'a> {
+    name: &'a String,
+    claim: &'a Arc<NodeClaim>,
+    node: &'a str,
+    /// It goes for certain and soon.
+    hurry: bool,
+}
+
+fn act(round: &mut Round<'_>, memory: &mut Memory) {
+    let snapshot = round.snapshot;
+    let said = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_none() && is(claim, INTERRUPTED);
+    if !snapshot.claims.values().any(|claim| said(claim)) {
+        return;
+    }
+    let moves = Moves::read(snapshot);
+    let mut leaving: BTreeMap<&str, Vec<Leaving<'_>>> = BTreeMap::new();
+    for (name, claim) in snapshot.claims.iter().filter(|(_, claim)| said(claim)) {
+        let Some(kind) = kind(claim).filter(|_| round.is_idle(&Key::Claim(name.clone()))) else { continue };
+        let node = snapshot.node_of(claim);
+        let certain = kind.is_final();
+        let Some((node, view)) = node.filter(|_| kind != InterruptionKind::StateChange) else {
+            if certain {
+                give_up(round, name, claim, "its machine is going");
+            }
+            continue;
+        };
+        let by = claim.status.as_ref().and_then(|s| s.leave_by.as_ref()).map(|t| t.0);
+        if certain && by.is_some_and(|by| is_near(round, by)) {
+            give_up(round, name, claim, "there is no more time to wait for its replacement");
+            continue;
+        }
+        let hurry = kind == InterruptionKind::SpotWarning;
+        if hurry {
+            cordon(round, node, view);
+        }
+        if moves.is_replaced(name) {
+            continue;
+        }
+        let held = memory.disruption.holds(name, round);
+        if held && hurry {
+            give_up(round, name, claim, "what was to replace it didn't come");
+        }
+        if held || (!certain && keeps(round, claim, node, view)) {
+            continue;
+        }
+        leaving.entry(claim.spec.pool.as_str()).or_default().push(Leaving { name, claim, node, hurry });
+    }
+    for (pool, leaving) in leaving {
+        // What a move has launched is spoken for: until it is over only time decides.
+        if !moves.concerns(pool) {
+            replace(round, memory, &leaving);
+        }
+    }
+}
+
+/// True once pods have to leave in order to be gone by `by`.
+fn is_near(round: &mut Round<'_>, by: Timestamp) -> bool {
+    let leave = SignedDuration::try_from(LEAVE).unwrap_or_default();
+    let left = by.duration_since(round.now.wall).saturating_sub(leave);
+    match Duration::try_from(left) {
+        Ok(left) if !left.is_zero() => {
+            round.wake_in(left);
+            false
+        }
+        _ => true,
+    }
+}
+
+fn keeps(round: &Round<'_>, claim: &NodeClaim, node: &str, view: &NodeView) -> bool {
+    let pool = round.snapshot.pools.get(&claim.spec.pool);
+    pool.is_none_or(|pool| guard::asked(claim, view, pool).is_some())
+        || guard::pods(round.snapshot, node).is_some()
+}
+
+fn cordon(round: &mut Round<'_>, node: &str, view: &NodeView) {
+    if view.has_taint(names::DISRUPTED_TAINT) && view.unschedulable {
+        return;
+    }
+    round.act(Action::Write {
+        key: Key::Node(node.to_owned()),
+        call: Call {
+            target: Target::Node(node.to_owned()),
+            verb: Verb::Patch(nodes::cordon(view, round.now.wall)),
+        },
+        rest: Duration::ZERO,
+    });
+}
+
+fn give_up(round: &mut Round<'_>, name: &str, claim: &NodeClaim, why: &str) {
+    round.tell(reference(claim), true, REASON, format!("{why}; its pods leave now"));
+    round.act(lifecycle::delete(name, claim));
+}
+
+fn replace(round: &mut Round<'_>, memory: &mut Memory, leaving: &[Leaving<'_>]) {
+    let nodes: Vec<&str> = leaving.iter().map(|l| l.node).collect();
+    let claims: Vec<(&str, &Arc<NodeClaim>)> = leaving.iter().map(|l| (l.name.as_str(), l.claim)).collect();
+    match moves::instead(round.snapshot, leaving.iter().map(|l| l.claim), &nodes) {
+        Ok(plan) => {
+            moves::begin(round, REASON, &claims, &plan.machines, "the cloud takes its machine away");
+        }
+        Err(why) => {
+            for one in leaving {
+                if one.hurry {
+                    give_up(round, one.name, one.claim, &why);
+                } else {
+                    let note = format!("{REASON}: without the node {why}; it stays as long as it can");
+                    round.tell(reference(&**one.claim), true, "DisruptionBlocked", note);
+                    memory.disruption.held_until.insert(one.name.clone(), round.now.mono + TRY_AGAIN);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! TenantPools: what they have, whether they can have more, and how they go.
+
+pub mod supply;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use croft_api::{
+    TenantPool, TenantPoolStatus,
+    amount::Amount,
+    condition::{INITIALIZED, READY, Statement, set},
+    pool::Provisioner,
+};
+use croft_scheduler::{Price, Resources};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+use super::{Memory, Round, lifecycle, reference, standing};
+use crate::{
+    action::{Action, Key},
+    merge, names,
+    seam::{Call, Target, Verb},
+    snapshot::is,
+};
+
+/// Keeps a pool until its nodes are gone.
+pub const FINALIZER: &str = "croft.dev/pool";
+/// A pool of a fixed size has its nodes.
+const REPLICAS_READY: &str = "ReplicasReady";
+/// A pool's spare places are there.
+const HEADROOM_READY: &str = "HeadroomReady";
+
+#[derive(Clone, Debug, Default)]
+struct Holdings {
+    nodes: i64,
+    capacity: Resources,
+    cost: Price,
+}
+
+/// Decides what to say about every pool.
+pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
+    let snapshot = round.snapshot;
+    memory.pool_written.retain(|name, _| snapshot.pools.contains_key(name));
+    memory.supplies.keep(snapshot);
+    let mut holdings: Option<BTreeMap<&str, Holdings>> = None;
+    for (name, pool) in &snapshot.pools {
+        if pool.metadata.deletion_timestamp.is_some() {
+            going(round, name, pool);
+            continue;
+        }
+        if pool.spec.provisioner != Provisioner::Croft {
+            continue;
+        }
+        if !pool.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER) {
+            write_finalizers(round, name, pool, true);
+        }
+        if let Some(at) = memory.pool_written.get(name).copied()
+            && !round.has_lasted(at, round.settings.status_every)
+        {
+            continue;
+        }
+        if !round.is_idle(&Key::Pool(name.clone())) {
+            continue;
+        }
+        let held = holdings.get_or_insert_with(|| count(round)).remove(name.as_str()).unwrap_or_default();
+        let old = pool.status.clone().unwrap_or_default();
+        let statements = statements(round, memory, name, pool);
+        let new = status(round, pool, &held, &old, &statements);
+        if let Some(patch) = merge::diff_of(&old, &new) {
+            tell_changes(round, pool, &old, &statements);
+            memory.pool_written.insert(name.clone(), round.now.mono);
+            round.act(Action::Write {
+                key: Key::Pool(name.clone()),
+                call: Call {
+                    target: Target::Pool(name.clone()),
+                    verb: Verb::PatchStatus(json!({"metadata": {"uid": pool.metadata.uid}, "status": patch})),
+                },
+                rest: std::time::Duration::ZERO,
+            });
+        }
+    }
+}
+
+/// What every pool has: its claims' machines, and nodes with its label that have no claim.
+fn count<'a>(round: &Round<'a>) -> BTreeMap<&'a str, Holdings> {
+    let snapshot = round.snapshot;
+    let mut held: BTreeMap<&str, Holdings> = BTreeMap::new();
+    for claim in snapshot.claims.values() {
+        let entry = held.entry(claim.spec.pool.as_str()).or_default();
+        entry.nodes += 1;
+        let status = claim.status.as_ref();
+        if let Some((_, node)) = snapshot.node_of(claim).filter(|(_, node)| !node.capacity.is_empty()) {
+            entry.capacity.add(&node.capacity);
+        } else if let Some(launched) = status.filter(|s| s.instance_type.is_some()) {
+            for (name, amount) in &launched.capacity {
+                if let Ok(quantity) = amount.0.parse::<croft_scheduler::Quantity>() {
+                    let mut one = Resources::new();
+                    one.set_quantity(name, quantity);
+                    entry.capacity.add(&one);
+                }
+            }
+        } else if let Some(planned) =
+            claim.spec.instance_types.first().and_then(|t| snapshot.instance_type(claim, t))
+        {
+            entry.capacity.add(&planned.capacity);
+        }
+        let price = status.and_then(|s| s.price_per_hour.as_deref()).and_then(|p| p.parse::<f64>().ok());
+        entry.cost = entry.cost.saturating_add(price.and_then(Price::from_dollars).unwrap_or(Price::ZERO));
+    }
+    for (name, node) in &snapshot.nodes {
+        let Some((pool, _)) =
+            node.labels.get(names::POOL_LABEL).and_then(|p| snapshot.pools.get_key_value(p))
+        else {
+            continue;
+        };
+        if snapshot.claim_of_node(name).is_none() {
+            let entry = held.entry(pool.as_str()).or_default();
+            entry.nodes += 1;
+            entry.capacity.add(&node.capacity);
+        }
+    }
+    held
+}
+
+fn status(
+    round: &Round<'_>,
+    pool: &TenantPool,
+    held: &Holdings,
+    old: &TenantPoolStatus,
+    statements: &[Statement],
+) -> TenantPoolStatus {
+    let mut new = old.clone();
+    new.nodes = Some(held.nodes);
+    new.resources =
+        held.capacity.to_quantities().into_iter().map(|(n, q)| (n, Amount(q.to_string()))).collect();
+    new.cost_per_hour = Some(held.cost.to_string());
+    // What nobody says any more isn't so any more.
+    new.conditions.retain(|c| statements.iter().any(|s| s.kind == c.type_));
+    for statement in statements {
+        set(&mut new.conditions, statement.clone(), pool.metadata.generation, Time(round.now.wall));
+    }
+    new
+}
+
+fn statements(round: &Round<'_>, memory: &mut Memory, name: &str, pool: &Arc<TenantPool>) -> Vec<Statement> {
+    let mut said = supply::judgements(round, &mut memory.supplies, name, pool);
+    said.extend(replicas(round, memory, name, pool));
+    said.extend(headroom(round, name));
+    if let Some(why) = &memory.collection_stopped {
+        said.push(Statement {
+            kind: "CollectionStopped",
+            status: Some(true),
+            reason: "TooManyOrphans",
+            message: why.clone(),
+        });
+    }
+    said
+}
+
+fn replicas(round: &Round<'_>, memory: &Memory, name: &str, pool: &TenantPool) -> Option<Statement> {
+    let wanted = standing::replicas(pool)?;
+    let claims = round.snapshot.claims.values().filter(|c| c.spec.pool == name);
+    let ready =
+        claims.filter(|c| c.metadata.deletion_timestamp.is_none() && is(c, INITIALIZED)).count().min(wanted);
+    let mut message = format!("{ready} of {wanted} nodes are ready");
+    let (reason, why) = match memory.standing.why(name) {
+        _ if ready == wanted => ("AllThere", None),
+        Some(why) => ("Short", Some(why)),
+        None => ("Coming", None),
+    };
+    if let Some(why) = why {
+        message.push_str(": ");
+        message.push_str(why);
+    }
+    Some(Statement { kind: REPLICAS_READY, status: Some(ready == wanted), reason, message })
+}
+
+fn headroom(round: &Round<'_>, name: &str) -> Option<Statement> {
+    let spare = round.snapshot.headroom_of(name)?;
+    let mut message = format!("{} of {} spare places are there or coming", spare.placed, spare.wanted);
+    if let Some(why) = &spare.why {
+        message.push_str(": ");
+        message.push_str(why);
+    }
+    let whole = spare.placed == spare.wanted;
+    let reason = if whole { "Kept" } else { "Short" };
+    Some(Statement { kind: HEADROOM_READY, status: Some(whole), reason, message })
+}
+
+fn tell_changes(
+    round: &mut Round<'_>,
+    pool: &Arc<TenantPool>,
+    old: &TenantPoolStatus,
+    statements: &[Statement],
+) {
+    for said in statements.iter().filter(|s| s.status == Some(false) && s.kind != READY) {
+        let was = old.conditions.iter().find(|c| c.type_ == said.kind);
+        if was.is_none_or(|c| c.status != "False" || c.reason != said.reason) {
+            let warning = said.reason != "Coming";
+            round.tell(reference(&**pool), warning, said.reason, said.message.clone());
+        }
+    }
+}
+
+/// A pool that is being deleted: not while a tenant names it, and not before its nodes are gone.
+fn going(round: &mut Round<'_>, name: &str, pool: &Arc<TenantPool>) {
+    if !pool.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER) {
+        return;
+    }
+    let snapshot = round.snapshot;
+    let owner = snapshot.tenants.iter().find(|(_, t)| t.spec.pools.iter().any(|p| p == name));
+    if let Some((tenant, _)) = owner {
+        let note = format!(
+            "Tenant {tenant} still names the pool; take it out of spec.pools first, then its nodes go"
+        );
+        round.tell(reference(&**pool), true, "DeletionBlocked", note);
+        return;
+    }
+    let claims: Vec<_> = snapshot.claims.iter().filter(|(_, c)| c.spec.pool == name).collect();
+    if claims.is_empty() {
+        write_finalizers(round, name, pool, false);
+    }
+    for (claim_name, claim) in claims {
+        if claim.metadata.deletion_timestamp.is_none() {
+            round.act(lifecycle::delete(claim_name, claim));
+        }
+    }
+}
+
+fn write_finalizers(round: &mut Round<'_>, name: &str, pool: &TenantPool, ours: bool) {
+    let mut finalizers: Vec<&str> =
+        pool.metadata.finalizers.iter().flatten().map(String::as_str).filter(|f| *f != FINALIZER).collect();
+    if ours {
+        finalizers.push(FINALIZER);
+    }
+    round.act(Action::Write {
+        key: Key::Pool(name.to_owned()),
+        call: Call {
+            target: Target::Pool(name.to_owned()),
+            verb: Verb::Patch(json!({"metadata": {
+                "uid": pool.metadata.uid,
+                "resourceVersion": pool.metadata.resource_version,
+                "finalizers": finalizers,
+            }})),
+        },
+        rest: if ours { std::time::Duration::ZERO } else { lifecycle::WATCH_LAG },
+    });
+}

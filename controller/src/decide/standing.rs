@@ -1,0 +1,188 @@
+//! Pools of a fixed size: as many nodes as `replicas` says, whatever the demand.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use croft_api::{
+    NodeClaim, TenantPool, condition::REGISTERED, convert::scheduler as convert, pool::Provisioner,
+};
+use croft_scheduler::{Options, Plan, PodKey, solve};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+
+use super::{
+    Round,
+    disrupt::moves::Moves,
+    lifecycle,
+    provision::{Provision, provision},
+    reference,
+};
+use crate::{
+    action::{Action, Key},
+    names,
+    snapshot::{Snapshot, is},
+};
+
+/// Only a machine that is yet to be launched has this label, and only while it is planned.
+const SLOT: &str = "croft.dev/slot";
+const NAMESPACE: &str = "croft.dev/replicas";
+/// Between two tries to launch what can't be had, if nothing has changed.
+const TRY_AGAIN: Duration = Duration::from_secs(30);
+const TRY_AGAIN_CHANGED: Duration = Duration::from_secs(1);
+
+/// What was tried for each pool.
+#[derive(Debug, Default)]
+pub struct Tried(BTreeMap<String, Attempt>);
+
+#[derive(Debug)]
+struct Attempt {
+    picture: u64,
+    at: Duration,
+    why: Option<String>,
+}
+
+impl Tried {
+    /// Why a pool lacks nodes.
+    #[must_use]
+    pub fn why(&self, pool: &str) -> Option<&str> {
+        self.0.get(pool)?.why.as_deref()
+    }
+}
+
+/// How many nodes a pool is to have, if that is fixed.
+#[must_use]
+pub fn replicas(pool: &TenantPool) -> Option<usize> {
+    let replicas = pool.spec.replicas.filter(|_| pool.spec.provisioner == Provisioner::Croft)?;
+    usize::try_from(replicas).ok()
+}
+
+/// Claims that count: neither going, nor in place of another that still counts.
+#[must_use]
+pub fn counted<'a>(
+    snapshot: &'a Snapshot,
+    moves: &Moves<'_>,
+    pool: &str,
+) -> Vec<(&'a String, &'a Arc<NodeClaim>)> {
+    let of_pool = snapshot.claims.iter().filter(|(_, claim)| claim.spec.pool == pool);
+    of_pool
+        .filter(|(name, claim)| claim.metadata.deletion_timestamp.is_none() && !moves.is_awaited(name))
+        .collect()
+}
+
+/// Decides what pools of a fixed size lack or have too many of.
+pub fn decide(round: &mut Round<'_>, memory: &mut super::Memory) {
+    let snapshot = round.snapshot;
+    memory.standing.0.retain(|pool, _| snapshot.pools.contains_key(pool));
+    let mut pools =
+        snapshot.pools.iter().filter_map(|(name, pool)| Some((name, pool, replicas(pool)?))).peekable();
+    if pools.peek().is_none() {
+        return;
+    }
+    let moves = Moves::read(snapshot);
+    for (name, pool, wanted) in pools {
+        if pool.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        let there = counted(snapshot, &moves, name);
+        if there.len() > wanted {
+            shrink(round, there, wanted);
+        } else if there.len() < wanted {
+            grow(round, memory, name, pool, wanted - there.len());
+        } else {
+            memory.standing.0.remove(name);
+        }
+    }
+}
+
+/// What costs the pods least goes first: machines that aren't there yet, then those with the fewest pods.
+fn shrink(round: &mut Round<'_>, mut there: Vec<(&String, &Arc<NodeClaim>)>, wanted: usize) {
+    let snapshot = round.snapshot;
+    there.sort_by_key(|(name, claim)| {
+        let node = snapshot.node_of(claim).map(|(node, _)| node);
+        let pods = node.map_or(0, |node| snapshot.pods_on(node).filter(|(_, p)| p.counts_as_work()).count());
+        (is(claim, REGISTERED), pods, std::cmp::Reverse(claim.metadata.creation_timestamp.clone()), *name)
+    });
+    let surplus = there.len().saturating_sub(wanted);
+    for (name, claim) in there.into_iter().take(surplus) {
+        let note =
+            format!("pool {} has more nodes than its replicas; this one is given back", claim.spec.pool);
+        round.tell(reference(&**claim), false, "ScaledDown", note);
+        round.act(lifecycle::delete(name, claim));
+    }
+}
+
+fn grow(round: &mut Round<'_>, memory: &mut super::Memory, name: &str, pool: &TenantPool, missing: usize) {
+    let snapshot = round.snapshot;
+    // A plan must know of what the last one asked for; and limits may be shared between pools.
+    if round.is_planning() || !round.is_idle(&Key::Pool(name.to_owned())) {
+        return;
+    }
+    if let Some(tried) = memory.standing.0.get(name) {
+        let pause = if tried.picture == snapshot.plan_version { TRY_AGAIN } else { TRY_AGAIN_CHANGED };
+        if !round.has_lasted(tried.at, pause) {
+            return;
+        }
+    }
+    let (plan, why) = machines(snapshot, name, pool, missing);
+    let attempt = Attempt { picture: snapshot.plan_version, at: round.now.mono, why };
+    memory.standing.0.insert(name.to_owned(), attempt);
+    let Provision { claims, .. } = provision(snapshot, &plan);
+    for new in claims {
+        round.act(Action::CreateClaims(new));
+    }
+}
+
+/// `count` machines of the pool, each the cheapest that it may launch, as far as limits and capacity allow; and why
+/// they aren't more.
+#[must_use]
+pub fn machines(snapshot: &Snapshot, name: &str, pool: &TenantPool, count: usize) -> (Plan, Option<String>) {
+    let types = snapshot.class_of(pool).and_then(|c| snapshot.classes.get(c)).and_then(|c| c.types.clone());
+    let mut cluster = snapshot.cluster.at_rest();
+    let mut open = match convert::pool(pool, types.unwrap_or_default()) {
+        Ok(open) => open,
+        Err(error) => return (Plan::default(), Some(error.to_string())),
+    };
+    open.launches = true;
+    open.replicas = None;
+    open.labels.insert(SLOT.to_owned(), "new".to_owned());
+    let slots = (0..count).filter_map(|n| slot(pool, name, n));
+    let fed = cluster
+        .upsert_pool(open)
+        .and_then(|()| slots.into_iter().try_for_each(|pod| cluster.upsert_pod(&pod)));
+    if let Err(error) = fed {
+        return (Plan::default(), Some(error.to_string()));
+    }
+    let mut plan = solve(&cluster, &Options { effort: 0, ..Options::default() }, &|| false);
+    let why = plan.unschedulable.first().map(|left| {
+        let own = left.reasons.iter().find(|reason| reason.pool == name);
+        own.map_or_else(|| "its machines find no place".to_owned(), |reason| reason.detail.clone())
+    });
+    for machine in &mut plan.machines {
+        machine.labels.remove(SLOT);
+        machine.requirements.retain(|r| r.key != SLOT);
+        machine.pods.clear();
+    }
+    plan.existing.clear();
+    plan.unschedulable.clear();
+    (plan, why)
+}
+
+/// A pod that wants a new machine of the pool for itself.
+fn slot(pool: &TenantPool, name: &str, number: usize) -> Option<Pod> {
+    let tolerations: Vec<_> = convert::taints(pool)
+        .into_iter()
+        .map(|t| json!({"key": t.key, "operator": "Equal", "value": t.value.unwrap_or_default(), "effect": t.effect}))
+        .collect();
+    let key = PodKey::new(NAMESPACE, &format!("{name}/{number}"));
+    serde_json::from_value(json!({
+        "metadata": {"namespace": &*key.namespace, "name": &*key.name, "labels": {SLOT: name}},
+        "spec": {
+            "nodeSelector": {names::POOL_LABEL: name, SLOT: "new"},
+            "tolerations": tolerations,
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {SLOT: name}}},
+            ]}},
+            "containers": [{"name": "slot"}],
+        },
+    }))
+    .ok()
+}

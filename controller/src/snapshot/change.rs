@@ -1,0 +1,51 @@
+//! What is new, as watches and answers tell it.
+
+use croft_api::{EC2NodeClass, NodeClaim, Tenant, TenantPool};
+use croft_scheduler::PodKey;
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    policy::v1::PodDisruptionBudget,
+    storage::v1::{CSINode, StorageClass, VolumeAttachment},
+};
+
+/// One thing that is new.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each is the kind it is named for; `Gone` variants carry the object's name")]
+pub enum Change {
+    Pod(Box<Pod>),
+    PodGone(PodKey),
+    Node(Box<Node>),
+    NodeGone(String),
+    Claim(Box<NodeClaim>),
+    ClaimGone(String),
+    Pool(Box<TenantPool>),
+    PoolGone(String),
+    Class(Box<EC2NodeClass>),
+    ClassGone(String),
+    Tenant(Box<Tenant>),
+    TenantGone(String),
+    Namespace(Box<Namespace>),
+    NamespaceGone(String),
+    DaemonSet(Box<DaemonSet>),
+    DaemonSetGone(String, String),
+    Pvc(Box<PersistentVolumeClaim>),
+    PvcGone(String, String),
+    Pv(Box<PersistentVolume>),
+    PvGone(String),
+    StorageClass(Box<StorageClass>),
+    StorageClassGone(String),
+    CsiNode(Box<CSINode>),
+    CsiNodeGone(String),
+    Attachment(Box<VolumeAttachment>),
+    AttachmentGone(String),
+    Budget(Box<PodDisruptionBudget>),
+    BudgetGone(String, String),
+    /// An object as a fresh list shows it: that is so, whatever was seen before. After a restore from a backup
+    /// versions go back, and what was deleted is there again.
+    Listed(Box<Change>),
+    /// The object with this uid was deleted: one of the same name that came after it is another one, and stays.
+    Gone(Box<str>, Box<Change>),
+    /// The first full list of one kind is in.
+    Synced(&'static str),
+}

@@ -1,0 +1,148 @@
+//! Spare places that pools keep ready: pods that nobody made, which give way to everybody.
+//!
+//! To the scheduler they are pods of the lowest priority. Before every plan they are demand again, so that real pods
+//! take their places first; after it they hold what the plan gave them.
+
+use std::collections::BTreeMap;
+
+use croft_api::{TenantPool, convert::scheduler as convert};
+use croft_scheduler::{Plan, PodKey};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::Snapshot;
+use crate::names;
+
+/// No namespace can be called so.
+const NAMESPACE: &str = "croft.dev/headroom";
+
+/// The spare places of all pools.
+#[derive(Debug, Default)]
+pub struct Headroom {
+    pools: BTreeMap<String, Spare>,
+    /// How many spare places each node, or claim without its node, holds.
+    at: BTreeMap<String, usize>,
+}
+
+/// The spare places of one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spare {
+    /// How many there are to be.
+    pub wanted: usize,
+    /// How many of them some node has room for, or a claim that was asked for.
+    pub placed: usize,
+    /// Why not all of them.
+    pub why: Option<String>,
+}
+
+impl Snapshot {
+    /// True for a pod that stands for a spare place.
+    #[must_use]
+    pub fn is_headroom(pod: &PodKey) -> bool {
+        &*pod.namespace == NAMESPACE
+    }
+
+    /// True if some pool keeps spare places.
+    #[must_use]
+    pub fn has_headroom(&self) -> bool {
+        !self.headroom.pools.is_empty()
+    }
+
+    /// The spare places of a pool.
+    #[must_use]
+    pub fn headroom_of(&self, pool: &str) -> Option<&Spare> {
+        self.headroom.pools.get(pool)
+    }
+
+    /// True if spare places are kept on this node, or on this claim's.
+    #[must_use]
+    pub fn keeps_headroom(&self, node_or_claim: &str) -> bool {
+        self.headroom.at.contains_key(node_or_claim)
+    }
+
+    pub(super) fn feed_headroom(&mut self, pool: &str) {
+        let before = self.headroom.pools.remove(pool).map_or(0, |spare| spare.wanted);
+        if before > 0 {
+            // The next plan says anew who holds what.
+            self.headroom.at.clear();
+        }
+        for number in 0..before {
+            self.cluster.remove_pod(NAMESPACE, &name(pool, number));
+        }
+        let Some(object) = self.pools.get(pool).cloned() else { return };
+        if object.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        let Some(wanted) = &object.spec.headroom else { return };
+        let wanted = usize::try_from(wanted.pods).unwrap_or(0);
+        for number in 0..wanted {
+            let read = placeholder(&object, number).map_or(Ok(()), |pod| self.cluster.upsert_pod(&pod));
+            self.judge("TenantPool", &format!("{pool}: spec.headroom"), read);
+        }
+        self.headroom.pools.insert(pool.to_owned(), Spare { wanted, ..Spare::default() });
+    }
+
+    /// Makes every spare place demand again.
+    pub fn release_headroom(&mut self) {
+        for (pool, spare) in &self.headroom.pools {
+            for number in 0..spare.wanted {
+                self.cluster.release(&PodKey::new(NAMESPACE, &name(pool, number)));
+            }
+        }
+        self.headroom.at.clear();
+    }
+
+    /// Holds the places that `plan` gives; `claim_of` names the claim of each of its machines.
+    pub fn settle_headroom(&mut self, plan: &Plan, claim_of: &BTreeMap<PodKey, String>) {
+        if self.headroom.pools.is_empty() {
+            return;
+        }
+        for spare in self.headroom.pools.values_mut() {
+            spare.placed = spare.wanted;
+            spare.why = None;
+        }
+        for left in plan.unschedulable.iter().filter(|left| Self::is_headroom(&left.pod)) {
+            let Some(pool) = left.pod.name.rsplit_once('/').map(|(pool, _)| pool) else { continue };
+            if let Some(spare) = self.headroom.pools.get_mut(pool) {
+                spare.placed = spare.placed.saturating_sub(1);
+                let own = left.reasons.iter().find(|reason| reason.pool == pool);
+                spare.why = own.map(|reason| reason.detail.clone());
+            }
+        }
+        for placement in &plan.existing {
+            for pod in placement.pods.iter().filter(|pod| Self::is_headroom(pod)) {
+                self.cluster.nominate(pod, &placement.node, placement.coming);
+                *self.headroom.at.entry(placement.node.clone()).or_default() += 1;
+            }
+        }
+        for (pod, claim) in claim_of.iter().filter(|(pod, _)| Self::is_headroom(pod)) {
+            self.cluster.nominate(pod, claim, true);
+            *self.headroom.at.entry(claim.clone()).or_default() += 1;
+        }
+    }
+}
+
+fn name(pool: &str, number: usize) -> String {
+    format!("{pool}/{number}")
+}
+
+/// A pod that asks for what one spare place is to have.
+fn placeholder(pool: &TenantPool, number: usize) -> Option<Pod> {
+    let headroom = pool.spec.headroom.as_ref()?;
+    let requests: BTreeMap<&String, &String> = headroom.requests.iter().map(|(k, v)| (k, &v.0)).collect();
+    let tolerations: Vec<_> = convert::taints(pool)
+        .into_iter()
+        .map(|t| json!({"key": t.key, "operator": "Equal", "value": t.value.unwrap_or_default(), "effect": t.effect}))
+        .collect();
+    serde_json::from_value(json!({
+        "metadata": {"namespace": NAMESPACE, "name": name(&pool.name_any(), number)},
+        "spec": {
+            "priority": i32::MIN,
+            "nodeSelector": {names::POOL_LABEL: pool.name_any(), pool.spec.key.clone(): convert::value(pool)},
+            "tolerations": tolerations,
+            "containers": [{"name": "headroom", "resources": {"requests": requests}}],
+        },
+    }))
+    .ok()
+}

@@ -1,0 +1,94 @@
+//! Nodes and the claims that they belong to.
+
+use std::sync::Arc;
+
+use croft_api::NodeClaim;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+
+use super::{Change, NodeView, Snapshot, views::version};
+use crate::time::Now;
+
+impl Snapshot {
+    pub(super) fn node(&mut self, node: Box<Node>) {
+        let name = node.name_any();
+        let view = NodeView::of(&node);
+        if self.knows_better(&view.uid, self.nodes.get(&name).map(|old| old.version), view.version) {
+            return;
+        }
+        let planned_on = |v: &NodeView| {
+            (v.labels.clone(), v.taints.clone(), v.unschedulable, v.allocatable.clone(), v.capacity.clone())
+        };
+        if self.nodes.get(&name).map(planned_on) != Some(planned_on(&view)) {
+            self.plan_version += 1;
+        }
+        self.nodes.insert(name.clone(), view);
+        self.raw_nodes.insert(name.clone(), node);
+        self.feed_node(&name);
+    }
+
+    pub(super) fn node_gone(&mut self, name: &str, now: Now) {
+        if let Some(view) = self.nodes.remove(name) {
+            self.graves.bury(view.uid, now);
+        }
+        self.raw_nodes.remove(name);
+        self.cluster.remove_node(name);
+        self.problems.remove(&format!("Node {name}"));
+        self.plan_version += 1;
+        for claim in self.claims_of_node.get(name).cloned().unwrap_or_default() {
+            self.feed_claim(&claim);
+        }
+    }
+
+    fn part(&mut self, node: &str, claim: &str) {
+        if let Some(claims) = self.claims_of_node.get_mut(node) {
+            claims.remove(claim);
+            if claims.is_empty() {
+                self.claims_of_node.remove(node);
+            }
+        }
+    }
+
+    pub(super) fn claim(&mut self, mut claim: NodeClaim, now: Now) {
+        claim.metadata.managed_fields = None;
+        let name = claim.name_any();
+        let new = version(claim.metadata.resource_version.as_deref());
+        let old = self.claims.get(&name);
+        let held = old.map(|old| version(old.metadata.resource_version.as_deref()));
+        let uid = claim.metadata.uid.clone().unwrap_or_default();
+        if self.knows_better(&uid, held, new) {
+            return;
+        }
+        if claim.metadata.deletion_timestamp.is_some()
+            && claim.metadata.finalizers.iter().flatten().next().is_none()
+        {
+            // The answer to taking the last finalizer off shows what is no more.
+            self.gone(uid.into(), Change::ClaimGone(name), now);
+            return;
+        }
+        let before = old.and_then(|c| c.status.as_ref()).and_then(|s| s.node_name.clone());
+        let after = claim.status.as_ref().and_then(|s| s.node_name.clone());
+        if let Some(gone) = before.filter(|b| Some(b) != after.as_ref()) {
+            self.part(&gone, &name);
+        }
+        if let Some(node) = after {
+            self.claims_of_node.entry(node).or_default().insert(name.clone());
+        }
+        self.claims.insert(name.clone(), Arc::new(claim));
+        self.plan_version += 1;
+        self.feed_claim(&name);
+    }
+
+    pub(super) fn claim_gone(&mut self, name: &str, now: Now) {
+        let Some(claim) = self.claims.remove(name) else { return };
+        self.graves.bury(claim.metadata.uid.as_deref().unwrap_or_default().into(), now);
+        self.cluster.remove_coming(name);
+        self.release_nominations(name);
+        self.nominated_to.remove(name);
+        self.plan_version += 1;
+        if let Some(node) = claim.status.as_ref().and_then(|s| s.node_name.as_deref()) {
+            self.part(node, name);
+            self.feed_node(node);
+        }
+    }
+}

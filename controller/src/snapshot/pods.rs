@@ -1,0 +1,150 @@
+//! Pods, and where plans mean them to go.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use croft_scheduler::PodKey;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+use super::{PodView, Snapshot};
+use crate::time::Now;
+
+/// A pod's place on a claim that a plan made for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Nomination {
+    pub(super) claim: String,
+    pub(super) pod_uid: Box<str>,
+}
+
+impl Snapshot {
+    /// Notes that a plan means `pod` for `claim`.
+    pub fn nominate(&mut self, pod: &PodKey, claim: &str) {
+        let Some(view) = self.pods.get(pod) else { return };
+        let nomination = Nomination { claim: claim.to_owned(), pod_uid: view.uid.clone() };
+        self.drop_nomination(pod);
+        self.nominations.insert(pod.clone(), nomination);
+        self.nominated_to.entry(claim.to_owned()).or_default().insert(pod.clone());
+        self.tell_nomination(pod, claim);
+    }
+
+    /// Forgets what was planned for `claim`: its pods are demand again.
+    pub fn release_nominations(&mut self, claim: &str) {
+        for pod in self.nominated_to.get(claim).cloned().unwrap_or_default() {
+            self.drop_nomination(&pod);
+            self.arrivals += u64::from(self.demand.contains(&pod));
+        }
+    }
+
+    /// Pods that a plan means for `claim` and that haven't got a node.
+    pub fn nominated_to(&self, claim: &str) -> impl Iterator<Item = (&PodKey, &PodView)> {
+        self.nominated_to.get(claim).into_iter().flatten().filter_map(|key| Some((key, self.pods.get(key)?)))
+    }
+
+    /// Claims that planned pods wait for.
+    #[must_use]
+    pub fn nominated_claims(&self) -> BTreeSet<String> {
+        self.nominated_to.keys().cloned().collect()
+    }
+
+    /// Pods that wait for a place and aren't meant for any coming machine.
+    pub fn unplanned(&self) -> impl Iterator<Item = &PodKey> {
+        self.demand.iter().filter(|key| !self.nominations.contains_key(*key))
+    }
+
+    pub(super) fn pod(&mut self, pod: &Pod) {
+        let key = PodKey::new(pod.namespace().as_deref().unwrap_or_default(), &pod.name_any());
+        let mut view = PodView::of(pod);
+        if self.knows_better(&view.uid, self.pods.get(&key).map(|old| old.version), view.version) {
+            return;
+        }
+        if view.is.finished {
+            self.forget_pod(&key);
+            return;
+        }
+        self.share_labels(&mut view);
+        let read = self.cluster.upsert_pod(pod);
+        self.judge("Pod", &key.to_string(), read);
+        let before = self.pods.get(&key).map(|p| (p.is.demand, p.node.clone(), p.uid.clone()));
+        if before.as_ref().is_none_or(|(_, node, _)| *node != view.node) {
+            if let Some((_, Some(node), _)) = &before {
+                self.unplace(node, &key);
+            }
+            if let Some(node) = &view.node {
+                self.pods_on.entry(node.clone()).or_default().insert(key.clone());
+            }
+        }
+        let nomination_holds =
+            view.is.demand && self.nominations.get(&key).is_some_and(|n| n.pod_uid == view.uid);
+        if view.is.demand {
+            self.demand.insert(key.clone());
+        } else {
+            self.demand.remove(&key);
+        }
+        if before != Some((view.is.demand, view.node.clone(), view.uid.clone())) {
+            self.plan_version += 1;
+            self.arrivals += u64::from(view.is.demand);
+        }
+        self.pods.insert(key.clone(), view);
+        if let Some(nomination) = self.nominations.get(&key) {
+            if nomination_holds {
+                // The cluster read the pod anew; what is planned for it holds.
+                let claim = nomination.claim.clone();
+                self.tell_nomination(&key, &claim);
+            } else {
+                self.drop_nomination(&key);
+            }
+        }
+    }
+
+    fn share_labels(&mut self, view: &mut PodView) {
+        if let Some(held) = self.labels.get(&view.labels) {
+            view.labels = Arc::clone(held);
+            return;
+        }
+        // Sets that nothing uses any more go before they outnumber the pods.
+        if self.labels.len() > self.pods.len() + 100 {
+            self.labels.retain(|held| Arc::strong_count(held) > 1);
+        }
+        self.labels.insert(Arc::clone(&view.labels));
+    }
+
+    pub(super) fn pod_gone(&mut self, key: &PodKey, now: Now) {
+        if let Some(view) = self.pods.get(key) {
+            self.graves.bury(view.uid.clone(), now);
+        }
+        self.forget_pod(key);
+    }
+
+    fn forget_pod(&mut self, key: &PodKey) {
+        self.drop_nomination(key);
+        self.cluster.remove_pod(&key.namespace, &key.name);
+        self.problems.remove(&format!("Pod {key}"));
+        self.demand.remove(key);
+        if let Some(PodView { node: Some(node), .. }) = self.pods.remove(key) {
+            self.unplace(&node, key);
+        }
+        self.plan_version += 1;
+    }
+
+    fn unplace(&mut self, node: &str, key: &PodKey) {
+        if let Some(pods) = self.pods_on.get_mut(node) {
+            pods.remove(key);
+            if pods.is_empty() {
+                self.pods_on.remove(node);
+            }
+        }
+    }
+
+    fn drop_nomination(&mut self, pod: &PodKey) {
+        if let Some(nomination) = self.nominations.remove(pod) {
+            if let Some(pods) = self.nominated_to.get_mut(&nomination.claim) {
+                pods.remove(pod);
+                if pods.is_empty() {
+                    self.nominated_to.remove(&nomination.claim);
+                }
+            }
+            self.cluster.release(pod);
+            self.plan_version += 1;
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! An engine with one class and one pool, and the objects that tests show it.
+
+use std::{sync::Arc, time::Duration};
+
+use croft_api::condition::{READY, Statement};
+use croft_api::{EC2NodeClass, NodeClaim, TenantPool};
+use croft_cloud::{ClassFindings, ObservedNode};
+use croft_controller::{
+    action::{Action, Key, News, Report},
+    engine::{Engine, KINDS, Step},
+    seam::{Target, Verb},
+    settings::Settings,
+    snapshot::Change,
+    time::Now,
+};
+use croft_scheduler::InstanceType;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+const START_SECOND: i64 = 1_780_000_000;
+
+pub fn at(seconds: u64) -> Now {
+    Now {
+        wall: Timestamp::from_second(START_SECOND + i64::try_from(seconds).unwrap()).unwrap(),
+        mono: Duration::from_secs(seconds),
+    }
+}
+
+pub fn read<T: DeserializeOwned>(value: Value) -> Box<T> {
+    Box::new(serde_json::from_value(value).unwrap())
+}
+
+pub fn time(seconds: u64) -> String {
+    at(seconds).wall.to_string()
+}
+
+/// An engine that knows a class with its offers, and one pool.
+pub struct Bench {
+    pub engine: Engine,
+    /// Reasons and notes of events.
+    pub told: Vec<(String, String)>,
+    /// Nodes that the provider was told of.
+    pub observed: Vec<ObservedNode>,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        let mut bench =
+            Self { engine: Engine::new(Settings::default()), told: Vec::new(), observed: Vec::new() };
+        for kind in KINDS {
+            bench.see(0, Change::Synced(kind));
+        }
+        bench.see(
+            0,
+            Change::Class(read::<EC2NodeClass>(json!({
+                "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass",
+                "metadata": {"name": "class", "uid": "class-uid", "resourceVersion": "1", "generation": 1},
+                "spec": {"role": "r", "amiSelectorTerms": [{"alias": "al2023@latest"}],
+                    "subnetSelectorTerms": [], "securityGroupSelectorTerms": []},
+            }))),
+        );
+        bench.see(0, pool(2, &json!({})));
+        // What is asked about the class is answered at once; everything else is left to the tests.
+        let step = bench.engine.step(at(0));
+        for action in step.actions {
+            bench.answer(0, action);
+        }
+        let step = bench.engine.step(at(0));
+        for action in step.actions {
+            bench.answer(0, action);
+        }
+        bench
+    }
+
+    pub fn answer(&mut self, seconds: u64, action: Action) {
+        let keys = action.keys();
+        let news = match action {
+            Action::Resolve(_) => vec![News::Findings(
+                "class".to_owned(),
+                Box::new(ClassFindings {
+                    conditions: vec![Statement {
+                        kind: READY,
+                        status: Some(true),
+                        reason: "Ready",
+                        message: String::new(),
+                    }],
+                    ..ClassFindings::default()
+                }),
+            )],
+            Action::AskOffers(_) => vec![News::Offers("class".to_owned(), Ok(types()))],
+            _ => Vec::new(),
+        };
+        self.engine.complete(Report { news, ..Report::done(keys) }, at(seconds));
+    }
+
+    pub fn see(&mut self, seconds: u64, change: Change) {
+        self.engine.observe(change, at(seconds));
+    }
+
+    /// A bench whose pool's spec has `more` in it.
+    pub fn with_pool(more: &Value) -> Self {
+        let mut bench = Self::new();
+        bench.see(0, pool(3, more));
+        bench
+    }
+
+    /// Ends an action well, with what was learned.
+    pub fn done(&mut self, seconds: u64, action: &Action, news: Vec<News>) {
+        self.engine.complete(Report { news, ..Report::done(action.keys()) }, at(seconds));
+    }
+
+    /// The actions of a step that aren't upkeep of pools, classes and lists.
+    pub fn decide(&mut self, seconds: u64) -> Vec<Action> {
+        let Step { actions, .. } = self.engine.step(at(seconds));
+        let (kept, upkeep): (Vec<_>, Vec<_>) = actions.into_iter().partition(|action| {
+            !matches!(
+                action,
+                Action::ListMachines
+                    | Action::Resolve(_)
+                    | Action::AskOffers(_)
+                    | Action::Sweep { .. }
+                    | Action::AwaitNews
+                    | Action::ObserveCapacity(_)
+                    | Action::Tell(_)
+            ) && !action.keys().iter().all(|key| matches!(key, Key::Pool(_)))
+        });
+        for action in upkeep {
+            match action {
+                Action::Tell(notice) => self.told.push((notice.reason.into_owned(), notice.note)),
+                Action::AwaitNews => {}
+                Action::ObserveCapacity(nodes) => {
+                    self.observed.extend(nodes);
+                    self.engine.complete(Report::done(vec![Key::Capacity]), at(seconds));
+                }
+                other => self.answer(seconds, other),
+            }
+        }
+        kept
+    }
+}
+
+/// The pool, with `more` in its spec.
+pub fn pool(version: u64, more: &Value) -> Change {
+    let mut object = json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
+        "metadata": {"name": "pool-a", "uid": "pool-uid", "resourceVersion": version.to_string(), "generation": 1,
+            "finalizers": ["croft.dev/pool"]},
+        "spec": {"key": "node-pool", "disruption": {"consolidateAfter": "30s"},
+            "template": {"spec": {"nodeClassRef": {"name": "class"}}}},
+    });
+    croft_controller::merge::apply(&mut object["spec"], more);
+    Change::Pool(read::<TenantPool>(object))
+}
+
+pub fn types() -> Arc<[InstanceType]> {
+    croft_cloud::builtin_catalog()
+        .iter()
+        .filter(|t| t.name == "m5.large" || t.name == "m5.xlarge")
+        .cloned()
+        .collect()
+}
+
+pub fn pod(name: &str, node: Option<&str>) -> Change {
+    Change::Pod(read(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "tenant-a", "uid": format!("{name}-uid"),
+            "resourceVersion": if node.is_some() { "500" } else { "100" }},
+        "spec": {
+            "nodeName": node,
+            "nodeSelector": {"node-pool": "pool-a"},
+            "tolerations": [{"key": "node-pool", "operator": "Equal", "value": "pool-a", "effect": "NoSchedule"}],
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+        },
+        "status": {"phase": "Pending"},
+    })))
+}
+
+pub fn claim(version: u64, status: Value, deleted: bool) -> Change {
+    let mut object = json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim",
+        "metadata": {"name": "pool-a-1", "uid": "claim-uid", "resourceVersion": version.to_string(),
+            "creationTimestamp": time(0), "finalizers": ["croft.dev/termination"]},
+        "spec": {"pool": "pool-a", "nodeClassRef": {"name": "class"}, "instanceTypes": ["m5.large"],
+            "zones": ["us-east-1a"], "capacityType": "on-demand", "labels": {"node-pool": "pool-a"},
+            "taints": [{"key": "node-pool", "value": "pool-a", "effect": "NoSchedule"}]},
+        "status": status,
+    });
+    if deleted {
+        object["metadata"]["deletionTimestamp"] = json!(time(0));
+    }
+    Change::Claim(read::<NodeClaim>(object))
+}
+
+pub fn condition(kind: &str, since: u64) -> Value {
+    json!({"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": time(since)})
+}
+
+pub fn launched(more: &[&str]) -> Value {
+    let mut conditions = vec![condition("Launched", 0)];
+    conditions.extend(more.iter().map(|kind| condition(kind, 0)));
+    json!({"providerId": "aws:///us-east-1a/i-1", "nodeName": "node-1", "instanceType": "m5.large",
+        "zone": "us-east-1a", "capacityType": "on-demand", "conditions": conditions})
+}
+
+pub fn node(version: u64, provider_id: &str, labels: Value, taints: Value, ready: bool) -> Change {
+    Change::Node(read(json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "node-1", "uid": "node-uid", "resourceVersion": version.to_string(), "labels": labels},
+        "spec": {"providerID": provider_id, "taints": taints,
+            "unschedulable": taints_have(&taints, "croft.dev/disrupted")},
+        "status": {"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}],
+            "capacity": {"cpu": "2", "memory": "8Gi", "pods": "29"},
+            "allocatable": {"cpu": "1930m", "memory": "7Gi", "pods": "29"}},
+    })))
+}
+
+pub fn taints_have(taints: &Value, key: &str) -> bool {
+    taints.as_array().is_some_and(|t| t.iter().any(|t| t["key"] == json!(key)))
+}
+
+pub fn registered_labels() -> Value {
+    json!({"node-pool": "pool-a", "node.kubernetes.io/instance-type": "m5.large",
+        "topology.kubernetes.io/zone": "us-east-1a", "karpenter.sh/capacity-type": "on-demand"})
+}
+
+pub fn verb(actions: &[Action]) -> (&Target, &Verb) {
+    match actions {
+        [Action::Write { call, .. }] => (&call.target, &call.verb),
+        other => panic!("one write expected, not {other:?}"),
+    }
+}

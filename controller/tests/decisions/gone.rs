@@ -1,0 +1,139 @@
+//! Deletions, seen and unseen, and what is told of objects after them.
+
+use croft_controller::{
+    action::{Action, Key, News, Report},
+    seam::{Answer, Target},
+    snapshot::Change,
+};
+use croft_scheduler::PodKey;
+use serde_json::json;
+
+use crate::bench::{Bench, at, claim, launched, node, pod, registered_labels};
+
+fn pod_of(uid: &str, version: &str) -> Change {
+    let Change::Pod(mut pod) = pod("a", None) else { panic!() };
+    pod.metadata.uid = Some(uid.to_owned());
+    pod.metadata.resource_version = Some(version.to_owned());
+    Change::Pod(pod)
+}
+
+#[test]
+fn a_late_deletion_of_a_pod_leaves_the_next_of_its_name() {
+    let mut bench = Bench::new();
+    let key = PodKey::new("tenant-a", "a");
+    bench.see(1, pod_of("first", "100"));
+    // A StatefulSet's pod comes again under its name; the answer to a call shows it before the watch does.
+    let Change::Pod(second) = pod_of("second", "120") else { panic!() };
+    bench.engine.snapshot.answered(Answer::Pod(second), at(2));
+    bench.see(2, Change::Gone("first".into(), Box::new(Change::PodGone(key.clone()))));
+    bench.see(2, pod_of("second", "120"));
+    assert_eq!(bench.engine.snapshot.pods[&key].uid.as_ref(), "second");
+    // What was deleted stays deleted, whoever still tells of it.
+    bench.see(3, Change::Gone("second".into(), Box::new(Change::PodGone(key.clone()))));
+    let Change::Pod(late) = pod_of("second", "125") else { panic!() };
+    bench.engine.snapshot.answered(Answer::Pod(late), at(3));
+    assert!(!bench.engine.snapshot.pods.contains_key(&key));
+}
+
+#[test]
+fn what_the_api_server_does_not_have_is_gone_though_no_watch_has_said_so() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, json!({}), false));
+    let actions = bench.decide(1);
+    assert!(matches!(&actions[..], [Action::Launch(_)]));
+    let gone = |uid: &str| News::NotFound(Target::Claim("pool-a-1".to_owned()), uid.to_owned());
+    bench.done(1, &actions[0], vec![gone("another-uid")]);
+    assert!(bench.engine.snapshot.claims.contains_key("pool-a-1"), "it is about another one");
+    bench.engine.complete(Report { news: vec![gone("claim-uid")], ..Report::done(vec![]) }, at(1));
+    assert!(bench.engine.snapshot.claims.is_empty());
+    assert!(bench.decide(2).is_empty());
+}
+
+#[test]
+fn a_new_leaders_list_ends_what_it_lacks_and_not_what_is_newer() {
+    let mut bench = Bench::new();
+    let named = |name: &str, uid: &str, version: u64| {
+        let Change::Claim(mut one) = claim(version, json!({}), false) else { panic!() };
+        one.metadata.name = Some(name.to_owned());
+        one.metadata.uid = Some(uid.to_owned());
+        one
+    };
+    for (name, uid, version) in [("old", "u-old", 10), ("kept", "u-kept", 11), ("new", "u-new", 30)] {
+        bench.see(1, Change::Claim(named(name, uid, version)));
+    }
+    bench.engine.claims_listed(vec![*named("kept", "u-kept", 20)], at(2));
+    let names: Vec<&String> = bench.engine.snapshot.claims.keys().collect();
+    assert_eq!(names, ["kept", "new"]);
+}
+
+#[test]
+fn a_claim_without_its_last_finalizer_is_gone() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, json!({}), true));
+    let Change::Claim(mut released) = claim(11, json!({}), true) else { panic!() };
+    released.metadata.finalizers = None;
+    bench.engine.snapshot.answered(Answer::Claim(released), at(1));
+    assert!(bench.engine.snapshot.claims.is_empty());
+}
+
+#[test]
+fn nothing_touches_a_claim_while_its_create_may_be_repeated() {
+    let mut bench = Bench::new();
+    bench.see(1, pod("a", None));
+    bench.decide(1);
+    let actions = bench.decide(2);
+    let [Action::CreateClaims(new)] = &actions[..] else { panic!("{actions:?}") };
+    let name = new.claims[0].name.clone();
+    let Change::Claim(mut seen) = claim(10, json!({}), false) else { panic!() };
+    seen.metadata.name = Some(name.clone());
+    bench.see(3, Change::Claim(seen));
+    assert!(bench.decide(3).is_empty(), "its create hasn't been answered: released, it would be made again");
+    bench.engine.complete(Report::done(actions[0].keys()), at(3));
+    assert!(matches!(&bench.decide(3)[..], [Action::Launch(launch)] if launch.request.claim_name == name));
+}
+
+#[test]
+fn two_claims_whose_machines_had_one_address_keep_to_their_own_machine() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
+    let Change::Claim(mut second) = claim(11, launched(&["Registered", "Initialized"]), false) else {
+        panic!()
+    };
+    second.metadata.name = Some("pool-a-2".to_owned());
+    second.metadata.uid = Some("second-uid".to_owned());
+    second.status.as_mut().unwrap().provider_id = Some("aws:///us-east-1a/i-2".to_owned());
+    bench.see(1, Change::Claim(second));
+    bench.see(1, node(20, "aws:///us-east-1a/i-2", registered_labels(), json!([]), true));
+    let snapshot = &bench.engine.snapshot;
+    assert_eq!(snapshot.claim_of_node("node-1").unwrap().metadata.name.as_deref(), Some("pool-a-2"));
+    bench.see(2, Change::Gone("claim-uid".into(), Box::new(Change::ClaimGone("pool-a-1".to_owned()))));
+    let snapshot = &bench.engine.snapshot;
+    assert_eq!(snapshot.claim_of_node("node-1").unwrap().metadata.name.as_deref(), Some("pool-a-2"));
+}
+
+#[test]
+fn a_node_of_ours_without_machine_and_claim_is_deleted_and_nobody_elses() {
+    let lists = |bench: &mut Bench| {
+        for seconds in [300, 400] {
+            let news = vec![News::Machines(at(seconds), Vec::new())];
+            bench.engine.complete(Report { news, ..Report::done(vec![Key::Machines]) }, at(seconds));
+        }
+    };
+    for (ours, ready, expected) in [(true, false, 1), (false, false, 0), (true, true, 0)] {
+        let mut bench = Bench::new();
+        let Change::Node(mut alone) =
+            node(20, "aws:///us-east-1a/i-9", registered_labels(), json!([]), ready)
+        else {
+            panic!()
+        };
+        alone.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0).wall));
+        if ours {
+            alone.metadata.annotations = Some([("croft.dev/claim".to_owned(), "pool-a-9".to_owned())].into());
+        }
+        bench.see(1, Change::Node(alone));
+        bench.decide(1);
+        lists(&mut bench);
+        assert_eq!(bench.decide(401).len(), expected, "ours {ours}, ready {ready}");
+    }
+}

@@ -1,0 +1,179 @@
+//! What is done about machines that the cloud is about to take away.
+
+use croft_cloud::{Interruption, InterruptionKind};
+use croft_controller::{
+    action::{Action, Key, News, Report},
+    seam::{Target, Verb},
+    snapshot::Change,
+};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, at, claim, launched, node, pod, registered_labels, verb};
+
+fn news(kind: InterruptionKind, deadline: Option<u64>) -> Interruption {
+    Interruption {
+        kind,
+        machines: vec!["i-1".to_owned()],
+        at: at(1).wall.as_second(),
+        deadline: deadline.map(|s| at(s).wall.as_second()),
+        receipt: "receipt-1".to_owned(),
+    }
+}
+
+fn disrupted() -> Value {
+    json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}])
+}
+
+/// A machine with a pod, about which `news` came at second 1.
+fn told(news: Interruption) -> Bench {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
+    bench.see(1, pod("a", Some("node-1")));
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true));
+    hear(&mut bench, 1, news);
+    bench
+}
+
+fn hear(bench: &mut Bench, seconds: u64, news: Interruption) {
+    let news = vec![News::Interruptions(vec![news])];
+    bench.engine.complete(Report { news, ..Report::done(vec![Key::News]) }, at(seconds));
+}
+
+/// Lets the claim's status be written, and shows the claim with it.
+fn written(bench: &mut Bench, seconds: u64) -> Value {
+    let actions = bench.decide(seconds);
+    let (Target::Claim(_), Verb::PatchStatus(patch)) = verb(&actions) else { panic!("{actions:?}") };
+    let mut status = launched(&["Registered", "Initialized"]);
+    for (key, value) in patch["status"].as_object().unwrap() {
+        status[key] = value.clone();
+    }
+    bench.done(seconds, &actions[0], vec![]);
+    bench.see(seconds, claim(11, status.clone(), false));
+    status
+}
+
+#[test]
+fn news_is_acknowledged_once_the_claim_says_it() {
+    let mut bench = told(news(InterruptionKind::SpotWarning, Some(121)));
+    let status = written(&mut bench, 1);
+    let said = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Interrupted").unwrap();
+    assert_eq!((&said["status"], &said["reason"]), (&json!("True"), &json!("SpotWarning")));
+    assert_eq!(status["leaveBy"], json!(at(121).wall.to_string()));
+    let actions = bench.decide(1);
+    let acknowledged = actions.iter().find_map(|a| match a {
+        Action::Acknowledge(news) => Some(news[0].receipt.as_str()),
+        _ => None,
+    });
+    assert_eq!(acknowledged, Some("receipt-1"));
+}
+
+#[test]
+fn a_spot_machine_is_cordoned_and_replaced_first_and_left_in_time() {
+    let mut bench = told(news(InterruptionKind::SpotWarning, Some(121)));
+    written(&mut bench, 1);
+    let actions = bench.decide(1);
+    let cordon = actions.iter().find(|a| a.keys() == [Key::Node("node-1".to_owned())]);
+    assert!(cordon.is_some(), "{actions:?}");
+    let made = actions.iter().find_map(|a| match a {
+        Action::CreateClaims(new) => Some(new),
+        _ => None,
+    });
+    let annotations =
+        &made.expect("its replacement is launched at once").claims[0].object["metadata"]["annotations"];
+    assert_eq!(annotations["croft.dev/replaces"], "pool-a-1");
+    assert_eq!(annotations["croft.dev/disruption-reason"], "Interrupted");
+    // The replacement is late: half of the two minutes are the pods'.
+    bench.see(2, node(21, "aws:///us-east-1a/i-1", registered_labels(), disrupted(), true));
+    let keys: Vec<Key> = actions.iter().flat_map(Action::keys).collect();
+    let read = vec![News::Acknowledged(vec![news(InterruptionKind::SpotWarning, Some(121))])];
+    bench.engine.complete(Report { news: read, ..Report::done(keys) }, at(2));
+    let mut replacement = made.unwrap().claims[0].object.clone();
+    replacement["metadata"]["uid"] = json!("replacement-uid");
+    replacement["metadata"]["resourceVersion"] = json!("30");
+    replacement["metadata"]["creationTimestamp"] = json!(at(2).wall.to_string());
+    bench.see(2, Change::Claim(Box::new(serde_json::from_value(replacement).unwrap())));
+    let launch = bench.decide(2);
+    assert!(matches!(&launch[..], [Action::Launch(_)]), "{launch:?}");
+    let deletes = |action: &Action| matches!(action, Action::Write { call, .. } if matches!(call.verb, Verb::Delete { .. }));
+    let actions = bench.decide(60);
+    assert!(!actions.iter().any(deletes), "{actions:?}");
+    actions.iter().for_each(|action| bench.done(60, action, vec![]));
+    let actions = bench.decide(61);
+    assert!(
+        matches!(verb(&actions), (Target::Claim(name), Verb::Delete { .. }) if name == "pool-a-1"),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn pods_without_another_place_leave_at_once() {
+    let mut bench = told(news(InterruptionKind::SpotWarning, Some(121)));
+    bench.see(1, Change::PoolGone("pool-a".to_owned()));
+    written(&mut bench, 1);
+    let actions = bench.decide(1);
+    assert!(
+        actions
+            .iter()
+            .any(|a| matches!(a, Action::Write { call, .. } if matches!(call.verb, Verb::Delete { .. }))),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn a_machine_that_is_going_is_not_drained() {
+    let mut bench = told(news(InterruptionKind::StateChange, None));
+    let status = written(&mut bench, 1);
+    let actions: Vec<Action> =
+        bench.decide(1).into_iter().filter(|a| !matches!(a, Action::Acknowledge(_))).collect();
+    assert!(matches!(verb(&actions), (Target::Claim(_), Verb::Delete { .. })));
+    bench.done(1, &actions[0], vec![]);
+    bench.see(4, claim(12, status, true));
+    let actions = bench.decide(4);
+    assert!(matches!(&actions[..], [Action::Terminate { .. }]), "its pod isn't asked to leave: {actions:?}");
+}
+
+#[test]
+fn a_recommendation_waits_for_the_replacement_and_heeds_pods_that_may_not_go() {
+    for (keep, replaced) in [(false, true), (true, false)] {
+        let mut bench = told(news(InterruptionKind::Rebalance, None));
+        if keep {
+            let Change::Pod(mut kept) = pod("a", Some("node-1")) else { panic!() };
+            kept.metadata.annotations =
+                Some([("croft.dev/do-not-disrupt".to_owned(), "true".to_owned())].into());
+            kept.metadata.resource_version = Some("501".to_owned());
+            bench.see(1, Change::Pod(kept));
+        }
+        written(&mut bench, 1);
+        let actions = bench.decide(1);
+        assert_eq!(actions.iter().any(|a| matches!(a, Action::CreateClaims(_))), replaced, "{actions:?}");
+        let touched = actions.iter().flat_map(Action::keys).any(|k| k == Key::Node("node-1".to_owned()));
+        assert!(!touched, "the node stays open until its replacement is ready");
+        let keys: Vec<Key> = actions.iter().flat_map(Action::keys).collect();
+        bench.engine.complete(Report::done(keys), at(1));
+        let deleted = |actions: &[Action]| {
+            actions.iter().any(|a| {
+                matches!(a, Action::Write { call, .. } if call.target == Target::Claim("pool-a-1".to_owned())
+                    && matches!(call.verb, Verb::Delete { .. }))
+            })
+        };
+        assert!(!deleted(&bench.decide(600)), "nothing comes in its place, so it stays");
+    }
+}
+
+#[test]
+fn news_about_machines_that_nobody_has_is_kept_a_while_and_then_acknowledged() {
+    for (kind, at_once) in [
+        (InterruptionKind::SpotWarning, false),
+        (InterruptionKind::StateChange, true),
+        (InterruptionKind::Other, true),
+    ] {
+        let mut bench = Bench::new();
+        let machines = if kind == InterruptionKind::Other { vec![] } else { vec!["i-9".to_owned()] };
+        hear(&mut bench, 1, Interruption { machines, ..news(kind, None) });
+        let first = bench.decide(1);
+        assert_eq!(matches!(&first[..], [Action::Acknowledge(_)]), at_once, "{kind:?}: {first:?}");
+        if !at_once {
+            assert!(matches!(&bench.decide(61)[..], [Action::Acknowledge(_)]));
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Pools of a fixed size, spare places, and places that kube-scheduler doesn't give.
+
+use std::collections::BTreeSet;
+
+use croft_controller::{
+    action::{Action, NewClaims, News, Report},
+    seam::{Target, Verb},
+    snapshot::Change,
+};
+use croft_scheduler::PodKey;
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, at, claim, condition, launched, node, pod, pool, registered_labels};
+
+fn made(actions: &[Action]) -> &NewClaims {
+    match actions {
+        [Action::CreateClaims(new)] => new,
+        other => panic!("claims expected, not {other:?}"),
+    }
+}
+
+/// Shows the claims that were asked for, ready and with their nodes, and ends the action.
+fn come(bench: &mut Bench, seconds: u64, action: &Action) -> Vec<String> {
+    let new = made(std::slice::from_ref(action)).clone();
+    for (n, one) in new.claims.iter().enumerate() {
+        let id = format!("i-{seconds}{n}");
+        let mut object = one.object.clone();
+        object["metadata"]["uid"] = json!(format!("uid-{}", one.name));
+        object["metadata"]["resourceVersion"] = json!((1000 * seconds + n as u64).to_string());
+        object["metadata"]["creationTimestamp"] = json!(at(seconds).wall.to_string());
+        let ready: Vec<Value> =
+            ["Launched", "Registered", "Initialized"].iter().map(|kind| condition(kind, seconds)).collect();
+        object["status"] = json!({"providerId": format!("aws:///us-east-1a/{id}"), "nodeName": one.name,
+            "instanceType": one.spec.instance_types[0], "zone": "us-east-1a", "capacityType": "on-demand",
+            "conditions": ready});
+        bench.see(seconds, Change::Claim(Box::new(serde_json::from_value(object).unwrap())));
+        let Change::Node(mut there) =
+            node(1000 * seconds, &format!("aws:///us-east-1a/{id}"), registered_labels(), json!([]), true)
+        else {
+            panic!()
+        };
+        there.metadata.name = Some(one.name.clone());
+        there.metadata.uid = Some(format!("node-{}", one.name));
+        let mark = ("node-restriction.kubernetes.io/pool".to_owned(), "pool-a".to_owned());
+        there.metadata.labels.as_mut().unwrap().extend([mark]);
+        bench.see(seconds, Change::Node(there));
+    }
+    bench.done(seconds, action, vec![]);
+    let mut counted = pool(4000 * seconds, &json!({}));
+    if let Change::Pool(counted) = &mut counted {
+        counted.spec = bench.engine.snapshot.pools["pool-a"].spec.clone();
+        counted.status = Some(serde_json::from_value(json!({"claimCounter": new.counter})).unwrap());
+    }
+    bench.see(seconds, counted);
+    new.claims.into_iter().map(|one| one.name).collect()
+}
+
+fn deleted(actions: &[Action]) -> Vec<&str> {
+    let mut names = Vec::new();
+    for action in actions {
+        if let Action::Write { call, .. } = action
+            && let (Target::Claim(name), Verb::Delete { .. }) = (&call.target, &call.verb)
+        {
+            names.push(name.as_str());
+        }
+    }
+    names
+}
+
+#[test]
+fn a_pool_of_a_fixed_size_has_its_nodes_without_any_pod() {
+    let mut bench = Bench::with_pool(&json!({"replicas": 3}));
+    let actions = bench.decide(1);
+    assert_eq!(made(&actions).claims.len(), 3);
+    for one in &made(&actions).claims {
+        assert_eq!(one.spec.instance_types[0], "m5.large", "the cheapest");
+        assert!(one.spec.labels.keys().all(|key| !key.contains("slot")), "{:?}", one.spec.labels);
+        assert!(one.spec.requirements.iter().all(|r| !r.key.contains("slot")));
+    }
+    let names = come(&mut bench, 2, &actions[0]);
+    assert!(bench.decide(2).is_empty());
+    assert!(deleted(&bench.decide(600)).is_empty(), "empty nodes of such a pool stay");
+    // Its pods wait for its nodes; none is launched for them.
+    for n in 0..20 {
+        bench.see(601, pod(&format!("p{n}"), None));
+    }
+    assert!(bench.decide(601).iter().all(|a| !matches!(a, Action::CreateClaims(_))));
+    assert!(bench.decide(603).iter().all(|a| !matches!(a, Action::CreateClaims(_))));
+    let why = bench.told.iter().find(|(_, note)| note.contains("fixed size"));
+    assert!(why.is_some(), "{:?}", bench.told);
+    // Fewer are wanted: those with the fewest pods go.
+    bench.see(604, {
+        let Change::Pod(mut bound) = pod("p0", None) else { panic!() };
+        bound.spec.as_mut().unwrap().node_name = Some(names[0].clone());
+        bound.metadata.resource_version = Some("7000".to_owned());
+        Change::Pod(bound)
+    });
+    bench.see(604, pool(9_000_000, &json!({"replicas": 1})));
+    let actions = bench.decide(604);
+    let gone: BTreeSet<&str> = deleted(&actions).into_iter().collect();
+    assert_eq!(gone, [names[1].as_str(), names[2].as_str()].into());
+}
+
+#[test]
+fn a_fixed_size_keeps_within_limits_and_says_what_is_missing() {
+    let mut bench = Bench::with_pool(&json!({"replicas": 3, "limits": {"nodes": "2"}}));
+    let actions = bench.decide(1);
+    assert_eq!(made(&actions).claims.len(), 2);
+    come(&mut bench, 2, &actions[0]);
+    assert!(bench.decide(2).is_empty(), "nothing is asked for again at once");
+    assert!(bench.decide(5).is_empty());
+    let said = bench
+        .told
+        .iter()
+        .any(|(reason, note)| reason == "Short" && note.starts_with("2 of 3 nodes are ready"));
+    assert!(said, "{:?}", bench.told);
+}
+
+#[test]
+fn a_node_of_a_fixed_size_that_is_lost_is_replaced() {
+    let mut bench = Bench::with_pool(&json!({"replicas": 1}));
+    let actions = bench.decide(1);
+    let names = come(&mut bench, 2, &actions[0]);
+    bench.see(3, Change::ClaimGone(names[0].clone()));
+    bench.see(3, Change::NodeGone(names[0].clone()));
+    let actions = bench.decide(4);
+    let again = &made(&actions).claims;
+    assert_eq!(again.len(), 1);
+    assert_ne!(again[0].name, names[0]);
+}
+
+fn spare(pods: i64) -> Value {
+    json!({"headroom": {"pods": pods, "requests": {"cpu": "500m", "memory": "256Mi"}}})
+}
+
+#[test]
+fn spare_places_are_kept_and_give_way_and_are_made_again() {
+    let mut bench = Bench::with_pool(&spare(3));
+    let actions = bench.decide(1);
+    // Three times half a cpu fit onto one machine of two.
+    assert_eq!(made(&actions).claims.len(), 1);
+    let first = come(&mut bench, 2, &actions[0]);
+    assert!(bench.decide(4).is_empty());
+    assert!(deleted(&bench.decide(600)).is_empty(), "a node that is kept for the next pods isn't empty");
+    assert!(bench.told.iter().all(|(reason, _)| reason != "Short"), "{:?}", bench.told);
+    // A pod takes the room, and new room is made.
+    let Change::Pod(mut bound) = pod("a", None) else { panic!() };
+    bound.spec.as_mut().unwrap().node_name = Some(first[0].clone());
+    bench.see(601, Change::Pod(bound));
+    let actions = bench.decide(602);
+    assert_eq!(made(&actions).claims.len(), 1, "two of three places are gone");
+    assert!(made(&actions).claims[0].spec.requests.contains_key("cpu"));
+    come(&mut bench, 603, &actions[0]);
+    assert!(bench.decide(605).is_empty());
+    // Nobody wants spare places any more.
+    bench.see(610, pool(9_000_000, &json!({})));
+    bench.decide(611);
+    let cordoned = bench.decide(700);
+    assert!(
+        cordoned
+            .iter()
+            .any(|a| matches!(a, Action::Write { call, .. } if matches!(call.target, Target::Node(_))))
+    );
+}
+
+#[test]
+fn a_pod_that_comes_takes_a_spare_place_at_once() {
+    let mut bench = Bench::with_pool(&spare(3));
+    let actions = bench.decide(1);
+    come(&mut bench, 2, &actions[0]);
+    bench.decide(4);
+    bench.see(10, pod("a", None));
+    bench.decide(10);
+    let actions = bench.decide(11);
+    let pods: usize = made(&actions).claims.len();
+    assert_eq!(pods, 1, "what the pod takes of the spare places is made again");
+    let key = PodKey::new("tenant-a", "a");
+    assert!(bench.engine.snapshot.unplanned().any(|k| *k == key), "the pod itself waits for no machine");
+}
+
+#[test]
+fn spare_places_overrun_no_limit() {
+    let mut bench = Bench::with_pool(
+        &json!({"headroom": {"pods": 9, "requests": {"cpu": "1"}}, "limits": {"nodes": "2"}}),
+    );
+    let actions = bench.decide(1);
+    assert_eq!(made(&actions).claims.len(), 2);
+    come(&mut bench, 2, &actions[0]);
+    for seconds in [4, 9] {
+        let actions = bench.decide(seconds);
+        assert!(makes_nothing(&actions), "{actions:?}");
+    }
+    let said = bench.told.iter().any(|(reason, note)| reason == "Short" && note.contains("spare places"));
+    assert!(said, "{:?}", bench.told);
+}
+
+#[test]
+fn a_node_that_the_scheduler_does_not_take_is_ruled_out_after_two_rounds() {
+    for (unschedulable, launched_anew) in [(true, true), (false, false)] {
+        let mut bench = Bench::new();
+        bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
+        let mut labels = registered_labels();
+        labels["node-restriction.kubernetes.io/pool"] = json!("pool-a");
+        bench.see(1, node(20, "aws:///us-east-1a/i-1", labels, json!([]), true));
+        let Change::Pod(mut waiting) = pod("a", None) else { panic!() };
+        let scheduled = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+        if unschedulable {
+            waiting.status.as_mut().unwrap().conditions = Some(serde_json::from_value(scheduled).unwrap());
+        }
+        bench.see(1, Change::Pod(waiting));
+        bench.decide(1);
+        assert!(bench.decide(2).is_empty(), "it fits onto the node");
+        let actions = bench.decide(12);
+        assert!(makes_nothing(&actions), "one round: {actions:?}");
+        let actions: Vec<Action> = [23, 24]
+            .into_iter()
+            .flat_map(|s| bench.decide(s))
+            .filter(|a| matches!(a, Action::CreateClaims(_)))
+            .collect();
+        assert_eq!(!actions.is_empty(), launched_anew, "{actions:?}");
+    }
+}
+
+#[test]
+fn what_a_class_lacks_is_an_event_in_the_conditions_own_words() {
+    let mut bench = Bench::new();
+    let Change::Class(mut class) = ({
+        let object = (*bench.engine.snapshot.classes["class"].object).clone();
+        Change::Class(Box::new(object))
+    }) else {
+        panic!()
+    };
+    class.metadata.resource_version = Some("5".to_owned());
+    class.status = Some(
+        serde_json::from_value(json!({"conditions": [{
+            "type": "SubnetsReady", "status": "False", "reason": "NothingMatches", "observedGeneration": 1,
+            "message": "no subnet matches", "lastTransitionTime": at(1).wall.to_string()}]}))
+        .unwrap(),
+    );
+    bench.see(1, Change::Class(class));
+    bench.decide(1);
+    assert!(
+        bench.told.contains(&("NothingMatches".to_owned(), "no subnet matches".to_owned())),
+        "{:?}",
+        bench.told
+    );
+}
+
+#[test]
+fn a_shortage_is_said_on_the_pool_with_what_is_used_instead() {
+    use croft_cloud::{Fault, FaultClass, OfferingKey, Shortage};
+    let mut bench = Bench::new();
+    let types = bench.engine.snapshot.classes["class"].types.clone().unwrap();
+    let shortages: Vec<Shortage> = types
+        .iter()
+        .flat_map(|t| t.offerings.iter().map(move |o| (t, o)))
+        .map(|(t, o)| Shortage {
+            offering: OfferingKey {
+                instance_type: t.name.clone(),
+                zone: o.zone.clone(),
+                capacity_type: o.capacity_type,
+            },
+            fault: Fault {
+                action: "CreateFleet",
+                code: "InsufficientInstanceCapacity".to_owned(),
+                class: FaultClass::NoCapacity,
+                message: String::new(),
+                meaning: "no machine",
+                remedy: "",
+            },
+            strikes: 1,
+            next_try: std::time::Duration::from_secs(30),
+        })
+        .collect();
+    bench.see(1, pool(4, &json!({"weight": 50})));
+    let Change::Pool(mut lighter) = pool(5, &json!({"weight": 5})) else { panic!() };
+    lighter.metadata.name = Some("pool-b".to_owned());
+    lighter.metadata.uid = Some("pool-b-uid".to_owned());
+    bench.see(1, Change::Pool(lighter));
+    bench.see(
+        1,
+        Change::Tenant(Box::new(
+            serde_json::from_value(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant",
+                "metadata": {"name": "t", "uid": "t"}, "spec": {"namespaces": ["tenant-a"], "pools": ["pool-a", "pool-b"]}}))
+            .unwrap(),
+        )),
+    );
+    bench.engine.complete(Report { news: vec![News::Shortages(shortages)], ..Report::done(vec![]) }, at(1));
+    bench.decide(3);
+    let told: Vec<&String> =
+        bench.told.iter().filter(|(reason, _)| reason == "NoCapacity").map(|(_, note)| note).collect();
+    assert!(told.iter().any(|note| note.contains("go to pool-b (weight 5) meanwhile")), "{:?}", bench.told);
+    assert!(told.iter().any(|note| note.contains("InsufficientInstanceCapacity")));
+    assert!(makes_nothing(&bench.decide(4)));
+}
+
+fn makes_nothing(actions: &[Action]) -> bool {
+    actions.iter().all(|a| !matches!(a, Action::CreateClaims(_)))
+}
+
+#[test]
+fn nothing_is_written_twice_for_what_has_not_changed() {
+    let mut bench = Bench::with_pool(&spare(1));
+    let actions = bench.decide(1);
+    come(&mut bench, 2, &actions[0]);
+    for seconds in 3..30 {
+        assert!(bench.decide(seconds).is_empty());
+    }
+    let plans = bench.engine.counts.plans;
+    bench.decide(60);
+    bench.decide(90);
+    assert_eq!(bench.engine.counts.plans, plans, "an idle cluster isn't planned again");
+}
