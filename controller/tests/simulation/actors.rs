@@ -35,22 +35,41 @@ pub struct Actors {
     pub boot_ms: (u64, u64),
     /// Machines that boot, and when they are up.
     booting: BTreeMap<String, u64>,
+    /// Machines whose kubelet is there.
+    up: BTreeSet<String>,
     pods_made: u64,
+    /// What the last look has seen: nothing new, nothing to do.
+    seen: Option<(u64, u64, Vec<u64>)>,
 }
 
 impl Actors {
     pub fn new(workloads: Vec<Workload>, types: std::sync::Arc<[InstanceType]>, chance: Chance) -> Self {
-        Self { workloads, types, chance, boot_ms: (500, 3_000), booting: BTreeMap::new(), pods_made: 0 }
+        Self {
+            workloads,
+            types,
+            chance,
+            boot_ms: (500, 3_000),
+            booting: BTreeMap::new(),
+            up: BTreeSet::new(),
+            pods_made: 0,
+            seen: None,
+        }
     }
 
     /// Lets everybody do what there is to do now.
     pub fn tick(&mut self, store: &mut Store, world: &mut World, now: Timestamp) {
         let ms = u64::try_from(now.as_millisecond()).unwrap();
         world.advance(ms);
+        let wanted = self.workloads.iter().map(|w| w.replicas).collect();
+        let seen = Some((store.era, store.version, wanted));
+        if seen == self.seen && self.booting.values().all(|at| *at > ms) && !world.has_happenings() {
+            return;
+        }
         self.kubelets(store, world, now, ms);
         self.workloads(store, now);
         collect_pods(store);
         self.schedule(store);
+        self.seen = seen.filter(|(era, version, _)| (*era, *version) == (store.era, store.version));
     }
 
     fn kubelets(&mut self, store: &mut Store, world: &mut World, now: Timestamp, ms: u64) {
@@ -62,7 +81,8 @@ impl Actors {
                 }
                 Happening::Gone(id) => {
                     self.booting.remove(&id);
-                    self.gone(store, world, &id, now);
+                    self.up.remove(&id);
+                    gone(store, world, &id, now);
                 }
             }
         }
@@ -96,14 +116,30 @@ impl Actors {
                 // The next look makes it ready.
                 self.booting.insert(id, ms + self.chance.between(100, 1_500));
             } else {
-                store.change(&node, |node| {
-                    node["status"]["conditions"][0]["status"] = json!("True");
-                    if let Some(taints) = node["spec"]["taints"].as_array_mut() {
-                        taints.retain(|t| t["key"] != json!("node.kubernetes.io/not-ready"));
-                    }
-                });
+                self.up.insert(id.clone());
                 self.booting.remove(&id);
             }
+        }
+        // A kubelet says that it is there, and whoever watches kubelets says when it isn't.
+        let nodes: Vec<(Id, String)> = store
+            .of_kind("Node")
+            .filter_map(|(id, node)| {
+                Some((id.clone(), node["spec"]["providerID"].as_str()?.rsplit('/').next()?.to_owned()))
+            })
+            .collect();
+        for (node, machine) in nodes {
+            let alive = world.instance(&machine).is_some_and(|i| i.state.is_alive());
+            if alive && !self.up.contains(&machine) {
+                continue;
+            }
+            store.change(&node, |node| {
+                node["status"]["conditions"][0]["status"] = json!(if alive { "True" } else { "False" });
+                if let Some(taints) = node["spec"]["taints"].as_array_mut()
+                    && alive
+                {
+                    taints.retain(|t| t["key"] != json!("node.kubernetes.io/not-ready"));
+                }
+            });
         }
         // Pods start at once, and end half a second after they were told to.
         let pods: Vec<(Id, Value)> = store.of_kind("Pod").map(|(id, o)| (id.clone(), o.clone())).collect();
@@ -120,23 +156,6 @@ impl Actors {
             } else if pod["status"]["phase"] != json!("Running") {
                 store.change(&id, |pod| pod["status"]["phase"] = json!("Running"));
             }
-        }
-    }
-
-    /// A machine goes: whatever still runs there dies with it.
-    fn gone(&mut self, store: &mut Store, world: &World, id: &str, _: Timestamp) {
-        let Some(instance) = world.instance(id) else { return };
-        let name = instance.dns_name("us-east-1");
-        let node = cluster("Node", &name);
-        store.change(&node, |node| node["status"]["conditions"][0]["status"] = json!("False"));
-        let expected = instance.reason.contains("fault");
-        let killed: Vec<String> = store
-            .of_kind("Pod")
-            .filter(|(_, pod)| pod["spec"]["nodeName"] == json!(name))
-            .map(|(id, _)| id.2.clone())
-            .collect();
-        if !killed.is_empty() && !expected {
-            store.broken.push(format!("machine {id} was ended with pods on it: {}", killed.join(", ")));
         }
     }
 
@@ -161,14 +180,21 @@ impl Actors {
             {
                 store.delete(id, None, now);
             }
-            if let Some(allowed) = workload.away {
-                let up =
-                    there.iter().filter(|(_, p)| p["status"]["phase"] == json!("Running")).count() as u64;
-                let away = workload.replicas.saturating_sub(up);
-                let id = ("Budget", workload.namespace.clone(), workload.app.clone());
-                let budget = json!({"allowed": allowed, "away": away, "metadata": {}});
-                // Not watched by anybody: no version, no log.
-                store.objects.insert(id, budget);
+            if let Some(most) = workload.away {
+                let id = ("PodDisruptionBudget", workload.namespace.clone(), workload.app.clone());
+                let spec =
+                    json!({"selector": {"matchLabels": {"app": workload.app}}, "maxUnavailable": most});
+                store.create(
+                    id.clone(),
+                    json!({"spec": spec, "metadata": {}, "status": {"expectedPods": 0}}),
+                    now,
+                );
+                let least = workload.replicas.saturating_sub(most);
+                let allowed = store.working(&workload.namespace, &label).saturating_sub(least);
+                store.change(&id, |budget| {
+                    budget["status"]["expectedPods"] = json!(workload.replicas);
+                    budget["status"]["disruptionsAllowed"] = json!(allowed);
+                });
             }
         }
     }
@@ -229,6 +255,31 @@ impl Actors {
     }
 }
 
+/// A machine goes: whatever still runs there dies with it.
+fn gone(store: &mut Store, world: &World, id: &str, now: Timestamp) {
+    let Some(instance) = world.instance(id) else { return };
+    let name = instance.dns_name("us-east-1");
+    let own = |node: &Value| node["spec"]["providerID"].as_str().is_some_and(|p| p.ends_with(id));
+    let node = cluster("Node", &name);
+    if !store.get(&node).is_some_and(own) {
+        return;
+    }
+    store.change(&node, |node| node["status"]["conditions"][0]["status"] = json!("False"));
+    let stuck = |pod: &Value| {
+        let due = pod["metadata"]["deletionTimestamp"].as_str().and_then(|t| t.parse::<Timestamp>().ok());
+        due.is_some_and(|due| now.duration_since(due).as_secs() >= 60)
+    };
+    let killed: Vec<String> = store
+        .of_kind("Pod")
+        .filter(|(_, pod)| pod["spec"]["nodeName"] == json!(name) && !stuck(pod))
+        .map(|(id, _)| id.2.clone())
+        .collect();
+    // The cloud's own doing is nobody's fault.
+    if !killed.is_empty() && instance.reason.starts_with("Client.") {
+        store.broken.push(format!("machine {id} was ended with pods on it: {}", killed.join(", ")));
+    }
+}
+
 /// Pods on nodes that are gone are gone.
 fn collect_pods(store: &mut Store) {
     let nodes: BTreeSet<String> = store.of_kind("Node").map(|(id, _)| id.2.clone()).collect();
@@ -245,7 +296,10 @@ fn collect_pods(store: &mut Store) {
 fn pod(workload: &Workload) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"labels": {"app": workload.app}},
+        "metadata": {"labels": {"app": workload.app}, "ownerReferences": [{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": workload.app, "uid": format!("uid-{}", workload.app),
+            "controller": true,
+        }]},
         "spec": {
             "nodeSelector": {"node-pool": workload.pool},
             "tolerations": [{"key": "node-pool", "operator": "Equal", "value": workload.pool, "effect": "NoSchedule"}],

@@ -19,13 +19,19 @@ pub fn always(
     cpus: &BTreeMap<String, i64>,
 ) -> Vec<String> {
     let mut broken = Vec::new();
+    let known: BTreeSet<&str> =
+        store.of_kind("NodeClaim").filter_map(|(_, claim)| claim["metadata"]["uid"].as_str()).collect();
     let mut per_claim: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut cpu: BTreeMap<&str, i64> = BTreeMap::new();
     for (id, instance) in world.instances() {
         if let Some(uid) = instance.tags.get(tags::CLAIM_UID) {
             per_claim.entry(uid).or_default().push(id);
         }
+        // Of what was made after the backup nobody knows before the cloud is asked.
+        let unknown = store.restored
+            && instance.tags.get(tags::CLAIM_UID).is_none_or(|uid| !known.contains(uid.as_str()));
         if instance.state.is_alive()
+            && !unknown
             && let Some(pool) = instance.tags.get(tags::POOL)
         {
             *cpu.entry(pool).or_default() += cpus[&instance.instance_type];
@@ -61,8 +67,14 @@ pub fn at_rest(
     workloads: &[Workload],
     limits: &BTreeMap<String, i64>,
     cpus: &BTreeMap<String, i64>,
+    replicas: u64,
 ) -> Vec<String> {
     let mut broken = Vec::new();
+    let fixed =
+        store.of_kind("NodeClaim").filter(|(_, claim)| claim["spec"]["pool"] == json!("pool-fixed")).count();
+    if fixed as u64 != replicas {
+        broken.push(format!("the pool of a fixed size has {fixed} of {replicas} nodes"));
+    }
     for workload in workloads {
         let used: i64 = world
             .instances()

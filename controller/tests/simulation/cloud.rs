@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
@@ -11,8 +11,9 @@ use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_api::{EC2NodeClass, condition::READY, condition::Statement, nodeclass::SubnetStatus};
 use croft_cloud::{
-    ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption, LaunchError,
-    LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey, Prepared, Shortage, Terminated, tags,
+    ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption,
+    InterruptionKind, LaunchError, LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey,
+    Prepared, Shortage, Terminated, tags,
 };
 use croft_ec2_sim::{
     answer::{Answer, Call, Refusal, Service},
@@ -23,7 +24,10 @@ use croft_ec2_sim::{
 use croft_scheduler::{CapacityType, InstanceType};
 use serde_json::{Value, json};
 
-use crate::chance::Chance;
+use crate::{
+    chance::Chance,
+    cluster::{Links, Shared},
+};
 
 /// How long an offering that had nothing is left alone.
 const SET_ASIDE_MS: u64 = 30_000;
@@ -34,8 +38,8 @@ pub struct SimCloud {
     pub now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
     pub chance: Mutex<Chance>,
     pub latency_ms: (u64, u64),
-    /// Of a thousand calls, how many lose their answer and how many never arrive.
-    pub lost: Arc<Mutex<(u64, u64)>>,
+    pub shared: Arc<Shared>,
+    pub links: Arc<Links>,
     pub aside: Mutex<BTreeMap<OfferingKey, u64>>,
 }
 
@@ -47,19 +51,35 @@ fn broken(action: &'static str) -> CloudError {
     CloudError::Refused { what: action.to_owned(), fault: fault(action, "Broken", FaultClass::Unavailable) }
 }
 
+fn throttled(action: &'static str) -> CloudError {
+    let fault = fault(action, "RequestLimitExceeded", FaultClass::Throttled);
+    CloudError::Refused { what: action.to_owned(), fault }
+}
+
 impl SimCloud {
     /// Sends one call; `None` if the answer is lost, whatever became of it.
     async fn send(&self, action: &str, params: Vec<(String, String)>) -> Option<Result<String, Refusal>> {
+        let throttled;
         let (before, after, lost, cut) = {
             let mut chance = self.chance.lock().unwrap();
-            let (lost, cut) = *self.lost.lock().unwrap();
+            let faults = *self.shared.faults.lock().unwrap();
             let (low, high) = self.latency_ms;
-            let (before, after) = (chance.between(low, high), chance.between(low, high));
-            (before, after, chance.permille(lost), chance.permille(cut))
+            let (mut before, after) = (chance.between(low, high), chance.between(low, high));
+            if chance.permille(faults.slow) {
+                before += chance.between(500, 5_000);
+            }
+            throttled = chance.permille(faults.cloud_throttled);
+            (before, after, chance.permille(faults.cloud_lost), chance.permille(faults.cloud_cut))
         };
+        self.shared.point(&self.links).await;
         tokio::time::sleep(Duration::from_millis(before)).await;
-        if cut {
+        self.links.go_on().await;
+        if cut || self.links.cloud_cut.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_secs(3)).await;
             return None;
+        }
+        if throttled {
+            return Some(Err(Refusal::new("RequestLimitExceeded", "Request limit exceeded.")));
         }
         let call = Call {
             service: Service::Ec2,
@@ -69,7 +89,9 @@ impl SimCloud {
             access_key: "simulation".to_owned(),
         };
         let (answer, more) = self.world.lock().unwrap().handle(&call, (self.now_ms)());
+        self.shared.point(&self.links).await;
         tokio::time::sleep(Duration::from_millis(after + more)).await;
+        self.links.go_on().await;
         if lost {
             return None;
         }
@@ -231,6 +253,8 @@ impl CloudProvider for SimCloud {
         };
         let xml = match self.send("CreateFleet", params.clone()).await {
             Some(Ok(xml)) => xml,
+            // The token was used for another request, before what was recorded of it was lost.
+            Some(Err(refusal)) if refusal.code == "IdempotentParameterMismatch" => return Err(unknown()),
             Some(Err(refusal)) => {
                 return Err(LaunchError::Later {
                     claim,
@@ -245,7 +269,12 @@ impl CloudProvider for SimCloud {
         {
             let world = self.world.lock().unwrap();
             return match world.instance(id) {
-                Some(instance) => Ok(self.launched(id, instance)),
+                Some(instance) if instance.state.is_alive() => Ok(self.launched(id, instance)),
+                // The token's answer is a machine that has gone since.
+                Some(_) => Err(LaunchError::Refused {
+                    claim,
+                    fault: fault("CreateFleet", "IdempotentInstanceTerminated", FaultClass::NoCapacity),
+                }),
                 None => Err(unknown()),
             };
         }
@@ -274,10 +303,12 @@ impl CloudProvider for SimCloud {
     }
 
     async fn find_by_claim(&self, claim_uid: &str) -> Result<Option<Launched>, CloudError> {
-        self.send("DescribeInstances", Vec::new()).await.ok_or_else(|| broken("DescribeInstances"))?.ok();
+        self.describe().await?;
         let world = self.world.lock().unwrap();
+        let visible = (self.now_ms)().saturating_sub(world.settings.consistency_ms);
         let found = world
             .instances()
+            .filter(|(_, i)| i.launched <= visible)
             .filter(|(_, i)| i.tags.get(tags::CLAIM_UID).is_some_and(|uid| uid == claim_uid))
             .map(|(id, i)| self.launched(id, i))
             .next();
@@ -285,11 +316,12 @@ impl CloudProvider for SimCloud {
     }
 
     async fn list(&self) -> Result<Vec<CloudMachine>, CloudError> {
-        self.send("DescribeInstances", Vec::new()).await.ok_or_else(|| broken("DescribeInstances"))?.ok();
+        self.describe().await?;
         let world = self.world.lock().unwrap();
+        let visible = (self.now_ms)().saturating_sub(world.settings.consistency_ms);
         Ok(world
             .instances()
-            .filter(|(_, i)| i.state != State::Terminated)
+            .filter(|(_, i)| i.state != State::Terminated && i.launched <= visible)
             .map(|(id, i)| self.machine(id, i))
             .collect())
     }
@@ -300,7 +332,7 @@ impl CloudProvider for SimCloud {
         self.send("TerminateInstances", params)
             .await
             .ok_or_else(|| broken("TerminateInstances"))?
-            .map_err(|r| broken(Box::leak(r.code.into_boxed_str())))?;
+            .map_err(|_| throttled("TerminateInstances"))?;
         let world = self.world.lock().unwrap();
         let now = |id: &String| world.instance(id).map_or(MachineState::Terminated, |i| state(i.state));
         Ok(ids.iter().map(|id| Terminated { id: id.clone(), state: now(id) }).collect())
@@ -317,11 +349,34 @@ impl CloudProvider for SimCloud {
     }
 
     async fn interruptions(&self) -> Result<Vec<Interruption>, CloudError> {
-        tokio::time::sleep(Duration::from_secs(20)).await;
+        // A long poll.
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            self.links.go_on().await;
+            if self.links.cloud_cut.load(Ordering::Relaxed) {
+                return Err(broken("ReceiveMessage"));
+            }
+            if self.world.lock().unwrap().waiting_news() == 0 {
+                continue;
+            }
+            let body = self.queue("ReceiveMessage", json!({"MaxNumberOfMessages": 10}));
+            let messages = body["Messages"].as_array().cloned().unwrap_or_default();
+            if !messages.is_empty() {
+                return Ok(messages.iter().map(read).collect());
+            }
+        }
         Ok(Vec::new())
     }
 
-    async fn acknowledge(&self, _: &[Interruption]) -> Result<(), CloudError> {
+    async fn acknowledge(&self, news: &[Interruption]) -> Result<(), CloudError> {
+        self.shared.point(&self.links).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if self.links.cloud_cut.load(Ordering::Relaxed) {
+            return Err(broken("DeleteMessageBatch"));
+        }
+        let entries: Vec<Value> =
+            news.iter().map(|n| json!({"Id": "1", "ReceiptHandle": n.receipt})).collect();
+        self.queue("DeleteMessageBatch", json!({"Entries": entries}));
         Ok(())
     }
 
@@ -349,7 +404,51 @@ impl CloudProvider for SimCloud {
     }
 }
 
+/// What a message of the queue says.
+fn read(message: &Value) -> Interruption {
+    let event: Value = serde_json::from_str(message["Body"].as_str().unwrap()).unwrap();
+    let at = event["time"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_second();
+    let detail = &event["detail"];
+    let kind = match event["detail-type"].as_str().unwrap() {
+        "EC2 Spot Instance Interruption Warning" => InterruptionKind::SpotWarning,
+        "EC2 Instance Rebalance Recommendation" => InterruptionKind::Rebalance,
+        "AWS Health Event" => InterruptionKind::ScheduledChange,
+        _ => InterruptionKind::StateChange,
+    };
+    let machine = detail["instance-id"].as_str().or(detail["affectedEntities"][0]["entityValue"].as_str());
+    Interruption {
+        kind,
+        machines: vec![machine.unwrap().to_owned()],
+        at,
+        deadline: (kind == InterruptionKind::SpotWarning).then_some(at + 120),
+        receipt: message["ReceiptHandle"].as_str().unwrap().to_owned(),
+    }
+}
+
 impl SimCloud {
+    async fn describe(&self) -> Result<(), CloudError> {
+        match self.send("DescribeInstances", Vec::new()).await {
+            None => Err(broken("DescribeInstances")),
+            Some(Err(_)) => Err(throttled("DescribeInstances")),
+            Some(Ok(_)) => Ok(()),
+        }
+    }
+
+    fn queue(&self, action: &str, mut json: Value) -> Value {
+        json["QueueUrl"] = json!("https://sqs.simulated/000000000000/croft");
+        let call = Call {
+            service: Service::Sqs,
+            action: action.to_owned(),
+            params: Params::default(),
+            json,
+            access_key: "simulation".to_owned(),
+        };
+        match self.world.lock().unwrap().handle(&call, (self.now_ms)()).0 {
+            Answer::Json(body) => body,
+            other => panic!("{action}: {other:?}"),
+        }
+    }
+
     /// Subnets and their zones, as the world describes them.
     fn subnets(&self) -> Vec<(String, String)> {
         let xml = self.ask("DescribeSubnets");

@@ -1,10 +1,10 @@
 //! One simulated cluster: store, cloud, everybody else, and the controllers, on tokio's paused clock.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -36,7 +36,7 @@ use crate::{
 
 const BASE_SECOND: i64 = 1_780_000_000;
 /// The kinds that nothing here has any of: their lists are empty and in at once.
-const EMPTY_KINDS: [&str; 8] = [
+const EMPTY_KINDS: [&str; 7] = [
     "Namespace",
     "DaemonSet",
     "PersistentVolumeClaim",
@@ -44,9 +44,9 @@ const EMPTY_KINDS: [&str; 8] = [
     "StorageClass",
     "CSINode",
     "VolumeAttachment",
-    "PodDisruptionBudget",
 ];
-const WATCHED: [&str; 6] = ["Pod", "Node", "NodeClaim", "TenantPool", "EC2NodeClass", "Tenant"];
+const WATCHED: [&str; 7] =
+    ["Pod", "Node", "NodeClaim", "TenantPool", "EC2NodeClass", "Tenant", "PodDisruptionBudget"];
 
 /// tokio's virtual clock, and a wall clock that may be off.
 #[derive(Clone)]
@@ -78,8 +78,32 @@ pub struct Faults {
     pub api_lost: u64,
     pub api_cut: u64,
     pub api_conflict: u64,
+    pub api_throttled: u64,
     pub cloud_lost: u64,
     pub cloud_cut: u64,
+    pub cloud_throttled: u64,
+    /// Calls, answers and watch events that take seconds, so that later ones overtake them.
+    pub slow: u64,
+}
+
+/// What connects one process to the world.
+#[derive(Debug, Default)]
+pub struct Links {
+    /// A stopped process does nothing, and goes on where it was.
+    pub paused: AtomicBool,
+    pub api_cut: AtomicBool,
+    pub cloud_cut: AtomicBool,
+    /// The process is dead: nothing of it goes on.
+    dead: AtomicBool,
+}
+
+impl Links {
+    /// Waits while the process is stopped.
+    pub async fn go_on(&self) {
+        while self.paused.load(Ordering::Relaxed) {
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
 }
 
 pub struct Shared {
@@ -88,7 +112,10 @@ pub struct Shared {
     pub clock: SimClock,
     pub chance: Mutex<Chance>,
     pub faults: Mutex<Faults>,
-    pub cloud_lost: Arc<Mutex<(u64, u64)>>,
+    /// How many moments there were at which a process could have died, and at which of them it does.
+    pub points: AtomicU64,
+    pub dies_at: AtomicU64,
+    pub died: tokio::sync::Notify,
     pub types: Arc<[InstanceType]>,
     lease: Mutex<Option<(usize, Duration)>>,
     changed: tokio::sync::Notify,
@@ -99,17 +126,15 @@ pub struct Shared {
 struct SimApi {
     shared: Arc<Shared>,
     leads: Arc<Mutex<Option<Duration>>>,
-    /// Stopped processes do nothing, and go on where they were.
-    paused: Arc<AtomicBool>,
+    links: Arc<Links>,
 }
 
 impl SimApi {
     async fn wait(&self, low: u64, high: u64) {
-        let ms = self.shared.chance.lock().unwrap().between(low, high);
+        self.shared.point(&self.links).await;
+        let ms = self.shared.delay(low, high);
         sleep(Duration::from_millis(ms)).await;
-        while self.paused.load(Ordering::Relaxed) {
-            sleep(Duration::from_millis(100)).await;
-        }
+        self.links.go_on().await;
     }
 }
 
@@ -122,23 +147,28 @@ impl KubeApi for SimApi {
         if self.leads.lock().unwrap().is_none_or(|deadline| mono >= deadline) {
             return Err(ApiError::Refused { verb, target, code: 0, message: "not leading".to_owned() });
         }
-        let (lost, cut, conflict) = {
+        let era = self.shared.store.lock().unwrap().era;
+        let (lost, cut, conflict, throttled) = {
             let mut chance = self.shared.chance.lock().unwrap();
             let faults = *self.shared.faults.lock().unwrap();
             (
                 chance.permille(faults.api_lost),
                 chance.permille(faults.api_cut),
                 chance.permille(faults.api_conflict),
+                chance.permille(faults.api_throttled),
             )
         };
         let unknown =
             |target: Target| ApiError::Unknown { verb, target, message: "the answer was lost".to_owned() };
-        if cut {
+        if cut || self.links.api_cut.load(Ordering::Relaxed) {
             sleep(Duration::from_secs(3)).await;
             return Err(unknown(target));
         }
         // On its way: this process may be stopped here, and the call still arrives.
         self.wait(0, 5).await;
+        if throttled {
+            return Err(ApiError::TooMany { verb, target, message: "try again later".to_owned() });
+        }
         if conflict {
             return Err(ApiError::Conflict { verb, target, message: "simulated".to_owned() });
         }
@@ -147,7 +177,9 @@ impl KubeApi for SimApi {
         let answer = self.shared.store.lock().unwrap().call(call, self.shared.clock.true_wall());
         self.shared.changed.notify_waiters();
         self.wait(0, 5).await;
-        if lost {
+        // A restore ends the API servers and their connections.
+        let restored = self.shared.store.lock().unwrap().era != era;
+        if lost || restored || self.links.api_cut.load(Ordering::Relaxed) {
             return Err(unknown(target));
         }
         answer
@@ -155,6 +187,10 @@ impl KubeApi for SimApi {
 
     async fn claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
         self.wait(1, 10).await;
+        if self.links.api_cut.load(Ordering::Relaxed) {
+            let (verb, target) = ("list", Target::Claim("*".to_owned()));
+            return Err(ApiError::Unknown { verb, target, message: "the answer was lost".to_owned() });
+        }
         let store = self.shared.store.lock().unwrap();
         Ok(store.of_kind("NodeClaim").map(|(_, o)| serde_json::from_value(o.clone()).unwrap()).collect())
     }
@@ -162,12 +198,13 @@ impl KubeApi for SimApi {
 
 /// A running controller process.
 pub struct Process {
-    pub paused: Arc<AtomicBool>,
+    pub links: Arc<Links>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
+        self.links.dead.store(true, Ordering::Relaxed);
         for task in &self.tasks {
             task.abort();
         }
@@ -188,7 +225,9 @@ impl Shared {
             clock,
             chance: Mutex::new(chance),
             faults: Mutex::default(),
-            cloud_lost: Arc::default(),
+            points: AtomicU64::new(0),
+            dies_at: AtomicU64::new(u64::MAX),
+            died: tokio::sync::Notify::new(),
             types,
             lease: Mutex::new(None),
             changed: tokio::sync::Notify::new(),
@@ -202,11 +241,28 @@ impl Shared {
 
     pub fn set_faults(&self, faults: Faults) {
         *self.faults.lock().unwrap() = faults;
-        *self.cloud_lost.lock().unwrap() = (faults.cloud_lost, faults.cloud_cut);
+    }
+
+    fn delay(&self, low: u64, high: u64) -> u64 {
+        let slow = self.faults.lock().unwrap().slow;
+        let mut chance = self.chance.lock().unwrap();
+        let ms = chance.between(low, high);
+        if slow > 0 && chance.permille(slow) { ms + chance.between(100, 2_500) } else { ms }
+    }
+
+    /// A moment at which a process can die: before and after everything that it does to the world.
+    pub async fn point(&self, links: &Links) {
+        if links.dead.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        if self.points.fetch_add(1, Ordering::Relaxed) == self.dies_at.load(Ordering::Relaxed) {
+            self.died.notify_one();
+            std::future::pending::<()>().await;
+        }
     }
 
     pub fn start(self: &Arc<Self>, number: usize, settings: Settings, skew_ms: i64) -> Process {
-        let paused = Arc::new(AtomicBool::new(false));
+        let links: Arc<Links> = Arc::default();
         let leads: Arc<Mutex<Option<Duration>>> = Arc::default();
         let clock: Arc<dyn Clock> = Arc::new(SimClock { skew_ms, ..self.clock.clone() });
         let mut chance = self.chance.lock().unwrap().fork();
@@ -217,10 +273,11 @@ impl Shared {
             now_ms: Arc::new(move || shared.now_ms()),
             chance: Mutex::new(chance.fork()),
             latency_ms: (5, 400),
-            lost: Arc::clone(&self.cloud_lost),
+            shared: Arc::clone(self),
+            links: Arc::clone(&links),
             aside: Mutex::default(),
         };
-        let api = SimApi { shared: Arc::clone(self), leads: Arc::clone(&leads), paused: Arc::clone(&paused) };
+        let api = SimApi { shared: Arc::clone(self), leads: Arc::clone(&leads), links: Arc::clone(&links) };
         let executor = Executor::new(
             Arc::new(api),
             Arc::new(cloud),
@@ -231,20 +288,20 @@ impl Shared {
         let (sender, changes) = mpsc::channel(4_096);
         let mut tasks = Vec::new();
         for kind in WATCHED {
-            let watch = watch(Arc::clone(self), kind, sender.clone(), chance.fork());
+            let watch = watch(Arc::clone(self), Arc::clone(&links), kind, sender.clone(), chance.fork());
             tasks.push(tokio::spawn(watch));
         }
         for kind in EMPTY_KINDS {
             sender.try_send(Change::Synced(kind)).unwrap();
         }
-        tasks.push(tokio::spawn(elect(Arc::clone(self), number, Arc::clone(&leads), Arc::clone(&paused))));
+        tasks.push(tokio::spawn(elect(Arc::clone(self), number, Arc::clone(&leads), Arc::clone(&links))));
         let start = self.clock.start;
         let is_leader = move || leads.lock().unwrap().is_some_and(|deadline| start.elapsed() < deadline);
         let mut driver = Driver::new(settings, executor, Metrics::new(&mut Registry::default()), is_leader);
         tasks.push(tokio::spawn(async move {
             driver.drive(changes, std::future::pending(), |_| ()).await;
         }));
-        Process { paused, tasks }
+        Process { links, tasks }
     }
 
     /// Everybody else, until dropped.
@@ -264,14 +321,9 @@ impl Shared {
     }
 }
 
-async fn elect(
-    shared: Arc<Shared>,
-    number: usize,
-    leads: Arc<Mutex<Option<Duration>>>,
-    paused: Arc<AtomicBool>,
-) {
+async fn elect(shared: Arc<Shared>, number: usize, leads: Arc<Mutex<Option<Duration>>>, links: Arc<Links>) {
     loop {
-        if !paused.load(Ordering::Relaxed) {
+        if !links.paused.load(Ordering::Relaxed) && !links.api_cut.load(Ordering::Relaxed) {
             let now = shared.clock.start.elapsed();
             let mut lease = shared.lease.lock().unwrap();
             let free =
@@ -288,9 +340,18 @@ async fn elect(
 }
 
 /// One kind's watch: a list, then the log with delays; after a cut of the log, or when it breaks, anew.
-async fn watch(shared: Arc<Shared>, kind: &'static str, sender: mpsc::Sender<Change>, mut chance: Chance) {
-    let mut held: BTreeSet<Id> = BTreeSet::new();
+async fn watch(
+    shared: Arc<Shared>,
+    links: Arc<Links>,
+    kind: &'static str,
+    sender: mpsc::Sender<Change>,
+    mut chance: Chance,
+) {
+    let mut held: BTreeMap<Id, Box<str>> = BTreeMap::new();
     loop {
+        while links.api_cut.load(Ordering::Relaxed) {
+            sleep(Duration::from_millis(200)).await;
+        }
         let (listed, mut position, era) = {
             let store = shared.store.lock().unwrap();
             let listed: Vec<(Id, Value)> =
@@ -298,10 +359,10 @@ async fn watch(shared: Arc<Shared>, kind: &'static str, sender: mpsc::Sender<Cha
             (listed, store.log.len(), store.era)
         };
         sleep(Duration::from_millis(chance.between(1, 50))).await;
-        let now: BTreeSet<Id> = listed.iter().map(|(id, _)| id.clone()).collect();
+        let now: BTreeMap<Id, Box<str>> = listed.iter().map(|(id, o)| (id.clone(), uid(o))).collect();
         let mut changes: Vec<Change> =
             listed.iter().map(|(id, object)| Change::Listed(Box::new(applied(id, object)))).collect();
-        changes.extend(held.difference(&now).map(gone));
+        changes.extend(held.iter().filter(|(id, _)| !now.contains_key(*id)).map(|(id, uid)| gone(id, uid)));
         changes.push(Change::Synced(kind));
         held = now;
         for change in changes {
@@ -312,7 +373,7 @@ async fn watch(shared: Arc<Shared>, kind: &'static str, sender: mpsc::Sender<Cha
         loop {
             let fresh = {
                 let store = shared.store.lock().unwrap();
-                if store.era != era {
+                if store.era != era || links.api_cut.load(Ordering::Relaxed) {
                     break;
                 }
                 let fresh: Vec<_> =
@@ -324,13 +385,13 @@ async fn watch(shared: Arc<Shared>, kind: &'static str, sender: mpsc::Sender<Cha
                 shared.changed.notified().await;
                 continue;
             }
-            sleep(Duration::from_millis(chance.between(0, 60))).await;
+            sleep(Duration::from_millis(shared.delay(0, 60))).await;
             for logged in fresh {
                 let change = if logged.deleted {
                     held.remove(&logged.id);
-                    gone(&logged.id)
+                    gone(&logged.id, &uid(&logged.object))
                 } else {
-                    held.insert(logged.id.clone());
+                    held.insert(logged.id.clone(), uid(&logged.object));
                     applied(&logged.id, &logged.object)
                 };
                 if sender.send(change).await.is_err() {
@@ -338,11 +399,11 @@ async fn watch(shared: Arc<Shared>, kind: &'static str, sender: mpsc::Sender<Cha
                 }
             }
             if chance.permille(2) {
-                // The connection breaks, and a while passes unwatched.
-                sleep(Duration::from_millis(chance.between(100, 3_000))).await;
                 break;
             }
         }
+        // The connection is broken, and a while passes unwatched.
+        sleep(Duration::from_millis(chance.between(500, 3_000))).await;
     }
 }
 
@@ -353,18 +414,27 @@ fn applied(id: &Id, object: &Value) -> Change {
         Answer::Class(o) => Change::Class(o),
         Answer::Node(o) => Change::Node(o),
         Answer::Pod(o) => Change::Pod(o),
+        Answer::Done if id.0 == "PodDisruptionBudget" => {
+            Change::Budget(Box::new(serde_json::from_value(object.clone()).unwrap()))
+        }
         Answer::Done => Change::Tenant(Box::new(serde_json::from_value(object.clone()).unwrap())),
     }
 }
 
-fn gone(id: &Id) -> Change {
+fn uid(object: &Value) -> Box<str> {
+    object["metadata"]["uid"].as_str().unwrap_or_default().into()
+}
+
+fn gone(id: &Id, uid: &str) -> Change {
     let name = id.2.clone();
-    match id.0 {
+    let change = match id.0 {
         "Pod" => Change::PodGone(PodKey::new(&id.1, &name)),
         "Node" => Change::NodeGone(name),
         "NodeClaim" => Change::ClaimGone(name),
         "TenantPool" => Change::PoolGone(name),
         "EC2NodeClass" => Change::ClassGone(name),
+        "PodDisruptionBudget" => Change::BudgetGone(id.1.clone(), name),
         _ => Change::TenantGone(name),
-    }
+    };
+    Change::Gone(uid.into(), Box::new(change))
 }

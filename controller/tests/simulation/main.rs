@@ -13,5 +13,8 @@ mod chance;
 mod checks;
 mod cloud;
 mod cluster;
+mod crashes;
+mod run;
 mod runs;
 mod store;
+mod troubles;

@@ -26,9 +26,18 @@ pub struct Store {
     pub log: Vec<Logged>,
     /// Grows when the log was cut: every watch has to list anew.
     pub era: u64,
-    version: u64,
+    pub version: u64,
     uids: u64,
     pub broken: Vec<String>,
+    /// Set once it was restored from a backup: what was made since then is known to nobody.
+    pub restored: bool,
+}
+
+/// Everything, as it was at some moment.
+#[derive(Clone, Debug)]
+pub struct Backup {
+    objects: BTreeMap<Id, Value>,
+    version: u64,
 }
 
 pub fn cluster(kind: &'static str, name: &str) -> Id {
@@ -50,6 +59,19 @@ fn stamp(now: Timestamp) -> Value {
 }
 
 impl Store {
+    pub fn backup(&self) -> Backup {
+        Backup { objects: self.objects.clone(), version: self.version }
+    }
+
+    /// Versions go back, too; uids never come twice.
+    pub fn restore(&mut self, backup: Backup) {
+        self.objects = backup.objects;
+        self.version = backup.version;
+        self.log.clear();
+        self.era += 1;
+        self.restored = true;
+    }
+
     pub fn get(&self, id: &Id) -> Option<&Value> {
         self.objects.get(id)
     }
@@ -165,6 +187,9 @@ impl Store {
                 if object["metadata"]["uid"] != json!(uid) {
                     return Err(conflict(target, "uid"));
                 }
+                if id.0 == "Pod" && self.runs(&id) && !self.budget_allows(&id) {
+                    self.broken.push(format!("{id:?} was deleted against its disruption budget"));
+                }
                 self.delete(&id, grace_seconds, now);
                 return Ok(Answer::Done);
             }
@@ -211,18 +236,31 @@ impl Store {
         });
     }
 
-    /// At most `maxUnavailable` pods with the label `app` are away.
-    fn budget_allows(&self, id: &Id) -> bool {
+    /// True for a pod that works on a node that works.
+    fn runs(&self, id: &Id) -> bool {
         let pod = &self.objects[id];
-        let app = &pod["metadata"]["labels"]["app"];
-        let Some(budget) = self.get(&("Budget", id.1.clone(), app.as_str().unwrap_or_default().to_owned()))
-        else {
-            return true;
+        let node = pod["spec"]["nodeName"].as_str().and_then(|node| self.get(&cluster("Node", node)));
+        pod["status"]["phase"] == json!("Running")
+            && pod["metadata"]["deletionTimestamp"].is_null()
+            && node.is_some_and(|node| node["status"]["conditions"][0]["status"] == json!("True"))
+    }
+
+    /// Pods of an app that work.
+    pub fn working(&self, namespace: &str, app: &Value) -> u64 {
+        let mine = |id: &&Id| {
+            id.1 == namespace && self.objects[*id]["metadata"]["labels"]["app"] == *app && self.runs(id)
         };
-        if !pod["metadata"]["deletionTimestamp"].is_null() {
-            return true;
-        }
-        budget["away"].as_u64() < budget["allowed"].as_u64()
+        self.of_kind("Pod").map(|(id, _)| id).filter(mine).count() as u64
+    }
+
+    /// At most `maxUnavailable` pods with the label `app` are away. A pod that doesn't work isn't missed.
+    fn budget_allows(&self, id: &Id) -> bool {
+        let app = &self.objects[id]["metadata"]["labels"]["app"];
+        let name = app.as_str().unwrap_or_default().to_owned();
+        let Some(budget) = self.get(&("PodDisruptionBudget", id.1.clone(), name)) else { return true };
+        let (wanted, away) = (&budget["status"]["expectedPods"], &budget["spec"]["maxUnavailable"]);
+        let least = wanted.as_u64().unwrap().saturating_sub(away.as_u64().unwrap());
+        !self.runs(id) || self.working(&id.1, app) > least
     }
 }
 

@@ -255,6 +255,12 @@ impl World {
         std::mem::take(&mut self.happenings)
     }
 
+    /// True if something has happened since.
+    #[must_use]
+    pub fn has_happenings(&self) -> bool {
+        !self.happenings.is_empty()
+    }
+
     /// How often each action was called, as `ec2:CreateFleet`.
     #[must_use]
     pub fn calls(&self) -> &BTreeMap<String, u64> {

@@ -1,0 +1,74 @@
+//! One run, again and again: the controller dies at every moment at which it touches the world.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::time::sleep;
+
+use crate::{run::Run, runs::rest};
+
+/// Pods come, go and come again, with the controller dying at point `at`; what is broken, and how many points there were.
+async fn play(seed: u64, at: u64) -> (Vec<String>, u64) {
+    let mut run = Run::new(seed);
+    run.shared.dies_at.store(at, Ordering::Relaxed);
+    let actors = run.shared.surround(Arc::clone(&run.actors));
+    run.start();
+    let shared = Arc::clone(&run.shared);
+    let users = Arc::clone(&run.actors);
+    let act = async move {
+        sleep(Duration::from_secs(30)).await;
+        for (n, workload) in users.lock().unwrap().workloads.iter_mut().enumerate() {
+            workload.replicas = if n % 2 == 0 { 0 } else { workload.replicas + 2 };
+        }
+        sleep(Duration::from_secs(90)).await;
+    };
+    tokio::pin!(act);
+    let died = tokio::select! {
+        () = shared.died.notified() => true,
+        () = &mut act => false,
+    };
+    if died {
+        run.processes.clear();
+        sleep(Duration::from_secs(1)).await;
+        run.start();
+        act.await;
+    }
+    let points = run.shared.points.load(Ordering::Relaxed);
+    let broken = rest(&mut run).await;
+    actors.abort();
+    (broken, points)
+}
+
+fn alone(seed: u64, at: u64) -> (Vec<String>, u64) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(play(seed, at))
+}
+
+#[test]
+fn a_controller_that_dies_at_any_moment_loses_nothing() {
+    let seed = 3;
+    let (broken, points) = alone(seed, u64::MAX);
+    assert_eq!(broken, Vec::<String>::new());
+    assert!(points > 100, "only {points} moments");
+    // All of them by `make soak`.
+    let every = std::env::var("CROFT_SIM_POINTS").ok().and_then(|n| n.parse().ok()).unwrap_or(7);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let broken: Vec<(u64, Vec<String>)> = std::thread::scope(|scope| {
+        let parts: Vec<_> = (0..threads)
+            .map(|n| {
+                scope.spawn(move || {
+                    let mine = (0..points).step_by(every).skip(n).step_by(threads);
+                    mine.map(|at| (at, alone(seed, at).0))
+                        .filter(|(_, broken)| !broken.is_empty())
+                        .collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+    });
+    println!("crashes: points={points} every={every} violations={}", broken.len());
+    assert!(broken.is_empty(), "{broken:#?}");
+}

@@ -1,0 +1,182 @@
+//! One run: a cluster made from a seed, its controllers, and what is checked of it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use croft_controller::{merge, settings::Settings};
+use croft_ec2_sim::world::{Settings as Account, World};
+use croft_scheduler::{CapacityType, InstanceType};
+use serde_json::{Value, json};
+
+use crate::{
+    actors::{Actors, Workload},
+    chance::Chance,
+    checks,
+    cluster::{Process, Shared, SimClock},
+    store::{Backup, Store, cluster},
+};
+
+const FAMILIES: [&str; 3] = ["m5", "c5", "r5"];
+const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
+
+/// Types that both the world and the controllers know.
+fn types() -> Arc<[InstanceType]> {
+    croft_cloud::builtin_catalog()
+        .iter()
+        .filter(|t| {
+            t.name.split_once('.').is_some_and(|(family, size)| {
+                FAMILIES.contains(&family) && matches!(size, "large" | "xlarge" | "2xlarge" | "4xlarge")
+            })
+        })
+        .cloned()
+        .map(|mut t| {
+            t.offerings.retain(|o| {
+                ZONES.contains(&o.zone.as_str())
+                    && matches!(o.capacity_type, CapacityType::OnDemand | CapacityType::Spot)
+            });
+            t
+        })
+        .collect()
+}
+
+/// A pool that pays as `capacity_types` say, with `more` in its spec.
+fn pool(capacity_types: &[&str], more: &Value) -> Value {
+    let mut pool = json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {},
+        "spec": {
+            "key": "node-pool",
+            "disruption": {"consolidateAfter": "30s"},
+            "template": {"spec": {
+                "nodeClassRef": {"name": "class"},
+                "requirements": [
+                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": capacity_types},
+                ],
+            }},
+        },
+        "status": {},
+    });
+    merge::apply(&mut pool["spec"], more);
+    pool
+}
+
+pub struct Run {
+    pub shared: Arc<Shared>,
+    pub actors: Arc<Mutex<Actors>>,
+    pub processes: Vec<Process>,
+    pub limits: BTreeMap<String, i64>,
+    pub chance: Chance,
+    pub backup: Option<Backup>,
+    /// Nodes of the pool of a fixed size.
+    pub replicas: u64,
+    cpus: BTreeMap<String, i64>,
+    next_process: usize,
+}
+
+impl Run {
+    pub fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let types = types();
+        let clock = SimClock { start: tokio::time::Instant::now(), skew_ms: 0 };
+        let now = clock.true_wall();
+        let account = Account {
+            seed,
+            running_after_ms: chance.between(100, 5_000),
+            terminated_after_ms: chance.between(100, 20_000),
+            consistency_ms: chance.between(0, 3_000),
+            ..Account::default()
+        };
+        let world = World::new(account, u64::try_from(now.as_millisecond()).unwrap());
+        let mut store = Store::default();
+        store.create(
+            cluster("EC2NodeClass", "class"),
+            json!({
+                "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {},
+                "spec": {"role": "croft-node", "amiSelectorTerms": [{"alias": "al2023@latest"}],
+                    "subnetSelectorTerms": [], "securityGroupSelectorTerms": []},
+            }),
+            now,
+        );
+        let mut limits = BTreeMap::new();
+        let mut workloads = Vec::new();
+        for name in ["a", "b"] {
+            let pool_name = format!("pool-{name}");
+            let cpu = i64::try_from(chance.between(24, 64)).unwrap();
+            limits.insert(pool_name.clone(), cpu * 1000);
+            let spot = name == "b" && chance.permille(500);
+            let capacity_types: &[&str] = if spot { &["spot", "on-demand"] } else { &["on-demand"] };
+            let mut more = json!({"limits": {"cpu": cpu.to_string()}});
+            if name == "a" && chance.permille(300) {
+                more["headroom"] =
+                    json!({"pods": chance.between(1, 3), "requests": {"cpu": "500m", "memory": "512Mi"}});
+            }
+            store.create(cluster("TenantPool", &pool_name), pool(capacity_types, &more), now);
+            store.create(
+                cluster("Tenant", &format!("tenant-{name}")),
+                json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {},
+                    "spec": {"namespaces": [format!("tenant-{name}")], "pools": [pool_name]}}),
+                now,
+            );
+            for n in 0..chance.between(1, 3) {
+                workloads.push(Workload {
+                    namespace: format!("tenant-{name}"),
+                    app: format!("app-{name}-{n}"),
+                    pool: pool_name.clone(),
+                    replicas: chance.between(1, 6),
+                    cpu_millis: i64::try_from(chance.between(1, 8) * 250).unwrap(),
+                    memory_mi: i64::try_from(chance.between(1, 8) * 256).unwrap(),
+                    away: chance.permille(500).then_some(1),
+                });
+            }
+        }
+        let replicas = if chance.permille(300) { chance.between(1, 3) } else { 0 };
+        if replicas > 0 {
+            let fixed = pool(&["on-demand"], &json!({"replicas": replicas}));
+            store.create(cluster("TenantPool", "pool-fixed"), fixed, now);
+        }
+        let cpus = types.iter().map(|t| (t.name.clone(), t.capacity.get("cpu"))).collect();
+        let actors = Actors::new(workloads, Arc::clone(&types), chance.fork());
+        let shared = Shared::new(store, world, types, clock, chance.fork());
+        Self {
+            shared,
+            actors: Arc::new(Mutex::new(actors)),
+            processes: Vec::new(),
+            limits,
+            chance,
+            backup: None,
+            replicas,
+            cpus,
+            next_process: 0,
+        }
+    }
+
+    pub fn start(&mut self) {
+        let skew = i64::try_from(self.chance.between(0, 60_000)).unwrap() - 30_000;
+        // What takes minutes in production takes seconds here, so that a run sees it.
+        let settings = Settings {
+            machines_every: Duration::from_secs(20),
+            orphan_grace: Duration::from_secs(30),
+            ..Settings::default()
+        };
+        let process = self.shared.start(self.next_process, settings, skew);
+        self.next_process += 1;
+        self.processes.push(process);
+    }
+
+    pub fn check(&self) -> Vec<String> {
+        let store = self.shared.store.lock().unwrap();
+        let world = self.shared.world.lock().unwrap();
+        checks::always(&store, &world, &self.limits, &self.cpus)
+    }
+
+    pub fn check_at_rest(&self) -> Vec<String> {
+        let store = self.shared.store.lock().unwrap();
+        let world = self.shared.world.lock().unwrap();
+        let workloads = self.actors.lock().unwrap().workloads.clone();
+        let mut broken = checks::always(&store, &world, &self.limits, &self.cpus);
+        broken.extend(checks::at_rest(&store, &world, &workloads, &self.limits, &self.cpus, self.replicas));
+        broken
+    }
+}

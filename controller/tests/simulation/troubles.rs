@@ -1,0 +1,192 @@
+//! What goes wrong, and what users do meanwhile.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use croft_cloud::tags;
+use croft_ec2_sim::{control::Control, market::CapacityRule, sqs::News};
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::{
+    cluster::{Faults, Links},
+    run::Run,
+    store::Id,
+};
+
+impl Run {
+    /// One thing that goes wrong, or that a user does.
+    pub async fn trouble(&mut self) {
+        match self.chance.below(20) {
+            0..=3 => self.kill().await,
+            4 => self.stop(),
+            5 => self.double(),
+            6..=10 => self.scale(),
+            11 => self.noise(),
+            12 => self.part(true),
+            13 => self.part(false),
+            14 | 15 => self.interrupt(),
+            16 => self.end_machine(),
+            17 => self.lose_claim(),
+            18 => self.shortage(),
+            _ => self.restore().await,
+        }
+    }
+
+    /// A controller dies wherever it is, and another starts some time after.
+    async fn kill(&mut self) {
+        if !self.processes.is_empty() {
+            let n = self.any(self.processes.len());
+            drop(self.processes.remove(n));
+        }
+        sleep(Duration::from_millis(self.chance.between(0, 5_000))).await;
+        self.start();
+    }
+
+    /// A controller is stopped for a while and goes on, not knowing; another may lead by then.
+    fn stop(&mut self) {
+        self.double();
+        let ms = self.chance.between(1_000, 30_000);
+        self.for_a_while(ms, |links, on| links.paused.store(on, Ordering::Relaxed));
+    }
+
+    fn double(&mut self) {
+        if self.processes.len() < 2 {
+            self.start();
+        }
+    }
+
+    /// A controller doesn't reach the API server, or doesn't reach the cloud.
+    fn part(&mut self, api: bool) {
+        if self.chance.permille(500) {
+            self.double();
+        }
+        let ms = self.chance.between(2_000, 60_000);
+        self.for_a_while(ms, move |links, on| {
+            let cut = if api { &links.api_cut } else { &links.cloud_cut };
+            cut.store(on, Ordering::Relaxed);
+        });
+    }
+
+    fn for_a_while(&mut self, ms: u64, set: impl Fn(&Links, bool) + Send + 'static) {
+        let n = self.any(self.processes.len());
+        let Some(process) = self.processes.get(n) else { return };
+        let links = Arc::clone(&process.links);
+        set(&links, true);
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(ms)).await;
+            set(&links, false);
+        });
+    }
+
+    fn scale(&mut self) {
+        let mut actors = self.actors.lock().unwrap();
+        let n = usize::try_from(self.chance.below(actors.workloads.len() as u64)).unwrap();
+        actors.workloads[n].replicas = self.chance.below(7);
+    }
+
+    fn noise(&mut self) {
+        let permille = self.chance.between(0, 150);
+        self.shared.set_faults(Faults {
+            api_lost: permille,
+            api_cut: permille / 2,
+            api_conflict: permille,
+            api_throttled: permille / 2,
+            cloud_lost: permille,
+            cloud_cut: permille,
+            cloud_throttled: permille,
+            slow: permille,
+        });
+    }
+
+    fn any(&mut self, count: usize) -> usize {
+        usize::try_from(self.chance.below(count as u64)).unwrap()
+    }
+
+    /// A machine that is there, if any.
+    fn machine(&mut self) -> Option<String> {
+        let alive: Vec<String> = {
+            let world = self.shared.world.lock().unwrap();
+            world.instances().filter(|(_, i)| i.state.is_alive()).map(|(id, _)| id.clone()).collect()
+        };
+        let n = self.any(alive.len());
+        alive.get(n).cloned()
+    }
+
+    fn interrupt(&mut self) {
+        let Some(id) = self.machine() else { return };
+        let news = match self.chance.below(4) {
+            0 | 1 => News::SpotWarning,
+            2 => News::Rebalance,
+            _ => News::ScheduledChange,
+        };
+        self.shared.world.lock().unwrap().interrupt(&id, news);
+    }
+
+    fn end_machine(&mut self) {
+        let Some(id) = self.machine() else { return };
+        self.shared.world.lock().unwrap().end_instance(&id, "Server.InternalError");
+    }
+
+    /// Somebody takes a claim away with its finalizer.
+    fn lose_claim(&mut self) {
+        let mut store = self.shared.store.lock().unwrap();
+        let claims: Vec<Id> = store.of_kind("NodeClaim").map(|(id, _)| id.clone()).collect();
+        let n = usize::try_from(self.chance.below(claims.len() as u64)).unwrap();
+        if let Some(id) = claims.get(n) {
+            store.remove(id);
+        }
+    }
+
+    /// Some types have no machine left, or all have again.
+    fn shortage(&mut self) {
+        let families = ["m5.*", "c5.*", "r5.*", "*.large", "none"];
+        let rules = (0..self.chance.below(3))
+            .map(|_| CapacityRule {
+                instance_type: families[usize::try_from(self.chance.below(5)).unwrap()].to_owned(),
+                zone: "*".to_owned(),
+                capacity_type: if self.chance.permille(500) { "spot" } else { "*" }.to_owned(),
+                count: Some(self.chance.below(3)),
+            })
+            .collect();
+        self.shared.world.lock().unwrap().control(Control::Capacity { rules }).unwrap();
+    }
+
+    /// etcd is restored from a backup that was made a while ago.
+    async fn restore(&mut self) {
+        let backup = self.shared.store.lock().unwrap().backup();
+        if let Some(backup) = self.backup.replace(backup) {
+            sleep(Duration::from_millis(self.chance.between(0, 40_000))).await;
+            self.shared.store.lock().unwrap().restore(backup);
+            self.backup = None;
+        }
+    }
+
+    /// What the condition asks a human for: the machines whose claims are lost for good go by hand.
+    pub fn help_out(&self) {
+        let store = self.shared.store.lock().unwrap();
+        let stopped = store.of_kind("TenantPool").any(|(_, pool)| {
+            let conditions = pool["status"]["conditions"].as_array();
+            conditions.is_some_and(|c| c.iter().any(|c| c["type"] == json!("CollectionStopped")))
+        });
+        if !stopped {
+            return;
+        }
+        let held: Vec<String> = store
+            .of_kind("NodeClaim")
+            .filter_map(|(_, claim)| claim["metadata"]["uid"].as_str().map(str::to_owned))
+            .collect();
+        let mut world = self.shared.world.lock().unwrap();
+        let lost: Vec<String> = world
+            .instances()
+            .filter(|(_, i)| i.state.is_alive())
+            .filter(|(_, i)| i.tags.get(tags::CLAIM_UID).is_none_or(|uid| !held.contains(uid)))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in lost {
+            world.end_instance(&id, "Server.ByHand");
+        }
+    }
+}
