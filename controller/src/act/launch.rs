@@ -38,7 +38,7 @@ impl Executor {
                 None => match self.prepare(&mut held, &request).await {
                     Ok(prepared) => prepared,
                     Err(Stop::Api(error)) => return held.trouble(keys, &error),
-                    Err(Stop::Launch(error)) => return self.give_up(keys, held, &error).await,
+                    Err(Stop::Launch(error)) => return self.refused(keys, held, &error).await,
                 },
             };
             match self.cloud.launch(&prepared).await {
@@ -53,15 +53,7 @@ impl Executor {
                     request.attempt = last.saturating_add(1);
                 }
                 Err(error @ LaunchError::Unknown { .. }) => return self.look(keys, held, &error).await,
-                Err(LaunchError::Later { after, fault, .. }) => {
-                    tracing::debug!(claim = request.claim_name, %fault, "launch put off");
-                    return held.report(Report { rest: Rest::Failed(after), ..Report::done(keys) });
-                }
-                Err(error @ LaunchError::ClassNotReady { .. }) => {
-                    tracing::warn!(%error, "launch put off");
-                    return held.report(Report { rest: Rest::Failed(CLASS_REST), ..Report::done(keys) });
-                }
-                Err(error @ LaunchError::Refused { .. }) => return self.give_up(keys, held, &error).await,
+                Err(error) => return self.refused(keys, held, &error).await,
             }
         }
         let message = format!("no capacity in {ATTEMPTS_AT_ONCE} attempts; its pods are planned anew");
@@ -157,6 +149,17 @@ impl Executor {
             Ok(_) => held.report(Report { rest: Rest::Grow, ..Report::done(keys) }),
             Err(error) => held.report(cloud_trouble(keys, &error)),
         }
+    }
+
+    /// Nothing was launched: it is put off if that may pass by itself, and given up otherwise.
+    async fn refused(&self, keys: Vec<Key>, held: Held, error: &LaunchError) -> Report {
+        let rest = match error {
+            LaunchError::Later { after, .. } => *after,
+            LaunchError::ClassNotReady { .. } => CLASS_REST,
+            _ => return self.give_up(keys, held, error).await,
+        };
+        tracing::debug!(%error, "launch put off");
+        held.report(Report { rest: Rest::Failed(rest), ..Report::done(keys) })
     }
 
     async fn give_up(&self, keys: Vec<Key>, held: Held, error: &LaunchError) -> Report {

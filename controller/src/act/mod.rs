@@ -170,6 +170,12 @@ impl Executor {
                 let news = uid.map(|uid| News::NotFound(target, uid)).into_iter().collect();
                 Report { news, rest: Rest::For(BUDGET_REST), ..Report::done(keys) }
             }
+            // Whoever made it: writing nothing shows it.
+            Err(ApiError::AlreadyExists { target, .. }) => {
+                let look = self.api.call(Call { target, verb: Verb::Patch(json!({})) }).await;
+                let answers = look.into_iter().collect();
+                Report { answers, rest: Rest::Grow, ..Report::done(keys) }
+            }
             Err(ApiError::TooMany { message, .. }) => {
                 let mut news = Vec::new();
                 if let (Target::Pod(namespace, name), Verb::Evict { .. }) = (&target, &verb) {

@@ -105,7 +105,7 @@ fn adopt(round: &mut Round<'_>, machine: &CloudMachine) {
     let Some(class) = pool.spec.template.as_ref().map(|t| &t.spec.node_class_ref) else { return };
     // From the machine's id: the counter's next name may be another machine's lost one.
     let name = names::claim(pool_name, &machine.id, 0);
-    if snapshot.claims.contains_key(&name) {
+    if snapshot.claims.contains_key(&name) || !round.is_idle(&Key::Claim(name.clone())) {
         return;
     }
     let mut labels = pool.spec.template.as_ref().map(|t| t.metadata.labels.clone()).unwrap_or_default();

@@ -195,7 +195,9 @@ fn remove(
 
 fn unlaunched(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Arc<NodeClaim>) {
     let attempt = claim.status.as_ref().and_then(|s| s.attempt.as_ref());
-    if attempt.is_none_or(|a| a.request.is_none()) {
+    // One that was made for a machine which is there has that machine, though it doesn't say so yet.
+    let adopts = claim.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(names::ADOPTS));
+    if !adopts && attempt.is_none_or(|a| a.request.is_none()) {
         // No request was ever sent, or each was refused for certain.
         round.act(release(name, claim));
         return;

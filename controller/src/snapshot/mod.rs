@@ -108,6 +108,7 @@ pub struct Snapshot {
     labels: BTreeSet<Arc<BTreeMap<String, String>>>,
     graves: Graves,
     listing: bool,
+    answering: bool,
 }
 
 impl Snapshot {
@@ -170,6 +171,7 @@ impl Snapshot {
 
     /// Takes in the object that a call was answered with.
     pub fn answered(&mut self, answer: Answer, now: Now) {
+        self.answering = true;
         match answer {
             Answer::Claim(o) => self.observe(Change::Claim(o), now),
             Answer::Pool(o) => self.observe(Change::Pool(o), now),
@@ -178,6 +180,7 @@ impl Snapshot {
             Answer::Pod(o) => self.observe(Change::Pod(o), now),
             Answer::Done => {}
         }
+        self.answering = false;
     }
 
     /// Takes in that the API server has no such object: it was deleted, whether or not a watch has shown it.
@@ -278,9 +281,13 @@ impl Snapshot {
         }
     }
 
-    /// True if what is held of an object is newer than `new`, or it was seen deleted.
-    fn knows_better(&self, uid: &str, held: Option<u64>, new: u64) -> bool {
-        !self.listing && (self.graves.holds(uid) || held.is_some_and(|held| is_stale(held, new)))
+    /// True if what is held of an object, by uid and version, is newer than `new`, or it was seen deleted. What a
+    /// watch shows under the name of another object has taken its place, also where versions have gone back.
+    fn knows_better(&self, uid: &str, held: Option<(&str, u64)>, new: u64) -> bool {
+        !self.listing
+            && (self.graves.holds(uid)
+                || held
+                    .is_some_and(|(held, version)| (held == uid || self.answering) && is_stale(version, new)))
     }
 
     fn judge(&mut self, kind: &str, name: &str, read: Result<(), InputError>) {

@@ -13,7 +13,11 @@ impl Snapshot {
     pub(super) fn node(&mut self, node: Box<Node>) {
         let name = node.name_any();
         let view = NodeView::of(&node);
-        if self.knows_better(&view.uid, self.nodes.get(&name).map(|old| old.version), view.version) {
+        if self.knows_better(
+            &view.uid,
+            self.nodes.get(&name).map(|old| (&*old.uid, old.version)),
+            view.version,
+        ) {
             return;
         }
         let planned_on = |v: &NodeView| {
@@ -54,7 +58,10 @@ impl Snapshot {
         let name = claim.name_any();
         let new = version(claim.metadata.resource_version.as_deref());
         let old = self.claims.get(&name);
-        let held = old.map(|old| version(old.metadata.resource_version.as_deref()));
+        let held = old.map(|old| {
+            let uid = old.metadata.uid.as_deref().unwrap_or_default();
+            (uid, version(old.metadata.resource_version.as_deref()))
+        });
         let uid = claim.metadata.uid.clone().unwrap_or_default();
         if self.knows_better(&uid, held, new) {
             return;

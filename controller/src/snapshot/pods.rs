@@ -54,7 +54,8 @@ impl Snapshot {
     pub(super) fn pod(&mut self, pod: &Pod) {
         let key = PodKey::new(pod.namespace().as_deref().unwrap_or_default(), &pod.name_any());
         let mut view = PodView::of(pod);
-        if self.knows_better(&view.uid, self.pods.get(&key).map(|old| old.version), view.version) {
+        if self.knows_better(&view.uid, self.pods.get(&key).map(|old| (&*old.uid, old.version)), view.version)
+        {
             return;
         }
         if view.is.finished {

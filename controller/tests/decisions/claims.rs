@@ -257,3 +257,13 @@ fn pods_of_a_machine_that_is_gone_are_removed_with_its_node() {
     ));
     assert!(matches!(verb(&actions[1..]), (Target::Node(_), Verb::Delete { .. })));
 }
+
+#[test]
+fn a_claim_that_adopts_is_not_released_before_its_machine_is_known() {
+    let mut bench = Bench::new();
+    let Change::Claim(mut adopting) = claim(10, json!({}), true) else { panic!() };
+    adopting.metadata.annotations = Some([("croft.dev/adopts".to_owned(), "i-9".to_owned())].into());
+    bench.see(1, Change::Claim(adopting));
+    let actions = bench.decide(1);
+    assert!(matches!(&actions[..], [Action::FindMachine(_)]), "{actions:?}");
+}

@@ -137,3 +137,17 @@ fn a_node_of_ours_without_machine_and_claim_is_deleted_and_nobody_elses() {
         assert_eq!(bench.decide(401).len(), expected, "ours {ours}, ready {ready}");
     }
 }
+
+#[test]
+fn after_a_restore_the_next_object_of_a_name_has_a_lower_version() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(50, json!({}), false));
+    let Change::Claim(mut again) = claim(20, json!({}), false) else { panic!() };
+    again.metadata.uid = Some("second-uid".to_owned());
+    // An answer may be older than what is held; a watch shows what is there now.
+    bench.engine.snapshot.answered(Answer::Claim(again.clone()), at(2));
+    assert_eq!(bench.engine.snapshot.claims["pool-a-1"].metadata.uid.as_deref(), Some("claim-uid"));
+    bench.see(2, Change::Claim(again));
+    bench.see(2, Change::Gone("claim-uid".into(), Box::new(Change::ClaimGone("pool-a-1".to_owned()))));
+    assert_eq!(bench.engine.snapshot.claims["pool-a-1"].metadata.uid.as_deref(), Some("second-uid"));
+}
