@@ -133,6 +133,9 @@ fn read(instance: &Instance) -> Option<Seen> {
     Some(Seen { machine, profile, efas: u32::try_from(efas).unwrap_or(u32::MAX), reason })
 }
 
+/// A machine's id, and the tags that it gets.
+pub(crate) type Tagged = (String, BTreeMap<String, String>);
+
 /// What became of each machine of a call.
 pub(crate) type Each<T> = BTreeMap<String, Result<T, Fault>>;
 
@@ -196,11 +199,7 @@ async fn terminate_some(
 }
 
 /// Adds tags to machines: those that get the same are one call.
-pub(crate) async fn tag(
-    clients: &Clients,
-    paces: &Paces,
-    wanted: Vec<(String, BTreeMap<String, String>)>,
-) -> Each<()> {
+pub(crate) async fn tag(clients: &Clients, paces: &Paces, wanted: Vec<Tagged>) -> Each<()> {
     let mut by_tags: BTreeMap<BTreeMap<String, String>, Vec<String>> = BTreeMap::new();
     for (id, tags) in wanted {
         by_tags.entry(tags).or_default().push(id);

@@ -102,7 +102,7 @@ pub(crate) struct Batches {
     of_claims: Batch<String, Result<Arc<Vec<Seen>>, Fault>>,
     pub(crate) by_id: Batch<String, Result<Arc<Vec<Seen>>, Fault>>,
     terminate: Batch<String, Arc<Each<MachineState>>>,
-    tag: Batch<(String, BTreeMap<String, String>), Arc<Each<()>>>,
+    tag: Batch<machines::Tagged, Arc<Each<()>>>,
 }
 
 impl Default for Batches {
@@ -323,7 +323,7 @@ impl CloudProvider for AwsProvider {
         if tags.is_empty() {
             return Ok(());
         }
-        let call = async |wanted: Vec<(String, BTreeMap<String, String>)>| {
+        let call = async |wanted: Vec<machines::Tagged>| {
             Arc::new(machines::tag(&self.clients, &self.paces, wanted).await)
         };
         let each = self.batches.tag.join((id.to_owned(), tags.clone()), call).await;

@@ -121,7 +121,7 @@ fn derive(kind: &InstanceType) -> Option<Facts> {
     let number = |name: &str| label(name).and_then(|text| text.parse().ok());
     let amount = |name: &str| u64::try_from(kind.capacity.get(name)).unwrap_or(0);
     let count = |name: &str| u32::try_from(amount(name)).unwrap_or(u32::MAX);
-    let shown = kind.capacity.get("memory") / VISIBLE_PERMILLE * 1000 >> 20;
+    let shown = (kind.capacity.get("memory") / VISIBLE_PERMILLE * 1000) >> 20;
     let device = |resource: &str, maker: &str, prefix: &str| {
         let count = count(resource);
         (count > 0).then(|| Device {

@@ -18,6 +18,7 @@ mod bootstrap;
 mod bottlerocket;
 mod mime;
 mod nodeadm;
+mod toml;
 
 use std::{collections::BTreeMap, io::Write as _};
 

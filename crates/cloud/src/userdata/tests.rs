@@ -118,6 +118,10 @@ fn what_cannot_be_merged_is_refused_with_a_remedy() {
     );
     assert!(refuse(Family::Al2, "apiVersion: node.eks.aws/v1alpha1").contains("choose an AL2023 image"));
     assert!(refuse(Family::Bottlerocket, "[a]\nb").contains("line 2 is neither"));
+    assert_eq!(
+        refuse(Family::Bottlerocket, "[settings.kubernetes]\nnode-labels = { team = \"red\" }"),
+        "failed to merge spec.userData: settings.kubernetes.node-labels is a value, and Croft adds to it; write it as a table: its name in brackets, and a line for each key"
+    );
     assert!(
         refuse(Family::Al2023, "MIME-Version: 1.0\nContent-Type: multipart/mixed\n\n")
             .contains("no boundary")
