@@ -96,10 +96,7 @@ impl Writer {
     }
 
     fn string(&mut self, text: &str) {
-        // A str is always a JSON string, and a String can always be written to.
-        if let Ok(quoted) = serde_json::to_string(text) {
-            self.text.push_str(&quoted);
-        }
+        croft_policy::patch::json(&mut self.text, text);
     }
 
     fn close(mut self, extras: Extras<'_>) -> Bytes {

@@ -1,5 +1,7 @@
 //! JSON Patch (RFC 6902), written straight into the text that the API server gets.
 
+use std::io;
+
 use serde::Serialize;
 
 /// A list of operations.
@@ -62,11 +64,24 @@ impl Patch {
     }
 
     fn json(&mut self, value: &(impl Serialize + ?Sized)) {
-        // Strings, numbers, lists and maps with string keys: serde_json can't fail on them, nor can a Vec.
-        if let Ok(text) = serde_json::to_string(value) {
-            self.text.push_str(&text);
+        json(&mut self.text, value);
+    }
+}
+
+/// Writes `value` as JSON to the end of `text`, without a string of its own in between.
+pub fn json(text: &mut String, value: &(impl Serialize + ?Sized)) {
+    struct End<'a>(&'a mut String);
+    impl io::Write for End<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push_str(std::str::from_utf8(bytes).map_err(io::Error::other)?);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
         }
     }
+    // Strings, numbers, lists and maps with string keys: serde_json can't fail on them, and writes whole characters.
+    let _ = serde_json::to_writer(End(text), value);
 }
 
 /// A JSON Pointer (RFC 6901).
@@ -84,6 +99,10 @@ impl Path {
         let mut path = String::with_capacity(self.0.len() + 1 + name.len());
         path.push_str(&self.0);
         path.push('/');
+        if !name.contains(['~', '/']) {
+            path.push_str(name);
+            return Self(path);
+        }
         for c in name.chars() {
             match c {
                 '~' => path.push_str("~0"),
