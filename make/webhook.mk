@@ -4,6 +4,13 @@
 bench-webhook: lab ## capacity, latency and memory of admission, next to a floor and the API server's own policies
 	cargo bench --package croft-webhook --bench webhook
 
+FUZZ := $(abspath $(or $(CARGO_TARGET_DIR),target))/fuzz
+
+# In a folder of its own: the counters are in every crate of the workspace, and in nothing else.
 .PHONY: fuzz
-fuzz: ## inputs that nobody would send, each target for SECONDS (20)
-	cargo run --quiet --release --package croft-fuzz -- --seconds $(or $(SECONDS),20)
+fuzz: needs-rust needs-cc ## inputs that nobody would send, guided by branches, each target for SECONDS (20); KEEP=1 keeps what is new
+	@mkdir -p $(FUZZ)
+	cc -c -O2 -o $(FUZZ)/sancov.o fuzz/sancov.c
+	CROFT_SANCOV=$(FUZZ)/sancov.o RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/fuzz/instrument.sh \
+		cargo run --quiet --profile fuzz --target-dir $(FUZZ) --package croft-fuzz -- \
+		--seconds $(or $(SECONDS),20) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep)

@@ -8,23 +8,26 @@
 //!                                                                                  the input is the finding
 //! ```
 //!
-//! It runs on the stable compiler without a sanitizer's runtime: what guides it is not which branch was taken but
-//! what the target said (which rule decided, which refusal, how many operations of a patch, which kind of
-//! error), its [signature](Signature). An input with a new one is bred from. Runs are reproducible from their seed.
+//! An input is bred from if the target said something new about it (which rule decided, which refusal, how many
+//! operations of a patch, which kind of error: its [signature](Signature)) or, where the program was built to tell, if
+//! it took a [branch](coverage) that none before it took. `make fuzz` builds it so, on the stable compiler; the
+//! bounded run of the tests goes by signatures alone. Runs are reproducible from their seed.
 
 #![allow(
     clippy::indexing_slicing,
     reason = "what a JSON value doesn't have reads as null, and a target fails by panicking"
 )]
 
+pub mod coverage;
 pub mod mutate;
+mod selectors;
 pub mod targets;
 
 use std::{collections::HashSet, fs, panic, path::Path};
 
 use anyhow::Context as _;
 
-use self::mutate::Random;
+use self::{coverage::Coverage, mutate::Random};
 
 /// What a target said about an input, without the parts that are the input's own.
 pub type Signature = String;
@@ -48,6 +51,8 @@ pub struct Report {
     pub tried: u64,
     /// Inputs whose signature was new.
     pub kept: Vec<Vec<u8>>,
+    /// Branches that were taken, and how many there are; `None` where the program wasn't built to tell.
+    pub branches: Option<(usize, usize)>,
     /// The first input that wasn't taken well.
     pub finding: Option<Finding>,
 }
@@ -73,6 +78,7 @@ pub fn run(target: Target, seeds: &[Vec<u8>], seed: u64, mut go_on: impl FnMut(u
     let mut report = Report::default();
     let mut signatures = HashSet::new();
     let mut pool: Vec<Vec<u8>> = Vec::new();
+    let mut coverage = Coverage::find();
     let mut random = Random::new(seed);
     let mut given = seeds.iter();
     while go_on(report.tried) {
@@ -81,9 +87,11 @@ pub fn run(target: Target, seeds: &[Vec<u8>], seed: u64, mut go_on: impl FnMut(u
             None => (mutate::breed(&pool, &mut random), true),
         };
         report.tried += 1;
+        coverage.begin();
         match panic::catch_unwind(|| target(&input)) {
             Ok(Ok(signature)) => {
-                if signatures.insert(signature) {
+                let branched = coverage.is_new();
+                if signatures.insert(signature) || branched {
                     pool.push(input.clone());
                     if bred {
                         report.kept.push(input);
@@ -92,16 +100,17 @@ pub fn run(target: Target, seeds: &[Vec<u8>], seed: u64, mut go_on: impl FnMut(u
             }
             Ok(Err(what)) => {
                 report.finding = Some(Finding { input, what });
-                return report;
+                break;
             }
             Err(panicked) => {
                 let text = panicked.downcast_ref::<String>().cloned();
                 let text = text.or_else(|| panicked.downcast_ref::<&str>().map(|text| (*text).to_owned()));
                 report.finding =
                     Some(Finding { input, what: format!("panicked: {}", text.unwrap_or_default()) });
-                return report;
+                break;
             }
         }
     }
+    report.branches = coverage.seen();
     report
 }

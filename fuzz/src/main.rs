@@ -43,13 +43,17 @@ fn tried(args: &Args) -> anyhow::Result<bool> {
     for (name, function) in chosen {
         let folder = root.join("corpus").join(name);
         let mut seeds = read(&folder)?;
-        if *name != "quantity" {
+        if targets::reads_reviews(name) {
             seeds.extend(read(&root.join("../tests/corpus/reviews"))?);
         }
         let begun = SystemClock.monotonic();
         let limit = Duration::from_secs(*seconds);
         let report = run(*function, &seeds, *seed, |_| SystemClock.monotonic() - begun < limit);
-        println!("{name}: {} tried, {} new, seed {seed}", report.tried, report.kept.len());
+        let branches = match report.branches {
+            Some((taken, all)) => format!(", {taken} of {all} branches taken"),
+            None => String::new(),
+        };
+        println!("{name}: {} tried, {} new{branches}, seed {seed}", report.tried, report.kept.len());
         if *keep {
             for (number, input) in report.kept.iter().enumerate() {
                 fs::write(folder.join(format!("{seed}-{number:04}")), input)?;

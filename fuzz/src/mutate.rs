@@ -35,7 +35,7 @@ impl Random {
 }
 
 /// Words that mean something to what is tried.
-const WORDS: [&str; 40] = [
+const WORDS: [&str; 44] = [
     "node-pool",
     "pool-a",
     "pool-b",
@@ -63,6 +63,10 @@ const WORDS: [&str; 40] = [
     "CREATE",
     "UPDATE",
     "DELETE",
+    "matchLabels",
+    "matchExpressions",
+    "values",
+    "team",
     "CONNECT",
     "Pod",
     "DaemonSet",

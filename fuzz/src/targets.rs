@@ -10,10 +10,17 @@ use croft_webhook::admit::{Answer, Phase, respond};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::Target;
+use crate::{Target, selectors::selector};
 
 /// Every target by its name.
-pub const ALL: [(&str, Target); 3] = [("review", review), ("patch", patch), ("quantity", quantity)];
+pub const ALL: [(&str, Target); 4] =
+    [("review", review), ("patch", patch), ("selector", selector), ("quantity", quantity)];
+
+/// True if captured reviews are inputs of the target, too.
+#[must_use]
+pub fn reads_reviews(name: &str) -> bool {
+    matches!(name, "review" | "patch")
+}
 
 /// What everything is judged by: the tenants of the captured reviews.
 #[must_use]

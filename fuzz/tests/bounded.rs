@@ -18,7 +18,7 @@ fn try_target(name: &str) {
     let (_, target) = targets::ALL.iter().find(|(found, _)| *found == name).expect("a target");
     let mut seeds = read(&root.join("corpus").join(name)).expect("a kept corpus");
     assert!(!seeds.is_empty(), "the kept corpus is empty");
-    if name != "quantity" {
+    if targets::reads_reviews(name) {
         seeds.extend(read(&root.join("../tests/corpus/reviews")).expect("captured reviews"));
     }
     let report = run(*target, &seeds, 7, |tried| tried < INPUTS);
@@ -37,6 +37,11 @@ fn reviews() {
 #[test]
 fn patches() {
     try_target("patch");
+}
+
+#[test]
+fn selectors() {
+    try_target("selector");
 }
 
 #[test]
