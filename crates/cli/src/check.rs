@@ -213,7 +213,7 @@ async fn installed(client: &Client, namespace: &str) -> Finding {
         Ok(Some(_)) => Ok(namespace.to_owned()),
         Ok(None) => trouble(
             format!("there is no namespace {namespace}"),
-            "install Croft: kubectl apply -k manifests/install; or name its namespace with --namespace",
+            "install Croft: kubectl apply -k manifests/deploy; or name its namespace with --namespace",
         ),
         Err(error) => trouble(
             format!("failed to read the namespace {namespace}: {error}"),
