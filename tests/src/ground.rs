@@ -360,6 +360,18 @@ pub async fn marked_arena(options: Options) -> anyhow::Result<(ControlPlane, Cro
     Ok((plane, croft))
 }
 
+/// [`arena`] with the controller, which keeps marks and policies, once webhook and policies know them.
+///
+/// # Errors
+/// When anything of it doesn't start.
+pub async fn kept_arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
+    let (plane, mut croft) = arena(options).await?;
+    croft.resume(&plane, Part::Cloud).await?;
+    croft.resume(&plane, Part::Controller).await?;
+    settled(&plane.admin().await?).await?;
+    Ok((plane, croft))
+}
+
 /// Waits until webhook and policies know the tenants of [`ARENA`].
 ///
 /// # Errors

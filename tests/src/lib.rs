@@ -4,6 +4,7 @@ pub mod chaos;
 pub mod corpus;
 pub mod ground;
 pub mod invariants;
+pub mod later;
 pub mod pods;
 pub mod proxy;
 pub mod recorder;

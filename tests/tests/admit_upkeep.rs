@@ -9,10 +9,10 @@
 
 use croft_api::Tenant;
 use croft_testkit::{
-    ControlPlane, Croft, Options, Part,
+    ControlPlane, Croft, Options,
     wait::{Seen, until},
 };
-use croft_tests::ground::{self, SOON, arena, astray, create, pod, pods, settled};
+use croft_tests::ground::{self, SOON, astray, create, kept_arena, pod, pods};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy,
     apps::v1::DaemonSet,
@@ -25,12 +25,8 @@ use kube::{
 use serde_json::{Value, json};
 
 async fn start() -> (ControlPlane, Croft, Client) {
-    let (plane, mut croft) = arena(Options::default()).await.unwrap();
-    // What is there before Croft's controller: pods that nobody judged, in a namespace that is claimed later.
-    croft.resume(&plane, Part::Cloud).await.unwrap();
-    croft.resume(&plane, Part::Controller).await.unwrap();
+    let (plane, croft) = kept_arena(Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();
-    settled(&admin).await.unwrap();
     (plane, croft, admin)
 }
 

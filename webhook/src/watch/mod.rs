@@ -57,10 +57,20 @@ const KINDS: usize = 5;
 
 /// An object as the index takes it.
 enum Item {
-    Tenant { tenant: model::Tenant, uid: String, generation: i64 },
+    Tenant {
+        tenant: model::Tenant,
+        uid: String,
+        generation: i64,
+    },
     Pool(model::Pool),
-    Config { name: String, config: Config },
+    Config {
+        name: String,
+        config: Config,
+    },
     Namespace(model::Namespace),
+    /// A namespace that is being deleted. Nothing is made in it any more, so whoever asks about its name means the
+    /// one that comes after it, whose labels and owner may be others.
+    Ending(String),
     Node(model::Node),
 }
 
@@ -222,6 +232,10 @@ impl Keeper {
                 self.index.upsert_namespace(&namespace);
                 namespace.name.into()
             }
+            Item::Ending(name) => {
+                self.index.remove_namespace(&name);
+                name.into()
+            }
             Item::Node(node) => {
                 self.index.upsert_node(&node);
                 node.name.into()
@@ -263,7 +277,10 @@ fn streams(client: &Client) -> SelectAll<BoxStream<'static, Result<Change, Watch
         move |config| watcher(namespaces.clone(), config).default_backoff(),
         Kind::Namespace,
         |partial| &partial.metadata,
-        |partial| Item::Namespace(views::namespace(partial.metadata)),
+        |partial| match (&partial.metadata.deletion_timestamp, &partial.metadata.name) {
+            (Some(_), Some(name)) => Item::Ending(name.clone()),
+            _ => Item::Namespace(views::namespace(partial.metadata)),
+        },
     ));
     all
 }
@@ -380,6 +397,25 @@ mod tests {
         assert!(keeper.seen().covers("u1", 2) && !keeper.seen().covers("u2", 1));
         keeper.take(Change::Gone(Kind::Namespace, "a-ns".to_owned()));
         assert!(matches!(keeper.index.snapshot().ground("a-ns"), Ground::Unknown));
+    }
+
+    #[test]
+    fn a_namespace_that_ends_is_not_taken_for_the_one_that_comes_after_it() {
+        let mut keeper = Keeper::new();
+        keeper.take(tenant("a", "u1", 1));
+        keeper.take(namespace("a-ns"));
+        assert!(keeper.index.snapshot().knows("a-ns"));
+        let ending = || Change::Put(Kind::Namespace, Box::new(Item::Ending("a-ns".to_owned())));
+        keeper.take(ending());
+        assert!(matches!(keeper.index.snapshot().ground("a-ns"), Ground::Unknown));
+        // Also where it is seen in a list.
+        for change in [Change::Begin(Kind::Namespace), ending(), Change::Listed(Kind::Namespace)] {
+            keeper.take(change);
+        }
+        assert!(matches!(keeper.index.snapshot().ground("a-ns"), Ground::Unknown));
+        keeper.take(Change::Gone(Kind::Namespace, "a-ns".to_owned()));
+        keeper.take(namespace("a-ns"));
+        assert!(matches!(keeper.index.snapshot().ground("a-ns"), Ground::Tenant { .. }));
     }
 
     #[test]
