@@ -24,6 +24,9 @@ pub struct Args {
     /// Bounds on what reviews may cost.
     #[command(flatten)]
     pub bounds: BoundArgs,
+    /// Connections open at once; further ones wait until one ends
+    #[arg(long, value_name = "N", default_value = "4096")]
+    pub max_connections: usize,
     /// Namespace of the Secret and the Leases
     #[arg(long, env = "POD_NAMESPACE", default_value = "croft-system")]
     pub namespace: String,

@@ -3,6 +3,8 @@
 //! Only those fields are ever written, and only when they differ, so that rules and policies stay what the manifests
 //! say. What somebody else writes into them is put right at the next round.
 
+use croft_runtime::tls::TlsSlot;
+use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{
@@ -131,6 +133,45 @@ impl Registration {
             }
         }
         Ok(true)
+    }
+
+    /// Why API servers don't trust the certificate in `slot` for `name` at `now`, as far as a configuration goes.
+    ///
+    /// # Errors
+    /// When one can't be read.
+    pub async fn distrust(
+        &self,
+        slot: &TlsSlot,
+        name: &str,
+        now: Timestamp,
+    ) -> Result<Option<String>, RegistrationError> {
+        let judge = |kind: &str, of: &str, config: &WebhookClientConfig| {
+            let bundle =
+                config.ca_bundle.as_ref().map(|bundle| String::from_utf8_lossy(&bundle.0).into_owned());
+            let error = slot.trusted_by(&bundle.unwrap_or_default(), name, now).err()?;
+            Some(format!(
+                "API servers don't trust the certificate in use, by the caBundle of the {kind} {of}: {error}"
+            ))
+        };
+        for of in &self.mutating_names {
+            const KIND: &str = "MutatingWebhookConfiguration";
+            let named = |source| RegistrationError::of("read", KIND, of, source);
+            let hooks = self.mutating.get_opt(of).await.map_err(named)?.and_then(|found| found.webhooks);
+            let mut configs = hooks.iter().flatten().map(|hook| &hook.client_config);
+            if let Some(why) = configs.find_map(|config| judge(KIND, of, config)) {
+                return Ok(Some(why));
+            }
+        }
+        for of in &self.validating_names {
+            const KIND: &str = "ValidatingWebhookConfiguration";
+            let named = |source| RegistrationError::of("read", KIND, of, source);
+            let hooks = self.validating.get_opt(of).await.map_err(named)?.and_then(|found| found.webhooks);
+            let mut configs = hooks.iter().flatten().map(|hook| &hook.client_config);
+            if let Some(why) = configs.find_map(|config| judge(KIND, of, config)) {
+                return Ok(Some(why));
+            }
+        }
+        Ok(None)
     }
 
     fn change(&self, config: &mut WebhookClientConfig, bundle: Option<&str>) {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use croft_policy::seen::{REPLICA_LABEL, SEEN_ANNOTATION, Seen, WEBHOOK};
+use croft_policy::seen::{REPLICA_LABEL, Report, Seen, WEBHOOK};
 use croft_runtime::{clock::Clock, shutdown::Shutdown};
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -47,13 +47,19 @@ impl Replica {
     }
 
     /// Keeps the Lease until `stop` begins, and then deletes it. Nothing is written before something is known.
-    pub async fn run(self, mut seen: watch::Receiver<Seen>, stop: Shutdown) {
+    /// `troubles` are what is wrong with the certificate, each `None` while nothing is.
+    pub async fn run(
+        self,
+        mut seen: watch::Receiver<Seen>,
+        mut troubles: [watch::Receiver<Option<String>>; 2],
+        stop: Shutdown,
+    ) {
         tokio::select! {
             () = stop.wait() => return,
             changed = seen.changed() => if changed.is_err() { return },
         }
         loop {
-            let current = seen.borrow_and_update().clone();
+            let current = report(&mut seen, &mut troubles);
             let pause = match self.write(&current).await {
                 Ok(()) => HEARTBEAT,
                 Err(error) => {
@@ -66,12 +72,13 @@ impl Replica {
                 () = sleep(pause) => {}
                 () = async {
                     // Without a sender nothing changes any more; the heartbeat goes on.
-                    loop {
-                        if seen.changed().await.is_err() {
-                            std::future::pending::<()>().await;
-                        }
-                        if *seen.borrow_and_update() != current {
-                            break;
+                    while report(&mut seen, &mut troubles) == current {
+                        let [certificate, trust] = &mut troubles;
+                        tokio::select! {
+                            Ok(()) = seen.changed() => {}
+                            Ok(()) = certificate.changed() => {}
+                            Ok(()) = trust.changed() => {}
+                            else => std::future::pending::<()>().await,
                         }
                     }
                     sleep(TOGETHER).await;
@@ -84,12 +91,12 @@ impl Replica {
         }
     }
 
-    async fn write(&self, seen: &Seen) -> kube::Result<()> {
+    async fn write(&self, report: &Report) -> kube::Result<()> {
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
                 labels: Some([(REPLICA_LABEL.to_owned(), WEBHOOK.to_owned())].into()),
-                annotations: Some([(SEEN_ANNOTATION.to_owned(), seen.to_string())].into()),
+                annotations: Some(report.write()),
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {
@@ -125,6 +132,12 @@ impl Replica {
         }
         Ok(())
     }
+}
+
+fn report(seen: &mut watch::Receiver<Seen>, troubles: &mut [watch::Receiver<Option<String>>; 2]) -> Report {
+    let troubles = troubles.iter_mut().filter_map(|trouble| trouble.borrow_and_update().clone());
+    let trouble = troubles.collect::<Vec<_>>().join("; ");
+    Report { seen: seen.borrow_and_update().clone(), trouble: Some(trouble).filter(|text| !text.is_empty()) }
 }
 
 fn is_long_gone(lease: &Lease, now: Timestamp) -> bool {

@@ -22,6 +22,7 @@ use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use tokio::{
     net::TcpListener,
+    sync::watch as channel,
     task::JoinHandle,
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
@@ -80,7 +81,8 @@ pub enum RunError {
 /// # Errors
 /// When it can't start.
 pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
-    let Args { process, listen, tls, registration, bounds, namespace, replica, drain } = args;
+    let Args { process, listen, tls, registration, bounds, max_connections, namespace, replica, drain } =
+        args;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let client = connect(process.kubeconfig.as_deref()).await?;
     let replica = replica.or_else(hostname).unwrap_or_else(|| "croft-webhook".to_owned());
@@ -109,14 +111,16 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
     tracing::info!(%address, health = %observed, replica, "serving reviews");
 
     tokio::spawn(watch::run(client.clone(), state.clone(), metrics.clone(), clock.clone(), known.clone()));
+    let (certificate, distrust) = (follower.trouble(), channel::Sender::default());
+    let trust = Trust { slot: slot.clone(), trouble: distrust.clone() };
     let certificates =
         Certificates { client: &client, clock: &clock, namespace: &namespace, replica: &replica };
     let declared = Declared { state: state.clone(), known };
     let keeping =
-        certificates.start(tls, registration, follower, &health.gate("registered"), declared, &stop);
+        certificates.start(tls, registration, follower, trust, &health.gate("registered"), declared, &stop);
     let saying = {
         let replica = Replica::new(client.clone(), &namespace, &replica, clock.clone());
-        tokio::spawn(replica.run(state.seen(), stop.clone()))
+        tokio::spawn(replica.run(state.seen(), [certificate, distrust.subscribe()], stop.clone()))
     };
 
     serving.set(true);
@@ -128,7 +132,8 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
         }
     });
     let reviews = Reviews::new(state, metrics, clock.clone(), bounds).router();
-    serve(listener, Some(slot), reviews, Limits::for_reviews(drain), stop).await;
+    let limits = Limits { connections: max_connections, ..Limits::for_reviews(drain) };
+    serve(listener, Some(slot), reviews, limits, stop).await;
     for task in keeping.into_iter().chain([saying]) {
         // A Lease that isn't given back expires.
         let _ = timeout(LAST_WORDS, task).await;
@@ -164,6 +169,7 @@ impl Certificates<'_> {
         tls: TlsArgs,
         registration: RegistrationArgs,
         follower: Follower,
+        trust: Trust,
         registered: &Gate,
         declared: Declared,
         stop: &Shutdown,
@@ -179,6 +185,7 @@ impl Certificates<'_> {
             client_name: _,
         } = tls;
         let names = registration.names(self.namespace);
+        let asked_as = names.first().cloned().unwrap_or_default();
         let RegistrationArgs { service: _, url, mutating_configuration, validating_configuration } =
             registration;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), self.namespace);
@@ -214,8 +221,26 @@ impl Certificates<'_> {
         let lease = LeaseConfig::new(self.namespace, CERTIFICATE_LEASE, identity);
         let (leader, election) = elect(self.client.clone(), lease, self.clock.clone(), stop.clone());
         let replicas = Replica::new(self.client.clone(), self.namespace, self.replica, self.clock.clone());
-        tokio::spawn(keep(source, declared, registration, replicas, leader, self.clock.clone()));
+        let keeping =
+            Keeping { source, declared, registration, replicas, trust, asked_as, clock: self.clock.clone() };
+        tokio::spawn(keeping.run(leader));
         vec![election]
+    }
+}
+
+/// Whether API servers trust the certificate in use.
+struct Trust {
+    slot: Arc<TlsSlot>,
+    trouble: channel::Sender<Option<String>>,
+}
+
+impl Trust {
+    fn say(&self, trouble: Option<String>) {
+        self.trouble.send_if_modified(|told| {
+            let differs = *told != trouble;
+            *told = trouble;
+            differs
+        });
     }
 }
 
@@ -278,45 +303,63 @@ enum RoundError {
     Forget(#[from] kube::Error),
 }
 
-async fn keep(
+/// What the replica that leads keeps.
+struct Keeping {
     source: Source,
     declared: Declared,
     registration: Arc<Registration>,
     replicas: Replica,
-    mut leader: Leader,
+    trust: Trust,
+    /// The name that API servers ask for.
+    asked_as: String,
     clock: Arc<dyn Clock>,
-) {
-    let mut told_of: Option<String> = None;
-    let mut rounds: u32 = 0;
-    let mut scope = None;
-    loop {
-        leader.acquired().await;
-        let mut tick = interval(ROUND);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while leader.is_valid(clock.monotonic()) {
-            tokio::select! {
-                _ = tick.tick() => {}
-                // A new pool's key is asked about at once, not at the next look.
-                () = declared.another(&scope) => {}
-            }
-            scope = declared.scope();
-            let may_act = || leader.is_valid(clock.monotonic());
-            let result = round(&source, scope.as_ref(), &registration, may_act).await;
-            let result = match result {
-                Ok(()) if rounds.is_multiple_of(FORGET_EVERY) => {
-                    replicas.forget_others().await.map_err(Into::into)
+}
+
+impl Keeping {
+    async fn run(self, mut leader: Leader) {
+        let mut told_of: Option<String> = None;
+        let mut rounds: u32 = 0;
+        let mut scope = None;
+        loop {
+            leader.acquired().await;
+            let mut tick = interval(ROUND);
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            while leader.is_valid(self.clock.monotonic()) {
+                tokio::select! {
+                    _ = tick.tick() => {}
+                    // A new pool's key is asked about at once, not at the next look.
+                    () = self.declared.another(&scope) => {}
                 }
-                other => other,
-            };
-            rounds = rounds.wrapping_add(1);
-            let error = result.err().map(|error| croft_runtime::process::chain(&error));
-            if let Some(error) = &error
-                && told_of.as_ref() != Some(error)
-            {
-                tracing::warn!(error, "failed to keep the certificate or the webhook configurations");
+                scope = self.declared.scope();
+                let may_act = || leader.is_valid(self.clock.monotonic());
+                let result = self.round(scope.as_ref(), rounds, may_act).await;
+                rounds = rounds.wrapping_add(1);
+                let error = result.err().map(|error| croft_runtime::process::chain(&error));
+                if let Some(error) = &error
+                    && told_of.as_ref() != Some(error)
+                {
+                    tracing::warn!(error, "failed to keep the certificate or the webhook configurations");
+                }
+                told_of = error;
             }
-            told_of = error;
+            // Whoever leads now says whether the certificate, which all share, is trusted.
+            self.trust.say(None);
         }
+    }
+
+    async fn round(
+        &self,
+        scope: Option<&Scope>,
+        rounds: u32,
+        may_act: impl Fn() -> bool,
+    ) -> Result<(), RoundError> {
+        round(&self.source, scope, &self.registration, may_act).await?;
+        let now = self.clock.wall();
+        self.trust.say(self.registration.distrust(&self.trust.slot, &self.asked_as, now).await?);
+        if rounds.is_multiple_of(FORGET_EVERY) {
+            self.replicas.forget_others().await?;
+        }
+        Ok(())
     }
 }
 

@@ -61,6 +61,18 @@ pub async fn act(client: &Client, action: Action, now: Timestamp) -> Result<(), 
                 Err(error) => Err(error),
             }
         }
+        Action::PoolStatus { pool, version, conditions, tell } => {
+            let api: Api<croft_api::TenantPool> = Api::all(client.clone());
+            let patch =
+                json!({"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}});
+            match api.patch_status(&pool, &params, &Patch::Merge(patch)).await {
+                Ok(object) => match tell {
+                    Some((reason, note)) => event(client, &object, reason, &note, now).await,
+                    None => Ok(()),
+                },
+                Err(error) => Err(error),
+            }
+        }
         Action::Touch((namespace, name)) => {
             let api: Api<DaemonSet> = Api::namespaced(client.clone(), &namespace);
             api.patch_metadata(&name, &params, &Patch::Merge(json!({}))).await.map(|_| ())
@@ -102,9 +114,9 @@ async fn policy(client: &Client, document: &Value) -> Result<(), kube::Error> {
     api.patch(name, &params, &Patch::Apply(document)).await.map(|_| ())
 }
 
-async fn event(
+async fn event<K: Resource<DynamicType = ()>>(
     client: &Client,
-    tenant: &croft_api::Tenant,
+    about: &K,
     reason: &str,
     note: &str,
     now: Timestamp,
@@ -117,7 +129,7 @@ async fn event(
         action: Some("Judge".to_owned()),
         // The API server takes 1 kB.
         note: Some(note.chars().take(1_000).collect()),
-        regarding: Some(tenant.object_ref(&())),
+        regarding: Some(about.object_ref(&())),
         reporting_controller: Some(CONTROLLER.to_owned()),
         reporting_instance: Some(CONTROLLER.to_owned()),
         ..Event::default()

@@ -4,15 +4,17 @@ use std::{collections::BTreeMap, time::Duration};
 
 use croft_policy::{
     Ground, Provisioner, Tenants,
+    audit::{self, Broken},
     model::{MARK_KEY, POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
     plan_daemonset,
     policies::{self, Marks},
 };
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Map, Value, json};
 
 use super::{
-    pods,
+    pods, pools,
     state::{Key, NamespaceFacts, State},
     status,
 };
@@ -45,6 +47,17 @@ pub enum Action {
         /// What users are told by an Event: reason, sentence.
         tell: Vec<(&'static str, String)>,
     },
+    /// Write the conditions of a TenantPool's status, if it is still this version: others write there too.
+    PoolStatus {
+        /// The pool.
+        pool: String,
+        /// Its version.
+        version: Option<String>,
+        /// All of its conditions.
+        conditions: Vec<Condition>,
+        /// What users are told by an Event: reason, sentence.
+        tell: Option<(&'static str, String)>,
+    },
     /// Send an empty patch, so that admission plans the DaemonSet anew.
     Touch(Key),
     /// Delete a pod that was admitted before its tenant was known and runs nowhere yet.
@@ -75,6 +88,7 @@ impl Action {
             Self::Mark { namespace, .. } => format!("namespace {namespace}"),
             Self::MarkNode { node, .. } => format!("node {node}"),
             Self::Status { tenant, .. } => format!("tenant {tenant}"),
+            Self::PoolStatus { pool, .. } => format!("pool {pool}"),
             Self::Touch((namespace, name)) => format!("daemonset {namespace}/{name}"),
             Self::Recreate { uid, .. } | Self::Evict { uid, .. } => format!("pod {uid}"),
         }
@@ -93,7 +107,10 @@ pub fn decide(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Action>
     let in_step = actions.is_empty();
     actions.extend(stale_marks(state, &view));
     actions.extend(unmarked_nodes(state, &view));
-    let placement = pods::look(state, &view);
+    actions.extend(pools::stale(state, &view, wall));
+    let mut placement = pods::look(state, &view);
+    audit(state, &view, &mut placement);
+    state.violations = std::mem::take(&mut placement.violations);
     actions.extend(status::stale(state, &view, &placement, in_step, mono, wall));
     // What is made again must come again right: that takes a webhook that knows the tenants of today.
     if status::enforced_everywhere(state, mono) {
@@ -187,6 +204,38 @@ fn unmarked_nodes(state: &State, view: &Tenants) -> Vec<Action> {
         }
     }
     actions
+}
+
+/// What `croft audit` would find beside pods, counted.
+fn audit(state: &mut State, view: &Tenants, placement: &mut pods::Placement) {
+    for finding in audit::declarations(view) {
+        *placement.violations.entry(finding.rule).or_default() += 1;
+    }
+    for finding in state.node_findings() {
+        *placement.violations.entry(finding.rule).or_default() += 1;
+        if matches!(finding.rule, Broken::NodeUntainted | Broken::NodeInTwoPools) {
+            for tenant in &finding.tenants {
+                placement.tenants.entry(tenant.clone()).or_default().open.push(finding.name.clone());
+            }
+        }
+    }
+    for ((namespace, name), daemonset) in &state.daemonsets {
+        if daemonset.metadata.deletion_timestamp.is_none() {
+            let planned = croft_api::convert::policy::daemonset(daemonset);
+            let found = audit::daemonset(view, namespace, name, &planned).is_some();
+            *placement.violations.entry(Broken::DaemonSetUnplanned).or_default() += i64::from(found);
+        }
+    }
+    for (name, facts) in state.namespaces.iter().filter(|(_, facts)| !facts.deleting) {
+        let of =
+            |key: &str, value: &Option<String>| value.iter().map(|v| (key.to_owned(), v.clone())).collect();
+        let labels: BTreeMap<String, String> = of(TENANCY_LABEL, &facts.tenancy);
+        let mut annotations: BTreeMap<String, String> = of(POOLS_ANNOTATION, &facts.pools);
+        annotations.extend(of(SHARED_ANNOTATION, &facts.shared));
+        let found = audit::namespace(view, name, &labels, &annotations, true).len();
+        *placement.violations.entry(Broken::NamespaceUnmarked).or_default() +=
+            i64::try_from(found).unwrap_or(0);
+    }
 }
 
 fn unplanned_daemonsets(state: &State, view: &Tenants) -> Vec<Action> {

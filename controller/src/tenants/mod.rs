@@ -13,6 +13,7 @@
 pub mod act;
 pub mod decide;
 mod pods;
+mod pools;
 pub mod run;
 pub mod state;
 mod status;

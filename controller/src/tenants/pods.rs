@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 
 use croft_api::{config::Misplaced, convert::policy as convert};
-use croft_policy::{Ground, Tenants, audit::misplaced, plan_pod};
+use croft_policy::{
+    Ground, Tenants,
+    audit::{Broken, misplaced},
+    plan_pod,
+};
 
 use super::{
     decide::Action,
@@ -21,6 +25,8 @@ pub(super) struct Counted {
     pub(super) unpinned: Vec<String>,
     /// Pods of others on the nodes of the tenant's pools.
     pub(super) strangers: Vec<String>,
+    /// Nodes of the tenant's pools that let others in.
+    pub(super) open: Vec<String>,
 }
 
 /// Where pods are.
@@ -28,6 +34,8 @@ pub(super) struct Counted {
 pub(super) struct Placement {
     /// By tenant.
     pub(super) tenants: BTreeMap<String, Counted>,
+    /// How often each rule is broken.
+    pub(super) violations: BTreeMap<Broken, i64>,
     /// Running where they mustn't.
     misplaced: Vec<Key>,
     /// Waiting, and to be made anew.
@@ -56,6 +64,8 @@ pub(super) fn look(state: &State, view: &Tenants) -> Placement {
                 if planned.patch.is_empty() && planned.allowed() {
                     continue;
                 }
+                let rule = if planned.tenant.is_some() { Broken::PodUnpinned } else { Broken::PodNotKeptOut };
+                *placement.violations.entry(rule).or_default() += 1;
                 if let Some(tenant) = planned.tenant {
                     let counted = placement.tenants.entry(tenant.to_owned()).or_default();
                     counted.unpinned.push(format!("{}/{}", key.0, key.1));
@@ -82,9 +92,11 @@ fn bound(placement: &mut Placement, view: &Tenants, key: &Key, node: &str) {
     }
     let name = || format!("{}/{} on node {node}", key.0, key.1);
     if let Some(tenant) = misplaced.outside {
+        *placement.violations.entry(Broken::PodOutside).or_default() += 1;
         placement.tenants.entry(tenant.name.to_string()).or_default().outside.push(name());
     }
     for pool in misplaced.inside {
+        *placement.violations.entry(Broken::PodInside).or_default() += 1;
         for owner in view.rules().tenants().iter().filter(|t| t.may_use(pool)) {
             placement.tenants.entry(owner.name.to_string()).or_default().strangers.push(name());
         }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
     fmt::Debug,
     pin::pin,
     sync::Arc,
@@ -10,12 +9,18 @@ use std::{
 };
 
 use croft_api::CroftConfig;
-use croft_policy::seen::{REPLICA_LABEL, SEEN_ANNOTATION, WEBHOOK};
+use croft_policy::{
+    audit::Broken,
+    seen::{REPLICA_LABEL, Report, WEBHOOK},
+};
 use croft_runtime::{clock::Clock, lease::Leader};
 use futures::{StreamExt, stream};
-use k8s_openapi::api::{
-    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-    coordination::v1::Lease,
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+        coordination::v1::Lease,
+    },
+    apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -24,7 +29,11 @@ use kube::{
         watcher::{self, Event},
     },
 };
-use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{family::Family, gauge::Gauge},
+    registry::Registry,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::mpsc, task::JoinSet, time};
 
@@ -56,6 +65,13 @@ pub struct Upkeep {
     misplaced: Gauge,
     unready: Gauge,
     failed: Gauge,
+    violations: Family<Violation, Gauge>,
+}
+
+/// A rule that can be broken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Violation {
+    rule: &'static str,
 }
 
 impl Upkeep {
@@ -78,6 +94,11 @@ impl Upkeep {
             "Writes of the last round that failed",
             metrics.failed.clone(),
         );
+        registry.register(
+            "croft_violations",
+            "What breaks isolation or could, by rule; `croft audit` names each",
+            metrics.violations.clone(),
+        );
         metrics
     }
 
@@ -91,6 +112,10 @@ impl Upkeep {
         };
         self.misplaced.set(not("Isolated"));
         self.unready.set(not("Ready"));
+        for rule in Broken::ALL {
+            let count = state.violations.get(&rule).copied().unwrap_or_default();
+            self.violations.get_or_create(&Violation { rule: rule.as_str() }).set(count);
+        }
     }
 }
 
@@ -164,10 +189,10 @@ impl Rounds {
             self.done.clear();
             return;
         }
-        self.metrics.count(state);
         self.done.retain(|_, (_, at)| now.saturating_sub(*at) < REPEAT_AFTER);
         let wall = self.clock.wall();
         let mut actions = decide(state, now, wall);
+        self.metrics.count(state);
         actions.retain(|action| self.done.get(&action.key()).is_none_or(|(done, _)| !same(done, action)));
         for action in &actions {
             self.done.insert(action.key(), (action.clone(), now));
@@ -212,6 +237,15 @@ fn same(a: &Action, b: &Action) -> bool {
                 && (a.pods, a.nodes, &a.cost_per_hour, &a.namespaces)
                     == (b.pods, b.nodes, &b.cost_per_hour, &b.namespaces)
         }
+        (
+            Action::PoolStatus { conditions: a, version: of_a, .. },
+            Action::PoolStatus { conditions: b, version: of_b, .. },
+        ) => {
+            let said = |list: &[Condition]| -> Vec<(String, String, String)> {
+                list.iter().map(|c| (c.type_.clone(), c.status.clone(), c.message.clone())).collect()
+            };
+            of_a == of_b && said(a) == said(b)
+        }
         (a, b) => a == b,
     }
 }
@@ -232,11 +266,7 @@ fn watches(client: &Client, namespace: &str, tasks: &mut JoinSet<()>) -> mpsc::R
         leases,
         "Replica",
         sender.clone(),
-        |object, gone| {
-            let seen = object.annotations().get(SEEN_ANNOTATION).map(String::as_str).unwrap_or_default();
-            let seen = seen.parse().unwrap_or_else(|never: Infallible| match never {});
-            News::Replica(object.name_any(), (!gone).then_some(seen))
-        },
+        |object, gone| News::Replica(object.name_any(), (!gone).then(|| Report::read(object.annotations()))),
     ));
     let ours = || all().labels("app.kubernetes.io/part-of=croft");
     const POLICY: &str = "ValidatingAdmissionPolicy";

@@ -2,11 +2,14 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_api::{CroftConfigSpec, Tenant, TenantPool, config::SINGLETON, convert::policy as convert};
+use croft_api::{
+    CroftConfigSpec, Tenant, TenantPool, condition::ACCEPTED, config::SINGLETON, convert::policy as convert,
+};
 use croft_policy::{
     Index, Tenants,
+    audit::{self, Broken, Finding},
     model::{MARK_KEY, MIRROR_ANNOTATION, POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
-    seen::Seen,
+    seen::Report,
 };
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, DaemonSetSpec},
@@ -23,7 +26,7 @@ pub enum News {
     /// A CroftConfig by name; `None` if it is gone.
     Config(String, Option<Box<CroftConfigSpec>>),
     /// A webhook replica by the name of its Lease; `None` if it is gone.
-    Replica(String, Option<Seen>),
+    Replica(String, Option<Report>),
     /// A policy or a binding by kind and name; `None` if it is gone.
     Policy(String, String, Option<Box<Value>>),
     /// The first full list of one of these is in.
@@ -78,8 +81,8 @@ pub struct PodFacts {
 /// A replica of the webhook.
 #[derive(Clone, Debug, Default)]
 pub struct Replica {
-    /// What it enforces.
-    pub seen: Seen,
+    /// What it says of itself.
+    pub report: Report,
     /// When it was last heard of, on the monotonic clock.
     pub heard: Duration,
 }
@@ -108,6 +111,12 @@ pub struct State {
     pub pods: BTreeMap<Key, PodFacts>,
     /// DaemonSets, cut down to what is planned.
     pub daemonsets: BTreeMap<Key, Arc<DaemonSet>>,
+    /// How often each rule is broken, as of the last decision.
+    pub violations: BTreeMap<Broken, i64>,
+    /// What is wrong with nodes, by node.
+    node_findings: BTreeMap<String, Vec<Finding>>,
+    /// Tenants or pools are others than when the nodes were looked at.
+    nodes_stale: bool,
     /// Replicas of the webhook.
     pub replicas: BTreeMap<String, Replica>,
     /// Policies and bindings by kind and name.
@@ -131,6 +140,9 @@ impl Default for State {
             claims: BTreeMap::new(),
             pods: BTreeMap::new(),
             daemonsets: BTreeMap::new(),
+            violations: BTreeMap::new(),
+            node_findings: BTreeMap::new(),
+            nodes_stale: true,
             replicas: BTreeMap::new(),
             policies: BTreeMap::new(),
             missing: NEEDED.to_vec(),
@@ -150,9 +162,20 @@ impl State {
         self.snapshot.get_or_insert_with(|| self.index.snapshot()).clone()
     }
 
+    /// What is wrong with nodes.
+    pub fn node_findings(&mut self) -> impl Iterator<Item = &Finding> {
+        if std::mem::take(&mut self.nodes_stale) {
+            let view = self.view();
+            let findings = self.index.nodes().map(|node| (node.name.clone(), audit::node(&view, &node)));
+            self.node_findings = findings.filter(|(_, findings)| !findings.is_empty()).collect();
+        }
+        self.node_findings.values().flatten()
+    }
+
     fn indexed(&mut self, change: impl FnOnce(&mut Index)) {
         change(&mut self.index);
         self.snapshot = None;
+        self.nodes_stale = true;
     }
 
     /// Takes in a change of the engine's watches. True if something that counts is new.
@@ -165,8 +188,16 @@ impl State {
             }
             Change::Pool(pool) => {
                 self.indexed(|index| index.upsert_pool(convert::pool(pool)));
-                let new = self.pools.get(&pool.name_any()).is_none_or(|old| old.spec != pool.spec);
-                self.pools.insert(pool.name_any(), Arc::new(TenantPool { status: None, ..(**pool).clone() }));
+                let said = |pool: &TenantPool| {
+                    let conditions =
+                        pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+                    conditions.iter().find(|c| c.type_ == ACCEPTED).cloned()
+                };
+                let new = self
+                    .pools
+                    .get(&pool.name_any())
+                    .is_none_or(|old| old.spec != pool.spec || said(old) != said(pool));
+                self.pools.insert(pool.name_any(), Arc::new((**pool).clone()));
                 new
             }
             Change::PoolGone(name) => {
@@ -175,12 +206,15 @@ impl State {
             }
             Change::Namespace(namespace) => self.namespace(namespace),
             Change::NamespaceGone(name) => {
-                self.indexed(|index| index.remove_namespace(name));
+                self.index.remove_namespace(name);
+                self.snapshot = None;
                 self.namespaces.remove(name).is_some()
             }
             Change::Node(node) => self.node(node),
             Change::NodeGone(name) => {
-                self.indexed(|index| index.remove_node(name));
+                self.index.remove_node(name);
+                self.snapshot = None;
+                self.node_findings.remove(name);
                 self.nodes.remove(name).is_some()
             }
             Change::Claim(claim) => {
@@ -212,9 +246,9 @@ impl State {
                 std::mem::replace(&mut self.config, config.clone()) != config
             }
             News::Config(..) => false,
-            News::Replica(name, Some(seen)) => {
-                let new = self.replicas.get(&name).is_none_or(|r| r.seen != seen);
-                self.replicas.insert(name, Replica { seen, heard: now });
+            News::Replica(name, Some(report)) => {
+                let new = self.replicas.get(&name).is_none_or(|r| r.report != report);
+                self.replicas.insert(name, Replica { report, heard: now });
                 new
             }
             News::Replica(name, None) => self.replicas.remove(&name).is_some(),
@@ -252,7 +286,8 @@ impl State {
     }
 
     fn namespace(&mut self, namespace: &Namespace) -> bool {
-        self.indexed(|index| index.upsert_namespace(&convert::namespace(&namespace.metadata)));
+        self.index.upsert_namespace(&convert::namespace(&namespace.metadata));
+        self.snapshot = None;
         let facts = NamespaceFacts {
             tenancy: namespace.labels().get(TENANCY_LABEL).cloned(),
             pools: namespace.annotations().get(POOLS_ANNOTATION).cloned(),
@@ -273,7 +308,15 @@ impl State {
         let is = after.node(&converted.name).cloned();
         self.snapshot = Some(after);
         let mark = node.labels().get(MARK_KEY).cloned();
-        self.nodes.insert(converted.name, mark.clone()) != Some(mark) || was != is
+        let findings = self.snapshot.as_ref().map(|view| audit::node(view, &converted)).unwrap_or_default();
+        let name = converted.name;
+        let judged = self.node_findings.get(&name).map_or(!findings.is_empty(), |old| *old != findings);
+        if findings.is_empty() {
+            self.node_findings.remove(&name);
+        } else {
+            self.node_findings.insert(name.clone(), findings);
+        }
+        self.nodes.insert(name, mark.clone()) != Some(mark) || was != is || judged
     }
 
     fn pod(&mut self, pod: &Pod) -> bool {

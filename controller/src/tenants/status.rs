@@ -44,9 +44,17 @@ fn enforcing(state: &State, tenant: &Tenant, mono: Duration) -> Result<(), (&'st
     }
     let uid = tenant.metadata.uid.as_deref().unwrap_or_default();
     let generation = tenant.metadata.generation.unwrap_or_default();
-    let behind = alive().find(|(_, replica)| !replica.seen.covers(uid, generation));
+    let behind = alive().find(|(_, replica)| !replica.report.seen.covers(uid, generation));
     match behind {
-        None => Ok(()),
+        // What it enforces nobody hears of whom API servers can't reach.
+        None => alive()
+            .find_map(|(name, replica)| replica.report.trouble.as_ref().map(|why| (name, why)))
+            .map_or(Ok(()), |(name, why)| {
+                Err((
+                    "WebhookCertificate",
+                    format!("replica {name} of croft-webhook: {why}; see certs/README.md"),
+                ))
+            }),
         Some((name, _)) => Err((
             "WebhookBehind",
             format!("replica {name} of croft-webhook has not seen generation {generation} yet"),
@@ -184,6 +192,17 @@ fn isolated(counted: &Counted) -> Statement {
             let more = if list.len() > NAMED { ", ..." } else { "" };
             parts.push(format!("{} pods {what} ({}{more})", list.len(), named.join(", ")));
         }
+    }
+    let open: Vec<&str> = counted.open.iter().take(NAMED).map(String::as_str).collect();
+    if let (true, false) = (parts.is_empty(), open.is_empty()) {
+        let more = if counted.open.len() > NAMED { ", ..." } else { "" };
+        let message = format!(
+            "{} nodes of its pools let others' pods in ({}{more}), for want of the pool's taint or with two pools' labels: \
+             croft audit says which",
+            counted.open.len(),
+            open.join(", ")
+        );
+        return Statement { kind: ISOLATED, status: Some(false), reason: "NodesOpen", message };
     }
     if parts.is_empty() {
         let message = "no pod of it runs outside its pools, and no other inside them".to_owned();

@@ -1,7 +1,7 @@
 //! Facts in, actions out.
 
 use croft_api::{Tenant, TenantPool, TenantStatus, config::Misplaced};
-use croft_policy::seen::Seen;
+use croft_policy::seen::{Report, Seen};
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
     core::v1::{Namespace, Node, Pod},
@@ -54,7 +54,8 @@ fn settled() -> State {
     };
     let node = |name: &str, pool: &str| {
         Change::Node(read::<Node>(
-            json!({"metadata": {"name": name, "labels": {"node-pool": pool, MARK_KEY: pool}}}),
+            json!({"metadata": {"name": name, "labels": {"node-pool": pool, MARK_KEY: pool}},
+                "spec": {"taints": [{"key": "node-pool", "value": pool, "effect": "NoSchedule"}]}}),
         ))
     };
     let marks = |pool: &str| json!({POOLS_ANNOTATION: format!("node-pool={pool}:NoSchedule:{pool}")});
@@ -85,7 +86,7 @@ fn settled() -> State {
     let mut seen = Seen::default();
     seen.insert("uid-of-a-", 1);
     seen.insert("uid-of-b-", 1);
-    state.learn(News::Replica("r".to_owned(), Some(seen)), NOW);
+    state.learn(News::Replica("r".to_owned(), Some(Report { seen, trouble: None })), NOW);
     for _ in 0..3 {
         write(&mut state);
     }
@@ -101,6 +102,11 @@ fn write(state: &mut State) -> Vec<Action> {
                 let text = |pointer: &str| document.pointer(pointer).unwrap().as_str().unwrap().to_owned();
                 let (kind, name) = (text("/kind"), text("/metadata/name"));
                 state.learn(News::Policy(kind, name, Some(Box::new(document.clone()))), NOW);
+            }
+            Action::PoolStatus { pool, conditions, .. } => {
+                let mut object = TenantPool::clone(&state.pools[pool]);
+                object.status.get_or_insert_default().conditions.clone_from(conditions);
+                state.observe(&Change::Pool(Box::new(object)));
             }
             Action::Status { tenant, status, .. } => {
                 let mut object = Tenant::clone(&state.tenants[tenant]);
@@ -165,12 +171,72 @@ fn the_younger_claim_and_the_missing_pool_are_told() {
 }
 
 #[test]
+fn a_pool_with_an_older_ones_label_says_so() {
+    let mut state = settled();
+    let of = |state: &State, pool: &str| {
+        let conditions = state.pools[pool].status.clone().unwrap().conditions;
+        conditions.into_iter().find(|c| c.type_ == "Accepted").map(|c| (c.status, c.message)).unwrap()
+    };
+    assert_eq!(of(&state, "pool-a").0, "True");
+    state.observe(&Change::Pool(read::<TenantPool>(json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
+        "metadata": {"name": "twin", "creationTimestamp": "2026-02-01T00:00:00Z"},
+        "spec": {"key": "node-pool", "value": "pool-a", "provisioner": "None"},
+    }))));
+    let told = write(&mut state).into_iter().find_map(|action| match action {
+        Action::PoolStatus { tell, .. } => tell,
+        _ => None,
+    });
+    assert_eq!(told.unwrap().0, "LabelTaken");
+    let (status, message) = of(&state, "twin");
+    assert!(status == "False" && message.contains("older TenantPool pool-a"), "{message}");
+    assert_eq!(of(&state, "pool-a").0, "True");
+    assert_eq!(state.violations[&Broken::PoolCollides], 1);
+    assert_eq!(decide(&mut state, NOW, Timestamp::UNIX_EPOCH), Vec::new());
+}
+
+#[test]
+fn nodes_that_let_others_in_are_counted_and_named() {
+    let mut state = settled();
+    assert!(state.violations.values().all(|count| *count == 0), "{:?}", state.violations);
+    state.observe(&Change::Node(read::<Node>(
+        json!({"metadata": {"name": "a-2", "labels": {"node-pool": "pool-a", MARK_KEY: "pool-a"}}}),
+    )));
+    write(&mut state);
+    assert_eq!(state.violations[&Broken::NodeUntainted], 1);
+    let (status, message) = said(&state, "a", "Isolated");
+    assert!(
+        status == "False" && message.contains("1 nodes of its pools let others' pods in (a-2)"),
+        "{message}"
+    );
+    assert_eq!(said(&state, "b", "Isolated").0, "True");
+    // The pool goes: a node with its labels is in no pool.
+    state.observe(&Change::PoolGone("pool-a".to_owned()));
+    write(&mut state);
+    assert_eq!(state.violations[&Broken::NodeOfNoPool], 2, "a-1 and a-2");
+    state.observe(&Change::NodeGone("a-2".to_owned()));
+    write(&mut state);
+    assert_eq!(state.violations[&Broken::NodeOfNoPool], 1);
+}
+
+#[test]
 fn a_tenant_is_ready_when_every_replica_that_lives_has_seen_it() {
     let mut state = settled();
-    state.learn(News::Replica("late".to_owned(), Some(Seen::default())), NOW);
+    state.learn(News::Replica("late".to_owned(), Some(Report::default())), NOW);
     write(&mut state);
     let (status, message) = said(&state, "a", "Ready");
     assert!(status == "False" && message.contains("late"), "{message}");
+    // It has caught up, but API servers can't reach it: what it enforces helps nobody.
+    let seen = ["a", "b"].map(|name| (format!("uid-of-{name}-"), 1));
+    let mut report = Report { trouble: Some("the Secret isn't there".to_owned()), ..Report::default() };
+    seen.iter().for_each(|(uid, generation)| report.seen.insert(uid, *generation));
+    state.learn(News::Replica("late".to_owned(), Some(report)), NOW);
+    write(&mut state);
+    let (status, message) = said(&state, "a", "Ready");
+    assert!(
+        status == "False" && message.contains("late of croft-webhook: the Secret isn't there"),
+        "{message}"
+    );
     // It fell silent, and so did the other: nobody enforces anything.
     let actions = decide(&mut state, NOW + Duration::from_secs(60), Timestamp::UNIX_EPOCH);
     let reasons = actions.iter().filter_map(|a| match a {

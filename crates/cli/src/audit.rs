@@ -12,7 +12,10 @@ use croft_policy::{
     audit::{self, Finding},
     model::MIRROR_ANNOTATION,
 };
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Namespace, Node, Pod},
+};
 use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -61,6 +64,9 @@ struct Seen {
     namespaces: Vec<Namespace>,
     nodes: Vec<Node>,
     pods: Vec<Pod>,
+    daemonsets: Vec<DaemonSet>,
+    /// What the controller writes must be there; in files nobody wrote it.
+    in_cluster: bool,
 }
 
 /// Runs the command. The exit code is 1 if anything was found.
@@ -113,6 +119,21 @@ fn look(seen: &Seen) -> anyhow::Result<(Vec<Finding>, usize)> {
         seen.nodes.iter().map(convert::node).collect(),
     );
     let mut findings = audit::declarations(&index);
+    for namespace in seen.namespaces.iter().filter(|n| n.metadata.deletion_timestamp.is_none()) {
+        let (labels, annotations) = (namespace.labels(), namespace.annotations());
+        findings.extend(audit::namespace(
+            &index,
+            &namespace.name_any(),
+            labels,
+            annotations,
+            seen.in_cluster,
+        ));
+    }
+    for daemonset in seen.daemonsets.iter().filter(|d| d.metadata.deletion_timestamp.is_none()) {
+        let namespace = daemonset.namespace().unwrap_or_default();
+        let planned = convert::daemonset(daemonset);
+        findings.extend(audit::daemonset(&index, &namespace, &daemonset.name_any(), &planned));
+    }
     for node in &seen.nodes {
         findings.extend(audit::node(&index, &convert::node(node)));
     }
@@ -142,6 +163,8 @@ impl Seen {
             namespaces: input.namespaces.iter().map(|n| n.object.clone()).collect(),
             nodes: input.nodes.iter().map(|n| n.object.clone()).collect(),
             pods: input.pods.iter().map(|p| p.object.clone()).collect(),
+            daemonsets: input.daemon_sets.iter().map(|d| d.object.clone()).collect(),
+            in_cluster: false,
         }
     }
 
@@ -154,6 +177,8 @@ impl Seen {
             namespaces: all(&client).await?,
             nodes: all(&client).await?,
             pods: all(&client).await?,
+            daemonsets: all(&client).await?,
+            in_cluster: true,
         })
     }
 }

@@ -1,13 +1,14 @@
 //! What breaks the invariant: pods that are where they mustn't be, or may come there, nodes that let them, and
 //! declarations that can't hold.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use crate::{
     index::{Ground, PoolId, PoolRule, TenantRule, Tenants},
-    judge::plan_pod,
+    judge::{plan_daemonset, plan_pod},
     model::{MARK_KEY, Node, Unassigned},
-    view::Pod,
+    policies,
+    view::{DaemonSet, Pod},
 };
 
 /// One violation.
@@ -38,6 +39,10 @@ pub enum Broken {
     PodUnpinned,
     /// A waiting pod of nobody that could come onto a pool's node.
     PodNotKeptOut,
+    /// A DaemonSet whose template isn't planned, or would be refused.
+    DaemonSetUnplanned,
+    /// A namespace that the API server's policies take for another's than it is.
+    NamespaceUnmarked,
     /// A node of a pool without the pool's taint.
     NodeUntainted,
     /// A node of a pool without the mark, or with another pool's.
@@ -55,6 +60,23 @@ pub enum Broken {
 }
 
 impl Broken {
+    /// Everything that can be violated.
+    pub const ALL: [Self; 13] = [
+        Self::PodOutside,
+        Self::PodInside,
+        Self::PodUnpinned,
+        Self::PodNotKeptOut,
+        Self::DaemonSetUnplanned,
+        Self::NamespaceUnmarked,
+        Self::NodeUntainted,
+        Self::NodeUnmarked,
+        Self::NodeInTwoPools,
+        Self::NodeOfNoPool,
+        Self::PoolMissing,
+        Self::PoolCollides,
+        Self::ClaimLost,
+    ];
+
     /// In one word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -63,6 +85,8 @@ impl Broken {
             Self::PodInside => "PodInside",
             Self::PodUnpinned => "PodUnpinned",
             Self::PodNotKeptOut => "PodNotKeptOut",
+            Self::DaemonSetUnplanned => "DaemonSetUnplanned",
+            Self::NamespaceUnmarked => "NamespaceUnmarked",
             Self::NodeUntainted => "NodeUntainted",
             Self::NodeUnmarked => "NodeUnmarked",
             Self::NodeInTwoPools => "NodeInTwoPools",
@@ -190,6 +214,83 @@ fn waiting(tenants: &Tenants, namespace: &str, pod: &Pod<'_>) -> Option<(Broken,
             .to_owned(),
     };
     Some((rule, planned.tenant.map(str::to_owned).into_iter().collect(), message))
+}
+
+/// What is wrong with a DaemonSet that isn't being deleted.
+#[must_use]
+pub fn daemonset(
+    tenants: &Tenants,
+    namespace: &str,
+    name: &str,
+    daemonset: &DaemonSet<'_>,
+) -> Option<Finding> {
+    let planned = plan_daemonset(tenants, namespace, daemonset);
+    if planned.allowed() && planned.patch.is_empty() {
+        return None;
+    }
+    let message = match &planned.denial {
+        Some(denial) => format!("its pods are refused: {denial}"),
+        None => "its template isn't planned, so its controller makes pods for nodes where they can't run, again and again; \
+                 it was made before Croft: change anything of it, such as a label, and it is planned"
+            .to_owned(),
+    };
+    Some(Finding {
+        rule: Broken::DaemonSetUnplanned,
+        kind: "DaemonSet",
+        namespace: Some(namespace.to_owned()),
+        name: name.to_owned(),
+        tenants: planned.tenant.map(str::to_owned).into_iter().collect(),
+        message,
+    })
+}
+
+/// What is wrong with the marks of a namespace, by which the API server's policies know whose it is. What isn't
+/// there yet counts only in the cluster, where the controller writes it, and on a tenant's ground.
+#[must_use]
+pub fn namespace(
+    tenants: &Tenants,
+    name: &str,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+    in_cluster: bool,
+) -> Vec<Finding> {
+    let owner = match tenants.ground(name) {
+        Ground::Unknown => return Vec::new(),
+        Ground::Tenant { tenant, .. } => Some(tenant),
+        Ground::Nobody | Ground::Exempt => None,
+    };
+    let (wanted_labels, wanted_annotations) = policies::namespace_marks(tenants.rules(), name, owner);
+    let of_labels = wanted_labels.iter().map(|(key, wanted)| ("label", *key, wanted, labels.get(*key)));
+    let of_annotations =
+        wanted_annotations.iter().map(|(key, wanted)| ("annotation", *key, wanted, annotations.get(*key)));
+    let mut findings = Vec::new();
+    for (kind, key, wanted, found) in of_labels.chain(of_annotations) {
+        let message = match (wanted, found) {
+            (wanted, found) if wanted.as_ref() == found => continue,
+            (Some(wanted), None) if owner.is_some() && in_cluster => format!(
+                "lacks the {kind} {key}: {wanted}, by which policies hold its pods while Croft is away; the controller writes \
+                 it: see that it runs"
+            ),
+            (_, None) => continue,
+            (Some(wanted), Some(found)) => {
+                format!(
+                    "has {found} in the {kind} {key}, which should hold {wanted}; the controller puts it right: see that it runs"
+                )
+            }
+            (None, Some(found)) => format!(
+                "has {found} in the {kind} {key}, which it should not have; the controller takes it away: see that it runs"
+            ),
+        };
+        findings.push(Finding {
+            rule: Broken::NamespaceUnmarked,
+            kind: "Namespace",
+            namespace: None,
+            name: name.to_owned(),
+            tenants: owner.iter().map(|tenant| tenant.name.to_string()).collect(),
+            message,
+        });
+    }
+    findings
 }
 
 /// What is wrong with a node.

@@ -22,7 +22,10 @@ pub use rules::{KeyRule, PoolId, PoolRule, Rules, TenantId, TenantRule};
 use rustc_hash::FxHashMap;
 
 use self::shards::Shards;
-use crate::model::{Config, MARK_KEY, Namespace, Node, POOL_ANNOTATION, Pool, Tenant};
+use crate::{
+    model::{Config, MARK_KEY, Namespace, Node, POOL_ANNOTATION, Pool, Tenant},
+    taint::{Effect, Taint},
+};
 
 /// Whose ground a namespace is.
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +149,12 @@ struct NamespaceSource {
 struct NodeSource {
     labels: Labels,
     taints: Labels,
+    /// Of the taints, in their order.
+    effects: Box<[Effect]>,
+}
+
+fn taint(((key, value), effect): ((Arc<str>, Arc<str>), &Effect)) -> Taint {
+    Taint { key: key.to_string(), value: value.to_string(), effect: *effect }
 }
 
 /// The mutable index behind [`Tenants`].
@@ -234,11 +243,22 @@ impl Index {
         let source = NodeSource {
             labels: self.words.pairs(node.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
             taints: self.words.pairs(node.taints.iter().map(|t| (t.key.as_str(), t.value.as_str()))),
+            effects: node.taints.iter().map(|t| t.effect).collect(),
         };
         if !self.stale {
             self.nodes.insert(name.clone(), node_pools(&self.rules, &source));
         }
         self.node_sources.insert(name, source);
+    }
+
+    /// Every node as it was taken over, in no order. Of its taints and labels it has all.
+    pub fn nodes(&self) -> impl Iterator<Item = Node> {
+        let owned = |pairs: &Labels| pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        self.node_sources.iter().map(move |(name, source)| Node {
+            name: name.to_string(),
+            labels: owned(&source.labels),
+            taints: source.taints.iter().cloned().zip(&source.effects).map(taint).collect(),
+        })
     }
 
     /// Forgets a node.

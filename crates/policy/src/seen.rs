@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 /// Annotation of a replica's Lease.
 pub const SEEN_ANNOTATION: &str = "croft.dev/seen";
+/// Annotation of a replica's Lease: what keeps API servers from asking it, or soon will, in a sentence.
+pub const TROUBLE_ANNOTATION: &str = "croft.dev/trouble";
 /// Label of a replica's Lease; its value is [`WEBHOOK`].
 pub const REPLICA_LABEL: &str = "croft.dev/replica-of";
 /// Value of [`REPLICA_LABEL`] on the webhook's replicas.
@@ -13,6 +15,33 @@ pub const WEBHOOK: &str = "webhook";
 /// So much of a UID tells tenants apart, names that are used again included, and lets 10,000 tenants
 /// fit into an annotation.
 const UID_CHARS: usize = 13;
+
+/// What a replica says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What it enforces.
+    pub seen: Seen,
+    /// What is wrong with its certificate.
+    pub trouble: Option<String>,
+}
+
+impl Report {
+    /// Reads it off the annotations of the replica's Lease.
+    #[must_use]
+    pub fn read(annotations: &BTreeMap<String, String>) -> Self {
+        let seen = annotations.get(SEEN_ANNOTATION).map(String::as_str).unwrap_or_default();
+        let Ok(seen) = seen.parse();
+        let trouble = annotations.get(TROUBLE_ANNOTATION).filter(|text| !text.is_empty()).cloned();
+        Self { seen, trouble }
+    }
+
+    /// The annotations of the replica's Lease.
+    #[must_use]
+    pub fn write(&self) -> BTreeMap<String, String> {
+        let trouble = self.trouble.iter().map(|text| (TROUBLE_ANNOTATION.to_owned(), text.clone()));
+        trouble.chain([(SEEN_ANNOTATION.to_owned(), self.seen.to_string())]).collect()
+    }
+}
 
 /// Generations by UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,5 +103,10 @@ mod tests {
         assert!(!read.covers("705ab4f5-6393-11e8-b7cc-42010a800002", 4));
         assert!(!read.covers("905ab4f5-6393-11e8-b7cc-42010a800002", 1));
         assert_eq!("nonsense,a=b,=".parse(), Ok(Seen::default()));
+
+        let report = Report { seen, trouble: Some("expired".to_owned()) };
+        assert_eq!(Report::read(&report.write()), report);
+        let well = Report { trouble: None, ..report };
+        assert_eq!(Report::read(&well.write()), well);
     }
 }

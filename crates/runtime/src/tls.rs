@@ -8,7 +8,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use rustls::{
     RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier as _},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
     server::WebPkiClientVerifier,
 };
 use tokio_rustls::TlsAcceptor;
@@ -39,8 +40,11 @@ pub enum TlsError {
     /// The parts don't fit together: most often a key that isn't the certificate's.
     #[error("failed to use the certificate with its key: {0}")]
     Config(#[from] rustls::Error),
-    /// The authority of clients can't be used.
-    #[error("failed to use the clients' certificate authority: {0}")]
+    /// A client wouldn't go on with it.
+    #[error("{0}")]
+    Distrusted(rustls::Error),
+    /// The authority of clients, or of the server, can't be used.
+    #[error("failed to use the certificate authority: {0}")]
     ClientAuthority(#[from] rustls::server::VerifierBuilderError),
 }
 
@@ -78,7 +82,13 @@ pub struct TlsSlot {
 
 struct Loaded {
     acceptor: TlsAcceptor,
-    leaf_der: Vec<u8>,
+    chain: Vec<CertificateDer<'static>>,
+}
+
+impl Loaded {
+    fn leaf(&self) -> Option<&[u8]> {
+        self.chain.first().map(AsRef::as_ref)
+    }
 }
 
 impl TlsSlot {
@@ -94,8 +104,8 @@ impl TlsSlot {
     /// When it can't be used; the old one stays in use.
     pub fn install(&self, identity: &Identity) -> Result<bool, TlsError> {
         let chain = certificates("certificate", &identity.chain_pem)?;
-        let leaf_der = chain.first().ok_or(TlsError::Empty("certificate"))?.to_vec();
-        if self.current.load().as_ref().is_some_and(|loaded| loaded.leaf_der == leaf_der) {
+        let leaf = chain.first().ok_or(TlsError::Empty("certificate"))?;
+        if self.current.load().as_ref().is_some_and(|loaded| loaded.leaf() == Some(leaf.as_ref())) {
             return Ok(false);
         }
         let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())
@@ -115,11 +125,11 @@ impl TlsSlot {
                 builder.with_client_cert_verifier(verifier)
             }
         }
-        .with_single_cert(chain, key)?;
+        .with_single_cert(chain.clone(), key)?;
         // The API server speaks HTTP/1.1 to webhooks on purpose: kubernetes#75791.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        self.current.store(Some(Arc::new(Loaded { acceptor, leaf_der })));
+        self.current.store(Some(Arc::new(Loaded { acceptor, chain })));
         Ok(true)
     }
 
@@ -132,7 +142,30 @@ impl TlsSlot {
     /// The leaf in use, as DER.
     #[must_use]
     pub fn leaf(&self) -> Option<Vec<u8>> {
-        self.current.load().as_ref().map(|loaded| loaded.leaf_der.clone())
+        self.current.load().as_ref().and_then(|loaded| loaded.leaf().map(<[u8]>::to_vec))
+    }
+
+    /// Whether a client that trusts `bundle_pem` and asks for `name` would go on with the identity in use at `now`.
+    ///
+    /// # Errors
+    /// Why it wouldn't. Without an identity there is nothing to refuse.
+    pub fn trusted_by(&self, bundle_pem: &str, name: &str, now: jiff::Timestamp) -> Result<(), TlsError> {
+        let current = self.current.load();
+        let Some((leaf, intermediates)) = current.as_ref().and_then(|loaded| loaded.chain.split_first())
+        else {
+            return Ok(());
+        };
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates("authority", bundle_pem)? {
+            roots.add(certificate)?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|error| TlsError::Certificate { what: "name", reason: error.to_string() })?;
+        let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now.as_second().unsigned_abs()));
+        verifier.verify_server_cert(leaf, intermediates, &name, &[], now).map_err(TlsError::Distrusted)?;
+        Ok(())
     }
 
     /// Whether a client that presented `certificate` may stay. The handshake has checked its signature.

@@ -6,13 +6,15 @@ use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::pki::Identity;
 
 /// Whom to trust, and as whom to see the server.
 #[derive(Clone)]
@@ -27,6 +29,18 @@ impl Trust {
     /// # Errors
     /// When there is no certificate in the bundle, or the name isn't one.
     pub fn new(bundle_pem: &str, name: &str) -> io::Result<Self> {
+        Self::of(bundle_pem, name, None)
+    }
+
+    /// As [`Trust::new`], and shows the server `identity`.
+    ///
+    /// # Errors
+    /// As [`Trust::new`], and when certificate and key don't belong together.
+    pub fn with_identity(bundle_pem: &str, name: &str, identity: &Identity) -> io::Result<Self> {
+        Self::of(bundle_pem, name, Some(identity))
+    }
+
+    fn of(bundle_pem: &str, name: &str, identity: Option<&Identity>) -> io::Result<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(bundle_pem.as_bytes()) {
             roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
@@ -35,8 +49,17 @@ impl Trust {
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let config = match identity {
+            None => config.with_no_client_auth(),
+            Some(Identity { certificate, key }) => {
+                let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<_, _>>();
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(io::Error::other)?;
+                config
+                    .with_client_auth_cert(chain.map_err(io::Error::other)?, key)
+                    .map_err(io::Error::other)?
+            }
+        };
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
     }
@@ -120,6 +143,23 @@ impl Reviewer {
     #[must_use]
     pub fn body(&self, head: Head) -> &[u8] {
         self.buffer.get(head.start..head.start.saturating_add(head.length)).unwrap_or_default()
+    }
+
+    /// Sends bytes as they are, for what no API server would send.
+    ///
+    /// # Errors
+    /// When the connection has ended.
+    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes).await?;
+        self.stream.flush().await
+    }
+
+    /// Everything that still comes until the other end closes the connection, however it does.
+    pub async fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        // A connection that is cut off has said what it has said.
+        let _ = self.stream.read_to_end(&mut rest).await;
+        rest
     }
 
     /// Posts `body` to `path`: status and body of the answer.

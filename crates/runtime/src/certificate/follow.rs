@@ -9,13 +9,17 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwapOption;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
     runtime::{WatchStreamExt as _, watcher::watch_object},
 };
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
+};
 
 use super::{facts::Facts, material::keys};
 use crate::{
@@ -35,6 +39,9 @@ pub struct Follower {
     gate: Gate,
     clock: Arc<dyn Clock>,
     expires: Arc<AtomicI64>,
+    /// Why the newest certificate isn't the one in use.
+    refused: Arc<ArcSwapOption<String>>,
+    trouble: watch::Sender<Option<String>>,
 }
 
 impl Follower {
@@ -42,7 +49,19 @@ impl Follower {
     /// the first.
     #[must_use]
     pub fn new(slot: Arc<TlsSlot>, gate: Gate, clock: Arc<dyn Clock>, expires: Arc<AtomicI64>) -> Self {
-        Self { slot, gate, clock, expires }
+        let (refused, trouble) = (Arc::default(), watch::Sender::default());
+        Self { slot, gate, clock, expires, refused, trouble }
+    }
+
+    /// What is wrong with the certificate, in a sentence, and when that changes.
+    #[must_use]
+    pub fn trouble(&self) -> watch::Receiver<Option<String>> {
+        self.trouble.subscribe()
+    }
+
+    fn refuse(&self, why: String) {
+        self.refused.store(Some(Arc::new(why)));
+        self.check();
     }
 
     /// Takes `identity` into use if it can be; otherwise what is in use stays.
@@ -52,8 +71,10 @@ impl Follower {
             Ok(false) => {}
             Err(error) => {
                 tracing::error!(source, %error, "failed to take a certificate into use; the old one stays");
+                return self.refuse(format!("the certificate in {source} can't be used: {error}"));
             }
         }
+        self.refused.store(None);
         self.check();
     }
 
@@ -61,11 +82,23 @@ impl Follower {
     pub fn check(&self) {
         let facts = self.slot.leaf().and_then(|leaf| Facts::read(&leaf));
         self.expires.store(facts.as_ref().map_or(0, |facts| facts.not_after.as_second()), Ordering::Relaxed);
-        let valid = facts.is_some_and(|facts| facts.valid_at(self.clock.wall()));
+        let now = self.clock.wall();
+        let valid = facts.as_ref().is_some_and(|facts| facts.valid_at(now));
         if self.gate.is_open() && !valid {
             tracing::error!("the certificate in use has expired");
         }
         self.gate.set(valid);
+        let outdated = facts.filter(|_| !valid).map(|facts| {
+            format!("the certificate in use is valid from {} to {} only", facts.not_before, facts.not_after)
+        });
+        let trouble = [self.refused.load().as_deref().cloned(), outdated];
+        let trouble = trouble.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let trouble = Some(trouble).filter(|text| !text.is_empty());
+        self.trouble.send_if_modified(|told| {
+            let differs = *told != trouble;
+            *told = trouble;
+            differs
+        });
     }
 
     /// Follows the Secret `name` for ever.
@@ -79,9 +112,15 @@ impl Follower {
                 event = events.next() => match event {
                     Some(Ok(Some(secret))) => match identity(&secret) {
                         Some(identity) => self.apply(&name, &identity),
-                        None => tracing::warn!(secret = name, "the Secret has no certificate and key that can be read"),
+                        None => {
+                            tracing::warn!(secret = name, "the Secret has no certificate and key that can be read");
+                            self.refuse(format!("the Secret {name} has no tls.crt and tls.key that can be read"));
+                        }
                     },
-                    Some(Ok(None)) => tracing::warn!(secret = name, "the Secret isn't there"),
+                    Some(Ok(None)) => {
+                        tracing::warn!(secret = name, "the Secret isn't there");
+                        self.refuse(format!("the Secret {name} isn't there"));
+                    }
                     Some(Err(error)) => tracing::warn!(secret = name, %error, "failed to follow the Secret"),
                     None => return,
                 },
@@ -112,7 +151,8 @@ impl Follower {
                 Ok(_) => self.check(),
                 Err(error) => {
                     tracing::error!(source, %error, "failed to read the certificate or its key");
-                    self.check();
+                    self.refuse(format!("failed to read {source} or its key: {error}"));
+                    last = None;
                 }
             }
         }

@@ -1,0 +1,216 @@
+//! What a hostile or broken client does to the webhook's port: everything is bounded, and the connections that an API
+//! server has are answered meanwhile.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use croft_testkit::{
+    Component, ControlPlane, Croft, CroftOptions, Options,
+    reviewer::{Reviewer, Trust},
+};
+use croft_tests::replicas::Replicas;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::Api;
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+const CONNECTIONS: usize = 48;
+const REVIEWS: usize = 6;
+/// For what has a deadline of a few seconds, on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+
+struct Ground {
+    plane: ControlPlane,
+    replicas: Replicas,
+    name: String,
+    address: SocketAddr,
+    health: SocketAddr,
+    trust: Trust,
+}
+
+async fn ground() -> Ground {
+    croft_runtime::process::install_crypto();
+    let options = Options::default()
+        .without(Component::Scheduler)
+        .without(Component::Kubelets)
+        .without(Component::ControllerManager);
+    let plane = ControlPlane::start(options).await.unwrap();
+    Croft::install(&plane, CroftOptions::find().unwrap()).await.unwrap();
+    let connections = format!("--max-connections={CONNECTIONS}");
+    let reviews = format!("--max-inflight={REVIEWS}");
+    let mut replicas = Replicas::new(&plane, &["--drain=1", &connections, &reviews]).await.unwrap();
+    let name = replicas.add(&plane).await.unwrap();
+    let (address, health) = replicas.addresses(&name).unwrap();
+    let api: Api<MutatingWebhookConfiguration> = Api::all(plane.admin().await.unwrap());
+    let hooks = api.get("croft").await.unwrap().webhooks.unwrap();
+    let bundle = String::from_utf8(hooks[0].client_config.ca_bundle.clone().unwrap().0).unwrap();
+    Ground { plane, replicas, name, address, health, trust: Trust::new(&bundle, "127.0.0.1").unwrap() }
+}
+
+fn review() -> Vec<u8> {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"}, "namespace": "kube-system", "operation": "CREATE",
+        "userInfo": {"username": "someone"}, "object": {"metadata": {"name": "p"}, "spec": {}}, "dryRun": false}})
+    .to_string()
+    .into_bytes()
+}
+
+impl Ground {
+    async fn reviewer(&self) -> io::Result<Reviewer> {
+        Reviewer::connect(self.address, &self.trust).await
+    }
+
+    async fn head(&self, length: usize) -> Reviewer {
+        let mut reviewer = self.reviewer().await.unwrap();
+        let head = format!("POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Length: {length}\r\n\r\n");
+        reviewer.write(head.as_bytes()).await.unwrap();
+        reviewer
+    }
+
+    async fn metric(&self, line: &str) -> f64 {
+        let metrics = croft_testkit::http::get(self.health, "/metrics").await.unwrap();
+        let found = metrics.body.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok());
+        found.unwrap_or_else(|| panic!("no {line} in {}", metrics.body))
+    }
+}
+
+async fn good(reviewer: &mut Reviewer) {
+    let (status, body) =
+        timeout(SOON, reviewer.post("/mutate?timeout=3s", &review())).await.unwrap().unwrap();
+    assert_eq!(status, 200);
+    assert!(String::from_utf8_lossy(&body).contains("\"allowed\":true"));
+}
+
+/// Waits until the other end closes the connection, and gives what it said before.
+async fn closed(reviewer: &mut Reviewer) -> String {
+    let said = timeout(SOON, reviewer.rest()).await.expect("the server closes what is too slow");
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_slow_or_long_is_bounded_and_harms_nobody_else() {
+    let mut ground = ground().await;
+    let mut kept = ground.reviewer().await.unwrap();
+    good(&mut kept).await;
+
+    // A head that comes byte by byte and never ends.
+    let mut slow = ground.reviewer().await.unwrap();
+    let dripping = async {
+        for byte in b"POST /mutate HTTP/1.1\r\nX-Slow: ".iter().chain(std::iter::repeat(&b'a')) {
+            if slow.write(&[*byte]).await.is_err() {
+                break;
+            }
+            good(&mut kept).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(SOON, dripping).await.expect("a head that doesn't end ends the connection");
+
+    // A connection that says nothing at all, before and after its handshake.
+    let mut silent = ground.reviewer().await.unwrap();
+    assert_eq!(closed(&mut silent).await, "");
+    let mut raw = TcpStream::connect(ground.address).await.unwrap();
+    let mut nothing = Vec::new();
+    timeout(SOON, raw.read_to_end(&mut nothing)).await.expect("no handshake, no connection").unwrap();
+    assert!(nothing.is_empty());
+
+    // A body that stops.
+    let mut stalled = ground.head(1000).await;
+    stalled.write(b"{\"apiVersion\":").await.unwrap();
+    let said = closed(&mut stalled).await;
+    assert!(said.starts_with("HTTP/1.1 408 ") && said.contains("didn't arrive within"), "{said}");
+    good(&mut kept).await;
+
+    // Bodies that are too long: one that says so isn't read, one that doesn't is read up to the limit.
+    let mut announced = ground.head(9 << 20).await;
+    assert!(closed(&mut announced).await.starts_with("HTTP/1.1 413 "));
+    let mut endless = ground.reviewer().await.unwrap();
+    endless
+        .write(b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .await
+        .unwrap();
+    let chunk = [format!("{:x}\r\n", 1 << 16).into_bytes(), vec![b' '; 1 << 16], b"\r\n".to_vec()].concat();
+    let mut sent = 0;
+    while sent < 64 << 20 && endless.write(&chunk).await.is_ok() {
+        sent += chunk.len();
+    }
+    assert!(sent < 64 << 20, "more than the limit was taken");
+    good(&mut kept).await;
+
+    // What isn't HTTP over TLS, or says two things at once.
+    let mut plain = TcpStream::connect(ground.address).await.unwrap();
+    plain.write_all(b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = timeout(SOON, plain.read_to_end(&mut answer)).await.expect("closed");
+    assert!(!answer.starts_with(b"HTTP"));
+    let mut two = ground.reviewer().await.unwrap();
+    two.write(b"POST /mutate HTTP/1.1\r\nHost: w\r\nContent-Length: 4\r\nContent-Length: 9\r\n\r\n")
+        .await
+        .unwrap();
+    assert!(closed(&mut two).await.starts_with("HTTP/1.1 400 "));
+    let mut long = ground.reviewer().await.unwrap();
+    let line = format!("GET /{} HTTP/1.1\r\n", "a".repeat(1 << 20));
+    let _ = long.write(line.as_bytes()).await;
+    let said = closed(&mut long).await;
+    assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{said}");
+    good(&mut kept).await;
+
+    // A client that is in the middle of a body doesn't keep the process from ending.
+    let mut last = ground.head(1000).await;
+    last.write(b"{").await.unwrap();
+    ground.replicas.terminate(&ground.name.clone(), SOON).await.unwrap();
+    drop(ground.plane);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_is_turned_away_and_what_is_open_is_served() {
+    let ground = ground().await;
+    let mut kept = ground.reviewer().await.unwrap();
+    good(&mut kept).await;
+
+    // Reviews beyond the bound are told to come again, at once.
+    let mut stalled = Vec::new();
+    for _ in 0..REVIEWS {
+        let mut reviewer = ground.head(1 << 10).await;
+        reviewer.write(b"{").await.unwrap();
+        stalled.push(reviewer);
+    }
+    // Those that stall are given up after 2 s, so that the moment of being full must be met.
+    let full = async {
+        while kept.post("/mutate?timeout=3s", &review()).await.unwrap().0 != 429 {
+            let mut reviewer = ground.head(1 << 10).await;
+            reviewer.write(b"{").await.unwrap();
+            stalled.push(reviewer);
+        }
+    };
+    timeout(SOON, full).await.expect("one too many is told so");
+    assert!(ground.metric("croft_webhook_reviews_total{phase=\"mutate\",outcome=\"overload\"}").await >= 1.0);
+    for reviewer in &mut stalled {
+        assert!(closed(reviewer).await.starts_with("HTTP/1.1 4"));
+    }
+    drop(stalled);
+    good(&mut kept).await;
+
+    // More connections than there may be, none of which says anything, and none of which we close.
+    let mut flood = Vec::new();
+    for _ in 0..3 * CONNECTIONS {
+        flood.push(TcpStream::connect(ground.address).await.unwrap());
+    }
+    good(&mut kept).await;
+    let mut late = timeout(SOON, ground.reviewer()).await.expect("a place gets free").unwrap();
+    good(&mut late).await;
+    good(&mut kept).await;
+    drop(flood);
+    assert_eq!(croft_testkit::http::get(ground.health, "/readyz").await.unwrap().status, 200);
+}
