@@ -8,17 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 
 /// Selectors, the older tenant's first, and the labels of a namespace.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct Input {
     selectors: Vec<LabelSelector>,
     labels: BTreeMap<String, String>,
-}
-
-impl Default for Input {
-    fn default() -> Self {
-        Self { selectors: Vec::new(), labels: BTreeMap::new() }
-    }
 }
 
 /// What the API's documentation says of a selector, word for word. `None` if an operator isn't one.
@@ -79,7 +73,7 @@ pub(crate) fn selector(input: &[u8]) -> Result<String, String> {
                 tenants.push(Tenant {
                     name: format!("t{at:02}"),
                     created: i64::try_from(at).ok(),
-                    selector: read.as_ref().ok().filter(|_| counts).cloned(),
+                    selector: counts.then(|| read.clone()),
                     ..Tenant::default()
                 });
             }

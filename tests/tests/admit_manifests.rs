@@ -186,7 +186,7 @@ async fn what_is_installed_runs_and_says_only_what_the_binaries_understand() {
             .map(|b| b.status.map(|s| s.disruptions_allowed))
             .collect();
         Ok::<_, kube::Error>(Seen::from_option(
-            (allowed == [Some(1), Some(1)]).then_some(()),
+            (allowed == [Some(Some(1)), Some(Some(1))]).then_some(()),
             format!("{allowed:?}"),
         ))
     })

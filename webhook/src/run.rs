@@ -112,12 +112,11 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
 
     tokio::spawn(watch::run(client.clone(), state.clone(), metrics.clone(), clock.clone(), known.clone()));
     let (certificate, distrust) = (follower.trouble(), channel::Sender::default());
-    let trust = Trust { slot: slot.clone(), trouble: distrust.clone() };
+    let served = Served { follower, trust: Trust { slot: slot.clone(), trouble: distrust.clone() } };
     let certificates =
         Certificates { client: &client, clock: &clock, namespace: &namespace, replica: &replica };
     let declared = Declared { state: state.clone(), known };
-    let keeping =
-        certificates.start(tls, registration, follower, trust, &health.gate("registered"), declared, &stop);
+    let keeping = certificates.start(tls, registration, served, &health.gate("registered"), declared, &stop);
     let saying = {
         let replica = Replica::new(client.clone(), &namespace, &replica, clock.clone());
         tokio::spawn(replica.run(state.seen(), [certificate, distrust.subscribe()], stop.clone()))
@@ -168,8 +167,7 @@ impl Certificates<'_> {
         &self,
         tls: TlsArgs,
         registration: RegistrationArgs,
-        follower: Follower,
-        trust: Trust,
+        served: Served,
         registered: &Gate,
         declared: Declared,
         stop: &Shutdown,
@@ -184,6 +182,7 @@ impl Certificates<'_> {
             client_ca: _,
             client_name: _,
         } = tls;
+        let Served { follower, trust } = served;
         let names = registration.names(self.namespace);
         let asked_as = names.first().cloned().unwrap_or_default();
         let RegistrationArgs { service: _, url, mutating_configuration, validating_configuration } =
@@ -226,6 +225,12 @@ impl Certificates<'_> {
         tokio::spawn(keeping.run(leader));
         vec![election]
     }
+}
+
+/// The certificate in use, and what is said of it.
+struct Served {
+    follower: Follower,
+    trust: Trust,
 }
 
 /// Whether API servers trust the certificate in use.

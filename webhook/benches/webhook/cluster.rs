@@ -84,6 +84,7 @@ impl Cluster {
         for document in equivalent_policy() {
             cluster.put(document).await?;
         }
+        cluster.until_pinned(BY_POLICY).await?;
         Ok(cluster)
     }
 
@@ -116,8 +117,14 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
         let webhook = Webhook { address: main, pid: process.pid(), process, ready };
-        let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(self.client.clone(), BY_CROFT);
-        wait::until("the API server to ask the webhook", SOON, || async {
+        self.until_pinned(BY_CROFT).await?;
+        Ok(webhook)
+    }
+
+    /// Waits until pods of `namespace` come out pinned; a refusal would make a kind look quick that does nothing.
+    async fn until_pinned(&self, namespace: &str) -> anyhow::Result<()> {
+        let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(self.client.clone(), namespace);
+        wait::until(&format!("pods of {namespace} to be pinned"), SOON, || async {
             let dry = PostParams { dry_run: true, ..PostParams::default() };
             let made = pods
                 .create(&dry, &serde_json::from_value(pod("probe")).map_err(kube::Error::SerdeError)?)
@@ -126,7 +133,7 @@ impl Cluster {
             Ok::<_, kube::Error>(wait::Seen::from_option(pinned.then_some(()), "an unpinned pod"))
         })
         .await?;
-        Ok(webhook)
+        Ok(())
     }
 
     /// The authority that API servers trust.
@@ -312,6 +319,10 @@ fn node(number: usize, tenants: usize) -> Value {
 fn equivalent_policy() -> [Value; 2] {
     let toleration =
         "Object.spec.tolerations{key: 'node-pool', operator: 'Equal', value: 'pool-a', effect: 'NoSchedule'}";
+    // A selector is an atomic map to apply configurations, which may not touch it.
+    let pinned = "has(object.spec.nodeSelector) ? \
+                  [JSONPatch{op: 'add', path: '/spec/nodeSelector/node-pool', value: 'pool-a'}] : \
+                  [JSONPatch{op: 'add', path: '/spec/nodeSelector', value: {'node-pool': 'pool-a'}}]";
     let added = format!(
         "has(object.spec.tolerations) ? [JSONPatch{{op: 'add', path: '/spec/tolerations/-', value: {toleration}}}] : \
          [JSONPatch{{op: 'add', path: '/spec/tolerations', value: [{toleration}]}}]"
@@ -329,8 +340,7 @@ fn equivalent_policy() -> [Value; 2] {
                 },
                 "matchConditions": [{"name": "not-yet", "expression": guard}],
                 "mutations": [
-                    {"patchType": "ApplyConfiguration", "applyConfiguration": {
-                        "expression": "Object{spec: Object.spec{nodeSelector: {'node-pool': 'pool-a'}}}"}},
+                    {"patchType": "JSONPatch", "jsonPatch": {"expression": pinned}},
                     {"patchType": "JSONPatch", "jsonPatch": {"expression": added}}
                 ]
             }

@@ -65,6 +65,16 @@ pub(crate) async fn both(cluster: &Cluster, pods: usize) -> anyhow::Result<Media
     Ok(Medians { free, policy: None, croft, errors: measured.errors })
 }
 
+/// In which order the kinds of turn `number` come: each comes as often as the others first, and as often after each of
+/// them, since what one leaves behind (watches to be told, stores to be written) is paid for by the next.
+fn order(number: usize, kinds: usize) -> impl Iterator<Item = usize> {
+    let backwards = (number / kinds) % 2 == 1;
+    (0..kinds).map(move |at| {
+        let place = (at + number) % kinds;
+        if backwards { kinds - 1 - place } else { place }
+    })
+}
+
 struct Measured {
     medians: Vec<f64>,
     errors: usize,
@@ -77,15 +87,29 @@ async fn measure(cluster: &Cluster, namespaces: &[&str], pods: usize) -> anyhow:
     let mut errors = 0;
     for number in 0..WARM_UP + pods {
         let body: Pod = serde_json::from_value(pod(&format!("p-{number}")))?;
-        for ((api, namespace), times) in apis.iter().zip(namespaces).zip(&mut times) {
+        for at in order(number, apis.len()) {
+            let (Some(api), Some(namespace), Some(times)) =
+                (apis.get(at), namespaces.get(at), times.get_mut(at))
+            else {
+                continue;
+            };
             let begun = SystemClock.monotonic();
             let made = api.create(&PostParams::default(), &body).await;
             let took = SystemClock.monotonic() - begun;
             // What isn't pinned where it should be, or is where it shouldn't, was no measurement.
-            let right = made.is_ok_and(|made| {
-                made.spec.is_some_and(|spec| spec.node_selector.is_some()) == (*namespace != FREE)
-            });
-            errors += usize::from(!right);
+            let wrong = match made {
+                Ok(made) => {
+                    let pinned = made.spec.is_some_and(|spec| spec.node_selector.is_some());
+                    (pinned == (*namespace == FREE)).then(|| format!("pinned: {pinned}"))
+                }
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(why) = wrong {
+                if errors == 0 {
+                    eprintln!("a pod of {namespace} came out wrong: {why}");
+                }
+                errors += 1;
+            }
             if number >= WARM_UP {
                 times.push(took);
             }
