@@ -19,6 +19,8 @@ pub(crate) struct Machine {
     pub(crate) zone: String,
     pub(crate) capacity_type: String,
     pub(crate) price: Option<Price>,
+    /// True if nobody publishes the price.
+    pub(crate) estimated: bool,
     pub(crate) claim: Option<String>,
     pub(crate) ready: bool,
 }
@@ -47,14 +49,17 @@ pub(crate) fn machine(node: &Node, input: &Input, types: &Arc<[InstanceType]>) -
     let zone = label("topology.kubernetes.io/zone");
     let capacity_type = label("karpenter.sh/capacity-type");
     let wanted = CapacityType::parse(&capacity_type).unwrap_or_default();
-    let told = claim
-        .and_then(|c| c.status.as_ref()?.price_per_hour.as_ref())
-        .and_then(|text| text.parse::<f64>().ok())
-        .and_then(Price::from_dollars);
+    let told = claim.and_then(|c| {
+        let status = c.status.as_ref()?;
+        let dollars = status.price_per_hour.as_ref()?.parse().ok()?;
+        Some((Price::from_dollars(dollars)?, status.price_estimated))
+    });
     let catalogued = || {
         let offered = types.iter().find(|t| t.name == instance_type)?;
-        offered.offerings.iter().find(|o| o.zone == zone && o.capacity_type == wanted)?.price
+        let offering = offered.offerings.iter().find(|o| o.zone == zone && o.capacity_type == wanted)?;
+        Some((offering.price?, offering.estimated))
     };
+    let price = told.or_else(catalogued);
     let ready = node
         .status
         .iter()
@@ -62,7 +67,8 @@ pub(crate) fn machine(node: &Node, input: &Input, types: &Arc<[InstanceType]>) -
         .any(|c| c.type_ == "Ready" && c.status == "True");
     Machine {
         pool: pool.map(|p| p.name_any()),
-        price: told.or_else(catalogued),
+        price: price.map(|(price, _)| price),
+        estimated: price.is_some_and(|(_, estimated)| estimated),
         claim: claim.map(|c| c.name_any()),
         name,
         instance_type,
@@ -72,25 +78,43 @@ pub(crate) fn machine(node: &Node, input: &Input, types: &Arc<[InstanceType]>) -
     }
 }
 
+/// What machines cost together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// The sum of the prices that are known.
+    pub(crate) sum: Price,
+    /// Machines without a known price.
+    pub(crate) unknown: usize,
+    /// True if some of the prices are estimates.
+    pub(crate) estimated: bool,
+}
+
 /// The sum of what `machines` cost, and how many of them have no known price.
-pub(crate) fn cost<'m>(machines: impl Iterator<Item = &'m Machine>) -> (Price, usize) {
-    machines.fold((Price::ZERO, 0), |(sum, unknown), m| match m.price {
-        Some(price) => (sum + price, unknown),
-        None => (sum, unknown + 1),
+pub(crate) fn cost<'m>(machines: impl Iterator<Item = &'m Machine>) -> Cost {
+    machines.fold(Cost::default(), |cost, m| match m.price {
+        Some(price) => Cost { sum: cost.sum + price, estimated: cost.estimated || m.estimated, ..cost },
+        None => Cost { unknown: cost.unknown + 1, ..cost },
     })
 }
 
-/// A cost in a sentence, which says when it isn't the whole.
-pub(crate) fn shown((price, unknown): (Price, usize)) -> String {
-    match unknown {
-        0 => format!("${price}/h"),
-        n => format!("${price}/h and {} of unknown price", counted(n, "node")),
+/// Stands before what is an estimate.
+pub(crate) fn mark(estimated: bool) -> &'static str {
+    if estimated { "~" } else { "" }
+}
+
+/// A cost in a sentence, which says when it isn't the whole or an estimate.
+pub(crate) fn shown(cost: Cost) -> String {
+    let (mark, sum) = (mark(cost.estimated), cost.sum);
+    match cost.unknown {
+        0 => format!("{mark}${sum}/h"),
+        n => format!("{mark}${sum}/h and {} of unknown price", counted(n, "node")),
     }
 }
 
 /// A cost in a table.
-pub(crate) fn cell((price, unknown): (Price, usize)) -> String {
-    if unknown == 0 { price.to_string() } else { format!("{price} + {unknown} unknown") }
+pub(crate) fn cell(cost: Cost) -> String {
+    let (mark, sum) = (mark(cost.estimated), cost.sum);
+    if cost.unknown == 0 { format!("{mark}{sum}") } else { format!("{mark}{sum} + {} unknown", cost.unknown) }
 }
 
 /// The tenant of each namespace that has one.
@@ -125,4 +149,33 @@ pub(crate) fn active(input: &Input) -> impl Iterator<Item = &Pod> {
 pub(crate) fn misplaced(tenants: &Tenants, pod: &Pod) -> Vec<String> {
     let namespace = pod.namespace().unwrap_or_default();
     croft_policy::audit::pod(tenants, &namespace, &convert::pod(pod)).into_iter().map(|f| f.message).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(price: Option<i64>, estimated: bool) -> Machine {
+        Machine {
+            name: "n".to_owned(),
+            pool: None,
+            instance_type: String::new(),
+            zone: String::new(),
+            capacity_type: String::new(),
+            price: price.map(Price::from_micros),
+            estimated,
+            claim: None,
+            ready: true,
+        }
+    }
+
+    #[test]
+    fn a_sum_with_an_estimate_in_it_is_one() {
+        let listed = machine(Some(96_000), false);
+        let guessed = machine(Some(43_200), true);
+        let unknown = machine(None, false);
+        assert_eq!(shown(cost([&listed].into_iter())), "$0.096/h");
+        assert_eq!(cell(cost([&listed, &guessed].into_iter())), "~0.1392");
+        assert_eq!(shown(cost([&guessed, &unknown].into_iter())), "~$0.0432/h and 1 node of unknown price");
+    }
 }

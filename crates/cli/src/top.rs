@@ -182,7 +182,9 @@ fn node_table(machines: &[Machine], input: &Input) -> Table {
             machine.zone.clone(),
             machine.capacity_type.clone(),
             pods.to_string(),
-            machine.price.map_or_else(|| "unknown".to_owned(), |p| p.to_string()),
+            machine
+                .price
+                .map_or_else(|| "unknown".to_owned(), |p| format!("{}{p}", costs::mark(machine.estimated))),
             if machine.ready { "True" } else { "False" }.to_owned(),
         ]);
     }

@@ -44,7 +44,10 @@ pub(super) fn node(input: &Input, name: &str, out: &mut Output) -> Result<(), Fa
     writeln!(
         out,
         "  costs {}",
-        machine.price.map_or_else(|| "nobody knows what".to_owned(), |p| format!("${p}/h"))
+        machine.price.map_or_else(
+            || "nobody knows what".to_owned(),
+            |p| format!("{}${p}/h", costs::mark(machine.estimated))
+        )
     )?;
     for finding in croft_policy::audit::node(gate.tenants(), &croft_api::convert::policy::node(&node.object))
     {

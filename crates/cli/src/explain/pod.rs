@@ -112,11 +112,12 @@ fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Outp
     if let Some(machine) = simulation.plan.machines.iter().find(|m| m.pods.contains(&key)) {
         writeln!(
             out,
-            "  {GOOD}a machine can be launched for it{GOOD:#}: {} in {}, {}, in pool {}, ${}/h, for {} pods",
+            "  {GOOD}a machine can be launched for it{GOOD:#}: {} in {}, {}, in pool {}, {}${}/h, for {} pods",
             machine.instance_type,
             machine.zone,
             machine.capacity_type,
             machine.pool,
+            costs::mark(simulation.is_estimate(machine)),
             machine.price,
             machine.pods.len()
         )?;

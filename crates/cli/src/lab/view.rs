@@ -12,7 +12,10 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-use crate::table::{Align, Table};
+use crate::{
+    costs,
+    table::{Align, Table},
+};
 
 /// Reason of the event that says which claim a pod waits for.
 const NOMINATED: &str = "Nominated";
@@ -49,6 +52,7 @@ pub(super) struct ClaimSeen {
     pub(super) zone: Option<String>,
     pub(super) capacity_type: Option<String>,
     pub(super) price: Option<String>,
+    pub(super) estimated: bool,
     /// The furthest of Launched, Registered, Initialized, Ready.
     pub(super) reached: Option<&'static str>,
     pub(super) deleting: bool,
@@ -170,7 +174,7 @@ impl View {
                 cell(claim.instance_type),
                 cell(claim.zone),
                 cell(claim.capacity_type),
-                cell(claim.price),
+                cell(claim.price.map(|price| format!("{}{price}", costs::mark(claim.estimated)))),
             ]);
         }
         table
@@ -207,6 +211,7 @@ impl ClaimSeen {
             zone: status.zone,
             capacity_type: status.capacity_type,
             price: status.price_per_hour,
+            estimated: status.price_estimated,
             deleting: claim.metadata.deletion_timestamp.is_some(),
         }
     }
@@ -271,6 +276,7 @@ mod tests {
             zone: Some("us-east-1a".into()),
             capacity_type: Some("on-demand".into()),
             price: Some("0.096".into()),
+            estimated: false,
             reached,
             deleting: false,
         }
