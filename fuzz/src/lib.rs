@@ -20,6 +20,7 @@
 
 pub mod coverage;
 pub mod mutate;
+mod scheduling;
 mod selectors;
 pub mod targets;
 

@@ -10,11 +10,11 @@ use croft_webhook::admit::{Answer, Phase, respond};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::{Target, selectors::selector};
+use crate::{Target, scheduling::solve, selectors::selector};
 
 /// Every target by its name.
-pub const ALL: [(&str, Target); 4] =
-    [("review", review), ("patch", patch), ("selector", selector), ("quantity", quantity)];
+pub const ALL: [(&str, Target); 5] =
+    [("review", review), ("patch", patch), ("selector", selector), ("quantity", quantity), ("solve", solve)];
 
 /// True if captured reviews are inputs of the target, too.
 #[must_use]
