@@ -41,17 +41,43 @@ pub struct Group {
     pub replicas: usize,
     pub labels: Value,
     pub spec: Value,
+    pub disk: Disk,
+}
+
+/// The volume of a group's pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    None,
+    /// All use one claim, whose volume is in a zone already.
+    Shared,
+    /// Each has a claim of its own, whose volume is in a zone already.
+    Own,
+    /// Each has a claim of its own, whose volume is made where the pod comes to be.
+    New,
 }
 
 impl Group {
     pub fn pods(&self) -> Vec<Value> {
         (0..self.replicas)
             .map(|i| {
+                let mut spec = self.spec.clone();
+                if let Some(claim) = self.claim(i) {
+                    spec["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]);
+                }
                 json!({"apiVersion": "v1", "kind": "Pod",
                     "metadata": {"namespace": NAMESPACE, "name": format!("{}-{i}", self.name), "labels": self.labels},
-                    "spec": self.spec})
+                    "spec": spec})
             })
             .collect()
+    }
+
+    /// The claim of one of its pods.
+    pub fn claim(&self, pod: usize) -> Option<String> {
+        match self.disk {
+            Disk::None => None,
+            Disk::Shared => Some(format!("disk-{}", self.name)),
+            Disk::Own | Disk::New => Some(format!("disk-{}-{pod}", self.name)),
+        }
     }
 }
 
@@ -62,6 +88,10 @@ pub struct Scene {
     pub nodes: Vec<Value>,
     pub running: Vec<Value>,
     pub waiting: Vec<Group>,
+    /// How many volumes each node can attach, where it says so.
+    pub attach: BTreeMap<String, usize>,
+    /// Where volumes are made and where they are, by turns.
+    pub disk_zones: Vec<String>,
 }
 
 fn catalog() -> Vec<InstanceType> {
@@ -260,7 +290,7 @@ impl Scene {
                     "name": format!("old-{n}-{p}"), "labels": {"app": app, "tier": "x"}}, "spec": spec}));
             }
         }
-        let waiting = (0..1 + dice.below(5))
+        let mut waiting: Vec<Group> = (0..1 + dice.below(5))
             .map(|g| {
                 let app = dice.of(&APPS);
                 let mut labels = json!({"app": app});
@@ -272,10 +302,24 @@ impl Scene {
                     replicas: 1 + dice.below(6),
                     spec: spec(dice, &pools, app),
                     labels,
+                    disk: Disk::None,
                 }
             })
             .collect();
-        Self { pools, nodes, running, waiting }
+        // Drawn last, so that a seed's cluster is otherwise what it was before there were volumes.
+        for group in &mut waiting {
+            if dice.chance(25) {
+                group.disk = [Disk::Shared, Disk::Own, Disk::New][dice.below(3)];
+            }
+        }
+        let mut attach = BTreeMap::new();
+        for node in &nodes {
+            if dice.chance(50) {
+                attach.insert(node["metadata"]["name"].as_str().unwrap().to_owned(), dice.below(3));
+            }
+        }
+        let disk_zones = (0..3).map(|_| dice.of(&["zone-a", "zone-b", "zone-c"]).to_owned()).collect();
+        Self { pools, nodes, running, waiting, attach, disk_zones }
     }
 
     /// The same for Croft. Gates are no matter here: they are lifted when the pods are nominated.
@@ -284,6 +328,7 @@ impl Scene {
         for pool in &self.pools {
             cluster.upsert_pool(pool.clone()).unwrap();
         }
+        self.storage(&mut cluster);
         for node in &self.nodes {
             let node: Node = serde_json::from_value(node.clone()).unwrap();
             cluster.upsert_node(&node).unwrap();
@@ -304,9 +349,14 @@ impl Scene {
         let waiting: Vec<Value> = self
             .waiting
             .iter()
-            .map(|g| json!({"name": g.name, "replicas": g.replicas, "labels": g.labels, "spec": g.spec}))
+            .map(|g| {
+                json!({"name": g.name, "replicas": g.replicas, "labels": g.labels, "spec": g.spec,
+                "disk": format!("{:?}", g.disk)})
+            })
             .collect();
-        json!({"pools": pools, "nodes": self.nodes, "running": self.running, "waiting": waiting}).to_string()
+        json!({"pools": pools, "nodes": self.nodes, "running": self.running, "waiting": waiting,
+            "attach": self.attach, "diskZones": self.disk_zones})
+        .to_string()
     }
 }
 

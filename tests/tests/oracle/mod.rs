@@ -2,3 +2,5 @@
 
 pub mod generate;
 pub mod run;
+mod shrink;
+pub mod storage;

@@ -13,7 +13,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::generate::{Group, NAMESPACE, Scene, every_node, node};
+use super::{
+    generate::{Group, NAMESPACE, Scene, every_node, node},
+    storage::Storage,
+};
 
 /// How long kube-scheduler may take; its back-off after a failed try is at most 10 s.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -32,6 +35,7 @@ pub struct Report {
 pub struct Arena {
     pods: Api<Pod>,
     nodes: Api<Node>,
+    storage: Storage,
 }
 
 impl Arena {
@@ -40,13 +44,18 @@ impl Arena {
         Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
         let account = serde_json::from_value::<ServiceAccount>(json!({"metadata": {"name": "default"}}))?;
         Api::namespaced(client.clone(), NAMESPACE).create(&PostParams::default(), &account).await?;
-        Ok(Self { pods: Api::namespaced(client.clone(), NAMESPACE), nodes: Api::all(client) })
+        Ok(Self {
+            pods: Api::namespaced(client.clone(), NAMESPACE),
+            storage: Storage::new(client.clone()),
+            nodes: Api::all(client),
+        })
     }
 
     async fn clear(&self) -> Result<()> {
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         self.pods.delete_collection(&now, &ListParams::default()).await?;
         self.nodes.delete_collection(&now, &ListParams::default()).await?;
+        self.storage.clear().await?;
         until("an empty cluster", PATIENCE, || async {
             let left = self.pods.list(&ListParams::default()).await?.items.len()
                 + self.nodes.list(&ListParams::default()).await?.items.len();
@@ -94,6 +103,7 @@ impl Arena {
 
     async fn run(&self, scene: &Scene, nominate: bool) -> Result<Report> {
         self.clear().await?;
+        self.storage.make(scene).await?;
         self.make_nodes(scene.nodes.clone()).await?;
         for pod in &scene.running {
             self.make_pod(pod).await?;
@@ -124,6 +134,7 @@ impl Arena {
         }
         let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
         let outcome = until("every planned pod bound", patience, || async {
+            self.storage.provision().await?;
             let bound = self.bound().await?;
             let (planned, bound) = (by_group(homes.keys()), by_group(bound.keys()));
             let missing: Vec<&str> = planned
@@ -131,7 +142,7 @@ impl Arena {
                 .filter(|(group, n)| bound.get(*group).copied().unwrap_or_default() < **n)
                 .map(|(group, _)| *group)
                 .collect();
-            Ok::<_, kube::Error>(if missing.is_empty() {
+            Ok::<_, anyhow::Error>(if missing.is_empty() {
                 Seen::Yes(())
             } else {
                 Seen::NotYet(format!("{missing:?} pending"))
@@ -193,8 +204,9 @@ impl Arena {
             "tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "i"}]}});
         self.make_pod(&sentinel).await?;
         until("the sentinel bound", PATIENCE, || async {
+            self.storage.provision().await?;
             let bound = self.bound().await?;
-            Ok::<_, kube::Error>(Seen::from_option(bound.get("sentinel").cloned(), "pending"))
+            Ok::<_, anyhow::Error>(Seen::from_option(bound.get("sentinel").cloned(), "pending"))
         })
         .await?;
         let bound = self.bound().await?;
@@ -217,32 +229,6 @@ impl Arena {
             })
             .collect();
         Ok((!wrong.is_empty()).then(|| format!("called impossible and bound: {wrong:?}; said {said:?}")))
-    }
-
-    /// Leaves out whatever isn't needed for the failure.
-    pub async fn shrink(&self, mut scene: Scene, mut problem: String) -> Result<(Scene, String)> {
-        let mut again = true;
-        while again {
-            again = false;
-            let (groups, running) = (scene.waiting.len(), scene.running.len());
-            for at in 0..groups + running {
-                let mut smaller = scene.clone();
-                if at < groups {
-                    if smaller.waiting.len() < 2 {
-                        continue;
-                    }
-                    smaller.waiting.remove(at);
-                } else {
-                    smaller.running.remove(at - groups);
-                }
-                if let Some(still) = self.try_scene(&smaller).await?.problem {
-                    (scene, problem) = (smaller, still);
-                    again = true;
-                    break;
-                }
-            }
-        }
-        Ok((scene, problem))
     }
 }
 

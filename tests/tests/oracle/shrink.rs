@@ -1,0 +1,68 @@
+//! The smallest scene that still fails.
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::{
+    generate::{Disk, Scene},
+    run::Arena,
+};
+
+/// What can be left out of a pod's spec.
+const PARTS: [&str; 6] =
+    ["topologySpreadConstraints", "affinity", "nodeSelector", "initContainers", "tolerations", "volumes"];
+
+/// Scenes with one thing less.
+fn smaller(scene: &Scene) -> Vec<Scene> {
+    let mut list = Vec::new();
+    let mut offer = |change: &dyn Fn(&mut Scene)| {
+        let mut less = scene.clone();
+        change(&mut less);
+        list.push(less);
+    };
+    for at in 0..scene.waiting.len() {
+        if scene.waiting.len() > 1 {
+            offer(&|less| drop(less.waiting.remove(at)));
+        }
+    }
+    for at in 0..scene.running.len() {
+        offer(&|less| drop(less.running.remove(at)));
+    }
+    for node in &scene.nodes {
+        let name = &node["metadata"]["name"];
+        if scene.running.iter().all(|pod| pod["spec"]["nodeName"] != *name) {
+            offer(&|less| less.nodes.retain(|n| n["metadata"]["name"] != *name));
+        }
+    }
+    for (at, group) in scene.waiting.iter().enumerate() {
+        if group.replicas > 1 {
+            offer(&|less| less.waiting[at].replicas /= 2);
+            offer(&|less| less.waiting[at].replicas -= 1);
+        }
+        if group.disk != Disk::None {
+            offer(&|less| less.waiting[at].disk = Disk::None);
+        }
+        for part in PARTS.into_iter().filter(|part| !group.spec[*part].is_null()) {
+            offer(&|less| less.waiting[at].spec[part] = Value::Null);
+        }
+    }
+    if !scene.attach.is_empty() {
+        offer(&|less| less.attach.clear());
+    }
+    list
+}
+
+impl Arena {
+    /// Leaves out whatever isn't needed for the failure.
+    pub async fn shrink(&self, mut scene: Scene, mut problem: String) -> Result<(Scene, String)> {
+        'again: loop {
+            for less in smaller(&scene) {
+                if let Some(still) = self.try_scene(&less).await?.problem {
+                    (scene, problem) = (less, still);
+                    continue 'again;
+                }
+            }
+            return Ok((scene, problem));
+        }
+    }
+}

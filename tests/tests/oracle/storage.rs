@@ -1,0 +1,183 @@
+//! Volumes of a scene, for Croft and for the real thing; and the part of a storage driver that makes them.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use croft_scheduler::Cluster;
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
+    storage::v1::{CSINode, StorageClass},
+};
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::generate::{Disk, NAMESPACE, Scene};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const CLASS: &str = "disk";
+const DRIVER: &str = "disk.oracle.croft.dev";
+
+fn class(zones: &BTreeSet<&String>) -> Value {
+    json!({"metadata": {"name": CLASS}, "provisioner": DRIVER, "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": zones}]}]})
+}
+
+fn volume(name: &str, zone: &str, claim: &Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"],
+        "storageClassName": CLASS, "csi": {"driver": DRIVER, "volumeHandle": name}, "claimRef": claim,
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+            {"key": ZONE, "operator": "In", "values": [zone]}]}]}}}})
+}
+
+fn claim(name: &str, volume: Option<&str>) -> Value {
+    let annotations = volume.map(|_| json!({"pv.kubernetes.io/bind-completed": "yes"}));
+    json!({"metadata": {"namespace": NAMESPACE, "name": name, "annotations": annotations}, "spec": {
+        "accessModes": ["ReadWriteMany"], "storageClassName": CLASS, "volumeName": volume,
+        "resources": {"requests": {"storage": "1Gi"}}}})
+}
+
+fn object<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+impl Scene {
+    fn class(&self) -> Value {
+        class(&self.disk_zones.iter().collect())
+    }
+
+    /// Claims by name, and the zone of each volume that is there already.
+    fn claims(&self) -> Vec<(String, Option<&str>)> {
+        let mut claims: Vec<(String, Option<&str>)> = Vec::new();
+        for (number, group) in self.waiting.iter().enumerate() {
+            let zone = self.disk_zones.get(number % self.disk_zones.len().max(1)).map(String::as_str);
+            for pod in 0..group.replicas {
+                if let Some(name) = group.claim(pod).filter(|name| claims.iter().all(|(c, _)| c != name)) {
+                    claims.push((name, zone.filter(|_| group.disk != Disk::New)));
+                }
+            }
+        }
+        claims
+    }
+
+    fn csi_nodes(&self) -> Vec<Value> {
+        let one = |(name, count): (&String, &usize)| {
+            json!({"metadata": {"name": name}, "spec": {"drivers": [
+                {"name": DRIVER, "nodeID": name, "topologyKeys": [ZONE], "allocatable": {"count": count}}]}})
+        };
+        self.attach.iter().map(one).collect()
+    }
+
+    /// Storage as Croft sees it.
+    pub fn storage(&self, cluster: &mut Cluster) {
+        cluster.upsert_storage_class(&object(self.class())).unwrap();
+        for (name, zone) in self.claims() {
+            let named = format!("v-{name}");
+            if let Some(zone) = zone {
+                cluster.upsert_pv(&object(volume(&named, zone, &json!({"name": name})))).unwrap();
+            }
+            cluster.upsert_pvc(&object(claim(&name, zone.map(|_| named.as_str())))).unwrap();
+        }
+        for node in self.csi_nodes() {
+            cluster.upsert_csi_node(&object(node)).unwrap();
+        }
+    }
+}
+
+/// The API server's side of volumes.
+pub struct Storage {
+    classes: Api<StorageClass>,
+    volumes: Api<PersistentVolume>,
+    claims: Api<PersistentVolumeClaim>,
+    csi: Api<CSINode>,
+    nodes: Api<Node>,
+}
+
+/// Deletes all, whatever finalizers say: the controllers that take them off don't run here.
+async fn clear<T>(api: &Api<T>) -> Result<()>
+where
+    T: Resource + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+{
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    for object in api.list(&ListParams::default()).await?.items {
+        let name = object.meta().name.clone().unwrap_or_default();
+        api.patch(&name, &PatchParams::default(), &free).await?;
+        api.delete(&name, &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+impl Storage {
+    pub fn new(client: Client) -> Self {
+        Self {
+            classes: Api::all(client.clone()),
+            volumes: Api::all(client.clone()),
+            claims: Api::namespaced(client.clone(), NAMESPACE),
+            csi: Api::all(client.clone()),
+            nodes: Api::all(client),
+        }
+    }
+
+    pub async fn clear(&self) -> Result<()> {
+        clear(&self.claims).await?;
+        clear(&self.volumes).await?;
+        clear(&self.csi).await?;
+        clear(&self.classes).await
+    }
+
+    pub async fn make(&self, scene: &Scene) -> Result<()> {
+        let new = PostParams::default();
+        self.classes.create(&new, &object(scene.class())).await?;
+        for node in scene.csi_nodes() {
+            self.csi.create(&new, &object(node)).await?;
+        }
+        for (name, zone) in scene.claims() {
+            let named = format!("v-{name}");
+            let made = self.claims.create(&new, &object(claim(&name, zone.map(|_| named.as_str())))).await?;
+            if let Some(zone) = zone {
+                self.bind(&made, &named, zone).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn bind(&self, made: &PersistentVolumeClaim, named: &str, zone: &str) -> Result<()> {
+        let name = made.metadata.name.clone().unwrap_or_default();
+        let by = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": NAMESPACE, "name": name,
+            "uid": made.metadata.uid});
+        self.volumes.create(&PostParams::default(), &object(volume(named, zone, &by))).await?;
+        let bound = json!({"status": {"phase": "Bound", "accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}}});
+        self.volumes
+            .patch_status(
+                named,
+                &PatchParams::default(),
+                &Patch::Merge(json!({"status": {"phase": "Bound"}})),
+            )
+            .await?;
+        self.claims.patch_status(&name, &PatchParams::default(), &Patch::Merge(bound)).await?;
+        Ok(())
+    }
+
+    /// Makes the volumes that kube-scheduler has chosen nodes for, as a driver's provisioner does.
+    pub async fn provision(&self) -> Result<()> {
+        for claim in self.claims.list(&ListParams::default()).await?.items {
+            let annotations = claim.metadata.annotations.clone().unwrap_or_default();
+            let unbound = claim.spec.as_ref().is_some_and(|s| s.volume_name.is_none());
+            let Some(node) = annotations.get("volume.kubernetes.io/selected-node").filter(|_| unbound) else {
+                continue;
+            };
+            let node = self.nodes.get(node).await?;
+            let zone = node.metadata.labels.unwrap_or_default().get(ZONE).cloned().unwrap_or_default();
+            let name = claim.metadata.name.clone().unwrap_or_default();
+            let named = format!("v-{name}");
+            self.bind(&claim, &named, &zone).await?;
+            let whole = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+                "spec": {"volumeName": named}});
+            self.claims.patch(&name, &PatchParams::default(), &Patch::Merge(whole)).await?;
+        }
+        Ok(())
+    }
+}
