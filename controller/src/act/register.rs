@@ -21,7 +21,7 @@ impl Executor {
         let told: Vec<_> = stream::iter(pods)
             .map(|(pod, uid)| {
                 let call = Call {
-                    target: Target::Pod(pod.namespace.into(), pod.name.into()),
+                    target: Target::Pod(pod.namespace.to_string(), pod.name.to_string()),
                     verb: Verb::PatchStatus(
                         json!({"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}),
                     ),

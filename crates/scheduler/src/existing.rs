@@ -11,6 +11,7 @@ use crate::{
     groups::{Groups, candidates, eligible, node_domain},
     plan::PodKey,
     requests::{Port, RES_PODS},
+    soft::{self, Tally},
     taint,
     warm::Warm,
 };
@@ -49,6 +50,9 @@ pub(crate) struct Existing<'a> {
     warm: &'a Warm,
     /// Nodes that classes are kept from.
     ruled_out: FxHashSet<(usize, NodeIx)>,
+    tally: Tally,
+    /// Of each class: others that must be on the host of one of it.
+    followers: Vec<Vec<usize>>,
     /// Pods left of each class.
     pub(crate) left: Vec<u32>,
     pub(crate) steps: u64,
@@ -72,6 +76,8 @@ impl<'a> Existing<'a> {
             demand,
             places: FxHashMap::default(),
             warm,
+            tally: Tally::default(),
+            followers: Vec::new(),
             left: demand.classes.iter().map(|c| u32::try_from(c.pods.len()).unwrap_or(u32::MAX)).collect(),
             steps: 0,
         }
@@ -83,22 +89,31 @@ impl<'a> Existing<'a> {
         if self.cluster.nodes.iter().all(|slot| slot.info.is_none()) {
             return;
         }
+        self.followers = followers(groups);
         for coming in [false, true] {
             if coming {
+                if !self.cluster.nodes.iter().any(|slot| slot.info.as_ref().is_some_and(|i| i.coming)) {
+                    return;
+                }
                 groups.see_coming(self.cluster);
             }
+            let mut again = false;
             loop {
                 let before: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
                 for class in 0..self.demand.classes.len() {
-                    if self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
+                    // Room only shrinks: what was placed can help those alone whom it keeps even or near.
+                    let worth_it = !again || groups.of[class].bound() || groups.of[class].host_near.is_some();
+                    if worth_it && self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
                         self.class(groups, class, coming);
                     }
                 }
                 let after: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
-                let waiting = |c: usize| self.left[c] > 0 && groups.of[c].bound();
+                let waiting =
+                    |c: usize| self.left[c] > 0 && (groups.of[c].bound() || groups.of[c].host_near.is_some());
                 if after == before || !(0..self.left.len()).any(waiting) {
                     break;
                 }
+                again = true;
             }
         }
     }
@@ -145,9 +160,13 @@ impl<'a> Existing<'a> {
         let demand = self.demand;
         let class = &demand.classes[number];
         let nodes = self.suitable(class);
-        let order = self.by_preference(class, &nodes);
+        let wishes = soft::wishes(self.cluster, class).next().is_some();
+        // One at a time where domains count, so that they fill evenly, and where each changes what the next one wishes.
+        let evenly = !groups.of[number].spreads.is_empty();
+        let one_by_one = evenly || soft::shuns_itself(self.cluster, class);
         loop {
             let before = self.left[number];
+            let order = self.by_preference(class, &nodes, wishes);
             for node in order.iter() {
                 let info = self.cluster.nodes[*node as usize].info.as_ref();
                 let shut = demand.gone.contains(node) || self.ruled_out.contains(&(number, *node));
@@ -156,13 +175,15 @@ impl<'a> Existing<'a> {
                 }
                 while self.left[number] > 0 {
                     self.steps += 1;
-                    let placed = self.put(groups, number, *node, coming);
+                    let most = if one_by_one { 1 } else { self.left[number] };
+                    let placed = self.put(groups, number, *node, coming, most);
                     if placed == 0 {
                         break;
                     }
                     self.left[number] -= placed;
-                    // One at a time where domains count, so that they fill evenly.
-                    if !groups.of[number].spreads.is_empty() {
+                    let cluster = self.cluster;
+                    self.tally.note(class, placed, |key| soft::domain(cluster, *node, key));
+                    if one_by_one {
                         break;
                     }
                 }
@@ -170,48 +191,95 @@ impl<'a> Existing<'a> {
                     return;
                 }
             }
-            if self.left[number] == before || groups.of[number].spreads.is_empty() {
+            if self.left[number] == before || !one_by_one {
                 return;
             }
         }
     }
 
-    /// Nodes by the class's preferred node affinity, best first; otherwise as they are.
-    fn by_preference(&self, class: &Class, nodes: &Arc<[NodeIx]>) -> Arc<[NodeIx]> {
-        let shape = class.shape(self.cluster);
-        if shape.preferred_nodes.is_empty() {
+    /// Nodes by what the class prefers, best first; otherwise as they are.
+    fn by_preference(&mut self, class: &Class, nodes: &Arc<[NodeIx]>, wishes: bool) -> Arc<[NodeIx]> {
+        let cluster = self.cluster;
+        let shape = class.shape(cluster);
+        if shape.preferred_nodes.is_empty() && !wishes {
             return Arc::clone(nodes);
         }
-        let tables = &self.cluster.tables;
+        let tables = &cluster.tables;
         let mut list = nodes.to_vec();
         list.sort_by_cached_key(|ix| {
-            let slot = &self.cluster.nodes[*ix as usize];
+            let slot = &cluster.nodes[*ix as usize];
             let labels = slot.info.as_ref().map_or(&[][..], |i| &i.labels);
             let weight = |(weight, term): &(i32, crate::nodereq::Term)| {
-                let one = crate::nodereq::NodeReq { terms: Box::new([term.clone()]) };
-                if one.matches(&tables.symbols, labels, Some(slot.name)) { i64::from(*weight) } else { 0 }
+                if term.matches(&tables.symbols, labels, Some(slot.name)) { i64::from(*weight) } else { 0 }
             };
-            std::cmp::Reverse(shape.preferred_nodes.iter().map(weight).sum::<i64>())
+            let node: i64 = shape.preferred_nodes.iter().map(weight).sum();
+            let pods = if wishes {
+                self.tally.score(cluster, self.demand, class, |key| soft::domain(cluster, *ix, key))
+            } else {
+                0
+            };
+            std::cmp::Reverse(node.saturating_add(pods))
         });
         list.into()
     }
 
+    /// True if a class that others wait for may go onto `node`: each of them has a mate with room beside it already, or
+    /// would have room there.
+    fn leads(&mut self, groups: &Groups, number: usize, node: NodeIx) -> bool {
+        let (cluster, demand) = (self.cluster, self.demand);
+        for other in self.followers[number].clone() {
+            let class = &demand.classes[other];
+            let Some(group) = groups.of[other].host_near else { continue };
+            if self.left[other] == 0 || class.blocked.is_some() {
+                continue;
+            }
+            let nodes = self.suitable(class);
+            let requests = &class.shape(cluster).requests;
+            let mates = groups.list[group].nodes.iter().filter(|(_, (count, _))| *count > 0);
+            if mates.into_iter().any(|(at, _)| nodes.contains(at) && self.has_room(*at, requests, &[])) {
+                continue;
+            }
+            let own = &demand.classes[number].shape(cluster).requests;
+            if !nodes.contains(&node) || !self.has_room(node, requests, own) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn has_room(&self, node: NodeIx, requests: &[(u32, i64)], and: &[(u32, i64)]) -> bool {
+        let place = self.places.get(&node).map(|place| &place.free);
+        let Some(free) = place.or_else(|| self.warm.room(self.cluster, node).map(|room| &room.free)) else {
+            return false;
+        };
+        requests.iter().all(|(id, size)| {
+            let free = free.get(*id as usize).copied().unwrap_or(0);
+            free >= size.saturating_add(crate::requests::amount(and, *id))
+        })
+    }
+
     /// Puts as many of the class onto `node` as fit and its rules allow at this moment; answers how many.
-    fn put(&mut self, groups: &mut Groups, number: usize, node: NodeIx, coming: bool) -> u32 {
+    fn put(&mut self, groups: &mut Groups, number: usize, node: NodeIx, coming: bool, limit: u32) -> u32 {
         let (cluster, demand) = (self.cluster, self.demand);
         let class = &demand.classes[number];
         let shape = class.shape(cluster);
+        // Most nodes are full: they are passed without a copy, the fullest before anything else is counted.
+        if !self.places.contains_key(&node) && !may_hold(cluster, node, &shape.requests) {
+            return 0;
+        }
+        if !self.followers[number].is_empty() && !self.leads(groups, number, node) {
+            return 0;
+        }
         let place = match self.places.entry(node) {
             Entry::Occupied(place) => place.into_mut(),
             Entry::Vacant(entry) => {
-                // Most nodes are full: they are passed without a copy.
                 let Some(room) = self.warm.room(cluster, node).filter(|r| r.holds(&shape.requests)) else {
                     return 0;
                 };
                 entry.insert(Place::new(node, room))
             }
         };
-        let mut most = self.left[number];
+        let mut most = limit;
         for (id, size) in &shape.requests {
             let free = place.free.get(*id as usize).copied().unwrap_or(0);
             if free < *size {
@@ -240,7 +308,7 @@ impl<'a> Existing<'a> {
             return 0;
         }
         most = most.min(host_room(groups, number, place, coming, cluster));
-        if groups.of[number].bound() || groups.of[number].chooses() {
+        if groups.of[number].bound() || groups.of[number].chooses() || !self.followers[number].is_empty() {
             most = most.min(1);
         }
         if most == 0 || !domain_allows(cluster, groups, number, node) {
@@ -288,6 +356,24 @@ impl<'a> Existing<'a> {
         }
         most
     }
+}
+
+/// Of each class: others that must be on the host of one of it, and can't be the first there themselves.
+#[expect(clippy::indexing_slicing, reason = "class numbers come from the list")]
+fn followers(groups: &Groups) -> Vec<Vec<usize>> {
+    let mut result = vec![Vec::new(); groups.of.len()];
+    let mut waiting: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+    for (class, topology) in groups.of.iter().enumerate().filter(|(_, t)| !t.starts) {
+        if let Some(group) = topology.host_near {
+            waiting.entry(group).or_default().push(class);
+        }
+    }
+    for (class, topology) in groups.of.iter().enumerate().filter(|_| !waiting.is_empty()) {
+        for group in &topology.host_counted {
+            result[class].extend(waiting.get(group).into_iter().flatten().filter(|other| **other != class));
+        }
+    }
+    result
 }
 
 /// How many more the rules between pods of one host allow.
@@ -363,6 +449,15 @@ fn domain_allows(cluster: &Cluster, groups: &Groups, number: usize, node: NodeIx
     let at = |g: &usize| domain(*g).and_then(|v| groups.list[*g].find(v));
     topology.anti.iter().all(|g| at(g).is_none_or(|d| d.count == 0))
         && topology.counted.iter().all(|g| at(g).is_none_or(|d| d.holds == 0))
+}
+
+/// False if the node has no room for `requests` whatever else is so: most nodes are full, and cost no more than this.
+fn may_hold(cluster: &Cluster, node: NodeIx, requests: &[(u32, i64)]) -> bool {
+    let Some(slot) = cluster.nodes.get(node as usize) else { return false };
+    let Some(info) = &slot.info else { return false };
+    requests.iter().all(|(id, size)| {
+        crate::requests::amount(&info.allocatable, *id).saturating_sub(slot.used(*id)) >= *size
+    })
 }
 
 impl Room {

@@ -10,7 +10,7 @@ use crate::{
     catalog::CapacityType,
     cluster::PodIx,
     existing::Place,
-    intern::label,
+    intern::{Sym, label},
     plan::{ExistingPlacement, Machine, PodKey, ReasonKind, Unschedulable},
     price::Price,
     reasons::{Reasons, Want},
@@ -81,8 +81,13 @@ pub(crate) fn plan(
 ) -> Plan {
     let mut plan = Plan { steps, ..Plan::default() };
     let mut pods = Pods::new(context);
+    let labels: FxHashMap<(Sym, Sym), usize> =
+        context.pools.iter().enumerate().map(|(number, rec)| (rec.label, number)).collect();
+    let keys: std::collections::BTreeSet<Sym> = labels.keys().map(|(key, _)| *key).collect();
     for place in places {
-        plan.existing.extend(existing(context, place, &mut pods));
+        plan.existing.extend(existing(context, place, &mut pods, |node| {
+            keys.iter().filter_map(|key| labels.get(&(*key, label(node, *key)?))).min().copied()
+        }));
     }
     plan.existing.sort_by(|a, b| (a.coming, &a.node).cmp(&(b.coming, &b.node)));
 
@@ -130,12 +135,17 @@ pub(crate) fn plan(
     plan
 }
 
-fn existing(context: &Context<'_>, place: &Place, pods: &mut Pods<'_>) -> Option<ExistingPlacement> {
+fn existing(
+    context: &Context<'_>,
+    place: &Place,
+    pods: &mut Pods<'_>,
+    pool_of: impl Fn(&[(Sym, Sym)]) -> Option<usize>,
+) -> Option<ExistingPlacement> {
     let cluster = context.cluster;
     let text = |sym| cluster.tables.symbols.text(sym).to_owned();
     let slot = cluster.nodes.get(place.node as usize)?;
     let info = slot.info.as_ref()?;
-    let rec = context.pools.iter().find(|rec| label(&info.labels, rec.label.0) == Some(rec.label.1));
+    let rec = pool_of(&info.labels).and_then(|number| context.pools.get(number));
     let mut requests = Resources::new();
     let mut keys = Vec::new();
     for (class, count) in &place.content {
@@ -238,34 +248,37 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
     let limit =
         i128::from(cost(launch.offer)) * i128::from(context.options.option_price_permille.max(1000)) / 1000;
     let has = |kind: u32| catalog.capacity.get(kind as usize);
-    let mut list: Vec<u32> = launch
-        .bits
-        .iter()
-        .filter_map(|o| u32::try_from(o).ok())
-        .filter(|o| {
-            catalog.offers.get(*o as usize).is_some_and(|it| {
+    let suits = |o: u32| {
+        launch.bits.contains(o as usize)
+            && catalog.offers.get(o as usize).is_some_and(|it| {
                 it.zone == own.zone
                     && it.capacity == own.capacity
-                    && holds(launch, *o)
+                    && holds(launch, o)
                     // A limit counts what the planned type has; a larger one in its place would overrun it.
                     && (!launch.limited
-                        || cost(*o) <= cost(launch.offer)
+                        || cost(o) <= cost(launch.offer)
                             && has(it.kind).zip(has(own.kind)).is_some_and(|(a, b)| {
                                 a.iter().all(|(id, v)| *v <= crate::requests::amount(b, *id))
                             })
-                        || *o == launch.offer)
+                        || o == launch.offer)
             })
-        })
-        .collect();
-    list.sort_by_key(|o| (cost(*o), *o != launch.offer, *o));
+    };
+    // Of those that cost the same, the planned one comes first.
+    let all = launch.table.by_cost().iter().copied();
+    let cheaper = all.clone().take_while(|o| cost(*o) < cost(launch.offer));
+    let rest = all.skip_while(|o| cost(*o) < cost(launch.offer)).filter(|o| *o != launch.offer);
+    let list = cheaper.chain([launch.offer]).chain(rest);
     let mut names: Vec<String> = Vec::new();
-    let mut missing: Vec<(crate::intern::Sym, u32, std::collections::BTreeSet<Option<crate::intern::Sym>>)> =
+    let mut missing: Vec<(Sym, u32, std::collections::BTreeSet<Option<Sym>>)> =
         rec.min_values.iter().map(|(key, n)| (*key, *n, std::collections::BTreeSet::new())).collect();
     for o in list {
         let wanted = missing.iter().any(|(_, n, seen)| u32::try_from(seen.len()).unwrap_or(u32::MAX) < *n);
         let near = i128::from(cost(o)) <= limit && names.len() < context.options.max_options.max(1);
         if !near && !wanted {
             break;
+        }
+        if !suits(o) {
+            continue;
         }
         let Some(name) = catalog.source.get(catalog.kind(o as usize)).map(|t| &t.name) else { continue };
         if !names.contains(name) {
@@ -287,18 +300,13 @@ fn zones(context: &Context<'_>, launch: &Launch) -> Vec<String> {
     let limit = i128::from(cost(launch.offer as usize))
         * i128::from(context.options.option_price_permille.max(1000))
         / 1000;
-    let mut list: Vec<(bool, i64, crate::intern::Sym)> = launch
-        .bits
-        .iter()
-        .filter(|o| {
-            let near =
-                i128::from(cost(*o)) <= limit && (!launch.limited || cost(*o) <= cost(launch.offer as usize));
-            catalog
-                .offers
-                .get(*o)
-                .is_some_and(|it| it.kind == own.kind && it.capacity == own.capacity && near)
-        })
-        .filter_map(|o| catalog.offers.get(o).map(|it| (it.zone != own.zone, cost(o), it.zone)))
+    let near = |o: usize| {
+        i128::from(cost(o)) <= limit && (!launch.limited || cost(o) <= cost(launch.offer as usize))
+    };
+    let mut list: Vec<(bool, i64, Sym)> = catalog
+        .numbered(own.kind)
+        .filter(|(o, it)| launch.bits.contains(*o) && it.capacity == own.capacity && near(*o))
+        .map(|(o, it)| (it.zone != own.zone, cost(o), it.zone))
         .collect();
     let text = |sym| context.cluster.tables.symbols.text(sym);
     list.sort_by(|a, b| (a.0, a.1, text(a.2)).cmp(&(b.0, b.1, text(b.2))));

@@ -164,6 +164,19 @@ impl Groups {
                     }
                 }
             }
+            if topology.host_near.is_some()
+                && let Some((selector, _)) = &shape.affinity
+            {
+                // Who is on the same host is in the same zone: domains that the class chooses must be those of its mates.
+                let chosen = shape.spreads.iter().filter(|s| s.hard).map(|s| s.key);
+                for k in chosen.chain(shape.anti.iter().map(|(_, k)| *k)).filter(|k| *k != host) {
+                    let group = numbers.get(&mut list, *selector, key(k), None);
+                    list[group].live = true;
+                    if !topology.near.contains(&group) {
+                        topology.near.push(group);
+                    }
+                }
+            }
             for (selector, k) in &shape.anti {
                 let group = numbers.get(&mut list, *selector, key(*k), None);
                 list[group].live = true;
@@ -232,7 +245,7 @@ impl Groups {
 }
 
 /// Nodes of the solve that are there: not gone, not coming, known.
-fn there(cluster: &Cluster, demand: &Demand, node: NodeIx) -> bool {
+pub(crate) fn there(cluster: &Cluster, demand: &Demand, node: NodeIx) -> bool {
     !demand.gone.contains(&node)
         && cluster.nodes.get(node as usize).is_some_and(|slot| slot.info.as_ref().is_some_and(|i| !i.coming))
 }

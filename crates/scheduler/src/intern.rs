@@ -4,22 +4,26 @@ use std::{borrow::Borrow, hash::Hash, sync::Arc};
 
 use rustc_hash::FxHashMap;
 
-/// Numbers distinct values in the order in which they come.
+use crate::bits::Bits;
+
+/// Numbers distinct values in the order in which they come. Numbers of values that were forgotten are given anew.
 #[derive(Debug)]
 pub(crate) struct Interner<T: ?Sized> {
     ids: FxHashMap<Arc<T>, u32>,
+    /// What a forgotten number stood for stays here until the number is given anew.
     values: Vec<Arc<T>>,
+    free: Vec<u32>,
 }
 
 impl<T: ?Sized> Default for Interner<T> {
     fn default() -> Self {
-        Self { ids: FxHashMap::default(), values: Vec::new() }
+        Self { ids: FxHashMap::default(), values: Vec::new(), free: Vec::new() }
     }
 }
 
 impl<T: ?Sized> Clone for Interner<T> {
     fn clone(&self) -> Self {
-        Self { ids: self.ids.clone(), values: self.values.clone() }
+        Self { ids: self.ids.clone(), values: self.values.clone(), free: self.free.clone() }
     }
 }
 
@@ -32,11 +36,36 @@ impl<T: ?Sized + Eq + Hash> Interner<T> {
         if let Some(id) = self.ids.get(value.borrow()) {
             return *id;
         }
-        let id = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
         let value: Arc<T> = value.into();
-        self.values.push(Arc::clone(&value));
+        let reused = self.free.pop().and_then(|id| Some((id, self.values.get_mut(id as usize)?)));
+        let id = match reused {
+            Some((id, slot)) => {
+                *slot = Arc::clone(&value);
+                id
+            }
+            None => {
+                self.values.push(Arc::clone(&value));
+                u32::try_from(self.values.len() - 1).unwrap_or(u32::MAX)
+            }
+        };
         self.ids.insert(value, id);
         id
+    }
+
+    /// Forgets the values whose numbers aren't in `live`.
+    pub(crate) fn keep(&mut self, live: &Bits) {
+        for (at, value) in self.values.iter().enumerate() {
+            let Ok(id) = u32::try_from(at) else { break };
+            if !live.contains(at) && self.ids.get(&**value) == Some(&id) {
+                self.ids.remove(&**value);
+                self.free.push(id);
+            }
+        }
+    }
+
+    /// How many values have a number.
+    pub(crate) fn known(&self) -> usize {
+        self.ids.len()
     }
 
     /// The number of `value`, if it is known.
@@ -50,6 +79,7 @@ impl<T: ?Sized + Eq + Hash> Interner<T> {
         &self.values[id as usize]
     }
 
+    /// Above every number that is in use.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
@@ -61,7 +91,7 @@ pub(crate) struct Sym(pub(crate) u32);
 
 /// All strings that matter: label keys and values, names.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Symbols(Interner<str>);
+pub(crate) struct Symbols(pub(crate) Interner<str>);
 
 impl Symbols {
     pub(crate) fn sym(&mut self, text: &str) -> Sym {

@@ -31,6 +31,7 @@ mod requirement;
 pub mod resources;
 mod selector;
 mod shape;
+mod soft;
 mod solver;
 mod space;
 mod taint;

@@ -114,7 +114,7 @@ impl Term {
         Ok(Self { labels, fields })
     }
 
-    fn matches(&self, symbols: &Symbols, labels: &[(Sym, Sym)], name: Option<Sym>) -> bool {
+    pub(crate) fn matches(&self, symbols: &Symbols, labels: &[(Sym, Sym)], name: Option<Sym>) -> bool {
         (!self.labels.is_empty() || !self.fields.is_empty())
             && self.labels.iter().all(|e| e.matches(symbols, label(labels, e.key)))
             && self.fields.iter().all(|e| e.matches(symbols, name))

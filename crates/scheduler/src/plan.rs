@@ -1,6 +1,6 @@
 //! What [`solve`](crate::solve) answers.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use k8s_openapi::api::core::v1::Taint;
 use serde::Serialize;
@@ -11,9 +11,9 @@ use crate::{catalog::CapacityType, price::Price, requirement::Requirement, resou
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodKey {
     /// The pod's namespace.
-    pub namespace: Box<str>,
+    pub namespace: Arc<str>,
     /// The pod's name.
-    pub name: Box<str>,
+    pub name: Arc<str>,
 }
 
 impl PodKey {
@@ -193,7 +193,7 @@ pub struct Unschedulable {
     /// The pod.
     pub pod: PodKey,
     /// One per pool, by pool name.
-    pub reasons: std::sync::Arc<[Reason]>,
+    pub reasons: Arc<[Reason]>,
 }
 
 /// What a bound leaves out of account.

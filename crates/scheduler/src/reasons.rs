@@ -1,6 +1,6 @@
 //! Why a pod stays pending, pool by pool: the first constraint that leaves nothing, with the number that would do.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use rustc_hash::FxHashMap;
 
@@ -11,7 +11,7 @@ use crate::{
     plan::{Reason, ReasonKind},
     pool::{LIMIT_COST, LIMIT_NODES},
     requests::amount,
-    resources::quantity,
+    resources::{Round, readable},
     shape::Shape,
     space::PoolRec,
     taint,
@@ -126,6 +126,9 @@ fn pool(
             format!("what would be large enough is out of capacity now: {detail}"),
         );
     }
+    if let Some(detail) = choice(context, number, shape, &open) {
+        return (ReasonKind::MinValues, detail);
+    }
     match want.kind {
         Some(ReasonKind::TopologySpread) => (
             ReasonKind::TopologySpread,
@@ -139,9 +142,6 @@ fn pool(
             ReasonKind::PodAntiAffinity,
             "every domain holds a pod that required anti-affinity keeps apart".to_owned(),
         ),
-        Some(ReasonKind::MinValues) => {
-            (ReasonKind::MinValues, format!("too few offerings are left for the minValues of {name}"))
-        }
         _ => limit(context, number, rec),
     }
 }
@@ -170,17 +170,45 @@ fn resources(context: &Context<'_>, number: usize, shape: &Shape, left: &[Bits])
         let resource = names.name(*id);
         return Some(format!(
             "largest allocatable {resource} in {name} is {}, pod asks {}",
-            quantity(resource, (*most).max(0)),
-            quantity(resource, *size)
+            readable(resource, (*most).max(0), Round::Down),
+            readable(resource, *size, Round::Up)
         ));
     }
     let asks: Vec<String> = shape
         .requests
         .iter()
         .filter(|(id, _)| *id != crate::requests::RES_PODS)
-        .map(|(id, size)| format!("{} {}", names.name(*id), quantity(names.name(*id), *size)))
+        .map(|(id, size)| format!("{} {}", names.name(*id), readable(names.name(*id), *size, Round::Up)))
         .collect();
     Some(format!("no type in {name} has {} together", asks.join(" and ")))
+}
+
+/// The minValues of the pool that what holds the pod can't keep; `None` if some of its nodes keep them all.
+fn choice(context: &Context<'_>, number: usize, shape: &Shape, open: &[Bits]) -> Option<String> {
+    let rec = context.pools.get(number)?;
+    let cluster = context.cluster;
+    let dims: Vec<u32> = shape.requests.iter().map(|(id, _)| *id).collect();
+    let mut lacking = None;
+    for (variant, bits) in open.iter().enumerate() {
+        let table = context.table(number, variant, &dims);
+        let holds = |offer: &usize| {
+            let row = u32::try_from(*offer).map(|o| table.row(o)).unwrap_or_default();
+            row.iter().zip(&shape.requests).all(|(row, (_, size))| row >= size)
+        };
+        let short = rec.min_values.iter().find_map(|(key, least)| {
+            let values: BTreeSet<_> = bits
+                .iter()
+                .filter(holds)
+                .filter_map(|o| rec.variants.get(variant)?.value(&cluster.keys, &rec.catalog, o, *key))
+                .collect();
+            let there = u32::try_from(values.len()).unwrap_or(u32::MAX);
+            (there < *least).then_some((*key, *least, there))
+        });
+        lacking = Some(short?);
+    }
+    let (key, least, there) = lacking?;
+    let key = cluster.tables.symbols.text(key);
+    Some(format!("{} wants a choice of {least} different {key}; {there} hold the pod", rec.pool.name))
 }
 
 /// Which limit is used up.
@@ -202,7 +230,7 @@ fn limit(context: &Context<'_>, number: usize, rec: &PoolRec) -> (ReasonKind, St
                     .iter()
                     .filter_map(|n| context.cluster.nodes.get(*n as usize)?.info.as_ref())
                     .fold(0i64, |sum, info| sum.saturating_add(amount(&info.capacity, id)));
-                Some(format!("{key} {}", quantity(key, sum)))
+                Some(format!("{key} {}", readable(key, sum, Round::Down)))
             }
         }
     };

@@ -16,7 +16,7 @@ use crate::{
 
 /// Resource names as small numbers; the first four are fixed.
 #[derive(Clone, Debug)]
-pub(crate) struct ResourceNames(Interner<str>);
+pub(crate) struct ResourceNames(pub(crate) Interner<str>);
 
 pub(crate) const RES_CPU: u32 = 0;
 pub(crate) const RES_MEMORY: u32 = 1;

@@ -118,6 +118,46 @@ pub fn quantity(name: &str, amount: i64) -> Quantity {
     if name == CPU { Quantity::from_millis(amount) } else { Quantity::from_units(amount) }
 }
 
+/// Which way a readable amount is rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// What there is: never more than said.
+    Down,
+    /// What is asked: never less than said. Of two amounts, the smaller rounded down and the larger up stay apart.
+    Up,
+}
+
+/// `amount` native units of the resource `name` as people say it: `7.9 cores`, `250m`, `30.1Gi`; two digits behind
+/// the point at most for bytes, three for cores.
+#[must_use]
+pub fn readable(name: &str, amount: i64, round: Round) -> String {
+    if name == CPU {
+        if amount.unsigned_abs() < 1_000 {
+            return quantity(name, amount).to_string();
+        }
+        let noun = if amount == 1_000 { "core" } else { "cores" };
+        return format!("{} {noun}", decimal(i128::from(amount), 3));
+    }
+    if name != MEMORY && name != EPHEMERAL_STORAGE && !name.starts_with("hugepages-") {
+        return quantity(name, amount).to_string();
+    }
+    let units = [(60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
+    let Some((shift, suffix)) = units.into_iter().find(|(shift, _)| amount >> shift > 0) else {
+        return amount.to_string();
+    };
+    let hundredths = i128::from(amount) * 100;
+    let up = if round == Round::Up { (1i128 << shift) - 1 } else { 0 };
+    format!("{}{suffix}", decimal((hundredths + up) >> shift, 2))
+}
+
+/// `value` with its last `places` digits behind the point, less the zeroes at the end.
+fn decimal(value: i128, places: u32) -> String {
+    let one = 10i128.pow(places);
+    let width = usize::try_from(places).unwrap_or(0);
+    let text = format!("{}.{:0width$}", value / one, (value % one).abs());
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 impl From<BTreeMap<String, Quantity>> for Resources {
     fn from(map: BTreeMap<String, Quantity>) -> Self {
         let mut result = Self::new();
@@ -143,5 +183,39 @@ impl fmt::Display for Resources {
             write!(f, "{name} {}", quantity(name, amount))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_as_people_say_them() {
+        const GI: i64 = 1 << 30;
+        for (name, amount, round, text) in [
+            (CPU, 893_690, Round::Down, "893.69 cores"),
+            (CPU, 10_000_000, Round::Up, "10000 cores"),
+            (CPU, 1_000, Round::Up, "1 core"),
+            (CPU, 250, Round::Up, "250m"),
+            (MEMORY, 64 * GI, Round::Up, "64Gi"),
+            (MEMORY, 32_325_000_000, Round::Down, "30.1Gi"),
+            (MEMORY, 32_325_000_000, Round::Up, "30.11Gi"),
+            (MEMORY, 64 * GI - 1, Round::Down, "63.99Gi"),
+            (MEMORY, i64::MAX, Round::Up, "8Ei"),
+            (MEMORY, 1_000, Round::Down, "1000"),
+            ("hugepages-2Mi", 3 << 19, Round::Down, "1.5Mi"),
+            ("nvidia.com/gpu", 8, Round::Down, "8"),
+            (PODS, 110, Round::Down, "110"),
+        ] {
+            assert_eq!(readable(name, amount, round), text, "{name} {amount}");
+        }
+    }
+
+    #[test]
+    fn what_is_there_and_what_is_asked_never_read_alike() {
+        for there in (1i64 << 30)..(1i64 << 30) + 2_000 {
+            assert_ne!(readable(MEMORY, there, Round::Down), readable(MEMORY, there + 1, Round::Up));
+        }
     }
 }

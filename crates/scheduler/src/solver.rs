@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     Cluster, Options, Plan,
     bits::Bits,
-    block::{Allowed, Block, Context, Solved},
+    block::{Allowed, Block, Context, Launch, Solved},
     cluster::NodeIx,
     demand::{Class, Demand},
     existing::Existing,
@@ -28,6 +28,7 @@ use crate::{
     space::PoolRec,
     taint,
     warm::Warm,
+    zones::Opened,
 };
 
 /// Plans: which pods go where, and which machines to launch for the rest. `stop` is asked now and then; once it
@@ -58,12 +59,68 @@ pub(crate) fn solve_warm(
     let mut context = Context::new(cluster, options, &demand, pools, limits, warm, stop);
     context.allowed = allowed(&context, &left);
     let (blocks, hopeless) = blocks(&context, &mut groups, &left);
-    let solved: Vec<Solved> = if blocks.len() == 1 {
+    let seeing: Vec<(usize, Block)> = blocks
+        .iter()
+        .enumerate()
+        .filter(|(_, b)| sees_all(b).next().is_some())
+        .map(|(n, b)| (n, b.clone()))
+        .collect();
+    let mut solved: Vec<Solved> = if blocks.len() == 1 {
         blocks.into_iter().map(|b| context.solve(b)).collect()
     } else {
         blocks.into_par_iter().map(|b| context.solve(b)).collect()
     };
+    settle_domains(&mut context, &seeing, &mut solved);
     finish::plan(&context, &places, solved, hopeless, steps)
+}
+
+/// Spreads of a block that see domains which their own pods can't reach: (filter, key).
+fn sees_all(block: &Block) -> impl Iterator<Item = (u32, Sym)> + '_ {
+    let rules = block.groups.of.iter().flat_map(|t| &t.spreads).filter(|rule| rule.every);
+    rules.filter_map(|rule| {
+        let group = block.groups.list.get(rule.group)?;
+        Some((group.filter?, group.key))
+    })
+}
+
+/// Solves blocks again whose spreads count domains that the plan opens elsewhere, until the plan opens none that they
+/// didn't count on. What they count on only grows, so that it ends.
+fn settle_domains(context: &mut Context<'_>, seeing: &[(usize, Block)], solved: &mut [Solved]) {
+    let filters: BTreeSet<(u32, Sym)> = seeing.iter().flat_map(|(_, block)| sees_all(block)).collect();
+    if filters.is_empty() {
+        return;
+    }
+    let mut opened: BTreeSet<Opened> = BTreeSet::new();
+    loop {
+        let before = opened.len();
+        for launch in solved.iter().flat_map(|s| &s.launches) {
+            opened.extend(filters.iter().filter_map(|f| opens(context, launch, *f)));
+        }
+        if opened.len() == before {
+            return;
+        }
+        context.opened = opened.iter().copied().collect();
+        for (number, block) in seeing {
+            if let Some(solved) = solved.get_mut(*number) {
+                *solved = context.solve(block.clone());
+            }
+        }
+    }
+}
+
+/// The domain that the machine opens for spreads of a filter over a key.
+fn opens(context: &Context<'_>, launch: &Launch, (filter, key): (u32, Sym)) -> Option<Opened> {
+    let cluster = context.cluster;
+    let rec = context.pools.get(launch.pool)?;
+    let variant = rec.variants.get(launch.variant)?;
+    let value = |key: Sym| variant.value(&cluster.keys, &rec.catalog, launch.offer as usize, key);
+    let it = cluster.tables.filters.get(filter);
+    let host = cluster.keys.hostname;
+    let seen = it.keys.iter().all(|k| cluster.keys.canonical(*k) == host || value(*k).is_some())
+        && it
+            .tolerations
+            .is_none_or(|t| taint::untolerated(cluster.tables.tolerations.get(t), &rec.taints).is_none());
+    seen.then(|| value(key)).flatten().map(|value| (filter, key, value))
 }
 
 /// Variants by the labels that tell pools apart, so that a class with a selector looks at few of them.
@@ -193,7 +250,7 @@ pub(crate) fn node_price(cluster: &Cluster, rec: &PoolRec, node: NodeIx) -> Opti
     let keys = &cluster.keys;
     let kind = rec.catalog.find(label(labels, keys.instance_type)?)?;
     let (zone, capacity) = (label(labels, keys.zone), label(labels, keys.capacity_type));
-    let offers = rec.catalog.offers.iter().filter(|o| o.kind == kind);
+    let offers = rec.catalog.offers_of(kind).iter();
     let fits = |o: &&crate::space::Offer| {
         zone.is_none_or(|z| z == o.zone) && capacity.is_none_or(|c| c == o.capacity_sym)
     };

@@ -51,6 +51,18 @@ impl Keys {
         }
     }
 
+    /// Every key.
+    pub(crate) fn each(&self, mut see: impl FnMut(Sym)) {
+        let Self { hostname, zone, region, capacity_type, instance_type, arch, os, pool, aliases } = self;
+        for key in [hostname, zone, region, capacity_type, instance_type, arch, os, pool] {
+            see(*key);
+        }
+        aliases.iter().for_each(|(old, new)| {
+            see(*old);
+            see(*new);
+        });
+    }
+
     /// The name of the label used inside, for nodes that aren't there yet.
     pub(crate) fn canonical(&self, key: Sym) -> Sym {
         self.aliases.get(&key).copied().unwrap_or(key)
@@ -75,6 +87,8 @@ pub(crate) struct CatalogIndex {
     pub(crate) source: Arc<[InstanceType]>,
     /// By type, in the order of the catalogue.
     pub(crate) offers: Vec<Offer>,
+    /// Where each type's offers begin, and the end.
+    begins: Vec<usize>,
     pub(crate) available: Bits,
     pub(crate) allocatable: Vec<Box<[(u32, i64)]>>,
     pub(crate) capacity: Vec<Box<[(u32, i64)]>>,
@@ -100,6 +114,7 @@ impl CatalogIndex {
         let mut by_name = FxHashMap::default();
         let mut systems: FxHashMap<Sym, Vec<usize>> = FxHashMap::default();
         let total: usize = source.iter().map(|t| t.offerings.len()).sum();
+        let mut begins = vec![0];
         for (at, kind) in source.iter().enumerate() {
             let number = u32::try_from(at).unwrap_or(u32::MAX);
             let name = symbols.sym(&kind.name);
@@ -136,6 +151,7 @@ impl CatalogIndex {
                     price: offering.price.map(crate::Price::micros),
                 });
             }
+            begins.push(offers.len());
             let with_pods = |mut list: Vec<(u32, i64)>| -> Box<[(u32, i64)]> {
                 if !list.iter().any(|(id, _)| *id == RES_PODS) {
                     list.push((RES_PODS, DEFAULT_PODS));
@@ -154,6 +170,7 @@ impl CatalogIndex {
         Self {
             source: Arc::clone(source),
             offers,
+            begins,
             available: bits(available),
             allocatable,
             capacity,
@@ -169,8 +186,35 @@ impl CatalogIndex {
         }
     }
 
+    /// Every string that the index names.
+    pub(crate) fn symbols(&self, mut see: impl FnMut(Sym)) {
+        for offer in &self.offers {
+            see(offer.zone);
+            see(offer.capacity_sym);
+            offer.region.into_iter().for_each(&mut see);
+        }
+        self.by_name.keys().chain(self.systems.keys()).copied().for_each(&mut see);
+        for (key, column) in &self.values {
+            see(*key);
+            column.iter().flatten().copied().for_each(&mut see);
+        }
+    }
+
     pub(crate) fn find(&self, name: Sym) -> Option<u32> {
         self.by_name.get(&name).copied()
+    }
+
+    /// The offers of one type, with their numbers.
+    pub(crate) fn numbered(&self, kind: u32) -> impl Iterator<Item = (usize, &Offer)> {
+        let begin = self.begins.get(kind as usize).copied().unwrap_or(0);
+        self.offers_of(kind).iter().enumerate().map(move |(at, offer)| (begin + at, offer))
+    }
+
+    /// The offers of one type.
+    pub(crate) fn offers_of(&self, kind: u32) -> &[Offer] {
+        let at = kind as usize;
+        let range = self.begins.get(at).zip(self.begins.get(at + 1));
+        range.and_then(|(from, to)| self.offers.get(*from..*to)).unwrap_or_default()
     }
 
     #[expect(clippy::indexing_slicing, reason = "every offer's type is in the catalogue")]

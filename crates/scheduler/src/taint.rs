@@ -106,6 +106,11 @@ impl Toleration {
         })
     }
 
+    /// The strings that it names.
+    pub(crate) fn symbols(&self) -> impl Iterator<Item = Sym> {
+        self.key.into_iter().chain(self.value)
+    }
+
     fn tolerates(&self, taint: &Taint) -> bool {
         self.key.is_none_or(|k| k == taint.key)
             && self.value.is_none_or(|v| v == taint.value)

@@ -4,8 +4,9 @@
 //! gets a cell, one after the other, so that the order itself shows that kube-scheduler can bind them: every pod's
 //! constraints hold at its turn. What is left for the packing then are sizes and sets of offerings.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, sync::Arc};
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
@@ -58,7 +59,12 @@ pub(crate) struct Decided {
 pub(crate) struct Board {
     pub(crate) keys: Vec<Sym>,
     pub(crate) cells: Vec<Cell>,
+    /// Domains that the whole plan opens.
+    pub(crate) opened: Arc<[Opened]>,
 }
+
+/// A domain that a machine of the plan opens: the filter of the spread that sees it, its key and its value.
+pub(crate) type Opened = (u32, Sym, Sym);
 
 impl Board {
     /// The value of a group's key in a cell.
@@ -83,12 +89,13 @@ impl Board {
             least = least.min(domain.count);
             seen.push(domain.value);
         }
-        // With nodeAffinityPolicy: Ignore a machine that the plan launches for others opens a domain as well; which they
-        // will be isn't known before the packing, so all that could be launched count.
-        let own = choice.cells.iter().map(|(cell, _)| *cell);
-        let all = 0..if rule.every { self.cells.len() } else { 0 };
-        for cell in own.chain(all) {
-            let Some(value) = self.value(group, cell) else { continue };
+        // With nodeAffinityPolicy: Ignore a machine that the plan launches for others opens a domain as well.
+        let own = choice.cells.iter().filter_map(|(cell, _)| self.value(group, *cell));
+        let others = self
+            .opened
+            .iter()
+            .filter(|(filter, key, _)| rule.every && Some(*filter) == group.filter && *key == group.key);
+        for value in own.chain(others.map(|(_, _, value)| *value)) {
             if !seen.contains(&value) {
                 least = least.min(group.find(value).map_or(0, |d| d.count));
                 seen.push(value);
@@ -96,6 +103,70 @@ impl Board {
         }
         let number = i64::try_from(seen.len()).unwrap_or(i64::MAX);
         if number == 0 || number < rule.min_domains { 0 } else { least }
+    }
+}
+
+/// Classes that need one of another class in their domain or on their host, while there is none that they could join.
+#[derive(Debug, Default)]
+struct Followers {
+    /// By class: the followers of it whose own cells don't hold all of its.
+    of: FxHashMap<usize, SmallVec<[usize; 2]>>,
+    /// By follower: its cells, and if one of those that it needs is in one of them.
+    list: Vec<(usize, Vec<usize>, bool)>,
+}
+
+impl Followers {
+    fn new(groups: &Groups, board: &Board, choices: &[Choice]) -> Self {
+        let mut result = Self::default();
+        let mut needing: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+        let cells_of = |choice: &Choice| choice.cells.iter().map(|(cell, _)| *cell).collect::<Vec<_>>();
+        for choice in choices {
+            let Some(topology) = groups.of.get(choice.class) else { continue };
+            let needs = || topology.near.iter().copied().chain(topology.host_near);
+            if choice.cells.is_empty() || needs().next().is_none() {
+                continue;
+            }
+            let cells = cells_of(choice);
+            let met = needs().any(|g| cells.iter().any(|c| board.at(groups, *c, g).is_some_and(|d| d.0 > 0)));
+            for group in needs() {
+                needing.entry(group).or_default().push(result.list.len());
+            }
+            result.list.push((choice.class, cells, met));
+        }
+        for choice in choices.iter().filter(|_| !needing.is_empty()) {
+            let Some(topology) = groups.of.get(choice.class) else { continue };
+            let mut followers: SmallVec<[usize; 2]> = SmallVec::new();
+            for group in choice.counted.iter().chain(&topology.host_counted) {
+                for at in needing.get(group).into_iter().flatten() {
+                    let narrower = result.list.get(*at).is_some_and(|(class, cells, met)| {
+                        *class != choice.class && !met && choice.cells.iter().any(|(c, _)| !cells.contains(c))
+                    });
+                    if narrower && !followers.contains(at) {
+                        followers.push(*at);
+                    }
+                }
+            }
+            if !followers.is_empty() {
+                result.of.insert(choice.class, followers);
+            }
+        }
+        result
+    }
+
+    /// How many followers a pod of `class` would leave behind in `cell`.
+    fn left_behind(&self, class: usize, cell: usize) -> usize {
+        let Some(followers) = self.of.get(&class) else { return 0 };
+        let alone =
+            |at: &&usize| self.list.get(**at).is_some_and(|(_, cells, met)| !met && !cells.contains(&cell));
+        followers.iter().filter(alone).count()
+    }
+
+    fn placed(&mut self, class: usize, cell: usize) {
+        for at in self.of.get(&class).into_iter().flatten() {
+            if let Some((_, cells, met)) = self.list.get_mut(*at) {
+                *met |= cells.contains(&cell);
+            }
+        }
     }
 }
 
@@ -119,6 +190,7 @@ pub(crate) fn decide(groups: &mut Groups, board: &Board, choices: &[Choice]) -> 
         });
         (Reverse(c.priority), rank)
     });
+    let mut followers = Followers::new(groups, board, choices);
     let mut waiting: Vec<(&Choice, u32)> = order.iter().map(|c| (*c, c.count)).collect();
     loop {
         let mut next = Vec::new();
@@ -130,7 +202,7 @@ pub(crate) fn decide(groups: &mut Groups, board: &Board, choices: &[Choice]) -> 
                 progress = true;
                 continue;
             }
-            let left = spread_out(groups, board, choice, &topology, count, &mut out);
+            let left = spread_out(groups, board, choice, &topology, count, &mut followers, &mut out);
             progress |= left < count;
             if left > 0 {
                 next.push((choice, left));
@@ -162,6 +234,7 @@ fn spread_out(
     choice: &Choice,
     topology: &Topology,
     count: u32,
+    followers: &mut Followers,
     out: &mut Decided,
 ) -> u32 {
     let filtered = |g: &usize| groups.list.get(*g).is_some_and(|group| group.filter.is_some() && group.live);
@@ -169,12 +242,14 @@ fn spread_out(
     // Where nothing must be even, the rest of the class can follow at once.
     let one_by_one = !topology.spreads.is_empty()
         || !others.is_empty()
+        || followers.of.contains_key(&choice.class)
         || topology.anti.iter().any(|g| topology.counted.contains(g));
     let mut per_cell: SmallVec<[(usize, u32); 4]> = SmallVec::new();
     let mut left = count;
     while left > 0 {
         let leasts = leasts(groups, board, choice, topology);
-        let mut best: Option<((i64, i64, i64, usize), usize)> = None;
+        // Followers left behind, pods of its own rules there, of others', price, cell: less is better.
+        let mut best: Option<(usize, i64, i64, i64, usize)> = None;
         for (cell, price) in &choice.cells {
             out.steps += 1;
             if blocked(groups, board, *cell, topology, &leasts).is_some() {
@@ -183,14 +258,15 @@ fn spread_out(
             let count = |g: usize| board.at(groups, *cell, g).map_or(0, |d| d.0);
             let own: i64 = topology.spreads.iter().map(|s| count(s.group)).sum();
             let beside: i64 = others.iter().map(|g| count(*g)).sum();
-            let rank = (own, beside, *price, *cell);
-            if best.is_none_or(|(least, _)| rank < least) {
-                best = Some((rank, *cell));
+            let rank = (followers.left_behind(choice.class, *cell), own, beside, *price, *cell);
+            if best.is_none_or(|least| rank < least) {
+                best = Some(rank);
             }
         }
-        let Some((_, cell)) = best else { break };
+        let Some((.., cell)) = best else { break };
         let step = if one_by_one { 1 } else { left };
         place(groups, board, cell, choice, topology, i64::from(step));
+        followers.placed(choice.class, cell);
         match per_cell.iter_mut().find(|(c, _)| *c == cell) {
             Some((_, n)) => *n += step,
             None => per_cell.push((cell, step)),

@@ -12,16 +12,24 @@
     reason = "a benchmark: it measures time, and ends when its input is wrong"
 )]
 
+mod dump;
 mod workloads;
 
 use std::{path::PathBuf, process::Command, sync::Arc, time::Instant};
 
 use croft_scheduler::{Catalog, Cluster, InstanceType, Options, Plan, Pool, solve};
+use dump::Input;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-const EFFORT_1S: u32 = 40;
-const EFFORT_10S: u32 = 400;
+/// Multiples of the default effort that take about 1 s and about 10 s for workload C, by its number of pods: an effort
+/// counts steps per pod and kind, and the same steps are wanted for every mix.
+const EFFORTS: [(usize, u32, u32); 3] = [(50, 1_000, 10_000), (1_000, 80, 800), (5_000, 16, 160)];
+
+fn effort(count: usize, long: bool) -> u32 {
+    let (_, one, ten) = EFFORTS.into_iter().find(|(pods, _, _)| *pods == count).unwrap();
+    if long { ten } else { one }
+}
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
@@ -127,51 +135,17 @@ fn read(catalog: Option<&str>) -> Arc<[InstanceType]> {
     serde_json::from_str::<Catalog>(&text).unwrap().instance_types.into()
 }
 
-fn write(
-    dump: Option<&PathBuf>,
-    name: &str,
-    kinds: &[InstanceType],
-    pools: &[Pool],
-    pods: &[Pod],
-    plan: &Plan,
-) {
+fn write(dump: Option<&PathBuf>, name: &str, input: &Input<'_>, plan: &Plan) {
     let Some(dir) = dump else { return };
     std::fs::create_dir_all(dir).unwrap();
-    let save = |file: String, value: &Value| {
-        std::fs::write(dir.join(file), serde_json::to_string(value).unwrap()).unwrap();
-    };
-    let pool = |p: &Pool| {
-        json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": p.name},
-            "spec": {"key": p.key, "value": p.value, "template": {"spec": {"requirements": p.requirements,
-                "nodeClassRef": {"name": "default"}}}}})
-    };
-    let items: Vec<Value> = pools
-        .iter()
-        .map(pool)
-        .chain(pods.iter().map(|p| {
-            let mut value = serde_json::to_value(p).unwrap();
-            value["apiVersion"] = json!("v1");
-            value["kind"] = json!("Pod");
-            value
-        }))
-        .collect();
-    save(format!("{name}-catalog.json"), &json!({"instanceTypes": kinds}));
-    save(format!("{name}-cluster.json"), &json!({"apiVersion": "v1", "kind": "List", "items": items}));
-    let nodes: Vec<Value> = plan
-        .machines
-        .iter()
-        .map(|m| {
-            json!({"name": m.name, "pool": m.pool, "instanceType": m.instance_type, "zone": m.zone,
-                "capacityType": m.capacity_type, "price": m.price, "existing": false, "requests": m.requests,
-                "pods": m.pods.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "instanceTypeOptions": m.options})
-        })
-        .collect();
-    let left: Vec<Value> =
-        plan.unschedulable.iter().map(|u| json!({"pod": u.pod.to_string(), "reasons": *u.reasons})).collect();
-    let plan = json!({"nodes": nodes, "unschedulable": left, "costPerHour": plan.cost,
-        "lowerBoundPerHour": plan.bound, "gap": plan.gap()});
-    save(format!("{name}-plan.json"), &plan);
+    for (file, value) in [
+        ("catalog", dump::catalog(input.kinds)),
+        ("cluster", dump::cluster(input)),
+        ("plan", dump::plan(plan)),
+    ] {
+        std::fs::write(dir.join(format!("{name}-{file}.json")), serde_json::to_string(&value).unwrap())
+            .unwrap();
+    }
 }
 
 fn run(name: &str, catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
@@ -183,7 +157,7 @@ fn run(name: &str, catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
         let (plan, seconds) = timed(&pools, &pods, 1);
         let rss = peak_mb();
         row(name, count, seconds, &plan);
-        write(dump, name, &kinds, &pools, &pods, &plan);
+        write(dump, name, &Input { kinds: &kinds, pools: &pools, nodes: &[], pods: &pods }, &plan);
         let (plain, _) = timed(&pools, &pods, 0);
         return json!({"seconds": seconds, "pods_s": count as f64 / seconds, "rss_mb": rss,
             "vs_ffd": plan.cost.dollars() / plain.cost.dollars()});
@@ -205,13 +179,13 @@ fn run(name: &str, catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
             let pods = workloads::pods_b(4_000);
             let (plan, seconds) = timed(&pools, &pods, 1);
             row(name, pods.len(), seconds, &plan);
-            write(dump, name, &kinds, &pools, &pods, &plan);
+            write(dump, name, &Input { kinds: &kinds, pools: &pools, nodes: &[], pods: &pods }, &plan);
             let there: usize =
                 plan.machines.iter().filter(|m| m.zone == "zone-1").map(|m| m.pods.len()).sum();
             json!({"pods_s": pods.len() as f64 / seconds, "zone1": there as f64 / pods.len() as f64})
         }
         "c" => mixes(catalog, dump),
-        "d" => existing(),
+        "d" => existing(dump),
         other => panic!("no workload {other}"),
     }
 }
@@ -223,21 +197,22 @@ fn mixes(catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
     for mix in 0..3 {
         for count in [1_000, 5_000] {
             let pods = workloads::pods_c(mix, count);
-            for (at, effort) in [(0, EFFORT_1S), (1, EFFORT_10S)] {
-                // More pods make a step count for more at the same effort; about the same time is wanted.
-                let effort = (effort * 1_000 / count as u32).max(1);
+            for at in [0, 1] {
+                let effort = effort(count, at == 1);
                 let (plan, seconds) = timed(&pools, &pods, effort);
                 let name = format!("c mix {mix} effort {effort}");
                 row(&name, count, seconds, &plan);
                 worst[at] = worst[at].max(plan.gap());
-                write(dump, &format!("c{mix}-{count}-{effort}"), &kinds, &pools, &pods, &plan);
+                let input = Input { kinds: &kinds, pools: &pools, nodes: &[], pods: &pods };
+                write(dump, &format!("c{mix}-{count}-{effort}"), &input, &plan);
             }
             let (plan, seconds) = timed(&pools, &pods, 1);
             row(&format!("c mix {mix} effort 1"), count, seconds, &plan);
         }
         let pods = workloads::pods_c(mix, 50);
-        let (plan, seconds) = timed(&pools, &pods, EFFORT_1S);
-        row(&format!("c mix {mix} effort {EFFORT_1S}"), 50, seconds, &plan);
+        let effort = effort(50, false);
+        let (plan, seconds) = timed(&pools, &pods, effort);
+        row(&format!("c mix {mix} effort {effort}"), 50, seconds, &plan);
         worst[2] = worst[2].max(plan.gap());
     }
     let mut worse = 0;
@@ -250,12 +225,12 @@ fn mixes(catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
     json!({"gap_1s": worst[0], "gap_10s": worst[1], "gap_50": worst[2], "worse": worse})
 }
 
-fn existing() -> Value {
+fn existing(dump: Option<&PathBuf>) -> Value {
     let kinds: Arc<[InstanceType]> = workloads::catalog_a().into();
     let mut cluster = Cluster::new();
-    for n in 0..200 {
-        let pool = workloads::pool(&format!("pool-{n}"), Arc::clone(&kinds), workloads::any_capacity());
-        cluster.upsert_pool(pool).unwrap();
+    let pools = workloads::pools_d(200, &kinds);
+    for pool in &pools {
+        cluster.upsert_pool(pool.clone()).unwrap();
     }
     // Parsed objects come and go one by one, as they do in a watch: the state alone remains.
     for n in 0..5_000 {
@@ -272,5 +247,12 @@ fn existing() -> Value {
     let plan = solve(&cluster, &Options::default(), &|| false);
     let seconds = start.elapsed().as_secs_f64();
     row("d", new.len(), seconds, &plan);
-    json!({"ms": seconds * 1e3, "rss_mb": peak_mb()})
+    let rss = peak_mb();
+    if dump.is_some() {
+        let nodes: Vec<_> = (0..5_000).map(|n| workloads::node_d(200, n)).collect();
+        let running = (0..5_000).flat_map(|n| (0..10).map(move |p| workloads::running_d(200, n, p)));
+        let pods: Vec<Pod> = running.chain(new).collect();
+        write(dump, "d", &Input { kinds: &kinds, pools: &pools, nodes: &nodes, pods: &pods }, &plan);
+    }
+    json!({"ms": seconds * 1e3, "rss_mb": rss})
 }

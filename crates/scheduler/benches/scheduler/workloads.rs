@@ -202,6 +202,11 @@ pub fn pods_random(seed: u64) -> Vec<Pod> {
         .collect()
 }
 
+/// The pools of that cluster.
+pub fn pools_d(count: usize, kinds: &Arc<[InstanceType]>) -> Vec<Pool> {
+    (0..count).map(|n| pool(&format!("pool-{n}"), Arc::clone(kinds), any_capacity())).collect()
+}
+
 /// A node of a cluster of 200 pools.
 pub fn node_d(pools: usize, n: usize) -> Node {
     let name = format!("node-{n}");

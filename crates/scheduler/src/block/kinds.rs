@@ -11,6 +11,7 @@ use crate::{
     groups::Groups,
     intern::Sym,
     pack::{Kind, Masks, Outcome, Rules, VariantCtx, Yard},
+    soft::{self, Tally},
     zones::{Board, Item},
 };
 
@@ -102,47 +103,66 @@ impl Context<'_> {
         (rules != Rules { most: u32::MAX, ..Rules::default() }).then(|| Box::new(rules))
     }
 
-    /// The same machine at the same price in the zone that its pods would rather have: where ScheduleAnyway spreads and
-    /// preferred anti-affinity have put fewest of them so far.
-    pub(super) fn softly(
+    /// The same machine at the same price in the zone that its pods would rather have.
+    fn softly(
         &self,
         ctx: &VariantCtx,
         bits: &Bits,
         offer: u32,
         content: &[(usize, Option<usize>, u32)],
-        soft: &mut FxHashMap<(usize, Sym), u32>,
+        tally: &mut Tally,
     ) -> u32 {
-        let zone = self.cluster.keys.zone;
-        let wishes = |class: &usize| {
-            let shape = self.demand.classes[*class].shape(self.cluster);
-            shape.spreads.iter().any(|s| !s.hard && s.key == zone)
-                || shape.preferred_pods.iter().any(|p| p.anti && p.key == zone)
+        let classes = || content.iter().map(|(class, _, n)| (&self.demand.classes[*class], *n));
+        let value = |o: u32| {
+            let variant = &self.pools[ctx.pool].variants[ctx.variant];
+            // A fresh machine is a host of its own, wherever it is.
+            move |key: Sym| {
+                if key == self.cluster.keys.hostname {
+                    return None;
+                }
+                variant.value(&self.cluster.keys, &ctx.catalog, o as usize, key)
+            }
         };
-        let wishing: Vec<(usize, u32)> =
-            content.iter().filter(|(class, _, _)| wishes(class)).map(|(class, _, n)| (*class, *n)).collect();
-        if wishing.is_empty() {
-            return offer;
+        let mut best = offer;
+        if classes().any(|(class, _)| soft::wishes(self.cluster, class).next().is_some()) {
+            let own = &ctx.catalog.offers[offer as usize];
+            let mut most = i64::MIN;
+            for (o, it) in ctx.catalog.numbered(own.kind) {
+                let Ok(number) = u32::try_from(o) else { continue };
+                let same = it.capacity == own.capacity && ctx.table.cost[o] == ctx.table.cost[offer as usize];
+                if !same || !bits.contains(o) {
+                    continue;
+                }
+                let score = classes().fold(0i64, |sum, (class, n)| {
+                    let one = tally.score(self.cluster, self.demand, class, value(number));
+                    sum.saturating_add(one.saturating_mul(i64::from(n)))
+                });
+                if score > most || (score == most && number == offer) {
+                    (most, best) = (score, number);
+                }
+            }
         }
-        let own = &ctx.catalog.offers[offer as usize];
-        let there = |zone: Sym| -> u64 {
-            wishing.iter().map(|(c, _)| u64::from(soft.get(&(*c, zone)).copied().unwrap_or(0))).sum()
-        };
-        let same = |o: &u32| {
-            let it = &ctx.catalog.offers[*o as usize];
-            it.kind == own.kind
-                && it.capacity == own.capacity
-                && ctx.table.cost[*o as usize] == ctx.table.cost[offer as usize]
-        };
-        let best = bits
-            .iter()
-            .filter_map(|o| u32::try_from(o).ok())
-            .filter(same)
-            .min_by_key(|o| (there(ctx.catalog.offers[*o as usize].zone), *o != offer, *o))
-            .unwrap_or(offer);
-        for (class, n) in wishing {
-            *soft.entry((class, ctx.catalog.offers[best as usize].zone)).or_default() += n;
+        for (class, n) in classes() {
+            tally.note(class, n, value(best));
         }
         best
+    }
+
+    /// Which of the items that are alike to the packing goes onto a machine with `content` next: the one that would rather
+    /// be with those there.
+    fn willing(&self, tier: &Tier<'_>, items: &[Item], content: &[(usize, Option<usize>, u32)]) -> usize {
+        let host = self.cluster.keys.hostname;
+        let score = |item: &Item| -> i64 {
+            let class = &self.demand.classes[tier.block.classes[item.class].0];
+            let wishes = soft::wishes(self.cluster, class).filter(|w| w.key == host);
+            wishes.fold(0i64, |sum, wish| {
+                let there = content.iter().filter(|(c, _, _)| self.demand.classes[*c].matches(wish.selector));
+                let count: i64 = there.map(|(_, _, n)| i64::from(*n)).sum();
+                sum.saturating_add(wish.weight.saturating_mul(count))
+            })
+        };
+        // The last of the best, since items are taken from the end.
+        (0..items.len()).max_by_key(|at| (score(&items[*at]), *at)).unwrap_or(0)
     }
 
     /// Turns bins into launches; answers (local class, count) of what found no place.
@@ -155,29 +175,47 @@ impl Context<'_> {
         mut sources: Vec<Vec<Item>>,
         out: &mut Solved,
     ) -> Vec<(usize, u32)> {
-        let mut soft: FxHashMap<(usize, Sym), u32> = FxHashMap::default();
+        let mut tally = Tally::default();
+        let host = self.cluster.keys.hostname;
+        let choosy: Vec<bool> = sources
+            .iter()
+            .map(|items| {
+                let class = |item: &Item| &self.demand.classes[tier.block.classes[item.class].0];
+                let wishes = |item: &Item| soft::wishes(self.cluster, class(item)).any(|w| w.key == host);
+                items.len() > 1 && items.iter().any(wishes)
+            })
+            .collect();
         for bin in &outcome.bins {
             let ctx = &yard.variants[bin.variant as usize];
             let mut used = vec![0i64; yard.d];
-            let mut content = Vec::new();
+            let mut content: Vec<(usize, Option<usize>, u32)> = Vec::new();
             for (kind, count) in &bin.content {
                 let kind = *kind as usize;
                 for (u, s) in used.iter_mut().zip(yard.size(kind)) {
                     *u = u.saturating_add(s.saturating_mul(i64::from(*count)));
                 }
                 let mut need = *count;
-                while need > 0 {
-                    let Some(item) = sources[kind].last_mut() else { break };
-                    let take = need.min(item.count);
-                    content.push((tier.block.classes[item.class].0, item.cell, take));
+                while need > 0 && !sources[kind].is_empty() {
+                    let at = if choosy[kind] {
+                        self.willing(tier, &sources[kind], &content)
+                    } else {
+                        sources[kind].len() - 1
+                    };
+                    let item = &mut sources[kind][at];
+                    let take = if choosy[kind] { 1 } else { need.min(item.count) };
+                    let (class, cell) = (tier.block.classes[item.class].0, item.cell);
+                    match content.iter_mut().find(|(c, e, _)| (*c, *e) == (class, cell)) {
+                        Some((_, _, n)) => *n += take,
+                        None => content.push((class, cell, take)),
+                    }
                     item.count -= take;
                     need -= take;
                     if item.count == 0 {
-                        sources[kind].pop();
+                        sources[kind].remove(at);
                     }
                 }
             }
-            let offer = self.softly(ctx, masks.bits(bin.mask), bin.offer, &content, &mut soft);
+            let offer = self.softly(ctx, masks.bits(bin.mask), bin.offer, &content, &mut tally);
             out.launches.push(Launch {
                 pool: ctx.pool,
                 variant: ctx.variant,

@@ -56,6 +56,8 @@ pub(crate) struct Context<'a> {
     /// Limits that count each pool's machines.
     pub(crate) limits_of: Vec<Vec<usize>>,
     warm: &'a Warm,
+    /// Domains that the plan opens, as far as some spread sees those that its own pods can't reach.
+    pub(crate) opened: Arc<[zones::Opened]>,
     pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -69,12 +71,13 @@ impl<'a> Context<'a> {
         warm: &'a Warm,
         stop: &'a (dyn Fn() -> bool + Sync),
     ) -> Self {
-        Self { cluster, options, demand, pools, allowed: Vec::new(), limits, limits_of, warm, stop }
+        let opened = Arc::from([]);
+        Self { cluster, options, demand, pools, allowed: Vec::new(), limits, limits_of, warm, opened, stop }
     }
 }
 
 /// Classes and pools that have to do with each other.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Block {
     /// Numbers of classes, and pods left of each.
     pub(crate) classes: Vec<(usize, u32)>,

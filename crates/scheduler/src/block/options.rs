@@ -89,7 +89,7 @@ impl Context<'_> {
             groups.list.iter().map(|g| g.key).filter(|k| *k != self.cluster.keys.hostname).collect();
         keys.sort_unstable_by_key(|k| self.cluster.tables.symbols.text(*k));
         keys.dedup();
-        let mut board = Board { keys, cells: Vec::new() };
+        let mut board = Board { keys, cells: Vec::new(), opened: Arc::clone(&self.opened) };
         if board.keys.is_empty() {
             return board;
         }
@@ -161,7 +161,7 @@ impl Context<'_> {
             cells: Vec::new(),
             counted: Vec::new(),
         };
-        if !topology.chooses() {
+        if !topology.chooses() && topology.host_near.is_none() {
             return choice;
         }
         let size = self.size(tier, class);

@@ -6,6 +6,7 @@
 mod node;
 mod nominate;
 mod pod;
+mod tidy;
 mod volume;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -62,6 +63,9 @@ pub struct Cluster {
 
     pub(crate) nodes: Vec<NodeSlot>,
     node_numbers: FxHashMap<(bool, Sym), NodeIx>,
+    free_nodes: Vec<NodeIx>,
+    /// How much the tables held when they were last tidied.
+    tidied: usize,
     /// Nodes and coming nodes by label.
     pub(crate) by_label: FxHashMap<(Sym, Sym), std::collections::BTreeSet<NodeIx>>,
     /// Running pods by what selectors see of them, and where.
@@ -90,6 +94,8 @@ impl Default for Cluster {
             demand: BTreeMap::new(),
             nodes: Vec::new(),
             node_numbers: FxHashMap::default(),
+            free_nodes: Vec::new(),
+            tidied: 0,
             by_label: FxHashMap::default(),
             ident_nodes: FxHashMap::default(),
             idents_of: FxHashMap::default(),
@@ -111,6 +117,7 @@ impl Cluster {
     /// A requirement or a taint that can't be read, or a label that another pool has already; the pool's last good
     /// state stays.
     pub fn upsert_pool(&mut self, pool: Pool) -> Result<(), InputError> {
+        self.tidy();
         let name = pool.name.clone();
         let error = |field: String, problem: String| InputError {
             kind: "TenantPool",
@@ -171,6 +178,7 @@ impl Cluster {
 
     /// Takes in a namespace's labels, which pod affinity may select by.
     pub fn upsert_namespace(&mut self, namespace: &Namespace) {
+        self.tidy();
         let name = self.tables.symbols.sym(namespace.metadata.name.as_deref().unwrap_or_default());
         let mut map = namespace.metadata.labels.clone().unwrap_or_default();
         // The API server sets it; a file may lack it.
@@ -192,6 +200,7 @@ impl Cluster {
     /// # Errors
     /// A field of the pod template that can't be read; the DaemonSet's last good state stays.
     pub fn upsert_daemonset(&mut self, daemonset: &DaemonSet) -> Result<(), InputError> {
+        self.tidy();
         let namespace = daemonset.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let name = daemonset.metadata.name.clone().unwrap_or_default();
         let Some(spec) = &daemonset.spec else { return Ok(()) };

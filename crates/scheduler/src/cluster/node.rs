@@ -35,6 +35,8 @@ pub(crate) struct NodeInfo {
 pub(crate) struct NodeSlot {
     /// The node's name, or the claim's.
     pub(crate) name: Sym,
+    /// `name` is a claim's.
+    claim: bool,
     pub(crate) info: Option<Arc<NodeInfo>>,
     /// By resource number.
     pub(crate) used: SmallVec<[i64; 4]>,
@@ -96,6 +98,7 @@ impl Cluster {
     /// # Errors
     /// A field that can't be read. The node's last good state stays.
     pub fn upsert_node(&mut self, node: &Node) -> Result<(), InputError> {
+        self.tidy();
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let error = |field: &str, problem: String| InputError {
             kind: "Node",
@@ -157,6 +160,7 @@ impl Cluster {
     /// Takes in a machine on its way, or its new state. Taints that go by themselves while a node starts don't
     /// count, nor do those of unknown effect, which the API server lets nobody write.
     pub fn upsert_coming(&mut self, coming: ComingNode) {
+        self.tidy();
         let symbols = &mut self.tables.symbols;
         let claim = symbols.sym(&coming.claim);
         let mut taints: Vec<_> =
@@ -228,6 +232,7 @@ impl Cluster {
         }
         let slot = NodeSlot {
             name,
+            claim: coming,
             info: None,
             used: SmallVec::new(),
             pods: Vec::new(),
@@ -235,10 +240,31 @@ impl Cluster {
             daemons: Vec::new(),
             claims: Vec::new(),
         };
-        self.nodes.push(slot);
-        let ix = NodeIx::try_from(self.nodes.len() - 1).unwrap_or(NodeIx::MAX);
+        let reused = self.free_nodes.pop().and_then(|ix| Some((ix, self.nodes.get_mut(ix as usize)?)));
+        let ix = match reused {
+            Some((ix, free)) => {
+                *free = slot;
+                ix
+            }
+            None => {
+                self.nodes.push(slot);
+                NodeIx::try_from(self.nodes.len() - 1).unwrap_or(NodeIx::MAX)
+            }
+        };
         self.node_numbers.insert((coming, name), ix);
         ix
+    }
+
+    /// Gives the number of a node back that is unknown and that no pod names.
+    pub(super) fn release_node(&mut self, ix: NodeIx) {
+        let Some(slot) = self.nodes.get(ix as usize) else { return };
+        if slot.info.is_none()
+            && slot.pods.is_empty()
+            && self.node_numbers.get(&(slot.claim, slot.name)) == Some(&ix)
+        {
+            self.node_numbers.remove(&(slot.claim, slot.name));
+            self.free_nodes.push(ix);
+        }
     }
 
     fn set_info(&mut self, ix: NodeIx, info: Option<Arc<NodeInfo>>) {
@@ -250,6 +276,7 @@ impl Cluster {
             _ => false,
         };
         if unchanged {
+            self.release_node(ix);
             return;
         }
         let hostname = self.keys.hostname;
@@ -264,5 +291,6 @@ impl Cluster {
         for pair in info.iter().flat_map(|i| i.labels.iter()).filter(|(k, _)| *k != hostname) {
             self.by_label.entry(*pair).or_default().insert(ix);
         }
+        self.release_node(ix);
     }
 }

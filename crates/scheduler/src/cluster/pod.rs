@@ -39,6 +39,7 @@ impl Cluster {
     /// # Errors
     /// A field that can't be read. The pod then doesn't count at all.
     pub fn upsert_pod(&mut self, pod: &Pod) -> Result<(), InputError> {
+        self.tidy();
         let key = PodKey::new(
             pod.metadata.namespace.as_deref().unwrap_or("default"),
             pod.metadata.name.as_deref().unwrap_or_default(),
@@ -102,9 +103,7 @@ impl Cluster {
     /// plan means it for that one, so it is no demand any more. Holds until the pod is released, removed or taken
     /// in anew.
     pub fn nominate(&mut self, pod: &PodKey, target: &str, coming: bool) {
-        let name = self.tables.symbols.sym(target);
-        let node = self.node_number(coming, name);
-        self.renominate(pod, Some(node));
+        self.renominate(pod, Some((target, coming)));
     }
 
     /// Makes a nominated pod demand again.
@@ -112,7 +111,7 @@ impl Cluster {
         self.renominate(pod, None);
     }
 
-    fn renominate(&mut self, pod: &PodKey, node: Option<NodeIx>) {
+    fn renominate(&mut self, pod: &PodKey, target: Option<(&str, bool)>) {
         let Some(ix) = self.pod_numbers.get(pod).copied() else { return };
         let held = |rec: &PodRec| rec.node.is_some() && !rec.nominated;
         if self.pods.get(ix as usize).and_then(Option::as_ref).is_none_or(held) {
@@ -120,16 +119,20 @@ impl Cluster {
         }
         let Some(rec) = self.pods.get(ix as usize).cloned().flatten() else { return };
         self.drop_pod(ix);
+        let node = target.map(|(name, coming)| {
+            let name = self.tables.symbols.sym(name);
+            self.node_number(coming, name)
+        });
         self.add_pod(PodRec { node, nominated: node.is_some(), ..rec });
     }
 
     /// Counts a pod, running or not, as planned for `target`: what a search for a cheaper cluster supposes.
     pub(crate) fn relocate(&mut self, pod: &PodKey, target: &str, coming: bool) {
-        let name = self.tables.symbols.sym(target);
-        let node = self.node_number(coming, name);
         let Some(ix) = self.pod_numbers.get(pod).copied() else { return };
         let Some(rec) = self.pods.get(ix as usize).cloned().flatten() else { return };
         self.drop_pod(ix);
+        let name = self.tables.symbols.sym(target);
+        let node = self.node_number(coming, name);
         self.add_pod(PodRec { node: Some(node), nominated: true, ..rec });
     }
 
@@ -193,12 +196,16 @@ impl Cluster {
                 let namespace = self.tables.idents.get(rec.ident).namespace;
                 if let Some(set) = self.idents_of.get_mut(&namespace) {
                     set.remove(&rec.ident);
+                    if set.is_empty() {
+                        self.idents_of.remove(&namespace);
+                    }
                 }
             }
         }
         if let Some(slot) = self.nodes.get_mut(node as usize) {
             slot.unsettle(ix, shape, rec.daemon);
         }
+        self.release_node(node);
     }
 }
 

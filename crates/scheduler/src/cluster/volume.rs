@@ -58,6 +58,28 @@ pub(crate) struct Volumes {
 }
 
 impl Volumes {
+    /// Every string and requirement that volumes name.
+    pub(super) fn symbols(&self, mut see: impl FnMut(Sym), mut see_req: impl FnMut(u32)) {
+        for ((namespace, name), claim) in &self.claims {
+            [Some(*namespace), Some(*name), claim.volume, claim.class]
+                .into_iter()
+                .flatten()
+                .for_each(&mut see);
+        }
+        for (name, volume) in &self.volumes {
+            [Some(*name), volume.class, volume.driver].into_iter().flatten().for_each(&mut see);
+            volume.reqs.iter().copied().for_each(&mut see_req);
+        }
+        for (name, class) in &self.classes {
+            [Some(*name), class.driver].into_iter().flatten().for_each(&mut see);
+            class.topologies.into_iter().for_each(&mut see_req);
+        }
+        for (name, limits) in &self.limits {
+            see(*name);
+            limits.iter().for_each(|(driver, _)| see(*driver));
+        }
+    }
+
     /// The class that claims get which name none.
     pub(crate) fn default_class(&self) -> Option<Sym> {
         self.classes.iter().filter(|(_, c)| c.default).map(|(name, _)| *name).max()
@@ -88,6 +110,7 @@ impl Cluster {
     /// # Errors
     /// A size that can't be read.
     pub fn upsert_pvc(&mut self, pvc: &PersistentVolumeClaim) -> Result<(), InputError> {
+        self.tidy();
         let namespace = pvc.metadata.namespace.as_deref().unwrap_or("default");
         let name = pvc.metadata.name.as_deref().unwrap_or_default();
         let spec = pvc.spec.as_ref();
@@ -128,6 +151,7 @@ impl Cluster {
     /// # Errors
     /// A node affinity or size that can't be read.
     pub fn upsert_pv(&mut self, pv: &PersistentVolume) -> Result<(), InputError> {
+        self.tidy();
         let name = pv.metadata.name.as_deref().unwrap_or_default();
         let error = |field: &str, problem: String| InputError {
             kind: "PersistentVolume",
@@ -185,6 +209,7 @@ impl Cluster {
     /// # Errors
     /// None as yet; what can't be read is the API server's to refuse.
     pub fn upsert_storage_class(&mut self, class: &StorageClass) -> Result<(), InputError> {
+        self.tidy();
         let symbols = &mut self.tables.symbols;
         let name = symbols.sym(class.metadata.name.as_deref().unwrap_or_default());
         let mut terms = Vec::new();
@@ -221,6 +246,7 @@ impl Cluster {
     /// # Errors
     /// None as yet; what can't be read is the API server's to refuse.
     pub fn upsert_csi_node(&mut self, node: &CSINode) -> Result<(), InputError> {
+        self.tidy();
         let symbols = &mut self.tables.symbols;
         let name = symbols.sym(node.metadata.name.as_deref().unwrap_or_default());
         let limits = node.spec.drivers.iter().filter_map(|d| {

@@ -13,6 +13,15 @@ use super::{
     knapsack::{self, Thing},
     simplex::{Column, Master},
 };
+use crate::bits::Bits;
+
+/// What a search works on: the pods, the machines worth launching, and who may end it.
+#[derive(Clone, Copy)]
+pub(crate) struct Field<'a> {
+    pub(crate) yard: &'a Yard,
+    pub(crate) sites: &'a [Site],
+    pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
+}
 
 /// A machine worth launching for some set of kinds.
 #[derive(Clone, Debug)]
@@ -40,22 +49,12 @@ pub(crate) fn sites(yard: &Yard, masks: &Masks) -> Vec<Site> {
             }
         }
         let list: Vec<u32> = by_mask.keys().copied().collect();
-        let mut by_set: FxHashMap<Vec<bool>, crate::bits::Bits> = FxHashMap::default();
         let size = yard.variants[variant].catalog.offers.len();
-        let mut any = crate::bits::Bits::none(size);
-        list.iter().for_each(|mask| any.unite(masks.bits(*mask)));
-        for offer in any.iter() {
-            let set = list.iter().map(|m| masks.bits(*m).contains(offer)).collect();
-            by_set.entry(set).or_insert_with(|| crate::bits::Bits::none(size)).insert(offer);
-        }
-        let mut sets: Vec<_> = by_set.into_iter().collect();
-        sets.sort_by(|a, b| a.0.cmp(&b.0));
-        for (set, bits) in sets {
+        for (set, bits) in parts(masks, &list, size) {
             let all: Vec<u32> = set
                 .iter()
-                .zip(&list)
-                .filter(|(yes, _)| **yes)
-                .flat_map(|(_, m)| by_mask[m].iter().copied())
+                .flat_map(|at| list.get(*at).and_then(|m| by_mask.get(m)).into_iter().flatten())
+                .copied()
                 .collect();
             let everyone: Arc<[u32]> = all.clone().into();
             let mut whole = vec![0i64; yard.d];
@@ -63,6 +62,12 @@ pub(crate) fn sites(yard: &Yard, masks: &Masks) -> Vec<Site> {
                 let count = i64::from(yard.kinds[*kind as usize].count);
                 for (w, s) in whole.iter_mut().zip(yard.size(*kind as usize)) {
                     *w = w.saturating_add(s.saturating_mul(count));
+                }
+            }
+            let mut largest = vec![0i64; yard.d];
+            for kind in &all {
+                for (l, s) in largest.iter_mut().zip(yard.size(*kind as usize)) {
+                    *l = (*l).max(*s);
                 }
             }
             clipped.clear();
@@ -73,19 +78,49 @@ pub(crate) fn sites(yard: &Yard, masks: &Masks) -> Vec<Site> {
                 if clipped.iter().rev().any(beaten) {
                     continue;
                 }
+                // Nothing is of more use than room for all.
+                let holds_all = useful == whole;
                 clipped.push(useful);
-                let fitting: Vec<u32> =
-                    all.iter().copied().filter(|k| fits(yard.size(*k as usize), row) > 0).collect();
-                if fitting.is_empty() {
+                let kinds: Arc<[u32]> = if fits(&largest, row) > 0 {
+                    Arc::clone(&everyone)
+                } else {
+                    all.iter().copied().filter(|k| fits(yard.size(*k as usize), row) > 0).collect()
+                };
+                if kinds.is_empty() {
                     continue;
                 }
-                let kinds =
-                    if fitting.len() == everyone.len() { Arc::clone(&everyone) } else { fitting.into() };
                 sites.push(Site { variant: number, offer: *offer, kinds });
+                if holds_all {
+                    break;
+                }
             }
         }
     }
     sites
+}
+
+/// Offerings by which of the sets in `list` they are in, those in none left out.
+fn parts(masks: &Masks, list: &[u32], size: usize) -> Vec<(SmallVec<[usize; 4]>, Bits)> {
+    let mut parts: Vec<(SmallVec<[usize; 4]>, Bits)> = vec![(SmallVec::new(), Bits::all(size))];
+    for (at, mask) in list.iter().enumerate() {
+        let inside = masks.bits(*mask);
+        let mut split = Vec::new();
+        for (set, bits) in &mut parts {
+            let both = bits.and(inside);
+            if both.is_empty() {
+                continue;
+            }
+            bits.take_away(inside);
+            let mut with = set.clone();
+            with.push(at);
+            split.push((with, both));
+        }
+        parts.retain(|(_, bits)| !bits.is_empty());
+        parts.extend(split);
+    }
+    parts.retain(|(set, _)| !set.is_empty());
+    parts.sort_by(|a, b| a.0.cmp(&b.0));
+    parts
 }
 
 /// What the generation came to.
@@ -196,78 +231,184 @@ pub(crate) fn resource_worth(yard: &Yard, sites: &[Site], demand: &[u32]) -> (Ve
     (kinds, bound)
 }
 
-/// One round of pricing: adds fillings worth more than they cost. Answers the bound that the duals give, and if any
-/// filling was found.
-#[expect(clippy::indexing_slicing, clippy::cast_precision_loss, reason = "sites are numbered by their list")]
-fn price(
-    yard: &Yard,
-    sites: &[Site],
-    master: &mut Master,
-    rows: &[u32],
-    demand: &[u32],
-    steps: &mut u64,
+/// One round of pricing.
+struct Round<'a> {
+    yard: &'a Yard,
+    sites: &'a [Site],
+    /// Sites that may be worth something for this demand.
+    active: &'a [usize],
+    row_of: &'a FxHashMap<u32, u32>,
+    demand: &'a [u32],
+    /// What each kind's pod is worth to the master.
+    worth: &'a [f64],
     per_round: usize,
-) -> (i64, bool) {
-    let mut worth = vec![0.0; yard.kinds.len()];
-    for (row, kind) in rows.iter().enumerate() {
-        worth[*kind as usize] = master.y[row].max(0.0);
-    }
-    let mut row_of: FxHashMap<u32, u32> = FxHashMap::default();
-    for (row, kind) in rows.iter().enumerate() {
-        row_of.insert(*kind, u32::try_from(row).unwrap_or(0));
-    }
-    let mut hopes: Vec<(f64, usize)> = Vec::new();
-    for (at, site) in sites.iter().enumerate() {
-        let list = things(yard, site, &worth, demand);
-        if list.is_empty() {
-            continue;
+}
+
+/// What a round came to.
+#[derive(Default)]
+struct Priced {
+    bound: i64,
+    found: Vec<Column>,
+    steps: u64,
+}
+
+impl Round<'_> {
+    /// Fillings that are worth more to the master than they cost, looked for with the worths `guide`, and the bound that
+    /// `guide` gives. Every machine is filled quickly; the promising ones carefully, where that found nothing.
+    #[expect(clippy::indexing_slicing, reason = "sites are numbered by their list")]
+    fn price(&self, guide: &[f64], nodes: u64, most_steps: u64) -> Priced {
+        let mut out = Priced::default();
+        // (hope, what the found one is worth to the master, site, content), per cost.
+        let mut tried: Vec<(f64, f64, usize, super::greedy::Content)> = Vec::new();
+        for at in self.active.iter().copied() {
+            let site = &self.sites[at];
+            let list = things(self.yard, site, guide, self.demand);
+            if list.is_empty() {
+                continue;
+            }
+            let cost = self.cost(site);
+            let quick = knapsack::quick(&list, self.yard.row(site.variant, site.offer));
+            out.steps += quick.steps;
+            let ratio = self.value(&quick.content) / cost;
+            tried.push((quick.most / cost, ratio, at, quick.content));
         }
-        let cost = yard.cost(site.variant, site.offer).max(1) as f64;
-        let (most, work) = knapsack::estimate(&list, yard.row(site.variant, site.offer));
-        *steps += work;
-        hopes.push((most / cost, at));
-    }
-    hopes.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let (mut most, mut added) = (0.0f64, 0);
-    for (hope, at) in hopes {
-        // What is left can't beat what was found, and isn't worth more than it costs.
-        if hope <= most || added >= per_round {
-            most = most.max(hope);
-            break;
+        tried.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
+        let better = 1.0 + 1e-6;
+        let mut good = tried.iter().filter(|t| t.1 > better).count();
+        for (searched, entry) in tried.iter_mut().enumerate() {
+            // Nothing that is left can be worth more than it costs.
+            let enough = (good > 0 && searched >= 2) || good >= self.per_round || out.steps > most_steps;
+            if nodes == 0 || entry.0 <= better || enough {
+                break;
+            }
+            let site = &self.sites[entry.2];
+            let cost = self.cost(site);
+            let list = things(self.yard, site, guide, self.demand);
+            let filling = knapsack::fill(&list, self.yard.row(site.variant, site.offer), cost * 1e-4, nodes);
+            out.steps += filling.steps;
+            entry.0 = entry.0.min(filling.most / cost);
+            let ratio = self.value(&filling.content) / cost;
+            if ratio > entry.1 {
+                good += usize::from(entry.1 <= better && ratio > better);
+                entry.1 = ratio;
+                entry.3 = filling.content;
+            }
         }
-        let site = &sites[at];
-        let cost = yard.cost(site.variant, site.offer).max(1) as f64;
-        let list = things(yard, site, &worth, demand);
-        let filling = knapsack::fill(&list, yard.row(site.variant, site.offer), cost * 2e-4, 4_000);
-        *steps += filling.steps;
-        most = most.max(filling.most / cost);
-        if filling.value > cost * (1.0 + 1e-6) {
-            added += 1;
-            let entries = filling.content.iter().filter_map(|(k, n)| Some((*row_of.get(k)?, f64::from(*n))));
-            master.columns.push(Column {
-                cost,
+        let most = tried.iter().map(|t| t.0).fold(0.0, f64::max);
+        out.bound = lower(guide, self.demand, most);
+        tried.retain(|t| t.1 > better);
+        tried.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.2.cmp(&b.2)));
+        tried.truncate(self.per_round);
+        for (_, _, at, content) in tried {
+            let entries = content.iter().filter_map(|(k, n)| Some((*self.row_of.get(k)?, f64::from(*n))));
+            out.found.push(Column {
+                cost: self.cost(&self.sites[at]),
                 entries: entries.collect(),
                 site: u32::try_from(at).unwrap_or(u32::MAX),
             });
         }
+        out
     }
-    (lower(&worth, demand, most), added > 0)
+
+    #[expect(clippy::cast_precision_loss, reason = "has a margin")]
+    fn cost(&self, site: &Site) -> f64 {
+        self.yard.cost(site.variant, site.offer).max(1) as f64
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "kinds are numbered by the yard")]
+    fn value(&self, content: &[(u32, u32)]) -> f64 {
+        content.iter().map(|(k, n)| self.worth[*k as usize] * f64::from(*n)).sum()
+    }
 }
 
-/// Generates columns for `demand` until nothing helps or `budget` steps are spent. `seed` are columns known before.
+/// Fillings of machines that are worth launching, as a packing has them.
+pub(crate) fn of_bins(sites: &[Site], bins: &[super::Bin]) -> Vec<(u32, super::greedy::Content)> {
+    let mut numbers: FxHashMap<(u32, u32), Vec<u32>> = FxHashMap::default();
+    for (at, site) in sites.iter().enumerate() {
+        numbers.entry((site.variant, site.offer)).or_default().push(u32::try_from(at).unwrap_or(u32::MAX));
+    }
+    let mut seen: rustc_hash::FxHashSet<(u32, super::greedy::Content)> = rustc_hash::FxHashSet::default();
+    for bin in bins {
+        let places = numbers.get(&(bin.variant, bin.offer)).into_iter().flatten();
+        let holds = |at: &&u32| {
+            sites.get(**at as usize).is_some_and(|s| bin.content.iter().all(|(k, _)| s.kinds.contains(k)))
+        };
+        if let Some(at) = places.into_iter().find(holds) {
+            let mut content = bin.content.clone();
+            content.sort_unstable();
+            seen.insert((*at, content));
+        }
+    }
+    let mut list: Vec<_> = seen.into_iter().collect();
+    list.sort_unstable();
+    list
+}
+
+/// How much the worths that price differ from the master's towards those that gave the best bound: the master's own jump
+/// about (Wentges 1997).
+const CALM: f64 = 0.6;
+/// Columns that one round adds at most.
+const PER_ROUND: usize = 24;
+/// Nodes of a careful search: at first, and at most.
+const NODES: u64 = 4_000;
+const MOST_NODES: u64 = 1_000_000;
+
+/// How hard fillings are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// Quick fillings alone: no bound is wanted.
+    Little,
+    /// Until nothing is left that could be worth more.
+    Full,
+}
+
+/// Sites that no other one beats in price and in room for what is left.
+#[expect(clippy::indexing_slicing, reason = "sites are numbered by their list")]
+fn active(yard: &Yard, sites: &[Site], demand: &[u32]) -> Vec<usize> {
+    let mut kept: Vec<(usize, SmallVec<[i64; 6]>, Vec<u32>)> = Vec::new();
+    for (at, site) in sites.iter().enumerate() {
+        let row = yard.row(site.variant, site.offer);
+        let kinds: Vec<u32> = site.kinds.iter().copied().filter(|k| demand[*k as usize] > 0).collect();
+        if kinds.is_empty() {
+            continue;
+        }
+        let mut useful: SmallVec<[i64; 6]> = SmallVec::from_elem(0, yard.d);
+        for kind in &kinds {
+            for (u, s) in useful.iter_mut().zip(yard.size(*kind as usize)) {
+                *u = u.saturating_add(s.saturating_mul(i64::from(demand[*kind as usize])));
+            }
+        }
+        useful.iter_mut().zip(row).for_each(|(u, r)| *u = (*u).min(*r));
+        let cost = yard.cost(site.variant, site.offer);
+        let beaten = |(other, room, theirs): &(usize, SmallVec<[i64; 6]>, Vec<u32>)| {
+            let other = &sites[*other];
+            yard.cost(other.variant, other.offer) <= cost
+                && room.iter().zip(&useful).all(|(r, u)| r >= u)
+                && kinds.iter().all(|k| theirs.contains(k))
+        };
+        if !kept.iter().rev().any(beaten) {
+            kept.push((at, useful, kinds));
+        }
+    }
+    kept.into_iter().map(|(at, _, _)| at).collect()
+}
+
+/// Generates columns for `demand` until nothing helps or `budget` steps are spent. `seed` are columns known before,
+/// `guide` what pods may be worth to begin with.
 #[expect(
     clippy::indexing_slicing,
     clippy::cast_precision_loss,
     reason = "kinds and sites are numbered by their lists"
 )]
 pub(crate) fn generate(
-    yard: &Yard,
-    sites: &[Site],
+    field: Field<'_>,
     demand: &[u32],
     seed: &[(u32, super::greedy::Content)],
+    guide: &[f64],
+    care: Care,
     budget: u64,
-    stop: &(dyn Fn() -> bool + Sync),
 ) -> Generated {
+    let Field { yard, sites, stop } = field;
     let mut out = Generated { worth: vec![0.0; yard.kinds.len()], ..Generated::default() };
     // The best machine for each kind alone.
     let mut alone: Vec<Option<(f64, u32, u32)>> = vec![None; yard.kinds.len()];
@@ -309,18 +450,56 @@ pub(crate) fn generate(
         }
     }
     let mut rounds = 0;
+    let mut center: Vec<f64> = guide.to_vec();
+    let mut calm = CALM;
+    let mut nodes = NODES;
+    let active = active(yard, sites, demand);
     loop {
         out.steps += master.improve(40 + 2 * rows.len());
         if out.steps > budget || stop() {
             break;
         }
-        let (bound, found) = price(yard, sites, &mut master, &rows, demand, &mut out.steps, 12);
-        out.bound = out.bound.max(bound);
+        for (row, kind) in rows.iter().enumerate() {
+            out.worth[*kind as usize] = master.y[row].max(0.0);
+        }
+        let round = Round {
+            yard,
+            sites,
+            active: &active,
+            row_of: &row_of,
+            demand,
+            worth: &out.worth,
+            per_round: PER_ROUND,
+        };
+        let between: Vec<f64> =
+            center.iter().zip(&out.worth).map(|(c, w)| calm * c + (1.0 - calm) * w).collect();
+        let careful = if calm > 0.0 || care == Care::Little { 0 } else { nodes };
+        let priced = round.price(&between, careful, budget.saturating_sub(out.steps));
+        out.steps += priced.steps;
+        if priced.bound > out.bound {
+            out.bound = priced.bound;
+            center = between;
+        }
         rounds += 1;
         let value: f64 = rows.iter().zip(&needs).map(|(_, n)| n).zip(&master.y).map(|(n, y)| n * y).sum();
-        if !found || rounds > 2_000 || value <= out.bound as f64 * (1.0 + 1e-4) {
+        if rounds > 2_000 || value <= out.bound as f64 * (1.0 + 1e-4) {
             break;
         }
+        if priced.found.is_empty() {
+            if calm == 0.0 {
+                if care == Care::Little || nodes >= MOST_NODES {
+                    break;
+                }
+                // What can't be found may be proven absent, which raises the bound.
+                nodes *= 8;
+                continue;
+            }
+            // The worths between don't show what the master lacks: closer to its own.
+            calm = if calm > 0.2 { calm / 2.0 } else { 0.0 };
+            continue;
+        }
+        calm = CALM;
+        master.columns.extend(priced.found);
     }
     for (row, kind) in rows.iter().enumerate() {
         out.worth[*kind as usize] = master.y[row].max(0.0);

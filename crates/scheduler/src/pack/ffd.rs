@@ -1,6 +1,6 @@
 //! First-fit-decreasing: plain, and with a choice of machine that looks at prices.
 
-use super::{Masks, Packing, Yard, fits};
+use super::{Masks, Packing, Yard, fits, together};
 
 /// How a new machine is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,7 @@ pub(crate) fn finish(packing: &mut Packing<'_>, masks: &mut Masks, left: &mut [u
 
 fn run(packing: &mut Packing<'_>, masks: &mut Masks, opening: Opening, left: &mut [u32]) {
     let yard = packing.yard;
+    together::place(packing, masks, left);
     let smallest = smallest(yard);
     let mut open: Vec<usize> = (0..packing.bins.len()).collect();
     for kind in order(yard) {
@@ -140,18 +141,24 @@ pub(crate) fn launch(
         Opening::Balanced => {
             let rest = remaining(yard, kind, left);
             packing.steps += u64::try_from(masks.ladder(options.first()?.1).len()).unwrap_or(0) / 4;
-            let all = options.iter().flat_map(|(variant, mask)| {
-                masks.ladder(*mask).iter().map(move |offer| (*variant, *mask, *offer))
-            });
-            all.filter(|(variant, _, offer)| fits(size, yard.row(*variant, *offer)) > 0).min_by_key(
-                |(variant, _, offer)| {
-                    (
-                        divided(yard.cost(*variant, *offer), yard.row(*variant, *offer), &rest),
-                        *variant,
-                        *offer,
-                    )
-                },
-            )
+            let mut best: Option<((i128, u32, u32), u32)> = None;
+            for (variant, mask) in &options {
+                for offer in masks.ladder(*mask) {
+                    let cost = yard.cost(*variant, *offer);
+                    // Dearer ones follow, and one machine is the least that is paid.
+                    if best.is_some_and(|((least, _, _), _)| i128::from(cost) > least) {
+                        break;
+                    }
+                    let row = yard.row(*variant, *offer);
+                    if fits(size, row) > 0 {
+                        let rank = (divided(cost, row, &rest), *variant, *offer);
+                        if best.is_none_or(|(least, _)| rank < least) {
+                            best = Some((rank, *mask));
+                        }
+                    }
+                }
+            }
+            best.map(|((_, variant, offer), mask)| (variant, mask, offer))
         }
     };
     let (variant, mask, offer) = wanted?;

@@ -4,9 +4,11 @@ use smallvec::SmallVec;
 
 use super::{
     Bin, Masks, Packing, Yard,
-    columns::{Generated, Site, generate},
+    columns::{Care, Field, Generated, Site, generate},
     ffd,
     knapsack::{self, Thing},
+    repair::Dice,
+    together,
 };
 
 /// What goes onto one machine: (kind, copies).
@@ -56,8 +58,43 @@ pub(crate) fn launch(
     true
 }
 
-/// The best bargain at present: the site and filling with the most worth per cost.
+/// What a machine of `site` can be filled with at best: worth per cost, and the filling.
 #[expect(clippy::indexing_slicing, clippy::cast_precision_loss, reason = "kinds are numbered by the yard")]
+fn best_filling(
+    yard: &Yard,
+    site: &Site,
+    worth: &[f64],
+    demand: &[u32],
+    nodes: u64,
+    least: f64,
+    steps: &mut u64,
+) -> Option<(f64, Content)> {
+    let things: Vec<Thing<'_>> = site
+        .kinds
+        .iter()
+        .filter(|k| demand[**k as usize] > 0)
+        .map(|k| Thing {
+            number: *k,
+            size: yard.size(*k as usize),
+            value: worth[*k as usize].max(1e-6),
+            copies: demand[*k as usize],
+        })
+        .collect();
+    if things.is_empty() {
+        return None;
+    }
+    let cost = yard.cost(site.variant, site.offer).max(1) as f64;
+    let total: f64 = things.iter().map(|t| t.value * f64::from(t.copies)).sum();
+    *steps += 1;
+    if total / cost <= least {
+        return None;
+    }
+    let filling = knapsack::fill(&things, yard.row(site.variant, site.offer), cost * 1e-3, nodes);
+    *steps += filling.steps;
+    Some((filling.value / cost, filling.content))
+}
+
+/// The best bargain at present: the site and filling with the most worth per cost.
 fn bargain(
     yard: &Yard,
     sites: &[Site],
@@ -68,52 +105,55 @@ fn bargain(
 ) -> Option<(usize, Content)> {
     let mut best: Option<(f64, usize, Content)> = None;
     for (at, site) in sites.iter().enumerate() {
-        let things: Vec<Thing<'_>> = site
-            .kinds
-            .iter()
-            .filter(|k| demand[**k as usize] > 0)
-            .map(|k| Thing {
-                number: *k,
-                size: yard.size(*k as usize),
-                value: worth[*k as usize].max(1e-6),
-                copies: demand[*k as usize],
-            })
-            .collect();
-        if things.is_empty() {
+        let least = best.as_ref().map_or(0.0, |(most, _, _)| *most);
+        let Some((ratio, content)) = best_filling(yard, site, worth, demand, nodes, least, steps) else {
             continue;
-        }
-        let cost = yard.cost(site.variant, site.offer).max(1) as f64;
-        let total: f64 = things.iter().map(|t| t.value * f64::from(t.copies)).sum();
-        *steps += 1;
-        if best.as_ref().is_some_and(|(most, _, _)| total / cost <= *most) {
-            continue;
-        }
-        let filling = knapsack::fill(&things, yard.row(site.variant, site.offer), cost * 1e-3, nodes);
-        *steps += filling.steps;
-        let ratio = filling.value / cost;
+        };
         if best.as_ref().is_none_or(|(most, _, _)| ratio > *most) {
-            best = Some((ratio, at, filling.content));
+            best = Some((ratio, at, content));
         }
     }
     best.map(|(_, at, content)| (at, content))
 }
 
 /// Takes the best bargain again and again. `None` if `budget` runs out.
-#[expect(clippy::indexing_slicing, reason = "kinds are numbered by the yard")]
+///
+/// With less left to choose from no machine becomes a better bargain, so that one whose last ratio is below another's
+/// present one needn't be looked at again.
+#[expect(clippy::indexing_slicing, reason = "kinds and sites are numbered by their lists")]
 pub(crate) fn sequential<'a>(
-    yard: &'a Yard,
+    field: Field<'a>,
     masks: &mut Masks,
-    sites: &[Site],
     worth: &[f64],
     nodes: u64,
     budget: u64,
-    stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<Packing<'a>> {
+    let Field { yard, sites, stop } = field;
     let mut packing = Packing::new(yard);
     let mut demand: Vec<u32> = yard.kinds.iter().map(|k| k.count).collect();
-    while let Some((at, content)) = bargain(yard, sites, worth, &demand, nodes, &mut packing.steps) {
+    together::place(&mut packing, masks, &mut demand);
+    let mut round = 0u32;
+    // (ratio, site, filling, the round that it was found in), best first.
+    let mut ranked: Vec<(f64, usize, Content, u32)> =
+        (0..sites.len()).map(|at| (f64::INFINITY, at, Content::new(), u32::MAX)).collect();
+    while !ranked.is_empty() {
         if packing.steps > budget || stop() {
             return None;
+        }
+        let (_, at, content, when) = ranked[0].clone();
+        if when != round {
+            match best_filling(yard, &sites[at], worth, &demand, nodes, 0.0, &mut packing.steps) {
+                Some((ratio, content)) => ranked[0] = (ratio, at, content, round),
+                None => {
+                    ranked.remove(0);
+                    continue;
+                }
+            }
+            // Down to its place among the rest.
+            let ratio = ranked[0].0;
+            let place = ranked[1..].partition_point(|other| other.0 > ratio);
+            ranked[..=place].rotate_left(1);
+            continue;
         }
         let times = content.iter().map(|(k, n)| demand[*k as usize] / n).min().unwrap_or(0).max(1);
         let mut any = false;
@@ -123,13 +163,40 @@ pub(crate) fn sequential<'a>(
             }
             any = true;
         }
-        if !any {
-            break;
+        if any {
+            round += 1;
+        } else {
+            ranked.remove(0);
         }
     }
     ffd::finish(&mut packing, masks, &mut demand);
     packing.settle(masks);
     Some(packing)
+}
+
+/// How a dive chooses where it may: always alike, or by chance, so that one finds what another misses.
+#[derive(Debug)]
+pub(crate) enum Chance {
+    /// Parts of machines from this share on count as whole.
+    Share(f64),
+    Dice(Dice),
+}
+
+impl Chance {
+    fn share(&mut self) -> f64 {
+        match self {
+            Self::Share(share) => *share,
+            Self::Dice(dice) => [0.6, 0.75, 0.9, 1.1].get(dice.below(4)).copied().unwrap_or(0.9),
+        }
+    }
+
+    /// Which of the `parts` likeliest machines comes first.
+    fn first(&mut self, parts: usize) -> usize {
+        match self {
+            Self::Share(_) => 0,
+            Self::Dice(dice) => dice.below(parts.min(3)),
+        }
+    }
 }
 
 /// Rounds a fractional solution: whole machines first, then the likeliest one, then the relaxation of what is left.
@@ -140,16 +207,16 @@ pub(crate) fn sequential<'a>(
     reason = "columns and kinds are numbered by their lists; counts are small"
 )]
 pub(crate) fn dive<'a>(
-    yard: &'a Yard,
+    field: Field<'a>,
     masks: &mut Masks,
-    sites: &[Site],
     first: &Generated,
-    share: f64,
+    mut demand: Vec<u32>,
+    chance: &mut Chance,
     budget: u64,
-    stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<Packing<'a>> {
+    let Field { yard, sites, stop } = field;
     let mut packing = Packing::new(yard);
-    let mut demand: Vec<u32> = yard.kinds.iter().map(|k| k.count).collect();
+    together::place(&mut packing, masks, &mut demand);
     let mut now: Option<Generated> = None;
     loop {
         let it = now.as_ref().unwrap_or(first);
@@ -159,6 +226,7 @@ pub(crate) fn dive<'a>(
         if packing.steps > budget || stop() {
             return None;
         }
+        let share = chance.share();
         let mut parts: Vec<(usize, f64)> = it.solution.clone();
         parts.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let mut any = false;
@@ -167,6 +235,8 @@ pub(crate) fn dive<'a>(
             any |= take(&mut packing, masks, sites, it, *column, whole, &mut demand);
         }
         if !any {
+            let by_chance = chance.first(parts.len());
+            parts.swap(0, by_chance);
             for (column, _) in &parts {
                 if take(&mut packing, masks, sites, it, *column, 1, &mut demand) {
                     any = true;
@@ -195,7 +265,7 @@ pub(crate) fn dive<'a>(
         seed.sort_by(|a, b| a.0.total_cmp(&b.0));
         seed.truncate(300);
         let seed: Vec<_> = seed.into_iter().map(|(_, site, content)| (site, content)).collect();
-        let next = generate(yard, sites, &demand, &seed, budget / 24, stop);
+        let next = generate(field, &demand, &seed, &it.worth, Care::Little, budget / 24);
         packing.steps += next.steps;
         now = Some(next);
     }

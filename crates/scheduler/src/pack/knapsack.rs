@@ -115,10 +115,101 @@ fn bound(things: &[Thing<'_>], room: &[i64], prices: &[f64]) -> f64 {
     (worth(room) + beyond) * (1.0 + 1e-9)
 }
 
-/// What [`fill`] could at most be worth, without searching.
-pub(crate) fn estimate(things: &[Thing<'_>], room: &[i64]) -> (f64, u64) {
-    let (prices, _, steps) = relax(things, room);
-    (bound(things, room, &prices), steps)
+/// A good filling and what none is worth more than, without searching.
+pub(crate) fn quick(things: &[Thing<'_>], room: &[i64]) -> Filling {
+    let start = Start::new(things, room);
+    let content =
+        start.taken.iter().zip(&start.sorted).filter(|(n, _)| **n > 0).map(|(n, t)| (t.number, *n)).collect();
+    Filling { content, value: start.value, most: start.root, steps: start.steps }
+}
+
+/// What every search begins with.
+struct Start<'a> {
+    prices: Prices,
+    /// Things by what they are worth beyond the prices of their room.
+    sorted: Vec<Thing<'a>>,
+    taken: Vec<u32>,
+    value: f64,
+    root: f64,
+    steps: u64,
+}
+
+impl<'a> Start<'a> {
+    #[expect(clippy::indexing_slicing, reason = "numbers of things")]
+    fn new(things: &[Thing<'a>], room: &[i64]) -> Self {
+        let (prices, fraction, steps) = relax(things, room);
+        let root = bound(things, room, &prices);
+        let relative: Vec<f64> = things.iter().map(|t| excess(t, &prices) / t.value.max(1e-12)).collect();
+        let mut order: Vec<usize> = (0..things.len()).collect();
+        order.sort_by(|a, b| relative[*b].total_cmp(&relative[*a]).then(a.cmp(b)));
+        let sorted: Vec<Thing<'_>> = order.iter().map(|i| things[*i]).collect();
+        // The fractional filling, rounded down, and the rest by what is worth most for its room.
+        let mut left: SmallVec<[i64; 6]> = SmallVec::from_slice(room);
+        let mut taken = vec![0u32; sorted.len()];
+        let mut value = 0.0;
+        for rounded in [true, false] {
+            for (at, t) in sorted.iter().enumerate() {
+                let most = super::fits(t.size, &left).min(t.copies - taken[at]);
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a count of copies"
+                )]
+                let count = if rounded { most.min((fraction[order[at]] + 1e-6) as u32) } else { most };
+                if count == 0 {
+                    continue;
+                }
+                for (r, s) in left.iter_mut().zip(t.size) {
+                    *r -= s * i64::from(count);
+                }
+                taken[at] += count;
+                value += t.value * f64::from(count);
+            }
+        }
+        let mut start = Self { prices, sorted, taken, value, root, steps };
+        start.exchange(&mut left);
+        start
+    }
+
+    /// Exchanges one copy for another that is worth more and uses the room better, while there is one.
+    #[expect(clippy::indexing_slicing, reason = "numbers of things")]
+    fn exchange(&mut self, left: &mut [i64]) {
+        for _ in 0..EXCHANGES {
+            let mut best: Option<(f64, usize, usize)> = None;
+            for (out, from) in self.sorted.iter().enumerate().filter(|(at, _)| self.taken[*at] > 0) {
+                self.steps += 1;
+                for (into, to) in self.sorted.iter().enumerate() {
+                    let gain = to.value - from.value;
+                    if into == out
+                        || gain <= best.map_or(1e-9 * self.root, |(g, _, _)| g)
+                        || self.taken[into] >= to.copies
+                    {
+                        continue;
+                    }
+                    let fits = left.iter().zip(from.size).zip(to.size).all(|((l, f), t)| l + f >= *t);
+                    if fits {
+                        best = Some((gain, out, into));
+                    }
+                }
+            }
+            let Some((gain, out, into)) = best else { break };
+            for ((l, f), t) in left.iter_mut().zip(self.sorted[out].size).zip(self.sorted[into].size) {
+                *l += f - t;
+            }
+            self.taken[out] -= 1;
+            self.taken[into] += 1;
+            self.value += gain;
+        }
+    }
+}
+
+/// Rounds of exchange at most.
+const EXCHANGES: u32 = 12;
+
+/// What a thing is worth beyond the prices of its room.
+#[expect(clippy::cast_precision_loss, reason = "orders the search")]
+fn excess(t: &Thing<'_>, prices: &[f64]) -> f64 {
+    t.value - t.size.iter().zip(prices).map(|(s, p)| *s as f64 * p).sum::<f64>()
 }
 
 struct Search<'a, 'b> {
@@ -177,36 +268,10 @@ impl Search<'_, '_> {
 /// The best filling found within `limit` nodes; `tolerance` is what the search needn't distinguish.
 #[expect(clippy::indexing_slicing, reason = "numbers of things")]
 pub(crate) fn fill(things: &[Thing<'_>], room: &[i64], tolerance: f64, limit: u64) -> Filling {
-    let (prices, fraction, steps) = relax(things, room);
-    let root = bound(things, room, &prices);
-    #[expect(clippy::cast_precision_loss, reason = "orders the search")]
-    let excess =
-        |t: &Thing<'_>| t.value - t.size.iter().zip(&prices).map(|(s, p)| *s as f64 * p).sum::<f64>();
-    let mut order: Vec<usize> = (0..things.len()).collect();
-    order.sort_by(|a, b| {
-        let relative = |i: usize| excess(&things[i]) / things[i].value.max(1e-12);
-        relative(*b).total_cmp(&relative(*a)).then(a.cmp(b))
-    });
-    let sorted: Vec<Thing<'_>> = order.iter().map(|i| things[*i]).collect();
+    let Start { prices, sorted, taken: start, value, root, steps } = Start::new(things, room);
     let mut beyond = vec![0.0; sorted.len() + 1];
     for i in (0..sorted.len()).rev() {
-        beyond[i] = beyond[i + 1] + excess(&sorted[i]).max(0.0) * f64::from(sorted[i].copies);
-    }
-    // The fractional filling, rounded down, and the rest by what is worth most for its room.
-    let mut room_left = room.to_vec();
-    let mut start = vec![0u32; sorted.len()];
-    let mut value = 0.0;
-    for rounded in [true, false] {
-        for (at, t) in sorted.iter().enumerate() {
-            let most = super::fits(t.size, &room_left).min(t.copies - start[at]);
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of copies")]
-            let count = if rounded { most.min((fraction[order[at]] + 1e-6) as u32) } else { most };
-            for (r, s) in room_left.iter_mut().zip(t.size) {
-                *r -= s * i64::from(count);
-            }
-            start[at] += count;
-            value += t.value * f64::from(count);
-        }
+        beyond[i] = beyond[i + 1] + excess(&sorted[i], &prices).max(0.0) * f64::from(sorted[i].copies);
     }
     let mut search = Search {
         things: &sorted,
@@ -259,7 +324,7 @@ mod tests {
         let filling = fill(&things, &room, 0.0, 10_000);
         assert!((filling.value - best).abs() < 1e-9, "{filling:?} {best}");
         assert!(filling.most >= best && filling.most <= best + 1e-6);
-        assert!(estimate(&things, &room).0 >= best);
+        assert!(quick(&things, &room).most >= best);
         let cut = fill(&things, &room, 0.0, 1);
         assert!(cut.most >= best);
     }

@@ -14,6 +14,7 @@ mod portfolio;
 mod repair;
 mod simplex;
 mod table;
+mod together;
 
 pub(crate) use limits::Limit;
 pub(crate) use masks::Masks;
@@ -323,12 +324,26 @@ impl<'a> Packing<'a> {
         Some(self.bins.len() - 1)
     }
 
-    /// Takes the last bin back, which nothing was put into.
+    /// Takes the last bin back.
     pub(crate) fn close_empty(&mut self) {
         if let Some(bin) = self.bins.pop() {
             self.free.truncate(self.bins.len() * self.yard.d);
             limits::give(self.yard, &mut self.limits, bin.variant, bin.offer);
         }
+    }
+
+    pub(super) fn is_present(&self, group: u32) -> bool {
+        self.present.contains(&group)
+    }
+
+    pub(super) fn present_count(&self) -> usize {
+        self.present.len()
+    }
+
+    /// Takes the last bin back with all that is in it; `present` is how many groups were present before it.
+    fn undo_last(&mut self, present: usize) {
+        self.present.truncate(present);
+        self.close_empty();
     }
 
     /// Becomes `bins`, which hold and cost what they say; only for packings without rules and limits.

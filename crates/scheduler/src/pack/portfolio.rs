@@ -8,7 +8,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use super::{Bin, Limit, Masks, Packing, Yard, columns, ffd, greedy, repair};
 
 /// Steps per pod and kind at effort 1, beside a fixed part.
-const STEPS_EACH: u64 = 120;
+const STEPS_EACH: u64 = 400;
 const STEPS_AT_LEAST: u64 = 3_000;
 /// Column generation keeps a dense inverse of as many rows as there are kinds.
 const MOST_KINDS: u64 = 160;
@@ -54,6 +54,7 @@ impl<'a> Best<'a> {
 
 /// Packs as cheaply as `effort` allows.
 pub(crate) fn pack(yard: &Yard, masks: &mut Masks, effort: u32, stop: &(dyn Fn() -> bool + Sync)) -> Outcome {
+    let sites = columns::sites(yard, masks);
     let packing = ffd::pack(yard, masks, ffd::Opening::Largest);
     let mut steps = packing.steps;
     let first = rank(yard, &packing);
@@ -62,7 +63,6 @@ pub(crate) fn pack(yard: &Yard, masks: &mut Masks, effort: u32, stop: &(dyn Fn()
     let kinds = u64::try_from(yard.kinds.len()).unwrap_or(u64::MAX);
     let mut bound = 0;
     if kinds > 0 {
-        let sites = columns::sites(yard, masks);
         let complete = best.rank.0.iter().all(|n| *n == 0);
         let (worth, by_resources) = columns::resource_worth(yard, &sites, &best.packing.placed());
         bound = by_resources;
@@ -70,7 +70,8 @@ pub(crate) fn pack(yard: &Yard, masks: &mut Masks, effort: u32, stop: &(dyn Fn()
             let each = STEPS_EACH.saturating_mul(kinds.saturating_add(pods));
             let budget = u64::from(effort).saturating_mul(STEPS_AT_LEAST.saturating_add(each));
             let room = Budget { total: budget, effort, complete };
-            improve(yard, masks, &sites, worth, room, &mut best, &mut bound, &mut steps, stop);
+            let field = columns::Field { yard, sites: &sites, stop };
+            improve(field, masks, worth, room, &mut best, &mut bound, &mut steps);
         }
         bound = in_prices(yard, &sites, bound);
     }
@@ -91,18 +92,16 @@ struct Budget {
     complete: bool,
 }
 
-#[expect(clippy::too_many_arguments, reason = "the second half of pack, which owns all of these")]
 fn improve<'a>(
-    yard: &'a Yard,
+    field: columns::Field<'a>,
     masks: &mut Masks,
-    sites: &[columns::Site],
     mut worth: Vec<f64>,
     budget: Budget,
     best: &mut Best<'a>,
     bound: &mut i64,
     steps: &mut u64,
-    stop: &(dyn Fn() -> bool + Sync),
 ) {
+    let columns::Field { yard, sites, stop } = field;
     if stop() {
         return;
     }
@@ -116,35 +115,43 @@ fn improve<'a>(
         return;
     }
     let end = steps.saturating_add(budget.total);
+    let mut columns = Vec::new();
     if kinds <= most {
         let demand: Vec<u32> = yard.kinds.iter().map(|k| k.count).collect();
-        let generated = columns::generate(yard, sites, &demand, &[], budget.total / 2, stop);
+        let seed = columns::of_bins(sites, &best.packing.bins);
+        let generated =
+            columns::generate(field, &demand, &seed, &worth, columns::Care::Full, budget.total / 2);
         *steps += generated.steps;
         *bound = (*bound).max(generated.bound);
         worth.clone_from(&generated.worth);
-        for share in [0.9, 0.6, 1.1] {
-            if *steps >= end || met(best, *bound) {
-                break;
-            }
+        if *steps < end && !met(best, *bound) {
             let left = end - *steps;
-            if let Some(other) = greedy::dive(yard, masks, sites, &generated, share, left, stop) {
+            if let Some(other) = greedy::sequential(field, masks, &worth, 60, left / 2) {
                 *steps += other.steps;
                 best.offer(yard, other);
             } else {
                 *steps += left / 2;
             }
         }
-        if *steps < end && !met(best, *bound) {
+        for share in [0.9, 0.6] {
+            if *steps >= end || met(best, *bound) {
+                break;
+            }
             let left = end - *steps;
-            if let Some(other) = greedy::sequential(yard, masks, sites, &worth, 60, left, stop) {
+            let mut chance = greedy::Chance::Share(share);
+            let dived = greedy::dive(field, masks, &generated, demand.clone(), &mut chance, left / 2);
+            if let Some(other) = dived {
                 *steps += other.steps;
                 best.offer(yard, other);
+            } else {
+                *steps += left / 2;
             }
         }
+        columns = generated.columns;
     }
     if repair::is_free(yard) && kinds <= most && *steps < end && !met(best, *bound) {
         let mut bins = best.packing.bins.clone();
-        *steps += repair::improve(yard, masks, sites, &worth, &mut bins, end - *steps, stop);
+        *steps += repair::improve(field, masks, &worth, &columns, &mut bins, end - *steps);
         let mut other = Packing::new(yard);
         other.take_over(bins);
         best.offer(yard, other);

@@ -1,6 +1,6 @@
 //! A catalogue's offerings as rows of room and cost, shared by all pools that see it alike.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
 
@@ -28,6 +28,7 @@ pub(crate) struct Table {
     /// What the search pays, surcharges included.
     pub(crate) cost: Vec<i64>,
     edges: Mutex<FxHashMap<Bits, Arc<Edges>>>,
+    by_cost: OnceLock<Box<[u32]>>,
 }
 
 /// What the search adds to prices.
@@ -85,12 +86,21 @@ impl Table {
             };
             cost.push(own.saturating_add(surcharge.per_node));
         }
-        Self { d: dims.len(), rows, row_of, cost, edges: Mutex::default() }
+        Self { d: dims.len(), rows, row_of, cost, edges: Mutex::default(), by_cost: OnceLock::new() }
     }
 
     pub(crate) fn row(&self, offer: u32) -> &[i64] {
         let row = self.row_of[offer as usize] as usize;
         &self.rows[row * self.d..(row + 1) * self.d]
+    }
+
+    /// All offerings, cheapest first.
+    pub(crate) fn by_cost(&self) -> &[u32] {
+        self.by_cost.get_or_init(|| {
+            let mut all: Vec<u32> = (0..self.cost.len()).filter_map(|o| u32::try_from(o).ok()).collect();
+            all.sort_by_key(|o| self.cost[*o as usize]);
+            all.into()
+        })
     }
 
     /// The offerings of `bits` worth looking at.

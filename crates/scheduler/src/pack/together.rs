@@ -1,0 +1,123 @@
+//! Pods that must be on the host of another pod which waits as well: a machine is opened for both at once.
+
+use super::{Masks, Packing, ffd, fits};
+
+/// Who needs whom needs whom ...: longer chains are given up.
+const LONGEST_CHAIN: u32 = 4;
+
+/// Opens machines for those of `left` that need a mate on their host, and puts the mate and as many of them there as fit.
+/// What has mates enough, or is a mate to itself, is left to the search that follows.
+pub(crate) fn place(packing: &mut Packing<'_>, masks: &mut Masks, left: &mut [u32]) {
+    let yard = packing.yard;
+    if yard.near.is_empty() {
+        return;
+    }
+    for kind in ffd::order(yard) {
+        if !needs_mate(packing, kind) {
+            continue;
+        }
+        loop {
+            beside(packing, masks, kind, left);
+            if left.get(kind).is_none_or(|n| *n == 0) || !open(packing, masks, kind, left) {
+                break;
+            }
+        }
+    }
+    packing.settle(masks);
+}
+
+/// True if no pod of the kind can be the first on a host.
+fn needs_mate(packing: &Packing<'_>, kind: usize) -> bool {
+    let rules = packing.yard.kinds.get(kind).and_then(|k| k.rules.as_deref());
+    rules
+        .is_some_and(|r| !r.needs.is_empty() && (!r.starts || r.needs.iter().any(|g| packing.is_present(*g))))
+}
+
+/// Puts what fits beside mates that are there.
+fn beside(packing: &mut Packing<'_>, masks: &mut Masks, kind: usize, left: &mut [u32]) {
+    for bin in 0..packing.bins.len() {
+        let Some(rest) = left.get_mut(kind).filter(|n| **n > 0) else { return };
+        packing.steps += 1;
+        if let Some((most, mask, offer)) = packing.room(masks, bin, kind) {
+            let count = most.min(*rest);
+            packing.put(bin, kind, count, mask, offer);
+            *rest -= count;
+        }
+    }
+}
+
+/// Opens one machine for a mate and the first of `kind`.
+fn open(packing: &mut Packing<'_>, masks: &mut Masks, kind: usize, left: &mut [u32]) -> bool {
+    let yard = packing.yard;
+    let Some(own) = yard.kinds.get(kind) else { return false };
+    for mate in ffd::order(yard) {
+        if mate == kind || left.get(mate).is_none_or(|n| *n == 0) || !is_mate(packing, mate, kind) {
+            continue;
+        }
+        let Some(other) = yard.kinds.get(mate) else { continue };
+        for (variant, mask) in &own.options {
+            let Some((_, theirs)) = other.options.iter().find(|(v, _)| v == variant) else { continue };
+            let Some(both) = masks.and(yard, *mask, *theirs) else { continue };
+            let sum: Vec<i64> =
+                yard.size(kind).iter().zip(yard.size(mate)).map(|(a, b)| a.saturating_add(*b)).collect();
+            // The largest first, to become the cheapest that holds what comes; under a limit, what the limit allows.
+            let large = masks.maximal(both).to_vec();
+            let small = masks.ladder(both).to_vec();
+            for offer in large.into_iter().chain(small) {
+                packing.steps += 1;
+                if fits(&sum, yard.row(*variant, offer)) == 0 {
+                    continue;
+                }
+                let present = packing.present_count();
+                let Some(bin) = packing.open(*variant, both, offer, true) else { continue };
+                let before = left.to_vec();
+                if seat(packing, masks, bin, kind, left, 0) {
+                    return true;
+                }
+                left.copy_from_slice(&before);
+                packing.undo_last(present);
+                break;
+            }
+        }
+    }
+    false
+}
+
+/// Puts one of `kind` into `bin`, after the mate that it needs there.
+fn seat(
+    packing: &mut Packing<'_>,
+    masks: &mut Masks,
+    bin: usize,
+    kind: usize,
+    left: &mut [u32],
+    depth: u32,
+) -> bool {
+    if let Some((_, mask, offer)) = packing.room(masks, bin, kind) {
+        packing.put(bin, kind, 1, mask, offer);
+        if let Some(n) = left.get_mut(kind) {
+            *n = n.saturating_sub(1);
+        }
+        return true;
+    }
+    if depth >= LONGEST_CHAIN || !needs_mate(packing, kind) {
+        return false;
+    }
+    for mate in ffd::order(packing.yard) {
+        if mate != kind
+            && left.get(mate).is_some_and(|n| *n > 0)
+            && is_mate(packing, mate, kind)
+            && seat(packing, masks, bin, mate, left, depth + 1)
+        {
+            return packing.room(masks, bin, kind).is_some()
+                && seat(packing, masks, bin, kind, left, LONGEST_CHAIN);
+        }
+    }
+    false
+}
+
+/// True if `mate` is one that `kind` needs.
+fn is_mate(packing: &Packing<'_>, mate: usize, kind: usize) -> bool {
+    let rules = |k: usize| packing.yard.kinds.get(k).and_then(|k| k.rules.as_deref());
+    let (Some(theirs), Some(own)) = (rules(mate), rules(kind)) else { return false };
+    own.needs.iter().any(|group| theirs.counts.contains(group))
+}
