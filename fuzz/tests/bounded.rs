@@ -19,10 +19,6 @@ fn try_target(name: &str) {
     let mut seeds = read(&root.join("corpus").join(name)).expect("a kept corpus");
     assert!(!seeds.is_empty(), "the kept corpus is empty");
     if targets::reads_reviews(name) {
-}
-
-#[test]
-    if targets::OF_REVIEWS.contains(&name) {
         seeds.extend(read(&root.join("../tests/corpus/reviews")).expect("captured reviews"));
     }
     let report = run(*target, &seeds, 7, |tried| tried < INPUTS);
