@@ -134,6 +134,20 @@ fn what_goes_and_comes_back_leaves_no_trace() {
     assert_eq!((c.pending(), format!("{:?}", plan(&c).machines)), (0, before));
 }
 
+#[test]
+fn a_million_pods_get_their_places() {
+    const PODS: usize = 1_000_000;
+    let mut c = cluster(vec![pool("p", kinds())], &[]);
+    let mut one = pod("p", "1", "1Gi", json!({}));
+    for i in 0..PODS {
+        one.metadata.name = Some(i.to_string());
+        c.upsert_pod(&one).unwrap();
+    }
+    let plan = solve(&c, &Options { effort: 0, ..Options::default() }, &|| false);
+    assert_eq!(plan.machines.iter().map(|m| m.pods.len()).sum::<usize>() + plan.unschedulable.len(), PODS);
+    assert_eq!(plan.unschedulable.len(), 0);
+}
+
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("1".to_owned()),
@@ -206,6 +220,11 @@ proptest! {
         more.instance_types = kinds().into();
         prop_assert!(plan(&cluster(vec![more.clone()], &one)).unschedulable.len() <= before);
         more.limits.insert("cpu".to_owned(), croft_scheduler::Quantity::from_units(limit * 2));
-        prop_assert!(plan(&cluster(vec![more], &one)).unschedulable.len() <= before);
+        prop_assert!(plan(&cluster(vec![more.clone()], &one)).unschedulable.len() <= before);
+        // A limit may keep it waiting, but the pod doesn't become impossible: the reason is the limit.
+        more.limits.insert("memory".to_owned(), croft_scheduler::Quantity::from_units(1));
+        for left in plan(&cluster(vec![more], &one)).unschedulable.iter().filter(|_| before == 0) {
+            prop_assert!(left.reasons.iter().all(|r| r.reason.is_limit()), "{:?}", left.reasons);
+        }
     }
 }

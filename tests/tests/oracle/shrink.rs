@@ -8,6 +8,9 @@ use super::{
     run::Arena,
 };
 
+/// A scene that still fails takes as long as kube-scheduler's patience: after so many tries what is left is small enough.
+const TRIES: usize = 30;
+
 /// What can be left out of a pod's spec.
 const PARTS: [&str; 6] =
     ["topologySpreadConstraints", "affinity", "nodeSelector", "initContainers", "tolerations", "volumes"];
@@ -55,8 +58,13 @@ fn smaller(scene: &Scene) -> Vec<Scene> {
 impl Arena {
     /// Leaves out whatever isn't needed for the failure.
     pub async fn shrink(&self, mut scene: Scene, mut problem: String) -> Result<(Scene, String)> {
+        let mut tries = 0;
         'again: loop {
             for less in smaller(&scene) {
+                tries += 1;
+                if tries > TRIES {
+                    break;
+                }
                 if let Some(still) = self.try_scene(&less).await?.problem {
                     (scene, problem) = (less, still);
                     continue 'again;
