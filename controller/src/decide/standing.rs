@@ -10,9 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::{
-    Round,
-    disrupt::moves::Moves,
-    lifecycle,
+    Round, lifecycle,
     provision::{Provision, provision},
     reference,
 };
@@ -55,17 +53,15 @@ pub fn replicas(pool: &TenantPool) -> Option<usize> {
     usize::try_from(replicas).ok()
 }
 
-/// Claims that count: neither going, nor in place of another that still counts.
-#[must_use]
-pub fn counted<'a>(
-    snapshot: &'a Snapshot,
-    moves: &Moves<'_>,
-    pool: &str,
-) -> Vec<(&'a String, &'a Arc<NodeClaim>)> {
+/// Claims that count: not going, and not in place of one that still counts.
+fn counted<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<(&'a String, &'a Arc<NodeClaim>)> {
+    let stays = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_none();
+    let replaces = |claim: &NodeClaim| {
+        let names = claim.metadata.annotations.as_ref().and_then(|a| a.get(names::REPLACES));
+        names.is_some_and(|names| names.split(',').any(|n| snapshot.claims.get(n).is_some_and(|c| stays(c))))
+    };
     let of_pool = snapshot.claims.iter().filter(|(_, claim)| claim.spec.pool == pool);
-    of_pool
-        .filter(|(name, claim)| claim.metadata.deletion_timestamp.is_none() && !moves.is_awaited(name))
-        .collect()
+    of_pool.filter(|(_, claim)| stays(claim) && !replaces(claim)).collect()
 }
 
 /// Decides what pools of a fixed size lack or have too many of.
@@ -77,12 +73,11 @@ pub fn decide(round: &mut Round<'_>, memory: &mut super::Memory) {
     if pools.peek().is_none() {
         return;
     }
-    let moves = Moves::read(snapshot);
     for (name, pool, wanted) in pools {
         if pool.metadata.deletion_timestamp.is_some() {
             continue;
         }
-        let there = counted(snapshot, &moves, name);
+        let there = counted(snapshot, name);
         if there.len() > wanted {
             shrink(round, there, wanted);
         } else if there.len() < wanted {

@@ -129,6 +129,33 @@ fn a_node_of_a_fixed_size_that_is_lost_is_replaced() {
     assert_ne!(again[0].name, names[0]);
 }
 
+#[test]
+fn a_node_of_a_fixed_size_that_is_too_old_is_replaced_first_and_counted_once() {
+    let old = json!({"replicas": 1, "template": {"spec": {"expireAfter": "1h"}},
+        "disruption": {"budgets": [{"nodes": "100%"}]}});
+    let mut bench = Bench::with_pool(&old);
+    let actions = bench.decide(1);
+    let first = come(&mut bench, 2, &actions[0]);
+    let (actions, others): (Vec<Action>, Vec<Action>) =
+        bench.decide(3700).into_iter().partition(|a| matches!(a, Action::CreateClaims(_)));
+    others.iter().for_each(|action| bench.done(3700, action, vec![]));
+    let object = &made(&actions).claims[0].object;
+    assert_eq!(object["metadata"]["annotations"]["croft.dev/replaces"], json!(first[0]));
+    come(&mut bench, 3701, &actions[0]);
+    let actions = bench.decide(3702);
+    assert_eq!(deleted(&actions), [first[0].as_str()]);
+    // While the old one is drained it isn't one too few, and before that it wasn't one too many.
+    let mut going = (*bench.engine.snapshot.claims[&first[0]]).clone();
+    going.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(3702).wall));
+    going.metadata.resource_version = Some("8000000".to_owned());
+    bench.see(3702, Change::Claim(Box::new(going)));
+    for seconds in 3703..3740 {
+        let actions = bench.decide(seconds);
+        assert!(actions.iter().all(|a| !matches!(a, Action::CreateClaims(_))), "{actions:?}");
+    }
+}
+
 fn spare(pods: i64) -> Value {
     json!({"headroom": {"pods": pods, "requests": {"cpu": "500m", "memory": "256Mi"}}})
 }

@@ -275,6 +275,7 @@ fn gone(store: &mut Store, world: &World, id: &str, now: Timestamp) {
         .map(|(id, _)| id.2.clone())
         .collect();
     // The cloud's own doing is nobody's fault.
+    store.taken += killed.len() as u64;
     if !killed.is_empty() && instance.reason.starts_with("Client.") {
         store.broken.push(format!("machine {id} was ended with pods on it: {}", killed.join(", ")));
     }

@@ -2,7 +2,8 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use croft_ec2_sim::control::Control;
+use croft_ec2_sim::{control::Control, sqs::News};
+use croft_scheduler::CapacityType;
 use tokio::time::sleep;
 
 use crate::{cluster::Faults, run::Run};
@@ -117,4 +118,38 @@ fn the_same_seed_gives_the_same_run() {
     let (first, second) = (trace(7), trace(7));
     assert!(first.len() > 50, "nothing happened");
     assert_eq!(first, second);
+}
+
+#[test]
+fn no_pod_is_on_a_spot_machine_when_it_is_taken_back() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut interrupted = 0;
+        for seed in 0..8 {
+            let mut run = Run::new(seed);
+            for workload in &mut run.actors.lock().unwrap().workloads {
+                workload.away = None;
+            }
+            let actors = run.shared.surround(Arc::clone(&run.actors));
+            run.start();
+            sleep(Duration::from_secs(60)).await;
+            let world = Arc::clone(&run.shared.world);
+            let machines: Vec<String> = {
+                let world = world.lock().unwrap();
+                let spot = world.instances().filter(|(_, i)| i.capacity_type == CapacityType::Spot);
+                spot.filter(|(_, i)| i.state.is_alive()).map(|(id, _)| id.clone()).collect()
+            };
+            for id in &machines {
+                interrupted += 1;
+                assert!(world.lock().unwrap().interrupt(id, News::SpotWarning));
+            }
+            sleep(Duration::from_secs(130)).await;
+            assert_eq!(run.shared.store.lock().unwrap().taken, 0, "seed {seed}");
+            assert!(world.lock().unwrap().waiting_news() < 20, "news is acknowledged");
+            assert_eq!(rest(&mut run).await, Vec::<String>::new(), "seed {seed}");
+            actors.abort();
+        }
+        assert!(interrupted >= 3, "only {interrupted} machines were interrupted");
+    });
 }

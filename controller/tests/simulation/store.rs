@@ -29,6 +29,8 @@ pub struct Store {
     pub version: u64,
     uids: u64,
     pub broken: Vec<String>,
+    /// Pods that died with a machine which the cloud took away.
+    pub taken: u64,
     /// Set once it was restored from a backup: what was made since then is known to nobody.
     pub restored: bool,
 }
