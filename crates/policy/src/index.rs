@@ -12,16 +12,18 @@
 
 mod rules;
 mod shards;
+mod words;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
+    mem,
     sync::Arc,
 };
 
 pub use rules::{KeyRule, PoolId, PoolRule, Rules, TenantId, TenantRule};
 use rustc_hash::FxHashMap;
 
-use self::shards::Shards;
+use self::{shards::Shards, words::Words};
 use crate::{
     model::{Config, MARK_KEY, Namespace, Node, POOL_ANNOTATION, Pool, Tenant},
     taint::{Effect, Taint},
@@ -135,7 +137,9 @@ impl Tenants {
     }
 }
 
-type Labels = Box<[(Arc<str>, Arc<str>)]>;
+/// Keys and values, by their places in [`Words`]: a quarter of what two pointers to text would take, and labels are most
+/// of what is kept.
+type Labels = Box<[(u32, u32)]>;
 
 /// What a namespace's resolution depends on.
 #[derive(Debug)]
@@ -148,13 +152,7 @@ struct NamespaceSource {
 #[derive(Debug)]
 struct NodeSource {
     labels: Labels,
-    taints: Labels,
-    /// Of the taints, in their order.
-    effects: Box<[Effect]>,
-}
-
-fn taint(((key, value), effect): ((Arc<str>, Arc<str>), &Effect)) -> Taint {
-    Taint { key: key.to_string(), value: value.to_string(), effect: *effect }
+    taints: Box<[(u32, u32, Effect)]>,
 }
 
 /// The mutable index behind [`Tenants`].
@@ -216,17 +214,17 @@ impl Index {
 
     /// Takes over a namespace.
     pub fn upsert_namespace(&mut self, namespace: &Namespace) {
-        let name = self.words.get(&namespace.name);
+        let name = self.words.share(&namespace.name);
         let source = NamespaceSource {
             labels: self.words.pairs(namespace.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
             default_pool: namespace
                 .annotations
                 .get(POOL_ANNOTATION)
                 .filter(|pool| !pool.is_empty())
-                .map(|pool| self.words.get(pool)),
+                .map(|pool| self.words.share(pool)),
         };
         if !self.stale {
-            self.namespaces.insert(name.clone(), claimed(&self.rules, &name, &source));
+            self.namespaces.insert(name.clone(), claimed(&self.rules, &self.words, &name, &source));
         }
         self.namespace_sources.insert(name, source);
     }
@@ -239,25 +237,34 @@ impl Index {
 
     /// Takes over a node.
     pub fn upsert_node(&mut self, node: &Node) {
-        let name = self.words.get(&node.name);
+        let name = self.words.share(&node.name);
+        let words = &mut self.words;
+        let taints = node
+            .taints
+            .iter()
+            .map(|taint| (words.place(&taint.key), words.place(&taint.value), taint.effect));
+        let taints = taints.collect();
         let source = NodeSource {
             labels: self.words.pairs(node.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
-            taints: self.words.pairs(node.taints.iter().map(|t| (t.key.as_str(), t.value.as_str()))),
-            effects: node.taints.iter().map(|t| t.effect).collect(),
+            taints,
         };
         if !self.stale {
-            self.nodes.insert(name.clone(), node_pools(&self.rules, &source));
+            self.nodes.insert(name.clone(), node_pools(&self.rules, &self.words, &source));
         }
         self.node_sources.insert(name, source);
     }
 
     /// Every node as it was taken over, in no order. Of its taints and labels it has all.
     pub fn nodes(&self) -> impl Iterator<Item = Node> {
-        let owned = |pairs: &Labels| pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let word = |place: u32| self.words.at(place).to_owned();
         self.node_sources.iter().map(move |(name, source)| Node {
             name: name.to_string(),
-            labels: owned(&source.labels),
-            taints: source.taints.iter().cloned().zip(&source.effects).map(taint).collect(),
+            labels: source.labels.iter().map(|(key, value)| (word(*key), word(*value))).collect(),
+            taints: source
+                .taints
+                .iter()
+                .map(|(key, value, effect)| Taint { key: word(*key), value: word(*value), effect: *effect })
+                .collect(),
         })
     }
 
@@ -272,17 +279,20 @@ impl Index {
     pub fn snapshot(&mut self) -> Tenants {
         if self.stale {
             self.rules = Arc::new(Rules::new(&self.config, self.tenants.values(), self.pools.values()));
-            let rules = &self.rules;
+            let (rules, words) = (&self.rules, &self.words);
             self.namespaces = self
                 .namespace_sources
                 .iter()
-                .map(|(name, s)| (name.clone(), claimed(rules, name, s)))
+                .map(|(name, s)| (name.clone(), claimed(rules, words, name, s)))
                 .collect();
-            self.nodes =
-                self.node_sources.iter().map(|(name, s)| (name.clone(), node_pools(rules, s))).collect();
+            self.nodes = self
+                .node_sources
+                .iter()
+                .map(|(name, s)| (name.clone(), node_pools(rules, words, s)))
+                .collect();
             self.stale = false;
         }
-        self.words.sweep();
+        self.sweep();
         Tenants {
             rules: self.rules.clone(),
             namespaces: self.namespaces.clone(),
@@ -292,52 +302,53 @@ impl Index {
     }
 }
 
-fn claimed(rules: &Rules, name: &str, source: &NamespaceSource) -> Claimed {
-    let get = |key: &str| source.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v);
+impl Index {
+    /// Forgets words that nobody uses any more, once they may be many.
+    fn sweep(&mut self) {
+        if !self.words.is_swollen() {
+            return;
+        }
+        let old = mem::take(&mut self.words);
+        let words = &mut self.words;
+        let mut moved = |place: &mut u32| *place = words.keep(&old, *place);
+        for source in self.namespace_sources.values_mut() {
+            source.labels.iter_mut().for_each(|(key, value)| {
+                moved(key);
+                moved(value);
+            });
+        }
+        for source in self.node_sources.values_mut() {
+            source.labels.iter_mut().for_each(|(key, value)| {
+                moved(key);
+                moved(value);
+            });
+            source.taints.iter_mut().for_each(|(key, value, _)| {
+                moved(key);
+                moved(value);
+            });
+        }
+        words.swept();
+    }
+}
+
+fn claimed(rules: &Rules, words: &Words, name: &str, source: &NamespaceSource) -> Claimed {
+    let get = |key: &str| {
+        let (_, value) = source.labels.iter().find(|(k, _)| words.at(*k) == key)?;
+        Some(words.at(*value))
+    };
     Claimed { owner: rules.owner(name, get), default_pool: source.default_pool.clone() }
 }
 
-fn node_pools(rules: &Rules, source: &NodeSource) -> NodePools {
-    let labelled: BTreeSet<PoolId> = source.labels.iter().filter_map(|(k, v)| rules.by_label(k, v)).collect();
-    let tainted = source.taints.iter().filter_map(|(k, v)| rules.by_label(k, v));
+fn node_pools(rules: &Rules, words: &Words, source: &NodeSource) -> NodePools {
+    let pool = |key: u32, value: u32| rules.by_label(words.at(key), words.at(value));
+    let labelled: BTreeSet<PoolId> = source.labels.iter().filter_map(|(k, v)| pool(*k, *v)).collect();
+    let tainted = source.taints.iter().filter_map(|(k, v, _)| pool(*k, *v));
     let reserved: BTreeSet<PoolId> = labelled.iter().copied().chain(tainted).collect();
-    let marked = source.labels.iter().any(|(k, _)| &**k == MARK_KEY);
+    let marked = source.labels.iter().any(|(k, _)| words.at(*k) == MARK_KEY);
     NodePools {
         orphan: marked && labelled.is_empty(),
         labelled: labelled.into_iter().collect(),
         reserved: reserved.into_iter().collect(),
-    }
-}
-
-/// Every word once: labels repeat themselves on every node.
-#[derive(Debug, Default)]
-struct Words {
-    known: HashSet<Arc<str>>,
-    swept: usize,
-}
-
-impl Words {
-    /// Below this it isn't worth looking for words that nobody uses any more.
-    const SWEEP_ABOVE: usize = 4096;
-
-    fn get(&mut self, word: &str) -> Arc<str> {
-        if let Some(known) = self.known.get(word) {
-            return known.clone();
-        }
-        let word: Arc<str> = word.into();
-        self.known.insert(word.clone());
-        word
-    }
-
-    fn pairs<'a>(&mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Labels {
-        pairs.map(|(key, value)| (self.get(key), self.get(value))).collect()
-    }
-
-    fn sweep(&mut self) {
-        if self.known.len() > Self::SWEEP_ABOVE.max(2 * self.swept) {
-            self.known.retain(|word| Arc::strong_count(word) > 1);
-            self.swept = self.known.len();
-        }
     }
 }
 
