@@ -183,10 +183,12 @@ fn is_doubled(input: &[u8], asked: &Value) -> bool {
 }
 
 fn pinned(asked: &Value, pool: &str) -> Result<(), String> {
-    let spec = ["/request/object/spec/template/spec", "/request/object/spec"]
-        .iter()
-        .find_map(|path| asked.pointer(path).filter(|spec| spec.get("containers").is_some()));
-    let Some(spec) = spec else { return Ok(()) };
+    // What a grafted document has besides is nobody's to look at: a Pod with a template is a Pod.
+    let path = match asked.pointer("/request/kind/kind").and_then(Value::as_str) {
+        Some("DaemonSet") => "/request/object/spec/template/spec",
+        _ => "/request/object/spec",
+    };
+    let Some(spec) = asked.pointer(path) else { return Ok(()) };
     let key = if pool == "pool-b" { "node-restriction.kubernetes.io/pool" } else { "node-pool" };
     if spec["nodeSelector"][key] == pool {
         Ok(())
