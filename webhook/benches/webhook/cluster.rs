@@ -25,6 +25,10 @@ pub(crate) const FREE: &str = "bench-free";
 pub(crate) const BY_POLICY: &str = "bench-policy";
 pub(crate) const BY_CROFT: &str = "tenant-a";
 
+/// What manifests/deploy/webhook.yaml tells the allocator.
+pub(crate) const ALLOCATOR: [(&str, &str); 3] =
+    [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "65536"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
+
 /// The API server with Croft's manifests.
 pub(crate) struct Cluster {
     pub(crate) plane: ControlPlane,
@@ -102,6 +106,7 @@ impl Cluster {
                 format!("--replica={name}"),
                 "--drain=0".to_owned(),
             ]);
+        let recipe = ALLOCATOR.iter().fold(recipe, |recipe, (name, value)| recipe.environment(name, value));
         let begun = SystemClock.monotonic();
         let mut process = self.plane.spawn(&recipe)?;
         let ready = loop {

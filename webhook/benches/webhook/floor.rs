@@ -21,6 +21,8 @@ use tokio::{
     process::{Child, Command},
 };
 
+use crate::cluster::ALLOCATOR;
+
 /// The floor in a process of its own, so that its CPU time is its own too. Dropping it ends it.
 pub(crate) struct Floor {
     pub(crate) address: SocketAddr,
@@ -37,6 +39,7 @@ impl Floor {
         std::fs::write(folder.path().join("answer"), answer)?;
         let mut process = Command::new(std::env::current_exe()?)
             .args(["floor".as_ref(), folder.path().as_os_str()])
+            .envs(ALLOCATOR)
             .stdout(std::process::Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
