@@ -23,6 +23,11 @@ impl Graves {
         self.uids.contains(uid)
     }
 
+    /// A fresh list shows it: after a restore from a backup it is there again, and so is what is told of it.
+    pub(super) fn exhume(&mut self, uid: &str) {
+        self.uids.remove(uid);
+    }
+
     pub(super) fn bury(&mut self, uid: Box<str>, now: Now) {
         if uid.is_empty() {
             return;

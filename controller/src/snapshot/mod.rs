@@ -156,6 +156,13 @@ impl Snapshot {
                 }
             }
             Change::Listed(change) => {
+                let uid = match &*change {
+                    Change::Pod(o) => o.metadata.uid.as_deref(),
+                    Change::Node(o) => o.metadata.uid.as_deref(),
+                    Change::Claim(o) => o.metadata.uid.as_deref(),
+                    _ => None,
+                };
+                self.graves.exhume(uid.unwrap_or_default());
                 self.listing = true;
                 self.observe(*change, now);
                 self.listing = false;

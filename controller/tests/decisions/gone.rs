@@ -151,3 +151,18 @@ fn after_a_restore_the_next_object_of_a_name_has_a_lower_version() {
     bench.see(2, Change::Gone("claim-uid".into(), Box::new(Change::ClaimGone("pool-a-1".to_owned()))));
     assert_eq!(bench.engine.snapshot.claims["pool-a-1"].metadata.uid.as_deref(), Some("second-uid"));
 }
+
+#[test]
+fn what_a_restore_brings_back_is_followed_again() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(50, json!({}), false));
+    bench.see(2, Change::Gone("claim-uid".into(), Box::new(Change::ClaimGone("pool-a-1".to_owned()))));
+    let listed = claim(20, json!({}), false);
+    bench.see(3, Change::Listed(Box::new(listed)));
+    bench.see(4, claim(21, json!({}), true));
+    let held = &bench.engine.snapshot.claims["pool-a-1"];
+    assert!(
+        held.metadata.deletion_timestamp.is_some(),
+        "its deletion is news, though it was seen deleted before"
+    );
+}
