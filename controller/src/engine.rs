@@ -8,10 +8,10 @@ use std::{
 
 use croft_api::{NodeClaim, condition::INITIALIZED};
 use croft_cloud::MachineState;
-use croft_scheduler::{Options, PodKey, Price, solve};
+use croft_scheduler::{Machine, Options, PodKey, Price, solve};
 
 use crate::{
-    action::{Action, Key, News, Report},
+    action::{Action, Key, News, Notice, Report},
     decide::{
         self, Memory, Round,
         provision::{Provision, provision},
@@ -97,6 +97,30 @@ struct Batch {
     arrivals: u64,
     /// The version of the picture that was planned last, and when.
     planned: Option<(u64, Duration)>,
+    /// Pods whose machine was put off once; it isn't again.
+    held: BTreeSet<PodKey>,
+}
+
+impl Batch {
+    /// Takes out of a plan what more pods may still make cheaper: small machines beside large ones, while pods keep
+    /// coming. A large machine is full and costs the least per pod; a small one holds what was left over so far.
+    /// True if something was taken out.
+    fn hold(&mut self, machines: &mut Vec<Machine>) -> bool {
+        let mut largest: BTreeMap<String, Price> = BTreeMap::new();
+        for machine in machines.iter() {
+            let price = largest.entry(machine.pool.clone()).or_insert(machine.price);
+            *price = machine.price.max(*price);
+        }
+        let held: Vec<Machine> = machines
+            .extract_if(.., |machine| {
+                let small =
+                    largest.get(&machine.pool).is_some_and(|price| machine.price + machine.price <= *price);
+                small && !machine.pods.iter().any(|pod| self.held.contains(pod))
+            })
+            .collect();
+        self.held.extend(held.iter().flat_map(|machine| machine.pods.iter().cloned()));
+        !held.is_empty()
+    }
 }
 
 impl Engine {
@@ -320,7 +344,13 @@ impl Engine {
             actions.push(Action::Terminate { ids: going });
         }
         // Events give way to whatever makes pods run.
-        let (notices, event_wake) = self.recorder.due(now.mono);
+        let snapshot = &self.snapshot;
+        let is_over = |notice: &Notice| {
+            let (namespace, name) = (notice.about.namespace.as_deref(), notice.about.name.as_deref());
+            let pod = PodKey::new(namespace.unwrap_or_default(), name.unwrap_or_default());
+            !snapshot.pods.get(&pod).is_some_and(|pod| pod.is.demand)
+        };
+        let (notices, event_wake) = self.recorder.due(now.mono, is_over);
         actions.extend(notices.into_iter().map(Action::Tell));
         let rest_wake = self.flights.next_wake(now.mono);
         let wake = [places_wake, round_wake, event_wake, rest_wake].into_iter().fold(wake, earliest);
@@ -400,8 +430,14 @@ impl Engine {
             ..Options::default()
         };
         self.snapshot.release_headroom();
-        let plan = solve(&self.snapshot.cluster, &options, &|| false);
+        let mut plan = solve(&self.snapshot.cluster, &options, &|| false);
         self.counts.plans += 1;
+        let pods_keep_coming =
+            self.batch.opened.is_some() && now.mono < self.batch.last_arrival + self.settings.batch_idle;
+        let held = pods_keep_coming && self.batch.hold(&mut plan.machines);
+        if !pods_keep_coming {
+            self.batch.held.clear();
+        }
         self.counts.plan_steps = self.counts.plan_steps.saturating_add(plan.steps);
         self.counts.unplaced =
             plan.unschedulable.iter().filter(|left| !Snapshot::is_headroom(&left.pod)).count() as u64;
@@ -434,7 +470,8 @@ impl Engine {
         for notice in notices {
             self.recorder.tell(notice, now.mono);
         }
-        self.batch.opened = None;
+        // What was put off is planned with what comes next.
+        self.batch.opened = held.then_some(now.mono);
         self.batch.arrivals = self.snapshot.arrivals;
         self.batch.planned = Some((self.snapshot.plan_version, now.mono));
         self.counts.claims += claims.iter().map(|c| c.claims.len() as u64).sum::<u64>();

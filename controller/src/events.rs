@@ -15,6 +15,7 @@ use crate::{
     action::Notice,
     names,
     seam::{Call, Target, Verb},
+    time::earliest,
 };
 
 /// The same sentence about the same object isn't repeated for this long.
@@ -24,6 +25,11 @@ const BURST: u32 = 20;
 const PER_SECOND: u32 = 10;
 /// Waiting events beyond this are dropped, the oldest first: what was true long ago helps nobody.
 const WAITING: usize = 2_000;
+/// What is usually over soon is told only if it isn't over by then: a pod that is bound needs no word about what it
+/// waited for, and the API server is busiest when many are bound.
+const SOON_OVER: (&str, Duration) = (NOMINATED, Duration::from_secs(1));
+/// Reason of the event that says which claim a pod waits for.
+pub const NOMINATED: &str = "Nominated";
 /// Where events about cluster-scoped objects go.
 const DEFAULT_NAMESPACE: &str = "default";
 const CONTROLLER: &str = "croft.dev/controller";
@@ -33,6 +39,8 @@ const CONTROLLER: &str = "croft.dev/controller";
 pub struct Recorder {
     said: BTreeMap<String, Duration>,
     waiting: VecDeque<Notice>,
+    /// Told once they are due, in the order of that.
+    patient: VecDeque<(Duration, Notice)>,
     /// Thousandths of an event.
     tokens: u32,
     refilled: Option<Duration>,
@@ -61,14 +69,32 @@ impl Recorder {
             self.pruned = mono;
         }
         self.said.insert(key, mono);
+        let (soon_over, patience) = SOON_OVER;
+        if notice.reason == soon_over {
+            self.patient.push_back((mono.saturating_add(patience), notice));
+            if self.patient.len() > WAITING {
+                self.patient.pop_front();
+            }
+            return;
+        }
         self.waiting.push_back(notice);
         if self.waiting.len() > WAITING {
             self.waiting.pop_front();
         }
     }
 
-    /// Notices that may be written now, and when there will be more.
-    pub fn due(&mut self, mono: Duration) -> (Vec<Notice>, Option<Duration>) {
+    /// Notices that may be written now, and when there will be more. `is_over` says which aren't true any more of those
+    /// that are soon over.
+    pub fn due(
+        &mut self,
+        mono: Duration,
+        is_over: impl Fn(&Notice) -> bool,
+    ) -> (Vec<Notice>, Option<Duration>) {
+        self.patient.retain(|(_, notice)| !is_over(notice));
+        while let Some((_, notice)) = self.patient.pop_front_if(|(at, _)| *at <= mono) {
+            self.waiting.push_back(notice);
+        }
+        self.waiting.retain(|notice| notice.reason != SOON_OVER.0 || !is_over(notice));
         let full = BURST * 1_000;
         let passed = self.refilled.map_or(u128::from(full), |at| mono.saturating_sub(at).as_millis());
         let fresh = u32::try_from(passed).unwrap_or(u32::MAX).saturating_mul(PER_SECOND);
@@ -81,9 +107,9 @@ impl Recorder {
             self.tokens -= 1_000;
             due.push(notice);
         }
-        let wake =
+        let paced =
             (!self.waiting.is_empty()).then(|| mono + Duration::from_millis(1_000 / u64::from(PER_SECOND)));
-        (due, wake)
+        (due, earliest(paced, self.patient.front().map(|(at, _)| *at)))
     }
 }
 
@@ -137,9 +163,9 @@ mod tests {
             recorder.tell(notice("a", "x"), Duration::from_secs(second));
         }
         recorder.tell(notice("a", "y"), Duration::from_secs(5));
-        assert_eq!(recorder.due(Duration::from_secs(5)).0.len(), 2);
+        assert_eq!(recorder.due(Duration::from_secs(5), |_| false).0.len(), 2);
         recorder.tell(notice("a", "x"), Duration::from_secs(601));
-        assert_eq!(recorder.due(Duration::from_secs(601)).0.len(), 1);
+        assert_eq!(recorder.due(Duration::from_secs(601), |_| false).0.len(), 1);
     }
 
     #[test]
@@ -148,10 +174,26 @@ mod tests {
         for n in 0..100 {
             recorder.tell(notice("a", &n.to_string()), Duration::ZERO);
         }
-        let (first, wake) = recorder.due(Duration::ZERO);
+        let (first, wake) = recorder.due(Duration::ZERO, |_| false);
         assert_eq!(first.len(), 20);
         assert_eq!(wake, Some(Duration::from_millis(100)));
-        assert_eq!(recorder.due(Duration::from_millis(100)).0.len(), 1);
-        assert_eq!(recorder.due(Duration::from_millis(1_100)).0.len(), 10);
+        assert_eq!(recorder.due(Duration::from_millis(100), |_| false).0.len(), 1);
+        assert_eq!(recorder.due(Duration::from_millis(1_100), |_| false).0.len(), 10);
+    }
+
+    #[test]
+    fn what_is_over_by_then_is_never_told() {
+        let mut recorder = Recorder::default();
+        for name in ["bound", "waits"] {
+            recorder.tell(Notice { reason: NOMINATED.into(), ..notice(name, "x") }, Duration::ZERO);
+        }
+        recorder.tell(notice("bound", "something else"), Duration::ZERO);
+        let is_over = |notice: &Notice| notice.about.name.as_deref() == Some("bound");
+        let (told, wake) = recorder.due(Duration::ZERO, is_over);
+        assert_eq!((told.len(), told[0].reason.as_ref()), (1, "Reason"));
+        assert_eq!(wake, Some(SOON_OVER.1));
+        let (told, wake) = recorder.due(SOON_OVER.1, is_over);
+        assert_eq!(told.iter().map(|n| n.about.name.as_deref()).collect::<Vec<_>>(), [Some("waits")]);
+        assert_eq!(wake, None);
     }
 }

@@ -171,9 +171,12 @@ fn register(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {
         let pool = snapshot.pools.get(&claim.spec.pool).map(|p| &**p);
         // Those that may not be told find their place by their own constraints.
         let planned: Vec<PodKey> = snapshot.nominated_to(name).map(|(key, _)| key.clone()).collect();
-        let pods = snapshot
-            .cluster
-            .nominable(&planned)
+        let told = if snapshot.cluster.interchangeable(&planned) {
+            Vec::new()
+        } else {
+            snapshot.cluster.nominable(&planned)
+        };
+        let pods = told
             .into_iter()
             .filter_map(|key| Some((key, snapshot.pods.get(key)?)))
             .filter(|(_, pod)| pod.nominated.as_deref() != Some(node_name))

@@ -21,6 +21,7 @@ use serde_json::json;
 use super::disrupt::drift;
 use crate::{
     action::{NewClaim, NewClaims, Notice},
+    events::NOMINATED,
     names,
     snapshot::Snapshot,
 };
@@ -235,7 +236,7 @@ fn nominated(snapshot: &Snapshot, pod: &PodKey, claim: &str, machine: &Machine) 
     Some(Notice {
         about: pod_reference(snapshot, pod),
         warning: false,
-        reason: "Nominated".into(),
+        reason: NOMINATED.into(),
         note: format!(
             "the pod waits for NodeClaim {claim}: {} in {}, {}",
             machine.instance_type,

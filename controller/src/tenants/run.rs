@@ -15,6 +15,7 @@ use croft_policy::{
 };
 use croft_runtime::{clock::Clock, lease::Leader};
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
@@ -139,6 +140,7 @@ pub fn spawn(
         let mut upkeep = Rounds { client, leader, clock, metrics, start, done: BTreeMap::new() };
         let mut state = State::default();
         let (mut due, mut not_before) = (Duration::ZERO, Duration::ZERO);
+        let mut writing = JoinSet::new();
         loop {
             let now = upkeep.now();
             tokio::select! {
@@ -157,10 +159,14 @@ pub fn spawn(
                         due = due.min(now + TOGETHER);
                     }
                 }
-                () = time::sleep(due.max(not_before).saturating_sub(now)) => {
-                    upkeep.round(&mut state).await;
-                    let now = upkeep.now();
-                    (due, not_before) = (now + ROUND, now + PAUSE);
+                // The engine's changes pass while this writes.
+                Some(failed) = writing.join_next() => {
+                    upkeep.metrics.failed.set(failed.unwrap_or(1));
+                    not_before = upkeep.now() + PAUSE;
+                }
+                () = time::sleep(due.max(not_before).saturating_sub(now)), if writing.is_empty() => {
+                    due = now + ROUND;
+                    upkeep.begin(&mut state, &mut writing);
                 }
             }
         }
@@ -183,10 +189,12 @@ impl Rounds {
         self.clock.monotonic().saturating_duration_since(self.start)
     }
 
-    async fn round(&mut self, state: &mut State) {
+    /// Decides, and begins to write what was decided; the task ends with how many writes failed.
+    fn begin(&mut self, state: &mut State, writing: &mut JoinSet<i64>) {
         let now = self.now();
         if !self.leader.is_valid(self.clock.monotonic()) {
             self.done.clear();
+            writing.spawn(std::future::ready(0));
             return;
         }
         self.done.retain(|_, (_, at)| now.saturating_sub(*at) < REPEAT_AFTER);
@@ -197,45 +205,46 @@ impl Rounds {
         for action in &actions {
             self.done.insert(action.key(), (action.clone(), now));
         }
-        let (client, leader, clock) = (&self.client, &self.leader, &self.clock);
-        let results = stream::iter(actions)
-            .map(|action| async move {
-                if !leader.is_valid(clock.monotonic()) {
-                    return false;
-                }
-                let key = action.key();
-                tracing::debug!(what = key, "writing");
-                match time::timeout(WRITE_TIMEOUT, act(client, action, wall)).await {
-                    Ok(Ok(())) => true,
-                    Ok(Err(error)) => {
-                        tracing::warn!(what = key, %error, "failed to keep a tenant's affairs, tried again");
-                        false
-                    }
-                    Err(_) => {
-                        tracing::warn!(
-                            what = key,
-                            "failed to keep a tenant's affairs: no answer in time, tried again"
-                        );
-                        false
-                    }
-                }
-            })
-            .buffer_unordered(AT_ONCE);
-        let failed = results.filter(|done| std::future::ready(!done)).count().await;
-        self.metrics.failed.set(i64::try_from(failed).unwrap_or(i64::MAX));
+        let (client, leader, clock) = (self.client.clone(), self.leader.clone(), Arc::clone(&self.clock));
+        writing.spawn(async move {
+            let (client, leader, clock) = (&client, &leader, &clock);
+            let results = stream::iter(actions)
+                .map(|action| async move { write(client, leader, clock.as_ref(), action, wall).await })
+                .buffer_unordered(AT_ONCE);
+            let failed = results.filter(|done| std::future::ready(!done)).count().await;
+            i64::try_from(failed).unwrap_or(i64::MAX)
+        });
     }
 }
 
-/// Times on conditions differ from round to round until the watch shows them.
+async fn write(client: &Client, leader: &Leader, clock: &dyn Clock, action: Action, wall: Timestamp) -> bool {
+    if !leader.is_valid(clock.monotonic()) {
+        return false;
+    }
+    let key = action.key();
+    tracing::debug!(what = key, "writing");
+    match time::timeout(WRITE_TIMEOUT, act(client, action, wall)).await {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            tracing::warn!(what = key, %error, "failed to keep a tenant's affairs, tried again");
+            false
+        }
+        Err(_) => {
+            tracing::warn!(what = key, "failed to keep a tenant's affairs: no answer in time, tried again");
+            false
+        }
+    }
+}
+
+/// Times on conditions differ from round to round until the watch shows them; and counts, which change with every
+/// pod, are worth a write only now and then.
 fn same(a: &Action, b: &Action) -> bool {
     match (a, b) {
         (Action::Status { status: a, .. }, Action::Status { status: b, .. }) => {
             let said = |s: &croft_api::TenantStatus| -> Vec<(String, String, String)> {
                 s.conditions.iter().map(|c| (c.type_.clone(), c.status.clone(), c.message.clone())).collect()
             };
-            said(a) == said(b)
-                && (a.pods, a.nodes, &a.cost_per_hour, &a.namespaces)
-                    == (b.pods, b.nodes, &b.cost_per_hour, &b.namespaces)
+            said(a) == said(b) && a.namespaces == b.namespaces
         }
         (
             Action::PoolStatus { conditions: a, version: of_a, .. },

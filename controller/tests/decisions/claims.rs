@@ -26,6 +26,26 @@ fn pods_are_planned_once_their_batch_is_idle_and_not_again_while_claims_are_made
 }
 
 #[test]
+fn while_pods_keep_coming_only_large_machines_are_launched() {
+    let mut bench = Bench::new();
+    for name in ["a", "b", "c"] {
+        bench.see(1, pod(name, None));
+    }
+    assert!(bench.decide(1).is_empty(), "the batch is open");
+    // The batch has been open for as long as it may be, and pods still come.
+    bench.see(2, pod("d", None));
+    let actions = bench.decide(2);
+    let [Action::CreateClaims(new)] = &actions[..] else { panic!("{actions:?}") };
+    let first: Vec<_> = new.claims.iter().map(|claim| claim.spec.instance_types[0].as_str()).collect();
+    assert_eq!(first, ["m5.xlarge"], "three pods fill it; a small one for the fourth may become a large one");
+    bench.engine.complete(Report::done(actions[0].keys()), at(2));
+    let actions = bench.decide(3);
+    let [Action::CreateClaims(new)] = &actions[..] else { panic!("{actions:?}") };
+    let rest: Vec<_> = new.claims.iter().map(|claim| claim.spec.instance_types[0].as_str()).collect();
+    assert_eq!(rest, ["m5.large"], "no more came");
+}
+
+#[test]
 fn a_pod_whose_claim_was_not_made_is_planned_again() {
     let mut bench = Bench::new();
     bench.see(1, pod("a", None));

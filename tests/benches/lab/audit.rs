@@ -37,6 +37,14 @@ struct Entry {
     verb: String,
     #[serde(default)]
     object_ref: Option<Reference>,
+    #[serde(default)]
+    response_status: Answer,
+}
+
+#[derive(Default, Deserialize)]
+struct Answer {
+    #[serde(default)]
+    code: u16,
 }
 
 #[derive(Deserialize)]
@@ -84,7 +92,12 @@ impl Audit {
                 Some(sub) => format!("{}/{sub}", object.resource),
                 None => object.resource,
             });
-            *requests.0.entry(format!("{} {what}", entry.verb)).or_default() += 1;
+            let mut name = format!("{} {what}", entry.verb);
+            // A conflict, say, is a request that had to be repeated.
+            if entry.response_status.code >= 400 {
+                name.push_str(&format!(" ({})", entry.response_status.code));
+            }
+            *requests.0.entry(name).or_default() += 1;
         }
         Ok(requests)
     }

@@ -1,0 +1,67 @@
+//! When a plan needs no nominations.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod build;
+
+use build::{cluster, kinds, node, pod, pool};
+use croft_scheduler::PodKey;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+fn pinned(name: &str, cpu: &str, to: &str, more: Value) -> Pod {
+    let mut spec = json!({
+        "nodeSelector": {"node-pool": to},
+        "tolerations": [{"key": "node-pool", "operator": "Equal", "value": to, "effect": "NoSchedule"}],
+    });
+    if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
+        spec.extend(more);
+    }
+    pod(name, cpu, "1Gi", json!({"spec": spec}))
+}
+
+/// Whether the plan of two like pods for one node of pool `a` needs no nominations, while `others` wait.
+fn interchangeable(planned: [Pod; 2], others: &[Pod]) -> bool {
+    let mut cluster = cluster(vec![pool("a", kinds()), pool("b", kinds())], &planned);
+    for other in others {
+        cluster.upsert_pod(other).unwrap();
+    }
+    cluster.upsert_node(&node("n", "8", "32Gi", json!({"node-pool": "a"}))).unwrap();
+    let keys = [PodKey::new("default", "p1"), PodKey::new("default", "p2")];
+    for key in &keys {
+        cluster.nominate(key, "n", false);
+    }
+    cluster.interchangeable(&keys)
+}
+
+fn alike() -> [Pod; 2] {
+    ["p1", "p2"].map(|name| pinned(name, "1", "a", json!({})))
+}
+
+#[test]
+fn like_pods_that_have_the_pool_for_themselves_need_none() {
+    assert!(interchangeable(alike(), &[]));
+    let stranger = pinned("other", "2", "b", json!({}));
+    assert!(interchangeable(alike(), &[stranger]), "it can't enter the pool");
+    let one_more = pinned("p3", "1", "a", json!({}));
+    assert!(interchangeable(alike(), &[one_more]));
+}
+
+#[test]
+fn pods_that_somebody_else_may_displace_need_them() {
+    let larger = pinned("other", "2", "a", json!({}));
+    assert!(!interchangeable(alike(), &[larger]), "another pod of the pool");
+    let [one, _] = alike();
+    assert!(!interchangeable([one, pinned("p2", "2", "a", json!({}))], &[]), "two kinds on one machine");
+    let spread = json!({"topologySpreadConstraints": [{
+        "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {},
+    }]});
+    let spread = ["p1", "p2"].map(|name| pinned(name, "1", "a", spread.clone()));
+    assert!(!interchangeable(spread, &[]), "where the others are matters");
+}

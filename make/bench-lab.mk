@@ -1,0 +1,12 @@
+# Croft on the real control plane, in figures. An optimised build: unoptimised, Croft would be measured with the compiler's
+# laziness on top. Not `release` itself, whose linking takes minutes.
+
+.PHONY: bench-lab
+bench-lab: lab ## from pods to Running on machines of Croft's, and what the controller needs, with one machine-readable line; PARTS="ready bind steady"
+	cargo build --quiet --profile lab --bin croft-webhook --bin croft-controller --bin ec2-sim
+	cargo bench --quiet --profile lab --package croft-tests --bench lab -- $(PARTS)
+
+.PHONY: chaos
+chaos: lab ## real processes killed, cut off and frozen, RUNS (30) times each way, from seed SEED
+	cargo build --workspace --bins
+	CROFT_CHAOS_RUNS=$(or $(RUNS),30) $(if $(SEED),CROFT_CHAOS_SEED=$(SEED)) cargo test --package croft-tests --test chaos_kill --test chaos_network --test chaos_plane --test chaos_leader --no-fail-fast -- --nocapture

@@ -1,0 +1,170 @@
+//! `croft check` on a whole installation: healthy, and with each illness that it knows. Beside it what the other commands
+//! say of a cluster that runs.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use std::time::Duration;
+
+use croft_testkit::{
+    Part,
+    wait::{Seen, until},
+};
+use croft_tests::{
+    cli::croft,
+    stack::{Stack, node_of, running},
+};
+use kube::ResourceExt as _;
+
+/// A Lease counts as lost after twice its duration, 20 s; the rest is the machine's.
+const SOON: Duration = Duration::from_secs(90);
+
+/// Waits until `croft check` says all of `words`, and nothing else fails.
+async fn says(stack: &Stack, words: &[&str]) {
+    until(&words.join(", "), SOON, async || {
+        let (code, text) = croft(&stack.plane, "check").await?;
+        let all = words.iter().all(|word| text.contains(word));
+        let failed = text.lines().filter(|line| line.starts_with("fail")).count();
+        let ill = words.iter().filter(|word| word.starts_with("fail")).count();
+        anyhow::Ok(Seen::from_option((all && failed == ill && code == u8::from(ill > 0)).then_some(()), text))
+    })
+    .await
+    .unwrap();
+}
+
+async fn healthy(stack: &Stack) {
+    says(stack, &["the installation is healthy"]).await;
+}
+
+async fn kubectl(stack: &Stack, arguments: &str) {
+    stack.plane.kubectl(arguments.split(' ')).await.unwrap();
+}
+
+async fn reinstall(stack: &Stack) {
+    let folder = stack.croft.manifests().join("install");
+    kubectl(stack, &format!("apply --server-side --force-conflicts -k {}", folder.display())).await;
+}
+
+const ODD: &str = "
+apiVersion: croft.dev/v1alpha1
+kind: EC2NodeClass
+metadata: {name: nowhere}
+spec:
+  role: croft-node
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {no-such: tag}}]
+  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: classless}
+spec: {key: node-pool, template: {spec: {nodeClassRef: {name: no-such-class}}}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: latecomer}
+spec: {namespaces: [tenant-a], pools: [pool-a]}
+";
+
+#[tokio::test]
+async fn every_illness_is_found_with_its_remedy() {
+    let mut stack = Stack::start().await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    for file in ["platform.yaml", "workloads.yaml"] {
+        let manifest = stack.manifest(&format!("examples/two-tenants/{file}")).unwrap();
+        stack.plane.apply(&manifest).await.unwrap();
+    }
+    let pods = running(&client, "tenant-a", 6).await.unwrap();
+    running(&client, "tenant-b", 3).await.unwrap();
+    healthy(&stack).await;
+
+    // What runs, where, and what it costs.
+    let (code, text) = croft(&stack.plane, "top --nodes").await.unwrap();
+    assert_eq!(code, 0, "{text}");
+    let row = text.lines().find(|line| line.starts_with("tenant-a ")).unwrap_or_else(|| panic!("{text}"));
+    let row: Vec<_> = row.split_whitespace().collect();
+    // tenant, pools, namespaces, pods, pending
+    assert_eq!(row[..5], ["tenant-a", "pool-a", "1", "6", "0"], "{text}");
+    assert_ne!(row[6], "0", "{text}");
+    for pod in &pods {
+        assert!(text.contains(&node_of(pod)), "{text}");
+    }
+    let (pod, node) = (pods[0].name_any(), node_of(&pods[0]));
+    let (code, text) = croft(&stack.plane, &format!("explain pod {pod} -n tenant-a")).await.unwrap();
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains(&format!("runs on node {node} of pool pool-a")), "{text}");
+    assert!(text.contains("it is where it may be"), "{text}");
+    let (code, text) = croft(&stack.plane, "audit").await.unwrap();
+    assert_eq!(code, 0, "{text}");
+
+    // What the webhook keeps, while it can't.
+    stack.croft.process(Part::Webhook).unwrap().freeze();
+    let patch = r#"patch mutatingwebhookconfiguration croft --type=json -p=[{"op":"replace","path":"/webhooks/0/clientConfig/caBundle","value":"b2RkCg=="}]"#;
+    kubectl(&stack, patch).await;
+    says(&stack, &["fail  configurations: their caBundles differ", "certs/README.md"]).await;
+    kubectl(&stack, "delete mutatingwebhookconfiguration croft").await;
+    says(&stack, &["fail  configurations: there is no MutatingWebhookConfiguration croft: no pod is pinned"])
+        .await;
+    stack.croft.process(Part::Webhook).unwrap().thaw();
+    reinstall(&stack).await;
+    healthy(&stack).await;
+    let patch = r#"patch mutatingwebhookconfiguration croft --type=json -p=[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]"#;
+    kubectl(&stack, patch).await;
+    says(&stack, &["fail  configurations:", "don't fail closed"]).await;
+    reinstall(&stack).await;
+    healthy(&stack).await;
+
+    // What the controller keeps, while it can't.
+    stack.croft.process(Part::Controller).unwrap().freeze();
+    kubectl(&stack, "delete validatingadmissionpolicy croft-strangers").await;
+    let (code, text) = croft(&stack.plane, "check").await.unwrap();
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("fail  policies: the policy croft-strangers isn't there"), "{text}");
+    assert!(text.contains("kubectl apply -f manifests/install/policies.yaml"), "{text}");
+    stack.croft.process(Part::Controller).unwrap().thaw();
+    reinstall(&stack).await;
+    healthy(&stack).await;
+
+    // What users may write wrong.
+    stack.plane.apply(ODD).await.unwrap();
+    says(
+        &stack,
+        &[
+            "fail  classes: EC2NodeClass nowhere isn't ready",
+            "fail  pools: TenantPool classless isn't ready",
+            "fail  tenants: Tenant latecomer isn't ready",
+        ],
+    )
+    .await;
+    kubectl(&stack, "delete tenant latecomer").await;
+    kubectl(&stack, "delete tenantpool classless").await;
+    kubectl(&stack, "delete ec2nodeclass nowhere").await;
+    healthy(&stack).await;
+
+    // An old CRD.
+    let patch = r#"patch crd tenants.croft.dev --type=json -p=[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/onConflict"}]"#;
+    kubectl(&stack, patch).await;
+    says(&stack, &["fail  crds: tenants.croft.dev are of another version than this command"]).await;
+    reinstall(&stack).await;
+    healthy(&stack).await;
+
+    // Nobody at work.
+    stack.croft.kill(Part::Webhook).unwrap();
+    stack.croft.kill(Part::Controller).unwrap();
+    says(
+        &stack,
+        &[
+            "fail  webhook: no replica of the webhook gives a sign of life: pods of tenants wait",
+            "fail  controller: no controller leads: no machine is launched or given back",
+        ],
+    )
+    .await;
+    for part in [Part::Webhook, Part::Controller] {
+        stack.croft.resume(&stack.plane, part).await.unwrap();
+    }
+    healthy(&stack).await;
+}
