@@ -1,6 +1,7 @@
 //! What the tests against real servers share.
 
 pub mod chaos;
+pub mod cli;
 pub mod corpus;
 pub mod ground;
 pub mod invariants;

@@ -8,54 +8,8 @@
     reason = "a test fails by panicking"
 )]
 
-use std::{
-    ffi::OsString,
-    io::{self, Write},
-    sync::{Arc, Mutex},
-};
-
-use croft_cli::Output;
 use croft_testkit::{Component, ControlPlane, Options};
-
-#[derive(Clone, Default)]
-struct Pipe(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Pipe {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Runs `croft` with `arguments` against `plane`; answers the exit code, and both streams without colours.
-async fn croft(plane: &ControlPlane, arguments: &str) -> anyhow::Result<(u8, String)> {
-    let mut words: Vec<OsString> = vec!["croft".into()];
-    words.extend(arguments.split_whitespace().map(OsString::from));
-    words.push("--kubeconfig".into());
-    words.push(plane.admin_kubeconfig().into());
-    let pipe = Pipe::default();
-    let writer = pipe.clone();
-    // The command has a runtime of its own.
-    let code = tokio::task::spawn_blocking(move || {
-        croft_cli::run_with(words, &mut Output::to(Box::new(writer.clone()), Box::new(writer)))
-    })
-    .await?;
-    let bytes = pipe.0.lock().unwrap().clone();
-    let mut text = String::new();
-    let mut in_colour = false;
-    for c in String::from_utf8(bytes)?.chars() {
-        match c {
-            '\u{1b}' => in_colour = true,
-            'm' if in_colour => in_colour = false,
-            _ if in_colour => {}
-            c => text.push(c),
-        }
-    }
-    Ok((code, text))
-}
+use croft_tests::cli::croft;
 
 const OBJECTS: &str = "\
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
