@@ -3,7 +3,8 @@
 //! Each cluster has nodes with pods on them and gated pods that wait. Croft plans; the planned nodes are made; the pods
 //! are nominated and ungated in the order of the demand. Every planned pod must be bound. Every pod that Croft calls
 //! impossible for a reason of feasibility must stay pending, as must a copy of it, when there is a node of every
-//! offering that its pool could launch. `ORACLE_CLUSTERS` says how many clusters; a failing one is shrunk and printed.
+//! offering that its pool could launch. `ORACLE_CLUSTERS` says how many clusters, `ORACLE_DISKS` gives them
+//! volumes too; a failing one is shrunk and printed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -44,6 +45,7 @@ async fn what_is_planned_is_bound_and_what_is_impossible_stays_pending() {
         bound += report.bound;
         home += report.home;
         if let Some(problem) = report.problem {
+            println!("oracle: seed {seed} disagrees, looking for a smaller one: {problem}");
             let (small, problem) = arena.shrink(scene.clone(), problem).await.unwrap();
             failures.push(format!("seed {seed}: {problem}\n{}", small.show()));
             if failures.len() >= 5 {

@@ -307,8 +307,9 @@ impl Scene {
             })
             .collect();
         // Drawn last, so that a seed's cluster is otherwise what it was before there were volumes.
+        let disks = std::env::var_os("ORACLE_DISKS").is_some();
         for group in &mut waiting {
-            if dice.chance(25) {
+            if disks && dice.chance(25) {
                 group.disk = [Disk::Shared, Disk::Own, Disk::New][dice.below(3)];
             }
         }
