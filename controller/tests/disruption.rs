@@ -6,7 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_controller::{
     action::{Action, News, Report, Search},
@@ -85,6 +85,10 @@ impl World {
     }
 
     fn pool(&mut self, disruption: Value, template: Value) {
+        self.pool_named("p", disruption, template);
+    }
+
+    fn pool_named(&mut self, name: &str, disruption: Value, template: Value) {
         let mut spec = json!({
             "key": "node-pool",
             "disruption": {"consolidateAfter": "5s", "budgets": [{"nodes": "100%"}]},
@@ -92,7 +96,7 @@ impl World {
         });
         croft_controller::merge::apply(&mut spec["disruption"], &disruption);
         croft_controller::merge::apply(&mut spec["template"], &template);
-        let meta = self.meta("p");
+        let meta = self.meta(name);
         let pool =
             json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": meta, "spec": spec});
         self.observe(Change::Pool(Box::new(serde_json::from_value(pool).unwrap())));
@@ -116,10 +120,14 @@ impl World {
 
     /// A claim with its node, ready unless `extra` says otherwise.
     fn node(&mut self, name: &str, kind: &str, extra: Value) {
+        self.node_in("p", name, kind, extra);
+    }
+
+    fn node_in(&mut self, pool: &str, name: &str, kind: &str, extra: Value) {
         let mut claim = json!({
             "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim", "metadata": self.meta(name),
-            "spec": {"pool": "p", "nodeClassRef": {"name": "c"}, "instanceTypes": [kind], "zones": ["zone-a"],
-                "capacityType": "on-demand", "labels": {"node-pool": "p", "node-restriction.kubernetes.io/pool": "p"}},
+            "spec": {"pool": pool, "nodeClassRef": {"name": "c"}, "instanceTypes": [kind], "zones": ["zone-a"],
+                "capacityType": "on-demand", "labels": {"node-pool": pool, "node-restriction.kubernetes.io/pool": pool}},
             "status": {"providerId": format!("aws:///zone-a/{name}"), "nodeName": name, "instanceType": kind,
                 "zone": "zone-a", "capacityType": "on-demand",
                 "pricePerHour": format!("{}", 0.05 * kind[2..].parse::<f64>().unwrap()),
@@ -132,12 +140,12 @@ impl World {
         let mut node = json!({
             "metadata": self.meta(name),
             "spec": {"providerID": format!("aws:///zone-a/{name}"),
-                "taints": [{"key": "node-pool", "value": "p", "effect": "NoSchedule"}]},
+                "taints": [{"key": "node-pool", "value": pool, "effect": "NoSchedule"}]},
             "status": {"capacity": has, "allocatable": has, "conditions": [
                 {"type": "Ready", "status": "True", "lastTransitionTime": self.begun.to_string()}]},
         });
         node["metadata"]["labels"] = json!({
-            "node-pool": "p", "node-restriction.kubernetes.io/pool": "p", "topology.kubernetes.io/zone": "zone-a",
+            "node-pool": pool, "node-restriction.kubernetes.io/pool": pool, "topology.kubernetes.io/zone": "zone-a",
             "node.kubernetes.io/instance-type": kind, "karpenter.sh/capacity-type": "on-demand",
             "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
         });
@@ -224,6 +232,21 @@ impl World {
             _ => Vec::new(),
         };
         self.actions.iter().flat_map(claims).collect()
+    }
+
+    /// Reasons of the condition Consolidatable that are written, by claim.
+    fn verdicts(&self) -> BTreeMap<String, (String, String)> {
+        let verdict = |action: &Action| {
+            let Action::Write { call, .. } = action else { return None };
+            let (Target::Claim(name), Verb::PatchStatus(patch)) = (&call.target, &call.verb) else {
+                return None;
+            };
+            let all = patch["status"]["conditions"].as_array()?;
+            let one = all.iter().find(|c| c["type"] == json!("Consolidatable"))?;
+            let text = |key: &str| one[key].as_str().unwrap_or_default().to_owned();
+            Some((name.clone(), (text("status"), text("reason"))))
+        };
+        self.actions.iter().filter_map(verdict).collect()
     }
 
     fn told(&self, reason: &str) -> Vec<String> {
@@ -465,4 +488,60 @@ fn a_load_that_swings_moves_nothing() {
         assert!(world.step(4).is_none(), "turn {turn}");
         assert!(world.created().is_empty() && world.deleted().is_empty() && world.cordoned() == 0);
     }
+}
+
+#[test]
+fn what_changes_in_one_pool_asks_nothing_about_another() {
+    let mut world = World::new(json!({}));
+    world.pool_named("q", json!({}), json!({}));
+    for (pool, node) in [("p", "n0"), ("q", "n1")] {
+        world.node_in(pool, node, "m.2", json!({}));
+        let own = json!({"spec": {"nodeSelector": {"node-pool": pool}}});
+        world.pod(&format!("pod-{node}"), node, 1800, own);
+    }
+    let search = world.search();
+    assert_eq!(search.ask.terms.keys().collect::<Vec<_>>(), ["p", "q"]);
+    world.answer(&search);
+    world.step(1);
+    assert!(world.step(600).is_none(), "the same is asked again");
+    let own = json!({"metadata": {"uid": "another"}, "spec": {"nodeSelector": {"node-pool": "q"}}});
+    world.pod("pod-n1", "n1", 1800, own);
+    assert!(world.step(0).is_none());
+    let search = world.step(6).unwrap();
+    assert_eq!(search.ask.terms.keys().collect::<Vec<_>>(), ["q"]);
+}
+
+#[test]
+fn why_each_node_stays_is_said_on_its_claim() {
+    let mut world = World::new(json!({}));
+    for (node, cpu, extra) in [
+        ("n0", 1800, json!({})),
+        ("n1", 100, json!({"metadata": {"annotations": {"croft.dev/do-not-disrupt": "true"}}})),
+        ("n2", 100, json!({"metadata": {"ownerReferences": []}})),
+    ] {
+        world.node(node, "m.2", json!({}));
+        world.pod(&format!("pod-{node}"), node, cpu, extra);
+    }
+    world.node("n3", "m.2", json!({}));
+    let mut said = BTreeMap::new();
+    let search = world.search();
+    said.extend(world.verdicts());
+    world.answer(&search);
+    for _ in 0..3 {
+        world.step(1);
+        said.extend(world.verdicts());
+    }
+    let said: Vec<(&str, &str, &str)> = said
+        .iter()
+        .map(|(claim, (status, reason))| (claim.as_str(), status.as_str(), reason.as_str()))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            ("n0", "False", "NoSaving"),
+            ("n1", "False", "PodKept"),
+            ("n2", "False", "BarePod"),
+            ("n3", "True", "Empty"),
+        ]
+    );
 }

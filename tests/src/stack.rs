@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 use anyhow::Context as _;
 use croft_api::{NodeClaim, condition};
 use croft_testkit::{
-    ControlPlane, Croft, CroftOptions, Options,
+    ControlPlane, Croft, CroftOptions, Options, Part, http,
     wait::{Seen, until},
 };
 use k8s_openapi::{
@@ -17,6 +17,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// From a request to its effect, machines and all, on a busy machine.
 pub const EVENTUALLY: Duration = Duration::from_secs(120);
@@ -56,6 +57,30 @@ impl Stack {
     pub fn manifest(&self, file: &str) -> anyhow::Result<String> {
         let path = self.croft.manifests().join(file);
         std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))
+    }
+
+    /// Does something to the cloud behind Croft's back.
+    ///
+    /// # Errors
+    /// When the cloud doesn't answer, or doesn't understand.
+    pub async fn control(&mut self, request: &Value) -> anyhow::Result<()> {
+        let answer = http::post(self.croft.address(Part::Cloud)?, "/_control", &request.to_string()).await?;
+        anyhow::ensure!(answer.status < 300, "{request}: {} {}", answer.status, answer.body);
+        Ok(())
+    }
+
+    /// The machines that run, as the cloud says.
+    ///
+    /// # Errors
+    /// When the cloud doesn't answer.
+    pub async fn machines(&mut self) -> anyhow::Result<Vec<Value>> {
+        let state = http::get(self.croft.address(Part::Cloud)?, "/_control/state").await?;
+        let state: Value = serde_json::from_str(&state.body)?;
+        let all = state.get("instances").and_then(Value::as_array).cloned().unwrap_or_default();
+        Ok(all
+            .into_iter()
+            .filter(|m| matches!(m.get("state").and_then(Value::as_str), Some("pending" | "running")))
+            .collect())
     }
 
     /// An error if a process has ended by itself.
@@ -159,6 +184,19 @@ where
         Ok::<_, kube::Error>(Seen::from_option(found, seen))
     });
     Ok(found.await?)
+}
+
+/// All events: about whom, reason, sentence.
+///
+/// # Errors
+/// When the API server doesn't answer.
+pub async fn events(client: &Client) -> kube::Result<Vec<(String, String, String)>> {
+    let list = Api::<Event>::all(client.clone()).list(&ListParams::default()).await?;
+    let about = |event: &Event| event.regarding.as_ref().and_then(|object| object.name.clone());
+    let said = list.items.into_iter().map(|event| {
+        (about(&event).unwrap_or_default(), event.reason.unwrap_or_default(), event.note.unwrap_or_default())
+    });
+    Ok(said.collect())
 }
 
 /// Waits for an event about an object whose reason is `reason`, and returns its sentence.

@@ -1,6 +1,10 @@
 //! Everybody else in the cluster: kubelets, kube-scheduler, the workloads' controller, the pod collector.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use croft_ec2_sim::{
     instances::State,
@@ -9,9 +13,11 @@ use croft_ec2_sim::{
 use croft_scheduler::{InstanceType, Quantity};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
     chance::Chance,
+    cluster::Shared,
     store::{Id, Store, cluster},
 };
 
@@ -279,6 +285,22 @@ fn gone(store: &mut Store, world: &World, id: &str, now: Timestamp) {
     if !killed.is_empty() && instance.reason.starts_with("Client.") {
         store.broken.push(format!("machine {id} was ended with pods on it: {}", killed.join(", ")));
     }
+}
+
+/// Lets everybody act, until dropped.
+pub fn surround(shared: &Arc<Shared>, actors: &Arc<Mutex<Actors>>) -> JoinHandle<()> {
+    let (shared, actors) = (Arc::clone(shared), Arc::clone(actors));
+    tokio::spawn(async move {
+        loop {
+            {
+                let mut store = shared.store.lock().unwrap();
+                let mut world = shared.world.lock().unwrap();
+                actors.lock().unwrap().tick(&mut store, &mut world, shared.clock.true_wall());
+            }
+            shared.changed.notify_waiters();
+            sleep(Duration::from_millis(250)).await;
+        }
+    })
 }
 
 /// Pods on nodes that are gone are gone.

@@ -28,7 +28,6 @@ use serde_json::Value;
 use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
 
 use crate::{
-    actors::Actors,
     chance::Chance,
     cloud::SimCloud,
     store::{Id, Store, answer},
@@ -118,7 +117,7 @@ pub struct Shared {
     pub died: tokio::sync::Notify,
     pub types: Arc<[InstanceType]>,
     lease: Mutex<Option<(usize, Duration)>>,
-    changed: tokio::sync::Notify,
+    pub changed: tokio::sync::Notify,
     pub calls: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -303,22 +302,6 @@ impl Shared {
         }));
         Process { links, tasks }
     }
-
-    /// Everybody else, until dropped.
-    pub fn surround(self: &Arc<Self>, actors: Arc<Mutex<Actors>>) -> JoinHandle<()> {
-        let shared = Arc::clone(self);
-        tokio::spawn(async move {
-            loop {
-                {
-                    let mut store = shared.store.lock().unwrap();
-                    let mut world = shared.world.lock().unwrap();
-                    actors.lock().unwrap().tick(&mut store, &mut world, shared.clock.true_wall());
-                }
-                shared.changed.notify_waiters();
-                sleep(Duration::from_millis(250)).await;
-            }
-        })
-    }
 }
 
 async fn elect(shared: Arc<Shared>, number: usize, leads: Arc<Mutex<Option<Duration>>>, links: Arc<Links>) {
@@ -356,7 +339,7 @@ async fn watch(
             let store = shared.store.lock().unwrap();
             let listed: Vec<(Id, Value)> =
                 store.of_kind(kind).map(|(id, o)| (id.clone(), o.clone())).collect();
-            (listed, store.log.len(), store.era)
+            (listed, store.end(), store.era)
         };
         sleep(Duration::from_millis(chance.between(1, 50))).await;
         let now: BTreeMap<Id, Box<str>> = listed.iter().map(|(id, o)| (id.clone(), uid(o))).collect();
@@ -376,9 +359,8 @@ async fn watch(
                 if store.era != era || links.api_cut.load(Ordering::Relaxed) {
                     break;
                 }
-                let fresh: Vec<_> =
-                    store.log[position..].iter().filter(|l| l.id.0 == kind).cloned().collect();
-                position = store.log.len();
+                let fresh: Vec<_> = store.since(position).filter(|l| l.id.0 == kind).cloned().collect();
+                position = store.end();
                 fresh
             };
             if fresh.is_empty() {

@@ -7,13 +7,13 @@ use std::{
 
 use tokio::time::sleep;
 
-use crate::{run::Run, runs::rest};
+use crate::{actors::surround, run::Run, runs::rest};
 
 /// Pods come, go and come again, with the controller dying at point `at`; what is broken, and how many points there were.
 async fn play(seed: u64, at: u64) -> (Vec<String>, u64) {
     let mut run = Run::new(seed);
     run.shared.dies_at.store(at, Ordering::Relaxed);
-    let actors = run.shared.surround(Arc::clone(&run.actors));
+    let actors = surround(&run.shared, &run.actors);
     run.start();
     let shared = Arc::clone(&run.shared);
     let users = Arc::clone(&run.actors);

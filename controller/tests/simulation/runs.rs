@@ -6,7 +6,7 @@ use croft_ec2_sim::{control::Control, sqs::News};
 use croft_scheduler::CapacityType;
 use tokio::time::sleep;
 
-use crate::{cluster::Faults, run::Run};
+use crate::{actors::surround, cluster::Faults, run::Run};
 
 /// Lets everything come to rest; what is broken then, if anything is.
 pub async fn rest(run: &mut Run) -> Vec<String> {
@@ -33,7 +33,7 @@ pub async fn rest(run: &mut Run) -> Vec<String> {
 /// Plays one run; what is broken, if anything is.
 async fn play(seed: u64) -> Vec<String> {
     let mut run = Run::new(seed);
-    let actors = run.shared.surround(Arc::clone(&run.actors));
+    let actors = surround(&run.shared, &run.actors);
     run.start();
     let troubles = run.chance.between(3, 12);
     for _ in 0..troubles {
@@ -105,7 +105,7 @@ fn the_same_seed_gives_the_same_run() {
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let mut run = Run::new(seed);
-            let _actors = run.shared.surround(Arc::clone(&run.actors));
+            let _actors = surround(&run.shared, &run.actors);
             run.start();
             sleep(Duration::from_secs(60)).await;
             run.trouble().await;
@@ -131,7 +131,7 @@ fn no_pod_is_on_a_spot_machine_when_it_is_taken_back() {
             for workload in &mut run.actors.lock().unwrap().workloads {
                 workload.away = None;
             }
-            let actors = run.shared.surround(Arc::clone(&run.actors));
+            let actors = surround(&run.shared, &run.actors);
             run.start();
             sleep(Duration::from_secs(60)).await;
             let world = Arc::clone(&run.shared.world);

@@ -24,6 +24,8 @@ pub struct Logged {
 pub struct Store {
     pub objects: BTreeMap<Id, Value>,
     pub log: Vec<Logged>,
+    /// Entries of the log that are forgotten.
+    dropped: usize,
     /// Grows when the log was cut: every watch has to list anew.
     pub era: u64,
     pub version: u64,
@@ -69,7 +71,7 @@ impl Store {
     pub fn restore(&mut self, backup: Backup) {
         self.objects = backup.objects;
         self.version = backup.version;
-        self.log.clear();
+        self.forget_but(0);
         self.era += 1;
         self.restored = true;
     }
@@ -80,6 +82,23 @@ impl Store {
 
     pub fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = (&Id, &Value)> {
         self.objects.range((kind, String::new(), String::new())..).take_while(move |(id, _)| id.0 == kind)
+    }
+
+    /// The position after the last entry of the log.
+    pub fn end(&self) -> usize {
+        self.dropped + self.log.len()
+    }
+
+    /// What has happened since a position, which must not be forgotten yet.
+    pub fn since(&self, position: usize) -> impl Iterator<Item = &Logged> {
+        self.log[position - self.dropped..].iter()
+    }
+
+    /// Forgets all but the last entries of the log.
+    pub fn forget_but(&mut self, last: usize) {
+        let old = self.log.len().saturating_sub(last);
+        self.log.drain(..old);
+        self.dropped += old;
     }
 
     pub fn create(&mut self, id: Id, mut object: Value, now: Timestamp) -> bool {

@@ -20,6 +20,8 @@ pub const EXPIRED: &str = "Expired";
 
 /// The cloud has said that it takes a claim's machine away; the reason is the kind of its news.
 pub const INTERRUPTED: &str = "Interrupted";
+/// Whether a claim's machine is to be given back for saving's sake, and why not otherwise.
+pub const CONSOLIDATABLE: &str = "Consolidatable";
 
 /// What a condition says: enough to make a [`Condition`] of, without its times.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@
 #![allow(clippy::duplicated_attributes, reason = "kube's printcolumn and validation are repeated by design")]
 
 pub mod amount;
+pub mod budget;
 pub mod claim;
 pub mod condition;
 pub mod config;

@@ -238,6 +238,27 @@ fn what_may_not_go_stays_and_takes_pods() {
 }
 
 #[test]
+fn what_takes_the_pods_of_others_stays_for_that() {
+    let world = world(&[held("m.2", &[(1000, 1024)]), held("m.2", &[(1000, 1024)])]);
+    let found = world.search(ALL);
+    assert_eq!((summary(&found).0.len(), found.stays.len()), (1, 1));
+    assert!(found.stays.values().all(|s| *s == Stay::TakesPods), "{:?}", found.stays);
+}
+
+#[test]
+fn another_architecture_is_taken_where_the_pods_allow_it() {
+    let mut types = vec![kind("x.4", "4", "16Gi", 0.2), kind("arm.4", "4", "16Gi", 0.15)];
+    types[1].arch = "arm64".to_owned();
+    let world = World::new(pool("p", types), &[held("x.4", &[(2000, 1024)])]);
+    assert_eq!(summary(&world.search(ALL)).1, ["arm.4"]);
+    let mut cluster = world.cluster();
+    let pinned = json!({"spec": {"nodeName": "node-000",
+        "nodeSelector": {"node-pool": "p", "kubernetes.io/arch": "amd64"}}});
+    cluster.upsert_pod(&pod("node-000-pod-0", "2000m", "1024Mi", pinned)).unwrap();
+    assert!(consolidate(&cluster, &world.ask(ALL), &|| false).moves.is_empty());
+}
+
+#[test]
 fn budgets_bound_how_many_go() {
     let held: Vec<Held> = (0..20).map(|_| held("m.4", &[(100, 128)])).collect();
     let world = world(&held);

@@ -23,11 +23,23 @@ pub struct Answer {
 
 /// One GET in the clear, on a connection of its own.
 pub async fn get(address: SocketAddr, path: &str) -> Result<Answer, Error> {
-    let failed = || format!("get http://{address}{path}");
+    ask(address, "GET", path, "").await
+}
+
+/// One POST of JSON in the clear, on a connection of its own.
+pub async fn post(address: SocketAddr, path: &str, body: &str) -> Result<Answer, Error> {
+    ask(address, "POST", path, body).await
+}
+
+async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<Answer, Error> {
+    let failed = || format!("{method} http://{address}{path}");
     let asking = async {
         let mut stream = TcpStream::connect(address).await?;
         // HTTP/1.0: the body ends with the connection, so nothing has to be parsed to find its end.
-        let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+        let request = format!(
+            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;

@@ -2,81 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use croft_api::{
-    TenantPool,
-    disruption::{Budget, DisruptionReason},
-    duration,
-};
-use croner::parser::{CronParser, Seconds, Year};
-use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use croft_api::{TenantPool, budget::allowed, disruption::DisruptionReason};
 
 use super::moves::Moves;
 use crate::{decide::Round, names, snapshot::Snapshot};
-
-/// Why a budget's window can't be told.
-#[derive(Debug, thiserror::Error)]
-pub enum WindowError {
-    /// Not a crontab line.
-    #[error("failed to read schedule {0:?}: {1}")]
-    Schedule(String, String),
-    /// Not a duration.
-    #[error("failed to read a budget's duration: {0}")]
-    Duration(#[from] duration::DurationError),
-    /// A share or number that can't be read.
-    #[error("failed to read nodes {0:?}: write a number or a share such as 10%")]
-    Nodes(String),
-}
-
-/// True if `budget` holds at `now`: always without a schedule; else from each of its moments on for its duration.
-///
-/// # Errors
-/// A schedule or duration that can't be read.
-pub fn holds(budget: &Budget, now: Timestamp) -> Result<bool, WindowError> {
-    let (Some(schedule), Some(lasts)) = (&budget.schedule, &budget.duration) else { return Ok(true) };
-    let wrong = |e: croner::errors::CronError| WindowError::Schedule(schedule.clone(), e.to_string());
-    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-    let cron = parser.parse(schedule).map_err(wrong)?;
-    let Some(lasts) = duration::parse(lasts)? else { return Ok(true) };
-    let begun = match cron.find_previous_occurrence(&now.to_zoned(TimeZone::UTC), true) {
-        Ok(begun) => begun.timestamp(),
-        // No such moment has ever been.
-        Err(croner::errors::CronError::TimeSearchLimitExceeded) => return Ok(false),
-        Err(error) => return Err(wrong(error)),
-    };
-    let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
-    Ok(now.duration_since(begun) < lasts)
-}
-
-/// What `nodes` comes to of `total`; a share is rounded up, so that a small pool isn't stuck for ever.
-fn count(nodes: &str, total: usize) -> Result<usize, WindowError> {
-    let wrong = || WindowError::Nodes(nodes.to_owned());
-    match nodes.strip_suffix('%') {
-        Some(share) => {
-            let share: usize = share.parse().map_err(|_| wrong())?;
-            Ok(total.saturating_mul(share).div_ceil(100))
-        }
-        None => nodes.parse().map_err(|_| wrong()),
-    }
-}
-
-/// How many of `total` nodes may be out at once for `reason` at `now`: the least of the budgets that hold.
-///
-/// # Errors
-/// A budget that can't be read; it must then count as zero.
-pub fn allowed(
-    budgets: &[Budget],
-    total: usize,
-    reason: DisruptionReason,
-    now: Timestamp,
-) -> Result<usize, WindowError> {
-    let mut least = usize::MAX;
-    for budget in budgets.iter().filter(|b| b.reasons.is_empty() || b.reasons.contains(&reason)) {
-        if holds(budget, now)? {
-            least = least.min(count(&budget.nodes, total)?);
-        }
-    }
-    Ok(least)
-}
 
 /// Nodes of every pool, and those on their way out.
 #[derive(Debug, Default)]
@@ -130,77 +59,5 @@ impl<'a> Ledger<'a> {
     /// Notes that one more goes.
     pub fn take(&mut self, pool: &'a str) {
         *self.out.entry(pool).or_default() += 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn budget(nodes: &str, reasons: &[DisruptionReason], window: Option<(&str, &str)>) -> Budget {
-        Budget {
-            nodes: nodes.to_owned(),
-            reasons: reasons.to_vec(),
-            schedule: window.map(|w| w.0.to_owned()),
-            duration: window.map(|w| w.1.to_owned()),
-        }
-    }
-
-    #[test]
-    fn a_window_begins_with_its_schedule_and_ends_with_its_duration() {
-        // 2026-11-20 is a Friday.
-        for (schedule, lasts, now, expected) in [
-            ("0 9 * * mon-fri", "8h", "2026-11-20T08:59:59Z", false),
-            ("0 9 * * mon-fri", "8h", "2026-11-20T09:00:00Z", true),
-            ("0 9 * * mon-fri", "8h", "2026-11-20T16:59:59Z", true),
-            ("0 9 * * mon-fri", "8h", "2026-11-20T17:00:00Z", false),
-            ("0 9 * * mon-fri", "8h", "2026-11-21T10:00:00Z", false),
-            // Over midnight, and longer than the time between two beginnings.
-            ("0 22 * * *", "4h", "2026-11-21T01:30:00Z", true),
-            ("0 22 * * *", "4h", "2026-11-21T02:00:00Z", false),
-            ("0 0 * * *", "48h", "2026-11-21T13:00:00Z", true),
-            ("@hourly", "10m", "2026-11-21T13:09:59Z", true),
-            ("@hourly", "10m", "2026-11-21T13:10:00Z", false),
-            ("0 0 29 2 *", "24h", "2026-11-21T13:00:00Z", false),
-            ("0 0 30 2 *", "24h", "2026-11-21T13:00:00Z", false),
-        ] {
-            let budget = budget("0", &[], Some((schedule, lasts)));
-            assert_eq!(holds(&budget, now.parse().unwrap()).unwrap(), expected, "{schedule} {lasts} {now}");
-        }
-    }
-
-    #[test]
-    fn the_strictest_budget_that_holds_for_the_reason_counts() {
-        use DisruptionReason::{Drifted, Empty, Expired, Underutilized};
-        let now = "2026-11-20T10:00:00Z".parse().unwrap();
-        let night = Some(("0 0 * * *", "6h"));
-        for (budgets, total, reason, expected) in [
-            (vec![], 10, Empty, usize::MAX),
-            (vec![budget("10%", &[], None)], 10, Empty, 1),
-            (vec![budget("10%", &[], None)], 11, Empty, 2),
-            (vec![budget("10%", &[], None)], 0, Empty, 0),
-            (vec![budget("100%", &[], None), budget("3", &[Drifted], None)], 10, Drifted, 3),
-            (vec![budget("100%", &[], None), budget("3", &[Drifted], None)], 10, Expired, 10),
-            (vec![budget("5", &[], None), budget("0", &[], night)], 10, Underutilized, 5),
-            (vec![budget("0", &[Empty, Underutilized], None)], 10, Underutilized, 0),
-        ] {
-            assert_eq!(allowed(&budgets, total, reason, now).unwrap(), expected, "{budgets:?} {reason:?}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_an_error() {
-        let now = Timestamp::UNIX_EPOCH;
-        for (budget, part) in [
-            (budget("1", &[], Some(("0 9 * *", "1h"))), "schedule"),
-            (budget("1", &[], Some(("0 9 * * * *", "1h"))), "schedule"),
-            (budget("1", &[], Some(("61 9 * * *", "1h"))), "schedule"),
-            (budget("1", &[], Some(("0 9 * * *", "soon"))), "duration"),
-            (budget("few", &[], None), "nodes"),
-            (budget("%", &[], None), "nodes"),
-        ] {
-            let error = allowed(&[budget], 10, DisruptionReason::Empty, now).unwrap_err().to_string();
-            assert!(error.contains(part), "{error}");
-        }
     }
 }

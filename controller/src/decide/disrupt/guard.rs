@@ -18,6 +18,18 @@ pub enum Keeps {
     Bare(String),
 }
 
+impl Keeps {
+    /// The word for it in conditions.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Asked(_) => "DoNotDisrupt",
+            Self::Pod(_) => "PodKept",
+            Self::Bare(_) => "BarePod",
+        }
+    }
+}
+
 impl std::fmt::Display for Keeps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

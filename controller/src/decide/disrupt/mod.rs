@@ -4,8 +4,10 @@
 //!   repair    not Ready for long              -> deleted, unless too many are
 //!   empty     no pods                         -> cordoned, watched, deleted
 //!   replace   expired, drifted                -> a move
-//!   seek      underutilised                   -> a search, then moves
+//!   seek      underutilised                   -> a search
+//!   make      what the search found           -> moves
 //!   moves     replacement ready -> validated -> replaced claims deleted -> termination drains
+//!   say       why each node stays or goes     -> condition Consolidatable on its claim
 //! ```
 //!
 //! One ledger of budgets stands over all of them but repair, which has a breaker of its own. A reason that comes
@@ -15,10 +17,13 @@ pub mod budgets;
 pub mod drift;
 pub mod expiry;
 pub mod guard;
+pub mod make;
 pub mod moves;
 pub mod repair;
 pub mod replace;
+pub mod say;
 pub mod seek;
+pub mod standing;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -39,10 +44,12 @@ pub struct Memory {
     pub unfit_since: BTreeMap<String, Duration>,
     /// When expiry and drift were last judged.
     pub looked: Option<Duration>,
-    /// What the search was last asked.
-    pub asked: Option<seek::Asked>,
+    /// What the search was last asked, by pool.
+    pub asked: BTreeMap<String, seek::Asked>,
     /// What it answered.
     pub found: Option<Box<Consolidation>>,
+    /// Why each node stays or goes.
+    pub saying: say::Saying,
     /// Moves begun to save money.
     pub moves: u64,
     /// What they save together, per hour.
@@ -73,5 +80,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut super::Memory) {
     repair::decide(round);
     empty::decide(round, memory, &mut ledger, &moves);
     replace::decide(round, memory, &mut ledger, &moves);
-    seek::decide(round, memory, &mut ledger, &moves);
+    make::decide(round, memory, &mut ledger, &moves);
+    seek::decide(round, memory, &ledger, &moves);
+    say::decide(round, memory);
 }

@@ -172,6 +172,9 @@ impl Move<'_> {
     ) {
         for (name, claim) in waiting {
             memory.disruption.held_until.insert((*name).to_owned(), round.now.mono + HOLD);
+            if let Some(asked) = memory.disruption.asked.get_mut(&claim.spec.pool) {
+                asked.forget();
+            }
             let note = format!("{}: {why}; the node stays", self.reason);
             round.tell(reference(&***claim), true, "DisruptionUndone", note);
         }

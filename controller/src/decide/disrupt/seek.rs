@@ -1,49 +1,60 @@
-//! Underutilised nodes: what the search for a cheaper cluster is asked, and what becomes of its answer.
+//! Underutilised nodes: what the search for a cheaper cluster is asked.
 //!
-//! The search takes long on a large cluster, so it is an action like any other and works on a copy. By the time that
-//! it answers, the picture has moved on: each move is looked at again on the present one, just before it is made.
+//! The search takes long on a large cluster, so it is an action like any other and works on a copy; what becomes of
+//! its answer is said in [`make`](super::make). Each pool is a question of its own: what has changed in one tenant's
+//! pools asks nothing about another's.
 
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
     time::Duration,
 };
 
 use croft_api::{
-    NodeClaim, TenantPool,
-    condition::INITIALIZED,
+    TenantPool,
     disruption::{ConsolidationPolicy, DisruptionReason},
-    duration,
 };
 use croft_scheduler::{
-    CapacityType, Options, Price, Quantity,
-    consolidate::{Ask, Candidate, Consolidation, PodFacts, Terms},
+    Options, Price, Quantity,
+    consolidate::{Ask, Candidate, PodFacts, Stay, Terms},
 };
 
 use super::{
     budgets::Ledger,
-    guard,
-    moves::{self, Moves},
+    moves::Moves,
+    standing::{self, Standing, Verdict},
 };
 use crate::{
     action::{Action, Key, Search},
-    decide::{Memory, Round, empty},
-    snapshot::{NodeView, Snapshot, is},
+    decide::{Memory, Round},
+    snapshot::Snapshot,
 };
 
-const REASON: DisruptionReason = DisruptionReason::Underutilized;
-/// What nothing has changed for is asked about again after this long: pods get older, and cheaper to move.
-const ASK_AGAIN: Duration = Duration::from_secs(300);
+pub(super) const REASON: DisruptionReason = DisruptionReason::Underutilized;
+/// Between two looks at a pool.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A pool in which nothing happens is looked at again after this long: pods get older, and cheaper to move.
+const LOOK_AGAIN: Duration = Duration::from_secs(300);
+/// A question that was answered is asked again after this long, should the answer depend on what the question
+/// doesn't show.
+const ASK_AGAIN: Duration = Duration::from_secs(3_600);
 
-/// What was asked, and on which picture.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What was asked about a pool.
+#[derive(Clone, Debug, Default)]
 pub struct Asked {
-    at: Duration,
-    picture: u64,
-    question: u64,
+    looked: Duration,
+    asked: Option<Duration>,
+    /// A hash of the question that an answer is good for.
+    question: Option<u64>,
     /// Pods of each candidate, as a hash.
-    pods: BTreeMap<String, u64>,
+    pub(super) pods: BTreeMap<String, u64>,
+}
+
+impl Asked {
+    /// Lets the question be asked anew, though it be the same: a part of its answer came to nothing.
+    pub(super) fn forget(&mut self) {
+        self.question = None;
+    }
 }
 
 /// Remembers since when each node's pods are what they are.
@@ -69,7 +80,7 @@ pub fn watch(round: &Round<'_>, memory: &mut Memory) {
 }
 
 /// Which pods work on a node, as a hash.
-fn pods(snapshot: &Snapshot, node: &str) -> u64 {
+pub(super) fn pods(snapshot: &Snapshot, node: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     for (_, pod) in snapshot.pods_on(node).filter(|(_, pod)| pod.counts_as_work()) {
         pod.uid.hash(&mut hasher);
@@ -78,129 +89,136 @@ fn pods(snapshot: &Snapshot, node: &str) -> u64 {
     hasher.finish()
 }
 
-/// Makes the moves that were found, if they still hold, and asks for more.
-pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledger<'a>, moves: &Moves<'_>) {
-    if let Some(found) = memory.disruption.found.take() {
-        make(round, memory, ledger, moves, &found);
-        return;
-    }
+/// A pool that is looked at now.
+struct Look<'a> {
+    pool: &'a TenantPool,
+    /// Nodes that may go now.
+    nodes: usize,
+    hasher: DefaultHasher,
+    candidates: Vec<(&'a str, Candidate)>,
+}
+
+/// Asks about pools in which something has changed.
+pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'a>, moves: &Moves<'_>) {
     if !round.is_idle(&Key::Consolidation) {
         return;
     }
-    let Some((ask, question)) = question(round, memory, ledger, moves) else { return };
-    if let Some(asked) = memory.disruption.asked.as_ref() {
-        let (at, same) =
-            (asked.at, asked.picture == round.snapshot.plan_version && asked.question == question);
-        let pause = if same { ASK_AGAIN } else { round.settings.consolidate_every };
-        if !round.has_lasted(at, pause) {
-            return;
-        }
+    let mut looks = due(round, memory, ledger, moves);
+    if looks.is_empty() {
+        return;
     }
-    memory.disruption.asked = Some(Asked {
-        at: round.now.mono,
-        picture: round.snapshot.plan_version,
-        question,
-        pods: ask.candidates.iter().map(|c| (c.node.clone(), pods(round.snapshot, &c.node))).collect(),
-    });
-    round.act(Action::Consolidate(Box::new(Search { cluster: round.snapshot.cluster.clone(), ask })));
-}
-
-/// True if the node may be asked about, or given back, for saving's sake.
-fn is_candidate(
-    round: &mut Round<'_>,
-    memory: &Memory,
-    moves: &Moves<'_>,
-    name: &str,
-    claim: &NodeClaim,
-    pool: &TenantPool,
-) -> bool {
-    let snapshot = round.snapshot;
-    let Ok(Some(after)) = duration::parse(&pool.spec.disruption.consolidate_after) else { return false };
-    let Some((node, view)) = snapshot.node_of(claim) else { return false };
-    let Some((_, since)) = memory.disruption.steady_since.get(node).copied() else { return false };
-    claim.metadata.deletion_timestamp.is_none()
-        && is(claim, INITIALIZED)
-        && is_open(view)
-        && !moves.is_replaced(name)
-        && !moves.is_awaited(name)
-        && !memory.disruption.holds(name, round)
-        && empty::has_work(round, memory, name, node)
-        && snapshot.nominated_to(name).next().is_none()
-        && guard::asked(claim, view, pool).is_none()
-        && guard::pods(snapshot, node).is_none()
-        && guard::bare(snapshot, node).is_none()
-        && round.has_lasted(since, after)
-}
-
-fn is_open(view: &NodeView) -> bool {
-    view.ready && !view.unschedulable && !view.deleting
-}
-
-/// What to ask, and a hash of the part that isn't the picture.
-fn question<'a>(
-    round: &mut Round<'a>,
-    memory: &Memory,
-    ledger: &Ledger<'a>,
-    moves: &Moves<'_>,
-) -> Option<(Ask, u64)> {
-    let snapshot = round.snapshot;
+    gather(round, memory, moves, &mut looks);
     let options = Options { effort: round.settings.effort, without_counts: true, ..Options::default() };
     let mut ask = Ask { options, ..Ask::default() };
+    for (name, look) in looks {
+        let entry = memory.disruption.asked.entry(name.to_owned()).or_default();
+        entry.looked = round.now.mono;
+        let question = look.hasher.finish();
+        let lately = entry.asked.is_some_and(|at| round.now.mono.saturating_sub(at) < ASK_AGAIN);
+        let same = lately && entry.question == Some(question);
+        if same || look.candidates.is_empty() {
+            continue;
+        }
+        if look.nodes == 0 {
+            let verdict = if moves.concerns(name) {
+                Verdict::stays("Waiting", "another move of its pool is under way")
+            } else {
+                Verdict::of(&Stay::Budget)
+            };
+            for (claim, _) in look.candidates {
+                memory.disruption.saying.judge(claim, verdict.clone());
+            }
+            continue;
+        }
+        entry.asked = Some(round.now.mono);
+        entry.question = Some(question);
+        let own = look.candidates.iter();
+        entry.pods = own.map(|(_, c)| (c.node.clone(), pods(round.snapshot, &c.node))).collect();
+        let terms = Terms { min_savings: min_savings(look.pool), nodes: look.nodes };
+        ask.terms.insert(name.to_owned(), terms);
+        ask.candidates.extend(look.candidates.into_iter().map(|(_, candidate)| candidate));
+    }
+    if !ask.candidates.is_empty() {
+        round.act(Action::Consolidate(Box::new(Search { cluster: round.snapshot.cluster.clone(), ask })));
+    }
+}
+
+/// Pools that it is time to look at.
+fn due<'a>(
+    round: &mut Round<'a>,
+    memory: &mut Memory,
+    ledger: &Ledger<'a>,
+    moves: &Moves<'_>,
+) -> BTreeMap<&'a str, Look<'a>> {
+    let snapshot = round.snapshot;
+    memory.disruption.asked.retain(|name, _| snapshot.pools.contains_key(name));
+    let mut looks = BTreeMap::new();
     for (name, pool) in &snapshot.pools {
+        // A pool of a fixed size keeps its machines, whatever runs there.
+        if pool.metadata.deletion_timestamp.is_some() || pool.spec.replicas.is_some() {
+            continue;
+        }
+        if let Some(asked) = memory.disruption.asked.get(name) {
+            let every = round.settings.consolidate_every;
+            if !round.has_lasted(asked.looked, LOOK_EVERY)
+                || asked.asked.is_some_and(|at| !round.has_lasted(at, every))
+            {
+                continue;
+            }
+            round.wake_in(LOOK_AGAIN);
+        }
         let policy = pool.spec.disruption.consolidation_policy;
-        if policy != ConsolidationPolicy::WhenEmptyOrUnderutilized
-            || pool.metadata.deletion_timestamp.is_some()
-            || pool.spec.replicas.is_some()
-            || moves.concerns(name)
-        {
-            continue;
+        let open = policy == ConsolidationPolicy::WhenEmptyOrUnderutilized && !moves.concerns(name);
+        let nodes = if open { ledger.left(round, pool, REASON) } else { 0 };
+        let mut hasher = DefaultHasher::new();
+        (nodes, &pool.metadata.resource_version).hash(&mut hasher);
+        if let Some(class) = snapshot.class_of(pool).and_then(|c| snapshot.classes.get(c)) {
+            // What is offered, and for how much, is replaced as a whole.
+            class.types.as_ref().map(|types| types.as_ptr().addr()).hash(&mut hasher);
         }
-        let nodes = ledger.left(round, pool, REASON);
-        if nodes > 0 {
-            ask.terms.insert(name.clone(), Terms { min_savings: min_savings(pool), nodes });
+        if !snapshot.demand.is_empty() {
+            // Whose pods they are is for the search to say.
+            snapshot.plan_version.hash(&mut hasher);
         }
+        looks.insert(name.as_str(), Look { pool, nodes, hasher, candidates: Vec::new() });
     }
-    if ask.terms.is_empty() {
-        return None;
-    }
+    looks
+}
+
+/// Fills the looks with candidates, and says of each other node why it isn't one.
+fn gather<'a>(
+    round: &mut Round<'a>,
+    memory: &mut Memory,
+    moves: &Moves<'_>,
+    looks: &mut BTreeMap<&'a str, Look<'a>>,
+) {
+    let snapshot = round.snapshot;
     let mut replicas: Option<BTreeMap<&str, usize>> = None;
-    let mut hasher = DefaultHasher::new();
     for (name, claim) in &snapshot.claims {
-        let Some(pool) =
-            snapshot.pools.get(&claim.spec.pool).filter(|_| ask.terms.contains_key(&claim.spec.pool))
-        else {
-            continue;
-        };
-        if !is_candidate(round, memory, moves, name, claim, pool) {
-            continue;
+        let Some(look) = looks.get_mut(claim.spec.pool.as_str()) else { continue };
+        if let Some((node, _)) = snapshot.node_of(claim) {
+            let held = memory.disruption.steady_since.get(node).map(|(pods, _)| *pods);
+            (name, held).hash(&mut look.hasher);
         }
-        let (Some((node, _)), Some(price)) = (snapshot.node_of(claim), price(claim)) else { continue };
-        let replicas = replicas.get_or_insert_with(|| count_replicas(snapshot));
-        name.hash(&mut hasher);
-        ask.candidates.push(Candidate {
-            node: node.to_owned(),
-            pool: claim.spec.pool.clone(),
-            price,
-            capacity_type: CapacityType::parse(&claim.spec.capacity_type).unwrap_or_default(),
-            disturbance: disturbance(round, replicas, node),
-        });
+        match standing::look(round, memory, moves, name, claim, look.pool) {
+            Standing::Outside => {}
+            Standing::Settled(verdict) => memory.disruption.saying.judge(name, verdict),
+            Standing::Candidate { node, price, capacity_type } => {
+                let replicas = replicas.get_or_insert_with(|| count_replicas(snapshot));
+                let disturbance = disturbance(round, replicas, &node);
+                (name, disturbance.micros()).hash(&mut look.hasher);
+                let pool = claim.spec.pool.clone();
+                let candidate = Candidate { node, pool, price, capacity_type, disturbance };
+                look.candidates.push((name.as_str(), candidate));
+            }
+        }
     }
-    for (pool, terms) in &ask.terms {
-        (pool, terms.nodes, terms.min_savings).hash(&mut hasher);
-    }
-    let question = hasher.finish();
-    (!ask.candidates.is_empty()).then_some((ask, question))
 }
 
 /// What a move must save in the pool. One that can't be read keeps everything: it may have been meant to.
 fn min_savings(pool: &TenantPool) -> Price {
     let text = &pool.spec.disruption.min_savings;
     text.parse::<Quantity>().map_or(Price::MAX, |q| Price::from_micros(q.micros_floor()))
-}
-
-fn price(claim: &NodeClaim) -> Option<Price> {
-    let text = claim.status.as_ref()?.price_per_hour.as_deref()?;
-    Price::from_dollars(text.parse().ok()?)
 }
 
 fn count_replicas(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
@@ -232,73 +250,4 @@ fn disturbance(round: &Round<'_>, replicas: &BTreeMap<&str, usize>, node: &str) 
         facts.disturbance()
     })
     .sum()
-}
-
-/// Makes what was found, move by move, as far as it still holds.
-fn make<'a>(
-    round: &mut Round<'a>,
-    memory: &mut Memory,
-    ledger: &mut Ledger<'a>,
-    moves: &Moves<'_>,
-    found: &Consolidation,
-) {
-    let snapshot = round.snapshot;
-    let Some(asked) = memory.disruption.asked.clone() else { return };
-    let mut without: Vec<String> = Vec::new();
-    let mut launched = Price::ZERO;
-    for one in &found.moves {
-        let claims: Vec<(&str, &'a Arc<NodeClaim>)> = one
-            .nodes
-            .iter()
-            .filter_map(|node| snapshot.claim_of_node(node))
-            .filter_map(|claim| Some((claim.metadata.name.as_deref()?, claim)))
-            .collect();
-        let mut holds = claims.len() == one.nodes.len()
-            && one.nodes.iter().all(|node| asked.pods.get(node) == Some(&pods(snapshot, node)));
-        let mut wanted: BTreeMap<&str, usize> = BTreeMap::new();
-        for (name, claim) in &claims {
-            let Some(pool) = snapshot.pools.get(&claim.spec.pool) else { return };
-            holds = holds
-                && !moves.concerns(&claim.spec.pool)
-                && is_candidate(round, memory, moves, name, claim, pool);
-            *wanted.entry(&claim.spec.pool).or_default() += 1;
-        }
-        for (pool, count) in &wanted {
-            let Some(pool) = snapshot.pools.get(*pool) else { return };
-            holds = holds && ledger.left(round, pool, REASON) >= *count;
-        }
-        if !holds {
-            continue;
-        }
-        // On the present picture, together with what this round has begun already.
-        let all: Vec<&str> = without.iter().chain(&one.nodes).map(String::as_str).collect();
-        let now = match moves::places(snapshot, &all) {
-            Ok(plan) => plan.cost,
-            Err(why) => {
-                tracing::debug!(why, "a move no longer holds");
-                continue;
-            }
-        };
-        if now > launched.saturating_add(one.after) {
-            tracing::debug!(now = %now, planned = %one.after, "a move has become dearer");
-            continue;
-        }
-        let note = format!(
-            "moving its pods saves ${}/h (${}/h instead of ${}/h)",
-            one.saves(),
-            one.after,
-            one.before
-        );
-        if moves::begin(round, REASON.as_str(), &claims, &one.machines, &note) {
-            launched = launched.saturating_add(one.after);
-            without.extend(one.nodes.iter().cloned());
-            claims.iter().for_each(|(_, claim)| ledger.take(&claim.spec.pool));
-            memory.disruption.saved = memory.disruption.saved.saturating_add(one.saves());
-            memory.disruption.moves += 1;
-            if !one.machines.is_empty() {
-                // A pool's names are reserved by one action at a time; the rest is found again.
-                continue;
-            }
-        }
-    }
 }

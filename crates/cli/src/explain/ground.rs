@@ -96,7 +96,16 @@ pub(super) fn node(input: &Input, name: &str, out: &mut Output) -> Result<(), Fa
     }
     let names: Vec<String> =
         others.iter().map(|p| format!("{}/{}", p.namespace().unwrap_or_default(), p.name_any())).collect();
-    writeln!(out, "  it stays for {}: {}", counted(others.len(), "pod"), shortened(&names, 5))?;
+    let shown = format!("{}: {}", counted(others.len(), "pod"), shortened(&names, 5));
+    match machine.claim {
+        Some(_) => {
+            writeln!(out, "  it has {shown}")?;
+            if let Some(why) = crate::simulate::why_node(input, croft_cloud::builtin_catalog(), name)? {
+                writeln!(out, "  {why}")?;
+            }
+        }
+        None => writeln!(out, "  it stays for {shown}")?,
+    }
     for pod in others {
         let held =
             DO_NOT_DISRUPT.iter().find(|key| pod.annotations().get(**key).is_some_and(|v| v == "true"));

@@ -1,25 +1,25 @@
 //! `croft simulate --consolidate`: what would move, what that saves, and why each other node stays.
 //!
-//! The controller asks the same search. Budgets only pace what it finds, so they are left out of account here; so is
-//! consolidateAfter, since a file doesn't say for how long pods have been what they are.
+//! The controller asks the same search, about the same nodes: budgets, do-not-disrupt, PodDisruptionBudgets and
+//! consolidateAfter count here too, the last by the pods' age, since a file doesn't show pods that have gone.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Write as _,
-};
+use std::{collections::BTreeMap, io::Write as _};
 
-use croft_api::{TenantPool, disruption::ConsolidationPolicy, pool::Provisioner};
+use croft_api::{TenantPool, budget, disruption::DisruptionReason, pool::Provisioner};
 use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::{
     CapacityType, Cluster, InstanceType, Options, PodKey, Price, Quantity,
-    consolidate::{Ask, Candidate, Consolidation, Move, PodFacts, Stay, Terms, consolidate},
+    consolidate::{Ask, Candidate, Consolidation, Move, Terms, consolidate},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use super::text::month;
+use super::{
+    keeps::{Ground, is_kept},
+    text::month,
+};
 use crate::{
     failure::Failure,
     input::Input,
@@ -27,74 +27,94 @@ use crate::{
     table::{Align, BOLD, DIM, GOOD, Table, counted, shortened},
 };
 
-/// By which pods, nodes and pools ask to be left alone.
-const KEEPS: [&str; 2] = ["croft.dev/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
-const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-
 /// What the search found, and what it wasn't asked about.
 #[derive(Clone, Debug)]
 pub struct Savings {
-    /// The search's answer.
+    /// The search's answer: what may go now.
     pub found: Consolidation,
     /// Why a node wasn't asked about, by node.
     pub kept: BTreeMap<String, String>,
+    /// What is saved once budgets have let everything go, where they hold something back.
+    pub in_time: Option<Price>,
 }
 
 /// Searches for a cheaper cluster.
-pub(super) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], options: &Options) -> Savings {
+pub(crate) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], options: &Options) -> Savings {
     let now = SystemClock.wall();
+    let ground = Ground::new(input, now);
     let mut kept = BTreeMap::new();
     let options = Options { without_counts: true, ..options.clone() };
     let mut ask = Ask { options, ..Ask::default() };
-    let mut on: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
-    let mut replicas: BTreeMap<&str, usize> = BTreeMap::new();
-    for pod in &input.pods {
-        if let Some(node) = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) {
-            on.entry(node).or_default().push(&pod.object);
-        }
-        if let Some(owner) = owner(&pod.object) {
-            *replicas.entry(owner).or_default() += 1;
-        }
-    }
+    let mut nodes: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for node in &input.nodes {
         let name = node.name_any();
-        let pool = input.pools.iter().find(|p| {
-            let value = croft_api::convert::scheduler::value(&p.object);
-            node.labels().get(&p.spec.key) == Some(&value)
-        });
-        let Some(pool) = pool.filter(|p| p.spec.provisioner == Provisioner::Croft) else {
+        let pool = pool_of(input, &node.object).filter(|p| p.spec.provisioner == Provisioner::Croft);
+        let Some(pool) = pool else {
             kept.insert(name, "it belongs to no pool that Croft provisions".to_owned());
             continue;
         };
-        let pods = on.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
-        match candidate(input, types, &node.object, &pool.object, pods, &replicas, now) {
-            Ok(candidate) => {
-                ask.terms.insert(candidate.pool.clone(), terms(&pool.object));
-                ask.candidates.push(candidate);
-            }
+        let (total, out) = nodes.entry(pool.name_any()).or_default();
+        *total += 1;
+        *out += usize::from(is_out(&node.object));
+        match candidate(input, types, &node.object, pool, &ground) {
+            Ok(candidate) => ask.candidates.push(candidate),
             Err(why) => {
                 kept.insert(name, why);
             }
         }
     }
-    Savings { found: consolidate(cluster, &ask, &|| false), kept }
+    for (name, (total, out)) in nodes {
+        if let Some(pool) = input.pools.get("", &name) {
+            ask.terms.insert(name, terms(&pool.object, total, out, now));
+        }
+    }
+    let found = consolidate(cluster, &ask, &|| false);
+    let mut given: BTreeMap<&str, usize> = BTreeMap::new();
+    for candidate in ask.candidates.iter().filter(|c| !found.stays.contains_key(&c.node)) {
+        *given.entry(&candidate.pool).or_default() += 1;
+    }
+    let held =
+        ask.terms.iter().any(|(pool, terms)| given.get(pool.as_str()).copied().unwrap_or(0) >= terms.nodes);
+    let in_time = held.then(|| {
+        ask.terms.values_mut().for_each(|terms| terms.nodes = usize::MAX);
+        let all = consolidate(cluster, &ask, &|| false);
+        all.before.saturating_sub(all.after)
+    });
+    let in_time = in_time.filter(|saved| *saved > found.before.saturating_sub(found.after));
+    Savings { found, kept, in_time }
 }
 
-fn terms(pool: &TenantPool) -> Terms {
+fn pool_of<'i>(input: &'i Input, node: &Node) -> Option<&'i TenantPool> {
+    let mut pools = input.pools.iter().map(|p| &p.object);
+    pools.find(|pool| {
+        let value = croft_api::convert::scheduler::value(pool);
+        node.labels().get(&pool.spec.key) == Some(&value)
+    })
+}
+
+/// True if a node is on its way out, or doesn't work: it counts against its pool's budget already.
+fn is_out(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    node.metadata.deletion_timestamp.is_some()
+        || conditions.iter().any(|c| c.type_ == "Ready" && c.status != "True")
+        || node
+            .spec
+            .as_ref()
+            .and_then(|s| s.taints.as_deref())
+            .unwrap_or_default()
+            .iter()
+            .any(|t| t.key == "croft.dev/disrupted")
+}
+
+fn terms(pool: &TenantPool, total: usize, out: usize, now: Timestamp) -> Terms {
     let least = pool.spec.disruption.min_savings.parse::<Quantity>();
+    // A budget that can't be read keeps all: it may have been meant to.
+    let budgets = &pool.spec.disruption.budgets;
+    let allowed = budget::allowed(budgets, total, DisruptionReason::Underutilized, now).unwrap_or(0);
     Terms {
         min_savings: least.map_or(Price::MAX, |q| Price::from_micros(q.micros_floor())),
-        nodes: usize::MAX,
+        nodes: allowed.saturating_sub(out),
     }
-}
-
-fn owner(pod: &Pod) -> Option<&str> {
-    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
-    owners.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
-}
-
-fn asks(object: &impl kube::ResourceExt) -> bool {
-    KEEPS.iter().any(|key| object.annotations().get(*key).is_some_and(|v| v == "true"))
 }
 
 /// The node as the search takes it, or why it is kept.
@@ -103,50 +123,19 @@ fn candidate(
     types: &[InstanceType],
     node: &Node,
     pool: &TenantPool,
-    pods: &[&Pod],
-    replicas: &BTreeMap<&str, usize>,
-    now: Timestamp,
+    ground: &Ground<'_>,
 ) -> Result<Candidate, String> {
-    if pool.spec.disruption.consolidation_policy == ConsolidationPolicy::WhenEmpty {
-        return Err("its pool's consolidationPolicy is WhenEmpty".to_owned());
+    if is_out(node) {
+        return Err("it is on its way out, or not Ready".to_owned());
     }
-    if pool.spec.disruption.consolidate_after == "Never" {
-        return Err("its pool's consolidateAfter is Never".to_owned());
-    }
-    for (what, asks) in [("node", asks(node)), ("pool", asks(pool))] {
-        if asks {
-            return Err(format!("the {what} is annotated do-not-disrupt"));
-        }
-    }
-    let of_daemon_set = |pod: &Pod| {
-        let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
-        owners.iter().any(|o| o.controller == Some(true) && o.kind == "DaemonSet")
-    };
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
-    let mut disturbance = Price::ZERO;
-    for pod in pods.iter().filter(|pod| !of_daemon_set(pod)) {
-        let key = PodKey::new(&pod.namespace().unwrap_or_default(), &pod.name_any());
-        if asks(*pod) {
-            return Err(format!("pod {key} is annotated do-not-disrupt"));
-        }
-        let Some(owner) = owner(pod) else {
-            return Err(format!("pod {key} has no controller that would make it again"));
-        };
-        let started = pod.status.as_ref().and_then(|s| s.start_time.as_ref());
-        let age = started.map_or(0, |at| now.duration_since(at.0).as_secs());
-        let facts = PodFacts {
-            age_seconds: u64::try_from(age).unwrap_or(0),
-            replicas: replicas.get(owner).copied().unwrap_or(1),
-            deletion_cost: pod.annotations().get(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),
-            first_of_owner: seen.insert(owner),
-        };
-        disturbance += facts.disturbance();
-    }
+    let claim = input.claims.iter().find(|claim| {
+        claim.status.as_ref().is_some_and(|s| s.node_name == node.metadata.name && s.node_name.is_some())
+    });
+    let disturbance = ground.disturbance(node, claim.is_some_and(|c| is_kept(&c.object)), pool)?;
     let label = |key: &str| node.labels().get(key).map(String::as_str);
     let capacity_type = label("karpenter.sh/capacity-type").and_then(CapacityType::parse).unwrap_or_default();
-    let paid = input.claims.iter().find_map(|claim| {
-        let status = claim.status.as_ref().filter(|s| s.node_name == node.metadata.name)?;
-        Price::from_dollars(status.price_per_hour.as_deref()?.parse().ok()?)
+    let paid = claim.and_then(|claim| {
+        Price::from_dollars(claim.status.as_ref()?.price_per_hour.as_deref()?.parse().ok()?)
     });
     let listed = || {
         let kind =
@@ -159,6 +148,20 @@ fn candidate(
     Ok(Candidate { node: node.name_any(), pool: pool.name_any(), price, capacity_type, disturbance })
 }
 
+/// Why one node stays or goes, in words.
+pub(crate) fn why(savings: &Savings, node: &str) -> Option<String> {
+    let gone = savings.found.moves.iter().find(|one| one.nodes.iter().any(|n| n == node));
+    if let Some(one) = gone {
+        return Some(format!(
+            "it could be given back now: that saves ${}/h ({} a month)",
+            one.saves(),
+            month(one.saves())
+        ));
+    }
+    let stay = savings.found.stays.get(node).map(ToString::to_string);
+    stay.or_else(|| savings.kept.get(node).cloned()).map(|why| format!("it stays: {why}"))
+}
+
 fn machines(one: &Move) -> String {
     let types: Vec<String> =
         one.machines.iter().map(|m| format!("{} in {}", m.instance_type, m.zone)).collect();
@@ -167,7 +170,7 @@ fn machines(one: &Move) -> String {
 
 /// Writes the moves and why other nodes stay, for people.
 pub(super) fn text(savings: &Savings, out: &mut Output) -> Result<(), Failure> {
-    let Savings { found, kept } = savings;
+    let Savings { found, kept, in_time } = savings;
     let mut table = Table::new(&[
         ("GIVE BACK", Align::Left),
         ("LAUNCH", Align::Left),
@@ -203,6 +206,13 @@ pub(super) fn text(savings: &Savings, out: &mut Output) -> Result<(), Failure> {
         found.after,
         found.before
     )?;
+    if let Some(in_time) = in_time {
+        writeln!(
+            out,
+            "${in_time}/h ({} a month) in time: the pools' disruption budgets let nodes go a few at once",
+            month(*in_time)
+        )?;
+    }
     let stays: BTreeMap<&String, String> = kept
         .iter()
         .map(|(node, why)| (node, why.clone()))
@@ -222,6 +232,8 @@ pub(super) struct Document {
     stays: BTreeMap<String, StayDocument>,
     cost_per_hour_before: Price,
     cost_per_hour_after: Price,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saves_per_hour_in_time: Option<Price>,
 }
 
 #[derive(Serialize)]
@@ -253,18 +265,6 @@ struct StayDocument {
     detail: String,
 }
 
-const fn word(stay: &Stay) -> &'static str {
-    match stay {
-        Stay::NoPlace(_) => "NoPlace",
-        Stay::NoSaving { .. } => "NoSaving",
-        Stay::TooLittle { .. } => "TooLittle",
-        Stay::FewSpotOptions(_) => "FewSpotOptions",
-        Stay::Busy => "Busy",
-        Stay::Budget => "Budget",
-        Stay::NotTried => "NotTried",
-    }
-}
-
 impl Document {
     pub(super) fn new(savings: &Savings) -> Self {
         let names = |pods: &[PodKey]| pods.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -293,13 +293,14 @@ impl Document {
             .iter()
             .map(|(node, why)| (node.clone(), StayDocument { reason: "Kept", detail: why.clone() }));
         let stays = found.stays.iter().map(|(node, stay)| {
-            (node.clone(), StayDocument { reason: word(stay), detail: stay.to_string() })
+            (node.clone(), StayDocument { reason: stay.reason(), detail: stay.to_string() })
         });
         Self {
             moves: moves.collect(),
             stays: kept.chain(stays).collect(),
             cost_per_hour_before: found.before,
             cost_per_hour_after: found.after,
+            saves_per_hour_in_time: savings.in_time,
         }
     }
 }

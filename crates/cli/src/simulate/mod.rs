@@ -10,6 +10,7 @@ mod catalog;
 mod cluster;
 mod consolidate;
 mod json;
+mod keeps;
 mod text;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
@@ -129,6 +130,19 @@ fn plan(
     let savings = consolidate.then(|| consolidate::search(input, &cluster, &types, options));
     let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     Ok(Simulation { plan, denied, warnings, elapsed_ms, types, savings })
+}
+
+/// Why a node stays or could go, in words; nothing if the input doesn't say enough to judge.
+///
+/// # Errors
+/// What the scheduler can't read, by object and field.
+pub(crate) fn why_node(
+    input: &Input,
+    types: Arc<[InstanceType]>,
+    node: &str,
+) -> Result<Option<String>, InputError> {
+    let simulation = plan(input, types, &Options::default(), true)?;
+    Ok(simulation.savings.and_then(|savings| consolidate::why(&savings, node)))
 }
 
 /// Runs the command.

@@ -1,7 +1,6 @@
-//! `make bench-disruption`: how long decisions take, what clusters cost after them, and a month of them.
-//!
-//! Every part runs in a process of its own, so that its peak memory is its own. The parts call the same functions as
-//! the controller; what a controller adds (launch times, evictions, budgets in the API server) is the lab's business.
+//! How long searches over large clusters take, and what aged clusters cost after them: the first part of
+//! `make bench-disruption`. Every part runs in a process of its own, so that its peak memory is its own. The last line
+//! is a list of `key=value`.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -45,24 +44,16 @@ fn main() {
     let twenty = part("decide-1000-20");
     let large = part("decide-5000-100");
     let aged = part("aged");
-    let reference = part("reference");
-    let month = part("month");
-    let violations: u64 = [&one, &twenty, &large, &aged, &reference, &month]
-        .iter()
-        .map(|v| v["violations"].as_u64().unwrap())
-        .sum();
+    let violations: u64 =
+        [&one, &twenty, &large, &aged].iter().map(|v| v["violations"].as_u64().unwrap()).sum();
     println!(
-        "bench-disruption: decide1000_s={:.2} decide5000_s={:.2} rss_mb={:.0} cost_gap={:.4} cost_gap_defaults={:.4} \
-         month_gap={:.4} evictions_pod_day={:.3} search_s={:.1} search_cost={:.2} violations={violations}",
+        "decide1000_s={:.2} decide5000_s={:.2} rss_mb={:.0} cost_gap={:.4} cost_gap_defaults={:.4} \
+         violations={violations}",
         f(&one, "seconds").max(f(&twenty, "seconds")),
         f(&large, "seconds"),
         f(&one, "rss_mb").max(f(&large, "rss_mb")),
         f(&aged, "gap"),
         f(&aged, "gap_defaults"),
-        f(&month, "gap"),
-        f(&month, "evictions_pod_day"),
-        f(&reference, "seconds"),
-        f(&reference, "cost"),
     );
 }
 
@@ -79,8 +70,6 @@ fn run(name: &str, catalog: &str) -> Value {
     }
     match name {
         "aged" => aged(catalog),
-        "reference" => reference(),
-        "month" => month(catalog),
         other => panic!("no part {other}"),
     }
 }
@@ -198,19 +187,6 @@ fn aged(catalog: &str) -> Value {
         let mut free = build();
         let (before, fresh) = (free.cost(), free.fresh(10));
         let bound = fresh.bound;
-        if std::env::var("DEBUG_FRESH").is_ok() {
-            for e in [1, 10, 100, 1000] {
-                let t = Instant::now();
-                let f = free.fresh(e);
-                eprintln!(
-                    "effort {e}: cost {} bound {} {:.2} s, {} machines",
-                    f.cost,
-                    f.bound,
-                    t.elapsed().as_secs_f64(),
-                    f.machines.len()
-                );
-            }
-        }
         let begun = Instant::now();
         let rounds = settle(&mut free, FREE);
         let seconds = begun.elapsed().as_secs_f64();
@@ -231,120 +207,4 @@ fn aged(catalog: &str) -> Value {
         violations += free.violations + defaults.violations;
     }
     json!({"gap": worst, "gap_defaults": worst_defaults, "violations": violations})
-}
-
-/// The reference start: 30 Deployments of 40 pods, scaled to 16 each, on near-linear prices.
-fn reference() -> Value {
-    let mut chance = Chance(79);
-    let mut world = World::new(&world::linear_types(), &["p"], &[]);
-    // Every processor size five times and every memory size five times, dealt at random, gives the mix asked for
-    // as nearly as its distribution says.
-    for _ in 0..30 {
-        world.deployments.push(Deployment {
-            pool: "p".to_owned(),
-            cpu: chance.pick(&CPUS),
-            memory: chance.pick(&MEMORIES),
-        });
-    }
-    for deployment in 0..30 {
-        for _ in 0..40 {
-            world.add_pod(deployment);
-        }
-    }
-    world.provision();
-    let start = world.counts();
-    for deployment in 0..30 {
-        for name in world.pods_of(deployment).into_iter().skip(16) {
-            world.remove_pod(&name);
-        }
-    }
-    let bound = world.bound(10);
-    println!(
-        "reference: {} nodes, {} -> {} pods, ${}/h, bound ${bound}/h",
-        start.0,
-        start.1,
-        world.counts().1,
-        world.cost()
-    );
-    let begun = Instant::now();
-    for round in 1..100 {
-        world.now += 120;
-        let found = world.consolidate(FREE);
-        println!(
-            "reference: round {round}, {:.2} s: {} moves, ${}/h",
-            begun.elapsed().as_secs_f64(),
-            found.moves.len(),
-            world.cost()
-        );
-        if found.moves.is_empty() {
-            break;
-        }
-    }
-    json!({"seconds": begun.elapsed().as_secs_f64(), "cost": world.cost().dollars(), "violations": world.violations})
-}
-
-/// 30 days of 50 tenants whose load follows the hours of the day, each with its own shift.
-fn month(catalog: &str) -> Value {
-    const STEP: u64 = 15;
-    const DAYS: u64 = 30;
-    let types = read(catalog);
-    let names: Vec<String> = (0..50).map(|n| format!("tenant-{n:02}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut world = World::new(&types, &names, &compute());
-    let mut chance = Chance(31);
-    let mut shape: Vec<(u64, u64, u64)> = Vec::new();
-    for name in &names {
-        for _ in 0..3 {
-            let pool = (*name).to_owned();
-            world.deployments.push(Deployment {
-                pool,
-                cpu: chance.pick(&CPUS),
-                memory: chance.pick(&MEMORIES),
-            });
-            // Pods at night, more by day, hours of shift.
-            shape.push((2 + chance.below(5), 4 + chance.below(12), chance.below(24)));
-        }
-    }
-    let begun = Instant::now();
-    let (mut paid, mut least, mut pod_minutes) = (0.0f64, 0.0f64, 0u64);
-    let mut bound = Price::ZERO;
-    for step in 0..DAYS * 24 * 60 / STEP {
-        world.now = step * STEP;
-        for (deployment, (night, more, shift)) in shape.iter().enumerate() {
-            // A half sine over the day, in whole pods, with some noise.
-            let hour = (world.now as f64 / 60.0 + *shift as f64) % 24.0;
-            let sine = ((hour / 24.0) * std::f64::consts::TAU).sin().max(0.0);
-            let noise = if chance.below(20) == 0 { chance.below(3) } else { 0 };
-            let wanted = *night + (*more as f64 * sine).round() as u64 + noise;
-            let held = world.pods_of(deployment);
-            for _ in held.len() as u64..wanted {
-                world.add_pod(deployment);
-            }
-            // The ReplicaSet's controller takes the youngest first.
-            for name in held.iter().rev().take((held.len() as u64).saturating_sub(wanted) as usize) {
-                world.remove_pod(name);
-            }
-        }
-        world.provision();
-        world.drop_empty();
-        let found = world.consolidate(DEFAULTS);
-        // What is replaced runs on for three minutes beside what replaces it.
-        let overlap: Price = found.moves.iter().map(|m| m.after).sum();
-        paid += world.cost().dollars() * STEP as f64 + overlap.dollars() * 3.0;
-        if step % 8 == 0 {
-            bound = world.bound(1);
-        }
-        least += bound.dollars() * STEP as f64;
-        pod_minutes += world.counts().1 as u64 * STEP;
-    }
-    let evictions = world.evictions as f64 / (pod_minutes as f64 / 1440.0);
-    println!(
-        "month: ${:.0} paid, at least ${:.0}, {:.2} % above; {} evictions, {evictions:.3} per pod and day; {:.0} s",
-        paid / 60.0,
-        least / 60.0,
-        (paid / least - 1.0) * 100.0,
-        world.evictions,
-        begun.elapsed().as_secs_f64()
-    );
-    json!({"gap": paid / least - 1.0, "evictions_pod_day": evictions, "violations": world.violations})
 }

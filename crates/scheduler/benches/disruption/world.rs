@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use croft_scheduler::{
-    CapacityType, Cluster, InstanceType, Machine, Offering, Options, Plan, PodKey, Pool, Price, Requirement,
+    CapacityType, Cluster, InstanceType, Machine, Options, Plan, PodKey, Pool, Price, Requirement,
     consolidate::{Ask, Candidate, Consolidation, PodFacts, Terms, consolidate},
     solve,
 };
@@ -29,41 +29,6 @@ impl Chance {
 
 pub const CPUS: [u32; 6] = [250, 500, 900, 1000, 1500, 2000];
 pub const MEMORIES: [u32; 6] = [512, 1024, 2048, 3100, 4096, 8192];
-
-/// Types of 1 to 16 processors with 2, 4 or 8 GiB each, $0.025 per processor and $0.001 per 1e9 bytes.
-pub fn linear_types() -> Arc<[InstanceType]> {
-    let mut types = Vec::new();
-    for cpu in [1u32, 2, 4, 8, 16] {
-        for each in [2u32, 4, 8] {
-            let bytes = f64::from(cpu * each) * f64::from(1u32 << 30);
-            let price = Price::from_dollars(0.025 * f64::from(cpu) + bytes / 1e9 * 0.001);
-            let mut kind = InstanceType {
-                name: format!("c{cpu}-m{}", cpu * each),
-                arch: "amd64".to_owned(),
-                os: vec!["linux".to_owned()],
-                ..InstanceType::default()
-            };
-            for (name, text) in [
-                ("cpu", cpu.to_string()),
-                ("memory", format!("{}Gi", cpu * each)),
-                ("pods", "110".to_owned()),
-            ] {
-                kind.capacity.set_quantity(name, text.parse().unwrap());
-            }
-            kind.offerings = ["a", "b", "c"]
-                .map(|zone| Offering {
-                    zone: format!("zone-{zone}"),
-                    capacity_type: CapacityType::OnDemand,
-                    price,
-                    available: true,
-                    estimated: false,
-                })
-                .to_vec();
-            types.push(kind);
-        }
-    }
-    types.into()
-}
 
 #[derive(Clone)]
 struct Held {
@@ -154,10 +119,6 @@ impl World {
 
     pub fn names(&self) -> Vec<String> {
         self.pods.keys().cloned().collect()
-    }
-
-    pub fn pods_of(&self, deployment: usize) -> Vec<String> {
-        self.pods.iter().filter(|(_, p)| p.deployment == deployment).map(|(n, _)| n.clone()).collect()
     }
 
     fn pod(&self, name: &str) -> Pod {
@@ -307,11 +268,6 @@ impl World {
         let lost = self.pods.values().filter(|p| p.node.as_ref().is_some_and(|n| !nodes.contains_key(n)));
         self.violations += lost.count() as u64;
         found
-    }
-
-    /// No cluster that holds the same pods costs less.
-    pub fn bound(&self, effort: u32) -> Price {
-        self.fresh(effort).bound
     }
 
     /// The plan of a new cluster for the same pods.

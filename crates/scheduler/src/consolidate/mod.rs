@@ -120,6 +120,8 @@ pub enum Stay {
     },
     /// Too few spot types could be launched in its place.
     FewSpotOptions(usize),
+    /// It takes pods of nodes that are given back.
+    TakesPods,
     /// Pods of its pool wait for a place, which comes first.
     Busy,
     /// The pool's budget is used up.
@@ -137,6 +139,7 @@ impl Stay {
             Self::NoSaving { .. } => "NoSaving",
             Self::TooLittle { .. } => "TooLittle",
             Self::FewSpotOptions(_) => "FewSpotOptions",
+            Self::TakesPods => "TakesPods",
             Self::Busy => "Busy",
             Self::Budget => "Budget",
             Self::NotTried => "NotTried",
@@ -155,6 +158,7 @@ impl std::fmt::Display for Stay {
             Self::FewSpotOptions(options) => {
                 write!(f, "only {options} spot types could be launched in its place")
             }
+            Self::TakesPods => f.write_str("it takes pods of nodes that are given back"),
             Self::Busy => f.write_str("pods of its pool wait for a place, which comes first"),
             Self::Budget => f.write_str("the pool's disruption budget is used up"),
             Self::NotTried => f.write_str("the search ended before it was looked at alone"),

@@ -11,19 +11,29 @@ use super::{
 };
 use crate::{Cluster, ComingNode, ExistingPlacement, Price, solver::solve_warm, warm::Warm};
 
-/// Steps at effort 1, beside those per node and pod.
-const STEPS: u64 = 200_000;
-const STEPS_PER_OBJECT: u64 = 200;
+/// Steps at effort 1, beside those per node and pod: small clusters are searched until little is left to find.
+const STEPS: u64 = 1_200_000;
+const STEPS_PER_OBJECT: u64 = 60;
+/// What a solve costs beside its steps, and for each pool.
+const STEPS_PER_SOLVE: u64 = 200;
+/// A fresh start, and what several nodes come to together, are worth more effort than a single node.
+const EFFORT_TOGETHER: u32 = 4;
+/// Beyond so many nodes a set is searched as a plan of so many pods always is.
+const FEW: usize = 60;
 /// Sets that are looked at together; the best is taken, and the rest looked at anew.
 const BATCH: usize = 16;
 /// Single nodes that are looked at beside the prefixes.
 const ALONE: usize = 4;
 /// Random neighbourhoods at effort 1, shared by the pools.
-const NEIGHBOURHOODS: usize = 256;
-const TRIES_PER_NODE: usize = 4;
+const NEIGHBOURHOODS: usize = 1_024;
+const TRIES_PER_NODE: usize = 24;
 /// Nodes of a random neighbourhood.
 const FEWEST: u64 = 2;
-const MOST: u64 = 7;
+const MOST: u64 = 9;
+/// Batches of neighbourhoods without a gain after which the search of a pool ends.
+const PATIENCE: usize = 16;
+/// A pool that costs no more than its bound and this part of it is left as it is.
+const NEAR_ENOUGH: i64 = 200;
 
 /// Searches for moves that make the cluster cheaper. `stop` is asked now and then; once it says true, the moves found
 /// so far are returned.
@@ -39,7 +49,7 @@ pub fn consolidate(cluster: &Cluster, ask: &Ask, stop: &(dyn Fn() -> bool + Sync
             }
             continue;
         }
-        search.rank(pool, *terms, &mut candidates);
+        search.rank(pool, &mut candidates);
         search.pool(pool, *terms, &candidates);
     }
     search.finish()
@@ -73,8 +83,8 @@ struct Search<'a> {
     machines: BTreeMap<String, (usize, usize)>,
     /// Nodes that are given back, or that get pods.
     settled: BTreeSet<String>,
-    /// Nodes on which more than a move has to save is wasted.
-    promising: BTreeSet<String>,
+    /// What each node costs beyond what its pods would cost elsewhere and their disturbance.
+    wasted: BTreeMap<String, i64>,
     result: Consolidation,
     most_steps: u64,
 }
@@ -96,7 +106,7 @@ impl<'a> Search<'a> {
             moves: Vec::new(),
             machines: BTreeMap::new(),
             settled: BTreeSet::new(),
-            promising: BTreeSet::new(),
+            wasted: BTreeMap::new(),
             result,
             most_steps: effort.saturating_mul(STEPS + STEPS_PER_OBJECT.saturating_mul(objects)),
         }
@@ -114,7 +124,7 @@ impl<'a> Search<'a> {
     }
 
     /// Puts first what wastes the largest share of its price.
-    fn rank(&mut self, pool: &str, terms: Terms, candidates: &mut [&Candidate]) {
+    fn rank(&mut self, pool: &str, candidates: &mut [&Candidate]) {
         let Some(rec) = self.work.pools.get(pool) else { return };
         let mut worth = Worth::new(&self.work, rec);
         let mut shares: BTreeMap<&str, i128> = BTreeMap::new();
@@ -122,9 +132,7 @@ impl<'a> Search<'a> {
             let here = self.work.find_node(&c.node).map_or(0, |node| worth.node(node));
             let price = c.price.micros();
             let wasted = price - here - c.disturbance.micros();
-            if wasted > terms.min_savings.micros() {
-                self.promising.insert(c.node.clone());
-            }
+            self.wasted.insert(c.node.clone(), wasted);
             shares.insert(&c.node, i128::from(wasted) * 1_000_000 / i128::from(price.max(1)));
         }
         candidates.sort_by_key(|c| (std::cmp::Reverse(shares.get(c.node.as_str()).copied()), &c.node));
@@ -165,25 +173,60 @@ impl<'a> Search<'a> {
                 again = self.best_of(sets, &mut allowed);
             }
         }
-        // Several that together do what none does alone.
-        let mut chance = Chance::new(pool);
-        let effort = usize::try_from(self.ask.options.effort.max(1)).unwrap_or(1);
-        let share = (NEIGHBOURHOODS / self.ask.terms.len().max(1)).max(BATCH);
-        let mut tries = share.min(ranked.len() * TRIES_PER_NODE) * effort;
-        while tries > 0 && allowed >= 2 {
-            let live = self.live(ranked);
-            if live.len() < 2 || self.is_over() {
-                return;
-            }
-            let sets = (0..BATCH.min(tries)).map(|_| neighbourhood(&live, allowed, &mut chance)).collect();
-            tries = tries.saturating_sub(BATCH);
-            self.best_of(sets, &mut allowed);
-        }
+        self.together(pool, terms, ranked, &mut allowed);
         if allowed == 0 {
             for candidate in self.live(ranked) {
                 self.result.stays.insert(candidate.node.clone(), Stay::Budget);
             }
         }
+    }
+
+    /// Several that together do what none does alone.
+    fn together(&mut self, pool: &str, terms: Terms, ranked: &[&'a Candidate], allowed: &mut usize) {
+        let mut chance = Chance::new(pool);
+        let effort = usize::try_from(self.ask.options.effort.max(1)).unwrap_or(1);
+        let share = (NEIGHBOURHOODS / self.ask.terms.len().max(1)).max(BATCH);
+        let mut tries = share.min(ranked.len() * TRIES_PER_NODE) * effort;
+        let (mut fruitless, mut tried) = (0, BTreeSet::new());
+        let mut least = None;
+        while tries > 0 && *allowed >= 2 && fruitless < PATIENCE {
+            let live = self.live(ranked);
+            if live.len() < 2 || self.is_over() {
+                return;
+            }
+            let held: i64 = live.iter().map(|c| c.price.micros()).sum();
+            let bound = match least {
+                Some(bound) => bound,
+                None => self.least(&live),
+            };
+            least = Some(bound);
+            if held - bound <= terms.min_savings.micros().max(held / NEAR_ENOUGH) {
+                return;
+            }
+            // A small pool has few sets: none is looked at twice.
+            let sets: Vec<Vec<&Candidate>> = (0..BATCH.min(tries))
+                .map(|_| neighbourhood(live.len(), *allowed, &mut chance))
+                .filter(|set| tried.insert(set.clone()))
+                .map(|set| set.into_iter().filter_map(|at| live.get(at).copied()).collect())
+                .collect();
+            tries = tries.saturating_sub(BATCH);
+            fruitless += 1;
+            if self.best_of(sets, allowed) {
+                fruitless = 0;
+                tried.clear();
+                least = None;
+            }
+        }
+    }
+
+    /// What new machines for the pods of `live` would cost at least. Where pods go onto nodes that stay is the plan's
+    /// choice, so that this is no proof, but a good sign that nothing is left to find.
+    fn least(&mut self, live: &[&Candidate]) -> i64 {
+        let mut options = self.ask.options.clone();
+        options.without_nodes.extend(live.iter().map(|c| c.node.clone()));
+        let plan = solve_warm(&self.work, &options, &self.warm, self.stop);
+        self.result.steps = self.result.steps.saturating_add(plan.steps);
+        plan.bound.micros()
     }
 
     fn live<'c>(&self, candidates: &[&'c Candidate]) -> Vec<&'c Candidate> {
@@ -218,15 +261,18 @@ impl<'a> Search<'a> {
     fn attempt(&self, set: &[&Candidate]) -> Tried {
         let mut options = self.ask.options.clone();
         options.without_nodes.extend(set.iter().map(|c| c.node.clone()));
-        if let [alone] = set
-            && !self.promising.contains(&alone.node)
-        {
+        let wasted = set.iter().filter_map(|c| self.wasted.get(&c.node)).sum::<i64>();
+        let least =
+            set.iter().filter_map(|c| self.ask.terms.get(&c.pool)).map(|t| t.min_savings.micros()).max();
+        if wasted <= least.unwrap_or(0) {
             // New machines for its pods would cost as much, however well packed; what is free elsewhere may do.
             options.effort = 0;
+        } else if set.len() > 1 && set.len() <= FEW {
+            options.effort = options.effort.saturating_mul(EFFORT_TOGETHER);
         }
         let plan = solve_warm(&self.work, &options, &self.warm, self.stop);
-        // A solve looks at every node once, whatever it finds.
-        let steps = plan.steps.saturating_add(u64::try_from(self.work.nodes.len()).unwrap_or(u64::MAX));
+        let pools = u64::try_from(self.work.pools.len()).unwrap_or(u64::MAX);
+        let steps = plan.steps.saturating_add(pools).saturating_add(STEPS_PER_SOLVE);
         if plan.cut_short && (self.stop)() {
             return Tried { steps, ..Tried::default() };
         }
@@ -283,6 +329,9 @@ impl<'a> Search<'a> {
                 }
                 None => {
                     self.settled.insert(placement.node.clone());
+                    if let Some(stay) = self.result.stays.get_mut(&placement.node) {
+                        *stay = Stay::TakesPods;
+                    }
                     made.onto.push(placement);
                 }
             }
@@ -327,17 +376,17 @@ impl<'a> Search<'a> {
     }
 }
 
-/// A few nodes, of which those that waste more are taken more often.
-fn neighbourhood<'c>(live: &[&'c Candidate], allowed: usize, chance: &mut Chance) -> Vec<&'c Candidate> {
+/// Positions of a few nodes, of which those that waste more are taken more often.
+fn neighbourhood(live: usize, allowed: usize, chance: &mut Chance) -> BTreeSet<usize> {
     let size = FEWEST + chance.below(MOST - FEWEST + 1);
-    let size = usize::try_from(size).unwrap_or(2).min(allowed).min(live.len());
+    let size = usize::try_from(size).unwrap_or(2).min(allowed).min(live);
+    let count = u64::try_from(live).unwrap_or(u64::MAX);
     let mut chosen = BTreeSet::new();
     while chosen.len() < size {
-        let count = u64::try_from(live.len()).unwrap_or(u64::MAX);
         let at = chance.below(count).min(chance.below(count));
         chosen.insert(usize::try_from(at).unwrap_or(0));
     }
-    chosen.into_iter().filter_map(|at| live.get(at).copied()).collect()
+    chosen
 }
 
 /// Numbers that look random and are the same every time (splitmix64).

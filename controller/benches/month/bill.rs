@@ -1,0 +1,86 @@
+//! What was paid, and what no cluster could have cost less than.
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use croft_scheduler::{Cluster, InstanceType, Options, Pool, solve};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+
+use crate::load::{Deployment, Load};
+
+/// Two integrals over time, in dollars.
+#[derive(Debug)]
+pub struct Bill {
+    types: Arc<[InstanceType]>,
+    paid: f64,
+    least: f64,
+    /// The bound of one pool by its replicas; a day's curve comes back the next day.
+    known: BTreeMap<(String, Vec<u64>), f64>,
+}
+
+impl Bill {
+    pub fn new(types: &Arc<[InstanceType]>) -> Self {
+        Self { types: Arc::clone(types), paid: 0.0, least: 0.0, known: BTreeMap::new() }
+    }
+
+    /// The bound of a cluster with so many replicas, in dollars per hour.
+    pub fn least(&mut self, load: &Load, wanted: &[u64]) -> f64 {
+        let mut sum = 0.0;
+        for pool in load.pools() {
+            let own: Vec<(&Deployment, u64)> = load
+                .deployments
+                .iter()
+                .zip(wanted.iter().copied())
+                .filter(|(d, _)| d.pool == *pool)
+                .collect();
+            let key = (pool.clone(), own.iter().map(|(_, n)| *n).collect());
+            let types = &self.types;
+            sum += *self.known.entry(key).or_insert_with(|| bound(types, pool, &own));
+        }
+        sum
+    }
+
+    pub fn add(&mut self, least_per_hour: f64, lasted: Duration, spent: f64) {
+        self.least += least_per_hour * lasted.as_secs_f64() / 3600.0;
+        self.paid += spent;
+    }
+
+    pub fn gap(&self) -> f64 {
+        self.paid / self.least - 1.0
+    }
+}
+
+impl fmt::Display for Bill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { paid, least, .. } = self;
+        write!(f, "${paid:.2} paid, at least ${least:.2}, {:.2} % above", self.gap() * 100.0)
+    }
+}
+
+fn bound(types: &Arc<[InstanceType]>, pool: &str, wanted: &[(&Deployment, u64)]) -> f64 {
+    let mut cluster = Cluster::new();
+    let pool = Pool {
+        name: pool.to_owned(),
+        key: "node-pool".to_owned(),
+        value: pool.to_owned(),
+        instance_types: Arc::clone(types),
+        launches: true,
+        ..Pool::default()
+    };
+    let name = pool.name.clone();
+    cluster.upsert_pool(pool).unwrap();
+    for (deployment, count) in wanted {
+        for n in 0..*count {
+            let pod: Pod = serde_json::from_value(json!({
+                "metadata": {"namespace": "n", "name": format!("{}-{n}", deployment.app)},
+                "spec": {"nodeSelector": {"node-pool": name}, "containers": [{"name": "c", "resources": {"requests": {
+                    "cpu": format!("{}m", deployment.cpu_millis), "memory": format!("{}Mi", deployment.memory_mi)}}}]},
+            }))
+            .unwrap();
+            cluster.upsert_pod(&pod).unwrap();
+        }
+    }
+    let plan = solve(&cluster, &Options::default(), &|| false);
+    assert!(plan.unschedulable.is_empty(), "{name} has pods that fit nowhere");
+    plan.bound.dollars()
+}

@@ -1,0 +1,74 @@
+//! What must never happen: more nodes on their way out than a pool's budget allows, or a pod evicted that its
+//! PodDisruptionBudget keeps.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use croft_controller::names;
+use serde_json::Value;
+
+use crate::crowd::NodeState;
+
+/// The default budget of a pool: this share of its nodes, rounded up.
+const PERCENT: usize = 10;
+
+#[derive(Debug, Default)]
+struct Claim {
+    pool: String,
+    node: Option<String>,
+    replaces: BTreeSet<String>,
+    /// It was deleted while pods ran there.
+    going: bool,
+    deleted: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Watchdog {
+    claims: BTreeMap<String, Claim>,
+    /// By Deployment: how many pods must stay, as its budget last said.
+    pub least: BTreeMap<usize, u64>,
+    pub broken: Vec<String>,
+}
+
+impl Watchdog {
+    /// A pod is evicted; `up` others of its Deployment run.
+    pub fn evicted(&mut self, pod: &str, app: usize, up: u64) {
+        let least = self.least.get(&app).copied().unwrap_or(0);
+        if up < least {
+            self.broken.push(format!("pod {pod} was evicted with {up} others up, and {least} must be"));
+        }
+    }
+
+    /// A claim has changed.
+    pub fn claim(&mut self, name: &str, object: &Value, gone: bool, nodes: &BTreeMap<String, NodeState>) {
+        if gone {
+            self.claims.remove(name);
+            return;
+        }
+        let claim = self.claims.entry(name.to_owned()).or_default();
+        object["spec"]["pool"].as_str().unwrap_or_default().clone_into(&mut claim.pool);
+        claim.node = object["status"]["nodeName"].as_str().map(str::to_owned);
+        let replaces = object["metadata"]["annotations"][names::REPLACES].as_str().unwrap_or_default();
+        claim.replaces = replaces.split(',').filter(|r| !r.is_empty()).map(str::to_owned).collect();
+        let deleted = !object["metadata"]["deletionTimestamp"].is_null();
+        if !deleted || claim.deleted {
+            return;
+        }
+        claim.deleted = true;
+        let pods = claim.node.as_ref().and_then(|n| nodes.get(n)).map_or(0, |n| n.pods.len());
+        if pods == 0 {
+            // Nothing paces the end of an empty node.
+            return;
+        }
+        claim.going = true;
+        let pool = claim.pool.clone();
+        let awaited = |c: &Claim| c.replaces.iter().any(|r| self.claims.contains_key(r));
+        let own = self.claims.values().filter(|c| c.pool == pool);
+        let total = own.clone().filter(|c| c.node.as_ref().is_some_and(|n| nodes.contains_key(n)));
+        let total = total.filter(|c| !awaited(c)).count();
+        let going = own.filter(|c| c.going).count();
+        let allowed = (total * PERCENT).div_ceil(100);
+        if going > allowed {
+            self.broken.push(format!("{going} of {total} nodes of {pool} go at once, and {allowed} may"));
+        }
+    }
+}

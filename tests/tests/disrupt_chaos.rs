@@ -1,0 +1,205 @@
+//! Drains and moves in which something goes wrong.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::BTreeSet;
+
+use croft_api::NodeClaim;
+use croft_testkit::{
+    CroftOptions, Options, Part,
+    wait::{Seen, until},
+};
+use croft_tests::stack::{EVENTUALLY, Stack, claims, event_about, is_ready, node_of, nodes, pods, running};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+/// Three pods, each of which fills a machine, and a budget that lets none of them go.
+const PLATFORM: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: tenant-a}
+---
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: tenant-a}
+spec: {namespaces: [tenant-a], pools: [pool-a]}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: pool-a}
+spec:
+  template:
+    spec:
+      nodeClassRef: {name: default}
+      requirements:
+      - {key: node.kubernetes.io/instance-type, operator: In, values: [m5.large]}
+      - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
+  disruption: {consolidateAfter: 1s}
+---
+apiVersion: croft.dev/v1alpha1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  amiSelectorTerms: [{alias: al2023@latest}]
+  role: croft-node
+  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: tenant-a}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - {name: c, image: example.com/none, resources: {requests: {cpu: 1500m, memory: 256Mi}}}
+"#;
+
+const BUDGET: &str = r#"
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web, namespace: tenant-a}
+spec:
+  minAvailable: 3
+  selector: {matchLabels: {app: web}}
+"#;
+
+fn name_of_machine(claim: &NodeClaim) -> String {
+    let id = claim.status.as_ref().and_then(|s| s.provider_id.clone()).unwrap_or_default();
+    id.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+fn on<'a>(pods: &'a [Pod], claim: &NodeClaim) -> &'a Pod {
+    let node = claim.status.as_ref().and_then(|s| s.node_name.clone()).unwrap();
+    pods.iter().find(|pod| node_of(pod) == node).unwrap()
+}
+
+/// Deletes a claim, and waits until its node is cordoned and its pod held by the budget.
+async fn begin_drain(stack: &Stack, client: &Client, claim: &NodeClaim) {
+    let name = claim.name_any();
+    stack.plane.kubectl(["delete", "nodeclaim", &name, "--wait=false"]).await.unwrap();
+    let node = claim.status.as_ref().and_then(|s| s.node_name.clone()).unwrap();
+    until("the node to be cordoned", EVENTUALLY, async || {
+        let all = nodes(client).await?;
+        let closed = all[&node].spec.as_ref().and_then(|s| s.unschedulable) == Some(true);
+        Ok::<_, kube::Error>(Seen::from_option(closed.then_some(()), "it is open".to_owned()))
+    })
+    .await
+    .unwrap();
+    let said = event_about(client, "NodeClaim", &name, "DrainBlocked").await.unwrap();
+    assert!(said.contains("web"), "{said}");
+}
+
+/// Waits until three pods run on three machines without `gone`, and the cloud has no other machine.
+async fn settled(stack: &mut Stack, client: &Client, gone: &NodeClaim) {
+    let name = gone.name_any();
+    until("three pods on three machines", EVENTUALLY, async || {
+        let (claims, pods) = (claims(client, "pool-a").await?, pods(client, "tenant-a").await?);
+        let homes: BTreeSet<String> = pods.iter().map(node_of).collect();
+        let run =
+            pods.iter().filter(|p| p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running"));
+        let done = run.count() == 3
+            && pods.len() == 3
+            && homes.len() == 3
+            && claims.len() == 3
+            && claims.iter().all(|c| is_ready(c) && c.name_any() != name);
+        let seen = format!("{:?} on {homes:?}", claims.iter().map(|c| c.name_any()).collect::<Vec<_>>());
+        Ok::<_, kube::Error>(Seen::from_option(done.then_some(()), seen))
+    })
+    .await
+    .unwrap();
+    let held: BTreeSet<String> =
+        claims(client, "pool-a").await.unwrap().iter().map(name_of_machine).collect();
+    let machines = stack.machines().await.unwrap();
+    let there: BTreeSet<String> = machines.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(there, held);
+}
+
+#[tokio::test]
+async fn a_drain_outlives_its_controller_its_pods_and_its_machine() {
+    // What takes minutes in production takes seconds here.
+    let croft = CroftOptions::find()
+        .unwrap()
+        .flag(Part::Controller, "--orphans-every=2s")
+        .flag(Part::Controller, "--orphan-grace=3s");
+    let mut stack = Stack::start_with(Options::default(), croft).await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    stack.plane.apply(PLATFORM).await.unwrap();
+    let all = running(&client, "tenant-a", 3).await.unwrap();
+    stack.plane.apply(BUDGET).await.unwrap();
+    let mut first = claims(&client, "pool-a").await.unwrap();
+    assert_eq!(first.len(), 3);
+
+    // The controller is killed in the middle, and the next one goes on: no sooner than the budget allows.
+    let drained = first.remove(0);
+    let held = on(&all, &drained).clone();
+    begin_drain(&stack, &client, &drained).await;
+    stack.croft.kill(Part::Controller).unwrap();
+    stack.croft.resume(&stack.plane, Part::Controller).await.unwrap();
+    let still = pods(&client, "tenant-a").await.unwrap();
+    assert!(still.iter().any(|p| p.uid() == held.uid()), "the pod was evicted against its budget");
+    stack.plane.kubectl(["delete", "poddisruptionbudget", "-n", "tenant-a", "web"]).await.unwrap();
+    settled(&mut stack, &client, &drained).await;
+
+    // Somebody deletes the pod that holds up a drain; its successor goes elsewhere.
+    stack.plane.apply(BUDGET).await.unwrap();
+    let all = pods(&client, "tenant-a").await.unwrap();
+    let drained = claims(&client, "pool-a").await.unwrap().remove(0);
+    begin_drain(&stack, &client, &drained).await;
+    let name = on(&all, &drained).name_any();
+    stack.plane.kubectl(["delete", "pod", "-n", "tenant-a", &name, "--wait=false"]).await.unwrap();
+    settled(&mut stack, &client, &drained).await;
+
+    // The machine ends in the middle: the budget can't hold what is dead.
+    let drained = claims(&client, "pool-a").await.unwrap().remove(0);
+    begin_drain(&stack, &client, &drained).await;
+    stack.control(&json!({"do": "end", "instance": name_of_machine(&drained)})).await.unwrap();
+    settled(&mut stack, &client, &drained).await;
+    stack.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_replacement_that_does_not_come_leaves_all_as_it_was() {
+    let mut stack = Stack::start().await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    stack.plane.apply(PLATFORM).await.unwrap();
+    let before = running(&client, "tenant-a", 3).await.unwrap();
+    let old = claims(&client, "pool-a").await.unwrap();
+    let none: Value = json!({"do": "capacity", "rules": [{"count": 0}]});
+    stack.control(&none).await.unwrap();
+    let patch = r#"{"spec":{"disruption":{"budgets":[{"nodes":"1"}]},
+        "template":{"metadata":{"labels":{"team":"blue"}}}}}"#;
+    stack.plane.kubectl(["patch", "tenantpool", "pool-a", "--type=merge", "-p", patch]).await.unwrap();
+    let undone = until("a move that is undone", EVENTUALLY, async || {
+        let said = croft_tests::stack::events(&client).await?;
+        let undone = said.iter().find(|(_, reason, _)| reason == "DisruptionUndone").cloned();
+        Ok::<_, kube::Error>(Seen::from_option(undone, format!("{said:?}")))
+    })
+    .await
+    .unwrap();
+    assert!(old.iter().any(|c| c.name_any() == undone.0) && undone.2.contains("didn't come"), "{undone:?}");
+    // What was tried is cleared away, and what was there is as it was.
+    until("the old claims alone", EVENTUALLY, async || {
+        let now: BTreeSet<_> = claims(&client, "pool-a").await?.iter().map(|c| c.uid()).collect();
+        let done = now == old.iter().map(|c| c.uid()).collect();
+        Ok::<_, kube::Error>(Seen::from_option(done.then_some(()), format!("{now:?}")))
+    })
+    .await
+    .unwrap();
+    let closed =
+        |n: &k8s_openapi::api::core::v1::Node| n.spec.as_ref().and_then(|s| s.unschedulable) == Some(true);
+    assert!(!nodes(&client).await.unwrap().values().any(closed));
+    let ids = |pods: &[Pod]| pods.iter().map(|p| (p.uid(), node_of(p))).collect::<BTreeSet<_>>();
+    assert_eq!(ids(&pods(&client, "tenant-a").await.unwrap()), ids(&before));
+    stack.check().unwrap();
+}

@@ -1,0 +1,175 @@
+//! Underutilised nodes given back on the lab, with real budgets and real evictions.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::BTreeSet;
+
+use croft_api::NodeClaim;
+use croft_testkit::wait::{Seen, until};
+use croft_tests::stack::{EVENTUALLY, Stack, claims, is_ready, label, node_of, nodes, pods, running};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Client, ResourceExt as _};
+
+const TYPE: &str = "node.kubernetes.io/instance-type";
+
+const PLATFORM: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: tenant-a}
+---
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: tenant-a}
+spec: {namespaces: [tenant-a], pools: [pool-a]}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: pool-a}
+spec:
+  template:
+    spec:
+      nodeClassRef: {name: default}
+      requirements:
+      - {key: node.kubernetes.io/instance-type, operator: In, values: [m5.large, m5.xlarge]}
+      - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
+  disruption:
+    consolidateAfter: 5s
+    budgets: [{nodes: 100%}]
+---
+apiVersion: croft.dev/v1alpha1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  amiSelectorTerms: [{alias: al2023@latest}]
+  role: croft-node
+  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+"#;
+
+/// `large` keeps four nodes of four processors apart; `small` has one pod on each of them.
+const WORKLOADS: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: large, namespace: tenant-a}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: large}}
+  template:
+    metadata: {labels: {app: large}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - {labelSelector: {matchLabels: {app: large}}, topologyKey: kubernetes.io/hostname}
+      containers:
+      - {name: c, image: example.com/none, resources: {requests: {cpu: 2500m, memory: 256Mi}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: small, namespace: tenant-a}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: small}}
+  template:
+    metadata: {labels: {app: small}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      topologySpreadConstraints:
+      - maxSkew: 1
+        topologyKey: kubernetes.io/hostname
+        whenUnsatisfiable: ScheduleAnyway
+        labelSelector: {matchLabels: {app: small}}
+      containers:
+      - {name: c, image: example.com/none, resources: {requests: {cpu: 400m, memory: 256Mi}}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: small, namespace: tenant-a}
+spec:
+  minAvailable: 3
+  selector: {matchLabels: {app: small}}
+"#;
+
+fn is_up(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
+    conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+async fn smalls(client: &Client) -> kube::Result<Vec<Pod>> {
+    Ok(pods(client, "tenant-a").await?.into_iter().filter(|p| label(p, "app") == "small").collect())
+}
+
+/// The budget's word, at every look.
+async fn look(client: &Client) -> kube::Result<(Vec<NodeClaim>, Vec<Pod>)> {
+    let (claims, pods) = (claims(client, "pool-a").await?, smalls(client).await?);
+    let up = pods.iter().filter(|p| is_up(p)).count();
+    assert!(up >= 3, "{up} pods are up, and the budget asks for 3");
+    Ok((claims, pods))
+}
+
+fn type_of(claim: &NodeClaim) -> String {
+    claim.status.as_ref().and_then(|s| s.instance_type.clone()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn what_costs_less_elsewhere_moves_within_its_budget_and_what_is_marked_stays() {
+    let mut stack = Stack::start().await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    stack.plane.apply(PLATFORM).await.unwrap();
+    stack.plane.apply(WORKLOADS).await.unwrap();
+    let all = running(&client, "tenant-a", 8).await.unwrap();
+    let homes: BTreeSet<String> = all.iter().map(node_of).collect();
+    assert!(homes.len() >= 4, "{homes:?}");
+    let kept = all.iter().find(|p| label(*p, "app") == "small").unwrap().clone();
+    let mark = format!("pod/{}", kept.name_any());
+    stack
+        .plane
+        .kubectl(["annotate", "-n", "tenant-a", &mark, "croft.dev/do-not-disrupt=true"])
+        .await
+        .unwrap();
+
+    stack.plane.kubectl(["scale", "-n", "tenant-a", "deployment/large", "--replicas=0"]).await.unwrap();
+    until("one node, the marked pod's", EVENTUALLY, async || {
+        let (claims, pods) = look(&client).await?;
+        let seen = format!("{:?}", claims.iter().map(|c| (c.name_any(), type_of(c))).collect::<Vec<_>>());
+        let done = claims.len() == 1
+            && pods.len() == 4
+            && pods.iter().all(|p| is_up(p) && node_of(p) == node_of(&kept));
+        Ok::<_, kube::Error>(Seen::from_option(done.then_some(()), seen))
+    })
+    .await
+    .unwrap();
+    let stayed = smalls(&client).await.unwrap().into_iter().any(|p| p.uid() == kept.uid());
+    assert!(stayed, "the marked pod was moved");
+
+    // Unmarked, it moves to a smaller machine, and no sooner than that one is ready.
+    let old = claims(&client, "pool-a").await.unwrap().remove(0);
+    stack.plane.kubectl(["annotate", "-n", "tenant-a", &mark, "croft.dev/do-not-disrupt-"]).await.unwrap();
+    until("a smaller machine", EVENTUALLY, async || {
+        let (claims, pods) = look(&client).await?;
+        let seen = format!("{:?}", claims.iter().map(|c| (c.name_any(), type_of(c))).collect::<Vec<_>>());
+        let there = claims.iter().find(|c| c.uid() == old.uid());
+        if there.is_none_or(|c| c.metadata.deletion_timestamp.is_some()) {
+            let ready = claims.iter().any(|c| c.uid() != old.uid() && is_ready(c));
+            assert!(ready, "the old node goes, and nothing is ready in its place: {seen}");
+        }
+        let done = claims.len() == 1
+            && there.is_none()
+            && type_of(&claims[0]) == "m5.large"
+            && pods.len() == 4
+            && pods.iter().all(is_up);
+        Ok::<_, kube::Error>(Seen::from_option(done.then_some(()), seen))
+    })
+    .await
+    .unwrap();
+    let left = nodes(&client).await.unwrap();
+    let types: Vec<String> = left.values().map(|node| label(node, TYPE)).collect();
+    assert_eq!(types, ["m5.large"]);
+    stack.check().unwrap();
+}

@@ -1,0 +1,154 @@
+//! Nodes that aren't what their pool would launch now are replaced, one budget's worth at a time, replacement first.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::BTreeSet;
+
+use croft_api::condition::{DRIFTED, is_true};
+use croft_testkit::wait::{Seen, until};
+use croft_tests::stack::{
+    EVENTUALLY, Stack, claims, event_about, events, is_ready, label, nodes, pods, running,
+};
+use kube::ResourceExt as _;
+
+const PLATFORM: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: tenant-a}
+---
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: tenant-a}
+spec: {namespaces: [tenant-a], pools: [pool-a]}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: pool-a}
+spec:
+  template:
+    spec:
+      nodeClassRef: {name: default}
+      requirements:
+      - {key: node.kubernetes.io/instance-type, operator: In, values: [m5.large]}
+      - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
+  disruption: {consolidateAfter: Never, budgets: [{nodes: "1"}]}
+---
+apiVersion: croft.dev/v1alpha1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  amiSelectorTerms: [{alias: al2023@latest}]
+  role: croft-node
+  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: tenant-a}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - {name: c, image: example.com/none, resources: {requests: {cpu: 1500m, memory: 256Mi}}}
+"#;
+
+#[tokio::test]
+async fn a_changed_template_rolls_the_nodes_one_by_one() {
+    let mut stack = Stack::start().await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    stack.plane.apply(PLATFORM).await.unwrap();
+    running(&client, "tenant-a", 2).await.unwrap();
+    let old: BTreeSet<_> = claims(&client, "pool-a").await.unwrap().iter().map(|c| c.uid()).collect();
+    assert_eq!(old.len(), 2);
+    // A change that makes no other machine moves nothing.
+    let harmless = r#"{"spec":{"limits":{"cpu":100},"template":{"spec":{"terminationGracePeriod":"1h"}}}}"#;
+    stack.plane.kubectl(["patch", "tenantpool", "pool-a", "--type=merge", "-p", harmless]).await.unwrap();
+
+    let patch = r#"{"spec":{"template":{"metadata":{"labels":{"team":"blue"}}}}}"#;
+    stack.plane.kubectl(["patch", "tenantpool", "pool-a", "--type=merge", "-p", patch]).await.unwrap();
+    let first_drifted = std::cell::RefCell::new(None);
+    until("two new nodes", EVENTUALLY, async || {
+        let claims = claims(&client, "pool-a").await?;
+        let drifted =
+            |c: &&croft_api::NodeClaim| c.status.as_ref().is_some_and(|s| is_true(&s.conditions, DRIFTED));
+        if first_drifted.borrow().is_none() {
+            *first_drifted.borrow_mut() = claims.iter().find(drifted).map(|c| c.name_any());
+        }
+        let going = claims.iter().filter(|c| c.metadata.deletion_timestamp.is_some()).count();
+        let fresh = claims.iter().filter(|c| !old.contains(&c.uid())).collect::<Vec<_>>();
+        let left = claims.len() - fresh.len();
+        assert!(going <= 1, "{going} nodes go at once, and the budget is one");
+        // For every old node that is gone or going, a new one is ready.
+        let ready = fresh.iter().filter(|c| is_ready(c)).count();
+        assert!(ready + left >= 2 + going, "{ready} ready for {left} left, {going} of them going");
+        let pods = pods(&client, "tenant-a").await?;
+        let running =
+            pods.iter().filter(|p| p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running"));
+        let done = left == 0 && fresh.len() == 2 && running.count() == 2;
+        Ok::<_, kube::Error>(Seen::from_option(
+            done.then_some(()),
+            format!("{left} old, {} new", fresh.len()),
+        ))
+    })
+    .await
+    .unwrap();
+    let all = nodes(&client).await.unwrap();
+    assert!(all.len() == 2 && all.values().all(|n| label(n, "team") == "blue"), "{:?}", all.keys());
+    let note =
+        event_about(&client, "NodeClaim", &first_drifted.into_inner().unwrap(), "Disrupting").await.unwrap();
+    assert!(note.contains("Drifted: pool.labels changed since its launch"), "{note}");
+    stack.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_window_holds_back_what_has_drifted_and_not_what_has_expired() {
+    let mut stack = Stack::start().await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    stack.plane.apply(PLATFORM).await.unwrap();
+    running(&client, "tenant-a", 2).await.unwrap();
+    let old: BTreeSet<_> = claims(&client, "pool-a").await.unwrap().iter().map(|c| c.uid()).collect();
+    let patch = r#"{"spec":{"disruption":{"budgets":[{"nodes":"1"},
+        {"nodes":"0","schedule":"* * * * *","duration":"1h","reasons":["Drifted"]}]},
+        "template":{"metadata":{"labels":{"team":"blue"}}}}}"#;
+    stack.plane.kubectl(["patch", "tenantpool", "pool-a", "--type=merge", "-p", patch]).await.unwrap();
+    until("two drifted claims", EVENTUALLY, async || {
+        let claims = claims(&client, "pool-a").await?;
+        let drifted =
+            claims.iter().filter(|c| c.status.as_ref().is_some_and(|s| is_true(&s.conditions, DRIFTED)));
+        let count = drifted.count();
+        Ok::<_, kube::Error>(Seen::from_option((count == 2).then_some(()), format!("{count} drifted")))
+    })
+    .await
+    .unwrap();
+    // Whatever goes now goes for its age: every node is older than this.
+    let patch = r#"{"spec":{"template":{"spec":{"expireAfter":"1s"}}}}"#;
+    stack.plane.kubectl(["patch", "tenantpool", "pool-a", "--type=merge", "-p", patch]).await.unwrap();
+    until("the end of an old node", EVENTUALLY, async || {
+        let left: Vec<_> = claims(&client, "pool-a")
+            .await?
+            .iter()
+            .filter(|c| old.contains(&c.uid()))
+            .map(|c| c.name_any())
+            .collect();
+        Ok::<_, kube::Error>(Seen::from_option((left.len() < 2).then_some(()), format!("{left:?}")))
+    })
+    .await
+    .unwrap();
+    let patch = r#"{"spec":{"template":{"spec":{"expireAfter":"720h"}}}}"#;
+    stack.plane.kubectl(["patch", "tenantpool", "pool-a", "--type=merge", "-p", patch]).await.unwrap();
+    let said = events(&client).await.unwrap();
+    let moves: Vec<_> =
+        said.iter().filter(|(_, reason, _)| reason == "Disrupting").map(|(_, _, note)| note).collect();
+    assert!(!moves.is_empty() && moves.iter().all(|note| note.starts_with("Expired: ")), "{moves:?}");
+    running(&client, "tenant-a", 2).await.unwrap();
+    stack.check().unwrap();
+}

@@ -1,0 +1,151 @@
+//! One tenant comes and goes while everything fails; its neighbour notices nothing.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::BTreeSet;
+
+use croft_testkit::{
+    Part,
+    wait::{Seen, until},
+};
+use croft_tests::stack::{EVENTUALLY, Stack, claims, node_of, nodes, pods, running};
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
+
+const TIMES: usize = 10;
+
+const CLASS: &str = r#"
+apiVersion: croft.dev/v1alpha1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  amiSelectorTerms: [{alias: al2023@latest}]
+  role: croft-node
+  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+"#;
+
+/// A tenant whose nodes could be given back at any moment, if anything were wrong with them.
+fn tenant(name: &str, replicas: usize) -> String {
+    format!(
+        r#"
+apiVersion: v1
+kind: Namespace
+metadata: {{name: tenant-{name}}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {{name: tenant-{name}}}
+spec: {{namespaces: [tenant-{name}], pools: [pool-{name}]}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {{name: pool-{name}}}
+spec:
+  template:
+    spec:
+      nodeClassRef: {{name: default}}
+      requirements:
+      - {{key: node.kubernetes.io/instance-type, operator: In, values: [m5.large, c5.large, m5.xlarge]}}
+      - {{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}}
+  disruption: {{consolidateAfter: 1s, minSavings: "0", budgets: [{{nodes: 100%}}]}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web, namespace: tenant-{name}}}
+spec:
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - {{name: c, image: example.com/none, resources: {{requests: {{cpu: 700m, memory: 512Mi}}}}}}
+"#
+    )
+}
+
+/// Whatever of tenant b could be touched: pods and where they are, nodes and who may come there, claims.
+async fn neighbour(client: &Client) -> kube::Result<BTreeSet<String>> {
+    let mut seen = BTreeSet::new();
+    for pod in pods(client, "tenant-b").await? {
+        seen.insert(format!("pod {} {:?} on {}", pod.name_any(), pod.uid(), node_of(&pod)));
+    }
+    for (name, node) in nodes(client).await? {
+        if node.labels().get("node-pool").is_some_and(|pool| pool == "pool-b") {
+            let spec = node.spec.clone().unwrap_or_default();
+            seen.insert(format!(
+                "node {name} {:?} {:?} {:?} {:?}",
+                node.uid(),
+                node.labels(),
+                spec.taints,
+                spec.unschedulable
+            ));
+        }
+    }
+    for claim in claims(client, "pool-b").await? {
+        let meta = &claim.metadata;
+        seen.insert(format!(
+            "claim {} {:?} {:?} {:?}",
+            claim.name_any(),
+            meta.uid,
+            meta.deletion_timestamp,
+            meta.annotations
+        ));
+    }
+    Ok(seen)
+}
+
+#[tokio::test]
+async fn ten_times_up_and_down_touches_no_neighbour() {
+    let mut stack = Stack::start().await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    stack.plane.apply(CLASS).await.unwrap();
+    // A shape that nothing is cheaper for, so that nothing has a reason to move.
+    stack.plane.apply(&tenant("b", 2)).await.unwrap();
+    running(&client, "tenant-b", 2).await.unwrap();
+    stack.plane.apply(&tenant("a", 0)).await.unwrap();
+    let before = neighbour(&client).await.unwrap();
+    assert!(before.len() >= 4, "{before:?}");
+    let faults = json!({"do": "faults", "rules": [
+        {"action": "CreateFleet", "error": "InternalError", "permille": 100},
+        {"action": "CreateFleet", "cut": "after", "permille": 100},
+        {"action": "TerminateInstances", "error": "RequestLimitExceeded", "permille": 200},
+        {"action": "DescribeInstances", "cut": "before", "permille": 100},
+    ]});
+    stack.control(&faults).await.unwrap();
+    for round in 0..TIMES {
+        stack.plane.kubectl(["scale", "-n", "tenant-a", "deployment/web", "--replicas=5"]).await.unwrap();
+        if round == TIMES / 2 {
+            stack.croft.kill(Part::Controller).unwrap();
+            stack.croft.resume(&stack.plane, Part::Controller).await.unwrap();
+        }
+        running(&client, "tenant-a", 5).await.unwrap();
+        assert_eq!(neighbour(&client).await.unwrap(), before, "round {round}, up");
+        stack.plane.kubectl(["scale", "-n", "tenant-a", "deployment/web", "--replicas=0"]).await.unwrap();
+        until("tenant a without pods", EVENTUALLY, async || {
+            let left = pods(&client, "tenant-a").await?.len();
+            Ok::<_, kube::Error>(Seen::from_option((left == 0).then_some(()), format!("{left} pods")))
+        })
+        .await
+        .unwrap();
+        assert_eq!(neighbour(&client).await.unwrap(), before, "round {round}, down");
+    }
+    stack.control(&json!({"do": "faults", "rules": []})).await.unwrap();
+    until("tenant a without nodes", EVENTUALLY, async || {
+        let left: Vec<String> = claims(&client, "pool-a").await?.iter().map(|c| c.name_any()).collect();
+        Ok::<_, kube::Error>(Seen::from_option(left.is_empty().then_some(()), format!("{left:?}")))
+    })
+    .await
+    .unwrap();
+    assert_eq!(neighbour(&client).await.unwrap(), before);
+    let own = claims(&client, "pool-b").await.unwrap().len();
+    assert_eq!(stack.machines().await.unwrap().len(), own);
+    stack.check().unwrap();
+}
