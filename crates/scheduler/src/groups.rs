@@ -65,8 +65,6 @@ pub(crate) struct SpreadRule {
     pub(crate) min_domains: i64,
     /// The class matches its own selector.
     pub(crate) own: bool,
-    /// nodeAffinityPolicy is Ignore: where the class itself may not go counts too.
-    pub(crate) every: bool,
 }
 
 /// What topology asks of a class. Numbers are of [`Groups::list`].
@@ -147,7 +145,6 @@ impl Groups {
                     max_skew: i64::from(s.max_skew),
                     min_domains: i64::from(s.min_domains),
                     own: class.matches(s.selector),
-                    every: s.every,
                 };
                 let to = if s.key == host { &mut topology.host_spreads } else { &mut topology.spreads };
                 to.push(rule);

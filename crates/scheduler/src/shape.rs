@@ -37,8 +37,6 @@ pub(crate) struct Spread {
     pub(crate) min_domains: i32,
     /// DoNotSchedule.
     pub(crate) hard: bool,
-    /// nodeAffinityPolicy is Ignore.
-    pub(crate) every: bool,
 }
 
 /// A preferred pod affinity or anti-affinity term.
@@ -268,7 +266,6 @@ fn read_spreads(
             max_skew: c.max_skew,
             min_domains: c.min_domains.unwrap_or(1),
             hard: hard(c),
-            every: !by_affinity,
         });
     }
     Ok(result)

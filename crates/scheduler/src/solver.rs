@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     Cluster, Options, Plan,
     bits::Bits,
-    block::{Allowed, Block, Context, Launch, Solved},
+    block::{Allowed, Block, Context, Solved},
     cluster::NodeIx,
     demand::{Class, Demand},
     existing::Existing,
@@ -59,10 +59,10 @@ pub(crate) fn solve_warm(
     let mut context = Context::new(cluster, options, &demand, pools, limits, warm, stop);
     context.allowed = allowed(&context, &left);
     let (blocks, hopeless) = blocks(&context, &mut groups, &left);
-    let seeing: Vec<(usize, Block)> = blocks
+    let spreading: FxHashMap<usize, Block> = blocks
         .iter()
         .enumerate()
-        .filter(|(_, b)| sees_all(b).next().is_some())
+        .filter(|(_, b)| b.groups.of.iter().any(|t| !t.spreads.is_empty()))
         .map(|(n, b)| (n, b.clone()))
         .collect();
     let mut solved: Vec<Solved> = if blocks.len() == 1 {
@@ -70,57 +70,83 @@ pub(crate) fn solve_warm(
     } else {
         blocks.into_par_iter().map(|b| context.solve(b)).collect()
     };
-    settle_domains(&mut context, &seeing, &mut solved);
+    settle_domains(&mut context, &spreading, &mut solved);
     finish::plan(&context, &places, solved, hopeless, steps)
 }
 
-/// Spreads of a block that see domains which their own pods can't reach: (filter, key).
-fn sees_all(block: &Block) -> impl Iterator<Item = (u32, Sym)> + '_ {
-    let rules = block.groups.of.iter().flat_map(|t| &t.spreads).filter(|rule| rule.every);
-    rules.filter_map(|rule| {
-        let group = block.groups.list.get(rule.group)?;
-        Some((group.filter?, group.key))
-    })
-}
+/// Machines by what they are made of: pool, variant, offering.
+type Made = BTreeSet<(usize, usize, u32)>;
 
-/// Solves blocks again whose spreads count domains that the plan opens elsewhere, until the plan opens none that they
+/// Solves blocks again whose spreads see a domain that the plan opens elsewhere, until the plan opens none that they
 /// didn't count on. What they count on only grows, so that it ends.
-fn settle_domains(context: &mut Context<'_>, seeing: &[(usize, Block)], solved: &mut [Solved]) {
-    let filters: BTreeSet<(u32, Sym)> = seeing.iter().flat_map(|(_, block)| sees_all(block)).collect();
-    if filters.is_empty() {
-        return;
-    }
+fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>, solved: &mut [Solved]) {
     let mut opened: BTreeSet<Opened> = BTreeSet::new();
     loop {
-        let before = opened.len();
-        for launch in solved.iter().flat_map(|s| &s.launches) {
-            opened.extend(filters.iter().filter_map(|f| opens(context, launch, *f)));
+        let keys: BTreeSet<Sym> = solved.iter().flat_map(|s| s.seen.keys()).map(|(_, key)| *key).collect();
+        if keys.is_empty() {
+            return;
         }
-        if opened.len() == before {
+        let made: Made =
+            solved.iter().flat_map(|s| &s.launches).map(|l| (l.pool, l.variant, l.offer)).collect();
+        let mut machines: FxHashMap<Sym, BTreeMap<Sym, Made>> = FxHashMap::default();
+        for key in keys {
+            let by_value = machines.entry(key).or_default();
+            for machine in &made {
+                if let Some(value) = value_on(context, *machine, key) {
+                    by_value.entry(value).or_default().insert(*machine);
+                }
+            }
+        }
+        let mut again = Vec::new();
+        for (number, it) in solved.iter().enumerate() {
+            let mut fresh = false;
+            for ((filter, key), seen) in &it.seen {
+                let values =
+                    machines.get(key).into_iter().flatten().filter(|(value, _)| !seen.contains(value));
+                for (value, machines) in values {
+                    if machines.iter().any(|m| passes(context, *m, *filter)) {
+                        fresh = true;
+                        opened.insert((*filter, *key, *value));
+                    }
+                }
+            }
+            if fresh {
+                again.push(number);
+            }
+        }
+        if again.is_empty() {
             return;
         }
         context.opened = opened.iter().copied().collect();
-        for (number, block) in seeing {
-            if let Some(solved) = solved.get_mut(*number) {
+        for number in again {
+            if let Some((block, solved)) = spreading.get(&number).zip(solved.get_mut(number)) {
                 *solved = context.solve(block.clone());
             }
         }
     }
 }
 
-/// The domain that the machine opens for spreads of a filter over a key.
-fn opens(context: &Context<'_>, launch: &Launch, (filter, key): (u32, Sym)) -> Option<Opened> {
+/// The label `key` of a planned machine.
+fn value_on(context: &Context<'_>, (pool, variant, offer): (usize, usize, u32), key: Sym) -> Option<Sym> {
+    let rec = context.pools.get(pool)?;
+    rec.variants.get(variant)?.value(&context.cluster.keys, &rec.catalog, offer as usize, key)
+}
+
+/// True if a planned machine counts under `filter`.
+fn passes(context: &Context<'_>, machine: (usize, usize, u32), filter: u32) -> bool {
+    let (pool, variant, offer) = machine;
     let cluster = context.cluster;
-    let rec = context.pools.get(launch.pool)?;
-    let variant = rec.variants.get(launch.variant)?;
-    let value = |key: Sym| variant.value(&cluster.keys, &rec.catalog, launch.offer as usize, key);
-    let it = cluster.tables.filters.get(filter);
-    let host = cluster.keys.hostname;
-    let seen = it.keys.iter().all(|k| cluster.keys.canonical(*k) == host || value(*k).is_some())
-        && it
-            .tolerations
-            .is_none_or(|t| taint::untolerated(cluster.tables.tolerations.get(t), &rec.taints).is_none());
-    seen.then(|| value(key)).flatten().map(|value| (filter, key, value))
+    let (tables, keys) = (&cluster.tables, &cluster.keys);
+    let Some(rec) = context.pools.get(pool) else { return false };
+    let Some(it) = rec.variants.get(variant) else { return false };
+    let filter = tables.filters.get(filter);
+    let tolerated = |t: u32| taint::untolerated(tables.tolerations.get(t), &rec.taints).is_none();
+    let has = |key: Sym| keys.canonical(key) == keys.hostname || value_on(context, machine, key).is_some();
+    let suits =
+        |req: &u32| it.satisfies(&tables.symbols, keys, &rec.catalog, offer as usize, tables.reqs.get(*req));
+    filter.keys.iter().all(|k| has(*k))
+        && filter.tolerations.is_none_or(tolerated)
+        && filter.reqs.iter().all(suits)
 }
 
 /// Variants by the labels that tell pools apart, so that a class with a selector looks at few of them.

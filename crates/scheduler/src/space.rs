@@ -307,6 +307,29 @@ impl Variant {
         bits
     }
 
+    /// True if a new node made of `offer` satisfies `req`.
+    pub(crate) fn satisfies(
+        &self,
+        symbols: &Symbols,
+        keys: &Keys,
+        catalog: &CatalogIndex,
+        offer: usize,
+        req: &NodeReq,
+    ) -> bool {
+        let new_name = |e: &Expr| matches!(e.operator, Operator::Exists | Operator::NotIn);
+        req.terms.iter().any(|term| {
+            !(term.labels.is_empty() && term.fields.is_empty())
+                && term.fields.iter().all(new_name)
+                && term.labels.iter().all(|e| {
+                    if keys.canonical(e.key) == keys.hostname {
+                        new_name(e)
+                    } else {
+                        e.matches(symbols, self.value(keys, catalog, offer, e.key))
+                    }
+                })
+        })
+    }
+
     /// True if no offering at all can satisfy `req`, by the variant's own labels.
     pub(crate) fn rejects(&self, symbols: &Symbols, keys: &Keys, req: &NodeReq) -> bool {
         req.terms.iter().all(|term| {

@@ -4,7 +4,11 @@
 //! gets a cell, one after the other, so that the order itself shows that kube-scheduler can bind them: every pod's
 //! constraints hold at its turn. What is left for the packing then are sizes and sets of offerings.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -23,6 +27,10 @@ pub(crate) struct Cell {
     pub(crate) values: Vec<Option<Sym>>,
     /// Offerings of each variant that are in it.
     pub(crate) offers: Vec<Bits>,
+    /// The cell that this one is a part of, or its own number.
+    pub(crate) whole: usize,
+    /// Filters that no offering of a part passes, while others of the whole do.
+    pub(crate) fails: SmallVec<[u32; 2]>,
 }
 
 /// What a class may use.
@@ -33,8 +41,10 @@ pub(crate) struct Choice {
     pub(crate) priority: i32,
     /// Cells where an available offering is large enough, with the price of the cheapest.
     pub(crate) cells: Vec<(usize, i64)>,
-    /// Those groups of [`Topology::counted`] whose filter the class's offerings pass.
+    /// Those groups of [`Topology::counted`] whose filter some of the class's offerings pass.
     pub(crate) counted: Vec<usize>,
+    /// Filters of those groups that others of its offerings don't pass: the machine will decide.
+    pub(crate) unsure: SmallVec<[u32; 2]>,
 }
 
 /// Pods of one class that go into one cell; `None`: the cell doesn't matter.
@@ -51,6 +61,8 @@ pub(crate) struct Decided {
     pub(crate) items: Vec<Item>,
     /// (class, how many, what kept them out).
     pub(crate) left: Vec<(usize, u32, ReasonKind)>,
+    /// (class, group, domain) where a class's spread holds only if its pods come before others that were decided later.
+    pub(crate) broken: Vec<(usize, usize, Sym)>,
     pub(crate) steps: u64,
 }
 
@@ -66,9 +78,21 @@ pub(crate) struct Board {
 /// A domain that a machine of the plan opens: the filter of the spread that sees it, its key and its value.
 pub(crate) type Opened = (u32, Sym, Sym);
 
+/// By filter and key of spreads: the domains that each of them counts on.
+pub(crate) type Seen = BTreeMap<(u32, Sym), BTreeSet<Sym>>;
+
 impl Board {
+    fn whole(&self, cell: usize) -> usize {
+        self.cells.get(cell).map_or(cell, |c| c.whole)
+    }
+
+    /// True if pods in the cell count for the group, as far as its filter goes.
+    pub(crate) fn counts(&self, group: &Group, cell: usize) -> bool {
+        group.filter.is_none_or(|f| self.cells.get(cell).is_none_or(|c| !c.fails.contains(&f)))
+    }
+
     /// The value of a group's key in a cell.
-    fn value(&self, group: &Group, cell: usize) -> Option<Sym> {
+    pub(crate) fn value(&self, group: &Group, cell: usize) -> Option<Sym> {
         let at = self.keys.iter().position(|k| *k == group.key)?;
         self.cells.get(cell)?.values.get(at).copied().flatten()
     }
@@ -80,29 +104,43 @@ impl Board {
         Some(group.find(value).map_or((0, 0), |d| (d.count, d.holds)))
     }
 
-    /// The least count among domains that exist or that the class could open; zero if fewer than `min_domains`.
-    fn least(&self, groups: &Groups, choice: &Choice, rule: &SpreadRule) -> i64 {
-        let Some(group) = groups.list.get(rule.group) else { return 0 };
-        let mut seen: SmallVec<[Sym; 8]> = SmallVec::new();
-        let mut least = i64::MAX;
-        for domain in group.domains.iter().filter(|d| d.exists) {
-            least = least.min(domain.count);
-            seen.push(domain.value);
-        }
-        // With nodeAffinityPolicy: Ignore a machine that the plan launches for others opens a domain as well.
+    /// The domains that exist or that the class could open.
+    fn domains(&self, group: &Group, choice: &Choice) -> SmallVec<[Sym; 8]> {
+        let mut seen: SmallVec<[Sym; 8]> =
+            group.domains.iter().filter(|d| d.exists).map(|d| d.value).collect();
+        // A machine that the plan launches for others opens a domain as well, if it passes the filter: the class may be
+        // too large for it, or not tolerate its taints, or with nodeAffinityPolicy: Ignore not go there at all.
         let own = choice.cells.iter().filter_map(|(cell, _)| self.value(group, *cell));
-        let others = self
-            .opened
-            .iter()
-            .filter(|(filter, key, _)| rule.every && Some(*filter) == group.filter && *key == group.key);
+        let others =
+            self.opened.iter().filter(|(filter, key, _)| Some(*filter) == group.filter && *key == group.key);
         for value in own.chain(others.map(|(_, _, value)| *value)) {
             if !seen.contains(&value) {
-                least = least.min(group.find(value).map_or(0, |d| d.count));
                 seen.push(value);
             }
         }
+        seen
+    }
+
+    /// The least count among domains that exist or that the class could open; zero if fewer than `min_domains`.
+    fn least(&self, groups: &Groups, choice: &Choice, rule: &SpreadRule) -> i64 {
+        let Some(group) = groups.list.get(rule.group) else { return 0 };
+        let seen = self.domains(group, choice);
         let number = i64::try_from(seen.len()).unwrap_or(i64::MAX);
-        if number == 0 || number < rule.min_domains { 0 } else { least }
+        if number < rule.min_domains {
+            return 0;
+        }
+        seen.iter().map(|value| group.find(*value).map_or(0, |d| d.count)).min().unwrap_or(0)
+    }
+
+    /// Notes the domains that the spreads of a class count on.
+    pub(crate) fn note_seen(&self, groups: &Groups, choice: &Choice, seen: &mut Seen) {
+        for rule in groups.of.get(choice.class).into_iter().flat_map(|t| &t.spreads) {
+            let Some(group) = groups.list.get(rule.group) else { continue };
+            let Some(filter) = group.filter else { continue };
+            let domains = self.domains(group, choice);
+            let known = seen.entry((filter, group.key)).or_insert_with(|| domains.iter().copied().collect());
+            known.retain(|value| domains.contains(value));
+        }
     }
 }
 
@@ -119,7 +157,8 @@ impl Followers {
     fn new(groups: &Groups, board: &Board, choices: &[Choice]) -> Self {
         let mut result = Self::default();
         let mut needing: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
-        let cells_of = |choice: &Choice| choice.cells.iter().map(|(cell, _)| *cell).collect::<Vec<_>>();
+        let cells_of =
+            |choice: &Choice| choice.cells.iter().map(|(cell, _)| board.whole(*cell)).collect::<Vec<_>>();
         for choice in choices {
             let Some(topology) = groups.of.get(choice.class) else { continue };
             let needs = || topology.near.iter().copied().chain(topology.host_near);
@@ -139,7 +178,9 @@ impl Followers {
             for group in choice.counted.iter().chain(&topology.host_counted) {
                 for at in needing.get(group).into_iter().flatten() {
                     let narrower = result.list.get(*at).is_some_and(|(class, cells, met)| {
-                        *class != choice.class && !met && choice.cells.iter().any(|(c, _)| !cells.contains(c))
+                        *class != choice.class
+                            && !met
+                            && choice.cells.iter().any(|(c, _)| !cells.contains(&board.whole(*c)))
                     });
                     if narrower && !followers.contains(at) {
                         followers.push(*at);
@@ -170,8 +211,79 @@ impl Followers {
     }
 }
 
-/// Decides the cell of every pod in `choices`.
-pub(crate) fn decide(groups: &mut Groups, board: &Board, choices: &[Choice]) -> Decided {
+/// Spreads that hold already for pods that have a cell: by group and domain, the strictest.
+type Held<'a> = FxHashMap<(usize, Sym), (&'a Choice, SpreadRule)>;
+
+/// What a class that chooses its cells looks after beside its own rules.
+struct Care<'a> {
+    followers: Followers,
+    held: Held<'a>,
+}
+
+impl<'a> Care<'a> {
+    /// How many spreads of others one more pod of the class in `cell` would break.
+    fn broken(&self, groups: &Groups, board: &Board, choice: &Choice, cell: usize) -> usize {
+        let breaks = |g: &&usize| {
+            let Some(group) = groups.list.get(**g).filter(|group| board.counts(group, cell)) else {
+                return false;
+            };
+            let Some(value) = board.value(group, cell) else { return false };
+            self.held.get(&(**g, value)).is_some_and(|(other, rule)| {
+                let count = group.find(value).map_or(0, |d| d.count);
+                other.class != choice.class && count + 1 - board.least(groups, other, rule) > rule.max_skew
+            })
+        };
+        if self.held.is_empty() { 0 } else { choice.counted.iter().filter(breaks).count() }
+    }
+
+    fn placed(
+        &mut self,
+        groups: &Groups,
+        board: &Board,
+        choice: &'a Choice,
+        topology: &Topology,
+        cell: usize,
+    ) {
+        self.followers.placed(choice.class, board.whole(cell));
+        for rule in &topology.spreads {
+            let value = groups.list.get(rule.group).and_then(|group| board.value(group, cell));
+            let Some(value) = value else { continue };
+            let held = self.held.entry((rule.group, value)).or_insert((choice, *rule));
+            if rule.max_skew < held.1.max_skew {
+                *held = (choice, *rule);
+            }
+        }
+    }
+}
+
+/// Spreads that don't hold once everybody is there: in another order their pods would be kept out.
+fn broken(groups: &Groups, board: &Board, choices: &[Choice], items: &[Item]) -> Vec<(usize, usize, Sym)> {
+    let by_class: FxHashMap<usize, &Choice> = choices.iter().map(|c| (c.class, c)).collect();
+    let mut least: FxHashMap<(usize, usize), i64> = FxHashMap::default();
+    let mut result = Vec::new();
+    for item in items {
+        let Some((choice, topology)) = by_class.get(&item.class).zip(groups.of.get(item.class)) else {
+            continue;
+        };
+        for (at, rule) in topology.spreads.iter().enumerate() {
+            let Some(group) = groups.list.get(rule.group) else { continue };
+            let Some(value) = item.cell.and_then(|cell| board.value(group, cell)) else { continue };
+            let least = *least.entry((item.class, at)).or_insert_with(|| board.least(groups, choice, rule));
+            if group.find(value).map_or(0, |d| d.count) - least > rule.max_skew {
+                result.push((item.class, rule.group, value));
+            }
+        }
+    }
+    result
+}
+
+/// Decides the cell of every pod in `choices`; classes in `late` come after the others of their priority.
+pub(crate) fn decide(
+    groups: &mut Groups,
+    board: &Board,
+    choices: &[Choice],
+    late: &BTreeSet<usize>,
+) -> Decided {
     let mut out = Decided::default();
     let mut order: Vec<&Choice> = choices.iter().collect();
     // Who keeps others away chooses first, who needs others near comes after them, who is only counted fills in, and
@@ -188,9 +300,9 @@ pub(crate) fn decide(groups: &mut Groups, board: &Board, choices: &[Choice]) -> 
                 3
             }
         });
-        (Reverse(c.priority), rank)
+        (Reverse(c.priority), late.contains(&c.class), rank)
     });
-    let mut followers = Followers::new(groups, board, choices);
+    let mut care = Care { followers: Followers::new(groups, board, choices), held: Held::default() };
     let mut waiting: Vec<(&Choice, u32)> = order.iter().map(|c| (*c, c.count)).collect();
     loop {
         let mut next = Vec::new();
@@ -202,7 +314,7 @@ pub(crate) fn decide(groups: &mut Groups, board: &Board, choices: &[Choice]) -> 
                 progress = true;
                 continue;
             }
-            let left = spread_out(groups, board, choice, &topology, count, &mut followers, &mut out);
+            let left = spread_out(groups, board, choice, &topology, count, &mut care, &mut out);
             progress |= left < count;
             if left > 0 {
                 next.push((choice, left));
@@ -220,6 +332,7 @@ pub(crate) fn decide(groups: &mut Groups, board: &Board, choices: &[Choice]) -> 
             choice.cells.iter().filter_map(|(c, _)| blocked(groups, board, *c, topology, &leasts));
         out.left.push((choice.class, count, reasons.next().unwrap_or(ReasonKind::TopologySpread)));
     }
+    out.broken = broken(groups, board, choices, &out.items);
     out
 }
 
@@ -228,13 +341,13 @@ fn leasts(groups: &Groups, board: &Board, choice: &Choice, topology: &Topology) 
 }
 
 /// Gives up to `count` pods of the class their cells; answers how many found none.
-fn spread_out(
+fn spread_out<'a>(
     groups: &mut Groups,
     board: &Board,
-    choice: &Choice,
+    choice: &'a Choice,
     topology: &Topology,
     count: u32,
-    followers: &mut Followers,
+    care: &mut Care<'a>,
     out: &mut Decided,
 ) -> u32 {
     let filtered = |g: &usize| groups.list.get(*g).is_some_and(|group| group.filter.is_some() && group.live);
@@ -242,14 +355,15 @@ fn spread_out(
     // Where nothing must be even, the rest of the class can follow at once.
     let one_by_one = !topology.spreads.is_empty()
         || !others.is_empty()
-        || followers.of.contains_key(&choice.class)
+        || care.followers.of.contains_key(&choice.class)
         || topology.anti.iter().any(|g| topology.counted.contains(g));
     let mut per_cell: SmallVec<[(usize, u32); 4]> = SmallVec::new();
     let mut left = count;
     while left > 0 {
         let leasts = leasts(groups, board, choice, topology);
-        // Followers left behind, pods of its own rules there, of others', price, cell: less is better.
-        let mut best: Option<(usize, i64, i64, i64, usize)> = None;
+        // Followers left behind, others' spreads broken, pods of its own rules there, of others', price, cell: less is
+        // better.
+        let mut best: Option<(usize, usize, i64, i64, i64, usize)> = None;
         for (cell, price) in &choice.cells {
             out.steps += 1;
             if blocked(groups, board, *cell, topology, &leasts).is_some() {
@@ -257,8 +371,11 @@ fn spread_out(
             }
             let count = |g: usize| board.at(groups, *cell, g).map_or(0, |d| d.0);
             let own: i64 = topology.spreads.iter().map(|s| count(s.group)).sum();
-            let beside: i64 = others.iter().map(|g| count(*g)).sum();
-            let rank = (followers.left_behind(choice.class, *cell), own, beside, *price, *cell);
+            let counts = |g: &&usize| groups.list.get(**g).is_some_and(|g| board.counts(g, *cell));
+            let beside: i64 = others.iter().filter(counts).map(|g| count(*g)).sum();
+            let behind = care.followers.left_behind(choice.class, board.whole(*cell));
+            let broken = care.broken(groups, board, choice, *cell);
+            let rank = (behind, broken, own, beside, *price, *cell);
             if best.is_none_or(|least| rank < least) {
                 best = Some(rank);
             }
@@ -266,7 +383,7 @@ fn spread_out(
         let Some((.., cell)) = best else { break };
         let step = if one_by_one { 1 } else { left };
         place(groups, board, cell, choice, topology, i64::from(step));
-        followers.placed(choice.class, cell);
+        care.placed(groups, board, choice, topology, cell);
         match per_cell.iter_mut().find(|(c, _)| *c == cell) {
             Some((_, n)) => *n += step,
             None => per_cell.push((cell, step)),
@@ -282,7 +399,7 @@ fn spread_out(
 fn place(groups: &mut Groups, board: &Board, cell: usize, choice: &Choice, topology: &Topology, count: i64) {
     for g in &choice.counted {
         let Some(group) = groups.list.get_mut(*g) else { continue };
-        if let Some(value) = board.value(group, cell) {
+        if let Some(value) = board.value(group, cell).filter(|_| board.counts(group, cell)) {
             group.domain(value).count += count;
             group.total += count;
         }

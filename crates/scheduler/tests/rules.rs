@@ -620,3 +620,94 @@ fn who_ignores_node_affinity_sees_the_zones_that_others_open_and_no_more() {
     let both = plan(&cluster(vec![pool("p", kinds()), pool("q", kinds())], &pods));
     assert_eq!(zones(&both), BTreeMap::from([("zone-a", 1), ("zone-b", 1)]), "{:?}", both.unschedulable);
 }
+
+/// Needs more than two processors, and to be even over zones with others of its app.
+fn large_and_even(max_skew: i32) -> Value {
+    let mut it = spread(json!({"maxSkew": max_skew}));
+    it["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [{"matchExpressions": [{"key": "size", "operator": "Gt", "values": ["2"]}]}]}}});
+    it
+}
+
+/// A full machine of four processors in zone a, with a pod that keeps off what `guards` says.
+fn with_full_node(pool: croft_scheduler::Pool, guards: Value) -> Cluster {
+    let mut c = cluster(vec![pool], &[]);
+    c.upsert_node(&node("n", "4", "16Gi", json!({ZONE: "zone-a", "size": "4", "node-pool": "p"}))).unwrap();
+    let full = json!({"spec": {"nodeName": "n", "affinity": {"podAntiAffinity": guards}}});
+    c.upsert_pod(&pod("full", "4", "1Gi", full)).unwrap();
+    c
+}
+
+/// Asserts that the pods whose names start with `even` are bound whoever comes first: their zones have at most `max_skew`
+/// pods of the app more than any zone does, on machines with more than two processors; zone a has such a machine.
+fn assert_even(plan: &Plan, max_skew: usize) {
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
+    let mut zones: BTreeMap<&str, (usize, bool)> = BTreeMap::from([("zone-a", (0, false))]);
+    for machine in plan.machines.iter().filter(|m| m.labels["size"].parse::<u32>().unwrap() > 2) {
+        let zone = zones.entry(&machine.zone).or_default();
+        zone.0 += machine.pods.len();
+        zone.1 |= machine.pods.iter().any(|p| p.name.starts_with("even"));
+    }
+    let least = zones.values().map(|(count, _)| *count).min().unwrap_or(0);
+    assert!(zones.values().all(|(count, even)| !even || count - least <= max_skew), "{zones:?}");
+}
+
+#[test]
+fn who_is_even_and_near_stays_so_when_others_come_first() {
+    // Zone a is closed to the app; two processors are dear, so that the plain ones would rather be on machines that count.
+    let mut kinds: Vec<InstanceType> =
+        [("m.2", "2", "8Gi", 0.15), ("m.4", "4", "16Gi", 0.2), ("m.8", "8", "32Gi", 0.4)]
+            .map(|(name, cpu, memory, dollars)| kind(name, cpu, memory, dollars))
+            .to_vec();
+    for kind in &mut kinds {
+        kind.labels.insert("size".to_owned(), (kind.capacity.get("cpu") / 1000).to_string());
+    }
+    let mut c = with_full_node(
+        pool("p", kinds),
+        json!({"requiredDuringSchedulingIgnoredDuringExecution":
+            [{"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "x"}}}]}),
+    );
+    for i in 0..6 {
+        c.upsert_pod(&pod(&format!("plain{i}"), "1100m", "3Gi", app("x"))).unwrap();
+    }
+    let mut even = large_and_even(2);
+    even["spec"]["affinity"]["podAffinity"] = near(ZONE, "x")["spec"]["affinity"]["podAffinity"].clone();
+    c.upsert_pod(&pod("even", "7", "1Gi", even)).unwrap();
+    assert_even(&plan(&c), 2);
+}
+
+#[test]
+fn pods_on_machines_that_a_spread_does_not_see_do_not_count() {
+    // The plain ones are of the app and all in zone a, but the cheapest machine for them is too small for the spread to see.
+    let mut c = with_full_node(pool("p", with_labels("size")), json!({}));
+    for i in 0..3 {
+        let mut plain = app("x");
+        plain["spec"] = json!({"nodeSelector": {ZONE: "zone-a"}});
+        c.upsert_pod(&pod(&format!("plain{i}"), "1", "4Gi", plain)).unwrap();
+    }
+    for i in 0..4 {
+        c.upsert_pod(&pod(&format!("even{i}"), "4", "16Gi", large_and_even(1))).unwrap();
+    }
+    assert_even(&plan(&c), 1);
+}
+
+#[test]
+fn zones_that_only_others_open_are_domains_with_honoured_affinity_too() {
+    // Pool q has a taint that the even ones don't tolerate, and is a domain all the same: taints are ignored by default.
+    let mut q = pool("q", with_labels("size"));
+    q.taints = vec![build::taint("for", "others")];
+    let mut p = pool("p", with_labels("size"));
+    p.requirements = vec![Requirement::any_of(ZONE, ["zone-a"])];
+    let mut pods: Vec<Pod> =
+        (0..4).map(|i| pod(&format!("even{i}"), "3", "1Gi", large_and_even(1))).collect();
+    let alone = plan(&cluster(vec![p.clone(), q.clone()], &pods));
+    assert_eq!(zones(&alone), BTreeMap::from([("zone-a", 4)]));
+    for (cpu, placed) in [("3", 1), ("1", 4)] {
+        let other = json!({"spec": {"nodeSelector": {ZONE: "zone-b", "node-pool": "q"},
+            "tolerations": [{"operator": "Exists"}]}});
+        pods.push(pod("other", cpu, "1Gi", other));
+        let both = plan(&cluster(vec![p.clone(), q.clone()], &pods));
+        pods.pop();
+        assert_eq!(zones(&both).get("zone-a"), Some(&placed), "{cpu}: {:?}", both.unschedulable);
+    }
+}

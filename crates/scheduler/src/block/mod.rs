@@ -6,7 +6,7 @@ mod kinds;
 mod options;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, btree_map::Entry},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -56,7 +56,7 @@ pub(crate) struct Context<'a> {
     /// Limits that count each pool's machines.
     pub(crate) limits_of: Vec<Vec<usize>>,
     warm: &'a Warm,
-    /// Domains that the plan opens, as far as some spread sees those that its own pods can't reach.
+    /// Domains that the plan opens, as far as some spread sees those that its own pods can't open.
     pub(crate) opened: Arc<[zones::Opened]>,
     pub(crate) stop: &'a (dyn Fn() -> bool + Sync),
 }
@@ -107,6 +107,7 @@ pub(crate) struct Solved {
     pub(crate) launches: Vec<Launch>,
     /// (class, how many, what kept them out).
     pub(crate) left: Vec<(usize, u32, Option<ReasonKind>)>,
+    pub(crate) seen: zones::Seen,
     pub(crate) bound: i64,
     pub(crate) relaxed: BTreeSet<crate::plan::Relaxed>,
     pub(crate) steps: u64,
@@ -122,6 +123,32 @@ struct Attempt {
     left: Vec<(usize, u32, Option<ReasonKind>)>,
     /// (local class, count) of what the packing left out.
     failed: Vec<(usize, u32)>,
+    /// (local class, filter) of what counts otherwise than it was counted.
+    wrong: BTreeSet<(usize, u32)>,
+}
+
+/// Who is counted in a domain where a spread is broken, though some of its machines wouldn't count: (class, filter).
+fn unsure_of(
+    groups: &Groups,
+    board: &zones::Board,
+    choices: &[zones::Choice],
+    decided: &zones::Decided,
+    parted: &BTreeSet<(usize, u32)>,
+) -> BTreeSet<(usize, u32)> {
+    let mut result = BTreeSet::new();
+    for (class, group, domain) in &decided.broken {
+        let Some((it, filter)) = groups.list.get(*group).and_then(|g| Some((g, g.filter?))) else { continue };
+        for choice in choices.iter().filter(|c| c.class != *class && c.unsure.contains(&filter)) {
+            let there = |i: &zones::Item| {
+                i.class == choice.class && i.cell.is_some_and(|c| board.value(it, c) == Some(*domain))
+            };
+            if choice.counted.contains(group) && decided.items.iter().any(there) {
+                result.insert((choice.class, filter));
+            }
+        }
+    }
+    result.retain(|pair| !parted.contains(pair));
+    result
 }
 
 struct Tier<'b> {
@@ -297,10 +324,24 @@ impl Context<'_> {
         let mut wanted = now.to_vec();
         let mut outside: Vec<(usize, u32, Option<ReasonKind>)> = Vec::new();
         let mut round = 0;
+        let mut parted: BTreeSet<(usize, u32)> = BTreeSet::new();
         loop {
-            round += 1;
-            let mut attempt = self.attempt(tier, &wanted, limits);
+            let mut attempt = self.attempt(tier, &wanted, limits, &parted);
             out.steps += attempt.solved.steps;
+            for (spread, domains) in std::mem::take(&mut attempt.solved.seen) {
+                match out.seen.entry(spread) {
+                    Entry::Vacant(entry) => drop(entry.insert(domains)),
+                    Entry::Occupied(mut entry) => entry.get_mut().retain(|value| domains.contains(value)),
+                }
+            }
+            // A pod counts for a spread only on machines that pass the spread's filter, and which machine it gets is known
+            // after the packing alone. Only where that went wrong is it decided before: a choice less makes plans dearer.
+            let before = parted.len();
+            parted.append(&mut attempt.wrong);
+            if parted.len() > before {
+                continue;
+            }
+            round += 1;
             let counted = |local: usize| tier.block.groups.of[local].chooses();
             let broken: Vec<(usize, u32)> =
                 attempt.failed.iter().copied().filter(|(local, _)| counted(*local)).collect();
@@ -342,10 +383,16 @@ impl Context<'_> {
         limited.then_some(ReasonKind::PoolLimit)
     }
 
-    fn attempt(&self, tier: &Tier<'_>, now: &[(usize, u32, i32)], limits: &[Limit]) -> Attempt {
+    fn attempt(
+        &self,
+        tier: &Tier<'_>,
+        now: &[(usize, u32, i32)],
+        limits: &[Limit],
+        parted: &BTreeSet<(usize, u32)>,
+    ) -> Attempt {
         let mut out = Solved::default();
         let mut groups = tier.block.groups.clone();
-        let board = self.board(tier, &groups);
+        let mut board = self.board(tier, &groups);
         let mut left = Vec::new();
         let mut choices = Vec::new();
         let mut masks_of: FxHashMap<usize, SmallVec<[(u32, Bits); 2]>> = FxHashMap::default();
@@ -355,11 +402,36 @@ impl Context<'_> {
                 left.push((*local, *count, None));
                 continue;
             }
-            choices.push(self.choice(tier, &groups, &board, *local, *count, &options));
+            choices.push(self.choice(tier, &groups, &mut board, (*local, *count), &options, parted));
             masks_of.insert(*local, options);
         }
-        let decided = zones::decide(&mut groups, &board, &choices);
-        out.steps += decided.steps;
+        for choice in &choices {
+            board.note_seen(&groups, choice, &mut out.seen);
+        }
+        let mut late = BTreeSet::new();
+        let decided = loop {
+            let decided = zones::decide(&mut groups, &board, &choices, &late);
+            out.steps += decided.steps;
+            // The scheduler binds in an order of its own. A spread that holds only for who comes early is mended by telling
+            // apart which machines of the others count, or else by letting the others choose first.
+            let wrong = unsure_of(&groups, &board, &choices, &decided, parted);
+            if !wrong.is_empty() {
+                return Attempt {
+                    solved: out,
+                    groups,
+                    limits: limits.to_vec(),
+                    left,
+                    failed: Vec::new(),
+                    wrong,
+                };
+            }
+            let before = late.len();
+            late.extend(decided.broken.iter().map(|(class, _, _)| *class));
+            if late.len() == before {
+                break decided;
+            }
+            groups = tier.block.groups.clone();
+        };
         left.extend(decided.left.iter().map(|(local, count, reason)| (*local, *count, Some(*reason))));
         let mut yard = self.yard(tier, &groups, limits);
         let mut masks = Masks::default();
@@ -371,7 +443,8 @@ impl Context<'_> {
         self.note_relaxed(&groups, &yard, &mut out);
         let limits = outcome.limits.clone();
         let failed = self.collect(tier, &yard, &masks, outcome, sources, &mut out);
-        Attempt { solved: out, groups, limits, left, failed }
+        let wrong = self.misjudged(tier, &board, &choices, &mut out.launches);
+        Attempt { solved: out, groups, limits, left, failed, wrong }
     }
 
     /// The yard of a tier, without kinds.

@@ -1,11 +1,14 @@
 //! What a class may use: offerings, and the cells that domains part them into.
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError},
+};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Context, Parts, Tier};
+use super::{Context, Launch, Parts, Tier};
 use crate::{
     bits::Bits,
     groups::Groups,
@@ -105,7 +108,12 @@ impl Context<'_> {
                 }
                 let number = board.cells.iter().position(|c| c.values == *values).unwrap_or_else(|| {
                     let offers = sizes.iter().map(|size| Bits::none(*size)).collect();
-                    board.cells.push(Cell { values: values.clone(), offers });
+                    board.cells.push(Cell {
+                        values: values.clone(),
+                        offers,
+                        whole: 0,
+                        fails: SmallVec::new(),
+                    });
                     board.cells.len() - 1
                 });
                 board.cells[number].offers[at] = here;
@@ -115,6 +123,9 @@ impl Context<'_> {
         board
             .cells
             .sort_by_cached_key(|c| c.values.iter().map(|v| text(v).map(str::to_owned)).collect::<Vec<_>>());
+        for (number, cell) in board.cells.iter_mut().enumerate() {
+            cell.whole = number;
+        }
         board
     }
 
@@ -143,14 +154,15 @@ impl Context<'_> {
         Arc::clone(parts)
     }
 
+    /// `parted`: filters by which the class's machines must be told apart before anything is counted.
     pub(super) fn choice(
         &self,
         tier: &Tier<'_>,
         groups: &Groups,
-        board: &Board,
-        local: usize,
-        count: u32,
+        board: &mut Board,
+        (local, count): (usize, u32),
         options: &[(u32, Bits)],
+        parted: &BTreeSet<(usize, u32)>,
     ) -> Choice {
         let class = tier.block.classes[local].0;
         let topology = &groups.of[local];
@@ -160,12 +172,16 @@ impl Context<'_> {
             priority: self.demand.classes[class].priority,
             cells: Vec::new(),
             counted: Vec::new(),
+            unsure: SmallVec::new(),
         };
         if !topology.chooses() && topology.host_near.is_none() {
             return choice;
         }
         let size = self.size(tier, class);
-        for (number, cell) in board.cells.iter().enumerate() {
+        let filters: SmallVec<[u32; 2]> =
+            parted.range((local, 0)..=(local, u32::MAX)).map(|(_, f)| *f).collect();
+        for number in self.cells(tier, board, &filters) {
+            let cell = &board.cells[number];
             let mut cheapest = None;
             for (at, bits) in options {
                 let table = &tier.tables[*at as usize];
@@ -182,33 +198,136 @@ impl Context<'_> {
             choice.cells.extend(cheapest.map(|cost| (number, cost)));
         }
         for g in &topology.counted {
-            let counts = groups.list[*g].filter.is_none_or(|filter| {
-                options.iter().any(|(at, bits)| self.filter_allows(tier, *at as usize, bits, filter))
-            });
-            if counts {
+            let Some(filter) = groups.list[*g].filter else {
                 choice.counted.push(*g);
+                continue;
+            };
+            let (mut some, mut all) = (false, true);
+            for (at, bits) in options {
+                let mut rest = bits.clone();
+                rest.take_away(&self.passing(tier, *at as usize, filter));
+                all &= rest.is_empty();
+                some |= rest != *bits;
+            }
+            if some {
+                choice.counted.push(*g);
+                if !all && groups.list[*g].live && !choice.unsure.contains(&filter) {
+                    choice.unsure.push(filter);
+                }
             }
         }
         choice
     }
 
-    /// True if new nodes of some offering in `bits` count under `filter`.
-    pub(super) fn filter_allows(&self, tier: &Tier<'_>, at: usize, bits: &Bits, filter: u32) -> bool {
+    /// The cells of a class: whole ones, or their parts where some offerings pass one of `filters` and others don't.
+    fn cells(&self, tier: &Tier<'_>, board: &mut Board, filters: &[u32]) -> Vec<usize> {
+        let wholes: Vec<usize> = (0..board.cells.len()).filter(|c| board.cells[*c].whole == *c).collect();
+        if filters.is_empty() {
+            return wholes;
+        }
+        let mut result = Vec::new();
+        for whole in wholes {
+            let mut parts = vec![(board.cells[whole].offers.clone(), SmallVec::<[u32; 2]>::new())];
+            for filter in filters {
+                let passing: Vec<Bits> =
+                    (0..tier.variants.len()).map(|at| self.passing(tier, at, *filter)).collect();
+                for (mut offers, mut fails) in std::mem::take(&mut parts) {
+                    let pass: Vec<Bits> = offers.iter().zip(&passing).map(|(o, p)| o.and(p)).collect();
+                    offers.iter_mut().zip(&passing).for_each(|(o, p)| o.take_away(p));
+                    parts.push((pass, fails.clone()));
+                    fails.push(*filter);
+                    parts.push((offers, fails));
+                }
+                parts.retain(|(offers, _)| offers.iter().any(|bits| !bits.is_empty()));
+            }
+            for (offers, fails) in parts {
+                let same = |c: &Cell| c.whole == whole && c.offers == offers && c.fails == fails;
+                let number = board.cells.iter().position(same).unwrap_or_else(|| {
+                    let values = board.cells[whole].values.clone();
+                    board.cells.push(Cell { values, offers, whole, fails });
+                    board.cells.len() - 1
+                });
+                result.push(number);
+            }
+        }
+        result
+    }
+
+    /// Offerings of a variant whose nodes count under `filter`.
+    fn passing(&self, tier: &Tier<'_>, at: usize, filter: u32) -> Bits {
         let tables = &self.cluster.tables;
+        let keys = &self.cluster.keys;
         let filter = tables.filters.get(filter);
         let (pool, variant) = tier.variants[at];
         let rec = self.pools[pool];
         let it = &rec.variants[variant];
+        let size = rec.catalog.offers.len();
         if let Some(t) = filter.tolerations
             && taint::untolerated(tables.tolerations.get(t), &rec.taints).is_some()
         {
-            return false;
+            return Bits::none(size);
         }
-        let mut bits = bits.clone();
+        let mut bits = Bits::all(size);
         for req in &filter.reqs {
             let req = tables.reqs.get(*req);
-            bits.intersect(&it.req(&tables.symbols, &self.cluster.keys, &rec.catalog, req));
+            bits.intersect(&it.req(&tables.symbols, keys, &rec.catalog, req));
         }
-        !bits.is_empty()
+        for key in filter.keys.iter().map(|k| keys.canonical(*k)) {
+            // Every new node has these, and the variant's own.
+            let always = [keys.hostname, keys.zone, keys.capacity_type].contains(&key);
+            if always || crate::intern::label(&it.labels, key).is_some() {
+                continue;
+            }
+            let mut with = Bits::none(size);
+            (0..size)
+                .filter(|offer| rec.catalog.value(keys, *offer, key).is_some())
+                .for_each(|o| with.insert(o));
+            bits.intersect(&with);
+        }
+        bits
+    }
+
+    /// Whom the machines of a plan are other to than was counted: (local class, filter). What may take a machine's place
+    /// is narrowed to what counts as it does.
+    pub(super) fn misjudged(
+        &self,
+        tier: &Tier<'_>,
+        board: &Board,
+        choices: &[Choice],
+        launches: &mut [Launch],
+    ) -> BTreeSet<(usize, u32)> {
+        let mut wrong = BTreeSet::new();
+        let unsure: FxHashMap<usize, &Choice> = choices
+            .iter()
+            .filter(|c| !c.unsure.is_empty())
+            .map(|c| (tier.block.classes[c.class].0, c))
+            .collect();
+        if unsure.is_empty() {
+            return wrong;
+        }
+        let mut known: FxHashMap<(usize, u32), Bits> = FxHashMap::default();
+        for launch in launches {
+            let Some(at) = tier.variants.iter().position(|v| *v == (launch.pool, launch.variant)) else {
+                continue;
+            };
+            let choosy = !self.pools[launch.pool].min_values.is_empty();
+            for (class, cell, _) in &launch.content {
+                let Some(choice) = unsure.get(class) else { continue };
+                for filter in &choice.unsure {
+                    if cell.is_some_and(|c| board.cells[c].fails.contains(filter)) {
+                        continue;
+                    }
+                    let passing =
+                        known.entry((at, *filter)).or_insert_with(|| self.passing(tier, at, *filter));
+                    let narrowed = launch.bits.and(passing);
+                    if !passing.contains(launch.offer as usize) || choosy && narrowed != launch.bits {
+                        wrong.insert((choice.class, *filter));
+                    } else {
+                        launch.bits = narrowed;
+                    }
+                }
+            }
+        }
+        wrong
     }
 }
