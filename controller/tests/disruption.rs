@@ -516,8 +516,8 @@ fn why_each_node_stays_is_said_on_its_claim() {
     let mut world = World::new(json!({}));
     for (node, cpu, extra) in [
         ("n0", 1800, json!({})),
-        ("n1", 100, json!({"metadata": {"annotations": {"croft.dev/do-not-disrupt": "true"}}})),
-        ("n2", 100, json!({"metadata": {"ownerReferences": []}})),
+        ("n1", 1000, json!({"metadata": {"annotations": {"croft.dev/do-not-disrupt": "true"}}})),
+        ("n2", 1000, json!({"metadata": {"ownerReferences": []}})),
     ] {
         world.node(node, "m.2", json!({}));
         world.pod(&format!("pod-{node}"), node, cpu, extra);

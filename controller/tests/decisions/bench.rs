@@ -110,7 +110,8 @@ impl Bench {
         self.engine.complete(Report { news, ..Report::done(action.keys()) }, at(seconds));
     }
 
-    /// The actions of a step that aren't upkeep of pools, classes and lists.
+    /// The actions of a step that aren't upkeep of pools, classes and lists, nor what is said of a claim's standing
+    /// towards consolidation: tests of disruption have that.
     pub fn decide(&mut self, seconds: u64) -> Vec<Action> {
         let Step { actions, .. } = self.engine.step(at(seconds));
         let (kept, upkeep): (Vec<_>, Vec<_>) = actions.into_iter().partition(|action| {
@@ -124,6 +125,7 @@ impl Bench {
                     | Action::ObserveCapacity(_)
                     | Action::Tell(_)
             ) && !action.keys().iter().all(|key| matches!(key, Key::Pool(_)))
+                && !says_standing(action)
         });
         for action in upkeep {
             match action {
@@ -133,6 +135,7 @@ impl Bench {
                     self.observed.extend(nodes);
                     self.engine.complete(Report::done(vec![Key::Capacity]), at(seconds));
                 }
+                said if says_standing(&said) => self.done(seconds, &said, vec![]),
                 other => self.answer(seconds, other),
             }
         }
@@ -222,6 +225,14 @@ pub fn taints_have(taints: &Value, key: &str) -> bool {
 pub fn registered_labels() -> Value {
     json!({"node-pool": "pool-a", "node.kubernetes.io/instance-type": "m5.large",
         "topology.kubernetes.io/zone": "us-east-1a", "karpenter.sh/capacity-type": "on-demand"})
+}
+
+fn says_standing(action: &Action) -> bool {
+    let Action::Write { call, .. } = action else { return false };
+    let Verb::PatchStatus(patch) = &call.verb else { return false };
+    patch["status"]["conditions"]
+        .as_array()
+        .is_some_and(|conditions| conditions.iter().any(|c| c["type"] == json!("Consolidatable")))
 }
 
 pub fn verb(actions: &[Action]) -> (&Target, &Verb) {
