@@ -13,6 +13,7 @@ use croft_scheduler::{
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::{
+    decide::termination::machine_id,
     seam::{Answer, Call, Target},
     time::Now,
 };
@@ -70,6 +71,8 @@ pub enum Action {
         /// How long the key rests after success: until the watch has shown what the answer doesn't.
         rest: Duration,
     },
+    /// Asks the API server itself whether anything still runs on the machine of a claim that is to go.
+    LookForPods(Arc<NodeClaim>),
     /// Terminates machines, or asks how far their termination is.
     Terminate {
         /// The machines' ids.
@@ -187,6 +190,10 @@ impl Action {
                 vec![Key::Claim(name(&registration.claim)), Key::Node(registration.node.clone())]
             }
             Self::Write { key, .. } => vec![key.clone()],
+            Self::LookForPods(claim) => {
+                let id = claim.status.as_ref().and_then(|s| s.provider_id.as_deref()).map(machine_id);
+                vec![Key::Machine(id.unwrap_or_default().to_owned())]
+            }
             Self::Terminate { ids } => ids.iter().cloned().map(Key::Machine).collect(),
             Self::FindMachine(claim) => vec![Key::Claim(name(claim))],
             Self::ListMachines => vec![Key::Machines],
@@ -209,6 +216,7 @@ impl Action {
             Self::Launch(_) => "launch",
             Self::Register(_) => "register",
             Self::Write { .. } => "write",
+            Self::LookForPods(_) => "look_for_pods",
             Self::Terminate { .. } => "terminate",
             Self::FindMachine(_) => "find_machine",
             Self::ListMachines => "list_machines",
@@ -282,6 +290,9 @@ pub enum News {
     Machines(Now, Vec<CloudMachine>),
     /// How far the termination of machines is.
     Terminated(Vec<Terminated>),
+    /// Nothing that would have to leave was on this claim's machine, as the API server said after this moment of the
+    /// monotonic clock.
+    Vacant(String, Duration),
     /// There is no machine of this claim, as far as the cloud shows.
     NoMachine(String),
     /// What the search for a cheaper cluster found.

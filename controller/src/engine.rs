@@ -236,6 +236,9 @@ impl Engine {
                     self.memory.terminations.insert(machine.id, machine.state);
                 }
             }
+            News::Vacant(claim, asked) => {
+                self.memory.vacant_at.insert(claim, asked);
+            }
             News::NoMachine(claim) => {
                 self.memory.machineless_since.entry(claim).or_insert(now.mono);
             }
@@ -287,6 +290,8 @@ impl Engine {
         });
         self.memory.machineless_since.retain(|claim, _| self.snapshot.claims.contains_key(claim));
         self.memory.drained_since.retain(|claim, _| self.snapshot.claims.contains_key(claim));
+        self.memory.closed_since.retain(|claim, _| self.snapshot.claims.contains_key(claim));
+        self.memory.vacant_at.retain(|claim, _| self.snapshot.claims.contains_key(claim));
         self.memory.blocked.retain(|pod, _| self.snapshot.pods.contains_key(pod));
         self.memory.observed.retain(|claim| self.snapshot.claims.contains_key(claim));
     }

@@ -10,6 +10,7 @@ use croft_cloud::{
 };
 use croft_runtime::{clock::Clock, lease::Leader};
 use croft_scheduler::InstanceType;
+use k8s_openapi::api::core::v1::Pod;
 
 use crate::seam::{Answer, ApiError, Call, KubeApi};
 
@@ -64,6 +65,10 @@ impl<T: KubeApi + ?Sized> KubeApi for Fence<T> {
 
     async fn claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
         self.inner.claims().await
+    }
+
+    async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
+        self.inner.pods_on(node).await
     }
 }
 

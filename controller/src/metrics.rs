@@ -4,6 +4,7 @@ use std::sync::{Arc, atomic::AtomicU64};
 
 use async_trait::async_trait;
 use croft_api::NodeClaim;
+use k8s_openapi::api::core::v1::Pod;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -173,6 +174,14 @@ impl<T: KubeApi> KubeApi for Metered<T> {
         let answer = self.inner.claims().await;
         let result = answer.as_ref().map_or_else(ApiError::reason, |_| "ok");
         let labels = CallLabels { verb: "list", kind: "NodeClaim", result };
+        self.metrics.calls.get_or_create(&labels).inc();
+        answer
+    }
+
+    async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
+        let answer = self.inner.pods_on(node).await;
+        let result = answer.as_ref().map_or_else(ApiError::reason, |_| "ok");
+        let labels = CallLabels { verb: "list", kind: "Pod", result };
         self.metrics.calls.get_or_create(&labels).inc();
         answer
     }

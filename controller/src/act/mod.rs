@@ -5,6 +5,7 @@
 
 mod create;
 pub(crate) mod launch;
+mod look;
 mod register;
 
 use std::{sync::Arc, time::Duration};
@@ -78,6 +79,7 @@ impl Executor {
             Action::Launch(launch) => self.launch(keys, *launch).await,
             Action::Register(registration) => self.register(keys, *registration).await,
             Action::Write { key, call, rest } => self.write(key, call, rest).await,
+            Action::LookForPods(claim) => self.look_for_pods(keys, &claim).await,
             Action::Terminate { ids } => self.terminate(keys, ids).await,
             Action::FindMachine(claim) => self.find_machine(keys, &claim).await,
             Action::ListMachines => {

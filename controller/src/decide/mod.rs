@@ -4,7 +4,7 @@
 //!   provision    pods without a place          -> claims
 //!   standing     pools of a fixed size         -> claims, deleted
 //!   lifecycle    claims                        -> launched, registered, initialized
-//!   termination  claims being deleted          -> drained, terminated, confirmed, released
+//!   termination  claims being deleted          -> drained, looked at, terminated, confirmed, released
 //!   disrupt      nodes not worth their price   -> replaced, then their claims deleted
 //!   empty        nodes without work            -> cordoned, then their claims deleted (called by disrupt)
 //!   interrupt    machines about to be taken    -> replaced, or drained at once
@@ -63,6 +63,10 @@ pub struct Memory {
     pub machineless_since: BTreeMap<String, Duration>,
     /// Claims whose node has no pods left, but volumes.
     pub drained_since: BTreeMap<String, Duration>,
+    /// Claims being deleted whose node takes no more pods.
+    pub closed_since: BTreeMap<String, Duration>,
+    /// Claims being deleted of whose machine the API server said then that nothing is on it.
+    pub vacant_at: BTreeMap<String, Duration>,
     /// Claims whose node is open and that planned pods still wait for.
     pub open_since: BTreeMap<String, Duration>,
     /// Why a pod can't be evicted.

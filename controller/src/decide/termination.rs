@@ -5,6 +5,11 @@
 //!      │                     (budgets hold)                                                         │
 //!      └── never launched: looked for, and released when there is certainly nothing ──▶ released ◀──┘
 //! ```
+//!
+//! What isn't in the picture may be there all the same: watches of different kinds lag independently, so that the
+//! cordon's answer may come before a binding that preceded it, and a node that another leader took in may not have
+//! been shown at all. And kube-scheduler may bind to a node for as long as it hasn't seen the cordon. So a machine
+//! goes only after a moment's wait and a look at the API server itself, as `kubectl drain` lists a node's pods.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,6 +36,9 @@ const DETACH_PATIENCE: Duration = Duration::from_secs(360);
 /// A pod that is still there this long after its deletion was due has nobody left who would end it, or waits for
 /// a finalizer of its own: its containers don't run any more, and it holds no machine.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_secs(60);
+/// What the API server said of a machine's pods holds for this long: an attempt to terminate that failed and rested
+/// begins with another look, since somebody may have opened the node meanwhile.
+const VACANCY_HOLDS: Duration = Duration::from_secs(5);
 /// An eviction that went through shows on the pod at once; this bounds how often one is repeated until then.
 const EVICTION_REST: Duration = Duration::from_secs(2);
 
@@ -60,12 +68,13 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Ar
         return;
     }
     let asked = memory.terminations.contains_key(&id);
+    let gone_already = asked || interrupt::is_gone(claim) || orphans::is_missing(round, claim);
     if let Some((node_name, node)) = node
-        && !asked
-        && !interrupt::is_gone(claim)
-        && !orphans::is_missing(round, claim)
+        && !gone_already
     {
         if !node.has_taint(names::DISRUPTED_TAINT) || !node.unschedulable {
+            memory.closed_since.remove(name);
+            memory.vacant_at.remove(name);
             round.act(Action::Write {
                 key: Key::Node(node_name.to_owned()),
                 call: Call {
@@ -76,9 +85,15 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Ar
             });
             return;
         }
+        // One that was found empty is closed since then.
+        let since = memory.cordoned_since.get(node_name).copied().unwrap_or(round.now.mono);
+        memory.closed_since.entry(name.to_owned()).or_insert(since);
         if !drained(round, memory, name, claim, node_name) {
             return;
         }
+    }
+    if !gone_already && !is_past_deadline(round, claim) && !vacant(round, memory, name, claim) {
+        return;
     }
     round.act(Action::Terminate { ids: vec![id] });
 }
@@ -95,6 +110,38 @@ fn deadline(claim: &NodeClaim) -> Option<Timestamp> {
     let period = croft_api::duration::parse(period).ok()??;
     let deleted = claim.metadata.deletion_timestamp.as_ref()?.0;
     deleted.checked_add(jiff::SignedDuration::try_from(period).ok()?).ok()
+}
+
+fn is_past_deadline(round: &Round<'_>, claim: &NodeClaim) -> bool {
+    deadline(claim).is_some_and(|deadline| deadline <= round.now.wall)
+}
+
+/// True if the API server itself has said, after every binding of before the cordon, that nothing is there.
+fn vacant(round: &mut Round<'_>, memory: &Memory, name: &str, claim: &Arc<NodeClaim>) -> bool {
+    // A machine that has no name for its node was never taken in: nothing can be there.
+    if claim.status.as_ref().is_none_or(|s| s.node_name.is_none()) {
+        return true;
+    }
+    if let Some(closed) = memory.closed_since.get(name)
+        && !round.has_lasted(*closed, round.settings.settle)
+    {
+        return false;
+    }
+    let said = memory.vacant_at.get(name);
+    if said.is_some_and(|at| round.now.mono.saturating_sub(*at) < VACANCY_HOLDS) {
+        return true;
+    }
+    round.act(Action::LookForPods(Arc::clone(claim)));
+    false
+}
+
+/// True if a machine has to wait for `pod`.
+pub(crate) fn holds_machine(pod: &PodView, now: Timestamp) -> bool {
+    pod.must_leave() && stuck_at(pod).is_none_or(|at| at > now)
+}
+
+fn stuck_at(pod: &PodView) -> Option<Timestamp> {
+    pod.deletion?.checked_add(STUCK_AFTER).ok()
 }
 
 /// Pods of a machine that is certainly gone end nowhere by themselves. Removing them lets their controllers make
@@ -122,11 +169,10 @@ fn drained(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &NodeC
     let mut left: Vec<(&PodKey, &PodView)> =
         snapshot.pods_on(node).filter(|(_, pod)| pod.must_leave()).collect();
     left.retain(|(_, pod)| {
-        let stuck = pod.deletion.and_then(|due| due.checked_add(STUCK_AFTER).ok());
-        if let Some(at) = stuck {
+        if let Some(at) = stuck_at(pod) {
             wake_at(round, at);
         }
-        stuck.is_none_or(|at| at > round.now.wall)
+        holds_machine(pod, round.now.wall)
     });
     let critical = |pod: &PodView| pod.priority >= CRITICAL_PRIORITY;
     let only_critical = left.iter().all(|(_, pod)| critical(pod));
@@ -134,7 +180,7 @@ fn drained(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &NodeC
         remove(round, memory, claim, key, pod, deadline);
     }
     // The hard end: whatever is left goes with the machine.
-    if deadline.is_some_and(|d| d <= round.now.wall) {
+    if is_past_deadline(round, claim) {
         return true;
     }
     if !left.is_empty() {

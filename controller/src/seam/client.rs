@@ -83,6 +83,15 @@ impl KubeApi for KubeClient {
         let list = api.list(&ListParams::default()).await;
         list.map(|list| list.items).map_err(|e| class(e, "list", Target::Claim("*".to_owned())))
     }
+
+    async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
+        let api: Api<Pod> = Api::all(self.client.clone());
+        let bound = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let answer = tokio::time::timeout(CALL_TIMEOUT, api.list(&bound)).await;
+        let list = answer.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
+        let target = || Target::Pod("*".to_owned(), format!("* on node {node}"));
+        list.map(|list| list.items).map_err(|e| class(e, "list", target()))
+    }
 }
 
 fn path<K: Resource<DynamicType = ()>>(namespace: Option<&str>) -> Request {

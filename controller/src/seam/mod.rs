@@ -23,6 +23,9 @@ pub trait KubeApi: Send + Sync {
 
     /// Every claim, as the API server has them now: not from a cache.
     async fn claims(&self) -> Result<Vec<NodeClaim>, ApiError>;
+
+    /// Every pod that is bound to `node`, as the API server has them now: not from a cache.
+    async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError>;
 }
 
 /// What a call is about.

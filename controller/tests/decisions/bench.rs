@@ -6,9 +6,9 @@ use croft_api::condition::{READY, Statement};
 use croft_api::{EC2NodeClass, NodeClaim, TenantPool};
 use croft_cloud::{ClassFindings, ObservedNode};
 use croft_controller::{
-    action::{Action, Key, News, Report},
+    action::{Action, Key, News, Report, Rest},
     engine::{Engine, KINDS, Step},
-    seam::{Target, Verb},
+    seam::{Answer, Target, Verb},
     settings::Settings,
     snapshot::Change,
     time::Now,
@@ -42,12 +42,18 @@ pub struct Bench {
     pub told: Vec<(String, String)>,
     /// Nodes that the provider was told of.
     pub observed: Vec<ObservedNode>,
+    /// What a look at a machine's pods finds; nothing, unless a test says otherwise.
+    pub found: Vec<Answer>,
 }
 
 impl Bench {
     pub fn new() -> Self {
-        let mut bench =
-            Self { engine: Engine::new(Settings::default()), told: Vec::new(), observed: Vec::new() };
+        let mut bench = Self {
+            engine: Engine::new(Settings::default()),
+            told: Vec::new(),
+            observed: Vec::new(),
+            found: Vec::new(),
+        };
         for kind in KINDS {
             bench.see(0, Change::Synced(kind));
         }
@@ -113,7 +119,22 @@ impl Bench {
     /// The actions of a step that aren't upkeep of pools, classes and lists, nor what is said of a claim's standing
     /// towards consolidation: tests of disruption have that.
     pub fn decide(&mut self, seconds: u64) -> Vec<Action> {
-        let Step { actions, .. } = self.engine.step(at(seconds));
+        let Step { mut actions, .. } = self.engine.step(at(seconds));
+        let looks: Vec<Action> = actions.extract_if(.., |a| matches!(a, Action::LookForPods(_))).collect();
+        for look in &looks {
+            let Action::LookForPods(claim) = look else { continue };
+            let (answers, rest) = (self.found.clone(), Rest::For(Duration::from_secs(1)));
+            let report = if answers.is_empty() {
+                let vacant = News::Vacant(claim.metadata.name.clone().unwrap(), at(seconds).mono);
+                Report { news: vec![vacant], ..Report::done(look.keys()) }
+            } else {
+                Report { answers, rest, ..Report::done(look.keys()) }
+            };
+            self.engine.complete(report, at(seconds));
+        }
+        if !looks.is_empty() {
+            actions.extend(self.engine.step(at(seconds)).actions);
+        }
         let (kept, upkeep): (Vec<_>, Vec<_>) = actions.into_iter().partition(|action| {
             !matches!(
                 action,

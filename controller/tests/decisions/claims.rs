@@ -5,7 +5,7 @@ use std::time::Duration;
 use croft_cloud::{MachineState, Terminated};
 use croft_controller::{
     action::{Action, Key, News, Report, Rest},
-    seam::{Target, Verb},
+    seam::{Answer, Target, Verb},
     snapshot::Change,
 };
 use serde_json::json;
@@ -171,6 +171,39 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
     let actions = bench.decide(9);
     let (Target::Claim(_), Verb::Patch(patch)) = verb(&actions) else { panic!("{actions:?}") };
     assert_eq!(patch["metadata"]["finalizers"], json!([]));
+}
+
+#[test]
+fn a_pod_that_no_watch_has_shown_leaves_before_its_machine_goes() {
+    let disrupted = json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}]);
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true));
+    let Change::Pod(hidden) = pod("a", Some("node-1")) else { panic!() };
+    bench.found = vec![Answer::Pod(hidden)];
+    assert!(bench.decide(1).is_empty(), "kube-scheduler may not have seen the cordon yet");
+    let actions = bench.decide(2);
+    assert!(
+        matches!(verb(&actions), (Target::Pod(..), Verb::Evict { uid }) if uid == "a-uid"),
+        "{actions:?}"
+    );
+    bench.done(2, &actions[0], vec![]);
+
+    bench.found.clear();
+    bench.see(5, Change::PodGone(croft_scheduler::PodKey::new("tenant-a", "a")));
+    assert!(matches!(&bench.decide(5)[..], [Action::Terminate { .. }]));
+}
+
+#[test]
+fn a_machine_whose_node_no_watch_has_shown_is_drained() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
+    let Change::Node(hidden) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true) else {
+        panic!()
+    };
+    bench.found = vec![Answer::Node(hidden)];
+    let actions = bench.decide(1);
+    assert!(matches!(verb(&actions), (Target::Node(_), Verb::Patch(_))), "cordoned first: {actions:?}");
 }
 
 #[test]

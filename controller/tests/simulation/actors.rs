@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use croft_controller::names::DISRUPTED_TAINT;
 use croft_ec2_sim::{
     instances::State,
     world::{Happening, World},
@@ -20,6 +21,9 @@ use crate::{
     cluster::Shared,
     store::{Id, Store, cluster},
 };
+
+/// How late kube-scheduler sees a cordon, in milliseconds: half of what the controller waits for it.
+const SCHEDULER_LAG_MS: u64 = 500;
 
 /// A Deployment, as far as anybody here cares.
 #[derive(Clone, Debug)]
@@ -44,6 +48,8 @@ pub struct Actors {
     /// Machines whose kubelet is there.
     up: BTreeSet<String>,
     pods_made: u64,
+    /// Closed nodes, by uid, and when kube-scheduler sees that: it reads a cache, and the API server binds to any node.
+    closed: BTreeMap<String, u64>,
     /// What the last look has seen: nothing new, nothing to do.
     seen: Option<(u64, u64, Vec<u64>)>,
 }
@@ -58,6 +64,7 @@ impl Actors {
             booting: BTreeMap::new(),
             up: BTreeSet::new(),
             pods_made: 0,
+            closed: BTreeMap::new(),
             seen: None,
         }
     }
@@ -74,7 +81,7 @@ impl Actors {
         self.kubelets(store, world, now, ms);
         self.workloads(store, now);
         collect_pods(store);
-        self.schedule(store);
+        self.schedule(store, ms);
         self.seen = seen.filter(|(era, version, _)| (*era, *version) == (store.era, store.version));
     }
 
@@ -205,9 +212,23 @@ impl Actors {
         }
     }
 
-    fn schedule(&mut self, store: &mut Store) {
-        let nodes: Vec<(String, Value)> =
-            store.of_kind("Node").map(|(id, o)| (id.2.clone(), o.clone())).collect();
+    /// True if kube-scheduler has seen that a node takes no more pods.
+    fn is_seen_closed(&mut self, node: &Value, ms: u64) -> bool {
+        let uid = node["metadata"]["uid"].as_str().unwrap();
+        if node["spec"]["unschedulable"] != json!(true) && node["metadata"]["deletionTimestamp"].is_null() {
+            self.closed.remove(uid);
+            return false;
+        }
+        let chance = &mut self.chance;
+        *self.closed.entry(uid.to_owned()).or_insert_with(|| ms + chance.between(0, SCHEDULER_LAG_MS)) <= ms
+    }
+
+    fn schedule(&mut self, store: &mut Store, ms: u64) {
+        let nodes: Vec<(String, Value)> = store
+            .of_kind("Node")
+            .filter(|(_, node)| !self.is_seen_closed(node, ms))
+            .map(|(id, node)| (id.2.clone(), node.clone()))
+            .collect();
         let mut used: BTreeMap<String, (i64, i64, i64)> = BTreeMap::new();
         let mut waiting = Vec::new();
         for (id, pod) in store.of_kind("Pod") {
@@ -231,9 +252,9 @@ impl Actors {
                     let text = node["status"]["allocatable"][resource].as_str().unwrap_or("0");
                     text.parse::<Quantity>().unwrap()
                 };
-                let open = node["spec"]["unschedulable"] != json!(true)
-                    && node["metadata"]["deletionTimestamp"].is_null()
-                    && node["spec"]["taints"].as_array().into_iter().flatten().all(|t| tolerated(&pod, t));
+                // The taint comes and is seen with the cordon.
+                let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
+                let open = taints.all(|t| t["key"] == json!(DISRUPTED_TAINT) || tolerated(&pod, t));
                 let selected = pod["spec"]["nodeSelector"]
                     .as_object()
                     .into_iter()

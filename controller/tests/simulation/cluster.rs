@@ -23,6 +23,7 @@ use croft_ec2_sim::world::World;
 use croft_runtime::clock::Clock;
 use croft_scheduler::{InstanceType, PodKey};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
@@ -192,6 +193,23 @@ impl KubeApi for SimApi {
         }
         let store = self.shared.store.lock().unwrap();
         Ok(store.of_kind("NodeClaim").map(|(_, o)| serde_json::from_value(o.clone()).unwrap()).collect())
+    }
+
+    async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
+        self.wait(1, 10).await;
+        let lost = self.shared.faults.lock().unwrap().api_lost;
+        if self.links.api_cut.load(Ordering::Relaxed) || self.shared.chance.lock().unwrap().permille(lost) {
+            let (verb, target) = ("list", Target::Pod("*".to_owned(), node.to_owned()));
+            return Err(ApiError::Unknown { verb, target, message: "the answer was lost".to_owned() });
+        }
+        let pods: Vec<Pod> = {
+            let store = self.shared.store.lock().unwrap();
+            let bound =
+                store.of_kind("Pod").filter(|(_, pod)| pod["spec"]["nodeName"].as_str() == Some(node));
+            bound.map(|(_, o)| serde_json::from_value(o.clone()).unwrap()).collect()
+        };
+        self.wait(0, 5).await;
+        Ok(pods)
     }
 }
 
