@@ -514,12 +514,13 @@ fn what_changes_in_one_pool_asks_nothing_about_another() {
 #[test]
 fn why_each_node_stays_is_said_on_its_claim() {
     let mut world = World::new(json!({}));
-    for (node, cpu, extra) in [
-        ("n0", 1800, json!({})),
-        ("n1", 1000, json!({"metadata": {"annotations": {"croft.dev/do-not-disrupt": "true"}}})),
-        ("n2", 1000, json!({"metadata": {"ownerReferences": []}})),
+    // What is on the first fits nowhere else.
+    for (node, kind, cpu, extra) in [
+        ("n0", "m.4", 3800, json!({})),
+        ("n1", "m.2", 1000, json!({"metadata": {"annotations": {"croft.dev/do-not-disrupt": "true"}}})),
+        ("n2", "m.2", 1000, json!({"metadata": {"ownerReferences": []}})),
     ] {
-        world.node(node, "m.2", json!({}));
+        world.node(node, kind, json!({}));
         world.pod(&format!("pod-{node}"), node, cpu, extra);
     }
     world.node("n3", "m.2", json!({}));

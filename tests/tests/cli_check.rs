@@ -44,8 +44,10 @@ async fn kubectl(stack: &Stack, arguments: &str) {
     stack.plane.kubectl(arguments.split(' ')).await.unwrap();
 }
 
+/// The webhooks are taken out first: here Croft has put a URL in the place of the Service, and the two exclude each other.
 async fn reinstall(stack: &Stack) {
     let folder = stack.croft.manifests().join("install");
+    kubectl(stack, &format!("delete --ignore-not-found -f {}", folder.join("webhooks.yaml").display())).await;
     kubectl(stack, &format!("apply --server-side --force-conflicts -k {}", folder.display())).await;
 }
 
