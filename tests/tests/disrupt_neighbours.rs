@@ -13,7 +13,7 @@ use croft_testkit::{
     Part,
     wait::{Seen, until},
 };
-use croft_tests::stack::{EVENTUALLY, Stack, claims, node_of, nodes, pods, running};
+use croft_tests::stack::{EVENTUALLY, Stack, claims, is_ready, node_of, nodes, pods, running};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
@@ -78,7 +78,7 @@ async fn neighbour(client: &Client) -> kube::Result<BTreeSet<String>> {
         seen.insert(format!("pod {} {:?} on {}", pod.name_any(), pod.uid(), node_of(&pod)));
     }
     for (name, node) in nodes(client).await? {
-        if node.labels().get("node-pool").is_some_and(|pool| pool == "pool-b") {
+        if node.labels().get("node-restriction.kubernetes.io/pool").is_some_and(|pool| pool == "pool-b") {
             let spec = node.spec.clone().unwrap_or_default();
             seen.insert(format!(
                 "node {name} {:?} {:?} {:?} {:?}",
@@ -110,6 +110,13 @@ async fn ten_times_up_and_down_touches_no_neighbour() {
     // A shape that nothing is cheaper for, so that nothing has a reason to move.
     stack.plane.apply(&tenant("b", 2)).await.unwrap();
     running(&client, "tenant-b", 2).await.unwrap();
+    until("its machine to be ready", EVENTUALLY, async || {
+        let claims = claims(&client, "pool-b").await?;
+        let ready = !claims.is_empty() && claims.iter().all(is_ready);
+        Ok::<_, kube::Error>(Seen::from_option(ready.then_some(()), format!("{} claims", claims.len())))
+    })
+    .await
+    .unwrap();
     stack.plane.apply(&tenant("a", 0)).await.unwrap();
     let before = neighbour(&client).await.unwrap();
     assert!(before.len() >= 4, "{before:?}");

@@ -93,10 +93,11 @@ async fn what_is_wrong_says_so_where_it_is_and_the_rest_goes_on() {
     let valid =
         condition_of::<TenantPool>(&client, "impossible", "RequirementsValid", "False").await.unwrap();
     says(&valid.message, &["node.kubernetes.io/instance-type", "m5.humongous"]);
-    event_about(&client, "TenantPool", "impossible", "RequirementsInvalid").await.unwrap();
+    event_about(&client, "TenantPool", "impossible", &valid.reason).await.unwrap();
 
     let subnets = condition_of::<EC2NodeClass>(&client, "no-subnets", "SubnetsReady", "False").await.unwrap();
     says(&subnets.message, &["elsewhere"]);
+    event_about(&client, "EC2NodeClass", "no-subnets", &subnets.reason).await.unwrap();
     event_about(&client, "TenantPool", "no-subnets", "ClassNotReady").await.unwrap();
 
     let waiting = pods(&client, "too-large").await.unwrap();

@@ -37,7 +37,7 @@ pub enum ConnectError {
 /// # Errors
 /// When no configuration is found, or it makes no sense.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
-    let config = match kubeconfig {
+    let mut config = match kubeconfig {
         Some(path) => {
             let named = |source| ConnectError::Kubeconfig { path: path.to_owned(), source };
             let file = Kubeconfig::read_from(path).map_err(named)?;
@@ -45,6 +45,9 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
         }
         None => Config::infer().await?,
     };
+    // 429 is an answer: an eviction that a budget holds up gets it, and whoever calls waits in its own way. Sent again
+    // below, it would also be an effect after its deadline.
+    config.default_retry = false;
     let cluster = config.cluster_url.to_string();
     Client::try_from(config).map_err(|source| ConnectError::Client { cluster, source })
 }
