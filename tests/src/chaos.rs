@@ -25,11 +25,12 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
 use crate::{
     invariants::{Expected, GUARDED, Monitor, milli_cpu, unsettled},
+    manifests::{budget, class, deployment, joined, on_demand, tenant},
     proxy::{Proxy, Way},
     stack::{Stack, claims, condition_of, pods},
 };
@@ -315,35 +316,13 @@ fn expected() -> Expected {
 
 /// What the platform team writes.
 fn ground() -> String {
-    let mut documents = vec![json!({
-        "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
-        "spec": {
-            "role": "croft-node", "amiSelectorTerms": [{"alias": "al2023@latest"}],
-            "subnetSelectorTerms": [{"tags": {"croft.dev/discovery": "croft"}}],
-            "securityGroupSelectorTerms": [{"tags": {"croft.dev/discovery": "croft"}}],
-        },
-    })];
+    let mut documents = vec![class("default")];
     for (namespace, pool) in NAMESPACES.into_iter().zip(POOLS) {
-        documents.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
-        documents.push(json!({
-            "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": pool},
-            "spec": {
-                "key": "node-pool", "limits": {"cpu": LIMIT.to_string()},
-                "disruption": {"consolidateAfter": "2s"},
-                "template": {"spec": {
-                    "nodeClassRef": {"name": "default"},
-                    "requirements": [
-                        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
-                        {"key": "node.kubernetes.io/instance-type", "operator": "In",
-                         "values": ["m5.large", LARGEST, "c5.large", "c5.xlarge"]},
-                    ],
-                }},
-            },
-        }));
-        documents.push(json!({
-            "apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": namespace},
-            "spec": {"namespaces": [namespace], "pools": [pool]},
-        }));
+        let types = ["m5.large", LARGEST, "c5.large", "c5.xlarge"];
+        let mut spec = on_demand(&types, json!({"consolidateAfter": "2s"}));
+        spec["key"] = json!("node-pool");
+        spec["limits"] = json!({"cpu": LIMIT.to_string()});
+        documents.extend(tenant(namespace, pool, &spec));
     }
     joined(&documents)
 }
@@ -352,37 +331,14 @@ fn ground() -> String {
 fn workloads() -> String {
     let mut documents = Vec::new();
     for namespace in NAMESPACES {
-        let deployment = |app: &str, replicas: usize, cpu: &str, starts_after: &str| {
-            json!({
-                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": app, "namespace": namespace},
-                "spec": {
-                    "replicas": replicas, "selector": {"matchLabels": {"app": app}},
-                    "template": {
-                        "metadata": {
-                            "labels": {"app": app}, "annotations": {"lab.croft.dev/starts-after": starts_after},
-                        },
-                        "spec": {"containers": [{
-                            "name": "app", "image": "registry.example/app:1",
-                            "resources": {"requests": {"cpu": cpu, "memory": "512Mi"}},
-                        }]},
-                    },
-                },
-            })
-        };
-        documents.push(deployment("web", 0, "900m", "0s"));
+        documents.push(deployment(namespace, "web", 0, "900m", "512Mi"));
         // Pods that start slowly are those whose budget is easily broken.
-        documents.push(deployment(GUARDED, GUARDS.0, "600m", "700ms"));
-        documents.push(json!({
-            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
-            "metadata": {"name": GUARDED, "namespace": namespace},
-            "spec": {"minAvailable": GUARDS.1, "selector": {"matchLabels": {"app": GUARDED}}},
-        }));
+        let mut guarded = deployment(namespace, GUARDED, GUARDS.0, "600m", "512Mi");
+        guarded["spec"]["template"]["metadata"]["annotations"] =
+            json!({"lab.croft.dev/starts-after": "700ms"});
+        documents.extend([guarded, budget(namespace, GUARDED, GUARDS.1)]);
     }
     joined(&documents)
-}
-
-fn joined(documents: &[Value]) -> String {
-    documents.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n")
 }
 
 /// How many runs a test makes: `usual`, or CROFT_CHAOS_RUNS.

@@ -6,6 +6,7 @@ pub mod corpus;
 pub mod ground;
 pub mod invariants;
 pub mod later;
+pub mod manifests;
 pub mod pods;
 pub mod proxy;
 pub mod recorder;

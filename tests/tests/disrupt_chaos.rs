@@ -14,65 +14,25 @@ use croft_testkit::{
     CroftOptions, Options, Part,
     wait::{Seen, until},
 };
-use croft_tests::stack::{EVENTUALLY, Stack, claims, event_about, is_ready, node_of, nodes, pods, running};
+use croft_tests::{
+    manifests::{budget, class, deployment, joined, on_demand, tenant},
+    stack::{EVENTUALLY, Stack, claims, event_about, is_ready, node_of, nodes, pods, running},
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// Three pods, each of which fills a machine, and a budget that lets none of them go.
-const PLATFORM: &str = r#"
-apiVersion: v1
-kind: Namespace
-metadata: {name: tenant-a}
----
-apiVersion: croft.dev/v1alpha1
-kind: Tenant
-metadata: {name: tenant-a}
-spec: {namespaces: [tenant-a], pools: [pool-a]}
----
-apiVersion: croft.dev/v1alpha1
-kind: TenantPool
-metadata: {name: pool-a}
-spec:
-  template:
-    spec:
-      nodeClassRef: {name: default}
-      requirements:
-      - {key: node.kubernetes.io/instance-type, operator: In, values: [m5.large]}
-      - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
-  disruption: {consolidateAfter: 1s}
----
-apiVersion: croft.dev/v1alpha1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  amiSelectorTerms: [{alias: al2023@latest}]
-  role: croft-node
-  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
-  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: tenant-a}
-spec:
-  replicas: 3
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers:
-      - {name: c, image: example.com/none, resources: {requests: {cpu: 1500m, memory: 256Mi}}}
-"#;
+/// Three pods, each of which fills a machine.
+fn platform() -> String {
+    let pool = on_demand(&["m5.large"], json!({"consolidateAfter": "1s"}));
+    let [namespace, pool, tenant] = tenant("tenant-a", "pool-a", &pool);
+    joined(&[class("default"), namespace, pool, tenant, deployment("tenant-a", "web", 3, "1500m", "256Mi")])
+}
 
-const BUDGET: &str = r#"
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata: {name: web, namespace: tenant-a}
-spec:
-  minAvailable: 3
-  selector: {matchLabels: {app: web}}
-"#;
+/// Lets none of them go.
+fn guard() -> String {
+    budget("tenant-a", "web", 3).to_string()
+}
 
 fn name_of_machine(claim: &NodeClaim) -> String {
     let id = claim.status.as_ref().and_then(|s| s.provider_id.clone()).unwrap_or_default();
@@ -134,9 +94,9 @@ async fn a_drain_outlives_its_controller_its_pods_and_its_machine() {
         .flag(Part::Controller, "--orphan-grace=3s");
     let mut stack = Stack::start_with(Options::default(), croft).await.unwrap();
     let client = stack.plane.admin().await.unwrap();
-    stack.plane.apply(PLATFORM).await.unwrap();
+    stack.plane.apply(&platform()).await.unwrap();
     let all = running(&client, "tenant-a", 3).await.unwrap();
-    stack.plane.apply(BUDGET).await.unwrap();
+    stack.plane.apply(&guard()).await.unwrap();
     let mut first = claims(&client, "pool-a").await.unwrap();
     assert_eq!(first.len(), 3);
 
@@ -152,7 +112,7 @@ async fn a_drain_outlives_its_controller_its_pods_and_its_machine() {
     settled(&mut stack, &client, &drained).await;
 
     // Somebody deletes the pod that holds up a drain; its successor goes elsewhere.
-    stack.plane.apply(BUDGET).await.unwrap();
+    stack.plane.apply(&guard()).await.unwrap();
     let all = pods(&client, "tenant-a").await.unwrap();
     let drained = claims(&client, "pool-a").await.unwrap().remove(0);
     begin_drain(&stack, &client, &drained).await;
@@ -172,7 +132,7 @@ async fn a_drain_outlives_its_controller_its_pods_and_its_machine() {
 async fn a_replacement_that_does_not_come_leaves_all_as_it_was() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
-    stack.plane.apply(PLATFORM).await.unwrap();
+    stack.plane.apply(&platform()).await.unwrap();
     let before = running(&client, "tenant-a", 3).await.unwrap();
     let old = claims(&client, "pool-a").await.unwrap();
     let none: Value = json!({"do": "capacity", "rules": [{"count": 0}]});

@@ -11,90 +11,36 @@ use std::collections::BTreeSet;
 
 use croft_api::NodeClaim;
 use croft_testkit::wait::{Seen, until};
-use croft_tests::stack::{EVENTUALLY, Stack, claims, is_ready, label, node_of, nodes, pods, running};
+use croft_tests::{
+    manifests::{budget, class, deployment, joined, on_demand, tenant},
+    stack::{EVENTUALLY, Stack, claims, is_ready, label, node_of, nodes, pods, running},
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt as _};
+use serde_json::json;
 
 const TYPE: &str = "node.kubernetes.io/instance-type";
 
-const PLATFORM: &str = r#"
-apiVersion: v1
-kind: Namespace
-metadata: {name: tenant-a}
----
-apiVersion: croft.dev/v1alpha1
-kind: Tenant
-metadata: {name: tenant-a}
-spec: {namespaces: [tenant-a], pools: [pool-a]}
----
-apiVersion: croft.dev/v1alpha1
-kind: TenantPool
-metadata: {name: pool-a}
-spec:
-  template:
-    spec:
-      nodeClassRef: {name: default}
-      requirements:
-      - {key: node.kubernetes.io/instance-type, operator: In, values: [m5.large, m5.xlarge]}
-      - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
-  disruption:
-    consolidateAfter: 5s
-    budgets: [{nodes: 100%}]
----
-apiVersion: croft.dev/v1alpha1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  amiSelectorTerms: [{alias: al2023@latest}]
-  role: croft-node
-  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
-  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
-"#;
+fn platform() -> String {
+    let disruption = json!({"consolidateAfter": "5s", "budgets": [{"nodes": "100%"}]});
+    let tenant = tenant("tenant-a", "pool-a", &on_demand(&["m5.large", "m5.xlarge"], disruption));
+    joined([class("default")].iter().chain(&tenant))
+}
 
 /// `large` keeps four nodes of four processors apart; `small` has one pod on each of them.
-const WORKLOADS: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: large, namespace: tenant-a}
-spec:
-  replicas: 4
-  selector: {matchLabels: {app: large}}
-  template:
-    metadata: {labels: {app: large}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      affinity:
-        podAntiAffinity:
-          requiredDuringSchedulingIgnoredDuringExecution:
-          - {labelSelector: {matchLabels: {app: large}}, topologyKey: kubernetes.io/hostname}
-      containers:
-      - {name: c, image: example.com/none, resources: {requests: {cpu: 2500m, memory: 256Mi}}}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: small, namespace: tenant-a}
-spec:
-  replicas: 4
-  selector: {matchLabels: {app: small}}
-  template:
-    metadata: {labels: {app: small}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      topologySpreadConstraints:
-      - maxSkew: 1
-        topologyKey: kubernetes.io/hostname
-        whenUnsatisfiable: ScheduleAnyway
-        labelSelector: {matchLabels: {app: small}}
-      containers:
-      - {name: c, image: example.com/none, resources: {requests: {cpu: 400m, memory: 256Mi}}}
----
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata: {name: small, namespace: tenant-a}
-spec:
-  minAvailable: 3
-  selector: {matchLabels: {app: small}}
-"#;
+fn workloads() -> String {
+    let mut large = deployment("tenant-a", "large", 4, "2500m", "256Mi");
+    large["spec"]["template"]["spec"]["affinity"] = json!({"podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution":
+            [{"labelSelector": {"matchLabels": {"app": "large"}}, "topologyKey": "kubernetes.io/hostname"}]
+    }});
+    let mut small = deployment("tenant-a", "small", 4, "400m", "256Mi");
+    small["spec"]["template"]["spec"]["topologySpreadConstraints"] = json!([{
+        "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"app": "small"}},
+    }]);
+    joined(&[large, small, budget("tenant-a", "small", 3)])
+}
 
 fn is_up(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
@@ -121,8 +67,8 @@ fn type_of(claim: &NodeClaim) -> String {
 async fn what_costs_less_elsewhere_moves_within_its_budget_and_what_is_marked_stays() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
-    stack.plane.apply(PLATFORM).await.unwrap();
-    stack.plane.apply(WORKLOADS).await.unwrap();
+    stack.plane.apply(&platform()).await.unwrap();
+    stack.plane.apply(&workloads()).await.unwrap();
     let all = running(&client, "tenant-a", 8).await.unwrap();
     let homes: BTreeSet<String> = all.iter().map(node_of).collect();
     assert!(homes.len() >= 4, "{homes:?}");

@@ -11,61 +11,24 @@ use std::collections::BTreeSet;
 
 use croft_api::condition::{DRIFTED, is_true};
 use croft_testkit::wait::{Seen, until};
+use croft_tests::manifests::{class, deployment, joined, on_demand, tenant};
 use croft_tests::stack::{
     EVENTUALLY, Stack, claims, event_about, events, is_ready, label, nodes, pods, running,
 };
 use kube::ResourceExt as _;
+use serde_json::json;
 
-const PLATFORM: &str = r#"
-apiVersion: v1
-kind: Namespace
-metadata: {name: tenant-a}
----
-apiVersion: croft.dev/v1alpha1
-kind: Tenant
-metadata: {name: tenant-a}
-spec: {namespaces: [tenant-a], pools: [pool-a]}
----
-apiVersion: croft.dev/v1alpha1
-kind: TenantPool
-metadata: {name: pool-a}
-spec:
-  template:
-    spec:
-      nodeClassRef: {name: default}
-      requirements:
-      - {key: node.kubernetes.io/instance-type, operator: In, values: [m5.large]}
-      - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
-  disruption: {consolidateAfter: Never, budgets: [{nodes: "1"}]}
----
-apiVersion: croft.dev/v1alpha1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  amiSelectorTerms: [{alias: al2023@latest}]
-  role: croft-node
-  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
-  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: tenant-a}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers:
-      - {name: c, image: example.com/none, resources: {requests: {cpu: 1500m, memory: 256Mi}}}
-"#;
+fn platform() -> String {
+    let pool = on_demand(&["m5.large"], json!({"consolidateAfter": "Never", "budgets": [{"nodes": "1"}]}));
+    let [namespace, pool, tenant] = tenant("tenant-a", "pool-a", &pool);
+    joined(&[class("default"), namespace, pool, tenant, deployment("tenant-a", "web", 2, "1500m", "256Mi")])
+}
 
 #[tokio::test]
 async fn a_changed_template_rolls_the_nodes_one_by_one() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
-    stack.plane.apply(PLATFORM).await.unwrap();
+    stack.plane.apply(&platform()).await.unwrap();
     running(&client, "tenant-a", 2).await.unwrap();
     let old: BTreeSet<_> = claims(&client, "pool-a").await.unwrap().iter().map(|c| c.uid()).collect();
     assert_eq!(old.len(), 2);
@@ -113,7 +76,7 @@ async fn a_changed_template_rolls_the_nodes_one_by_one() {
 async fn a_window_holds_back_what_has_drifted_and_not_what_has_expired() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
-    stack.plane.apply(PLATFORM).await.unwrap();
+    stack.plane.apply(&platform()).await.unwrap();
     running(&client, "tenant-a", 2).await.unwrap();
     let old: BTreeSet<_> = claims(&client, "pool-a").await.unwrap().iter().map(|c| c.uid()).collect();
     let patch = r#"{"spec":{"disruption":{"budgets":[{"nodes":"1"},

@@ -13,62 +13,22 @@ use croft_testkit::{
     Part,
     wait::{Seen, until},
 };
-use croft_tests::stack::{EVENTUALLY, Stack, claims, is_ready, node_of, nodes, pods, running};
+use croft_tests::{
+    manifests::{self, class, deployment, joined, on_demand},
+    stack::{EVENTUALLY, Stack, claims, is_ready, node_of, nodes, pods, running},
+};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
 const TIMES: usize = 10;
 
-const CLASS: &str = r#"
-apiVersion: croft.dev/v1alpha1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  amiSelectorTerms: [{alias: al2023@latest}]
-  role: croft-node
-  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
-  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
-"#;
-
 /// A tenant whose nodes could be given back at any moment, if anything were wrong with them.
 fn tenant(name: &str, replicas: usize) -> String {
-    format!(
-        r#"
-apiVersion: v1
-kind: Namespace
-metadata: {{name: tenant-{name}}}
----
-apiVersion: croft.dev/v1alpha1
-kind: Tenant
-metadata: {{name: tenant-{name}}}
-spec: {{namespaces: [tenant-{name}], pools: [pool-{name}]}}
----
-apiVersion: croft.dev/v1alpha1
-kind: TenantPool
-metadata: {{name: pool-{name}}}
-spec:
-  template:
-    spec:
-      nodeClassRef: {{name: default}}
-      requirements:
-      - {{key: node.kubernetes.io/instance-type, operator: In, values: [m5.large, c5.large, m5.xlarge]}}
-      - {{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}}
-  disruption: {{consolidateAfter: 1s, minSavings: "0", budgets: [{{nodes: 100%}}]}}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: web, namespace: tenant-{name}}}
-spec:
-  replicas: {replicas}
-  selector: {{matchLabels: {{app: web}}}}
-  template:
-    metadata: {{labels: {{app: web}}}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers:
-      - {{name: c, image: example.com/none, resources: {{requests: {{cpu: 700m, memory: 512Mi}}}}}}
-"#
-    )
+    let (name, pool) = (format!("tenant-{name}"), format!("pool-{name}"));
+    let disruption = json!({"consolidateAfter": "1s", "minSavings": "0", "budgets": [{"nodes": "100%"}]});
+    let spec = on_demand(&["m5.large", "c5.large", "m5.xlarge"], disruption);
+    let tenant = manifests::tenant(&name, &pool, &spec);
+    joined(tenant.iter().chain([&deployment(&name, "web", replicas, "700m", "512Mi")]))
 }
 
 /// Whatever of tenant b could be touched: pods and where they are, nodes and who may come there, claims.
@@ -106,7 +66,7 @@ async fn neighbour(client: &Client) -> kube::Result<BTreeSet<String>> {
 async fn ten_times_up_and_down_touches_no_neighbour() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
-    stack.plane.apply(CLASS).await.unwrap();
+    stack.plane.apply(&class("default").to_string()).await.unwrap();
     // A shape that nothing is cheaper for, so that nothing has a reason to move.
     stack.plane.apply(&tenant("b", 2)).await.unwrap();
     running(&client, "tenant-b", 2).await.unwrap();

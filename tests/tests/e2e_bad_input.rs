@@ -12,53 +12,27 @@ use croft_testkit::{
     Component, ControlPlane, Croft, CroftOptions, Options,
     wait::{Seen, until},
 };
-use croft_tests::stack::{Stack, condition_of, event_about, pods, running};
+use croft_tests::{
+    manifests::{self, class, deployment, joined},
+    stack::{Stack, condition_of, event_about, pods, running},
+};
 use kube::ResourceExt as _;
+use serde_json::{Value, json};
 
-const CLASS: &str = r#"
-apiVersion: croft.dev/v1alpha1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  role: croft-node
-  amiSelectorTerms: [{alias: al2023@latest}]
-  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
-  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
-"#;
-
-/// A tenant with its namespace, pool and a Deployment of one pod with these requests.
-fn tenant(name: &str, class: &str, requirement: &str, requests: &str) -> String {
-    format!(
-        r#"
-apiVersion: v1
-kind: Namespace
-metadata: {{name: {name}}}
----
-apiVersion: croft.dev/v1alpha1
-kind: TenantPool
-metadata: {{name: {name}}}
-spec: {{key: node-pool, template: {{spec: {{nodeClassRef: {{name: {class}}}, requirements: [{requirement}]}}}}}}
----
-apiVersion: croft.dev/v1alpha1
-kind: Tenant
-metadata: {{name: {name}}}
-spec: {{namespaces: [{name}], pools: [{name}]}}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {{name: web, namespace: {name}}}
-spec:
-  replicas: 1
-  selector: {{matchLabels: {{app: web}}}}
-  template:
-    metadata: {{labels: {{app: web}}}}
-    spec: {{containers: [{{name: web, image: web, resources: {{requests: {requests}}}}}]}}
-"#
-    )
+/// A tenant with its namespace, pool and a Deployment of one pod with this request.
+fn tenant(name: &str, class: &str, requirement: Value, cpu: &str) -> String {
+    let template = json!({"spec": {"nodeClassRef": {"name": class}, "requirements": [requirement]}});
+    let tenant = manifests::tenant(name, name, &json!({"key": "node-pool", "template": template}));
+    joined(tenant.iter().chain([&deployment(name, "web", 1, cpu, "256M")]))
 }
 
-const SMALL: &str = "{cpu: 500m, memory: 256M}";
-const LINUX: &str = "{key: kubernetes.io/os, operator: In, values: [linux]}";
+fn only(key: &str, value: &str) -> Value {
+    json!({"key": key, "operator": "In", "values": [value]})
+}
+
+fn linux() -> Value {
+    only("kubernetes.io/os", "linux")
+}
 
 fn says(message: &str, words: &[&str]) {
     for word in words {
@@ -70,18 +44,20 @@ fn says(message: &str, words: &[&str]) {
 async fn what_is_wrong_says_so_where_it_is_and_the_rest_goes_on() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
+    let mut elsewhere = class("no-subnets");
+    elsewhere["spec"]["subnetSelectorTerms"][0]["tags"]["croft.dev/discovery"] = json!("elsewhere");
     let wrong = [
         // A tenant whose pool isn't there.
         "{apiVersion: v1, kind: Namespace, metadata: {name: no-pool}}".to_owned(),
         "{apiVersion: croft.dev/v1alpha1, kind: Tenant, metadata: {name: no-pool}, spec: {namespaces: [no-pool], pools: [nowhere]}}".to_owned(),
         // A requirement that nothing meets.
-        tenant("impossible", "default", "{key: node.kubernetes.io/instance-type, operator: In, values: [m5.humongous]}", SMALL),
+        tenant("impossible", "default", only("node.kubernetes.io/instance-type", "m5.humongous"), "500m"),
         // Subnets that match nothing.
-        CLASS.replace("name: default", "name: no-subnets").replacen("croft.dev/discovery: croft", "croft.dev/discovery: elsewhere", 1),
-        tenant("no-subnets", "no-subnets", LINUX, SMALL),
+        elsewhere.to_string(),
+        tenant("no-subnets", "no-subnets", linux(), "500m"),
         // A pod too large for any type.
-        tenant("too-large", "default", LINUX, "{cpu: 10k, memory: 256M}"),
-        CLASS.to_owned(),
+        tenant("too-large", "default", linux(), "10k"),
+        class("default").to_string(),
     ];
     stack.plane.apply(&wrong.join("\n---\n")).await.unwrap();
 
@@ -106,7 +82,7 @@ async fn what_is_wrong_says_so_where_it_is_and_the_rest_goes_on() {
     says(&why, &["too-large", "cpu"]);
 
     // A tenant without faults, made after all of these, gets its machine.
-    stack.plane.apply(&tenant("fine", "default", LINUX, SMALL)).await.unwrap();
+    stack.plane.apply(&tenant("fine", "default", linux(), "500m")).await.unwrap();
     running(&client, "fine", 1).await.unwrap();
 
     // A namespace that two tenants claim stays with the older.
@@ -117,7 +93,7 @@ async fn what_is_wrong_says_so_where_it_is_and_the_rest_goes_on() {
     condition_of::<Tenant>(&client, "fine", "Ready", "True").await.unwrap();
 
     // Put right, what waited goes on.
-    stack.plane.apply(&CLASS.replace("name: default", "name: no-subnets")).await.unwrap();
+    stack.plane.apply(&class("no-subnets").to_string()).await.unwrap();
     running(&client, "no-subnets", 1).await.unwrap();
     stack.check().unwrap();
 }

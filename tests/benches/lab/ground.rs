@@ -8,7 +8,10 @@ use croft_testkit::{
     CroftOptions, Options, Part,
     wait::{Seen, until},
 };
-use croft_tests::stack::{Stack, condition_of};
+use croft_tests::{
+    manifests::{class, joined, tenant},
+    stack::{Stack, condition_of},
+};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
 use kube::{
     Api, Client,
@@ -73,33 +76,17 @@ impl Ground {
 
     /// What the platform team writes.
     pub(crate) fn manifest(&self) -> String {
-        let mut documents = vec![json!({
-            "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
-            "spec": {
-                "role": "croft-node", "amiSelectorTerms": [{"alias": "al2023@latest"}],
-                "subnetSelectorTerms": [{"tags": {"croft.dev/discovery": "croft"}}],
-                "securityGroupSelectorTerms": [{"tags": {"croft.dev/discovery": "croft"}}],
-            },
-        })];
+        let mut documents = vec![class("default")];
         for n in 0..self.tenants {
             let name = name(n);
-            documents.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
-            documents.push(json!({
-                "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": name},
-                "spec": {
-                    "template": {"spec": {
-                        "nodeClassRef": {"name": "default"}, "requirements": self.requirements,
-                    }},
-                    // The same nodes are there for the round without Croft.
-                    "disruption": {"consolidateAfter": "24h"},
-                },
-            }));
-            documents.push(json!({
-                "apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": name},
-                "spec": {"namespaces": [name], "pools": [name]},
-            }));
+            let spec = json!({
+                "template": {"spec": {"nodeClassRef": {"name": "default"}, "requirements": self.requirements}},
+                // The same nodes are there for the round without Croft.
+                "disruption": {"consolidateAfter": "24h"},
+            });
+            documents.extend(tenant(&name, &name, &spec));
         }
-        documents.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n")
+        joined(&documents)
     }
 
     /// The tenants' Deployments.

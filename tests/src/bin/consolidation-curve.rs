@@ -10,9 +10,13 @@ use std::{
 use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::Price;
 use croft_testkit::{ControlPlane, Croft, CroftOptions, Options, Part};
-use croft_tests::stack::{Stack, claims, nodes, pods};
+use croft_tests::{
+    manifests::{class, deployment, joined, on_demand, tenant},
+    stack::{Stack, claims, nodes, pods},
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
+use serde_json::json;
 
 const DEPLOYMENTS: usize = 30;
 const BEFORE: usize = 40;
@@ -29,35 +33,11 @@ const QUIET: Duration = Duration::from_secs(120);
 const LONGEST: Duration = Duration::from_secs(900);
 const START_WITHIN: Duration = Duration::from_secs(600);
 
-const PLATFORM: &str = r#"
-apiVersion: v1
-kind: Namespace
-metadata: {name: tenant-a}
----
-apiVersion: croft.dev/v1alpha1
-kind: Tenant
-metadata: {name: tenant-a}
-spec: {namespaces: [tenant-a], pools: [pool-a]}
----
-apiVersion: croft.dev/v1alpha1
-kind: TenantPool
-metadata: {name: pool-a}
-spec:
-  template:
-    spec:
-      nodeClassRef: {name: default}
-      requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}]
-  disruption: {consolidateAfter: 10s, minSavings: "0", budgets: [{nodes: 100%}]}
----
-apiVersion: croft.dev/v1alpha1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  amiSelectorTerms: [{alias: al2023@latest}]
-  role: croft-node
-  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
-  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
-"#;
+fn platform() -> String {
+    let disruption = json!({"consolidateAfter": "10s", "minSavings": "0", "budgets": [{"nodes": "100%"}]});
+    let tenant = tenant("tenant-a", "pool-a", &on_demand(&[], disruption));
+    joined([class("default")].iter().chain(&tenant))
+}
 
 /// Types of 1, 2, 4, 8 and 16 processors with 2, 4 or 8 GiB each, $0.025 per processor and $0.001 per 1e9 bytes, in the
 /// format of the built-in catalogue.
@@ -83,20 +63,13 @@ fn deal(sizes: &[(u32, usize)], stride: usize) -> Vec<u32> {
     numbers.filter_map(|n| all.get(n * stride % all.len()).copied()).collect()
 }
 
-fn deployments() -> anyhow::Result<String> {
-    let mut text = String::new();
+fn deployments() -> String {
     // 7 and 11 have no divisor with 30 in common: each size comes once for each time that it is listed.
-    let sizes = deal(&MILLICPUS, 7).into_iter().zip(deal(&MEBIBYTES, 11));
-    for (n, (cpu, memory)) in sizes.enumerate() {
-        writeln!(
-            text,
-            "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d{n:02}, namespace: tenant-a}}\nspec:\n  \
-             replicas: {BEFORE}\n  selector: {{matchLabels: {{app: d{n:02}}}}}\n  template:\n    metadata: \
-             {{labels: {{app: d{n:02}}}}}\n    spec:\n      terminationGracePeriodSeconds: 1\n      containers:\n      \
-             - {{name: c, image: example.com/none, resources: {{requests: {{cpu: {cpu}m, memory: {memory}Mi}}}}}}"
-        )?;
-    }
-    Ok(text)
+    let sizes = deal(&MILLICPUS, 7).into_iter().zip(deal(&MEBIBYTES, 11)).enumerate();
+    let each = |(n, (cpu, memory))| {
+        deployment("tenant-a", &format!("d{n:02}"), BEFORE, &format!("{cpu}m"), &format!("{memory}Mi"))
+    };
+    joined(&sizes.map(each).collect::<Vec<_>>())
 }
 
 /// What is launched costs, and how many machines that is.
@@ -134,8 +107,8 @@ async fn main() -> anyhow::Result<()> {
     let mut stack = Stack { croft, plane };
     let client = stack.plane.admin().await?;
     let begun = SystemClock.monotonic();
-    stack.plane.apply(PLATFORM).await?;
-    stack.plane.apply(&deployments()?).await?;
+    stack.plane.apply(&platform()).await?;
+    stack.plane.apply(&deployments()).await?;
     wait_for(&client, DEPLOYMENTS * BEFORE, begun).await?;
     let (full, machines) = cost(&client).await?;
     println!(

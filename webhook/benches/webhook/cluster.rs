@@ -88,7 +88,6 @@ impl Cluster {
         for document in equivalent_policy() {
             cluster.put(document).await?;
         }
-        cluster.until_pinned(BY_POLICY).await?;
         Ok(cluster)
     }
 
@@ -122,8 +121,33 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
         let webhook = Webhook { address: main, pid: process.pid(), process, ready };
+        self.until_scoped().await?;
         self.until_pinned(BY_CROFT).await?;
+        self.until_pinned(BY_POLICY).await?;
         Ok(webhook)
+    }
+
+    /// Waits until the webhook has written what it must not be asked about: else no kind would be without it.
+    async fn until_scoped(&self) -> anyhow::Result<()> {
+        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        wait::until("the webhook to leave the exempt namespaces alone", SOON, || async {
+            let hooks = api.get("croft").await?.webhooks.unwrap_or_default();
+            let asked: Vec<_> = hooks
+                .into_iter()
+                .filter(|hook| {
+                    let terms =
+                        hook.namespace_selector.iter().flat_map(|s| s.match_expressions.iter().flatten());
+                    !terms.flat_map(|term| term.values.iter().flatten()).any(|name| name == FREE)
+                })
+                .map(|hook| hook.name)
+                .collect();
+            Ok::<_, kube::Error>(wait::Seen::from_option(
+                asked.is_empty().then_some(()),
+                format!("{asked:?}"),
+            ))
+        })
+        .await?;
+        Ok(())
     }
 
     /// Waits until pods of `namespace` come out pinned; a refusal would make a kind look quick that does nothing.

@@ -1,0 +1,79 @@
+//! What platform teams and tenants write, where tests need nothing special of it.
+
+use serde_json::{Value, json};
+
+/// Documents as one text that kubectl reads.
+#[must_use]
+pub fn joined<'a>(documents: impl IntoIterator<Item = &'a Value>) -> String {
+    documents.into_iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n")
+}
+
+/// An EC2NodeClass that finds everything in the simulated cloud.
+#[must_use]
+pub fn class(name: &str) -> Value {
+    json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {"name": name},
+        "spec": {
+            "role": "croft-node", "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "subnetSelectorTerms": [{"tags": {"croft.dev/discovery": "croft"}}],
+            "securityGroupSelectorTerms": [{"tags": {"croft.dev/discovery": "croft"}}],
+        },
+    })
+}
+
+/// A namespace, its tenant of the same name, and the tenant's one pool.
+#[must_use]
+pub fn tenant(name: &str, pool: &str, spec: &Value) -> [Value; 3] {
+    [
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+        json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": pool}, "spec": spec}),
+        json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": name},
+            "spec": {"namespaces": [name], "pools": [pool]},
+        }),
+    ]
+}
+
+/// A pool's spec: on-demand machines of `types` (any if there are none) by the class `default`.
+#[must_use]
+pub fn on_demand(types: &[&str], disruption: Value) -> Value {
+    let mut requirements =
+        vec![json!({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]})];
+    if !types.is_empty() {
+        requirements
+            .push(json!({"key": "node.kubernetes.io/instance-type", "operator": "In", "values": types}));
+    }
+    let template = json!({"spec": {"nodeClassRef": {"name": "default"}, "requirements": requirements}});
+    json!({"template": template, "disruption": disruption})
+}
+
+/// A Deployment whose pods are labelled `app` with its name, ask for so much, and go quickly.
+#[must_use]
+pub fn deployment(namespace: &str, name: &str, replicas: usize, cpu: &str, memory: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{
+                        "name": "c", "image": "registry.example/app:1",
+                        "resources": {"requests": {"cpu": cpu, "memory": memory}},
+                    }],
+                },
+            },
+        },
+    })
+}
+
+/// A budget that keeps so many of the pods labelled `app` with its name.
+#[must_use]
+pub fn budget(namespace: &str, name: &str, min_available: usize) -> Value {
+    json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"minAvailable": min_available, "selector": {"matchLabels": {"app": name}}},
+    })
+}
