@@ -1,8 +1,8 @@
 # What admission costs, and how it takes what nobody would send.
 
 .PHONY: bench-webhook
-bench-webhook: lab ## capacity, latency and memory of admission, next to a floor and the API server's own policies
-	cargo bench --package croft-webhook --bench webhook
+bench-webhook: lab ## capacity, latency and memory of admission, next to a floor and the API server's own policies; PARTS="capacity latency size"
+	cargo bench --package croft-webhook --bench webhook -- $(PARTS)
 
 FUZZ := $(abspath $(or $(CARGO_TARGET_DIR),target))/fuzz
 

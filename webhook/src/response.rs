@@ -96,7 +96,7 @@ impl Writer {
     }
 
     fn string(&mut self, text: &str) {
-        croft_policy::patch::json(&mut self.text, text);
+        croft_policy::patch::string(&mut self.text, text);
     }
 
     fn close(mut self, extras: Extras<'_>) -> Bytes {

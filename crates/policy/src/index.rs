@@ -89,8 +89,12 @@ impl Tenants {
         index.set_config(config);
         tenants.into_iter().for_each(|t| index.upsert_tenant(t));
         pools.into_iter().for_each(|p| index.upsert_pool(p));
-        namespaces.iter().for_each(|n| index.upsert_namespace(n));
-        nodes.iter().for_each(|n| index.upsert_node(n));
+        for namespace in &namespaces {
+            index.upsert_namespace(namespace);
+        }
+        for node in &nodes {
+            index.upsert_node(node);
+        }
         index.snapshot()
     }
 
@@ -212,8 +216,8 @@ impl Index {
         self.stale |= self.pools.remove(name).is_some();
     }
 
-    /// Takes over a namespace.
-    pub fn upsert_namespace(&mut self, namespace: &Namespace) {
+    /// Takes over a namespace; its name comes back as the index holds it.
+    pub fn upsert_namespace(&mut self, namespace: &Namespace) -> Arc<str> {
         let name = self.words.share(&namespace.name);
         let source = NamespaceSource {
             labels: self.words.pairs(namespace.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
@@ -226,7 +230,8 @@ impl Index {
         if !self.stale {
             self.namespaces.insert(name.clone(), claimed(&self.rules, &self.words, &name, &source));
         }
-        self.namespace_sources.insert(name, source);
+        self.namespace_sources.insert(name.clone(), source);
+        name
     }
 
     /// Forgets a namespace.
@@ -235,8 +240,8 @@ impl Index {
         self.namespaces.remove(name);
     }
 
-    /// Takes over a node.
-    pub fn upsert_node(&mut self, node: &Node) {
+    /// Takes over a node; its name comes back as the index holds it.
+    pub fn upsert_node(&mut self, node: &Node) -> Arc<str> {
         let name = self.words.share(&node.name);
         let words = &mut self.words;
         let taints = node
@@ -251,7 +256,28 @@ impl Index {
         if !self.stale {
             self.nodes.insert(name.clone(), node_pools(&self.rules, &self.words, &source));
         }
-        self.node_sources.insert(name, source);
+        self.node_sources.insert(name.clone(), source);
+        name
+    }
+
+    /// The names of the tenants.
+    pub fn tenant_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.tenants.keys().map(String::as_str)
+    }
+
+    /// The names of the pools.
+    pub fn pool_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.pools.keys().map(String::as_str)
+    }
+
+    /// The names of the namespaces, in no order.
+    pub fn namespace_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.namespace_sources.keys().map(|name| &**name)
+    }
+
+    /// The names of the nodes, in no order.
+    pub fn node_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.node_sources.keys().map(|name| &**name)
     }
 
     /// Every node as it was taken over, in no order. Of its taints and labels it has all.

@@ -4,6 +4,9 @@ use std::io;
 
 use serde::Serialize;
 
+/// What a selector and a toleration take.
+const TYPICAL_BYTES: usize = 256;
+
 /// A list of operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patch {
@@ -50,26 +53,36 @@ impl Patch {
     }
 
     fn operation(&mut self, name: &str, path: &Path, value: Option<&impl Serialize>) {
+        if self.operations == 0 {
+            self.text.reserve(TYPICAL_BYTES);
+        }
         self.text.push(if self.operations == 0 { '[' } else { ',' });
         self.operations += 1;
         self.text.push_str("{\"op\":\"");
         self.text.push_str(name);
         self.text.push_str("\",\"path\":");
-        self.json(&path.0);
+        string(&mut self.text, &path.0);
         if let Some(value) = value {
             self.text.push_str(",\"value\":");
-            self.json(value);
+            json(&mut self.text, value);
         }
         self.text.push('}');
     }
+}
 
-    fn json(&mut self, value: &(impl Serialize + ?Sized)) {
-        json(&mut self.text, value);
+/// Writes `value` as a JSON string to the end of `text`. Hardly one has anything in it to escape.
+pub fn string(text: &mut String, value: &str) {
+    if value.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+        json(text, value);
+    } else {
+        text.push('"');
+        text.push_str(value);
+        text.push('"');
     }
 }
 
 /// Writes `value` as JSON to the end of `text`, without a string of its own in between.
-pub fn json(text: &mut String, value: &(impl Serialize + ?Sized)) {
+fn json(text: &mut String, value: &(impl Serialize + ?Sized)) {
     struct End<'a>(&'a mut String);
     impl io::Write for End<'_> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

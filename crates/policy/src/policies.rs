@@ -67,10 +67,12 @@ impl Policy {
         let mut spec = json!({
             "failurePolicy": "Fail",
             "matchConstraints": self.constraints,
-            "matchConditions": named(&self.conditions),
             "variables": named(&self.variables),
             "validations": validations,
         });
+        if let (false, Some(spec)) = (self.conditions.is_empty(), spec.as_object_mut()) {
+            spec.insert("matchConditions".to_owned(), named(&self.conditions).into());
+        }
         if let (true, Some(spec)) = (self.per_tenant, spec.as_object_mut()) {
             spec.insert(
                 "paramKind".to_owned(),

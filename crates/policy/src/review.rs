@@ -166,10 +166,12 @@ pub struct Request<'a> {
 pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
     // Once over all, so that fields that are skipped are UTF-8 too and strings needn't be checked one by one.
     let text = std::str::from_utf8(body).map_err(|e| ReviewError::Utf8(e.valid_up_to()))?;
-    let mut envelope = read(text, None)?;
-    if let Some(Read { late: true, kind, .. }) = envelope.request {
+    let mut request = Request::default();
+    let mut envelope = read(text, None, &mut request)?;
+    if envelope.late {
         // The API server writes the kind first. Whoever doesn't pays with a second pass.
-        envelope = read(text, Some(kind))?;
+        let kind = std::mem::take(&mut request).kind;
+        envelope = read(text, Some(kind), &mut request)?;
     }
     if envelope.kind != "AdmissionReview" || envelope.api_version != API_VERSION {
         return Err(ReviewError::Version {
@@ -177,7 +179,9 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
             version: envelope.api_version.to_string(),
         });
     }
-    let request = envelope.request.ok_or(ReviewError::NoRequest)?.request;
+    if !envelope.has_request {
+        return Err(ReviewError::NoRequest);
+    }
     let missing = |field| Err(ReviewError::Missing { uid: request.uid.to_string(), field });
     if request.uid.is_empty() {
         return missing("uid");
@@ -200,9 +204,14 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
     Ok(request)
 }
 
-fn read(text: &str, known: Option<Kind>) -> Result<Envelope<'_>, serde_json::Error> {
+/// Reads the request in place: it is large, and each hand that it went through would copy it.
+fn read<'a>(
+    text: &'a str,
+    known: Option<Kind>,
+    request: &mut Request<'a>,
+) -> Result<Envelope<'a>, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let envelope = EnvelopeSeed { known }.deserialize(&mut deserializer)?;
+    let envelope = EnvelopeSeed { known, request }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(envelope)
 }
@@ -211,13 +220,8 @@ fn read(text: &str, known: Option<Kind>) -> Result<Envelope<'_>, serde_json::Err
 struct Envelope<'a> {
     kind: Text<'a>,
     api_version: Text<'a>,
-    request: Option<Read<'a>>,
-}
-
-/// A request, and whether an object had to be skipped since its kind came after it.
-struct Read<'a> {
-    request: Request<'a>,
-    kind: Kind,
+    has_request: bool,
+    /// An object had to be skipped, since its kind came after it.
     late: bool,
 }
 
@@ -231,18 +235,19 @@ enum EnvelopeField {
     Ignored,
 }
 
-struct EnvelopeSeed {
+struct EnvelopeSeed<'r, 'de> {
     known: Option<Kind>,
+    request: &'r mut Request<'de>,
 }
 
-impl<'de> DeserializeSeed<'de> for EnvelopeSeed {
+impl<'de> DeserializeSeed<'de> for EnvelopeSeed<'_, 'de> {
     type Value = Envelope<'de>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Envelope<'de>, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> de::Visitor<'de> for EnvelopeSeed {
+impl<'de> de::Visitor<'de> for EnvelopeSeed<'_, 'de> {
     type Value = Envelope<'de>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an AdmissionReview")
@@ -257,8 +262,11 @@ impl<'de> de::Visitor<'de> for EnvelopeSeed {
                     envelope.api_version = once(&mut version, "apiVersion", map.next_value()?)?;
                 }
                 EnvelopeField::Request => {
-                    let read = map.next_value_seed(Nullable(RequestSeed { known: self.known }))?;
-                    envelope.request = once(&mut request, "request", read)?;
+                    once(&mut request, "request", ())?;
+                    let seed = RequestSeed { known: self.known, request: self.request };
+                    if let Some(late) = map.next_value_seed(Nullable(seed))? {
+                        (envelope.has_request, envelope.late) = (true, late);
+                    }
                 }
                 EnvelopeField::Ignored => {
                     map.next_value::<IgnoredAny>()?;
@@ -323,24 +331,26 @@ struct GroupKind<'a> {
     kind: Text<'a>,
 }
 
-struct RequestSeed {
+/// Fills the request, and says whether an object had to be skipped.
+struct RequestSeed<'r, 'de> {
     known: Option<Kind>,
+    request: &'r mut Request<'de>,
 }
 
-impl<'de> DeserializeSeed<'de> for RequestSeed {
-    type Value = Read<'de>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Read<'de>, D::Error> {
+impl<'de> DeserializeSeed<'de> for RequestSeed<'_, 'de> {
+    type Value = bool;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de> de::Visitor<'de> for RequestSeed {
-    type Value = Read<'de>;
+impl<'de> de::Visitor<'de> for RequestSeed<'_, 'de> {
+    type Value = bool;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the request of an AdmissionReview")
     }
-    fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Read<'de>, A::Error> {
-        let mut request = Request::default();
+    fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+        let request = self.request;
         let (mut known, mut late, mut seen) = (self.known, false, [false; 9]);
         while let Some(field) = map.next_key::<Field>()? {
             if let Some(seen) = seen.get_mut(field as usize) {
@@ -383,8 +393,7 @@ impl<'de> de::Visitor<'de> for RequestSeed {
                 }
             }
         }
-        let kind = request.kind;
-        Ok(Read { request, kind, late })
+        Ok(late)
     }
 }
 

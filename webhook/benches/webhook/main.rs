@@ -16,13 +16,13 @@ mod floor;
 mod latency;
 mod load;
 
-use std::{env, process::ExitCode, time::Duration};
+use std::{env, fmt::Write as _, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 use croft_testkit::reviewer::Trust;
 
 use crate::{
-    cluster::Cluster,
+    cluster::{Cluster, Webhook},
     floor::Floor,
     load::{CONNECTIONS, Figures, Target, run},
 };
@@ -43,7 +43,11 @@ fn main() -> ExitCode {
     let result = match args.next().as_deref() {
         Some("floor") => runtime.block_on(floor::serve(args.next().unwrap_or_default())),
         // `cargo bench` gives `--bench`.
-        _ => runtime.block_on(bench()),
+        first => {
+            let parts: Vec<String> =
+                first.map(str::to_owned).into_iter().chain(args).filter(|arg| arg != "--bench").collect();
+            runtime.block_on(bench(&parts))
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -60,17 +64,65 @@ fn seconds() -> anyhow::Result<Duration> {
     Ok(Duration::from_secs(text.parse().context("failed to read CROFT_BENCH_SECONDS")?))
 }
 
-async fn bench() -> anyhow::Result<()> {
+/// Runs the named parts, or all of them.
+async fn bench(parts: &[String]) -> anyhow::Result<()> {
+    const PARTS: [&str; 3] = ["capacity", "latency", "size"];
+    if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
+        anyhow::bail!("{unknown} is no part of this: {}", PARTS.join(", "));
+    }
+    let wanted = |part: &str| parts.is_empty() || parts.iter().any(|p| p == part);
     let each = seconds()?;
-    let mut errors = 0;
-    let mut cluster = Cluster::start().await?;
-
-    // Two tenants.
-    let webhook = cluster.webhook(1).await?;
     let review = latency::captured_review()?;
+    let mut cluster = Cluster::start().await?;
+    let mut line = "bench-webhook:".to_owned();
+    let mut errors = 0;
+    let webhook = cluster.webhook(1).await?;
+    let mut p99_ms = None;
+    if wanted("capacity") {
+        let (floor, croft) = capacity(&cluster, &webhook, &review, each, &mut errors).await?;
+        let ratio = croft.per_second / floor.per_second;
+        write!(line, " floor_rps={:.0} floor_ratio={ratio:.2}", floor.per_second)?;
+        p99_ms = Some(croft.p99_ms);
+    }
+    if wanted("latency") {
+        line.push_str(&added(&mut cluster, &mut errors).await?);
+    }
+    webhook.stop().await?;
+    let mut size = None;
+    if wanted("size") {
+        size = Some(at_size(&mut cluster, &review, each, &mut errors).await?);
+    }
+    cluster.stop()?;
+    if let Some(size) = &size {
+        write!(line, " rss_mb={:.0}", size.rss_mb)?;
+    }
+    if let Some(p99_ms) = p99_ms {
+        write!(line, " p99_ms={p99_ms:.2}")?;
+    }
+    if let Some(size) = &size {
+        write!(line, " ready_ms={}", size.ready_ms)?;
+    }
+    println!("\n{line} errors={errors}");
+    Ok(())
+}
+
+/// What a webhook of a large cluster needs.
+struct Size {
+    rss_mb: f64,
+    ready_ms: u128,
+}
+
+/// With two tenants: the floor's figures and Croft's, at the most connections.
+async fn capacity(
+    cluster: &Cluster,
+    webhook: &Webhook,
+    review: &[u8],
+    each: Duration,
+    errors: &mut usize,
+) -> anyhow::Result<(Figures, Figures)> {
     let trust = Trust::new(&cluster.bundle().await?, "127.0.0.1")?;
-    let answer = load::one(webhook.address, &trust, &review).await?;
-    let ours = Target { name: "croft", address: webhook.address, pid: webhook.pid, trust: trust.clone() };
+    let answer = load::one(webhook.address, &trust, review).await?;
+    let ours = Target { name: "croft", address: webhook.address, pid: webhook.pid, trust };
     let floor = Floor::start(&answer).await?;
     let floor_target =
         Target { name: "floor", address: floor.address, pid: floor.pid, trust: floor.trust.clone() };
@@ -85,61 +137,61 @@ async fn bench() -> anyhow::Result<()> {
         // They take turns, so that neither has the machine's better moments.
         let mut rounds = (Vec::new(), Vec::new());
         for _ in 0..3 {
-            rounds.0.push(run(&floor_target, &review, connections, each).await?);
-            rounds.1.push(run(&ours, &review, connections, each).await?);
+            rounds.0.push(run(&floor_target, review, connections, each).await?);
+            rounds.1.push(run(&ours, review, connections, each).await?);
         }
         let (floor, croft) = (Figures::median(&rounds.0), Figures::median(&rounds.1));
         println!("{}\n{}", floor.line("floor", connections), croft.line("croft, 2 tenants", connections));
-        errors += floor.errors + croft.errors;
+        *errors += floor.errors + croft.errors;
         at_64 = Some((floor, croft));
     }
-    let (floor_figures, croft_figures) = at_64.context("nothing was measured")?;
-    drop(floor);
+    at_64.context("nothing was measured")
+}
 
-    // Through the API server.
+/// Through the API server.
+async fn added(cluster: &mut Cluster, errors: &mut usize) -> anyhow::Result<String> {
     println!("\npod creation through the API server, median of {PODS} each, taking turns");
-    let two = latency::mutation(&cluster, PODS).await?;
+    let two = latency::mutation(cluster, PODS).await?;
     println!("{two}");
     cluster.policies(true).await?;
-    let both = latency::both(&cluster, PODS).await?;
+    let both = latency::both(cluster, PODS).await?;
     println!("with the generated policies: {both}");
     cluster.policies(false).await?;
     cluster.tenants(200).await?;
-    let many = latency::mutation(&cluster, PODS).await?;
+    let many = latency::mutation(cluster, PODS).await?;
     println!("200 tenants: {many}");
-    errors += two.errors + both.errors + many.errors;
+    *errors += two.errors + both.errors + many.errors;
+    Ok(format!(
+        " added_ms={:.2} map_added_ms={:.2} both_added_ms={:.2} added_ms_200_tenants={:.2}",
+        two.added_by_croft(),
+        two.added_by_policy(),
+        both.added_by_croft(),
+        many.added_by_croft(),
+    ))
+}
 
-    // The whole size.
-    webhook.stop().await?;
+/// With 1,000 tenants, 10,000 namespaces and 5,000 nodes.
+async fn at_size(
+    cluster: &mut Cluster,
+    review: &[u8],
+    each: Duration,
+    errors: &mut usize,
+) -> anyhow::Result<Size> {
     cluster.grow(1_000, 10_000, 5_000).await?;
     let webhook = cluster.webhook(2).await?;
-    println!("\n1,000 tenants, 10,000 namespaces, 5,000 nodes: ready after {} ms", webhook.ready.as_millis());
+    let ready_ms = webhook.ready.as_millis();
+    println!("\n1,000 tenants, 10,000 namespaces, 5,000 nodes: ready after {ready_ms} ms");
     let resting = load::rss_megabytes(webhook.pid)?;
     let trust = Trust::new(&cluster.bundle().await?, "127.0.0.1")?;
     let ours = Target { name: "croft", address: webhook.address, pid: webhook.pid, trust };
     println!("{}", Figures::HEAD);
     for connections in CONNECTIONS {
-        let figures = run(&ours, &review, connections, each).await?;
-        errors += figures.errors;
+        let figures = run(&ours, review, connections, each).await?;
+        *errors += figures.errors;
         println!("{}", figures.line("croft, whole size", connections));
     }
     let loaded = load::rss_megabytes(webhook.pid)?;
     println!("RSS {resting:.1} MB at rest, {loaded:.1} MB after the load");
-    let ready = webhook.ready.as_millis();
     webhook.stop().await?;
-    cluster.stop()?;
-
-    println!(
-        "bench-webhook: floor_rps={:.0} floor_ratio={:.2} added_ms={:.2} map_added_ms={:.2} both_added_ms={:.2} \
-         added_ms_200_tenants={:.2} rss_mb={:.0} p99_ms={:.2} ready_ms={ready} errors={errors}",
-        floor_figures.per_second,
-        croft_figures.per_second / floor_figures.per_second,
-        two.added_by_croft(),
-        two.added_by_policy(),
-        both.added_by_croft(),
-        many.added_by_croft(),
-        loaded.max(resting),
-        croft_figures.p99_ms,
-    );
-    Ok(())
+    Ok(Size { rss_mb: loaded.max(resting), ready_ms })
 }

@@ -119,9 +119,15 @@ pub async fn run(
         let took = clock.monotonic().saturating_duration_since(begun);
         metrics.build_micros.store(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         metrics.builds.fetch_add(1, Ordering::Relaxed);
-        let counted = [Kind::Tenant, Kind::Pool, Kind::Namespace, Kind::Node];
-        for (kind, gauge) in counted.iter().zip(&metrics.known) {
-            gauge.store(keeper.names(*kind).map_or(0, HashSet::len), Ordering::Relaxed);
+        let index = &keeper.index;
+        let counts = [
+            index.tenant_names().len(),
+            index.pool_names().len(),
+            index.namespace_names().len(),
+            index.node_names().len(),
+        ];
+        for (count, gauge) in counts.into_iter().zip(&metrics.known) {
+            gauge.store(count, Ordering::Relaxed);
         }
         state.publish(tenants, keeper.seen());
         if !gate.is_open() {
@@ -133,10 +139,10 @@ pub async fn run(
 
 struct Keeper {
     index: Index,
-    known: [HashSet<Box<str>>; KINDS],
-    listing: [Option<HashSet<Box<str>>>; KINDS],
+    /// The names of a list that isn't complete yet.
+    listing: [Option<HashSet<Arc<str>>>; KINDS],
     listed: [bool; KINDS],
-    generations: std::collections::BTreeMap<Box<str>, (String, i64)>,
+    generations: std::collections::BTreeMap<Arc<str>, (String, i64)>,
     dirty: bool,
 }
 
@@ -144,7 +150,6 @@ impl Keeper {
     fn new() -> Self {
         Self {
             index: Index::new(),
-            known: Default::default(),
             listing: Default::default(),
             listed: [false; KINDS],
             generations: Default::default(),
@@ -156,8 +161,18 @@ impl Keeper {
         self.listed.iter().all(|listed| *listed)
     }
 
-    fn names(&self, kind: Kind) -> Option<&HashSet<Box<str>>> {
-        self.known.get(kind as usize)
+    /// What the index holds and `listed` doesn't name.
+    fn unlisted(&self, kind: Kind, listed: &HashSet<Arc<str>>) -> Vec<String> {
+        fn missing<'n>(names: impl Iterator<Item = &'n str>, listed: &HashSet<Arc<str>>) -> Vec<String> {
+            names.filter(|name| !listed.contains(*name)).map(str::to_owned).collect()
+        }
+        match kind {
+            Kind::Tenant => missing(self.index.tenant_names(), listed),
+            Kind::Pool => missing(self.index.pool_names(), listed),
+            Kind::Config => missing([SINGLETON].into_iter(), listed),
+            Kind::Namespace => missing(self.index.namespace_names(), listed),
+            Kind::Node => missing(self.index.node_names(), listed),
+        }
     }
 
     fn seen(&self) -> Seen {
@@ -178,28 +193,17 @@ impl Keeper {
             Change::Put(kind, item) => {
                 let name = self.put(*item);
                 if let Some(Some(listing)) = self.listing.get_mut(kind as usize) {
-                    listing.insert(name.clone());
-                }
-                if let Some(known) = self.known.get_mut(kind as usize) {
-                    known.insert(name);
+                    listing.insert(name);
                 }
                 self.dirty = true;
             }
-            Change::Gone(kind, name) => {
-                self.remove(kind, &name);
-                if let Some(known) = self.known.get_mut(kind as usize) {
-                    known.remove(name.as_str());
-                }
-            }
+            Change::Gone(kind, name) => self.remove(kind, &name),
             Change::Listed(kind) => {
                 let Some(Some(listing)) = self.listing.get_mut(kind as usize).map(Option::take) else {
                     return;
                 };
-                let old = self.known.get_mut(kind as usize).map(|known| mem::replace(known, listing));
-                for name in old.into_iter().flatten() {
-                    if self.names(kind).is_some_and(|known| !known.contains(&name)) {
-                        self.remove(kind, &name);
-                    }
+                for name in self.unlisted(kind, &listing) {
+                    self.remove(kind, &name);
                 }
                 if let Some(listed) = self.listed.get_mut(kind as usize) {
                     // The first list counts as a change, however empty.
@@ -209,11 +213,11 @@ impl Keeper {
         }
     }
 
-    fn put(&mut self, item: Item) -> Box<str> {
+    fn put(&mut self, item: Item) -> Arc<str> {
         match item {
             Item::Tenant { tenant, uid, generation } => {
-                let name: Box<str> = tenant.name.as_str().into();
-                self.generations.insert(name.clone(), (uid, generation));
+                let name = Arc::from(tenant.name.as_str());
+                self.generations.insert(Arc::clone(&name), (uid, generation));
                 self.index.upsert_tenant(tenant);
                 name
             }
@@ -228,18 +232,12 @@ impl Keeper {
                 }
                 name.into()
             }
-            Item::Namespace(namespace) => {
-                self.index.upsert_namespace(&namespace);
-                namespace.name.into()
-            }
+            Item::Namespace(namespace) => self.index.upsert_namespace(&namespace),
             Item::Ending(name) => {
                 self.index.remove_namespace(&name);
                 name.into()
             }
-            Item::Node(node) => {
-                self.index.upsert_node(&node);
-                node.name.into()
-            }
+            Item::Node(node) => self.index.upsert_node(&node),
         }
     }
 

@@ -6,10 +6,12 @@ use crate::{
     model::{MARK_KEY, Unassigned},
 };
 
-const NO_MIRROR: (&str, &str) = (
-    "no-mirror-pod",
-    "!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({})) || \
-     request.userInfo.username != 'system:node:' + object.spec.?nodeName.orValue('')",
+/// A variable, since the API server turns the whole pod into CEL's form once for a policy's match conditions and once
+/// more for its validations, which takes longer than evaluating them: what every created pod meets has none.
+const MIRROR: (&str, &str) = (
+    "mirror",
+    "'kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}) && \
+     request.userInfo.username == 'system:node:' + object.spec.?nodeName.orValue('')",
 );
 
 const NOT_DELETED: (&str, &str) = ("not-being-deleted", "!has(object.metadata.deletionTimestamp)");
@@ -64,8 +66,9 @@ pub(super) fn tenants(rules: &Rules) -> Policy {
     Policy {
         name: "croft-tenant-pods",
         constraints: constraints("", &["pods"], &["CREATE"], &rules.exempt()),
-        conditions: vec![owned(NO_MIRROR)],
+        conditions: Vec::new(),
         variables: vec![
+            owned(MIRROR),
             ("pools", annotation("pools")),
             ("selected", selected("object")),
             ("tolerations", "object.spec.?tolerations.orValue([])".to_owned()),
@@ -73,14 +76,14 @@ pub(super) fn tenants(rules: &Rules) -> Policy {
         ],
         validations: vec![
             (
-                "variables.pools == '' || size(variables.mine) > 0".to_owned(),
+                "variables.pools == '' || size(variables.mine) > 0 || variables.mirror".to_owned(),
                 "'the pod selects none of the pools of its tenant (' + variables.pools + '), though Croft pins every pod \
                  of a tenant: look for another mutating webhook that rewrites spec.nodeSelector'"
                     .to_owned(),
             ),
             (
                 format!(
-                    "variables.pools == '' || size(variables.mine) == 0 || variables.mine.exists(p, {})",
+                    "variables.pools == '' || size(variables.mine) == 0 || variables.mine.exists(p, {}) || variables.mirror",
                     tolerates("p")
                 ),
                 "'the pod does not tolerate the taints of its pool (' + variables.mine[0] + '), though Croft adds the \
@@ -104,8 +107,10 @@ pub(super) fn strangers(rules: &Rules, keys: &str) -> Policy {
     Policy {
         name: "croft-strangers",
         constraints: constraints("", &["pods"], &["CREATE"], &except),
-        conditions: vec![("reaches-pools", reaches), owned(NO_MIRROR)],
+        conditions: Vec::new(),
         variables: vec![
+            ("reaches", reaches),
+            owned(MIRROR),
             ("pools", annotation("pools")),
             ("shared", annotation("shared")),
             (
@@ -117,7 +122,7 @@ pub(super) fn strangers(rules: &Rules, keys: &str) -> Policy {
         ],
         validations: vec![(
             format!(
-                "variables.pools != '' || variables.shared != '' || \
+                "variables.pools != '' || !variables.reaches || variables.shared != '' || variables.mirror || \
                  (!variables.nobodys && object.spec.?nodeSelector.orValue({{}}).exists(k, k in {keys})) || ({})",
                 kept_out()
             ),
