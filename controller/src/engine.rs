@@ -80,9 +80,7 @@ pub struct Counts {
     pub unplaced: u64,
     /// Machines that were said to be about to go.
     pub interruptions: u64,
-    /// Moves begun to save money.
-    pub moves: u64,
-    /// What those moves save together, per hour.
+    /// What the moves that were begun to save money save together, per hour.
     pub saved: Price,
 }
 
@@ -187,6 +185,12 @@ impl Engine {
         for news in news {
             self.learn(news, now);
         }
+    }
+
+    /// What disruption has decided, for the metrics.
+    #[must_use]
+    pub const fn disruption(&self) -> &decide::disrupt::Memory {
+        &self.memory.disruption
     }
 
     fn learn(&mut self, news: News, now: Now) {
@@ -327,7 +331,6 @@ impl Engine {
         decide::lifecycle::decide(&mut round, &mut self.memory);
         decide::interrupt::decide(&mut round, &mut self.memory);
         decide::disrupt::decide(&mut round, &mut self.memory);
-        self.counts.moves = self.memory.disruption.moves;
         self.counts.saved = self.memory.disruption.saved;
         decide::orphans::decide(&mut round, &mut self.memory);
         decide::pools::decide(&mut round, &mut self.memory);

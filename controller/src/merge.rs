@@ -31,7 +31,10 @@ pub fn diff(old: &Value, new: &Value) -> Option<Value> {
 
 /// [`diff`] of two serializable values. What can't be written as JSON counts as null.
 #[must_use]
-pub fn diff_of<T: Serialize>(old: &T, new: &T) -> Option<Value> {
+pub fn diff_of<T: Serialize + PartialEq>(old: &T, new: &T) -> Option<Value> {
+    if old == new {
+        return None;
+    }
     let value = |v: &T| serde_json::to_value(v).unwrap_or(Value::Null);
     diff(&value(old), &value(new))
 }

@@ -30,6 +30,20 @@ pub struct ActionLabels {
     action: &'static str,
 }
 
+/// Decisions to give nodes back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct DisruptionLabels {
+    reason: &'static str,
+    outcome: &'static str,
+}
+
+/// Nodes as the condition Consolidatable of their claims has them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct VerdictLabels {
+    consolidatable: &'static str,
+    reason: &'static str,
+}
+
 /// The controller's metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -43,7 +57,8 @@ pub struct Metrics {
     plans: Gauge<i64>,
     launch_failures: Gauge<i64>,
     terminated: Gauge<i64>,
-    moves: Gauge<i64>,
+    disruptions: Family<DisruptionLabels, Counter>,
+    verdicts: Family<VerdictLabels, Gauge>,
     saved: Gauge<f64, AtomicU64>,
     interruptions: Gauge<i64>,
     step_seconds: Histogram,
@@ -65,7 +80,8 @@ impl Metrics {
             plans: Gauge::default(),
             launch_failures: Gauge::default(),
             terminated: Gauge::default(),
-            moves: Gauge::default(),
+            disruptions: Family::default(),
+            verdicts: Family::default(),
             saved: Gauge::default(),
             interruptions: Gauge::default(),
             // From a tenth of a millisecond to three seconds.
@@ -92,10 +108,20 @@ impl Metrics {
             "Machines that the cloud said it would take away",
             metrics.interruptions.clone(),
         );
-        r.register("consolidation_moves", "Moves begun to save money", metrics.moves.clone());
+        r.register(
+            "disruptions",
+            "Decisions to give nodes back, by reason and by what came of them: begun, done, undone, or dropped when \
+             looked at again",
+            metrics.disruptions.clone(),
+        );
+        r.register(
+            "nodes_by_verdict",
+            "Nodes by the status and reason of the condition Consolidatable: which are to go, and what keeps the others",
+            metrics.verdicts.clone(),
+        );
         r.register(
             "consolidation_saved_dollars_per_hour",
-            "What those moves save together",
+            "What the moves that were begun to save money save together",
             metrics.saved.clone(),
         );
         r.register_with_unit(
@@ -132,7 +158,15 @@ impl Metrics {
         self.launch_failures.set(total(counts.launch_failures));
         self.terminated.set(total(counts.terminated));
         self.interruptions.set(total(counts.interruptions));
-        self.moves.set(total(counts.moves));
+        for (reason, outcome, count) in engine.disruption().tally.iter() {
+            let labels = DisruptionLabels { reason, outcome: outcome.as_str() };
+            let counter = self.disruptions.get_or_create(&labels);
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
+        for (goes, reason, nodes) in engine.disruption().saying.counts() {
+            let consolidatable = if goes { "true" } else { "false" };
+            self.verdicts.get_or_create(&VerdictLabels { consolidatable, reason }).set(count(nodes));
+        }
         self.saved.set(counts.saved.dollars());
         let prices = snapshot.claims.values().filter_map(|c| c.status.as_ref()?.price_per_hour.as_ref());
         self.cost.set(prices.filter_map(|p| p.parse::<f64>().ok()).sum());

@@ -172,6 +172,11 @@ async fn play(days: u64, seed: u64) {
         calls.get("create NodeClaim").copied().unwrap_or(0),
         begun.elapsed().as_secs_f64(),
     );
+    println!("month: calls: {}", {
+        let mut all: Vec<_> = calls.iter().collect();
+        all.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        all.iter().map(|(call, count)| format!("{call} {count}")).collect::<Vec<_>>().join(", ")
+    });
     println!(
         "month_gap={:.4} evictions_pod_day={evictions:.3} month_s={:.0} violations={}",
         bill.gap(),

@@ -14,7 +14,7 @@ use croft_api::{
 
 use super::{
     Memory, Round,
-    disrupt::{budgets::Ledger, guard, moves::Moves},
+    disrupt::{budgets::Ledger, guard, moves::Moves, tally::Outcome},
     lifecycle, nodes, reference,
 };
 use crate::{
@@ -66,7 +66,7 @@ pub fn has_work(round: &Round<'_>, memory: &Memory, claim: &str, node: &str) -> 
 
 fn free<'a>(
     round: &mut Round<'a>,
-    memory: &Memory,
+    memory: &mut Memory,
     ledger: &mut Ledger<'a>,
     claim: &'a NodeClaim,
     node_name: &str,
@@ -81,7 +81,11 @@ fn free<'a>(
     if !round.has_lasted(since, after) || ledger.left(round, pool, DisruptionReason::Empty) == 0 {
         return;
     }
+    if !round.is_idle(&Key::Node(node_name.to_owned())) {
+        return;
+    }
     ledger.take(&claim.spec.pool);
+    memory.disruption.tally.note(DisruptionReason::Empty.as_str(), Outcome::Begun);
     round.act(Action::Write {
         key: Key::Node(node_name.to_owned()),
         call: Call {
@@ -103,6 +107,10 @@ fn cordoned(
 ) {
     if has_work {
         memory.cordoned_since.remove(node_name);
+        if !round.is_idle(&Key::Node(node_name.to_owned())) {
+            return;
+        }
+        memory.disruption.tally.note(DisruptionReason::Empty.as_str(), Outcome::Undone);
         let note = format!("node {node_name} got pods while it was being given back; it stays");
         round.tell(reference(claim), false, "DisruptionUndone", note);
         round.act(Action::Write {
@@ -119,6 +127,9 @@ fn cordoned(
     if round.has_lasted(since, round.settings.settle) {
         let note = format!("node {node_name} is empty and is given back");
         round.tell(reference(claim), false, "Empty", note);
+        if round.is_idle(&Key::Claim(name.to_owned())) {
+            memory.disruption.tally.note(DisruptionReason::Empty.as_str(), Outcome::Done);
+        }
         round.act(lifecycle::delete(name, claim));
     }
 }

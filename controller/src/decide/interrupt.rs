@@ -26,6 +26,7 @@ use super::{
     disrupt::{
         guard,
         moves::{self, Moves},
+        tally,
     },
     lifecycle, nodes, reference,
     termination::machine_id,
@@ -45,7 +46,7 @@ const UNKNOWN_KEPT: Duration = Duration::from_secs(60);
 /// Between two tries to find another place for pods of a machine that isn't in a hurry.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
 /// As conditions, events and annotations call it.
-const REASON: &str = "Interrupted";
+const REASON: &str = tally::INTERRUPTED;
 
 /// News that isn't acknowledged yet, and when it was first heard.
 #[derive(Debug, Default)]
@@ -269,7 +270,14 @@ fn replace(round: &mut Round<'_>, memory: &mut Memory, leaving: &[Leaving<'_>]) 
     let claims: Vec<(&str, &Arc<NodeClaim>)> = leaving.iter().map(|l| (l.name.as_str(), l.claim)).collect();
     match moves::instead(round.snapshot, leaving.iter().map(|l| l.claim), &nodes) {
         Ok(plan) => {
-            moves::begin(round, REASON, &claims, &plan.machines, "the cloud takes its machine away");
+            moves::begin(
+                round,
+                &mut memory.disruption.tally,
+                REASON,
+                &claims,
+                &plan.machines,
+                "the cloud takes its machine away",
+            );
         }
         Err(why) => {
             for one in leaving {

@@ -71,8 +71,8 @@ pub struct Memory {
     pub open_since: BTreeMap<String, Duration>,
     /// Why a pod can't be evicted.
     pub blocked: BTreeMap<PodKey, String>,
-    /// When each pool's status was last written.
-    pub pool_written: BTreeMap<String, Duration>,
+    /// When each pool's status was last looked at.
+    pub pool_looked: BTreeMap<String, pools::Looked>,
     /// When each class was last resolved and last asked for offers, and the generation that was resolved.
     pub class_asked: BTreeMap<String, classes::Asked>,
     /// News about machines that isn't handled yet.

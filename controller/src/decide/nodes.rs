@@ -9,27 +9,25 @@ use serde_json::{Map, Value, json};
 
 use crate::{names, snapshot::NodeView};
 
-/// Labels that a claim's node must carry.
-#[must_use]
-pub fn labels(claim: &NodeClaim) -> BTreeMap<String, String> {
-    let status = claim.status.clone().unwrap_or_default();
-    let mut labels = status.labels;
-    for (key, value) in [
-        (names::INSTANCE_TYPE_LABEL, status.instance_type),
-        (names::ZONE_LABEL, status.zone),
-        (names::CAPACITY_TYPE_LABEL, status.capacity_type),
-    ] {
-        if let Some(value) = value {
-            labels.insert(key.to_owned(), value);
-        }
-    }
-    labels.extend(claim.spec.labels.clone());
-    labels
+/// Labels that a claim's node must carry. The claim's own word stands over what the machine says.
+fn labels(claim: &NodeClaim) -> impl Iterator<Item = (&str, &str)> {
+    let own = &claim.spec.labels;
+    let told = claim.status.iter().flat_map(|status| {
+        let facts = [
+            (names::INSTANCE_TYPE_LABEL, &status.instance_type),
+            (names::ZONE_LABEL, &status.zone),
+            (names::CAPACITY_TYPE_LABEL, &status.capacity_type),
+        ];
+        let known = facts.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?)));
+        let others = status.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let others = others.filter(move |(key, _)| facts.iter().all(|(k, v)| k != key || v.is_none()));
+        known.chain(others)
+    });
+    told.filter(|(key, _)| !own.contains_key(*key)).chain(own.iter().map(|(k, v)| (k.as_str(), v.as_str())))
 }
 
 /// Annotations that a claim's node must carry: the template's, and whose it is.
-#[must_use]
-pub fn annotations(claim: &NodeClaim, pool: Option<&TenantPool>) -> BTreeMap<String, String> {
+fn annotations(claim: &NodeClaim, pool: Option<&TenantPool>) -> BTreeMap<String, String> {
     let template = pool.and_then(|p| p.spec.template.as_ref());
     let mut annotations = template.map(|t| t.metadata.annotations.clone()).unwrap_or_default();
     annotations.insert(names::CLAIM_ANNOTATION.to_owned(), claim.metadata.name.clone().unwrap_or_default());
@@ -37,11 +35,13 @@ pub fn annotations(claim: &NodeClaim, pool: Option<&TenantPool>) -> BTreeMap<Str
 }
 
 /// What of `wanted` isn't in `held`.
-fn missing(wanted: BTreeMap<String, String>, held: &BTreeMap<String, String>) -> Map<String, Value> {
+fn missing<'a>(
+    wanted: impl Iterator<Item = (&'a str, &'a str)>,
+    held: &BTreeMap<String, String>,
+) -> Map<String, Value> {
     wanted
-        .into_iter()
-        .filter(|(key, value)| held.get(key) != Some(value))
-        .map(|(key, value)| (key, Value::String(value)))
+        .filter(|(key, value)| held.get(*key).map(String::as_str) != Some(value))
+        .map(|(key, value)| (key.to_owned(), Value::String(value.to_owned())))
         .collect()
 }
 
@@ -56,11 +56,13 @@ pub fn registration(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeVie
         .filter(|t| !node.taints.iter().any(|held| held.key == t.key && held.effect == t.effect));
     let kept = node.taints.iter().filter(|t| t.key != names::UNREGISTERED_TAINT);
     let taints: Vec<Taint> = kept.chain(left_out).cloned().collect();
+    let annotations = annotations(claim, pool);
+    let annotations = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let mut patch = json!({
         "metadata": {
             "uid": node.uid,
             "labels": missing(labels(claim), &node.labels),
-            "annotations": missing(annotations(claim, pool), &node.annotations),
+            "annotations": missing(annotations, &node.annotations),
         },
     });
     if taints != node.taints {

@@ -5,7 +5,7 @@
 //! follows from the machine itself is compared directly: its image, its zone, and the pool's requirements, which
 //! may change as long as the node still meets them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use croft_api::{EC2NodeClass, NodeClaim, TenantPool, convert};
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,30 @@ pub enum Standing {
     Unstamped(String),
     /// It differs in these fields.
     Drifted(Vec<String>),
+}
+
+/// What a machine launched now would be stamped with, hashed once for all claims of a pool.
+#[derive(Debug)]
+pub struct Wanted {
+    pool: Arc<TenantPool>,
+    class: Arc<EC2NodeClass>,
+    fields: BTreeMap<String, String>,
+}
+
+impl Wanted {
+    /// Reads pool and class.
+    #[must_use]
+    pub fn new(pool: &Arc<TenantPool>, class: &Arc<EC2NodeClass>) -> Self {
+        Self { pool: Arc::clone(pool), class: Arc::clone(class), fields: fields(pool, class) }
+    }
+
+    /// True if these say the same. Only what is launched counts, which a status written meanwhile doesn't change.
+    #[must_use]
+    pub fn is_of(&self, pool: &Arc<TenantPool>, class: &Arc<EC2NodeClass>) -> bool {
+        (Arc::ptr_eq(&self.pool, pool) || self.pool.spec == pool.spec)
+            && (Arc::ptr_eq(&self.class, class)
+                || (self.class.spec == class.spec && self.class.status == class.status))
+    }
 }
 
 fn fields(pool: &TenantPool, class: &EC2NodeClass) -> BTreeMap<String, String> {
@@ -99,8 +123,8 @@ pub fn stamp(pool: &TenantPool, class: &EC2NodeClass) -> String {
 
 /// Compares a claim and its node with what would be launched now.
 #[must_use]
-pub fn judge(claim: &NodeClaim, node: &NodeView, pool: &TenantPool, class: &EC2NodeClass) -> Standing {
-    let now = fields(pool, class);
+pub fn judge(claim: &NodeClaim, node: &NodeView, wanted: &Wanted) -> Standing {
+    let Wanted { pool, class, fields: now } = wanted;
     let stamp = claim
         .metadata
         .annotations
@@ -117,7 +141,7 @@ pub fn judge(claim: &NodeClaim, node: &NodeView, pool: &TenantPool, class: &EC2N
         };
     };
     let mut lacks = false;
-    for (name, hash) in &now {
+    for (name, hash) in now {
         match stamp.fields.get(name) {
             Some(then) if then == hash => {}
             Some(_) => differs.push(name.clone()),
@@ -190,6 +214,10 @@ mod tests {
             "spec": all, "status": status,
         }))
         .unwrap()
+    }
+
+    fn judge(claim: &NodeClaim, node: &NodeView, pool: &TenantPool, class: &EC2NodeClass) -> Standing {
+        super::judge(claim, node, &Wanted::new(&Arc::new(pool.clone()), &Arc::new(class.clone())))
     }
 
     fn claim(stamp: Option<String>) -> NodeClaim {

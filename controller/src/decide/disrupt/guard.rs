@@ -12,8 +12,10 @@ use crate::{
 pub enum Keeps {
     /// The node, its claim or its pool asks for it.
     Asked(&'static str),
-    /// A pod asks for it, or may not be evicted now.
+    /// A pod asks for it.
     Pod(String),
+    /// A pod's PodDisruptionBudget allows no eviction now.
+    Budget(String),
     /// A pod that nobody would make again.
     Bare(String),
 }
@@ -25,6 +27,7 @@ impl Keeps {
         match self {
             Self::Asked(_) => "DoNotDisrupt",
             Self::Pod(_) => "PodKept",
+            Self::Budget(_) => "PodBudget",
             Self::Bare(_) => "BarePod",
         }
     }
@@ -34,7 +37,7 @@ impl std::fmt::Display for Keeps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Asked(what) => write!(f, "the {what} is annotated {}", names::DO_NOT_DISRUPT),
-            Self::Pod(why) => f.write_str(why),
+            Self::Pod(why) | Self::Budget(why) => f.write_str(why),
             Self::Bare(pod) => write!(f, "pod {pod} has no controller that would make it again"),
         }
     }
@@ -68,7 +71,7 @@ pub fn pods(snapshot: &Snapshot, node: &str) -> Option<Keeps> {
             return Some(Keeps::Pod(format!("pod {key} is annotated {}", names::DO_NOT_DISRUPT)));
         }
         if let Some(why) = budget(snapshot, &key.namespace, pod) {
-            return Some(Keeps::Pod(format!("pod {key} {why}")));
+            return Some(Keeps::Budget(format!("pod {key} {why}")));
         }
     }
     None

@@ -14,6 +14,7 @@ use super::{
     moves::{self, Moves},
     seek::{REASON, pods},
     standing::{self, Standing, Verdict},
+    tally::Outcome,
 };
 use crate::decide::{Memory, Round};
 
@@ -31,6 +32,7 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledge
             .collect();
         if !holds(round, memory, ledger, moves, one, &claims) || !made.fits(round, one) {
             forget(memory, &claims);
+            memory.disruption.tally.note(REASON.as_str(), Outcome::Dropped);
             continue;
         }
         let note = format!(
@@ -39,14 +41,13 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledge
             one.after,
             one.before
         );
-        if moves::begin(round, REASON.as_str(), &claims, &one.machines, &note) {
+        if moves::begin(round, &mut memory.disruption.tally, REASON.as_str(), &claims, &one.machines, &note) {
             made.note(one);
             for (name, claim) in &claims {
                 ledger.take(&claim.spec.pool);
                 memory.disruption.saying.judge(name, Verdict::goes("Moving", note.clone()));
             }
             memory.disruption.saved = memory.disruption.saved.saturating_add(one.saves());
-            memory.disruption.moves += 1;
         } else {
             // A pool's names are reserved by one action at a time.
             forget(memory, &claims);

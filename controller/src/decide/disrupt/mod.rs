@@ -24,8 +24,12 @@ pub mod replace;
 pub mod say;
 pub mod seek;
 pub mod standing;
+pub mod tally;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use croft_scheduler::{Price, consolidate::Consolidation};
 
@@ -44,15 +48,19 @@ pub struct Memory {
     pub unfit_since: BTreeMap<String, Duration>,
     /// When expiry and drift were last judged.
     pub looked: Option<Duration>,
+    /// What was found out then.
+    pub seen: replace::Seen,
     /// What the search was last asked, by pool.
     pub asked: BTreeMap<String, seek::Asked>,
     /// What it answered.
     pub found: Option<Box<Consolidation>>,
     /// Why each node stays or goes.
     pub saying: say::Saying,
-    /// Moves begun to save money.
-    pub moves: u64,
-    /// What they save together, per hour.
+    /// Decisions to give nodes back, and what came of them.
+    pub tally: tally::Tally,
+    /// Moves whose end is in the tally, for as long as something of them is there.
+    pub ended: BTreeSet<String>,
+    /// What all moves that were begun to save money save together, per hour.
     pub saved: Price,
 }
 
@@ -77,7 +85,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut super::Memory) {
     let mut ledger = budgets::Ledger::new(snapshot, &moves);
     seek::watch(round, memory);
     moves.advance(round, memory);
-    repair::decide(round);
+    repair::decide(round, memory);
     empty::decide(round, memory, &mut ledger, &moves);
     replace::decide(round, memory, &mut ledger, &moves);
     make::decide(round, memory, &mut ledger, &moves);

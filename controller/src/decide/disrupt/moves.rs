@@ -19,6 +19,7 @@ use croft_api::{NodeClaim, condition::INITIALIZED};
 use croft_scheduler::{Machine, Options, Plan, PodKey, solve};
 use serde_json::json;
 
+use super::tally::{Outcome, Tally};
 use crate::{
     action::{Action, Key},
     decide::{Memory, Round, lifecycle, provision::provision, reference, standing},
@@ -109,6 +110,7 @@ impl<'a> Moves<'a> {
     /// Decides the next step of every move.
     pub fn advance(&self, round: &mut Round<'_>, memory: &mut Memory) {
         memory.disruption.unfit_since.retain(|id, _| self.by_id.contains_key(id.as_str()));
+        memory.disruption.ended.retain(|id| self.by_id.contains_key(id.as_str()));
         for (id, one) in &self.by_id {
             one.advance(id, round, memory);
         }
@@ -132,7 +134,7 @@ impl Move<'_> {
         }
         let goes = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_some();
         if self.members.len() < self.expected || self.members.values().any(|claim| goes(claim)) {
-            self.undo(round, memory, &waiting, "a machine in its place didn't come");
+            self.undo(id, round, memory, &waiting, "a machine in its place didn't come");
             return;
         }
         if !self.members.values().all(|claim| is(claim, INITIALIZED)) {
@@ -142,6 +144,7 @@ impl Move<'_> {
             waiting.iter().filter_map(|(_, claim)| Some(round.snapshot.node_of(claim)?.0)).collect();
         match places(round.snapshot, &nodes) {
             Ok(plan) if plan.machines.is_empty() => {
+                self.ended(id, memory, Outcome::Done);
                 for (name, claim) in waiting {
                     let note = format!(
                         "{}: {} in its place is ready; its pods move now",
@@ -157,19 +160,28 @@ impl Move<'_> {
                 if round.has_lasted(since, PATIENCE) {
                     let why = other.err().map_or_else(String::new, |why| format!(": {why}"));
                     let why = format!("its pods no longer fit on what was launched for them{why}");
-                    self.undo(round, memory, &waiting, &why);
+                    self.undo(id, round, memory, &waiting, &why);
                 }
             }
         }
     }
 
+    /// Each move ends once, however often it is looked at until its claims are gone.
+    fn ended(&self, id: &str, memory: &mut Memory, outcome: Outcome) {
+        if memory.disruption.ended.insert(id.to_owned()) {
+            memory.disruption.tally.note(self.reason, outcome);
+        }
+    }
+
     fn undo(
         &self,
+        id: &str,
         round: &mut Round<'_>,
         memory: &mut Memory,
         waiting: &[(&str, &Arc<NodeClaim>)],
         why: &str,
     ) {
+        self.ended(id, memory, Outcome::Undone);
         for (name, claim) in waiting {
             memory.disruption.held_until.insert((*name).to_owned(), round.now.mono + HOLD);
             if let Some(asked) = memory.disruption.asked.get_mut(&claim.spec.pool) {
@@ -259,6 +271,7 @@ pub(in crate::decide) fn instead<'a>(
 /// something holds what it needs; then it is decided again.
 pub(in crate::decide) fn begin(
     round: &mut Round<'_>,
+    tally: &mut Tally,
     reason: &str,
     claims: &[(&str, &Arc<NodeClaim>)],
     machines: &[Machine],
@@ -268,6 +281,8 @@ pub(in crate::decide) fn begin(
         return false;
     }
     if machines.is_empty() {
+        tally.note(reason, Outcome::Begun);
+        tally.note(reason, Outcome::Done);
         for (name, claim) in claims {
             round.tell(reference(&***claim), false, "Disrupted", format!("{}: {note}", reason));
             round.act(lifecycle::delete(name, claim));
@@ -299,6 +314,7 @@ pub(in crate::decide) fn begin(
     if !actions.iter().flat_map(Action::keys).all(|key| round.is_idle(&key)) {
         return false;
     }
+    tally.note(reason, Outcome::Begun);
     for (_, claim) in claims {
         let note = format!("{}: {note}; {} comes first", reason, launched.join(", "));
         round.tell(reference(&***claim), false, "Disrupting", note);

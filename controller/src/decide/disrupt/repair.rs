@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use croft_api::condition::INITIALIZED;
 
+use super::tally::{self, Outcome};
 use crate::{
     action::Key,
-    decide::{Round, lifecycle, reference},
+    decide::{Memory, Round, lifecycle, reference},
     snapshot::is,
 };
 
@@ -24,7 +25,7 @@ struct Health<'a> {
 }
 
 /// Gives back what has been broken for long.
-pub fn decide(round: &mut Round<'_>) {
+pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     let snapshot = round.snapshot;
     let mut pools: BTreeMap<&str, Health<'_>> = BTreeMap::new();
     for (name, claim) in &snapshot.claims {
@@ -57,6 +58,7 @@ pub fn decide(round: &mut Round<'_>) {
                 let note = format!("its node hasn't been Ready for {} s; it is given back", lasted.as_secs());
                 round.tell(reference(&**claim), true, "Unhealthy", note);
                 round.act(lifecycle::delete(name, claim));
+                memory.disruption.tally.note(tally::UNHEALTHY, Outcome::Done);
             }
         }
     }

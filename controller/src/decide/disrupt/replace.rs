@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_api::{
-    NodeClaim, TenantPool,
+    EC2NodeClass, NodeClaim, TenantPool,
     condition::{DRIFTED, EXPIRED, INITIALIZED, Statement, set},
     disruption::DisruptionReason,
 };
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
@@ -15,19 +16,72 @@ use super::{
     drift::{self, Standing},
     expiry, guard,
     moves::{self, Moves},
+    tally::Tally,
 };
 use crate::{
     action::{Action, Key},
     decide::{Memory, Round, conditions, reference},
     names,
     seam::{Call, Target, Verb},
-    snapshot::is,
+    snapshot::{NodeView, Snapshot, is},
 };
 
 /// Between two looks at all nodes.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Nodes replaced by one move: if one of its machines doesn't come, all of them stay.
 const TOGETHER: usize = 5;
+
+/// What was read of claims that are as they would be launched now, for as long as nothing that it was read from
+/// changes.
+#[derive(Debug, Default)]
+pub struct Seen {
+    wanted: BTreeMap<String, Arc<drift::Wanted>>,
+    current: BTreeMap<String, Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    claim: Arc<NodeClaim>,
+    node: u64,
+    wanted: Arc<drift::Wanted>,
+    expires: Option<Timestamp>,
+}
+
+impl Seen {
+    fn keep(&mut self, snapshot: &Snapshot) {
+        self.wanted.retain(|pool, _| snapshot.pools.contains_key(pool));
+        self.current.retain(|claim, _| snapshot.claims.contains_key(claim));
+    }
+
+    fn wanted(
+        &mut self,
+        name: &str,
+        pool: &Arc<TenantPool>,
+        class: &Arc<EC2NodeClass>,
+    ) -> Arc<drift::Wanted> {
+        if let Some(known) = self.wanted.get(name).filter(|known| known.is_of(pool, class)) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(drift::Wanted::new(pool, class));
+        self.wanted.insert(name.to_owned(), Arc::clone(&new));
+        new
+    }
+
+    /// When a claim expires that is known to be as it should be.
+    fn current(
+        &self,
+        name: &str,
+        claim: &Arc<NodeClaim>,
+        node: &NodeView,
+        wanted: &Arc<drift::Wanted>,
+    ) -> Option<Option<Timestamp>> {
+        let known = self.current.get(name)?;
+        let same = Arc::ptr_eq(&known.claim, claim)
+            && known.node == node.version
+            && Arc::ptr_eq(&known.wanted, wanted);
+        same.then_some(known.expires)
+    }
+}
 
 /// A node that is to be replaced.
 struct Due<'a> {
@@ -46,6 +100,7 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledge
     }
     memory.disruption.looked = Some(round.now.mono);
     let snapshot = round.snapshot;
+    memory.disruption.seen.keep(snapshot);
     let mut due: BTreeMap<&String, Vec<Due<'_>>> = BTreeMap::new();
     let (mut said, mut stamps) = (Vec::new(), Vec::new());
     for (name, claim) in &snapshot.claims {
@@ -55,22 +110,33 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledge
         let Some((pool_name, pool)) = snapshot.pools.get_key_value(&claim.spec.pool) else { continue };
         let Some((node, view)) = snapshot.node_of(claim) else { continue };
         let class = snapshot.class_of(pool).and_then(|c| snapshot.classes.get(c));
-        let standing = class.map(|class| drift::judge(claim, view, pool, &class.object));
-        let drifted = match standing {
-            Some(Standing::Drifted(fields)) => Some(fields.join(", ")),
-            Some(Standing::Unstamped(stamp)) => {
+        let wanted = class.map(|class| memory.disruption.seen.wanted(pool_name, pool, &class.object));
+        if let Some(wanted) = &wanted
+            && let Some(expires) = memory.disruption.seen.current(name, claim, view, wanted)
+            && !has_come(round, expires)
+        {
+            continue;
+        }
+        let mut current = None;
+        let drifted = match wanted.as_ref().map(|wanted| (drift::judge(claim, view, wanted), wanted)) {
+            Some((Standing::Drifted(fields), _)) => Some(fields.join(", ")),
+            Some((Standing::Unstamped(stamp), _)) => {
                 stamps.push((name, claim, stamp));
                 None
             }
-            Some(Standing::Current) | None => None,
-        };
-        let expired = expiry::at(claim, pool).filter(|at| {
-            let left = Duration::try_from(at.duration_since(round.now.wall)).unwrap_or(Duration::ZERO);
-            if !left.is_zero() {
-                round.wake_in(left);
+            Some((Standing::Current, wanted)) => {
+                current = Some(wanted);
+                None
             }
-            left.is_zero()
-        });
+            None => None,
+        };
+        let expires = expiry::at(claim, pool);
+        let expired = expires.filter(|_| has_come(round, expires));
+        if let Some(wanted) = current.filter(|_| expired.is_none() && !is_said(claim)) {
+            let (claim, wanted) = (Arc::clone(claim), Arc::clone(wanted));
+            let current = Current { claim, node: view.version, wanted, expires };
+            memory.disruption.seen.current.insert(name.clone(), current);
+        }
         said.push((name, claim, expired.is_some(), drifted.clone()));
         let (reason, why) = match (expired, drifted) {
             (Some(_), _) => (DisruptionReason::Expired, "it is older than expireAfter".to_owned()),
@@ -99,7 +165,7 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledge
         let Some(reason) = due.first().map(|d| d.reason) else { continue };
         due.retain(|d| d.reason == reason);
         due.truncate(ledger.left(round, pool, reason).min(TOGETHER));
-        replace(round, ledger, reason, &due);
+        replace(round, &mut memory.disruption.tally, ledger, reason, &due);
     }
     // Last: a claim that is being written would hold up its deletion.
     for (name, claim, stamp) in stamps {
@@ -110,7 +176,23 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledge
     }
 }
 
-fn replace<'a>(round: &mut Round<'a>, ledger: &mut Ledger<'a>, reason: DisruptionReason, due: &[Due<'a>]) {
+/// True if a moment has come; otherwise asks to be woken then.
+fn has_come(round: &mut Round<'_>, at: Option<Timestamp>) -> bool {
+    let Some(at) = at else { return false };
+    let left = Duration::try_from(at.duration_since(round.now.wall)).unwrap_or(Duration::ZERO);
+    if !left.is_zero() {
+        round.wake_in(left);
+    }
+    left.is_zero()
+}
+
+fn replace<'a>(
+    round: &mut Round<'a>,
+    tally: &mut Tally,
+    ledger: &mut Ledger<'a>,
+    reason: DisruptionReason,
+    due: &[Due<'a>],
+) {
     // All that fit together; else the first that does alone.
     let sets = [due.get(..)].into_iter().chain((0..due.len()).map(|at| due.get(at..=at))).flatten();
     for set in sets.filter(|set| !set.is_empty()) {
@@ -120,7 +202,7 @@ fn replace<'a>(round: &mut Round<'a>, ledger: &mut Ledger<'a>, reason: Disruptio
                 let claims: Vec<(&str, &Arc<NodeClaim>)> =
                     set.iter().map(|d| (d.name.as_str(), d.claim)).collect();
                 let why = set.first().map_or("", |d| d.why.as_str());
-                if moves::begin(round, reason.as_str(), &claims, &plan.machines, why) {
+                if moves::begin(round, tally, reason.as_str(), &claims, &plan.machines, why) {
                     set.iter().for_each(|d| ledger.take(&d.claim.spec.pool));
                 }
                 return;
@@ -140,7 +222,7 @@ fn keeps(
     round: &Round<'_>,
     claim: &NodeClaim,
     node: &str,
-    view: &crate::snapshot::NodeView,
+    view: &NodeView,
     pool: &TenantPool,
 ) -> Option<guard::Keeps> {
     let bounded = claim.spec.termination_grace_period.is_some();
@@ -161,10 +243,19 @@ fn restamp(name: &str, claim: &NodeClaim, stamp: &str) -> Action {
     }
 }
 
+/// True if the claim has a condition of these.
+fn is_said(claim: &NodeClaim) -> bool {
+    let conditions = claim.status.iter().flat_map(|s| &s.conditions);
+    conditions.into_iter().any(|c| c.type_ == EXPIRED || c.type_ == DRIFTED)
+}
+
 /// Says on the claim what is so, and takes back what isn't any more.
 fn say(round: &mut Round<'_>, name: &str, claim: &NodeClaim, expired: bool, drifted: Option<&str>) {
-    let Some(mut status) = claim.status.clone() else { return };
-    let mut changed = false;
+    let Some(told) = &claim.status else { return };
+    if !expired && drifted.is_none() && !is_said(claim) {
+        return;
+    }
+    let (mut status, mut changed) = (told.clone(), false);
     let said = [
         (EXPIRED, expired, "TooOld", "the node is older than its pool's expireAfter".to_owned()),
         (

@@ -25,6 +25,10 @@ pub struct Saying {
     unsaid: BTreeSet<String>,
     /// When a claim's condition was last written.
     said: BTreeMap<String, Duration>,
+    /// Claims by the reason of their verdict; words that were used once stay with 0.
+    counts: BTreeMap<(bool, &'static str), usize>,
+    /// How many claims there were when they were counted; none if verdicts have changed since.
+    counted: Option<usize>,
 }
 
 impl Saying {
@@ -33,6 +37,20 @@ impl Saying {
         if known != Some(&verdict) || !self.said.contains_key(claim) {
             self.verdicts.insert(claim.to_owned(), verdict);
             self.unsaid.insert(claim.to_owned());
+            self.counted = None;
+        }
+    }
+
+    /// How many nodes are to go or to stay, by the reason.
+    pub fn counts(&self) -> impl Iterator<Item = (bool, &'static str, usize)> {
+        self.counts.iter().map(|((goes, reason), count)| (*goes, *reason, *count))
+    }
+
+    fn count(&mut self, claims: usize) {
+        self.counted = Some(claims);
+        self.counts.values_mut().for_each(|count| *count = 0);
+        for verdict in self.verdicts.values() {
+            *self.counts.entry((verdict.goes, verdict.reason)).or_default() += 1;
         }
     }
 
@@ -47,12 +65,14 @@ impl Saying {
 pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     let snapshot = round.snapshot;
     let saying = &mut memory.disruption.saying;
+    if saying.counted != Some(snapshot.claims.len()) {
+        saying.verdicts.retain(|name, _| snapshot.claims.contains_key(name));
+        saying.said.retain(|name, _| snapshot.claims.contains_key(name));
+        saying.count(snapshot.claims.len());
+    }
     if saying.unsaid.is_empty() {
         return;
     }
-    let there = |name: &String| snapshot.claims.contains_key(name);
-    saying.verdicts.retain(|name, _| there(name));
-    saying.said.retain(|name, _| there(name));
     let mut left = AT_ONCE;
     for name in saying.unsaid.clone() {
         let (Some(claim), Some(verdict)) = (snapshot.claims.get(&name), saying.verdicts.get(&name)) else {

@@ -2,7 +2,7 @@
 
 pub mod supply;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_api::{
     TenantPool, TenantPoolStatus,
@@ -29,6 +29,16 @@ const REPLICAS_READY: &str = "ReplicasReady";
 /// A pool's spare places are there.
 const HEADROOM_READY: &str = "HeadroomReady";
 
+/// A pool of which nothing seems to have changed is looked at again after this long, when something else is decided.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// When a pool's status was last looked at, and on which picture.
+#[derive(Clone, Copy, Debug)]
+pub struct Looked {
+    at: Duration,
+    picture: (u64, u64),
+}
+
 #[derive(Clone, Debug, Default)]
 struct Holdings {
     nodes: i64,
@@ -39,7 +49,8 @@ struct Holdings {
 /// Decides what to say about every pool.
 pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     let snapshot = round.snapshot;
-    memory.pool_written.retain(|name, _| snapshot.pools.contains_key(name));
+    memory.pool_looked.retain(|name, _| snapshot.pools.contains_key(name));
+    let picture = (snapshot.plan_version, snapshot.shortages.1);
     memory.supplies.keep(snapshot);
     let mut holdings: Option<BTreeMap<&str, Holdings>> = None;
     for (name, pool) in &snapshot.pools {
@@ -53,28 +64,31 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
         if !pool.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER) {
             write_finalizers(round, name, pool, true);
         }
-        if let Some(at) = memory.pool_written.get(name).copied()
-            && !round.has_lasted(at, round.settings.status_every)
-        {
-            continue;
+        if let Some(looked) = memory.pool_looked.get(name).copied() {
+            let same = looked.picture == picture;
+            if same && round.now.mono.saturating_sub(looked.at) < LOOK_AGAIN
+                || !same && !round.has_lasted(looked.at, round.settings.status_every)
+            {
+                continue;
+            }
         }
         if !round.is_idle(&Key::Pool(name.clone())) {
             continue;
         }
+        memory.pool_looked.insert(name.clone(), Looked { at: round.now.mono, picture });
         let held = holdings.get_or_insert_with(|| count(round)).remove(name.as_str()).unwrap_or_default();
         let old = pool.status.clone().unwrap_or_default();
         let statements = statements(round, memory, name, pool);
         let new = status(round, pool, &held, &old, &statements);
         if let Some(patch) = merge::diff_of(&old, &new) {
             tell_changes(round, pool, &old, &statements);
-            memory.pool_written.insert(name.clone(), round.now.mono);
             round.act(Action::Write {
                 key: Key::Pool(name.clone()),
                 call: Call {
                     target: Target::Pool(name.clone()),
                     verb: Verb::PatchStatus(json!({"metadata": {"uid": pool.metadata.uid}, "status": patch})),
                 },
-                rest: std::time::Duration::ZERO,
+                rest: Duration::ZERO,
             });
         }
     }
@@ -242,6 +256,6 @@ fn write_finalizers(round: &mut Round<'_>, name: &str, pool: &TenantPool, ours: 
                 "finalizers": finalizers,
             }})),
         },
-        rest: if ours { std::time::Duration::ZERO } else { lifecycle::WATCH_LAG },
+        rest: if ours { Duration::ZERO } else { lifecycle::WATCH_LAG },
     });
 }

@@ -1,262 +1,12 @@
 //! What disruption decides, step by step, without anything that carries it out.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
 
-use croft_controller::{
-    action::{Action, News, Report, Search},
-    engine::{Engine, KINDS},
-    seam::{Target, Verb},
-    settings::Settings,
-    snapshot::Change,
-    time::Now,
-};
-use croft_scheduler::{
-    CapacityType, InstanceType, Offering, PodKey, Price, Resources, consolidate::consolidate,
-};
-use jiff::{SignedDuration, Timestamp};
+use croft_controller::{decide::disrupt::tally::Outcome, snapshot::Change};
+use croft_scheduler::PodKey;
 use serde_json::{Value, json};
 
-fn types() -> Arc<[InstanceType]> {
-    [2i64, 4, 8]
-        .map(|n| {
-            let mut capacity = Resources::new();
-            capacity.set("cpu", n * 1000);
-            capacity.set("memory", (n * 4) << 30);
-            capacity.set("pods", 110);
-            InstanceType {
-                name: format!("m.{n}"),
-                arch: "amd64".to_owned(),
-                os: vec!["linux".to_owned()],
-                capacity,
-                offerings: vec![Offering {
-                    zone: "zone-a".to_owned(),
-                    capacity_type: CapacityType::OnDemand,
-                    price: Price::from_dollars(0.05 * n as f64),
-                    available: true,
-                    estimated: false,
-                }],
-                ..InstanceType::default()
-            }
-        })
-        .into()
-}
-
-struct World {
-    engine: Engine,
-    begun: Timestamp,
-    seconds: u64,
-    version: u64,
-    actions: Vec<Action>,
-}
-
-impl World {
-    /// A pool `p` whose `spec.disruption` is merged into `5s, 100 %`.
-    fn new(disruption: Value) -> Self {
-        let settings = Settings { repair_after: Duration::from_secs(1_800), ..Settings::default() };
-        let mut world = Self {
-            engine: Engine::new(settings),
-            begun: "2026-11-01T00:00:00Z".parse().unwrap(),
-            seconds: 1_000_000,
-            version: 0,
-            actions: Vec::new(),
-        };
-        let meta = json!({"name": "c", "uid": "c", "resourceVersion": "1"});
-        world.observe(Change::Class(Box::new(
-            serde_json::from_value(json!({
-                "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": meta,
-                "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "role": "r",
-                    "subnetSelectorTerms": [{"tags": {"a": "b"}}],
-                    "securityGroupSelectorTerms": [{"tags": {"a": "b"}}]},
-            }))
-            .unwrap(),
-        )));
-        world.pool(disruption, json!({}));
-        world.engine.snapshot.offers("c", Ok(types()));
-        for kind in KINDS {
-            world.observe(Change::Synced(kind));
-        }
-        world
-    }
-
-    fn pool(&mut self, disruption: Value, template: Value) {
-        self.pool_named("p", disruption, template);
-    }
-
-    fn pool_named(&mut self, name: &str, disruption: Value, template: Value) {
-        let mut spec = json!({
-            "key": "node-pool",
-            "disruption": {"consolidateAfter": "5s", "budgets": [{"nodes": "100%"}]},
-            "template": {"spec": {"nodeClassRef": {"name": "c"}}},
-        });
-        croft_controller::merge::apply(&mut spec["disruption"], &disruption);
-        croft_controller::merge::apply(&mut spec["template"], &template);
-        let meta = self.meta(name);
-        let pool =
-            json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": meta, "spec": spec});
-        self.observe(Change::Pool(Box::new(serde_json::from_value(pool).unwrap())));
-    }
-
-    fn meta(&mut self, name: &str) -> Value {
-        self.version += 1;
-        json!({"name": name, "uid": format!("uid-{name}"), "resourceVersion": self.version.to_string(),
-            "creationTimestamp": self.begun.to_string(), "finalizers": ["croft.dev/termination", "croft.dev/pool"]})
-    }
-
-    fn now(&self) -> Now {
-        let at = self.begun.checked_add(SignedDuration::from_secs(self.seconds.try_into().unwrap()));
-        Now { wall: at.unwrap(), mono: Duration::from_secs(self.seconds) }
-    }
-
-    fn observe(&mut self, change: Change) {
-        let now = self.now();
-        self.engine.observe(change, now);
-    }
-
-    /// A claim with its node, ready unless `extra` says otherwise.
-    fn node(&mut self, name: &str, kind: &str, extra: Value) {
-        self.node_in("p", name, kind, extra);
-    }
-
-    fn node_in(&mut self, pool: &str, name: &str, kind: &str, extra: Value) {
-        let mut claim = json!({
-            "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim", "metadata": self.meta(name),
-            "spec": {"pool": pool, "nodeClassRef": {"name": "c"}, "instanceTypes": [kind], "zones": ["zone-a"],
-                "capacityType": "on-demand", "labels": {"node-pool": pool, "node-restriction.kubernetes.io/pool": pool}},
-            "status": {"providerId": format!("aws:///zone-a/{name}"), "nodeName": name, "instanceType": kind,
-                "zone": "zone-a", "capacityType": "on-demand",
-                "pricePerHour": format!("{}", 0.05 * kind[2..].parse::<f64>().unwrap()),
-                "conditions": (["Launched", "Registered", "Initialized", "Ready"].map(|kind| json!({"type": kind,
-                    "status": "True", "reason": "x", "message": "", "lastTransitionTime": self.begun.to_string()})))},
-        });
-        croft_controller::merge::apply(&mut claim, &extra);
-        let claim: croft_api::NodeClaim = serde_json::from_value(claim).unwrap();
-        let has = types().iter().find(|t| t.name == kind).unwrap().capacity.to_quantities();
-        let mut node = json!({
-            "metadata": self.meta(name),
-            "spec": {"providerID": format!("aws:///zone-a/{name}"),
-                "taints": [{"key": "node-pool", "value": pool, "effect": "NoSchedule"}]},
-            "status": {"capacity": has, "allocatable": has, "conditions": [
-                {"type": "Ready", "status": "True", "lastTransitionTime": self.begun.to_string()}]},
-        });
-        node["metadata"]["labels"] = json!({
-            "node-pool": pool, "node-restriction.kubernetes.io/pool": pool, "topology.kubernetes.io/zone": "zone-a",
-            "node.kubernetes.io/instance-type": kind, "karpenter.sh/capacity-type": "on-demand",
-            "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
-        });
-        self.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
-        self.observe(Change::Claim(Box::new(claim)));
-    }
-
-    fn pod(&mut self, name: &str, node: &str, cpu: u32, extra: Value) {
-        let mut pod = json!({
-            "metadata": self.meta(name),
-            "spec": {"nodeName": node, "nodeSelector": {"node-pool": "p"},
-                "tolerations": [{"key": "node-pool", "operator": "Exists"}], "containers": [{"name": "c",
-                "resources": {"requests": {"cpu": format!("{cpu}m"), "memory": "128Mi"}}}]},
-            "status": {"phase": "Running", "startTime": self.begun.to_string()},
-        });
-        pod["metadata"]["namespace"] = json!("a");
-        pod["metadata"]["labels"] = json!({"app": "web"});
-        pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": true}]);
-        croft_controller::merge::apply(&mut pod, &extra);
-        self.observe(Change::Pod(Box::new(serde_json::from_value(pod).unwrap())));
-    }
-
-    fn budget(&mut self, allowed: i32) {
-        let mut budget = json!({"metadata": self.meta("web"), "status": {"disruptionsAllowed": allowed,
-            "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1},
-            "spec": {"selector": {"matchLabels": {"app": "web"}}}});
-        budget["metadata"]["namespace"] = json!("a");
-        self.observe(Change::Budget(Box::new(serde_json::from_value(budget).unwrap())));
-    }
-
-    /// Steps after `seconds`; every action but a search ends well at once, without effect.
-    fn step(&mut self, seconds: u64) -> Option<Box<Search>> {
-        self.seconds += seconds;
-        let now = self.now();
-        self.actions = self.engine.step(now).actions;
-        let mut search = None;
-        for action in self.actions.clone() {
-            match action {
-                Action::Consolidate(one) => search = Some(one),
-                other => self.engine.complete(Report::done(other.keys()), now),
-            }
-        }
-        search
-    }
-
-    fn answer(&mut self, search: &Search) {
-        let found = consolidate(&search.cluster, &search.ask, &|| false);
-        let keys = Action::Consolidate(Box::new(search.clone())).keys();
-        let news = vec![News::Consolidation(Box::new(found))];
-        let now = self.now();
-        self.engine.complete(Report { news, ..Report::done(keys) }, now);
-    }
-
-    /// Steps until something is searched for.
-    fn search(&mut self) -> Box<Search> {
-        self.step(0);
-        self.step(11).expect("a search")
-    }
-
-    fn deleted(&self) -> Vec<String> {
-        let name = |action: &Action| match action {
-            Action::Write { call, .. } => match (&call.target, &call.verb) {
-                (Target::Claim(name), Verb::Delete { .. }) => Some(name.clone()),
-                _ => None,
-            },
-            _ => None,
-        };
-        self.actions.iter().filter_map(name).collect()
-    }
-
-    fn cordoned(&self) -> usize {
-        let cordons = |action: &&Action| match action {
-            Action::Write { call, .. } if matches!(call.target, Target::Node(_)) => {
-                format!("{:?}", call.verb).contains("\"unschedulable\": Bool(true)")
-            }
-            _ => false,
-        };
-        self.actions.iter().filter(cordons).count()
-    }
-
-    fn created(&self) -> Vec<Value> {
-        let claims = |action: &Action| match action {
-            Action::CreateClaims(new) => new.claims.iter().map(|c| c.object.clone()).collect(),
-            _ => Vec::new(),
-        };
-        self.actions.iter().flat_map(claims).collect()
-    }
-
-    /// Reasons of the condition Consolidatable that are written, by claim.
-    fn verdicts(&self) -> BTreeMap<String, (String, String)> {
-        let verdict = |action: &Action| {
-            let Action::Write { call, .. } = action else { return None };
-            let (Target::Claim(name), Verb::PatchStatus(patch)) = (&call.target, &call.verb) else {
-                return None;
-            };
-            let all = patch["status"]["conditions"].as_array()?;
-            let one = all.iter().find(|c| c["type"] == json!("Consolidatable"))?;
-            let text = |key: &str| one[key].as_str().unwrap_or_default().to_owned();
-            Some((name.clone(), (text("status"), text("reason"))))
-        };
-        self.actions.iter().filter_map(verdict).collect()
-    }
-
-    fn told(&self, reason: &str) -> Vec<String> {
-        let note = |action: &Action| match action {
-            Action::Tell(notice) if notice.reason == reason => Some(notice.note.clone()),
-            _ => None,
-        };
-        self.actions.iter().filter_map(note).collect()
-    }
-}
+use crate::world::World;
 
 /// Three nodes of 8 processors, each with a pod of 1.
 fn three() -> World {
@@ -299,6 +49,9 @@ fn the_replacement_comes_first_and_is_looked_at_again() {
     let mut gone = world.deleted();
     gone.sort();
     assert_eq!((gone, world.cordoned()), (["n0", "n1", "n2"].map(str::to_owned).to_vec(), 0));
+    // Looked at again before the claims are seen to go, it is still one move.
+    world.step(3);
+    assert_eq!(world.tally("Underutilized"), [(Outcome::Begun, 1), (Outcome::Done, 1)]);
 }
 
 #[test]
@@ -312,6 +65,8 @@ fn a_replacement_that_does_not_come_undoes_the_decision() {
     world.step(1);
     assert!(world.deleted().is_empty(), "{:?}", world.deleted());
     assert_eq!(world.told("DisruptionUndone").len(), 3);
+    world.step(1);
+    assert_eq!(world.tally("Underutilized"), [(Outcome::Begun, 1), (Outcome::Undone, 1)]);
     world.observe(Change::ClaimGone(name.clone()));
     world.observe(Change::NodeGone(name));
     // Left alone for a while, then asked about again.
@@ -341,6 +96,7 @@ fn an_answer_about_other_pods_is_dropped() {
     world.answer(&search);
     world.step(1);
     assert!(world.created().is_empty() && world.deleted().is_empty(), "{:?}", world.actions);
+    assert_eq!(world.tally("Underutilized"), [(Outcome::Dropped, 1)]);
 }
 
 #[test]
@@ -365,6 +121,7 @@ fn what_keeps_a_node_keeps_it_out_of_the_question() {
     let mut world = three();
     world.budget(0);
     assert!(world.step(0).is_none() && world.step(11).is_none());
+    assert_eq!(world.kept_by("PodBudget"), 3);
     world.budget(1);
     assert!(world.step(11).is_some());
 
@@ -373,6 +130,7 @@ fn what_keeps_a_node_keeps_it_out_of_the_question() {
     assert!(world.step(0).is_none() && world.step(11).is_none());
     world.pool(json!({"budgets": [{"nodes": "0"}]}), json!({}));
     assert!(world.step(11).is_none());
+    assert_eq!(world.kept_by("Budget"), 3);
     world.pool(json!({"budgets": [{"nodes": "1"}]}), json!({}));
     assert_eq!(world.step(11).unwrap().ask.terms["p"].nodes, 1);
 }

@@ -1,0 +1,11 @@
+//! Disruption, decided by the real engine on pictures that a test makes up.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod steps;
+mod swings;
+mod world;
