@@ -23,7 +23,6 @@ const ACTIONS_AT_ONCE: usize = 128;
 const CHANGES_AT_ONCE: usize = 2_048;
 /// A round takes at most a third of the time, however much happens.
 const ROUND_SHARE: u32 = 2;
-const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 /// How long actions under way may take to end when the process stops.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Between two looks whether this process leads now.
@@ -35,6 +34,7 @@ pub struct Driver<L> {
     engine: Engine,
     executor: Executor,
     metrics: Metrics,
+    shortest_pause: Duration,
     leads: L,
     tasks: JoinSet<Report>,
     held: BTreeMap<Id, (Vec<Key>, AbortHandle)>,
@@ -47,6 +47,7 @@ impl<L: Fn() -> bool> Driver<L> {
     #[must_use]
     pub fn new(settings: Settings, executor: Executor, metrics: Metrics, leads: L) -> Self {
         Self {
+            shortest_pause: settings.shortest_pause,
             engine: Engine::new(settings),
             executor,
             metrics,
@@ -111,7 +112,7 @@ impl<L: Fn() -> bool> Driver<L> {
             }
             next = self.round();
             let took = self.executor.now().mono.saturating_sub(now.mono);
-            not_before = self.executor.now().mono + (took * ROUND_SHARE).max(SHORTEST_PAUSE);
+            not_before = self.executor.now().mono + (took * ROUND_SHARE).max(self.shortest_pause);
         }
     }
 

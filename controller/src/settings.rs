@@ -33,6 +33,8 @@ pub struct Settings {
     pub repair_after: Duration,
     /// Between two status writes of one pool.
     pub status_every: Duration,
+    /// Between two rounds of decisions at least; only a simulation of weeks has reason to be slower.
+    pub shortest_pause: Duration,
 }
 
 impl Default for Settings {
@@ -52,6 +54,7 @@ impl Default for Settings {
             consolidate_every: Duration::from_secs(10),
             repair_after: Duration::from_secs(1_800),
             status_every: Duration::from_secs(1),
+            shortest_pause: Duration::from_millis(2),
         }
     }
 }

@@ -37,6 +37,9 @@ pub(super) const WATCH_LAG: Duration = Duration::from_secs(2);
 /// Decides the next step of every claim.
 pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     let snapshot = round.snapshot;
+    if memory.kept.len() > snapshot.claims.len() {
+        memory.kept.retain(|name, _| snapshot.claims.contains_key(name));
+    }
     for (name, claim) in &snapshot.claims {
         if !round.is_idle(&Key::Claim(name.clone())) {
             continue;
@@ -48,7 +51,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
         } else if !is(claim, REGISTERED) {
             register(round, name, claim);
         } else {
-            keep(round, name, claim);
+            keep(round, memory, name, claim);
         }
     }
     observe(round, memory);
@@ -218,7 +221,7 @@ fn impostor(round: &mut Round<'_>, claim: &NodeClaim, status: &NodeClaimStatus) 
     }
 }
 
-fn keep(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {
+fn keep(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Arc<NodeClaim>) {
     let snapshot = round.snapshot;
     let node = snapshot.node_of(claim);
     let Some((node_name, node)) = node.filter(|(_, node)| !node.deleting) else {
@@ -229,6 +232,12 @@ fn keep(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {
         round.act(delete(name, claim));
         return;
     };
+    // Labels are many: those of a node that hasn't changed since are as they were.
+    let seen = memory.kept.get(name);
+    if node.version != 0 && seen.is_some_and(|(c, version)| Arc::ptr_eq(c, claim) && *version == node.version)
+    {
+        return;
+    }
     if let Some(patch) = nodes::repair(claim, node) {
         let note = format!("labels of node {node_name} were changed; they are put back");
         round.tell(reference(&**claim), true, "Relabelled", note);
@@ -237,6 +246,9 @@ fn keep(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {
             call: Call { target: Target::Node(node_name.to_owned()), verb: Verb::Patch(patch) },
             rest: Duration::ZERO,
         });
+    } else if is(claim, INITIALIZED) {
+        memory.kept.insert(name.to_owned(), (Arc::clone(claim), node.version));
+        return;
     }
     if is(claim, INITIALIZED) {
         return;

@@ -32,9 +32,11 @@ pub mod termination;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
+use croft_api::NodeClaim;
 use croft_cloud::MachineState;
 use croft_scheduler::PodKey;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
@@ -51,6 +53,8 @@ use crate::{
 /// Since when what is so has been so, on the monotonic clock.
 #[derive(Debug, Default)]
 pub struct Memory {
+    /// Claims whose node was found to be as it should be, and the version of the node then.
+    pub kept: BTreeMap<String, (Arc<NodeClaim>, u64)>,
     /// Nodes without work.
     pub empty_since: BTreeMap<String, Duration>,
     /// Nodes that are cordoned and not yet given up.

@@ -142,7 +142,7 @@ fn pods_must_be_unchanged_for_as_long_as_asked() {
     assert!(world.step(0).is_none());
     assert!(world.step(59).is_none());
     world.pod("late", "n1", 100, json!({}));
-    let search = world.step(1).unwrap();
+    let search = world.step(3).unwrap();
     assert_eq!(search.ask.candidates.iter().map(|c| c.node.as_str()).collect::<Vec<_>>(), ["n0", "n2"]);
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::world::{World, types};
 
-const TICK: u64 = 5;
+const TICK: u64 = 10;
 /// Until whatever was packed badly at the start is packed well.
 const SETTLE: u64 = 1_200;
 const HOURS: u64 = 2;
@@ -237,7 +237,7 @@ fn swings() -> impl Strategy<Value = Vec<Swing>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
 
     /// Loads that swing in some tenants' pools touch nothing of the others', and move nobody to and fro.
     #[test]

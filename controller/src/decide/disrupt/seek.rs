@@ -32,7 +32,7 @@ use crate::{
 
 pub(super) const REASON: DisruptionReason = DisruptionReason::Underutilized;
 /// Between two looks at a pool.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// A pool in which nothing happens is looked at again after this long: pods get older, and cheaper to move.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 /// A question that was answered is asked again after this long, should the answer depend on what the question
