@@ -305,6 +305,10 @@ impl Engine {
         if !self.snapshot.is_synced(&KINDS) {
             return Step { actions: Vec::new(), wake: None };
         }
+        let gone = &self.memory.terminations;
+        self.snapshot.count_unclaimed(self.settings.orphan_grace, |id| {
+            gone.get(id) == Some(&MachineState::Terminated)
+        });
         let (ruled_out, out_wake) = self.memory.places.look(&self.snapshot, now);
         if ruled_out {
             self.snapshot.plan_version += 1;
@@ -418,7 +422,8 @@ impl Engine {
         if self.flights.any_flying(|key| matches!(key, Key::Plan(_) | Key::Pool(_))) {
             return Due::Later(None);
         }
-        if !self.offers_known() {
+        // Limits count what the cloud has, too; the first list is asked for in the first round.
+        if !self.offers_known() || self.snapshot.machines.0.is_none() {
             return Due::Later(None);
         }
         let due = match (self.batch.opened, self.batch.planned) {

@@ -220,10 +220,9 @@ fn act(round: &mut Round<'_>, memory: &mut Memory) {
         leaving.entry(claim.spec.pool.as_str()).or_default().push(Leaving { name, claim, node, hurry });
     }
     for (pool, leaving) in leaving {
-        // What a move has launched is spoken for: until it is over only time decides.
-        if !moves.concerns(pool) {
-            replace(round, memory, &leaving);
-        }
+        // What moves under way have launched is spoken for by the pods that they are for.
+        let moving = moves.leaving(snapshot, pool);
+        replace(round, memory, &leaving, &moving);
     }
 }
 
@@ -265,10 +264,12 @@ fn give_up(round: &mut Round<'_>, name: &str, claim: &NodeClaim, why: &str) {
     round.act(lifecycle::delete(name, claim));
 }
 
-fn replace(round: &mut Round<'_>, memory: &mut Memory, leaving: &[Leaving<'_>]) {
+fn replace(round: &mut Round<'_>, memory: &mut Memory, leaving: &[Leaving<'_>], moving: &[&str]) {
     let nodes: Vec<&str> = leaving.iter().map(|l| l.node).collect();
     let claims: Vec<(&str, &Arc<NodeClaim>)> = leaving.iter().map(|l| (l.name.as_str(), l.claim)).collect();
-    match moves::instead(round.snapshot, leaving.iter().map(|l| l.claim), &nodes) {
+    match moves::instead(round.snapshot, leaving.iter().map(|l| l.claim), &nodes, moving) {
+        // Some places are on machines that aren't there yet: when they are, this is decided again.
+        Ok(plan) if plan.machines.is_empty() && plan.existing.iter().any(|place| place.coming) => {}
         Ok(plan) => {
             moves::begin(
                 round,

@@ -109,7 +109,7 @@ pub struct Round<'a> {
     pub now: Now,
     flights: &'a Flights,
     actions: Vec<Action>,
-    taken: Vec<Key>,
+    taken: BTreeSet<Key>,
     wake: Option<Duration>,
 }
 
@@ -117,13 +117,15 @@ impl<'a> Round<'a> {
     /// Begins a round.
     #[must_use]
     pub fn new(snapshot: &'a Snapshot, settings: &'a Settings, flights: &'a Flights, now: Now) -> Self {
-        Self { snapshot, settings, now, flights, actions: Vec::new(), taken: Vec::new(), wake: None }
+        Self { snapshot, settings, now, flights, actions: Vec::new(), taken: BTreeSet::new(), wake: None }
     }
 
-    /// True if an action may start on `key`.
+    /// True if an action may start on `key`. Nobody makes claims before the machines have been listed once: limits
+    /// count those that no claim has, too.
     #[must_use]
     pub fn is_idle(&self, key: &Key) -> bool {
-        self.flights.is_idle(key, self.now.mono) && !self.taken.contains(key)
+        let known = self.snapshot.machines.0.is_some() || !matches!(key, Key::Plan(_));
+        known && self.flights.is_idle(key, self.now.mono) && !self.taken.contains(key)
     }
 
     /// True while claims are made for some pool, or names for them reserved.

@@ -161,7 +161,7 @@ pub fn future_node(raw: &Node, claim: &NodeClaim) -> Node {
     node
 }
 
-fn coming(claim: &NodeClaim, planned: Option<&InstanceType>) -> ComingNode {
+pub(super) fn coming(claim: &NodeClaim, planned: Option<&InstanceType>) -> ComingNode {
     let default = NodeClaimStatus::default();
     let status = claim.status.as_ref().unwrap_or(&default);
     let launched = status.instance_type.is_some();

@@ -15,6 +15,7 @@ mod graves;
 mod headroom;
 mod nodes;
 mod pods;
+mod unclaimed;
 mod views;
 mod wanted;
 
@@ -43,6 +44,7 @@ use crate::{
 use graves::Graves;
 use headroom::Headroom;
 use pods::Nomination;
+use unclaimed::Unclaimed;
 
 /// A class and what the cloud says about it.
 #[derive(Clone, Debug)]
@@ -101,6 +103,7 @@ pub struct Snapshot {
     raw_nodes: BTreeMap<String, Box<Node>>,
     attachments: BTreeMap<String, String>,
     nominations: BTreeMap<PodKey, Nomination>,
+    unclaimed: Unclaimed,
     headroom: Headroom,
     nominated_to: BTreeMap<String, BTreeSet<PodKey>>,
     synced: BTreeSet<&'static str>,

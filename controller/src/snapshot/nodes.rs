@@ -63,16 +63,21 @@ impl Snapshot {
             (uid, version(old.metadata.resource_version.as_deref()))
         });
         let uid = claim.metadata.uid.clone().unwrap_or_default();
-        if self.knows_better(&uid, held, new) {
+        let released = claim.metadata.deletion_timestamp.is_some()
+            && claim.metadata.finalizers.iter().flatten().next().is_none();
+        // The answer to taking the last finalizer off shows what is no more, also where a watch was faster.
+        let stale = self.knows_better(&uid, held, new);
+        if released {
+            if !stale {
+                self.gone(uid.clone().into(), Change::ClaimGone(name), now);
+            }
+            self.unclaimed.forget(&uid);
             return;
         }
-        if claim.metadata.deletion_timestamp.is_some()
-            && claim.metadata.finalizers.iter().flatten().next().is_none()
-        {
-            // The answer to taking the last finalizer off shows what is no more.
-            self.gone(uid.into(), Change::ClaimGone(name), now);
+        if stale {
             return;
         }
+        self.unclaimed.forget(&uid);
         let before = old.and_then(|c| c.status.as_ref()).and_then(|s| s.node_name.clone());
         let after = claim.status.as_ref().and_then(|s| s.node_name.clone());
         if let Some(gone) = before.filter(|b| Some(b) != after.as_ref()) {
@@ -88,6 +93,7 @@ impl Snapshot {
 
     pub(super) fn claim_gone(&mut self, name: &str, now: Now) {
         let Some(claim) = self.claims.remove(name) else { return };
+        self.unclaimed.lose(Arc::clone(&claim), now);
         self.graves.bury(claim.metadata.uid.as_deref().unwrap_or_default().into(), now);
         self.cluster.remove_coming(name);
         self.release_nominations(name);

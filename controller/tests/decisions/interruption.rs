@@ -8,7 +8,7 @@ use croft_controller::{
 };
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, at, claim, launched, node, pod, registered_labels, verb};
+use crate::bench::{Bench, at, claim, launched, node, pod, pool, registered_labels, verb};
 
 fn news(kind: InterruptionKind, deadline: Option<u64>) -> Interruption {
     Interruption {
@@ -102,6 +102,82 @@ fn a_spot_machine_is_cordoned_and_replaced_first_and_left_in_time() {
     assert!(
         matches!(verb(&actions), (Target::Claim(name), Verb::Delete { .. }) if name == "pool-a-1"),
         "{actions:?}"
+    );
+}
+
+/// The second machine of a pool: the first's objects under other names.
+fn second(change: Change) -> Change {
+    match change {
+        Change::Claim(mut claim) => {
+            claim.metadata.name = Some("pool-a-2".to_owned());
+            claim.metadata.uid = Some("claim-uid-2".to_owned());
+            let status = claim.status.as_mut().unwrap();
+            status.provider_id = Some("aws:///us-east-1a/i-2".to_owned());
+            status.node_name = Some("node-2".to_owned());
+            Change::Claim(claim)
+        }
+        Change::Node(mut node) => {
+            node.metadata.name = Some("node-2".to_owned());
+            node.metadata.uid = Some("node-uid-2".to_owned());
+            Change::Node(node)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn made(actions: &[Action]) -> Vec<(Value, Value)> {
+    let made =
+        actions.iter().filter_map(|a| if let Action::CreateClaims(new) = a { Some(new) } else { None });
+    let claims = made.flat_map(|new| &new.claims);
+    claims
+        .map(|c| (c.object["metadata"]["annotations"]["croft.dev/replaces"].clone(), c.object.clone()))
+        .collect()
+}
+
+#[test]
+fn a_second_machine_of_the_pool_does_not_wait_until_the_first_is_replaced() {
+    let ready = || launched(&["Registered", "Initialized"]);
+    let mut bench = told(news(InterruptionKind::SpotWarning, Some(121)));
+    bench.see(1, second(claim(12, ready(), false)));
+    bench.see(1, pod("b", Some("node-2")));
+    bench.see(1, second(node(22, "aws:///us-east-1a/i-2", registered_labels(), json!([]), true)));
+    written(&mut bench, 1);
+    let actions = bench.decide(1);
+    let first = made(&actions);
+    assert_eq!(first.iter().map(|(replaces, _)| replaces).collect::<Vec<_>>(), ["pool-a-1"]);
+    actions.iter().for_each(|action| bench.done(1, action, vec![]));
+    let mut replacement = first[0].1.clone();
+    replacement["metadata"]["uid"] = json!("replacement-uid");
+    replacement["metadata"]["resourceVersion"] = json!("30");
+    replacement["metadata"]["creationTimestamp"] = json!(at(1).wall.to_string());
+    bench.see(2, Change::Claim(Box::new(serde_json::from_value(replacement).unwrap())));
+    let Change::Pool(mut reserved) = pool(31, &json!({})) else { panic!() };
+    reserved.status = Some(serde_json::from_value(json!({"claimCounter": 1})).unwrap());
+    bench.see(2, Change::Pool(reserved));
+
+    let warning = Interruption {
+        machines: vec!["i-2".to_owned()],
+        receipt: "receipt-2".to_owned(),
+        ..news(InterruptionKind::SpotWarning, Some(122))
+    };
+    hear(&mut bench, 2, warning);
+    let actions = bench.decide(2);
+    let said = actions.iter().find_map(|action| match action {
+        Action::Write { key, call, .. } if *key == Key::Claim("pool-a-2".to_owned()) => Some(&call.verb),
+        _ => None,
+    });
+    let Some(Verb::PatchStatus(patch)) = said else { panic!("{actions:?}") };
+    let mut status = ready();
+    for (key, value) in patch["status"].as_object().unwrap() {
+        status[key] = value.clone();
+    }
+    actions.iter().for_each(|action| bench.done(2, action, vec![]));
+    bench.see(2, second(claim(32, status, false)));
+    let next = made(&bench.decide(2));
+    assert_eq!(
+        next.iter().map(|(replaces, _)| replaces).collect::<Vec<_>>(),
+        ["pool-a-2"],
+        "the first's replacement has room for one of the two pods"
     );
 }
 

@@ -11,4 +11,5 @@ mod bench;
 mod claims;
 mod gone;
 mod interruption;
+mod limits;
 mod standing;

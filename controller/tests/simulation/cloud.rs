@@ -89,6 +89,9 @@ impl SimCloud {
             access_key: "simulation".to_owned(),
         };
         let (answer, more) = self.world.lock().unwrap().handle(&call, (self.now_ms)());
+        if matches!(action, "CreateFleet" | "TerminateInstances" | "CreateTags") {
+            tracing::debug!(at = (self.now_ms)(), action, params = ?call.params, "called");
+        }
         self.shared.point(&self.links).await;
         tokio::time::sleep(Duration::from_millis(after + more)).await;
         self.links.go_on().await;

@@ -69,6 +69,14 @@ impl Store {
 
     /// Versions go back, too; uids never come twice.
     pub fn restore(&mut self, backup: Backup) {
+        let claims = |objects: &BTreeMap<Id, Value>| {
+            objects
+                .iter()
+                .filter(|(id, _)| id.0 == "NodeClaim")
+                .map(|(id, _)| id.2.clone())
+                .collect::<Vec<_>>()
+        };
+        tracing::debug!(now = ?claims(&self.objects), then = ?claims(&backup.objects), "restored");
         self.objects = backup.objects;
         self.version = backup.version;
         self.forget_but(0);
@@ -113,6 +121,7 @@ impl Store {
         object["metadata"]["uid"] = json!(format!("uid-{}-{}", id.0, self.uids));
         object["metadata"]["creationTimestamp"] = stamp(now);
         object["metadata"]["generation"] = json!(1);
+        tracing::debug!(?id, uid = %object["metadata"]["uid"], at = %now, "created");
         self.put(id, object);
         true
     }
@@ -143,6 +152,7 @@ impl Store {
 
     pub fn remove(&mut self, id: &Id) {
         if let Some(object) = self.objects.remove(id) {
+            tracing::debug!(?id, uid = %object["metadata"]["uid"], "removed");
             self.version += 1;
             self.log.push(Logged { id: id.clone(), deleted: true, object });
         }

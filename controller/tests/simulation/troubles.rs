@@ -19,7 +19,9 @@ use crate::{
 impl Run {
     /// One thing that goes wrong, or that a user does.
     pub async fn trouble(&mut self) {
-        match self.chance.below(20) {
+        let which = self.chance.below(20);
+        tracing::debug!(which, at = %self.shared.clock.true_wall(), "trouble");
+        match which {
             0..=3 => self.kill().await,
             4 => self.stop(),
             5 => self.double(),

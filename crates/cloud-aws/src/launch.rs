@@ -25,7 +25,7 @@ use crate::{
     offers::image_for,
     provider::AwsProvider,
     refusal,
-    template::{self, Configuration, Hardware},
+    template::{self, Configuration, Hardware, Purpose},
 };
 
 /// Types in one request: more don't make a machine likelier, and the request has a size limit.
@@ -214,7 +214,11 @@ impl AwsProvider {
             &found.findings.security_groups,
             found.findings.instance_profile.as_deref(),
             &user_data,
-            request.capacity_type == CapacityType::Reserved,
+            Purpose {
+                reserved_only: request.capacity_type == CapacityType::Reserved,
+                spot: request.capacity_type == CapacityType::Spot,
+                tags: tags::of_pool(&self.options.cluster_uid, request),
+            },
         );
         if let Some(problem) = configuration.problem() {
             let fault = refusal::of_code(
@@ -312,8 +316,8 @@ pub(crate) fn fleet(
         .target_capacity_specification(target)
         .tag_specifications(specification(ResourceType::Fleet))
         .tag_specifications(specification(ResourceType::Instance))
-        .tag_specifications(specification(ResourceType::Volume))
-        .tag_specifications(specification(ResourceType::NetworkInterface));
+        // Other kinds are no part of CreateFleet's TagSpecifications: the template has them.
+        .tag_specifications(specification(ResourceType::Volume));
     request = if spot {
         request.spot_options(
             SpotOptionsRequest::builder()

@@ -8,8 +8,9 @@ use aws_sdk_ec2::types::{
     LaunchTemplateHttpTokensState, LaunchTemplateIamInstanceProfileSpecificationRequest,
     LaunchTemplateInstanceMetadataEndpointState, LaunchTemplateInstanceMetadataOptionsRequest,
     LaunchTemplateInstanceMetadataProtocolIpv6, LaunchTemplateInstanceNetworkInterfaceSpecificationRequest,
-    LaunchTemplatePlacementRequest, LaunchTemplatesMonitoringRequest, RequestLaunchTemplateData,
-    ResourceType, Tag, TagSpecification, VolumeType, builders::RequestLaunchTemplateDataBuilder,
+    LaunchTemplatePlacementRequest, LaunchTemplateTagSpecificationRequest, LaunchTemplatesMonitoringRequest,
+    RequestLaunchTemplateData, ResourceType, Tag, TagSpecification, VolumeType,
+    builders::RequestLaunchTemplateDataBuilder,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_api::nodeclass::{BlockDeviceMapping, EC2NodeClassSpec, HttpTokens, Toggle};
@@ -45,6 +46,19 @@ pub(crate) struct Configuration {
     /// Network adapters for EFA: one on each network card, the first is the machine's own interface.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) efas: u32,
+    /// Tags of what a machine is launched with and CreateFleet can't tag: its network interfaces, and the request
+    /// that makes a spot machine. A template serves many claims, so it names none.
+    pub(crate) tags: BTreeMap<String, String>,
+    pub(crate) spot: bool,
+}
+
+/// What a template is for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Purpose {
+    pub(crate) reserved_only: bool,
+    pub(crate) spot: bool,
+    /// Tags that all its machines have.
+    pub(crate) tags: BTreeMap<String, String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -84,8 +98,9 @@ impl Configuration {
         groups: &[String],
         profile: Option<&str>,
         user_data: &UserData,
-        reserved_only: bool,
+        purpose: Purpose,
     ) -> Self {
+        let Purpose { reserved_only, spot, tags } = purpose;
         let metadata = &class.metadata_options;
         Self {
             image: hardware.image.clone(),
@@ -102,6 +117,8 @@ impl Configuration {
             placement_group: class.placement_group.clone(),
             reserved_only,
             efas: hardware.efas,
+            tags,
+            spot,
         }
     }
 
@@ -165,6 +182,18 @@ impl Configuration {
             data = data.capacity_reservation_specification(
                 LaunchTemplateCapacityReservationSpecificationRequest::builder()
                     .capacity_reservation_preference(CapacityReservationPreference::CapacityReservationsOnly)
+                    .build(),
+            );
+        }
+        let tags: Vec<Tag> =
+            self.tags.iter().map(|(key, value)| Tag::builder().key(key).value(value).build()).collect();
+        // EC2 refuses tags of what a launch doesn't make.
+        let spot = self.spot.then_some(ResourceType::SpotInstancesRequest);
+        for kind in [ResourceType::NetworkInterface].into_iter().chain(spot) {
+            data = data.tag_specifications(
+                LaunchTemplateTagSpecificationRequest::builder()
+                    .resource_type(kind)
+                    .set_tags(Some(tags.clone()))
                     .build(),
             );
         }
@@ -346,7 +375,7 @@ mod tests {
             &["sg-1".to_owned()],
             Some("p"),
             &UserData { text: "data".to_owned(), packed: None },
-            false,
+            Purpose::default(),
         )
     }
 

@@ -296,6 +296,12 @@ async fn a_template_says_what_the_class_says(bed: &Bed) {
     assert_eq!(data.security_group_ids().len(), 1);
     assert!(data.iam_instance_profile().unwrap().name().unwrap().starts_with("croft-"));
     assert!(data.user_data().is_some_and(|text| !text.is_empty()));
+    let [interfaces] = data.tag_specifications() else { panic!("{:?}", data.tag_specifications()) };
+    assert_eq!(interfaces.resource_type().map(|kind| kind.as_str()), Some("network-interface"));
+    let of = |key: &str| interfaces.tags().iter().find(|t| t.key() == Some(key)).and_then(|t| t.value());
+    for (key, value) in [(tags::CLUSTER, UID), (tags::TENANT, "tenant-a"), (tags::POOL, "pool-a")] {
+        assert_eq!(of(key), Some(value), "{key}");
+    }
 }
 
 async fn types_are_those_of_the_catalogue(bed: &Bed) {

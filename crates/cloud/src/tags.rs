@@ -29,6 +29,17 @@ pub fn is_reserved(key: &str) -> bool {
 /// The tags of a claim's machine: the class's and the request's own first, Croft's over them.
 #[must_use]
 pub fn of_machine(cluster: &str, request: &LaunchRequest) -> BTreeMap<String, String> {
+    let mut tags = of_pool(cluster, request);
+    tags.entry(NAME.to_owned()).or_insert_with(|| format!("{}/{}", request.pool, request.claim_name));
+    for (key, value) in [(CLAIM, &request.claim_name), (CLAIM_UID, &request.claim_uid)] {
+        tags.insert(key.to_owned(), value.to_owned());
+    }
+    tags
+}
+
+/// Those of them that all machines of the pool have.
+#[must_use]
+pub fn of_pool(cluster: &str, request: &LaunchRequest) -> BTreeMap<String, String> {
     let class = request.class.metadata.name.clone().unwrap_or_default();
     let mut tags: BTreeMap<String, String> = request
         .class
@@ -39,14 +50,7 @@ pub fn of_machine(cluster: &str, request: &LaunchRequest) -> BTreeMap<String, St
         .filter(|(key, _)| !is_reserved(key))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
-    tags.entry(NAME.to_owned()).or_insert_with(|| format!("{}/{}", request.pool, request.claim_name));
-    for (key, value) in [
-        (CLUSTER, cluster),
-        (POOL, &request.pool),
-        (CLAIM, &request.claim_name),
-        (CLAIM_UID, &request.claim_uid),
-        (CLASS, &class),
-    ] {
+    for (key, value) in [(CLUSTER, cluster), (POOL, &request.pool), (CLASS, &class)] {
         tags.insert(key.to_owned(), value.to_owned());
     }
     if let Some(tenant) = &request.tenant {

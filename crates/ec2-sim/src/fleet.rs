@@ -64,6 +64,23 @@ struct Candidate {
     priority: Option<f64>,
 }
 
+/// Tags by kind of resource.
+type Tags = BTreeMap<String, BTreeMap<String, String>>;
+
+const INTERFACE: &str = "network-interface";
+const SPOT_REQUEST: &str = "spot-instances-request";
+
+impl Candidate {
+    /// What a launch tags: the template's own tags, and those of the call over them.
+    fn tags(&self, call: &Tags) -> Tags {
+        let mut tags = self.template.data.tags.clone();
+        for (kind, more) in call {
+            tags.entry(kind.clone()).or_default().extend(more.clone());
+        }
+        tags
+    }
+}
+
 impl World {
     /// Reserves capacity.
     pub fn reserve(
@@ -110,10 +127,17 @@ impl World {
             Some("spot") => CapacityType::Spot,
             _ => CapacityType::OnDemand,
         };
+        let tags = tag_specifications(p, "TagSpecification");
+        if let Some(kind) = tags.keys().find(|kind| !["fleet", "instance", "volume"].contains(&kind.as_str()))
+        {
+            return Err(Refusal::new(
+                "InvalidParameterValue",
+                format!("'{kind}' is not a valid taggable resource type for this operation."),
+            ));
+        }
         let candidates = self.candidates(p)?;
-        self.authorize_fleet(call, &candidates)?;
+        self.authorize_fleet(call, capacity_type, &candidates)?;
         let ordered = self.order(p, capacity_type, candidates);
-        let tags = tag_specifications(p, "TagSpecification").remove("instance").unwrap_or_default();
         let reserved_first =
             p.within("OnDemandOptions").within("CapacityReservationOptions").get("UsageStrategy")
                 == Some("use-capacity-reservations-first");
@@ -225,20 +249,23 @@ impl World {
 
     /// What a caller of CreateFleet must be allowed: the fleet, running machines from each part, tagging
     /// them, and handing the role to them. Source: "EC2 Fleet prerequisites", the EC2 user guide.
-    fn authorize_fleet(&mut self, call: &Call, candidates: &[Candidate]) -> Result<(), Refusal> {
-        let tags = tag_specifications(&call.params, "TagSpecification");
-        let fleet_tags = tags.get("fleet").cloned().unwrap_or_default();
+    fn authorize_fleet(
+        &mut self,
+        call: &Call,
+        capacity_type: CapacityType,
+        candidates: &[Candidate],
+    ) -> Result<(), Refusal> {
+        let Some(first) = candidates.first() else { return Ok(()) };
+        let tags = first.tags(&tag_specifications(&call.params, "TagSpecification"));
+        let none = BTreeMap::new();
+        let of = |kind: &str| tags.get(kind).unwrap_or(&none);
         let fleet =
-            Demand::new("ec2:CreateFleet", self.arn("fleet", "*")).with_tags("aws:RequestTag", &fleet_tags);
+            Demand::new("ec2:CreateFleet", self.arn("fleet", "*")).with_tags("aws:RequestTag", of("fleet"));
         self.require(call, &fleet)?;
-        let instance_tags = tags.get("instance").cloned().unwrap_or_default();
-        for (kind, kind_tags) in [
-            ("instance", &instance_tags),
-            ("volume", tags.get("volume").unwrap_or(&BTreeMap::new())),
-            ("network-interface", tags.get("network-interface").unwrap_or(&BTreeMap::new())),
-        ] {
-            let arn = self.arn(kind, "*");
-            let run = Demand::new("ec2:RunInstances", &arn).with_tags("aws:RequestTag", kind_tags);
+        let spot = (capacity_type == CapacityType::Spot).then_some(SPOT_REQUEST);
+        for kind in ["instance", "volume", INTERFACE].into_iter().chain(spot) {
+            let run =
+                Demand::new("ec2:RunInstances", self.arn(kind, "*")).with_tags("aws:RequestTag", of(kind));
             self.require(call, &run)?;
         }
         for (kind, kind_tags) in &tags {
@@ -248,7 +275,6 @@ impl World {
                 .with("ec2:CreateAction", if kind == "fleet" { "CreateFleet" } else { "RunInstances" });
             self.require(call, &tag)?;
         }
-        let Some(first) = candidates.first() else { return Ok(()) };
         let mut parts = vec![
             (self.arn("subnet", &first.subnet), BTreeMap::new()),
             (self.arn("launch-template", &first.template.id), first.template.tags.clone()),
@@ -313,10 +339,16 @@ impl World {
         candidate: &Candidate,
         capacity_type: CapacityType,
         reserved_first: bool,
-        tags: &BTreeMap<String, String>,
+        tags: &Tags,
         token: Option<&str>,
     ) -> Result<String, Refusal> {
         let Candidate { instance_type, zone, subnet, .. } = candidate;
+        if capacity_type != CapacityType::Spot && candidate.template.data.tags.contains_key(SPOT_REQUEST) {
+            return Err(Refusal::new(
+                "InvalidParameterValue",
+                "You cannot specify tags for Spot instances requests if there are no Spot instances requests being created by the request.",
+            ));
+        }
         if self.forbidden_types.iter().any(|pattern| wildcard(pattern, instance_type)) {
             return Err(Refusal::new(
                 "Unsupported",
@@ -412,8 +444,9 @@ impl World {
         let host = place.used + 9;
         let address = format!("10.{}.{}.{}", place.net, (host >> 8) & 0xff, host & 0xff);
         let id = self.new_id("i");
-        let mut all_tags = candidate.template.data.tags.get("instance").cloned().unwrap_or_default();
-        all_tags.extend(tags.clone());
+        let mut parts = candidate.tags(tags);
+        parts.remove("fleet");
+        let mut all_tags = parts.remove("instance").unwrap_or_default();
         all_tags.insert("aws:ec2launchtemplate:id".to_owned(), candidate.template.id.clone());
         let instance = Instance {
             instance_type: instance_type.clone(),
@@ -427,6 +460,7 @@ impl World {
             since: self.now,
             launched: self.now,
             tags: all_tags,
+            parts,
             data: candidate.template.data.clone(),
             token: token.map(str::to_owned),
             console: String::new(),

@@ -43,6 +43,8 @@ pub struct Instance {
     pub launched: u64,
     /// Tags.
     pub tags: BTreeMap<String, String>,
+    /// Tags of its volumes, its network interfaces and, for spot, the request that made it.
+    pub parts: BTreeMap<String, BTreeMap<String, String>>,
     /// What its launch template said.
     pub data: TemplateData,
     /// The token of the call that launched it.

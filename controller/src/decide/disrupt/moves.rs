@@ -101,6 +101,16 @@ impl<'a> Moves<'a> {
         self.replaced.contains(claim)
     }
 
+    /// Nodes of this pool that are to be replaced.
+    #[must_use]
+    pub fn leaving(&self, snapshot: &'a Snapshot, pool: &str) -> Vec<&'a str> {
+        let replaced = self.replaced.iter().filter_map(|name| snapshot.claims.get(*name));
+        replaced
+            .filter(|claim| claim.spec.pool == pool)
+            .filter_map(|claim| Some(snapshot.node_of(claim)?.0))
+            .collect()
+    }
+
     /// True while a move of this pool is under way: what its new machines have free is spoken for.
     #[must_use]
     pub fn concerns(&self, pool: &str) -> bool {
@@ -245,21 +255,23 @@ pub(in crate::decide) fn places(snapshot: &Snapshot, nodes: &[&str]) -> Result<P
     plan.machines.retain(|machine| {
         machine.pods.iter().any(|pod| pods.contains(pod) || (headroom && Snapshot::is_headroom(pod)))
     });
+    plan.existing.retain(|place| place.pods.iter().any(|pod| pods.contains(pod)));
     Ok(plan)
 }
 
 /// What to launch in place of `claims`, whose nodes are `nodes`: what their pods need, or, in a pool of a fixed size,
-/// as many machines as go.
+/// as many machines as go. `leaving` are nodes that others replace already: their pods take their places first.
 pub(in crate::decide) fn instead<'a>(
     snapshot: &Snapshot,
     claims: impl IntoIterator<Item = &'a Arc<NodeClaim>>,
     nodes: &[&str],
+    leaving: &[&str],
 ) -> Result<Plan, String> {
     let fixed = claims.into_iter().next().and_then(|claim| {
         let pool = snapshot.pools.get(&claim.spec.pool)?;
         standing::replicas(pool).map(|_| (&claim.spec.pool, pool))
     });
-    let Some((name, pool)) = fixed else { return places(snapshot, nodes) };
+    let Some((name, pool)) = fixed else { return places(snapshot, &[nodes, leaving].concat()) };
     let (plan, why) = standing::machines(snapshot, name, pool, nodes.len());
     match why {
         Some(why) => Err(format!("pool {name} would lack a machine: {why}")),

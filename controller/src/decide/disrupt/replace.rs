@@ -197,7 +197,7 @@ fn replace<'a>(
     let sets = [due.get(..)].into_iter().chain((0..due.len()).map(|at| due.get(at..=at))).flatten();
     for set in sets.filter(|set| !set.is_empty()) {
         let nodes: Vec<&str> = set.iter().map(|d| d.node).collect();
-        match moves::instead(round.snapshot, set.iter().map(|d| d.claim), &nodes) {
+        match moves::instead(round.snapshot, set.iter().map(|d| d.claim), &nodes, &[]) {
             Ok(plan) => {
                 let claims: Vec<(&str, &Arc<NodeClaim>)> =
                     set.iter().map(|d| (d.name.as_str(), d.claim)).collect();

@@ -45,6 +45,33 @@ async fn a_claim_becomes_a_tagged_machine_of_the_cheapest_type() {
 }
 
 #[tokio::test]
+async fn what_a_machine_is_launched_with_is_tagged_too() {
+    let bed = Bed::new().await;
+    let shared = [
+        (tags::CLUSTER, UID),
+        (tags::TENANT, "tenant-a"),
+        (tags::POOL, "pool-a"),
+        (tags::CLASS, "default"),
+        ("team", "blue"),
+    ];
+    let own = [(tags::CLAIM, "pool-a-1"), (tags::CLAIM_UID, "claim-uid-1")];
+    for (capacity_type, kinds) in [
+        (OnDemand, vec!["network-interface", "volume"]),
+        (Spot, vec!["network-interface", "spot-instances-request", "volume"]),
+    ] {
+        let launched = bed.launch(&request(&["m5.large"], capacity_type)).await.unwrap();
+        let parts = bed.world(|w| w.instance(&launched.machine.id).unwrap().parts.clone());
+        assert_eq!(parts.keys().collect::<Vec<_>>(), kinds);
+        for (kind, tags) in &parts {
+            let of_claim = if kind == "volume" { &own[..] } else { &[] };
+            for (key, value) in shared.iter().chain(of_claim) {
+                assert_eq!(tags.get(*key).map(String::as_str), Some(*value), "{kind} {key}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_same_prepared_launch_is_one_machine_also_after_a_restart() {
     let bed = Bed::new().await;
     let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
