@@ -23,7 +23,7 @@ use std::{
 use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_sdk_ec2::{
     config::{BehaviorVersion, Region},
-    types::Tag,
+    types::{ResourceType, Tag},
 };
 use croft_api::{
     EC2NodeClass, EC2NodeClassSpec,
@@ -296,8 +296,8 @@ async fn a_template_says_what_the_class_says(bed: &Bed) {
     assert_eq!(data.security_group_ids().len(), 1);
     assert!(data.iam_instance_profile().unwrap().name().unwrap().starts_with("croft-"));
     assert!(data.user_data().is_some_and(|text| !text.is_empty()));
-    let [interfaces] = data.tag_specifications() else { panic!("{:?}", data.tag_specifications()) };
-    assert_eq!(interfaces.resource_type().map(|kind| kind.as_str()), Some("network-interface"));
+    let of_interfaces = |kind: Option<&ResourceType>| kind == Some(&ResourceType::NetworkInterface);
+    let interfaces = data.tag_specifications().iter().find(|s| of_interfaces(s.resource_type())).unwrap();
     let of = |key: &str| interfaces.tags().iter().find(|t| t.key() == Some(key)).and_then(|t| t.value());
     for (key, value) in [(tags::CLUSTER, UID), (tags::TENANT, "tenant-a"), (tags::POOL, "pool-a")] {
         assert_eq!(of(key), Some(value), "{key}");

@@ -55,11 +55,12 @@ async fn what_a_machine_is_launched_with_is_tagged_too() {
         ("team", "blue"),
     ];
     let own = [(tags::CLAIM, "pool-a-1"), (tags::CLAIM_UID, "claim-uid-1")];
-    for (capacity_type, kinds) in [
-        (OnDemand, vec!["network-interface", "volume"]),
-        (Spot, vec!["network-interface", "spot-instances-request", "volume"]),
+    for (attempt, capacity_type, kinds) in [
+        (1, OnDemand, vec!["network-interface", "volume"]),
+        (2, Spot, vec!["network-interface", "spot-instances-request", "volume"]),
     ] {
-        let launched = bed.launch(&request(&["m5.large"], capacity_type)).await.unwrap();
+        let request = croft_cloud::LaunchRequest { attempt, ..request(&["m5.large"], capacity_type) };
+        let launched = bed.launch(&request).await.unwrap();
         let parts = bed.world(|w| w.instance(&launched.machine.id).unwrap().parts.clone());
         assert_eq!(parts.keys().collect::<Vec<_>>(), kinds);
         for (kind, tags) in &parts {
