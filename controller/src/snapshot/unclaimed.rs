@@ -51,15 +51,12 @@ impl Snapshot {
         self.unclaimed.looked = asked;
         let list = self.machines.0.take();
         let mut lost = std::mem::take(&mut self.unclaimed.lost);
-        lost.retain(|uid, (claim, since)| {
-            let may_be_there = match machine_of(claim) {
-                Some(id) => !is_gone(id) && list.as_ref().is_none_or(|list| shows(list, id, *since, grace)),
-                None => list.as_ref().is_none_or(|list| {
-                    let tagged = |m: &CloudMachine| m.state.is_alive() && m.claim_uid.as_deref() == Some(uid);
-                    list.asked.mono < since.mono.saturating_add(grace) || list.machines.values().any(tagged)
-                }),
-            };
-            may_be_there
+        lost.retain(|uid, (claim, since)| match machine_of(claim) {
+            Some(id) => !is_gone(id) && list.as_ref().is_none_or(|list| shows(list, id, *since, grace)),
+            None => list.as_ref().is_none_or(|list| {
+                let tagged = |m: &CloudMachine| m.state.is_alive() && m.claim_uid.as_deref() == Some(uid);
+                list.asked.mono < since.mono.saturating_add(grace) || list.machines.values().any(tagged)
+            }),
         });
         let mut found: BTreeMap<String, ComingNode> = BTreeMap::new();
         for (uid, (claim, _)) in &lost {
