@@ -8,10 +8,11 @@ use std::{
 
 use croft_api::{NodeClaim, condition::INITIALIZED};
 use croft_cloud::MachineState;
-use croft_scheduler::{Machine, Options, PodKey, Price, solve};
+use croft_scheduler::{Options, PodKey, Price, solve};
 
 use crate::{
     action::{Action, Key, News, Notice, Report},
+    batch::Batch,
     decide::{
         self, Memory, Round,
         provision::{Provision, provision},
@@ -82,43 +83,6 @@ pub struct Counts {
     pub interruptions: u64,
     /// What the moves that were begun to save money save together, per hour.
     pub saved: Price,
-}
-
-/// When to plan.
-#[derive(Debug, Default)]
-struct Batch {
-    /// When the first pod of the batch came.
-    opened: Option<Duration>,
-    /// When the last one came.
-    last_arrival: Duration,
-    /// The picture's count of arrivals then.
-    arrivals: u64,
-    /// The version of the picture that was planned last, and when.
-    planned: Option<(u64, Duration)>,
-    /// Pods whose machine was put off once; it isn't again.
-    held: BTreeSet<PodKey>,
-}
-
-impl Batch {
-    /// Takes out of a plan what more pods may still make cheaper: small machines beside large ones, while pods keep
-    /// coming. A large machine is full and costs the least per pod; a small one holds what was left over so far.
-    /// True if something was taken out.
-    fn hold(&mut self, machines: &mut Vec<Machine>) -> bool {
-        let mut largest: BTreeMap<String, Price> = BTreeMap::new();
-        for machine in machines.iter() {
-            let price = largest.entry(machine.pool.clone()).or_insert(machine.price);
-            *price = machine.price.max(*price);
-        }
-        let held: Vec<Machine> = machines
-            .extract_if(.., |machine| {
-                let small =
-                    largest.get(&machine.pool).is_some_and(|price| machine.price + machine.price <= *price);
-                small && !machine.pods.iter().any(|pod| self.held.contains(pod))
-            })
-            .collect();
-        self.held.extend(held.iter().flat_map(|machine| machine.pods.iter().cloned()));
-        !held.is_empty()
-    }
 }
 
 impl Engine {
@@ -406,11 +370,7 @@ impl Engine {
     }
 
     fn plan_if_due(&mut self, now: Now) -> Due {
-        if self.snapshot.arrivals != self.batch.arrivals {
-            self.batch.arrivals = self.snapshot.arrivals;
-            self.batch.last_arrival = now.mono;
-            self.batch.opened.get_or_insert(now.mono);
-        }
+        self.batch.see(self.snapshot.arrivals, now.mono);
         if self.snapshot.unplanned().next().is_none() {
             self.batch.opened = None;
             if !self.snapshot.has_headroom() {
@@ -426,10 +386,9 @@ impl Engine {
         if !self.offers_known() || self.snapshot.machines.0.is_none() {
             return Due::Later(None);
         }
+        let ends = self.batch.ends(self.settings.batch_idle, self.settings.batch_max);
         let due = match (self.batch.opened, self.batch.planned) {
-            (Some(opened), _) => {
-                (self.batch.last_arrival + self.settings.batch_idle).min(opened + self.settings.batch_max)
-            }
+            (Some(opened), _) => ends.min(opened + self.settings.batch_max),
             (None, Some((version, _))) if version == self.snapshot.plan_version => return Due::Later(None),
             (None, Some((_, at))) => at + REPLAN_EVERY,
             (None, None) => now.mono,
@@ -445,11 +404,10 @@ impl Engine {
         self.snapshot.release_headroom();
         let mut plan = solve(&self.snapshot.cluster, &options, &|| false);
         self.counts.plans += 1;
-        let pods_keep_coming =
-            self.batch.opened.is_some() && now.mono < self.batch.last_arrival + self.settings.batch_idle;
-        let held = pods_keep_coming && self.batch.hold(&mut plan.machines);
+        let pods_keep_coming = self.batch.opened.is_some() && now.mono < ends;
+        let held = pods_keep_coming && self.batch.hold(&mut plan.machines, now.mono, self.settings.batch_max);
         if !pods_keep_coming {
-            self.batch.held.clear();
+            self.batch.end();
         }
         self.counts.plan_steps = self.counts.plan_steps.saturating_add(plan.steps);
         self.counts.unplaced =
@@ -483,10 +441,7 @@ impl Engine {
         for notice in notices {
             self.recorder.tell(notice, now.mono);
         }
-        // What was put off is planned with what comes next.
-        self.batch.opened = held.then_some(now.mono);
-        self.batch.arrivals = self.snapshot.arrivals;
-        self.batch.planned = Some((self.snapshot.plan_version, now.mono));
+        self.batch.planned(self.snapshot.plan_version, self.snapshot.arrivals, held, now.mono);
         self.counts.claims += claims.iter().map(|c| c.claims.len() as u64).sum::<u64>();
         Due::Planned(claims.into_iter().map(Action::CreateClaims).collect())
     }

@@ -19,6 +19,7 @@
 pub mod act;
 pub mod action;
 pub mod args;
+mod batch;
 pub mod decide;
 pub mod drive;
 pub mod engine;
