@@ -155,6 +155,21 @@ impl<'a> Round<'a> {
         self.wake = earliest(self.wake, Some(self.now.mono.saturating_add(after)));
     }
 
+    /// Asks to be woken at a moment on the monotonic clock.
+    pub fn wake_at(&mut self, at: Duration) {
+        self.wake = earliest(self.wake, Some(at));
+    }
+
+    /// What `decide` comes to, and when it asks to be woken: what it looked at needs no look before then, unless
+    /// something changes.
+    pub fn wakes_of<T>(&mut self, decide: impl FnOnce(&mut Self) -> T) -> (T, Option<Duration>) {
+        let before = self.wake.take();
+        let result = decide(self);
+        let asked = self.wake;
+        self.wake = earliest(before, asked);
+        (result, asked)
+    }
+
     /// True once `since` is `span` ago; otherwise asks to be woken then.
     pub fn has_lasted(&mut self, since: Duration, span: Duration) -> bool {
         let left = span.saturating_sub(self.now.mono.saturating_sub(since));

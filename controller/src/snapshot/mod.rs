@@ -97,6 +97,8 @@ pub struct Snapshot {
     pub plan_version: u64,
     /// Grows with every pod that begins to wait for a place.
     pub arrivals: u64,
+    /// Grows with everything that is shown.
+    pub changes: u64,
     pods_on: BTreeMap<Box<str>, BTreeSet<PodKey>>,
     /// Claims by the name of their machine's node: an address that was free again may give two the same.
     claims_of_node: BTreeMap<String, BTreeSet<String>>,
@@ -117,6 +119,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// Takes in `change`; what it says about objects that were deleted before is ignored.
     pub fn observe(&mut self, change: Change, now: Now) {
+        self.changes += 1;
         match change {
             Change::Pod(pod) => self.pod(&pod),
             Change::PodGone(key) => self.pod_gone(&key, now),
@@ -277,6 +280,7 @@ impl Snapshot {
     /// Keeps what the cloud offers to a class.
     pub fn offers(&mut self, class: &str, types: Result<Arc<[InstanceType]>, String>) {
         let Some(state) = self.classes.get_mut(class) else { return };
+        self.changes += 1;
         match types {
             Ok(types) => {
                 let same =

@@ -304,3 +304,33 @@ fn why_each_node_stays_is_said_on_its_claim() {
         ]
     );
 }
+
+#[test]
+fn nobody_is_woken_for_a_cluster_in_which_nothing_happens() {
+    let mut world = World::new(json!({}));
+    for pool in ["p", "q", "r", "s"] {
+        world.pool_named(pool, json!({}), json!({}));
+        world.node_in(pool, &format!("node-{pool}"), "m.2", json!({}));
+        let own = json!({"spec": {"nodeSelector": {"node-pool": pool}}});
+        world.pod(&format!("pod-{pool}"), &format!("node-{pool}"), 1800, own);
+        // Pools that were looked at one after the other must not wake each other in turn.
+        if let Some(search) = world.step(2) {
+            world.answer(&search);
+        }
+    }
+    for _ in 0..60 {
+        if let Some(search) = world.step(1) {
+            world.answer(&search);
+        }
+    }
+    let (until, mut rounds) = (world.seconds + 3_600, 0);
+    while world.seconds < until {
+        let next = world.wake.map_or(3_600, |at| at.as_secs_f64().ceil() as u64 - world.seconds);
+        if let Some(search) = world.step(next.max(1)) {
+            world.answer(&search);
+        }
+        rounds += 1;
+    }
+    // The cloud's offers are asked for every minute, pools are looked at every five.
+    assert!(rounds < 200, "{rounds} rounds of decisions in an hour");
+}

@@ -46,6 +46,8 @@ pub struct World {
     pub seconds: u64,
     version: u64,
     pub actions: Vec<Action>,
+    /// When the engine last asked to be woken.
+    pub wake: Option<Duration>,
 }
 
 impl World {
@@ -58,6 +60,7 @@ impl World {
             seconds: 1_000_000,
             version: 0,
             actions: Vec::new(),
+            wake: None,
         };
         let meta = json!({"name": "c", "uid": "c", "resourceVersion": "1"});
         world.observe(Change::Class(Box::new(
@@ -194,7 +197,8 @@ impl World {
     pub fn step(&mut self, seconds: u64) -> Option<Box<Search>> {
         self.seconds += seconds;
         let now = self.now();
-        self.actions = self.engine.step(now).actions;
+        let step = self.engine.step(now);
+        (self.actions, self.wake) = (step.actions, step.wake);
         let mut search = None;
         for action in self.actions.clone() {
             match action {

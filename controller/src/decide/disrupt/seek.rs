@@ -28,6 +28,7 @@ use crate::{
     action::{Action, Key, Search},
     decide::{Memory, Round},
     snapshot::Snapshot,
+    time::earliest,
 };
 
 pub(super) const REASON: DisruptionReason = DisruptionReason::Underutilized;
@@ -43,6 +44,10 @@ const ASK_AGAIN: Duration = Duration::from_secs(3_600);
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     looked: Duration,
+    /// What the picture had seen by then.
+    changes: u64,
+    /// When something that was seen then will be otherwise, by time alone.
+    again: Option<Duration>,
     asked: Option<Duration>,
     /// A hash of the question that an answer is good for.
     question: Option<u64>,
@@ -54,6 +59,17 @@ impl Asked {
     /// Lets the question be asked anew, though it be the same: a part of its answer came to nothing.
     pub(super) fn forget(&mut self) {
         self.question = None;
+        self.again = Some(Duration::ZERO);
+    }
+
+    /// True if the pool may stand otherwise than when it was looked at; else asks to be woken when it may.
+    fn has_news(&self, round: &mut Round<'_>) -> bool {
+        let again = self.again.unwrap_or(Duration::MAX).min(self.looked.saturating_add(LOOK_AGAIN));
+        if again <= round.now.mono || self.changes != round.snapshot.changes {
+            return true;
+        }
+        round.wake_at(again);
+        false
     }
 }
 
@@ -103,16 +119,17 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'a
     if !round.is_idle(&Key::Consolidation) {
         return;
     }
-    let mut looks = due(round, memory, ledger, moves);
+    let (mut looks, window) = due(round, memory, ledger, moves);
     if looks.is_empty() {
         return;
     }
-    gather(round, memory, moves, &mut looks);
+    let ((), again) = round.wakes_of(|round| gather(round, memory, moves, &mut looks));
+    let again = earliest(window, again);
     let options = Options { effort: round.settings.effort, without_counts: true, ..Options::default() };
     let mut ask = Ask { options, ..Ask::default() };
     for (name, look) in looks {
         let entry = memory.disruption.asked.entry(name.to_owned()).or_default();
-        entry.looked = round.now.mono;
+        (entry.looked, entry.changes, entry.again) = (round.now.mono, round.snapshot.changes, again);
         let question = look.hasher.finish();
         let lately = entry.asked.is_some_and(|at| round.now.mono.saturating_sub(at) < ASK_AGAIN);
         let same = lately && entry.question == Some(question);
@@ -143,14 +160,15 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'a
     }
 }
 
-/// Pools that it is time to look at.
+/// Pools that it is time to look at, and when a budget's window may begin or end.
 fn due<'a>(
     round: &mut Round<'a>,
     memory: &mut Memory,
     ledger: &Ledger<'a>,
     moves: &Moves<'_>,
-) -> BTreeMap<&'a str, Look<'a>> {
+) -> (BTreeMap<&'a str, Look<'a>>, Option<Duration>) {
     let snapshot = round.snapshot;
+    let mut window = None;
     memory.disruption.asked.retain(|name, _| snapshot.pools.contains_key(name));
     let mut looks = BTreeMap::new();
     for (name, pool) in &snapshot.pools {
@@ -160,7 +178,8 @@ fn due<'a>(
         }
         if let Some(asked) = memory.disruption.asked.get(name) {
             let every = round.settings.consolidate_every;
-            if !round.has_lasted(asked.looked, LOOK_EVERY)
+            if !asked.has_news(round)
+                || !round.has_lasted(asked.looked, LOOK_EVERY)
                 || asked.asked.is_some_and(|at| !round.has_lasted(at, every))
             {
                 continue;
@@ -169,7 +188,11 @@ fn due<'a>(
         }
         let policy = pool.spec.disruption.consolidation_policy;
         let open = policy == ConsolidationPolicy::WhenEmptyOrUnderutilized && !moves.concerns(name);
-        let nodes = if open { ledger.left(round, pool, REASON) } else { 0 };
+        let mut nodes = 0;
+        if open {
+            let (left, asked) = round.wakes_of(|round| ledger.left(round, pool, REASON));
+            (nodes, window) = (left, earliest(window, asked));
+        }
         let mut hasher = DefaultHasher::new();
         (nodes, &pool.metadata.resource_version).hash(&mut hasher);
         if let Some(class) = snapshot.class_of(pool).and_then(|c| snapshot.classes.get(c)) {
@@ -182,7 +205,7 @@ fn due<'a>(
         }
         looks.insert(name.as_str(), Look { pool, nodes, hasher, candidates: Vec::new() });
     }
-    looks
+    (looks, window)
 }
 
 /// Fills the looks with candidates, and says of each other node why it isn't one.
