@@ -8,7 +8,7 @@ use croft_controller::{
     engine::{Engine, KINDS},
     seam::{Target, Verb},
     settings::Settings,
-    snapshot::Change,
+    snapshot::{Change, MachineList},
     time::Now,
 };
 use croft_scheduler::{CapacityType, InstanceType, Offering, Price, Resources, consolidate::consolidate};
@@ -74,6 +74,8 @@ impl World {
         )));
         world.pool(disruption, json!({}));
         world.engine.snapshot.offers("c", Ok(types()));
+        let asked = world.now();
+        world.engine.snapshot.listed(MachineList { asked, machines: BTreeMap::new() });
         for kind in KINDS {
             world.observe(Change::Synced(kind));
         }
