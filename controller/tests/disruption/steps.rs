@@ -262,6 +262,9 @@ fn what_changes_in_one_pool_asks_nothing_about_another() {
     world.answer(&search);
     world.step(1);
     assert!(world.step(600).is_none(), "the same is asked again");
+    // Its status was written.
+    world.pool_named("q", json!({}), json!({}));
+    assert!(world.step(600).is_none(), "what is said of a pool asks about it again");
     let own = json!({"metadata": {"uid": "another"}, "spec": {"nodeSelector": {"node-pool": "q"}}});
     world.pod("pod-n1", "n1", 1800, own);
     assert!(world.step(0).is_none());

@@ -194,7 +194,8 @@ fn due<'a>(
             (nodes, window) = (left, earliest(window, asked));
         }
         let mut hasher = DefaultHasher::new();
-        (nodes, &pool.metadata.resource_version).hash(&mut hasher);
+        // Not its version: Croft's own word on its status would ask the question anew.
+        (nodes, serde_json::to_string(&pool.spec).unwrap_or_default()).hash(&mut hasher);
         if let Some(class) = snapshot.class_of(pool).and_then(|c| snapshot.classes.get(c)) {
             // What is offered, and for how much, is replaced as a whole.
             class.types.as_ref().map(|types| types.as_ptr().addr()).hash(&mut hasher);
