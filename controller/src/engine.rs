@@ -102,7 +102,13 @@ impl Engine {
 
     /// Takes in what a watch showed.
     pub fn observe(&mut self, change: Change, now: Now) {
-        let shown = if let Change::Listed(change) = &change { change } else { &change };
+        let shown = if let Change::Listed(change) = &change {
+            // After a restore from a backup, what the API server said of a machine's pods was said by another past.
+            self.memory.vacant_at.clear();
+            change
+        } else {
+            &change
+        };
         if let Change::Claim(claim) = shown {
             // News about a claim may be what its rest waits for; a failure's rest stays.
             let key = Key::Claim(claim.metadata.name.clone().unwrap_or_default());

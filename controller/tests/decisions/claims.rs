@@ -195,6 +195,27 @@ fn a_pod_that_no_watch_has_shown_leaves_before_its_machine_goes() {
 }
 
 #[test]
+fn a_list_anew_makes_a_machine_be_looked_at_anew() {
+    let disrupted = json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}]);
+    let closed = || node(21, "aws:///us-east-1a/i-1", registered_labels(), disrupted.clone(), true);
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
+    bench.see(1, closed());
+    // The first attempt is answered with a failure; what was said of the machine's pods still holds.
+    let actions = bench.decide(4);
+    assert!(matches!(&actions[..], [Action::Terminate { .. }]), "{actions:?}");
+    bench.engine.complete(Report::done(actions[0].keys()), at(4));
+    let Change::Pod(bound) = pod("a", Some("node-1")) else { panic!() };
+    bench.found = vec![Answer::Pod(bound)];
+    let actions = bench.decide(5);
+    assert!(matches!(&actions[..], [Action::Terminate { .. }]), "{actions:?}");
+    bench.engine.complete(Report::done(actions[0].keys()), at(5));
+    bench.see(6, Change::Listed(Box::new(closed())));
+    let actions = bench.decide(6);
+    assert!(matches!(verb(&actions), (Target::Pod(..), Verb::Evict { .. })), "{actions:?}");
+}
+
+#[test]
 fn a_machine_whose_node_no_watch_has_shown_is_drained() {
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
