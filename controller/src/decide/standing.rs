@@ -2,12 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_api::{
-    NodeClaim, TenantPool, condition::REGISTERED, convert::scheduler as convert, pool::Provisioner,
-};
-use croft_scheduler::{Options, Plan, PodKey, solve};
-use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
+pub use croft_api::convert::standing::replicas;
+use croft_api::{NodeClaim, TenantPool, condition::REGISTERED, convert::standing};
+use croft_scheduler::Plan;
 
 use super::{
     Round, lifecycle,
@@ -20,9 +17,6 @@ use crate::{
     snapshot::{Snapshot, is},
 };
 
-/// Only a machine that is yet to be launched has this label, and only while it is planned.
-const SLOT: &str = "croft.dev/slot";
-const NAMESPACE: &str = "croft.dev/replicas";
 /// Between two tries to launch what can't be had, if nothing has changed.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
 const TRY_AGAIN_CHANGED: Duration = Duration::from_secs(1);
@@ -44,13 +38,6 @@ impl Tried {
     pub fn why(&self, pool: &str) -> Option<&str> {
         self.0.get(pool)?.why.as_deref()
     }
-}
-
-/// How many nodes a pool is to have, if that is fixed.
-#[must_use]
-pub fn replicas(pool: &TenantPool) -> Option<usize> {
-    let replicas = pool.spec.replicas.filter(|_| pool.spec.provisioner == Provisioner::Croft)?;
-    usize::try_from(replicas).ok()
 }
 
 /// Claims that count: not going, and not in place of one that still counts.
@@ -117,7 +104,7 @@ fn grow(round: &mut Round<'_>, memory: &mut super::Memory, name: &str, pool: &Te
             return;
         }
     }
-    let (plan, why) = machines(snapshot, name, pool, missing);
+    let (plan, why) = machines(snapshot, pool, missing);
     let attempt = Attempt { picture: snapshot.plan_version, at: round.now.mono, why };
     memory.standing.0.insert(name.to_owned(), attempt);
     let Provision { claims, .. } = provision(snapshot, &plan);
@@ -126,58 +113,9 @@ fn grow(round: &mut Round<'_>, memory: &mut super::Memory, name: &str, pool: &Te
     }
 }
 
-/// `count` machines of the pool, each the cheapest that it may launch, as far as limits and capacity allow; and why
-/// they aren't more.
+/// `count` machines of the pool, as [`standing::machines`] plans them.
 #[must_use]
-pub fn machines(snapshot: &Snapshot, name: &str, pool: &TenantPool, count: usize) -> (Plan, Option<String>) {
+pub fn machines(snapshot: &Snapshot, pool: &TenantPool, count: usize) -> (Plan, Option<String>) {
     let types = snapshot.class_of(pool).and_then(|c| snapshot.classes.get(c)).and_then(|c| c.types.clone());
-    let mut cluster = snapshot.cluster.at_rest();
-    let mut open = match convert::pool(pool, types.unwrap_or_default()) {
-        Ok(open) => open,
-        Err(error) => return (Plan::default(), Some(error.to_string())),
-    };
-    open.launches = true;
-    open.replicas = None;
-    open.labels.insert(SLOT.to_owned(), "new".to_owned());
-    let slots = (0..count).filter_map(|n| slot(pool, name, n));
-    let fed = cluster
-        .upsert_pool(open)
-        .and_then(|()| slots.into_iter().try_for_each(|pod| cluster.upsert_pod(&pod)));
-    if let Err(error) = fed {
-        return (Plan::default(), Some(error.to_string()));
-    }
-    let mut plan = solve(&cluster, &Options { effort: 0, ..Options::default() }, &|| false);
-    let why = plan.unschedulable.first().map(|left| {
-        let own = left.reasons.iter().find(|reason| reason.pool == name);
-        own.map_or_else(|| "its machines find no place".to_owned(), |reason| reason.detail.clone())
-    });
-    for machine in &mut plan.machines {
-        machine.labels.remove(SLOT);
-        machine.requirements.retain(|r| r.key != SLOT);
-        machine.pods.clear();
-    }
-    plan.existing.clear();
-    plan.unschedulable.clear();
-    (plan, why)
-}
-
-/// A pod that wants a new machine of the pool for itself.
-fn slot(pool: &TenantPool, name: &str, number: usize) -> Option<Pod> {
-    let tolerations: Vec<_> = convert::taints(pool)
-        .into_iter()
-        .map(|t| json!({"key": t.key, "operator": "Equal", "value": t.value.unwrap_or_default(), "effect": t.effect}))
-        .collect();
-    let key = PodKey::new(NAMESPACE, &format!("{name}/{number}"));
-    serde_json::from_value(json!({
-        "metadata": {"namespace": &*key.namespace, "name": &*key.name, "labels": {SLOT: name}},
-        "spec": {
-            "nodeSelector": {names::POOL_LABEL: name, SLOT: "new"},
-            "tolerations": tolerations,
-            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {SLOT: name}}},
-            ]}},
-            "containers": [{"name": "slot"}],
-        },
-    }))
-    .ok()
+    standing::machines(&snapshot.cluster, pool, types.unwrap_or_default(), count)
 }

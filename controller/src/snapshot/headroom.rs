@@ -5,17 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use croft_api::{TenantPool, convert::scheduler as convert};
+use croft_api::convert::standing::{spare_key, spare_of, spare_places};
 use croft_scheduler::{Plan, PodKey};
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
-use serde_json::json;
 
 use super::Snapshot;
-use crate::names;
-
-/// No namespace can be called so.
-const NAMESPACE: &str = "croft.dev/headroom";
 
 /// The spare places of all pools.
 #[derive(Debug, Default)]
@@ -40,7 +33,7 @@ impl Snapshot {
     /// True for a pod that stands for a spare place.
     #[must_use]
     pub fn is_headroom(pod: &PodKey) -> bool {
-        &*pod.namespace == NAMESPACE
+        spare_of(pod).is_some()
     }
 
     /// True if some pool keeps spare places.
@@ -68,7 +61,8 @@ impl Snapshot {
             self.headroom.at.clear();
         }
         for number in 0..before {
-            self.cluster.remove_pod(NAMESPACE, &name(pool, number));
+            let key = spare_key(pool, number);
+            self.cluster.remove_pod(&key.namespace, &key.name);
         }
         let Some(object) = self.pools.get(pool).cloned() else { return };
         if object.metadata.deletion_timestamp.is_some() {
@@ -76,8 +70,8 @@ impl Snapshot {
         }
         let Some(wanted) = &object.spec.headroom else { return };
         let wanted = usize::try_from(wanted.pods).unwrap_or(0);
-        for number in 0..wanted {
-            let read = placeholder(&object, number).map_or(Ok(()), |pod| self.cluster.upsert_pod(&pod));
+        for pod in spare_places(&object) {
+            let read = self.cluster.upsert_pod(&pod);
             self.judge("TenantPool", &format!("{pool}: spec.headroom"), read);
         }
         self.headroom.pools.insert(pool.to_owned(), Spare { wanted, ..Spare::default() });
@@ -87,7 +81,7 @@ impl Snapshot {
     pub fn release_headroom(&mut self) {
         for (pool, spare) in &self.headroom.pools {
             for number in 0..spare.wanted {
-                self.cluster.release(&PodKey::new(NAMESPACE, &name(pool, number)));
+                self.cluster.release(&spare_key(pool, number));
             }
         }
         self.headroom.at.clear();
@@ -102,8 +96,8 @@ impl Snapshot {
             spare.placed = spare.wanted;
             spare.why = None;
         }
-        for left in plan.unschedulable.iter().filter(|left| Self::is_headroom(&left.pod)) {
-            let Some(pool) = left.pod.name.rsplit_once('/').map(|(pool, _)| pool) else { continue };
+        for left in &plan.unschedulable {
+            let Some(pool) = spare_of(&left.pod) else { continue };
             if let Some(spare) = self.headroom.pools.get_mut(pool) {
                 spare.placed = spare.placed.saturating_sub(1);
                 let own = left.reasons.iter().find(|reason| reason.pool == pool);
@@ -121,28 +115,4 @@ impl Snapshot {
             *self.headroom.at.entry(claim.clone()).or_default() += 1;
         }
     }
-}
-
-fn name(pool: &str, number: usize) -> String {
-    format!("{pool}/{number}")
-}
-
-/// A pod that asks for what one spare place is to have.
-fn placeholder(pool: &TenantPool, number: usize) -> Option<Pod> {
-    let headroom = pool.spec.headroom.as_ref()?;
-    let requests: BTreeMap<&String, &String> = headroom.requests.iter().map(|(k, v)| (k, &v.0)).collect();
-    let tolerations: Vec<_> = convert::taints(pool)
-        .into_iter()
-        .map(|t| json!({"key": t.key, "operator": "Equal", "value": t.value.unwrap_or_default(), "effect": t.effect}))
-        .collect();
-    serde_json::from_value(json!({
-        "metadata": {"namespace": NAMESPACE, "name": name(&pool.name_any(), number)},
-        "spec": {
-            "priority": i32::MIN,
-            "nodeSelector": {names::POOL_LABEL: pool.name_any(), pool.spec.key.clone(): convert::value(pool)},
-            "tolerations": tolerations,
-            "containers": [{"name": "headroom", "resources": {"requests": requests}}],
-        },
-    }))
-    .ok()
 }

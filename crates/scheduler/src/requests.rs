@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::{Container, ContainerStatus, Pod, PodSpec},
+    api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus},
     apimachinery::pkg::api::resource::Quantity as ApiQuantity,
 };
 use smallvec::SmallVec;
@@ -97,6 +97,20 @@ fn read(
     Ok(result)
 }
 
+/// The larger of what the kubelet has given and what it has promised.
+fn held(
+    names: &mut ResourceNames,
+    actual: Option<&ApiMap>,
+    allocated: Option<&ApiMap>,
+    field: &str,
+) -> Result<Amounts, Problem> {
+    let mut held = read(names, actual, || format!("{field}.resources"))?;
+    for (id, value) in read(names, allocated, || format!("{field}.allocatedResources"))? {
+        raise(&mut held, id, value);
+    }
+    Ok(held)
+}
+
 fn container(
     names: &mut ResourceNames,
     c: &Container,
@@ -113,16 +127,15 @@ fn container(
             result.push((id, value));
         }
     }
-    if let Some(status) = status {
-        let actual = status.resources.as_ref().and_then(|r| r.requests.as_ref());
-        let mut held = read(names, actual, || format!("status.{list}[{}].resources", c.name))?;
-        let allocated = status.allocated_resources.as_ref();
-        for (id, value) in read(names, allocated, || format!("status.{list}[{}].allocatedResources", c.name))?
-        {
-            raise(&mut held, id, value);
-        }
-        // In-place resize: the larger of what is wanted and what is held, unless the wish can't be met.
-        if infeasible_resize && !held.is_empty() {
+    // In-place resize, once the kubelet has said what the container has (determineEffectiveRequests).
+    if let Some((status, actual)) = status.and_then(|s| Some((s, s.resources.as_ref()?))) {
+        let held = held(
+            names,
+            actual.requests.as_ref(),
+            status.allocated_resources.as_ref(),
+            &format!("status.{list}[{}]", c.name),
+        )?;
+        if infeasible_resize {
             return Ok(held);
         }
         for (id, value) in held {
@@ -139,18 +152,17 @@ pub(crate) fn of_pod(names: &mut ResourceNames, pod: &Pod) -> Result<Box<[(u32, 
     let infeasible = status.and_then(|s| s.conditions.as_ref()).is_some_and(|conditions| {
         conditions.iter().any(|c| c.type_ == "PodResizePending" && c.reason.as_deref() == Some("Infeasible"))
     });
-    let statuses = status.and_then(|s| s.container_statuses.as_deref()).unwrap_or_default();
-    let init_statuses = status.and_then(|s| s.init_container_statuses.as_deref()).unwrap_or_default();
-    total(names, spec, statuses, init_statuses, infeasible)
+    total(names, spec, status, infeasible)
 }
 
 fn total(
     names: &mut ResourceNames,
     spec: &PodSpec,
-    statuses: &[ContainerStatus],
-    init_statuses: &[ContainerStatus],
+    status: Option<&PodStatus>,
     infeasible: bool,
 ) -> Result<Box<[(u32, i64)]>, Problem> {
+    let statuses = status.and_then(|s| s.container_statuses.as_deref()).unwrap_or_default();
+    let init_statuses = status.and_then(|s| s.init_container_statuses.as_deref()).unwrap_or_default();
     let mut sum = Amounts::new();
     for c in &spec.containers {
         let status = statuses.iter().find(|s| s.name == c.name);
@@ -189,6 +201,13 @@ fn total(
         // The API server defaults pod-level requests from pod-level limits only where the containers ask for nothing.
         if !level.iter().any(|(i, _)| *i == id) && amount(&sum, id) == 0 {
             level.push((id, value));
+        }
+    }
+    if let Some((status, actual)) = status.and_then(|s| Some((s, s.resources.as_ref()?))) {
+        let held = held(names, actual.requests.as_ref(), status.allocated_resources.as_ref(), "status")?;
+        for (id, value) in &mut level {
+            let least = if infeasible { 0 } else { *value };
+            *value = least.max(amount(&held, *id));
         }
     }
     for (id, value) in level {

@@ -94,6 +94,26 @@ fn a_resize_holds_the_larger_of_wish_and_allocation() {
 }
 
 #[test]
+fn a_resize_of_the_whole_pod_counts_as_its_containers_do() {
+    let held = json!({"requests": {"cpu": "3"}});
+    for (status, fits) in [
+        (json!({"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "1"}}), true),
+        (json!({"resources": held, "allocatedResources": {"cpu": "1"}}), false),
+        (json!({"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "3"}}), false),
+        // Promised, but the kubelet hasn't said that it was given.
+        (json!({"allocatedResources": {"cpu": "3"}}), true),
+    ] {
+        let mut c = cluster(vec![], &[]);
+        c.upsert_node(&node("n", "4", "16Gi", json!({}))).unwrap();
+        let more =
+            json!({"spec": {"nodeName": "n", "resources": {"requests": {"cpu": "1"}}}, "status": status});
+        c.upsert_pod(&pod("r", "500m", "1Gi", more)).unwrap();
+        c.upsert_pod(&pod("a", "2", "1Gi", json!({}))).unwrap();
+        assert_eq!(plan(&c).existing.len() == 1, fits, "{status}");
+    }
+}
+
+#[test]
 fn min_values_keep_a_choice_of_types() {
     let mut p = pool("p", kinds());
     p.requirements = vec![Requirement {
@@ -503,6 +523,20 @@ fn pods_that_need_each_other_on_one_host_get_one_machine() {
     // Nobody to follow.
     let alone = plan(&cluster(vec![pool("p", kinds())], &[pod("f", "1", "1Gi", near(HOST, "lead"))]));
     assert!(why(&alone)[0].starts_with("p PodAffinity"), "{:?}", why(&alone));
+}
+
+#[test]
+fn who_is_a_mate_to_itself_joins_others_that_may_come_first() {
+    // The leader fits beside the large pods as well; there, no room would be left for who must be with it.
+    let mut follower = near(HOST, "lead");
+    follower["metadata"] = app("lead")["metadata"].clone();
+    let mut pods: Vec<Pod> = (0..3).map(|i| pod(&format!("large{i}"), "15", "1Gi", json!({}))).collect();
+    pods.push(pod("leader", "500m", "1Gi", app("lead")));
+    pods.extend((0..2).map(|i| pod(&format!("f{i}"), "3", "1Gi", follower.clone())));
+    let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
+    let with_leader = plan.machines.iter().find(|m| m.pods.iter().any(|p| &*p.name == "leader")).unwrap();
+    assert_eq!(with_leader.pods.iter().filter(|p| p.name.starts_with('f')).count(), 2);
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! Random clusters, and the real kube-scheduler's opinion of them.
 
+mod dice;
+mod fleet;
 pub mod generate;
+mod pods;
 pub mod run;
 mod shrink;
-pub mod storage;
+mod storage;
+mod surroundings;

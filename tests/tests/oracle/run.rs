@@ -1,12 +1,15 @@
 //! One cluster on the real control plane.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use croft_scheduler::{Cluster, Options, Plan, ReasonKind, solve};
 use croft_testkit::wait::{Seen, until};
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -14,8 +17,11 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    generate::{Group, NAMESPACE, Scene, every_node, node},
+    fleet::{every_node, node},
+    generate::Scene,
+    pods::{self, Group, NAMESPACES},
     storage::Storage,
+    surroundings,
 };
 
 /// How long kube-scheduler may take; its back-off after a failed try is at most 10 s.
@@ -29,10 +35,13 @@ pub struct Report {
     pub bound: usize,
     /// Bound where they were planned.
     pub home: usize,
+    /// Called impossible, and tried with every machine there.
+    pub refused: usize,
     pub problem: Option<String>,
 }
 
 pub struct Arena {
+    client: Client,
     pods: Api<Pod>,
     nodes: Api<Node>,
     storage: Storage,
@@ -40,20 +49,24 @@ pub struct Arena {
 
 impl Arena {
     pub async fn new(client: Client) -> Result<Self> {
-        let namespace = serde_json::from_value::<Namespace>(json!({"metadata": {"name": NAMESPACE}}))?;
-        Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-        let account = serde_json::from_value::<ServiceAccount>(json!({"metadata": {"name": "default"}}))?;
-        Api::namespaced(client.clone(), NAMESPACE).create(&PostParams::default(), &account).await?;
+        surroundings::make(&client).await?;
         Ok(Self {
-            pods: Api::namespaced(client.clone(), NAMESPACE),
+            pods: Api::all(client.clone()),
             storage: Storage::new(client.clone()),
-            nodes: Api::all(client),
+            nodes: Api::all(client.clone()),
+            client,
         })
+    }
+
+    fn pods_in(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
     }
 
     async fn clear(&self) -> Result<()> {
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-        self.pods.delete_collection(&now, &ListParams::default()).await?;
+        for namespace in NAMESPACES {
+            self.pods_in(namespace).delete_collection(&now, &ListParams::default()).await?;
+        }
         self.nodes.delete_collection(&now, &ListParams::default()).await?;
         self.storage.clear().await?;
         until("an empty cluster", PATIENCE, || async {
@@ -69,27 +82,54 @@ impl Arena {
         Ok(())
     }
 
-    /// Makes a node as it is once it has registered: status and taints as given, none of admission's own.
-    async fn make_node(&self, value: &Value) -> Result<()> {
+    /// Makes a node as it is once it is initialized: status and taints as given, none of admission's own; the DaemonSet's
+    /// pod is there before others may come.
+    async fn make_node(&self, value: &Value, daemon: bool) -> Result<()> {
         let node: Node = serde_json::from_value(value.clone())?;
         let name = node.metadata.name.clone().unwrap_or_default();
         self.nodes.create(&PostParams::default(), &node).await?;
         let status = json!({"status": value["status"]});
         self.nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        if daemon {
+            self.make_pod(&pods::daemon_pod(&name)).await?;
+        }
         let taints = json!({"spec": {"taints": value["spec"]["taints"]}});
         self.nodes.patch(&name, &PatchParams::default(), &Patch::Merge(taints)).await?;
         Ok(())
     }
 
-    async fn make_nodes(&self, values: Vec<Value>) -> Result<()> {
+    async fn make_nodes(&self, values: Vec<Value>, daemon: bool) -> Result<()> {
         let made: Vec<Result<()>> =
-            stream::iter(values.iter().map(|v| self.make_node(v))).buffered(AT_ONCE).collect().await;
+            stream::iter(values.iter().map(|v| self.make_node(v, daemon))).buffered(AT_ONCE).collect().await;
         made.into_iter().collect()
     }
 
     async fn make_pod(&self, value: &Value) -> Result<()> {
         let pod: Pod = serde_json::from_value(value.clone())?;
-        self.pods.create(&PostParams::default(), &pod).await?;
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let made = self.pods_in(&namespace).create(&PostParams::default(), &pod).await;
+        made.with_context(|| value.to_string())?;
+        Ok(())
+    }
+
+    /// Makes a pod that runs: with its status, and deleted already if it is on its way out.
+    async fn make_running(&self, value: &Value) -> Result<()> {
+        let mut pod = value.clone();
+        if let Some(metadata) = pod["metadata"].as_object_mut() {
+            metadata.remove("deletionTimestamp");
+            metadata.remove("deletionGracePeriodSeconds");
+        }
+        self.make_pod(&pod).await?;
+        let (namespace, name) = key(value);
+        let pods = self.pods_in(namespace);
+        if !value["status"].is_null() {
+            let status = json!({"status": value["status"]});
+            pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        }
+        if !value["metadata"]["deletionTimestamp"].is_null() {
+            let slowly = DeleteParams { grace_period_seconds: Some(600), ..DeleteParams::default() };
+            pods.delete(name, &slowly).await?;
+        }
         Ok(())
     }
 
@@ -101,42 +141,102 @@ impl Arena {
         self.run(scene, false).await
     }
 
+    /// Pods that are planned onto nodes that are there come first: they are bound long before a machine is, and see none
+    /// of the domains that the machines will open.
     async fn run(&self, scene: &Scene, nominate: bool) -> Result<Report> {
         self.clear().await?;
         self.storage.make(scene).await?;
-        self.make_nodes(scene.nodes.clone()).await?;
+        self.make_nodes(scene.nodes.clone(), scene.daemon).await?;
         for pod in &scene.running {
-            self.make_pod(pod).await?;
+            self.make_running(pod).await?;
         }
         let waiting: Vec<Value> = scene.waiting.iter().flat_map(Group::pods).collect();
         for pod in &waiting {
             let mut pod = pod.clone();
-            pod["spec"]["schedulingGates"] = json!([{"name": "oracle.croft.dev/planned"}]);
+            if pod["spec"]["schedulingGates"].is_null() {
+                pod["spec"]["schedulingGates"] = json!([{"name": "oracle.croft.dev/planned"}]);
+            }
             self.make_pod(&pod).await?;
         }
         let cluster = scene.cluster();
         let plan = solve(&cluster, &Options::default(), &|| false);
-        let machines =
-            plan.machines.iter().map(|m| node(&m.name, m.labels.clone(), &m.taints, &m.allocatable));
-        self.make_nodes(machines.collect()).await?;
         let homes = homes(&plan);
         let mut report = Report { planned: homes.len(), ..Report::default() };
+        if let Some(gated) =
+            scene.waiting.iter().filter(|g| g.gated).find(|g| homes.keys().any(|p| group_of(p) == g.name))
+        {
+            report.problem = Some(format!("{} is gated and planned: {homes:?}", gated.name));
+            return Ok(report);
+        }
+        let first: BTreeSet<&str> = plan
+            .existing
+            .iter()
+            .filter(|e| nominate && !e.coming)
+            .flat_map(|e| e.pods.iter().map(|p| &*p.name))
+            .collect();
+        let (first, second): (Vec<_>, Vec<_>) = waiting
+            .iter()
+            .filter(|p| p["spec"]["schedulingGates"].is_null())
+            .partition(|p| first.contains(key(p).1));
+        let said = if nominate { nominations(&cluster, &plan) } else { BTreeMap::new() };
+        self.open(&first, &said).await?;
+        let early: BTreeMap<&String, &String> =
+            homes.iter().filter(|(pod, _)| first.iter().any(|p| key(p).1 == pod.as_str())).collect();
+        let mut outcome = self.all_bound(early.keys().copied(), PATIENCE).await;
+        if outcome.is_ok() {
+            let machines =
+                plan.machines.iter().map(|m| node(&m.name, m.labels.clone(), &m.taints, &m.allocatable));
+            let coming =
+                scene.coming.iter().map(|c| node(&c.claim, c.labels.clone(), &c.taints, &c.allocatable));
+            let new: Vec<Value> = machines.chain(coming).collect();
+            self.make_nodes(new, scene.daemon).await?;
+            self.open(&second, &said).await?;
+            let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
+            outcome = self.all_bound(homes.keys(), patience).await;
+        }
+        let bound = self.bound().await?;
+        let seen = by_group(bound.keys());
+        report.bound = by_group(homes.keys())
+            .iter()
+            .map(|(group, n)| seen.get(group).copied().unwrap_or_default().min(*n))
+            .sum();
+        report.home = homes.iter().filter(|(pod, home)| bound.get(*pod) == Some(home)).count();
+        if let (Err(error), true) = (outcome, nominate) {
+            let left = said_of(&plan);
+            report.problem = Some(format!("{error}; planned {homes:?}; bound {bound:?}; left {left:?}"));
+            return Ok(report);
+        }
         if nominate {
-            for (pod, home) in nominations(&cluster, &plan) {
+            self.impossible(scene, &plan, &homes, &mut report).await?;
+        }
+        Ok(report)
+    }
+
+    /// Nominates pods and lifts their gates, in the order of the demand.
+    async fn open(&self, pods: &[&Value], said: &BTreeMap<String, String>) -> Result<()> {
+        let ungate = Patch::Merge(json!({"spec": {"schedulingGates": null}}));
+        for pod in pods {
+            let (namespace, name) = key(pod);
+            if let Some(home) = said.get(name) {
                 let patch = json!({"status": {"nominatedNodeName": home}});
-                self.pods.patch_status(&pod, &PatchParams::default(), &Patch::Merge(patch)).await?;
+                let patched = self.pods_in(namespace);
+                patched.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
             }
         }
-        let ungate = Patch::Merge(json!({"spec": {"schedulingGates": null}}));
-        for pod in &waiting {
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            self.pods.patch(name, &PatchParams::default(), &ungate).await?;
+        for pod in pods {
+            let (namespace, name) = key(pod);
+            self.pods_in(namespace).patch(name, &PatchParams::default(), &ungate).await?;
         }
-        let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
-        let outcome = until("every planned pod bound", patience, || async {
+        Ok(())
+    }
+
+    /// Waits until as many pods of each group are bound as are among `pods`.
+    async fn all_bound(&self, pods: impl Iterator<Item = &String>, patience: Duration) -> Result<()> {
+        let planned = by_group(pods);
+        until("every planned pod bound", patience, || async {
             self.storage.provision().await?;
             let bound = self.bound().await?;
-            let (planned, bound) = (by_group(homes.keys()), by_group(bound.keys()));
+            let bound = by_group(bound.keys());
             let missing: Vec<&str> = planned
                 .iter()
                 .filter(|(group, n)| bound.get(*group).copied().unwrap_or_default() < **n)
@@ -148,22 +248,8 @@ impl Arena {
                 Seen::NotYet(format!("{missing:?} pending"))
             })
         })
-        .await;
-        let bound = self.bound().await?;
-        let seen = by_group(bound.keys());
-        report.bound = by_group(homes.keys())
-            .iter()
-            .map(|(group, n)| seen.get(group).copied().unwrap_or_default().min(*n))
-            .sum();
-        report.home = homes.iter().filter(|(pod, home)| bound.get(*pod) == Some(home)).count();
-        if let (Err(error), true) = (outcome, nominate) {
-            report.problem = Some(format!("{error}; planned {homes:?}; bound {bound:?}"));
-            return Ok(report);
-        }
-        if nominate {
-            report.problem = self.impossible(scene, &plan, &homes).await?;
-        }
-        Ok(report)
+        .await?;
+        Ok(())
     }
 
     /// Pods by name, and the nodes that they are bound to.
@@ -179,34 +265,40 @@ impl Arena {
         scene: &Scene,
         plan: &Plan,
         homes: &BTreeMap<String, String>,
-    ) -> Result<Option<String>> {
-        let hopeless: Vec<String> = plan
+        report: &mut Report,
+    ) -> Result<()> {
+        // What depends on other pods holds while those are where they were planned, and nobody is left out who could come.
+        let as_planned = report.home == report.planned
+            && !plan.unschedulable.iter().any(|u| u.reasons.iter().any(|r| r.reason.is_limit()));
+        let hopeless: BTreeSet<String> = plan
             .unschedulable
             .iter()
-            .filter(|u| u.reasons.iter().all(|r| !r.reason.is_limit() && final_word(r.reason)))
+            .filter(|u| u.reasons.iter().all(|r| is_judged(r.reason, as_planned)))
             .map(|u| u.pod.name.to_string())
             .collect();
+        report.refused = hopeless.len();
         if hopeless.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
-        self.make_nodes(scene.pools.iter().flat_map(every_node).collect()).await?;
+        let every: Vec<Value> = scene.pools.iter().flat_map(every_node).collect();
+        self.make_nodes(every, scene.daemon).await?;
         // Copies come after the nodes; once a pod that can be bound and came later is bound, each has had its try.
         let waiting: Vec<Value> = scene.waiting.iter().flat_map(Group::pods).collect();
-        for pod in &waiting {
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            if hopeless.iter().any(|h| h == name) {
-                let mut copy = pod.clone();
-                copy["metadata"]["name"] = json!(format!("copy-{name}"));
-                self.make_pod(&copy).await?;
-            }
+        for pod in waiting.iter().filter(|pod| hopeless.contains(key(pod).1)) {
+            let mut copy = pod.clone();
+            copy["metadata"]["name"] = json!(format!("copy-{}", key(pod).1));
+            self.make_pod(&copy).await?;
         }
-        let sentinel = json!({"metadata": {"namespace": NAMESPACE, "name": "sentinel"}, "spec": {
+        let sentinel = json!({"metadata": {"namespace": NAMESPACES[0], "name": "sentinel",
+            "labels": pods::unselected()}, "spec": {
+            "priorityClassName": pods::PRIORITIES[1].0, "priority": pods::PRIORITIES[1].1, "preemptionPolicy": "Never",
             "tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "i"}]}});
         self.make_pod(&sentinel).await?;
         until("the sentinel bound", PATIENCE, || async {
             self.storage.provision().await?;
-            let bound = self.bound().await?;
-            Ok::<_, anyhow::Error>(Seen::from_option(bound.get("sentinel").cloned(), "pending"))
+            let sentinel = self.pods_in(NAMESPACES[0]).get("sentinel").await?;
+            let said = json!(sentinel.status.and_then(|s| s.conditions)).to_string();
+            Ok::<_, anyhow::Error>(Seen::from_option(sentinel.spec.and_then(|s| s.node_name), said))
         })
         .await?;
         let bound = self.bound().await?;
@@ -221,24 +313,40 @@ impl Arena {
             .filter(|name| too_many(name))
             .filter_map(|name| bound.get(&name).map(|node| format!("{name} on {node}")))
             .collect();
-        let said: Vec<String> = plan
-            .unschedulable
-            .iter()
-            .flat_map(|u| {
-                u.reasons.iter().map(move |r| format!("{} {} {}: {}", u.pod, r.pool, r.reason, r.detail))
-            })
-            .collect();
-        Ok((!wrong.is_empty()).then(|| format!("called impossible and bound: {wrong:?}; said {said:?}")))
+        if !wrong.is_empty() {
+            let said = said_of(plan);
+            report.problem =
+                Some(format!("called impossible and bound: {wrong:?}; said {said:?}; planned {homes:?}"));
+        }
+        Ok(())
     }
 }
 
-/// Reasons that hold whatever nodes there are. Spread and affinity depend on what else is placed, and are checked by
-/// what is bound.
-fn final_word(reason: ReasonKind) -> bool {
-    matches!(
-        reason,
-        ReasonKind::TaintNotTolerated | ReasonKind::NodeAffinityMismatch | ReasonKind::InsufficientResources
-    )
+/// Namespace and name.
+fn key(object: &Value) -> (&str, &str) {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    (text("namespace"), text("name"))
+}
+
+/// True for reasons that hold whatever nodes there are, and with `as_planned` for those that depend on other pods alone.
+fn is_judged(reason: ReasonKind, as_planned: bool) -> bool {
+    match reason {
+        ReasonKind::TaintNotTolerated
+        | ReasonKind::NodeAffinityMismatch
+        | ReasonKind::InsufficientResources
+        | ReasonKind::VolumeTopology => true,
+        ReasonKind::TopologySpread | ReasonKind::PodAffinity | ReasonKind::PodAntiAffinity => as_planned,
+        _ => false,
+    }
+}
+
+fn said_of(plan: &Plan) -> Vec<String> {
+    let one = |u: &croft_scheduler::Unschedulable| {
+        let reasons: Vec<String> =
+            u.reasons.iter().map(|r| format!("{} {}: {}", r.pool, r.reason, r.detail)).collect();
+        format!("{} {}", u.pod, reasons.join("; "))
+    };
+    plan.unschedulable.iter().map(one).collect()
 }
 
 /// Where each planned pod belongs.
@@ -249,7 +357,7 @@ fn homes(plan: &Plan) -> BTreeMap<String, String> {
 }
 
 /// Who is nominated where.
-fn nominations(cluster: &Cluster, plan: &Plan) -> Vec<(String, String)> {
+fn nominations(cluster: &Cluster, plan: &Plan) -> BTreeMap<String, String> {
     let new = plan.machines.iter().map(|m| (&m.pods, &m.name));
     let old = plan.existing.iter().map(|e| (&e.pods, &e.node));
     new.chain(old)

@@ -3,17 +3,14 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::{
-    generate::{Disk, Scene},
-    run::Arena,
-};
+use super::{generate::Scene, pods::Disk, run::Arena};
 
 /// A scene that still fails takes as long as kube-scheduler's patience: after so many tries what is left is small enough.
 const TRIES: usize = 30;
 
 /// What can be left out of a pod's spec.
-const PARTS: [&str; 6] =
-    ["topologySpreadConstraints", "affinity", "nodeSelector", "initContainers", "tolerations", "volumes"];
+const PARTS: [&str; 5] =
+    ["topologySpreadConstraints", "affinity", "nodeSelector", "initContainers", "tolerations"];
 
 /// Scenes with one thing less.
 fn smaller(scene: &Scene) -> Vec<Scene> {
@@ -48,6 +45,12 @@ fn smaller(scene: &Scene) -> Vec<Scene> {
         for part in PARTS.into_iter().filter(|part| !group.spec[*part].is_null()) {
             offer(&|less| less.waiting[at].spec[part] = Value::Null);
         }
+    }
+    if !scene.coming.is_empty() {
+        offer(&|less| drop(less.coming.pop()));
+    }
+    if scene.daemon {
+        offer(&|less| less.daemon = false);
     }
     if !scene.attach.is_empty() {
         offer(&|less| less.attach.clear());

@@ -15,7 +15,10 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::generate::{Disk, NAMESPACE, Scene};
+use super::{
+    generate::Scene,
+    pods::{Disk, NAMESPACES},
+};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const CLASS: &str = "disk";
@@ -33,9 +36,9 @@ fn volume(name: &str, zone: &str, claim: &Value) -> Value {
             {"key": ZONE, "operator": "In", "values": [zone]}]}]}}}})
 }
 
-fn claim(name: &str, volume: Option<&str>) -> Value {
+fn claim((namespace, name): (&str, &str), volume: Option<&str>) -> Value {
     let annotations = volume.map(|_| json!({"pv.kubernetes.io/bind-completed": "yes"}));
-    json!({"metadata": {"namespace": NAMESPACE, "name": name, "annotations": annotations}, "spec": {
+    json!({"metadata": {"namespace": namespace, "name": name, "annotations": annotations}, "spec": {
         "accessModes": ["ReadWriteMany"], "storageClassName": CLASS, "volumeName": volume,
         "resources": {"requests": {"storage": "1Gi"}}}})
 }
@@ -49,14 +52,14 @@ impl Scene {
         class(&self.disk_zones.iter().collect())
     }
 
-    /// Claims by name, and the zone of each volume that is there already.
-    fn claims(&self) -> Vec<(String, Option<&str>)> {
-        let mut claims: Vec<(String, Option<&str>)> = Vec::new();
+    /// Claims by namespace and name, and the zone of each volume that is there already.
+    fn claims(&self) -> Vec<(&'static str, String, Option<&str>)> {
+        let mut claims: Vec<(&'static str, String, Option<&str>)> = Vec::new();
         for (number, group) in self.waiting.iter().enumerate() {
             let zone = self.disk_zones.get(number % self.disk_zones.len().max(1)).map(String::as_str);
             for pod in 0..group.replicas {
-                if let Some(name) = group.claim(pod).filter(|name| claims.iter().all(|(c, _)| c != name)) {
-                    claims.push((name, zone.filter(|_| group.disk != Disk::New)));
+                if let Some(name) = group.claim(pod).filter(|name| claims.iter().all(|(_, c, _)| c != name)) {
+                    claims.push((group.namespace, name, zone.filter(|_| group.disk != Disk::New)));
                 }
             }
         }
@@ -74,12 +77,13 @@ impl Scene {
     /// Storage as Croft sees it.
     pub fn storage(&self, cluster: &mut Cluster) {
         cluster.upsert_storage_class(&object(self.class())).unwrap();
-        for (name, zone) in self.claims() {
+        for (namespace, name, zone) in self.claims() {
             let named = format!("v-{name}");
             if let Some(zone) = zone {
-                cluster.upsert_pv(&object(volume(&named, zone, &json!({"name": name})))).unwrap();
+                let by = json!({"namespace": namespace, "name": name});
+                cluster.upsert_pv(&object(volume(&named, zone, &by))).unwrap();
             }
-            cluster.upsert_pvc(&object(claim(&name, zone.map(|_| named.as_str())))).unwrap();
+            cluster.upsert_pvc(&object(claim((namespace, &name), zone.map(|_| named.as_str())))).unwrap();
         }
         for node in self.csi_nodes() {
             cluster.upsert_csi_node(&object(node)).unwrap();
@@ -91,7 +95,7 @@ impl Scene {
 pub struct Storage {
     classes: Api<StorageClass>,
     volumes: Api<PersistentVolume>,
-    claims: Api<PersistentVolumeClaim>,
+    claims: [Api<PersistentVolumeClaim>; 2],
     csi: Api<CSINode>,
     nodes: Api<Node>,
 }
@@ -115,14 +119,16 @@ impl Storage {
         Self {
             classes: Api::all(client.clone()),
             volumes: Api::all(client.clone()),
-            claims: Api::namespaced(client.clone(), NAMESPACE),
+            claims: NAMESPACES.map(|namespace| Api::namespaced(client.clone(), namespace)),
             csi: Api::all(client.clone()),
             nodes: Api::all(client),
         }
     }
 
     pub async fn clear(&self) -> Result<()> {
-        clear(&self.claims).await?;
+        for claims in &self.claims {
+            clear(claims).await?;
+        }
         clear(&self.volumes).await?;
         clear(&self.csi).await?;
         clear(&self.classes).await
@@ -134,9 +140,10 @@ impl Storage {
         for node in scene.csi_nodes() {
             self.csi.create(&new, &object(node)).await?;
         }
-        for (name, zone) in scene.claims() {
+        for (namespace, name, zone) in scene.claims() {
             let named = format!("v-{name}");
-            let made = self.claims.create(&new, &object(claim(&name, zone.map(|_| named.as_str())))).await?;
+            let value = claim((namespace, &name), zone.map(|_| named.as_str()));
+            let made = self.claims_in(namespace).create(&new, &object(value)).await?;
             if let Some(zone) = zone {
                 self.bind(&made, &named, zone).await?;
             }
@@ -144,9 +151,15 @@ impl Storage {
         Ok(())
     }
 
+    fn claims_in(&self, namespace: &str) -> &Api<PersistentVolumeClaim> {
+        let [first, second] = &self.claims;
+        if namespace == NAMESPACES[0] { first } else { second }
+    }
+
     async fn bind(&self, made: &PersistentVolumeClaim, named: &str, zone: &str) -> Result<()> {
         let name = made.metadata.name.clone().unwrap_or_default();
-        let by = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": NAMESPACE, "name": name,
+        let namespace = made.metadata.namespace.as_deref().unwrap_or_default();
+        let by = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name,
             "uid": made.metadata.uid});
         self.volumes.create(&PostParams::default(), &object(volume(named, zone, &by))).await?;
         let bound = json!({"status": {"phase": "Bound", "accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}}});
@@ -157,13 +170,17 @@ impl Storage {
                 &Patch::Merge(json!({"status": {"phase": "Bound"}})),
             )
             .await?;
-        self.claims.patch_status(&name, &PatchParams::default(), &Patch::Merge(bound)).await?;
+        self.claims_in(namespace).patch_status(&name, &PatchParams::default(), &Patch::Merge(bound)).await?;
         Ok(())
     }
 
     /// Makes the volumes that kube-scheduler has chosen nodes for, as a driver's provisioner does.
     pub async fn provision(&self) -> Result<()> {
-        for claim in self.claims.list(&ListParams::default()).await?.items {
+        let mut all = Vec::new();
+        for claims in &self.claims {
+            all.extend(claims.list(&ListParams::default()).await?.items);
+        }
+        for claim in all {
             let annotations = claim.metadata.annotations.clone().unwrap_or_default();
             let unbound = claim.spec.as_ref().is_some_and(|s| s.volume_name.is_none());
             let Some(node) = annotations.get("volume.kubernetes.io/selected-node").filter(|_| unbound) else {
@@ -176,7 +193,8 @@ impl Storage {
             self.bind(&claim, &named, &zone).await?;
             let whole = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
                 "spec": {"volumeName": named}});
-            self.claims.patch(&name, &PatchParams::default(), &Patch::Merge(whole)).await?;
+            let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+            self.claims_in(namespace).patch(&name, &PatchParams::default(), &Patch::Merge(whole)).await?;
         }
         Ok(())
     }

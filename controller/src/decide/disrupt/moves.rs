@@ -272,7 +272,7 @@ pub(in crate::decide) fn instead<'a>(
         standing::replicas(pool).map(|_| (&claim.spec.pool, pool))
     });
     let Some((name, pool)) = fixed else { return places(snapshot, &[nodes, leaving].concat()) };
-    let (plan, why) = standing::machines(snapshot, name, pool, nodes.len());
+    let (plan, why) = standing::machines(snapshot, pool, nodes.len());
     match why {
         Some(why) => Err(format!("pool {name} would lack a machine: {why}")),
         None => Ok(plan),

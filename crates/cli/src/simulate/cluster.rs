@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use croft_api::{NodeClaim, convert::scheduler as convert};
+use croft_api::{
+    NodeClaim,
+    convert::{scheduler as convert, standing},
+};
 use croft_scheduler::{CapacityType, Cluster, ComingNode, InstanceType, PodKey, Quantity, Resources};
 use k8s_openapi::{
     api::core::v1::{Namespace, Pod},
@@ -74,6 +77,10 @@ impl Building {
             let result =
                 convert::pool(&pool.object, Arc::clone(types)).and_then(|p| self.cluster.upsert_pool(p));
             self.note(&pool.origin, result);
+            for place in standing::spare_places(&pool.object) {
+                let result = self.cluster.upsert_pod(&place);
+                self.note(&pool.origin, result);
+            }
             let class = pool.spec.template.as_ref().map(|t| &t.spec.node_class_ref);
             if let Some(class) = class
                 && class.group == croft_api::GROUP
@@ -250,7 +257,7 @@ fn key(pod: &Pod) -> PodKey {
 }
 
 /// The node is the claim's machine: same provider id, or the name that the cloud gave it.
-fn belongs(node: &Sourced<k8s_openapi::api::core::v1::Node>, claim: &Sourced<NodeClaim>) -> bool {
+pub(super) fn belongs(node: &Sourced<k8s_openapi::api::core::v1::Node>, claim: &Sourced<NodeClaim>) -> bool {
     let Some(status) = &claim.status else { return false };
     let id = node.spec.as_ref().and_then(|s| s.provider_id.as_deref());
     match (&status.provider_id, id) {

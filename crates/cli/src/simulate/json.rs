@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::Write as _};
 
-use croft_scheduler::{PodKey, Price, Quantity, Relaxed};
+use croft_scheduler::{ExistingPlacement, PodKey, Price, Quantity, Relaxed};
 use serde::Serialize;
 
 use super::{Simulation, WaitReason, waiting};
@@ -42,6 +42,9 @@ struct Node<'s> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     coming: bool,
     pods: Vec<String>,
+    /// Places that the pool keeps ready beside its pods; `requests` counts them.
+    #[serde(skip_serializing_if = "is_zero")]
+    spare_places: usize,
     requests: BTreeMap<String, Quantity>,
     instance_type_options: &'s [String],
 }
@@ -50,6 +53,11 @@ struct Node<'s> {
 struct Waiting {
     pod: String,
     reasons: Vec<WaitReason>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Writes the plan as one JSON object.
@@ -68,10 +76,12 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
         existing: false,
         coming: false,
         pods: pods(&machine.pods),
+        spare_places: simulation.spare(&machine.name),
         requests: machine.requests.to_quantities(),
         instance_type_options: &machine.options,
     });
-    let there = plan.existing.iter().filter(|node| !node.pods.is_empty()).map(|node| Node {
+    let used = |node: &&ExistingPlacement| !node.pods.is_empty() || simulation.spare(&node.node) > 0;
+    let there = plan.existing.iter().filter(used).map(|node| Node {
         name: &node.node,
         pool: node.pool.as_deref(),
         instance_type: Some(&node.instance_type).filter(|t| known(t)).map(String::as_str),
@@ -82,6 +92,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
         existing: true,
         coming: node.coming,
         pods: pods(&node.pods),
+        spare_places: simulation.spare(&node.node),
         requests: node.requests.to_quantities(),
         instance_type_options: &[],
     });

@@ -11,9 +11,10 @@ mod cluster;
 mod consolidate;
 mod json;
 mod keeps;
+mod standing;
 mod text;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
 
 use clap::{Args, ValueEnum};
 use croft_runtime::clock::{Clock as _, SystemClock};
@@ -64,6 +65,8 @@ pub enum Format {
 pub struct Simulation {
     /// The scheduler's answer.
     pub plan: Plan,
+    /// How many spare places each node or machine of the plan holds.
+    pub spare: BTreeMap<String, usize>,
     /// Pods that admission refuses: they would never be there.
     pub denied: Vec<Denied>,
     /// What is odd in the input and was worked around.
@@ -98,6 +101,11 @@ impl Simulation {
             .any(|o| o.estimated && o.zone == machine.zone && o.capacity_type == machine.capacity_type)
     }
 
+    /// How many spare places a node or machine holds.
+    fn spare(&self, node: &str) -> usize {
+        self.spare.get(node).copied().unwrap_or(0)
+    }
+
     /// True if every pod has a place.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -124,12 +132,15 @@ fn plan(
     consolidate: bool,
 ) -> Result<Simulation, InputError> {
     let begun = SystemClock.monotonic();
-    let cluster::Demand { cluster, denied, mut warnings } = cluster::build(input, &types)?;
-    let plan = croft_scheduler::solve(&cluster, options, &|| false);
+    let cluster::Demand { mut cluster, denied, mut warnings } = cluster::build(input, &types)?;
+    let fixed = standing::launch(input, &types, &mut cluster, &mut warnings);
+    let mut plan = croft_scheduler::solve(&cluster, options, &|| false);
     warnings.extend(plan.warnings.iter().cloned());
+    fixed.settle(&mut plan);
+    let spare = standing::take_spare(&mut plan, &mut warnings);
     let savings = consolidate.then(|| consolidate::search(input, &cluster, &types, options));
     let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(Simulation { plan, denied, warnings, elapsed_ms, types, savings })
+    Ok(Simulation { plan, spare, denied, warnings, elapsed_ms, types, savings })
 }
 
 /// Why a node stays or could go, in words; nothing if the input doesn't say enough to judge.

@@ -43,7 +43,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
                 plain(&machine.zone),
                 plain(machine.capacity_type.as_str()),
                 price(simulation, machine),
-                plain(&machine.pods.len().to_string()),
+                plain(&pods(machine.pods.len(), simulation.spare(&machine.name))),
                 plain(&share(&machine.requests, &machine.allocatable, resources::CPU)),
                 plain(&share(&machine.requests, &machine.allocatable, resources::MEMORY)),
                 (shortened(&others, 2), DIM),
@@ -52,7 +52,11 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
         table.write(out)?;
         writeln!(out)?;
     }
-    let there: Vec<_> = plan.existing.iter().filter(|node| !node.pods.is_empty()).collect();
+    let there: Vec<_> = plan
+        .existing
+        .iter()
+        .filter(|node| !node.pods.is_empty() || simulation.spare(&node.node) > 0)
+        .collect();
     if !there.is_empty() {
         let mut table = Table::new(&[
             ("EXISTING NODE", Align::Left),
@@ -67,7 +71,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
                 node.pool.clone().unwrap_or_default(),
                 node.instance_type.clone(),
                 node.zone.clone(),
-                node.pods.len().to_string(),
+                pods(node.pods.len(), simulation.spare(&node.node)),
             ]);
         }
         table.write(out)?;
@@ -99,6 +103,11 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
     Ok(())
 }
 
+/// Pods, and the spare places beside them.
+fn pods(count: usize, spare: usize) -> String {
+    if spare == 0 { count.to_string() } else { format!("{count} + {spare} spare") }
+}
+
 fn price(simulation: &Simulation, machine: &Machine) -> (String, Style) {
     if machine.unpriced {
         ("unknown".to_owned(), NOTE)
@@ -125,7 +134,8 @@ fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
     let plan = &simulation.plan;
     let on_new: usize = plan.machines.iter().map(|m| m.pods.len()).sum();
     let on_old: usize = plan.existing.iter().map(|n| n.pods.len()).sum();
-    if on_new + on_old == 0 && simulation.is_complete() {
+    let nothing = plan.machines.is_empty() && on_old == 0 && simulation.spare.is_empty();
+    if nothing && simulation.is_complete() {
         writeln!(out, "No pod waits for a place: there is nothing to launch.")?;
         return Ok(());
     }
@@ -133,7 +143,7 @@ fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
     if on_old > 0 {
         line.push_str(&format!(", {} on nodes that are there", counted(on_old, "pod")));
     }
-    if on_new + on_old > 0 {
+    if !plan.machines.is_empty() || on_old > 0 {
         writeln!(out, "{BOLD}{line}{BOLD:#}")?;
     }
     if !plan.machines.is_empty() {

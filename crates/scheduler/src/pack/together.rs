@@ -13,7 +13,7 @@ pub(crate) fn place(packing: &mut Packing<'_>, masks: &mut Masks, left: &mut [u3
         return;
     }
     for kind in ffd::order(yard) {
-        if !needs_mate(packing, kind) {
+        if !needs_mate(packing, kind, left) {
             continue;
         }
         loop {
@@ -26,11 +26,15 @@ pub(crate) fn place(packing: &mut Packing<'_>, masks: &mut Masks, left: &mut [u3
     packing.settle(masks);
 }
 
-/// True if no pod of the kind can be the first on a host.
-fn needs_mate(packing: &Packing<'_>, kind: usize) -> bool {
-    let rules = packing.yard.kinds.get(kind).and_then(|k| k.rules.as_deref());
-    rules
-        .is_some_and(|r| !r.needs.is_empty() && (!r.starts || r.needs.iter().any(|g| packing.is_present(*g))))
+/// True if no pod of the kind can be the first on a host, or if a mate of another kind may be bound before it: a kind that is
+/// a mate to itself can be the first only while nobody else is one.
+fn needs_mate(packing: &Packing<'_>, kind: usize, left: &[u32]) -> bool {
+    let Some(rules) = packing.yard.kinds.get(kind).and_then(|k| k.rules.as_deref()) else { return false };
+    let waits = |mate: usize| left.get(mate).is_some_and(|n| *n > 0);
+    !rules.needs.is_empty()
+        && (!rules.starts
+            || rules.needs.iter().any(|g| packing.is_present(*g))
+            || (0..left.len()).any(|mate| mate != kind && waits(mate) && is_mate(packing, mate, kind)))
 }
 
 /// Puts what fits beside mates that are there.
@@ -99,7 +103,7 @@ fn seat(
         }
         return true;
     }
-    if depth >= LONGEST_CHAIN || !needs_mate(packing, kind) {
+    if depth >= LONGEST_CHAIN || !needs_mate(packing, kind, left) {
         return false;
     }
     for mate in ffd::order(packing.yard) {

@@ -1,0 +1,358 @@
+//! Random pods: everything in a pod's spec that kube-scheduler looks at.
+
+use croft_scheduler::Pool;
+use serde_json::{Map, Value, json};
+
+use super::{
+    dice::Dice,
+    fleet::{GPU, HOST, ZONE, ZONES},
+};
+
+/// Where pods are, and the label by which affinity terms find the second.
+pub const NAMESPACES: [&str; 2] = ["oracle", "oracle-b"];
+pub const TEAM: &str = "team";
+/// The RuntimeClass with overhead, and what it adds.
+pub const RUNTIME: &str = "heavy";
+pub const OVERHEAD: [(&str, &str); 2] = [("cpu", "250m"), ("memory", "120Mi")];
+/// PriorityClasses by value. None preempts: preemption is kube-scheduler's business, and no plan counts on it.
+pub const PRIORITIES: [(&str, i32); 2] = [("oracle-high", 1000), ("oracle-low", -10)];
+const APPS: [&str; 4] = ["a", "b", "c", "d"];
+
+/// Pods that are alike but for their names.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub name: String,
+    pub namespace: &'static str,
+    pub replicas: usize,
+    pub labels: Value,
+    pub spec: Value,
+    pub disk: Disk,
+    /// Its gate is never lifted: it is nobody's demand.
+    pub gated: bool,
+}
+
+/// The volume of a group's pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    None,
+    /// All use one claim, whose volume is in a zone already.
+    Shared,
+    /// Each has a claim of its own, whose volume is in a zone already.
+    Own,
+    /// Each has a claim of its own, whose volume is made where the pod comes to be.
+    New,
+}
+
+impl Group {
+    pub fn pods(&self) -> Vec<Value> {
+        (0..self.replicas)
+            .map(|i| {
+                let mut spec = self.spec.clone();
+                if let Some(claim) = self.claim(i) {
+                    spec["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]);
+                }
+                if self.gated {
+                    spec["schedulingGates"] = json!([{"name": "oracle.croft.dev/never"}]);
+                }
+                json!({"apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"namespace": self.namespace, "name": format!("{}-{i}", self.name), "labels": self.labels},
+                    "spec": spec})
+            })
+            .collect()
+    }
+
+    /// The claim of one of its pods.
+    pub fn claim(&self, pod: usize) -> Option<String> {
+        match self.disk {
+            Disk::None => None,
+            Disk::Shared => Some(format!("disk-{}", self.name)),
+            Disk::Own | Disk::New => Some(format!("disk-{}-{pod}", self.name)),
+        }
+    }
+}
+
+/// A group of waiting pods.
+pub fn group(dice: &mut Dice, pools: &[Pool], number: usize) -> Group {
+    let app = dice.of(&APPS);
+    let labels = labels(dice, app);
+    Group {
+        name: format!("g{number}"),
+        namespace: NAMESPACES[usize::from(dice.chance(20))],
+        replicas: 1 + dice.below(6),
+        spec: spec(dice, pools, app),
+        labels,
+        disk: if dice.chance(12) { [Disk::Shared, Disk::Own, Disk::New][dice.below(3)] } else { Disk::None },
+        gated: dice.chance(4),
+    }
+}
+
+fn labels(dice: &mut Dice, app: &str) -> Value {
+    let mut labels = json!({"app": app});
+    if dice.chance(60) {
+        labels["tier"] = json!(dice.of(&["x", "y"]));
+    }
+    if dice.chance(50) {
+        labels["version"] = json!(dice.of(&["1", "2"]));
+    }
+    labels
+}
+
+/// A pod that runs on `node`: also one being deleted, one being resized, and one that keeps others away.
+pub fn running(dice: &mut Dice, node: &str, number: usize) -> Value {
+    let app = dice.of(&APPS);
+    let cpu = dice.of(&["100m", "100m", "500m", "1"]);
+    let mut spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "i",
+        "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}]});
+    if dice.chance(20) {
+        let term = pod_term(dice, app);
+        spec["affinity"] =
+            json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    }
+    if dice.chance(10) {
+        ports(dice, &mut spec["containers"][0]);
+    }
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": NAMESPACES[usize::from(dice.chance(20))],
+        "name": format!("{node}-{number}"), "labels": labels(dice, app)}, "spec": spec});
+    if dice.chance(8) {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(600);
+    }
+    if dice.chance(12) {
+        let held = dice.of(&["50m", "900m", "1500m"]);
+        let actual = dice.of(&["50m", "700m"]);
+        let mut status = json!({"name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+            "allocatedResources": {"cpu": held, "memory": "64Mi"}});
+        if dice.chance(80) {
+            status["resources"] = json!({"requests": {"cpu": actual, "memory": "64Mi"}});
+        }
+        pod["status"] = json!({"phase": "Running", "containerStatuses": [status]});
+        if dice.chance(30) {
+            pod["status"]["conditions"] =
+                json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+        }
+    }
+    pod
+}
+
+/// Labels that no selector of a scene means.
+pub fn unselected() -> Value {
+    json!({"app": "none", "tier": "none"})
+}
+
+/// A DaemonSet's template, and its pod on a node: it runs everywhere.
+pub fn daemon_spec() -> Value {
+    json!({"tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "150m", "memory": "100Mi"}}}]})
+}
+
+pub fn daemon_pod(node: &str) -> Value {
+    let mut spec = daemon_spec();
+    spec["nodeName"] = json!(node);
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": NAMESPACES[0], "name": format!("agent-{node}"),
+        "labels": unselected(), "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent",
+            "uid": "00000000-0000-0000-0000-000000000001", "controller": true}]}, "spec": spec})
+}
+
+fn selector(dice: &mut Dice, own: &str) -> Value {
+    let app = if dice.chance(70) { own } else { dice.of(&APPS) };
+    match dice.below(5) {
+        0 => json!({"matchExpressions": [{"key": "app", "operator": "In", "values": [app]}]}),
+        1 => {
+            json!({"matchLabels": {"app": app}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]})
+        }
+        2 => {
+            json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [app]}, {"key": "tier", "operator": "DoesNotExist"}]})
+        }
+        _ => json!({"matchLabels": {"app": app}}),
+    }
+}
+
+fn pod_term(dice: &mut Dice, app: &str) -> Value {
+    let mut term = json!({"topologyKey": dice.of(&[ZONE, HOST]), "labelSelector": selector(dice, app)});
+    match dice.below(12) {
+        0 => term["namespaceSelector"] = json!({}),
+        1 => term["namespaceSelector"] = json!({"matchLabels": {TEAM: "b"}}),
+        2 => term["namespaces"] = json!([NAMESPACES[1]]),
+        3 => term["namespaces"] = json!(NAMESPACES),
+        4 => term["matchLabelKeys"] = json!(["version"]),
+        5 => term["mismatchLabelKeys"] = json!(["version"]),
+        _ => {}
+    }
+    term
+}
+
+fn ports(dice: &mut Dice, container: &mut Value) {
+    let mut port = json!({"containerPort": 80, "hostPort": 8000 + dice.below(2)});
+    if dice.chance(40) {
+        port["hostIP"] = json!(dice.of(&["10.0.0.1", "10.0.0.2"]));
+    }
+    if dice.chance(20) {
+        port["protocol"] = json!("UDP");
+    }
+    container["ports"] = json!([port]);
+}
+
+/// Sizes: of containers, sidecars, init containers, the whole pod, and its runtime's overhead.
+fn size(dice: &mut Dice) -> Value {
+    let cpu = dice.of(&["100m", "250m", "500m", "900m", "1500m", "3", "7"]);
+    let memory = dice.of(&["128Mi", "512Mi", "1Gi", "3Gi", "7Gi"]);
+    let mut container =
+        json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": memory}}});
+    if dice.chance(8) {
+        let count = dice.of(&["1", "2"]);
+        container["resources"]["requests"][GPU] = json!(count);
+        container["resources"]["limits"] = json!({GPU: count});
+    }
+    if dice.chance(10) {
+        ports(dice, &mut container);
+    }
+    let mut spec = json!({"containers": [container]});
+    if dice.chance(15) {
+        let mut list = Vec::new();
+        for n in 0..1 + dice.below(2) {
+            let restart = if dice.chance(50) { json!("Always") } else { Value::Null };
+            let cpu = dice.of(&["300m", "700m"]);
+            list.push(json!({"name": format!("i{n}"), "image": "i", "restartPolicy": restart, "resources": {"requests": {"cpu": cpu}}}));
+        }
+        spec["initContainers"] = json!(list);
+    } else if dice.chance(12) {
+        // The whole pod's request is at least its containers': here twice the largest of them.
+        let whole = dice.of(&["3", "7500m"]);
+        spec["containers"][0]["resources"]["requests"] = json!({"cpu": "500m"});
+        spec["containers"][0]["resources"]["limits"] = Value::Null;
+        spec["resources"] = json!({"requests": {"cpu": whole, "memory": "1Gi"}});
+    }
+    if dice.chance(8) {
+        spec["runtimeClassName"] = json!(RUNTIME);
+        spec["overhead"] =
+            OVERHEAD.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect::<Map<_, _>>().into();
+    }
+    spec
+}
+
+fn tolerations(dice: &mut Dice) -> Value {
+    let mut list = Vec::new();
+    if dice.chance(80) {
+        list.push(json!({"key": "node-pool", "operator": "Exists"}));
+    }
+    if dice.chance(10) {
+        list.push(json!({"key": "busy", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}));
+    }
+    if dice.chance(10) {
+        list.push(json!({"key": "quiet", "operator": "Exists"}));
+    }
+    json!(list)
+}
+
+fn spreads(dice: &mut Dice, app: &str) -> Vec<Value> {
+    let mut spreads = Vec::new();
+    for (key, percent) in [(ZONE, 30), (HOST, 15)] {
+        if dice.chance(percent) {
+            let mut spread = json!({"topologyKey": key, "maxSkew": 1 + dice.below(2),
+                "whenUnsatisfiable": if dice.chance(80) { "DoNotSchedule" } else { "ScheduleAnyway" },
+                "labelSelector": selector(dice, app)});
+            if spread["whenUnsatisfiable"] == "DoNotSchedule" && dice.chance(15) {
+                spread["minDomains"] = json!(1 + dice.below(4));
+            }
+            if dice.chance(20) {
+                spread["nodeTaintsPolicy"] = json!("Honor");
+            }
+            if dice.chance(15) {
+                spread["nodeAffinityPolicy"] = json!("Ignore");
+            }
+            if dice.chance(15) {
+                spread["matchLabelKeys"] = json!(["version"]);
+            }
+            spreads.push(spread);
+        }
+    }
+    spreads
+}
+
+fn affinity(dice: &mut Dice, app: &str) -> Map<String, Value> {
+    let mut affinity = Map::new();
+    let expressions = |dice: &mut Dice| match dice.below(6) {
+        0 => json!([{"key": "karpenter.k8s.aws/instance-family", "operator": "NotIn", "values": ["c"]}]),
+        1 => json!([{"key": "karpenter.k8s.aws/instance-cpu", "operator": "Gt", "values": ["2"]}]),
+        2 => json!([{"key": "karpenter.k8s.aws/instance-cpu", "operator": "Lt", "values": ["4"]}]),
+        3 => json!([{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]),
+        4 => json!([{"key": ZONE, "operator": "In", "values": [dice.of(&ZONES), dice.of(&ZONES)]}]),
+        _ => json!([{"key": "nowhere", "operator": "DoesNotExist"}]),
+    };
+    let mut nodes = Map::new();
+    if dice.chance(15) {
+        let mut terms = vec![json!({"matchExpressions": expressions(dice)})];
+        if dice.chance(25) {
+            terms.push(json!({"matchExpressions": expressions(dice)}));
+        }
+        if dice.chance(8) {
+            terms.push(
+                json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["old-0"]}]}),
+            );
+        }
+        nodes.insert(
+            "requiredDuringSchedulingIgnoredDuringExecution".to_owned(),
+            json!({"nodeSelectorTerms": terms}),
+        );
+    }
+    if dice.chance(12) {
+        nodes.insert(
+            "preferredDuringSchedulingIgnoredDuringExecution".to_owned(),
+            json!([{"weight": 10, "preference": {"matchExpressions": expressions(dice)}}]),
+        );
+    }
+    if !nodes.is_empty() {
+        affinity.insert("nodeAffinity".to_owned(), Value::Object(nodes));
+    }
+    for (kind, percent) in [("podAffinity", 12), ("podAntiAffinity", 18)] {
+        let mut pods = Map::new();
+        if dice.chance(percent) {
+            let mut terms = vec![pod_term(dice, app)];
+            if dice.chance(10) {
+                terms.push(pod_term(dice, app));
+            }
+            pods.insert("requiredDuringSchedulingIgnoredDuringExecution".to_owned(), json!(terms));
+        }
+        if dice.chance(10) {
+            let term = json!({"weight": 1 + dice.below(100), "podAffinityTerm": pod_term(dice, app)});
+            pods.insert("preferredDuringSchedulingIgnoredDuringExecution".to_owned(), json!([term]));
+        }
+        if !pods.is_empty() {
+            affinity.insert(kind.to_owned(), Value::Object(pods));
+        }
+    }
+    affinity
+}
+
+fn spec(dice: &mut Dice, pools: &[Pool], app: &str) -> Value {
+    let mut spec = size(dice);
+    let mut selector = Map::new();
+    if dice.chance(60) {
+        selector.insert("node-pool".to_owned(), json!(pools[dice.below(pools.len())].name));
+    }
+    if dice.chance(10) {
+        selector.insert("kubernetes.io/arch".to_owned(), json!(dice.of(&["amd64", "arm64"])));
+    }
+    if dice.chance(8) {
+        selector.insert(ZONE.to_owned(), json!(dice.of(&ZONES)));
+    }
+    if !selector.is_empty() {
+        spec["nodeSelector"] = Value::Object(selector);
+    }
+    spec["tolerations"] = tolerations(dice);
+    let spreads = spreads(dice, app);
+    if !spreads.is_empty() {
+        spec["topologySpreadConstraints"] = json!(spreads);
+    }
+    let affinity = affinity(dice, app);
+    if !affinity.is_empty() {
+        spec["affinity"] = Value::Object(affinity);
+    }
+    if dice.chance(20) {
+        let (name, value) = PRIORITIES[dice.below(PRIORITIES.len())];
+        spec["priorityClassName"] = json!(name);
+        spec["priority"] = json!(value);
+        spec["preemptionPolicy"] = json!("Never");
+    }
+    spec
+}
