@@ -218,9 +218,69 @@ type Held<'a> = FxHashMap<(usize, Sym), (&'a Choice, SpreadRule)>;
 struct Care<'a> {
     followers: Followers,
     held: Held<'a>,
+    /// By group of some class's anti-affinity: those that it means and that wait for a cell.
+    meant: FxHashMap<usize, Vec<&'a Choice>>,
+    /// By class: how many still wait.
+    left: FxHashMap<usize, u32>,
+    /// A class that would shut out others which come before it comes after them.
+    gives_way: bool,
 }
 
 impl<'a> Care<'a> {
+    fn new(groups: &Groups, board: &Board, choices: &'a [Choice]) -> Self {
+        let mut meant: FxHashMap<usize, Vec<&'a Choice>> = FxHashMap::default();
+        for group in choices.iter().filter_map(|c| groups.of.get(c.class)).flat_map(|t| &t.anti) {
+            meant.entry(*group).or_default();
+        }
+        let some = !meant.is_empty();
+        for choice in choices.iter().filter(|_| some) {
+            for group in &choice.counted {
+                if let Some(list) = meant.get_mut(group) {
+                    list.push(choice);
+                }
+            }
+        }
+        Self {
+            followers: Followers::new(groups, board, choices),
+            held: Held::default(),
+            meant,
+            left: choices.iter().map(|c| (c.class, c.count)).collect(),
+            gives_way: true,
+        }
+    }
+
+    /// How many waiting pods of others have no cell left once a pod of the class keeps them off the domains of `cell`:
+    /// of those that come before it, and of all.
+    fn shut_out(
+        &self,
+        groups: &Groups,
+        board: &Board,
+        choice: &Choice,
+        topology: &Topology,
+        cell: usize,
+    ) -> (u32, u32) {
+        let (mut before, mut all) = (0u32, 0u32);
+        for number in &topology.anti {
+            let Some(group) = groups.list.get(*number) else { continue };
+            let Some(value) = board.value(group, cell) else { continue };
+            for other in self.meant.get(number).into_iter().flatten() {
+                let left = self.left.get(&other.class).copied().unwrap_or(0);
+                if other.class == choice.class || left == 0 {
+                    continue;
+                }
+                let held = |c: usize| board.at(groups, c, *number).is_some_and(|d| d.1 > 0);
+                let mut open = other.cells.iter().filter(|(c, _)| !held(*c)).peekable();
+                if open.peek().is_some() && open.all(|(c, _)| board.value(group, *c) == Some(value)) {
+                    all = all.saturating_add(left);
+                    if other.class < choice.class {
+                        before = before.saturating_add(left);
+                    }
+                }
+            }
+        }
+        (before, all)
+    }
+
     /// How many spreads of others one more pod of the class in `cell` would break.
     fn broken(&self, groups: &Groups, board: &Board, choice: &Choice, cell: usize) -> usize {
         let breaks = |g: &&usize| {
@@ -302,22 +362,33 @@ pub(crate) fn decide(
         });
         (Reverse(c.priority), late.contains(&c.class), rank)
     });
-    let mut care = Care { followers: Followers::new(groups, board, choices), held: Held::default() };
+    let mut care = Care::new(groups, board, choices);
     let mut waiting: Vec<(&Choice, u32)> = order.iter().map(|c| (*c, c.count)).collect();
     loop {
         let mut next = Vec::new();
         let mut progress = false;
-        for (choice, count) in waiting {
-            let Some(topology) = groups.of.get(choice.class).cloned() else { continue };
-            if !topology.chooses() {
-                out.items.push(Item { class: choice.class, cell: None, count });
-                progress = true;
-                continue;
-            }
-            let left = spread_out(groups, board, choice, &topology, count, &mut care, &mut out);
-            progress |= left < count;
-            if left > 0 {
-                next.push((choice, left));
+        for of_one_priority in waiting.chunk_by(|a, b| a.0.priority == b.0.priority) {
+            let mut now = of_one_priority.to_vec();
+            for gives_way in [true, false] {
+                care.gives_way = gives_way;
+                for (choice, count) in std::mem::take(&mut now) {
+                    let Some(topology) = groups.of.get(choice.class).cloned() else { continue };
+                    if !topology.chooses() {
+                        out.items.push(Item { class: choice.class, cell: None, count });
+                        progress = true;
+                        continue;
+                    }
+                    let left = spread_out(groups, board, choice, &topology, count, &mut care, &mut out);
+                    progress |= left < count;
+                    if left == 0 {
+                        continue;
+                    }
+                    if gives_way && !topology.anti.is_empty() {
+                        now.push((choice, left));
+                    } else {
+                        next.push((choice, left));
+                    }
+                }
             }
         }
         waiting = next;
@@ -361,9 +432,10 @@ fn spread_out<'a>(
     let mut left = count;
     while left > 0 {
         let leasts = leasts(groups, board, choice, topology);
-        // Followers left behind, others' spreads broken, pods of its own rules there, of others', price, cell: less is
-        // better.
-        let mut best: Option<(usize, usize, i64, i64, i64, usize)> = None;
+        // Others shut out (first those that come before), followers left behind, others' spreads broken, pods of its own
+        // rules there, of others', price, cell: less is better.
+        type Rank = ((u32, u32), usize, usize, i64, i64, i64, usize);
+        let mut best: Option<Rank> = None;
         for (cell, price) in &choice.cells {
             out.steps += 1;
             if blocked(groups, board, *cell, topology, &leasts).is_some() {
@@ -375,12 +447,15 @@ fn spread_out<'a>(
             let beside: i64 = others.iter().filter(counts).map(|g| count(*g)).sum();
             let behind = care.followers.left_behind(choice.class, board.whole(*cell));
             let broken = care.broken(groups, board, choice, *cell);
-            let rank = (behind, broken, own, beside, *price, *cell);
+            let shut = care.shut_out(groups, board, choice, topology, *cell);
+            let rank = (shut, behind, broken, own, beside, *price, *cell);
             if best.is_none_or(|least| rank < least) {
                 best = Some(rank);
             }
         }
-        let Some((.., cell)) = best else { break };
+        let Some((shut, .., cell)) = best.filter(|(shut, ..)| !care.gives_way || shut.0 == 0) else { break };
+        // With others at stake, the next one looks anew.
+        let one_by_one = one_by_one || shut.1 > 0;
         let step = if one_by_one { 1 } else { left };
         place(groups, board, cell, choice, topology, i64::from(step));
         care.placed(groups, board, choice, topology, cell);
@@ -389,6 +464,7 @@ fn spread_out<'a>(
             None => per_cell.push((cell, step)),
         }
         left -= step;
+        care.left.insert(choice.class, left);
     }
     for (cell, count) in per_cell {
         out.items.push(Item { class: choice.class, cell: Some(cell), count });

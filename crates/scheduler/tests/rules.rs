@@ -745,3 +745,29 @@ fn zones_that_only_others_open_are_domains_with_honoured_affinity_too() {
         assert_eq!(zones(&both).get("zone-a"), Some(&placed), "{cpu}: {:?}", both.unschedulable);
     }
 }
+
+#[test]
+fn who_keeps_others_away_leaves_them_a_zone() {
+    let lonely = |zone: Option<&str>| {
+        let mut more = json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "many"}}}]}}}});
+        if let Some(zone) = zone {
+            more["spec"]["nodeSelector"] = json!({ZONE: zone});
+        }
+        more
+    };
+    let mut many = app("many");
+    many["spec"] = json!({"nodeSelector": {ZONE: "zone-a"}});
+    let mut pods: Vec<Pod> = (0..3).map(|i| pod(&format!("m{i}"), "1", "1Gi", many.clone())).collect();
+    pods.push(pod("lonely", "1", "1Gi", lonely(None)));
+    let both = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!((both.unschedulable.len(), zones(&both)["zone-a"]), (0, 3), "{:?}", why(&both));
+    // One zone for all: the scheduler binds whom it sees first, and the other stays.
+    pods.pop();
+    pods.push(pod("lonely", "1", "1Gi", lonely(Some("zone-a"))));
+    let later = plan(&cluster(vec![pool("p", kinds())], &pods));
+    let left = |plan: &Plan| plan.unschedulable.iter().map(|u| u.pod.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(left(&later), ["lonely"]);
+    pods.rotate_right(1);
+    assert_eq!(left(&plan(&cluster(vec![pool("p", kinds())], &pods))), ["m0", "m1", "m2"]);
+}
