@@ -177,7 +177,9 @@ fn register(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {
         let told = if snapshot.cluster.interchangeable(&planned) {
             Vec::new()
         } else {
-            snapshot.cluster.nominable(&planned)
+            let mut labels = claim.spec.labels.clone();
+            labels.extend(status.zone.clone().map(|zone| (names::ZONE_LABEL.to_owned(), zone)));
+            snapshot.cluster.nominable(&planned, &labels)
         };
         let pods = told
             .into_iter()

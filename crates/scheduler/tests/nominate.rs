@@ -65,3 +65,36 @@ fn pods_that_somebody_else_may_displace_need_them() {
     let spread = ["p1", "p2"].map(|name| pinned(name, "1", "a", spread.clone()));
     assert!(!interchangeable(spread, &[]), "where the others are matters");
 }
+
+#[test]
+fn those_who_are_even_with_what_runs_may_be_told_together() {
+    let more = |node: Option<&str>| {
+        let mut more = json!({"metadata": {"labels": {"app": "a"}}, "spec": {"topologySpreadConstraints": [{
+            "maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "a"}}}]}});
+        if let Some(node) = node {
+            more["spec"]["nodeName"] = json!(node);
+        }
+        more
+    };
+    let told = |running: [usize; 2]| {
+        let planned = ["p1", "p2"].map(|name| pod(name, "1", "1Gi", more(None)));
+        let mut cluster = cluster(vec![pool("a", kinds())], &planned);
+        for (zone, count) in ["zone-a", "zone-b"].into_iter().zip(running) {
+            let labels = json!({"topology.kubernetes.io/zone": zone});
+            cluster.upsert_node(&node(zone, "8", "32Gi", labels)).unwrap();
+            for n in 0..count {
+                cluster.upsert_pod(&pod(&format!("{zone}-{n}"), "1", "1Gi", more(Some(zone)))).unwrap();
+            }
+        }
+        let keys = [PodKey::new("default", "p1"), PodKey::new("default", "p2")];
+        // What is planned isn't bound, and counts for nothing.
+        keys.iter().for_each(|key| cluster.nominate(key, "zone-a", false));
+        let labels = [("topology.kubernetes.io/zone".to_owned(), "zone-a".to_owned())].into();
+        cluster.nominable(&keys, &labels).len()
+    };
+    assert_eq!(told([0, 0]), 2);
+    assert_eq!(told([1, 0]), 1, "both would be three against none");
+    assert_eq!(told([4, 4]), 2);
+    assert_eq!(told([3, 4]), 2);
+}

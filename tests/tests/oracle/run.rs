@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use croft_scheduler::{Cluster, Options, Plan, ReasonKind, solve};
+use croft_scheduler::{Cluster, Options, Plan, PodKey, ReasonKind, solve};
 use croft_testkit::wait::{Seen, until};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -141,8 +141,8 @@ impl Arena {
         self.run(scene, false).await
     }
 
-    /// Pods that are planned onto nodes that are there come first: they are bound long before a machine is, and see none
-    /// of the domains that the machines will open.
+    /// Pods that are planned onto nodes that are there come first, then those planned onto machines on their way: they are
+    /// bound before a machine is that isn't asked for yet, and see none of the domains that those will open.
     async fn run(&self, scene: &Scene, nominate: bool) -> Result<Report> {
         self.clear().await?;
         self.storage.make(scene).await?;
@@ -168,31 +168,37 @@ impl Arena {
             report.problem = Some(format!("{} is gated and planned: {homes:?}", gated.name));
             return Ok(report);
         }
-        let first: BTreeSet<&str> = plan
-            .existing
-            .iter()
-            .filter(|e| nominate && !e.coming)
-            .flat_map(|e| e.pods.iter().map(|p| &*p.name))
-            .collect();
-        let (first, second): (Vec<_>, Vec<_>) = waiting
-            .iter()
-            .filter(|p| p["spec"]["schedulingGates"].is_null())
-            .partition(|p| first.contains(key(p).1));
-        let said = if nominate { nominations(&cluster, &plan) } else { BTreeMap::new() };
-        self.open(&first, &said).await?;
-        let early: BTreeMap<&String, &String> =
-            homes.iter().filter(|(pod, _)| first.iter().any(|p| key(p).1 == pod.as_str())).collect();
-        let mut outcome = self.all_bound(early.keys().copied(), PATIENCE).await;
-        if outcome.is_ok() {
-            let machines =
-                plan.machines.iter().map(|m| node(&m.name, m.labels.clone(), &m.taints, &m.allocatable));
-            let coming =
-                scene.coming.iter().map(|c| node(&c.claim, c.labels.clone(), &c.taints, &c.allocatable));
-            let new: Vec<Value> = machines.chain(coming).collect();
+        let turn = |pod: &str| match homes.get(pod) {
+            Some(_) if !nominate => 2,
+            Some(home) if scene.nodes.iter().any(|node| key(node).1 == home) => 0,
+            Some(home) if scene.coming.iter().any(|coming| coming.claim == *home) => 1,
+            _ => 2,
+        };
+        let said = if nominate { nominations(scene, &cluster, &plan) } else { BTreeMap::new() };
+        let mut outcome = Ok(());
+        for now in 0..3 {
+            let new: Vec<Value> = match now {
+                0 => Vec::new(),
+                1 => scene
+                    .coming
+                    .iter()
+                    .map(|c| node(&c.claim, c.labels.clone(), &c.taints, &c.allocatable))
+                    .collect(),
+                _ => plan
+                    .machines
+                    .iter()
+                    .map(|m| node(&m.name, m.labels.clone(), &m.taints, &m.allocatable))
+                    .collect(),
+            };
             self.make_nodes(new, scene.daemon).await?;
-            self.open(&second, &said).await?;
+            let theirs =
+                waiting.iter().filter(|p| p["spec"]["schedulingGates"].is_null() && turn(key(p).1) == now);
+            self.open(&theirs.collect::<Vec<_>>(), &said).await?;
             let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
-            outcome = self.all_bound(homes.keys(), patience).await;
+            outcome = self.all_bound(homes.keys().filter(|pod| turn(pod) <= now), patience).await;
+            if outcome.is_err() {
+                break;
+            }
         }
         let bound = self.bound().await?;
         let seen = by_group(bound.keys());
@@ -357,14 +363,27 @@ fn homes(plan: &Plan) -> BTreeMap<String, String> {
 }
 
 /// Who is nominated where.
-fn nominations(cluster: &Cluster, plan: &Plan) -> BTreeMap<String, String> {
-    let new = plan.machines.iter().map(|m| (&m.pods, &m.name));
-    let old = plan.existing.iter().map(|e| (&e.pods, &e.node));
-    new.chain(old)
-        .flat_map(|(pods, node)| {
-            cluster.nominable(pods).into_iter().map(move |p| (p.name.to_string(), node.clone()))
-        })
-        .collect()
+fn nominations(scene: &Scene, cluster: &Cluster, plan: &Plan) -> BTreeMap<String, String> {
+    let label = |node: &Value| serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default();
+    let old: BTreeMap<&str, BTreeMap<String, String>> =
+        scene.nodes.iter().map(|node| (key(node).1, label(node))).collect();
+    let coming: BTreeMap<&str, &BTreeMap<String, String>> =
+        scene.coming.iter().map(|c| (c.claim.as_str(), &c.labels)).collect();
+    let mut said = BTreeMap::new();
+    let mut say = |pods: &[PodKey], node: &str, labels: &BTreeMap<String, String>| {
+        let pods = cluster.nominable(pods, labels);
+        said.extend(pods.into_iter().map(|pod| (pod.name.to_string(), node.to_owned())));
+    };
+    for machine in &plan.machines {
+        say(&machine.pods, &machine.name, &machine.labels);
+    }
+    for place in &plan.existing {
+        let name = place.node.as_str();
+        if let Some(labels) = old.get(name).or_else(|| coming.get(name).copied()) {
+            say(&place.pods, name, labels);
+        }
+    }
+    said
 }
 
 /// The group of a pod: its pods are made from one template, and which of them gets a place is the scheduler's choice.

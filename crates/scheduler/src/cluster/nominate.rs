@@ -1,9 +1,17 @@
 //! Which pods of a plan must be nominated to their node, and which may be together.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashMap;
 
 use super::{Cluster, NodeIx, PodRec};
-use crate::{plan::PodKey, shape::Shape, taint};
+use crate::{
+    groups::{eligible, node_domain},
+    intern::Sym,
+    plan::PodKey,
+    shape::{SelId, Shape, Spread},
+    taint,
+};
 
 impl Cluster {
     /// Of the pods planned for one node, those that may carry its name in `status.nominatedNodeName` at the same time.
@@ -11,15 +19,18 @@ impl Cluster {
     /// kube-scheduler tries a pod's nominated node with all other pods nominated to it counted as if they ran there, but
     /// counts no pod that is nominated elsewhere (RunFilterPluginsWithNominatedPods). Two pods that must spread over
     /// zones, both meant for a node of one zone, would keep each other out for ever. The pods left out find their place
-    /// by their own constraints: the others' nominations keep the room of the others.
+    /// by their own constraints: the others' nominations keep the room of the others. `labels` are the node's: what runs in
+    /// its domains counts too.
     #[must_use]
-    pub fn nominable<'p>(&self, pods: &'p [PodKey]) -> Vec<&'p PodKey> {
+    pub fn nominable<'p>(&self, pods: &'p [PodKey], labels: &BTreeMap<String, String>) -> Vec<&'p PodKey> {
         let mut chosen: Vec<(&PodRec, &'p PodKey)> = Vec::new();
+        let mut known: FxHashMap<(SelId, Sym, u32), i64> = FxHashMap::default();
         for key in pods {
             let rec = self.pod_numbers.get(key).and_then(|ix| self.pods.get(*ix as usize));
             let Some(Some(rec)) = rec else { continue };
             chosen.push((rec, key));
-            if !self.evenly(&chosen) {
+            // One alone keeps nobody out.
+            if chosen.len() > 1 && !self.evenly(&chosen, labels, &mut known) {
                 chosen.pop();
             }
         }
@@ -58,19 +69,65 @@ impl Cluster {
             && taint::untolerated(tables.tolerations.get(shape.tolerations), &info.taints).is_none()
     }
 
-    /// True if no constraint over domains is broken by these pods alone, in one domain with all others empty.
-    fn evenly(&self, pods: &[(&PodRec, &PodKey)]) -> bool {
+    /// True if these pods together break no constraint over domains, with everybody else where they are bound.
+    fn evenly(
+        &self,
+        pods: &[(&PodRec, &PodKey)],
+        labels: &BTreeMap<String, String>,
+        known: &mut FxHashMap<(SelId, Sym, u32), i64>,
+    ) -> bool {
         let tables = &self.tables;
         pods.iter().all(|(rec, _)| {
             let spreads = tables.shapes.get(rec.shape).spreads.iter();
-            spreads.filter(|s| s.hard && s.key != self.keys.hostname).all(|spread| {
-                let selector = tables.selectors.get(spread.selector);
-                let meant =
-                    |ident| selector.matches(&tables.symbols, &self.namespaces, tables.idents.get(ident));
+            spreads.filter(|s| s.hard && self.keys.canonical(s.key) != self.keys.hostname).all(|spread| {
+                let meant = |ident| self.means(spread.selector, ident);
                 let count = pods.iter().filter(|(other, _)| meant(other.ident)).count();
-                i64::try_from(count).unwrap_or(i64::MAX) <= i64::from(spread.max_skew)
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                let key = (spread.selector, spread.key, spread.filter);
+                let ahead = *known.entry(key).or_insert_with(|| self.ahead(spread, labels));
+                count.saturating_add(ahead) <= i64::from(spread.max_skew)
             })
         })
+    }
+
+    fn means(&self, selector: SelId, ident: u32) -> bool {
+        let selector = self.tables.selectors.get(selector);
+        selector.matches(&self.tables.symbols, &self.namespaces, self.tables.idents.get(ident))
+    }
+
+    /// By how many pods the domain that `labels` say is ahead of the least of the others; what is planned and not bound
+    /// doesn't count.
+    fn ahead(&self, spread: &Spread, labels: &BTreeMap<String, String>) -> i64 {
+        let key = self.keys.canonical(spread.key);
+        let symbols = &self.tables.symbols;
+        let here =
+            labels.iter().find(|(k, _)| symbols.find(k).is_some_and(|k| self.keys.canonical(k) == key));
+        let Some(here) = here.and_then(|(_, value)| symbols.find(value)) else { return 0 };
+        let mut counts: FxHashMap<Sym, i64> = FxHashMap::from_iter([(here, 0)]);
+        let mut meant: FxHashMap<u32, bool> = FxHashMap::default();
+        for number in 0..NodeIx::try_from(self.nodes.len()).unwrap_or(NodeIx::MAX) {
+            let Some(slot) = self.nodes.get(number as usize) else { continue };
+            if slot.info.as_ref().is_none_or(|i| i.coming) || !eligible(self, spread.filter, number) {
+                continue;
+            }
+            let Some(value) = node_domain(self, number, key) else { continue };
+            let count = counts.entry(value).or_default();
+            for pod in &slot.pods {
+                let Some(Some(rec)) = self.pods.get(*pod as usize) else { continue };
+                let is_meant = || self.means(spread.selector, rec.ident);
+                if !rec.nominated && *meant.entry(rec.ident).or_insert_with(is_meant) {
+                    *count += 1;
+                }
+            }
+        }
+        let domains = i64::try_from(counts.len()).unwrap_or(i64::MAX);
+        let own = counts.remove(&here).unwrap_or(0);
+        let least = if domains < i64::from(spread.min_domains) {
+            0
+        } else {
+            counts.into_values().min().unwrap_or(own)
+        };
+        own.saturating_sub(least).max(0)
     }
 }
 
