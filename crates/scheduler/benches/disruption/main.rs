@@ -95,12 +95,11 @@ fn compute() -> Vec<Requirement> {
     ]
 }
 
-/// `nodes` nodes with 10 pods each on average: grown in waves with removals between them, and then every node loses
-/// about half of its pods.
+/// `nodes` nodes with 10 pods each on average, of which about half were freed by removals.
 fn decide(catalog: &str, nodes: usize, pools: usize) -> Value {
     let types = read(catalog);
     let small: Arc<[InstanceType]> =
-        types.iter().filter(|t| t.capacity.get("cpu") <= 32_000).cloned().collect();
+        types.iter().filter(|t| t.capacity.get("cpu") <= 16_000).cloned().collect();
     let names: Vec<String> = (0..pools).map(|n| format!("pool-{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut world = World::new(&small, &names, &compute());
@@ -109,7 +108,8 @@ fn decide(catalog: &str, nodes: usize, pools: usize) -> Value {
         let pool = names[world.deployments.len() % pools].to_owned();
         world.deployments.push(Deployment { pool, cpu: chance.pick(&CPUS), memory: chance.pick(&MEMORIES) });
     }
-    let target = nodes * 20;
+    // In waves, as clusters grow, until there are nodes enough with pods enough.
+    let target = nodes * 10;
     while world.counts().0 < nodes || world.counts().1 < target {
         for _ in 0..(nodes / 2).max(100) {
             let deployment = usize::try_from(chance.below(world.deployments.len() as u64)).unwrap();
@@ -128,12 +128,6 @@ fn decide(catalog: &str, nodes: usize, pools: usize) -> Value {
             break;
         }
     }
-    for name in world.names() {
-        if chance.below(2) == 0 {
-            world.remove_pod(&name);
-        }
-    }
-    world.drop_empty();
     let (have_nodes, have_pods) = world.counts();
     world.now = 24 * 60;
     let ask = world.ask(DEFAULTS);
