@@ -259,7 +259,9 @@ pub(crate) fn eligible(cluster: &Cluster, filter: u32, node: NodeIx) -> bool {
     let Some(info) = &slot.info else { return false };
     let tables = &cluster.tables;
     let filter = tables.filters.get(filter);
-    filter.keys.iter().all(|k| label(&info.labels, *k).is_some())
+    // A node on its way gets its host's name when it comes.
+    let has = |key: &Sym| label(&info.labels, *key).is_some() || info.coming && *key == cluster.keys.hostname;
+    filter.keys.iter().all(has)
         && filter
             .reqs
             .iter()

@@ -771,3 +771,37 @@ fn who_keeps_others_away_leaves_them_a_zone() {
     pods.rotate_right(1);
     assert_eq!(left(&plan(&cluster(vec![pool("p", kinds())], &pods))), ["m0", "m1", "m2"]);
 }
+
+#[test]
+fn machines_on_their_way_keep_even_with_what_runs_elsewhere() {
+    let labels = |zone: &str| json!({"node-pool": "p", ZONE: zone});
+    let guard = json!({"metadata": {"labels": {"app": "b"}}, "spec": {"nodeName": "old", "affinity": {"podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution":
+            [{"labelSelector": {"matchLabels": {"app": "b"}}, "topologyKey": ZONE}]}}}});
+    // The second constraint makes nodes without a host's name no domains of the first.
+    let spread = |key: &str, app: &str, skew: u32| {
+        json!({"labelSelector": {"matchLabels": {"app": app}}, "maxSkew": skew, "nodeAffinityPolicy": "Ignore",
+            "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"})
+    };
+    let even = json!({"metadata": {"labels": {"app": "b"}},
+        "spec": {"topologySpreadConstraints": [spread(ZONE, "b", 2), spread(HOST, "other", 1)]}});
+    let mut pods = vec![pod("guard", "1", "64Mi", guard)];
+    pods.extend((0..4).map(|i| pod(&format!("g{i}"), "900m", "512Mi", even.clone())));
+    let mut c = cluster(vec![pool("p", kinds())], &pods);
+    c.upsert_node(&node("old", "4", "8Gi", labels("zone-c"))).unwrap();
+    for name in ["p-1", "p-2"] {
+        c.upsert_coming(ComingNode {
+            claim: name.to_owned(),
+            pool: "p".to_owned(),
+            instance_type: "m.2".to_owned(),
+            zone: "zone-a".to_owned(),
+            labels: object(labels("zone-a")),
+            allocatable: build::resources(&[("cpu", "2"), ("memory", "8Gi"), ("pods", "110")]),
+            ..ComingNode::default()
+        });
+    }
+    // One runs in zone-c, where the guard lets no other in: with a fourth, zone-a would be three ahead.
+    let plan = plan(&c);
+    assert_eq!(plan.existing.iter().map(|e| e.pods.len()).sum::<usize>(), 3, "{:?}", plan.existing);
+    assert_eq!(zones(&plan), BTreeMap::from([("zone-b", 1)]), "{:?}", plan.unschedulable);
+}
