@@ -1,5 +1,6 @@
 //! Keys and names that the controller writes, and what they are made of.
 
+pub use croft_api::claim::REPLACES;
 use sha2::{Digest, Sha256};
 
 /// On a claim that was made for a machine which is there already: the machine's id.
@@ -14,8 +15,6 @@ pub const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
 pub const DISRUPTED_EFFECT: &str = "NoSchedule";
 /// On a claim that was made to replace others: why.
 pub const DISRUPTION_REASON: &str = "croft.dev/disruption-reason";
-/// On a claim: the claims that it replaces, separated by commas.
-pub const REPLACES: &str = "croft.dev/replaces";
 /// On a claim: which move made it, and how many claims the move made.
 pub const MOVE: &str = "croft.dev/move";
 /// On a claim: a hash of each field that it was launched with.

@@ -240,7 +240,9 @@ fn keep(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Arc<Node
     {
         return;
     }
-    if let Some(patch) = nodes::repair(claim, node) {
+    let repair = nodes::repair(claim, node);
+    let as_it_should_be = repair.is_none();
+    if let Some(patch) = repair {
         let note = format!("labels of node {node_name} were changed; they are put back");
         round.tell(reference(&**claim), true, "Relabelled", note);
         round.act(Action::Write {
@@ -248,11 +250,11 @@ fn keep(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Arc<Node
             call: Call { target: Target::Node(node_name.to_owned()), verb: Verb::Patch(patch) },
             rest: Duration::ZERO,
         });
-    } else if is(claim, INITIALIZED) {
-        memory.kept.insert(name.to_owned(), (Arc::clone(claim), node.version));
-        return;
     }
     if is(claim, INITIALIZED) {
+        if as_it_should_be {
+            memory.kept.insert(name.to_owned(), (Arc::clone(claim), node.version));
+        }
         return;
     }
     let waits_for = uninitialized(claim, node);

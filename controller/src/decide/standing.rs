@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{
     action::{Action, Key},
-    names,
     snapshot::{Snapshot, is},
 };
 
@@ -40,15 +39,11 @@ impl Tried {
     }
 }
 
-/// Claims that count: not going, and not in place of one that still counts.
+/// The claims that make up the pool's size.
 fn counted<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<(&'a String, &'a Arc<NodeClaim>)> {
-    let stays = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_none();
-    let replaces = |claim: &NodeClaim| {
-        let names = claim.metadata.annotations.as_ref().and_then(|a| a.get(names::REPLACES));
-        names.is_some_and(|names| names.split(',').any(|n| snapshot.claims.get(n).is_some_and(|c| stays(c))))
-    };
+    let find = |name: &str| snapshot.claims.get(name).map(|claim| &**claim);
     let of_pool = snapshot.claims.iter().filter(|(_, claim)| claim.spec.pool == pool);
-    of_pool.filter(|(_, claim)| stays(claim) && !replaces(claim)).collect()
+    of_pool.filter(|(_, claim)| standing::counts(claim, find)).collect()
 }
 
 /// Decides what pools of a fixed size lack or have too many of.

@@ -17,6 +17,8 @@ use crate::{
 
 /// The finalizer that keeps a claim until its machine is gone.
 pub const FINALIZER: &str = "croft.dev/termination";
+/// Annotation: the claims that this one replaces, separated by commas.
+pub const REPLACES: &str = "croft.dev/replaces";
 
 /// A NodeClaim is one machine: wanted, launched, registered, given back. Croft writes and removes it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use k8s_openapi::api::core::v1::Taint;
 use serde::Serialize;
 
-use crate::{catalog::CapacityType, price::Price, requirement::Requirement, resources::Resources};
+use crate::{
+    catalog::CapacityType, pool::ComingNode, price::Price, requirement::Requirement, resources::Resources,
+};
 
 /// Names a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +70,24 @@ pub struct Machine {
     pub zones: Vec<String>,
     /// What the pool asks of its nodes, narrowed to what the pods leave.
     pub requirements: Vec<Requirement>,
+}
+
+impl Machine {
+    /// The machine once it is asked for, as what the claim `claim` will be.
+    #[must_use]
+    pub fn coming(&self, claim: &str) -> ComingNode {
+        ComingNode {
+            claim: claim.to_owned(),
+            pool: self.pool.clone(),
+            instance_type: self.instance_type.clone(),
+            zone: self.zone.clone(),
+            capacity_type: self.capacity_type,
+            labels: self.labels.clone(),
+            taints: self.taints.clone(),
+            allocatable: self.allocatable.clone(),
+            capacity: self.capacity.clone(),
+        }
+    }
 }
 
 /// Pods that go onto a node that is there or coming.

@@ -9,7 +9,11 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::scheduler as convert;
-use crate::{TenantPool, pool::DEFAULT_KEY, pool::Provisioner};
+use crate::{
+    NodeClaim, TenantPool,
+    claim::REPLACES,
+    pool::{DEFAULT_KEY, Provisioner},
+};
 
 /// Only a machine that is yet to be launched has this label, and only while it is planned.
 const SLOT: &str = "croft.dev/slot";
@@ -23,6 +27,14 @@ const HEADROOM: &str = "croft.dev/headroom";
 pub fn replicas(pool: &TenantPool) -> Option<usize> {
     let replicas = pool.spec.replicas.filter(|_| pool.spec.provisioner == Provisioner::Croft)?;
     usize::try_from(replicas).ok()
+}
+
+/// True if a claim is one of those that make up its pool's fixed size: not going, and not in place of one that still
+/// counts. `find` looks up a claim by name.
+pub fn counts<'a>(claim: &NodeClaim, find: impl Fn(&str) -> Option<&'a NodeClaim>) -> bool {
+    let stays = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_none();
+    let replaced = claim.annotations().get(REPLACES).into_iter().flat_map(|names| names.split(','));
+    stays(claim) && !replaced.filter_map(find).any(stays)
 }
 
 /// `count` machines of the pool beside what `cluster` has, each the cheapest that it may launch, as far as limits and

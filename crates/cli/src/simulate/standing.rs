@@ -2,17 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use croft_api::{NodeClaim, TenantPool, convert::standing};
-use croft_scheduler::{
-    Cluster, ComingNode, ExistingPlacement, InstanceType, Machine, Plan, PodKey, resources,
-};
+use croft_api::{TenantPool, convert::standing};
+use croft_scheduler::{Cluster, ExistingPlacement, InstanceType, Machine, Plan, PodKey, resources};
 use kube::ResourceExt as _;
 
 use super::cluster::belongs;
 use crate::{input::Input, table::counted};
-
-/// On a claim: those that it replaces.
-const REPLACES: &str = "croft.dev/replaces";
 
 /// Machines that pools of a fixed size lack.
 #[derive(Default)]
@@ -49,7 +44,7 @@ pub(super) fn launch(
             // The place that was planned for nobody is free.
             let pods = machine.requests.get(resources::PODS);
             machine.requests.set(resources::PODS, pods.saturating_sub(1));
-            cluster.upsert_coming(coming(&machine));
+            cluster.upsert_coming(machine.coming(&machine.name));
             fixed.machines.push(machine);
         }
     }
@@ -59,15 +54,9 @@ pub(super) fn launch(
 /// Nodes and claims of the pool that count as its replicas.
 fn nodes(input: &Input, pool: &TenantPool) -> usize {
     let name = pool.name_any();
-    let stays = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_none();
-    let replaces = |claim: &NodeClaim| {
-        let names = claim.annotations().get(REPLACES);
-        names.is_some_and(|names| {
-            names.split(',').any(|n| input.claims.iter().any(|c| c.name_any() == n && stays(c)))
-        })
-    };
+    let find = |name: &str| input.claims.iter().map(|claim| &claim.object).find(|c| c.name_any() == name);
     let of_pool = input.claims.iter().filter(|claim| claim.spec.pool == name);
-    let claims = of_pool.filter(|claim| stays(claim) && !replaces(claim)).count();
+    let claims = of_pool.filter(|claim| standing::counts(claim, find)).count();
     let value = croft_api::convert::scheduler::value(pool);
     let alone = input.nodes.iter().filter(|node| {
         node.labels().get(&pool.spec.key) == Some(&value)
@@ -75,20 +64,6 @@ fn nodes(input: &Input, pool: &TenantPool) -> usize {
             && !input.claims.iter().any(|claim| belongs(node, claim))
     });
     claims.saturating_add(alone.count())
-}
-
-fn coming(machine: &Machine) -> ComingNode {
-    ComingNode {
-        claim: machine.name.clone(),
-        pool: machine.pool.clone(),
-        instance_type: machine.instance_type.clone(),
-        zone: machine.zone.clone(),
-        capacity_type: machine.capacity_type,
-        labels: machine.labels.clone(),
-        taints: machine.taints.clone(),
-        allocatable: machine.allocatable.clone(),
-        capacity: machine.capacity.clone(),
-    }
 }
 
 impl Fixed {

@@ -9,7 +9,7 @@ use super::{
     split::{self, Part},
     worth::Worth,
 };
-use crate::{Cluster, ComingNode, ExistingPlacement, Price, solver::solve_warm, warm::Warm};
+use crate::{Cluster, ExistingPlacement, Price, solver::solve_warm, warm::Warm};
 
 /// Steps at effort 1, beside those per node and pod: small clusters are searched until little is left to find.
 const STEPS: u64 = 1_200_000;
@@ -296,17 +296,7 @@ impl<'a> Search<'a> {
         };
         for (at, machine) in made.machines.iter().enumerate() {
             let name = format!("\u{1}{number}-{at}");
-            self.work.upsert_coming(ComingNode {
-                claim: name.clone(),
-                pool: machine.pool.clone(),
-                instance_type: machine.instance_type.clone(),
-                zone: machine.zone.clone(),
-                capacity_type: machine.capacity_type,
-                labels: machine.labels.clone(),
-                taints: machine.taints.clone(),
-                allocatable: machine.allocatable.clone(),
-                capacity: machine.capacity.clone(),
-            });
+            self.work.upsert_coming(machine.coming(&name));
             for pod in &machine.pods {
                 self.work.relocate(pod, &name, true);
             }
