@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use serde_json::json;
 
-use super::{Executor, api_trouble};
+use super::Executor;
 use crate::{
     action::{Key, NewClaim, NewClaims, News, Report},
     seam::{Answer, ApiError, Call, Target, Verb},
@@ -29,7 +29,7 @@ impl Executor {
             Ok(pool) => pool,
             Err(error) => {
                 let names = new.claims.into_iter().map(|c| c.name).collect();
-                let mut report = api_trouble(keys, &error, None);
+                let mut report = self.write_trouble(keys, &error, None).await;
                 report.news.push(News::NotCreated(names));
                 return report;
             }

@@ -26,6 +26,8 @@ use crate::{
 
 /// Between two questions how far a termination is.
 const CONFIRM_EVERY: Duration = Duration::from_secs(3);
+/// What was written between a decision and its patch is decided anew after this long.
+const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// Between two tries to evict a pod that a disruption budget holds.
 const BUDGET_REST: Duration = Duration::from_secs(5);
 /// A search for a cheaper cluster that takes longer answers with what it has.
@@ -186,8 +188,23 @@ impl Executor {
                 }
                 Report { news, rest: Rest::Failed(BUDGET_REST), ..Report::done(keys) }
             }
-            Err(error) => api_trouble(keys, &error, uid.as_deref()),
+            Err(error) => self.write_trouble(keys, &error, uid.as_deref()).await,
         }
+    }
+
+    /// A write failed. After a conflict the object is shown, by writing nothing: what it is now is all that deciding anew
+    /// needs, and the watch may be long in bringing it.
+    async fn write_trouble(&self, keys: Vec<Key>, error: &ApiError, uid: Option<&str>) -> Report {
+        let mut report = api_trouble(keys, error, uid);
+        if let ApiError::Conflict { target, .. } = error
+            && !matches!(target, Target::Pod(..))
+            && let Ok(fresh) =
+                self.api.call(Call { target: target.clone(), verb: Verb::Patch(json!({})) }).await
+        {
+            report.answers.push(fresh);
+            report.rest = Rest::For(AFTER_CONFLICT);
+        }
+        report
     }
 
     async fn terminate(&self, keys: Vec<Key>, ids: Vec<String>) -> Report {

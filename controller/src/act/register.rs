@@ -1,22 +1,18 @@
 //! A node taken in: its pods are told first, then it gets its labels and opens.
 
-use std::time::Duration;
-
 use futures::{StreamExt, stream};
 use serde_json::json;
 
 use croft_api::condition::{INITIALIZED, REGISTERED, Statement};
 
-use super::{Executor, api_trouble};
+use super::Executor;
 use crate::{
-    action::{Key, Registration, Report, Rest},
+    action::{Key, Registration, Report},
     decide::conditions,
-    seam::{ApiError, Call, Target, Verb},
+    seam::{Call, Target, Verb},
 };
 
 const AT_ONCE: usize = 16;
-/// A node that was written between the decision and the patch is tried again after this long.
-const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 
 impl Executor {
     pub(super) async fn register(&self, keys: Vec<Key>, registration: Registration) -> Report {
@@ -47,16 +43,8 @@ impl Executor {
         match self.api.call(open).await {
             Ok(answer) => report.answers.push(answer),
             Err(error) => {
-                let look = Call { target: Target::Node(node.clone()), verb: Verb::Patch(json!({})) };
-                // A node is written often while it starts. What it is now is all that deciding anew needs: writing
-                // nothing shows it.
-                if let ApiError::Conflict { .. } = &error
-                    && let Ok(fresh) = self.api.call(look).await
-                {
-                    report.answers.push(fresh);
-                    return Report { rest: Rest::For(AFTER_CONFLICT), ..report };
-                }
-                let trouble = api_trouble(std::mem::take(&mut report.keys), &error, node_uid.as_deref());
+                let trouble = self.write_trouble(report.keys, &error, node_uid.as_deref()).await;
+                report.answers.extend(trouble.answers);
                 return Report { answers: report.answers, ..trouble };
             }
         }
@@ -75,7 +63,8 @@ impl Executor {
                 Ok(answer) => report.answers.push(answer),
                 Err(error) => {
                     let uid = claim.metadata.uid.as_deref();
-                    let trouble = api_trouble(std::mem::take(&mut report.keys), &error, uid);
+                    let trouble = self.write_trouble(report.keys, &error, uid).await;
+                    report.answers.extend(trouble.answers);
                     return Report { answers: report.answers, ..trouble };
                 }
             }

@@ -63,6 +63,8 @@ impl Snapshot {
             return;
         }
         self.share_labels(&mut view);
+        // Before the cluster reads it anew: bound pods have labels of their node's zone, so none is like one that waits.
+        let displaced = view.node.as_deref().and_then(|node| self.displaced_by(&key, node));
         let read = self.cluster.upsert_pod(pod);
         self.judge("Pod", &key.to_string(), read);
         let before = self.pods.get(&key).map(|p| (p.is.demand, p.node.clone(), p.uid.clone()));
@@ -86,15 +88,41 @@ impl Snapshot {
             self.arrivals += u64::from(view.is.demand);
         }
         self.pods.insert(key.clone(), view);
-        if let Some(nomination) = self.nominations.get(&key) {
-            if nomination_holds {
-                // The cluster read the pod anew; what is planned for it holds.
-                let claim = nomination.claim.clone();
-                self.tell_nomination(&key, &claim);
-            } else {
-                self.drop_nomination(&key);
+        let meant_for = self.nominations.get(&key).map(|nomination| nomination.claim.clone());
+        if nomination_holds {
+            // The cluster read the pod anew; what is planned for it holds.
+            if let Some(claim) = &meant_for {
+                self.tell_nomination(&key, claim);
+            }
+        } else {
+            self.drop_nomination(&key);
+        }
+        match (displaced, meant_for) {
+            (None, _) => {}
+            (Some(other), Some(place)) => self.nominate(&other, &place),
+            (Some(other), None) => {
+                self.drop_nomination(&other);
+                self.arrivals += 1;
             }
         }
+    }
+
+    /// The pod that a plan means for `node`, when `pod`, which is like it and was not meant to go there, is bound there in
+    /// its place: kube-scheduler doesn't know plans, and to it the two are the same. It gets the place that was meant for
+    /// the first, or is demand again if there was none; otherwise that place would count as free, and it as having one.
+    fn displaced_by(&self, pod: &PodKey, node: &str) -> Option<PodKey> {
+        if self.pods.get(pod)?.node.is_some() {
+            return None;
+        }
+        let claim = self.claim_of_node(node)?.metadata.name.as_ref()?;
+        if self.nominations.get(pod).is_some_and(|nomination| nomination.claim == *claim) {
+            return None;
+        }
+        self.nominated_to(claim)
+            // Who was told of the node keeps its place there, whoever else is bound.
+            .filter(|(_, view)| view.nominated.as_deref() != Some(node))
+            .find(|(key, _)| self.cluster.alike(key, pod))
+            .map(|(key, _)| key.clone())
     }
 
     fn share_labels(&mut self, view: &mut PodView) {

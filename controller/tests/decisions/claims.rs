@@ -8,6 +8,7 @@ use croft_controller::{
     seam::{Answer, Target, Verb},
     snapshot::Change,
 };
+use croft_scheduler::PodKey;
 use serde_json::json;
 
 use crate::bench::{Bench, at, claim, launched, node, pod, registered_labels, time, verb};
@@ -341,4 +342,36 @@ fn a_claim_that_adopts_is_not_released_before_its_machine_is_known() {
     bench.see(1, Change::Claim(adopting));
     let actions = bench.decide(1);
     assert!(matches!(&actions[..], [Action::FindMachine(_)]), "{actions:?}");
+}
+
+#[test]
+fn who_takes_the_place_of_another_like_it_leaves_it_its_own() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
+    bench.see(1, node(11, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true));
+    for name in ["a", "b", "c"] {
+        bench.see(1, pod(name, None));
+    }
+    let key = |name: &str| PodKey::new("tenant-a", name);
+    let meant_for = |bench: &Bench, claim: &str| -> Vec<PodKey> {
+        bench.engine.snapshot.nominated_to(claim).map(|(key, _)| key.clone()).collect()
+    };
+    for (name, claim) in [("a", "pool-a-1"), ("b", "pool-a-2")] {
+        bench.engine.snapshot.nominate(&key(name), claim);
+    }
+    // kube-scheduler binds the other one first. Bound pods have labels of their node's zone (PodTopologyLabels).
+    let bound = |name: &str| {
+        let Change::Pod(mut bound) = pod(name, Some("node-1")) else { panic!() };
+        let zone = ("topology.kubernetes.io/zone".to_owned(), "us-east-1a".to_owned());
+        bound.metadata.labels.get_or_insert_default().extend([zone]);
+        Change::Pod(bound)
+    };
+    bench.see(2, bound("b"));
+    assert_eq!(meant_for(&bench, "pool-a-1"), []);
+    assert_eq!(meant_for(&bench, "pool-a-2"), [key("a")]);
+
+    // And one that no plan has seen.
+    bench.engine.snapshot.nominate(&key("a"), "pool-a-1");
+    bench.see(3, bound("c"));
+    assert_eq!(bench.engine.snapshot.unplanned().collect::<Vec<_>>(), [&key("a")], "it is demand again");
 }

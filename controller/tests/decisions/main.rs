@@ -12,4 +12,5 @@ mod claims;
 mod gone;
 mod interruption;
 mod limits;
+mod pools;
 mod standing;

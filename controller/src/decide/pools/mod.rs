@@ -7,11 +7,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use croft_api::{
     TenantPool, TenantPoolStatus,
     amount::Amount,
-    condition::{INITIALIZED, READY, Statement, set},
+    condition::{ACCEPTED, INITIALIZED, READY, Statement, set},
     pool::Provisioner,
 };
 use croft_scheduler::{Price, Resources};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::json;
 
 use super::{Memory, Round, lifecycle, reference, standing};
@@ -82,11 +82,18 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
         let new = status(round, pool, &held, &old, &statements);
         if let Some(patch) = merge::diff_of(&old, &new) {
             tell_changes(round, pool, &old, &statements);
+            // Conditions are written as a whole, and not only from here: this holds for the version that was read.
+            let ObjectMeta { uid, resource_version, .. } = &pool.metadata;
+            let metadata = if patch.get("conditions").is_some() {
+                json!({"uid": uid, "resourceVersion": resource_version})
+            } else {
+                json!({"uid": uid})
+            };
             round.act(Action::Write {
                 key: Key::Pool(name.clone()),
                 call: Call {
                     target: Target::Pool(name.clone()),
-                    verb: Verb::PatchStatus(json!({"metadata": {"uid": pool.metadata.uid}, "status": patch})),
+                    verb: Verb::PatchStatus(json!({"metadata": metadata, "status": patch})),
                 },
                 rest: Duration::ZERO,
             });
@@ -147,8 +154,8 @@ fn status(
     new.resources =
         held.capacity.to_quantities().into_iter().map(|(n, q)| (n, Amount(q.to_string()))).collect();
     new.cost_per_hour = Some(held.cost.to_string());
-    // What nobody says any more isn't so any more.
-    new.conditions.retain(|c| statements.iter().any(|s| s.kind == c.type_));
+    // What isn't said any more isn't so any more. Whether the pool is accepted is said by the tenants' part.
+    new.conditions.retain(|c| c.type_ == ACCEPTED || statements.iter().any(|s| s.kind == c.type_));
     for statement in statements {
         set(&mut new.conditions, statement.clone(), pool.metadata.generation, Time(round.now.wall));
     }

@@ -60,6 +60,17 @@ impl Cluster {
             .all(|rec| !*enters.entry(rec.shape).or_insert_with(|| self.admits(node, rec.shape)))
     }
 
+    /// True if two pods that wait are the same to every constraint, their own and others': either may have the other's
+    /// place.
+    #[must_use]
+    pub fn alike(&self, one: &PodKey, other: &PodKey) -> bool {
+        let traits = |key: &PodKey| {
+            let rec = self.pods.get(*self.pod_numbers.get(key)? as usize)?.as_ref()?;
+            Some((rec.shape, rec.ident, rec.priority))
+        };
+        traits(one).is_some_and(|held| traits(other) == Some(held))
+    }
+
     /// True if the node's labels and taints let such pods in.
     fn admits(&self, node: NodeIx, shape: u32) -> bool {
         let Some(slot) = self.nodes.get(node as usize) else { return true };

@@ -1,0 +1,35 @@
+//! What is said on the status of a pool.
+
+use croft_controller::{action::Action, seam::Verb, snapshot::Change};
+use serde_json::json;
+
+use crate::bench::{Bench, at, condition, pool};
+
+#[test]
+fn what_others_say_of_a_pool_is_left_as_it_is() {
+    let mut bench = Bench::new();
+    let Change::Pool(mut said) = pool(7, &json!({})) else { panic!() };
+    let conditions = json!({"conditions": [condition("Accepted", 0), condition("CollectionStopped", 0)]});
+    said.status = serde_json::from_value(conditions).unwrap();
+    bench.see(30, Change::Pool(said));
+    let writes: Vec<_> = bench
+        .engine
+        .step(at(60))
+        .actions
+        .into_iter()
+        .filter_map(|action| match action {
+            Action::Write { call, .. } => Some(call.verb),
+            _ => None,
+        })
+        .collect();
+    let [Verb::PatchStatus(patch)] = &writes[..] else { panic!("{writes:?}") };
+    let kinds: Vec<_> = patch["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|condition| condition["type"].as_str().unwrap())
+        .collect();
+    assert!(kinds.contains(&"Accepted") && kinds.contains(&"Ready"), "{kinds:?}");
+    assert!(!kinds.contains(&"CollectionStopped"), "what the engine itself says no more isn't so: {kinds:?}");
+    assert_eq!(patch["metadata"]["resourceVersion"], "7", "a list of conditions is written as a whole");
+}
