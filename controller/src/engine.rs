@@ -325,6 +325,10 @@ impl Engine {
         if !going.is_empty() {
             actions.push(Action::Terminate { ids: going });
         }
+        let (memory, flights) = (&self.memory, &self.flights);
+        self.snapshot.settle(|snapshot, name, claim| {
+            decide::lifecycle::is_quiet(snapshot, memory, flights, name, claim)
+        });
         // Events give way to whatever makes pods run.
         let snapshot = &self.snapshot;
         let is_over = |notice: &Notice| {

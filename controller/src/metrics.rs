@@ -168,8 +168,7 @@ impl Metrics {
             self.verdicts.get_or_create(&VerdictLabels { consolidatable, reason }).set(count(nodes));
         }
         self.saved.set(counts.saved.dollars());
-        let prices = snapshot.claims.values().filter_map(|c| c.status.as_ref()?.price_per_hour.as_ref());
-        self.cost.set(prices.filter_map(|p| p.parse::<f64>().ok()).sum());
+        self.cost.set(snapshot.cost.dollars());
     }
 }
 

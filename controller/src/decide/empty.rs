@@ -25,12 +25,12 @@ use crate::{
 };
 
 /// Decides about every node of Croft that has no work.
-pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledger<'a>, moves: &Moves<'_>) {
+pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'_>, moves: &Moves<'_>) {
     let snapshot = round.snapshot;
     let mono = round.now.mono;
     memory.expected_until.retain(|_, until| *until > mono);
     let mut seen = BTreeSet::new();
-    for (name, claim) in &snapshot.claims {
+    for (name, claim) in snapshot.restless() {
         if claim.metadata.deletion_timestamp.is_some() || !is(claim, INITIALIZED) || is(claim, INTERRUPTED) {
             continue;
         }
@@ -67,7 +67,7 @@ pub fn has_work(round: &Round<'_>, memory: &Memory, claim: &str, node: &str) -> 
 fn free<'a>(
     round: &mut Round<'a>,
     memory: &mut Memory,
-    ledger: &mut Ledger<'a>,
+    ledger: &Ledger<'_>,
     claim: &'a NodeClaim,
     node_name: &str,
     node: &NodeView,

@@ -183,12 +183,12 @@ struct Leaving<'a> {
 fn act(round: &mut Round<'_>, memory: &mut Memory) {
     let snapshot = round.snapshot;
     let said = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_none() && is(claim, INTERRUPTED);
-    if !snapshot.claims.values().any(|claim| said(claim)) {
+    if !snapshot.restless().any(|(_, claim)| said(claim)) {
         return;
     }
     let moves = Moves::read(snapshot);
     let mut leaving: BTreeMap<&str, Vec<Leaving<'_>>> = BTreeMap::new();
-    for (name, claim) in snapshot.claims.iter().filter(|(_, claim)| said(claim)) {
+    for (name, claim) in snapshot.restless().filter(|(_, claim)| said(claim)) {
         let Some(kind) = kind(claim).filter(|_| round.is_idle(&Key::Claim(name.clone()))) else { continue };
         let node = snapshot.node_of(claim);
         let certain = kind.is_final();

@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 use croft_api::{
     NodeClaim, NodeClaimStatus,
-    condition::{DRIFTED, INITIALIZED, LAUNCHED, REGISTERED, Statement},
+    condition::{DRIFTED, INITIALIZED, INTERRUPTED, LAUNCHED, REGISTERED, Statement},
 };
 use croft_cloud::{LaunchRequest, ObservedNode};
 use croft_scheduler::{CapacityType, PodKey, Quantity, Resources};
@@ -20,9 +20,10 @@ use k8s_openapi::api::core::v1::Taint;
 use super::{Memory, Round, conditions, nodes, reference, termination};
 use crate::{
     action::{Action, Key, Launch, Registration},
+    flights::Flights,
     names,
     seam::{Call, Target, Verb},
-    snapshot::{NodeView, is},
+    snapshot::{NodeView, Snapshot, is},
 };
 
 /// Taints that a node has while its parts start; a node with one of them isn't initialized.
@@ -40,7 +41,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     if memory.kept.len() > snapshot.claims.len() {
         memory.kept.retain(|name, _| snapshot.claims.contains_key(name));
     }
-    for (name, claim) in &snapshot.claims {
+    for (name, claim) in snapshot.restless() {
         if !round.is_idle(&Key::Claim(name.clone())) {
             continue;
         }
@@ -64,7 +65,7 @@ fn observe(round: &mut Round<'_>, memory: &mut Memory) {
     }
     let snapshot = round.snapshot;
     let mut seen = Vec::new();
-    for (name, claim) in &snapshot.claims {
+    for (name, claim) in snapshot.restless() {
         // A drifted node was set up in another way than the next one will be.
         if memory.observed.contains(name) || !is(claim, INITIALIZED) || is(claim, DRIFTED) {
             continue;
@@ -85,6 +86,33 @@ fn observe(round: &mut Round<'_>, memory: &mut Memory) {
     if !seen.is_empty() {
         round.act(Action::ObserveCapacity(seen));
     }
+}
+
+/// True if nothing is left to do about a claim until something touches it: it is not on its way anywhere, and its node
+/// works and has work.
+#[must_use]
+pub fn is_quiet(
+    snapshot: &Snapshot,
+    memory: &Memory,
+    flights: &Flights,
+    name: &str,
+    claim: &Arc<NodeClaim>,
+) -> bool {
+    if claim.metadata.deletion_timestamp.is_some() || !is(claim, INITIALIZED) || is(claim, INTERRUPTED) {
+        return false;
+    }
+    let Some((node_name, node)) = snapshot.node_of(claim) else { return false };
+    let kept = memory.kept.get(name);
+    let is_kept = kept.is_some_and(|(c, version)| Arc::ptr_eq(c, claim) && *version == node.version);
+    let free = |key: Key| !flights.is_flying(&key) && flights.failures(&key) == 0;
+    is_kept
+        && node.ready
+        && !node.deleting
+        && !node.has_taint(names::DISRUPTED_TAINT)
+        && (memory.observed.contains(name) || is(claim, DRIFTED))
+        && snapshot.pods_on(node_name).any(|(_, pod)| pod.counts_as_work())
+        && free(Key::Claim(name.to_owned()))
+        && free(Key::Node(node_name.to_owned()))
 }
 
 fn launch(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {

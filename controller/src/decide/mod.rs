@@ -93,6 +93,8 @@ pub struct Memory {
     pub disruption: disrupt::Memory,
     /// When the machines were last listed.
     pub listed: Option<Duration>,
+    /// The list, and the number of changes of claims, at which no machine was without a claim.
+    pub alone_looked: Option<(Duration, u64)>,
     /// When what launches left behind was last removed.
     pub swept: Option<Duration>,
     /// Set while garbage collection would remove suspiciously much; says what.

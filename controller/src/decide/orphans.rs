@@ -35,12 +35,23 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     }
     let snapshot = round.snapshot;
     let (Some(last), Some(before)) = (&snapshot.machines.0, &snapshot.machines.1) else { return };
-    machines_alone(round, memory, last, before);
+    // Which are alone is a matter of the list and of what claims hold; what was begun about some may have failed.
+    let looked = Some((last.asked.mono, snapshot.claim_changes));
+    if memory.alone_looked != looked {
+        let none = machines_alone(round, memory, last, before);
+        memory.alone_looked = looked.filter(|_| none);
+    }
     claims_alone(round);
     nodes_alone(round, last, before);
 }
 
-fn machines_alone(round: &mut Round<'_>, memory: &mut Memory, last: &MachineList, before: &MachineList) {
+/// True if there is none.
+fn machines_alone(
+    round: &mut Round<'_>,
+    memory: &mut Memory,
+    last: &MachineList,
+    before: &MachineList,
+) -> bool {
     let snapshot = round.snapshot;
     let held: BTreeSet<&str> = snapshot
         .claims
@@ -69,6 +80,7 @@ fn machines_alone(round: &mut Round<'_>, memory: &mut Memory, last: &MachineList
         .filter(|m| !memory.terminations.contains_key(&m.id))
         // Somebody's pods run there: such a machine is adopted, never collected.
         .partition(|m| ready.get(m.id.as_str()) == Some(&true));
+    let none = adoptable.is_empty() && alone.is_empty();
     for machine in adoptable {
         adopt(round, machine);
     }
@@ -81,7 +93,7 @@ fn machines_alone(round: &mut Round<'_>, memory: &mut Memory, last: &MachineList
             last.machines.len(),
             alone.iter().take(10).map(|m| m.id.as_str()).collect::<Vec<_>>().join(", "),
         ));
-        return;
+        return none;
     }
     memory.collection_stopped = None;
     let ids: Vec<String> = alone.iter().map(|m| m.id.clone()).collect();
@@ -95,6 +107,7 @@ fn machines_alone(round: &mut Round<'_>, memory: &mut Memory, last: &MachineList
         }
         round.act(Action::Terminate { ids });
     }
+    none
 }
 
 /// A machine that works and whose claim is lost, as after a restore from a backup, gets a new one.
@@ -168,7 +181,7 @@ fn lacks(list: &MachineList, id: &str, visible: Timestamp) -> bool {
 
 fn claims_alone(round: &mut Round<'_>) {
     let snapshot = round.snapshot;
-    for (name, claim) in &snapshot.claims {
+    for (name, claim) in snapshot.restless() {
         if claim.meta().deletion_timestamp.is_none() && is_missing(round, claim) {
             let id = claim.status.as_ref().and_then(|s| s.provider_id.as_deref()).map(machine_id);
             let note = format!(
@@ -186,9 +199,11 @@ fn nodes_alone(round: &mut Round<'_>, last: &MachineList, before: &MachineList) 
     let snapshot = round.snapshot;
     for (name, node) in &snapshot.nodes {
         // Others' nodes have machines that the lists never show.
-        let ours = node.annotations.contains_key(names::CLAIM_ANNOTATION)
-            || node.has_taint(names::UNREGISTERED_TAINT);
-        if !ours || node.ready || node.deleting {
+        let ours = || {
+            node.annotations.contains_key(names::CLAIM_ANNOTATION)
+                || node.has_taint(names::UNREGISTERED_TAINT)
+        };
+        if node.ready || node.deleting || !ours() {
             continue;
         }
         if snapshot.claim_of_node(name).is_some_and(|claim| snapshot.node_of(claim).is_some()) {

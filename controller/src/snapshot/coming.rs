@@ -20,6 +20,7 @@ const EPHEMERAL_TAINTS: [&str; 4] = [
 
 impl Snapshot {
     pub(super) fn feed_pool(&mut self, name: &str) {
+        self.touch_pool(name);
         let Some(pool) = self.pools.get(name) else { return };
         let types = self
             .class_of(pool)

@@ -15,6 +15,7 @@ mod graves;
 mod headroom;
 mod nodes;
 mod pods;
+mod touched;
 mod unclaimed;
 mod views;
 mod wanted;
@@ -23,6 +24,7 @@ pub use change::Change;
 pub use coming::future_node;
 pub(crate) use coming::is;
 pub use headroom::Spare;
+pub use touched::price;
 pub(crate) use views::version;
 pub use views::{BudgetView, NodeView, PodTraits, PodView};
 
@@ -33,7 +35,7 @@ use std::{
 
 use croft_api::{EC2NodeClass, NodeClaim, Tenant, TenantPool};
 use croft_cloud::{CloudMachine, Shortage};
-use croft_scheduler::{Cluster, InputError, InstanceType, PodKey};
+use croft_scheduler::{Cluster, InputError, InstanceType, PodKey, Price};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
@@ -44,6 +46,7 @@ use crate::{
 use graves::Graves;
 use headroom::Headroom;
 use pods::Nomination;
+use touched::Touched;
 use unclaimed::Unclaimed;
 
 /// A class and what the cloud says about it.
@@ -99,7 +102,17 @@ pub struct Snapshot {
     pub arrivals: u64,
     /// Grows with everything that is shown.
     pub changes: u64,
+    /// Grows when a claim comes or goes, or gets another machine.
+    pub claim_changes: u64,
+    /// What the machines of all claims cost.
+    pub cost: Price,
+    restless: BTreeSet<String>,
+    touched: Touched,
+    claims_of_pool: BTreeMap<String, BTreeSet<String>>,
+    nodes_of_pool: BTreeMap<String, BTreeSet<String>>,
     pods_on: BTreeMap<Box<str>, BTreeSet<PodKey>>,
+    /// How many pods each owner has.
+    replicas: BTreeMap<Box<str>, usize>,
     /// Claims by the name of their machine's node: an address that was free again may give two the same.
     claims_of_node: BTreeMap<String, BTreeSet<String>>,
     raw_nodes: BTreeMap<String, Box<Node>>,
@@ -132,6 +145,7 @@ impl Snapshot {
                 self.pools.remove(&name);
                 self.feed_headroom(&name);
                 self.cluster.remove_pool(&name);
+                self.forget_touched(&name);
                 self.plan_version += 1;
             }
             Change::Class(class) => self.class(*class),
@@ -144,6 +158,7 @@ impl Snapshot {
                 self.tenants.remove(&name);
                 self.cluster.remove_tenant_limits(&name);
                 self.plan_version += 1;
+                self.touch_all();
             }
             Change::Attachment(attachment) => {
                 self.attachments.insert(attachment.name_any(), attachment.spec.node_name);
@@ -153,14 +168,9 @@ impl Snapshot {
             }
             Change::Budget(budget) => {
                 let view = BudgetView::of(&budget);
-                let (namespace, name) = (budget.namespace().unwrap_or_default(), budget.name_any());
-                self.budgets.entry(namespace).or_default().insert(name, view);
+                self.budget(budget.namespace().unwrap_or_default(), budget.name_any(), Some(view));
             }
-            Change::BudgetGone(namespace, name) => {
-                if let Some(budgets) = self.budgets.get_mut(&namespace) {
-                    budgets.remove(&name);
-                }
-            }
+            Change::BudgetGone(namespace, name) => self.budget(namespace, name, None),
             Change::Listed(change) => {
                 let uid = match &*change {
                     Change::Pod(o) => o.metadata.uid.as_deref(),
@@ -238,6 +248,12 @@ impl Snapshot {
         self.pods_on.get(node).into_iter().flatten().filter_map(|key| Some((key, self.pods.get(key)?)))
     }
 
+    /// How many pods an owner has; nobody's are each alone.
+    #[must_use]
+    pub fn replicas(&self, owner: &str) -> usize {
+        self.replicas.get(owner).copied().unwrap_or(1)
+    }
+
     /// The claim whose machine the node is, or else one whose machine has the node's name.
     #[must_use]
     pub fn claim_of_node(&self, node: &str) -> Option<&Arc<NodeClaim>> {
@@ -275,23 +291,28 @@ impl Snapshot {
     /// Keeps what the cloud listed.
     pub fn listed(&mut self, list: MachineList) {
         self.machines = (Some(list), self.machines.0.take());
+        self.touch_claims();
     }
 
     /// Keeps what the cloud offers to a class.
     pub fn offers(&mut self, class: &str, types: Result<Arc<[InstanceType]>, String>) {
         let Some(state) = self.classes.get_mut(class) else { return };
         self.changes += 1;
-        match types {
+        let error = match types {
             Ok(types) => {
                 let same =
                     state.types.as_ref().is_some_and(|old| Arc::ptr_eq(old, &types) || **old == *types);
-                state.types_error = None;
                 if !same {
                     state.types = Some(types);
                     self.feed_pools_of(class);
                 }
+                None
             }
-            Err(why) => state.types_error = Some(why),
+            Err(why) => Some(why),
+        };
+        if let Some(state) = self.classes.get_mut(class).filter(|state| state.types_error != error) {
+            state.types_error = error;
+            self.touch_all();
         }
     }
 

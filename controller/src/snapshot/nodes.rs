@@ -6,8 +6,8 @@ use croft_api::NodeClaim;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
-use super::{Change, NodeView, Snapshot, views::version};
-use crate::time::Now;
+use super::{Change, NodeView, Snapshot, price, touched::change_set, views::version};
+use crate::{names, time::Now};
 
 impl Snapshot {
     pub(super) fn node(&mut self, node: Box<Node>) {
@@ -26,13 +26,19 @@ impl Snapshot {
         if self.nodes.get(&name).map(planned_on) != Some(planned_on(&view)) {
             self.plan_version += 1;
         }
-        self.nodes.insert(name.clone(), view);
+        let pool = view.labels.get(names::POOL_LABEL).cloned();
+        let old = self.nodes.insert(name.clone(), view);
+        let before = old.as_ref().and_then(|old| old.labels.get(names::POOL_LABEL));
+        change_set(&mut self.nodes_of_pool, &name, before, pool.as_ref());
         self.raw_nodes.insert(name.clone(), node);
+        self.touch_node(&name);
         self.feed_node(&name);
     }
 
     pub(super) fn node_gone(&mut self, name: &str, now: Now) {
+        self.touch_node(name);
         if let Some(view) = self.nodes.remove(name) {
+            change_set(&mut self.nodes_of_pool, name, view.labels.get(names::POOL_LABEL), None);
             self.graves.bury(view.uid, now);
         }
         self.raw_nodes.remove(name);
@@ -41,15 +47,6 @@ impl Snapshot {
         self.plan_version += 1;
         for claim in self.claims_of_node.get(name).cloned().unwrap_or_default() {
             self.feed_claim(&claim);
-        }
-    }
-
-    fn part(&mut self, node: &str, claim: &str) {
-        if let Some(claims) = self.claims_of_node.get_mut(node) {
-            claims.remove(claim);
-            if claims.is_empty() {
-                self.claims_of_node.remove(node);
-            }
         }
     }
 
@@ -78,29 +75,38 @@ impl Snapshot {
             return;
         }
         self.unclaimed.forget(&uid);
-        let before = old.and_then(|c| c.status.as_ref()).and_then(|s| s.node_name.clone());
-        let after = claim.status.as_ref().and_then(|s| s.node_name.clone());
-        if let Some(gone) = before.filter(|b| Some(b) != after.as_ref()) {
-            self.part(&gone, &name);
+        let node_name = |c: &NodeClaim| c.status.as_ref().and_then(|s| s.node_name.clone());
+        let before = old.and_then(|c| node_name(c));
+        change_set(&mut self.claims_of_node, &name, before.as_ref(), node_name(&claim).as_ref());
+        let machine = |c: &NodeClaim| c.status.as_ref().and_then(|s| s.provider_id.clone());
+        if old.is_none_or(|old| machine(old) != machine(&claim)) {
+            self.claim_changes += 1;
         }
-        if let Some(node) = after {
-            self.claims_of_node.entry(node).or_default().insert(name.clone());
-        }
+        let paid = old.and_then(|c| price(c)).unwrap_or_default();
+        self.cost = self.cost.saturating_sub(paid).saturating_add(price(&claim).unwrap_or_default());
+        let pool = old.map(|old| &old.spec.pool);
+        change_set(&mut self.claims_of_pool, &name, pool, Some(&claim.spec.pool));
         self.claims.insert(name.clone(), Arc::new(claim));
         self.plan_version += 1;
+        self.touch_claim(&name);
         self.feed_claim(&name);
     }
 
     pub(super) fn claim_gone(&mut self, name: &str, now: Now) {
+        self.touch_claim(name);
         let Some(claim) = self.claims.remove(name) else { return };
+        self.restless.remove(name);
+        self.claim_changes += 1;
+        self.cost = self.cost.saturating_sub(price(&claim).unwrap_or_default());
+        change_set(&mut self.claims_of_pool, name, Some(&claim.spec.pool), None);
         self.unclaimed.lose(Arc::clone(&claim), now);
         self.graves.bury(claim.metadata.uid.as_deref().unwrap_or_default().into(), now);
         self.cluster.remove_coming(name);
         self.release_nominations(name);
         self.nominated_to.remove(name);
         self.plan_version += 1;
-        if let Some(node) = claim.status.as_ref().and_then(|s| s.node_name.as_deref()) {
-            self.part(node, name);
+        if let Some(node) = claim.status.as_ref().and_then(|s| s.node_name.as_ref()) {
+            change_set(&mut self.claims_of_node, name, Some(node), None);
             self.feed_node(node);
         }
     }

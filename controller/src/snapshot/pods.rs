@@ -6,7 +6,7 @@ use croft_scheduler::PodKey;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::{PodView, Snapshot};
+use super::{BudgetView, PodView, Snapshot};
 use crate::time::Now;
 
 /// A pod's place on a claim that a plan made for it.
@@ -24,6 +24,7 @@ impl Snapshot {
         self.drop_nomination(pod);
         self.nominations.insert(pod.clone(), nomination);
         self.nominated_to.entry(claim.to_owned()).or_default().insert(pod.clone());
+        self.touch_claim(claim);
         self.tell_nomination(pod, claim);
     }
 
@@ -76,6 +77,9 @@ impl Snapshot {
                 self.pods_on.entry(node.clone()).or_default().insert(key.clone());
             }
         }
+        if let Some(node) = &view.node {
+            self.touch_node(node);
+        }
         let nomination_holds =
             view.is.demand && self.nominations.get(&key).is_some_and(|n| n.pod_uid == view.uid);
         if view.is.demand {
@@ -87,7 +91,12 @@ impl Snapshot {
             self.plan_version += 1;
             self.arrivals += u64::from(view.is.demand);
         }
-        self.pods.insert(key.clone(), view);
+        if let Some(owner) = view.owner.clone() {
+            *self.replicas.entry(owner).or_default() += 1;
+        }
+        if let Some(PodView { owner: Some(owner), .. }) = self.pods.insert(key.clone(), view) {
+            self.lose_replica(&owner);
+        }
         let meant_for = self.nominations.get(&key).map(|nomination| nomination.claim.clone());
         if nomination_holds {
             // The cluster read the pod anew; what is planned for it holds.
@@ -144,15 +153,45 @@ impl Snapshot {
         self.forget_pod(key);
     }
 
+    pub(super) fn budget(&mut self, namespace: String, name: String, new: Option<BudgetView>) {
+        let keeps = |budget: &BudgetView| (budget.selector.clone(), budget.allowed < 1);
+        let keeps_now = new.as_ref().map(keeps);
+        let budgets = self.budgets.entry(namespace.clone()).or_default();
+        let old = match new {
+            Some(view) => budgets.insert(name, view),
+            None => budgets.remove(&name),
+        };
+        // How many it allows beyond one keeps nobody.
+        if old.as_ref().map(keeps) == keeps_now {
+            return;
+        }
+        let pods = self.pods.range(PodKey::new(&namespace, "")..);
+        let pods = pods.take_while(|(key, _)| *key.namespace == *namespace);
+        let nodes: BTreeSet<Box<str>> = pods.filter_map(|(_, pod)| pod.node.clone()).collect();
+        for node in nodes {
+            self.touch_node(&node);
+        }
+    }
+
     fn forget_pod(&mut self, key: &PodKey) {
         self.drop_nomination(key);
         self.cluster.remove_pod(&key.namespace, &key.name);
         self.problems.remove(&format!("Pod {key}"));
         self.demand.remove(key);
-        if let Some(PodView { node: Some(node), .. }) = self.pods.remove(key) {
-            self.unplace(&node, key);
+        if let Some(PodView { node, owner, .. }) = self.pods.remove(key) {
+            node.inspect(|node| self.unplace(node, key));
+            owner.inspect(|owner| self.lose_replica(owner));
         }
         self.plan_version += 1;
+    }
+
+    fn lose_replica(&mut self, owner: &str) {
+        if let Some(count) = self.replicas.get_mut(owner) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.replicas.remove(owner);
+            }
+        }
     }
 
     fn unplace(&mut self, node: &str, key: &PodKey) {
@@ -162,6 +201,7 @@ impl Snapshot {
                 self.pods_on.remove(node);
             }
         }
+        self.touch_node(node);
     }
 
     fn drop_nomination(&mut self, pod: &PodKey) {
@@ -173,6 +213,7 @@ impl Snapshot {
                 }
             }
             self.cluster.release(pod);
+            self.touch_claim(&nomination.claim);
             self.plan_version += 1;
         }
     }

@@ -25,7 +25,12 @@ impl Snapshot {
             old.spec != pool.spec
                 || old.metadata.deletion_timestamp.is_some() != pool.metadata.deletion_timestamp.is_some()
         });
+        // Its annotations may ask to be left alone; its status is Croft's own word.
+        let asks_otherwise = old.is_none_or(|old| old.metadata.annotations != pool.metadata.annotations);
         self.pools.insert(name.clone(), Arc::new(pool));
+        if changed || asks_otherwise {
+            self.touch_pool(&name);
+        }
         if changed {
             self.feed_pool(&name);
             self.feed_headroom(&name);
@@ -44,6 +49,7 @@ impl Snapshot {
             Some(state) => {
                 state.object = Arc::new(class);
                 self.plan_version += 1;
+                self.touch_all();
             }
             None => {
                 let state = ClassState { object: Arc::new(class), types: None, types_error: None };
@@ -78,6 +84,7 @@ impl Snapshot {
         }
         self.tenants.insert(name, Arc::new(tenant));
         self.plan_version += 1;
+        self.touch_all();
     }
 
     pub(super) fn placement_input(&mut self, change: Change) {

@@ -40,7 +40,7 @@ mod wellknown;
 mod zones;
 
 pub use catalog::{CapacityType, Catalog, InstanceType, Offering};
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Waiting};
 pub use error::InputError;
 pub use options::Options;
 pub use plan::{ExistingPlacement, Machine, Plan, PodKey, Reason, ReasonKind, Relaxed, Unschedulable};

@@ -19,7 +19,7 @@ use super::{
 use crate::decide::{Memory, Round};
 
 /// Makes what was found, move by move, as far as it still holds.
-pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledger<'a>, moves: &Moves<'_>) {
+pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'_>, moves: &Moves<'_>) {
     let Some(found) = memory.disruption.found.take() else { return };
     say(round, memory, &found);
     let mut made = Made::default();
@@ -85,7 +85,7 @@ fn say(round: &Round<'_>, memory: &mut Memory, found: &Consolidation) {
 fn holds<'a>(
     round: &mut Round<'a>,
     memory: &Memory,
-    ledger: &Ledger<'a>,
+    ledger: &Ledger<'_>,
     moves: &Moves<'_>,
     one: &Move,
     claims: &[(&str, &'a Arc<NodeClaim>)],

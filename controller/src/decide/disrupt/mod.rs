@@ -40,14 +40,12 @@ use super::{Round, empty};
 pub struct Memory {
     /// By node: a hash of its pods, and since when they are these.
     pub steady_since: BTreeMap<String, (u64, Duration)>,
-    /// The version of the picture that `steady_since` has seen.
-    pub watched: Option<u64>,
     /// Claims that were part of a move which was undone, and until when they are left alone.
     pub held_until: BTreeMap<String, Duration>,
     /// Moves whose machines are ready and whose pods find no place there, and since when.
     pub unfit_since: BTreeMap<String, Duration>,
-    /// When expiry and drift were last judged.
-    pub looked: Option<Duration>,
+    /// When expiry and drift were last judged, at which number of changes, and when time alone may change that.
+    pub looked: Option<(Duration, u64, Option<Duration>)>,
     /// What was found out then.
     pub seen: replace::Seen,
     /// What the search was last asked, by pool.
@@ -82,13 +80,13 @@ pub fn decide(round: &mut Round<'_>, memory: &mut super::Memory) {
     let snapshot = round.snapshot;
     memory.disruption.held_until.retain(|claim, _| snapshot.claims.contains_key(claim));
     let moves = moves::Moves::read(snapshot);
-    let mut ledger = budgets::Ledger::new(snapshot, &moves);
+    let ledger = budgets::Ledger::new(snapshot, &moves);
     seek::watch(round, memory);
     moves.advance(round, memory);
     repair::decide(round, memory);
-    empty::decide(round, memory, &mut ledger, &moves);
-    replace::decide(round, memory, &mut ledger, &moves);
-    make::decide(round, memory, &mut ledger, &moves);
+    empty::decide(round, memory, &ledger, &moves);
+    replace::decide(round, memory, &ledger, &moves);
+    make::decide(round, memory, &ledger, &moves);
     seek::decide(round, memory, &ledger, &moves);
     say::decide(round, memory);
 }

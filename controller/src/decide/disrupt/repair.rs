@@ -17,29 +17,23 @@ const ALWAYS_REPAIRED: usize = 1;
 /// plane. Replacing them would only lose what still runs there.
 const BREAKER_PERCENT: usize = 20;
 
-/// A pool's nodes, and which of them have been broken for long, and how long.
-#[derive(Default)]
-struct Health<'a> {
-    total: usize,
-    broken: Vec<(&'a String, Duration)>,
-}
-
 /// Gives back what has been broken for long.
 pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     let snapshot = round.snapshot;
-    let mut pools: BTreeMap<&str, Health<'_>> = BTreeMap::new();
-    for (name, claim) in &snapshot.claims {
+    // What has been broken for long, and how long.
+    let mut pools: BTreeMap<&str, Vec<(&String, Duration)>> = BTreeMap::new();
+    for (name, claim) in snapshot.restless() {
         let Some((_, node)) = snapshot.node_of(claim) else { continue };
-        let entry = pools.entry(&claim.spec.pool).or_default();
-        entry.total += 1;
         let going = claim.metadata.deletion_timestamp.is_some() || !is(claim, INITIALIZED);
         if let Some(since) = node.ready_since.filter(|_| !node.ready && !going)
             && round.is_older(since, round.settings.repair_after)
         {
-            entry.broken.push((name, round.now.since(since)));
+            pools.entry(&claim.spec.pool).or_default().push((name, round.now.since(since)));
         }
     }
-    for (pool, Health { total, broken }) in pools {
+    for (pool, broken) in pools {
+        let nodes = snapshot.claims_of_pool(pool).filter(|(_, claim)| snapshot.node_of(claim).is_some());
+        let total = nodes.count();
         let most = ALWAYS_REPAIRED.max(total * BREAKER_PERCENT / 100);
         if broken.len() > most {
             if let Some(pool) = snapshot.pools.get(pool) {

@@ -93,12 +93,23 @@ struct Due<'a> {
 }
 
 /// Decides about every node that is too old or not as it would be launched now.
-pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledger<'a>, moves: &Moves<'_>) {
-    let looked = memory.disruption.looked.filter(|at| !round.has_lasted(*at, LOOK_EVERY));
-    if looked.is_some() {
-        return;
+pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'_>, moves: &Moves<'_>) {
+    let changes = round.snapshot.changes;
+    if let Some((at, seen, again)) = memory.disruption.looked {
+        let by_time = again.is_some_and(|again| again <= round.now.mono);
+        if seen == changes && !by_time {
+            again.inspect(|again| round.wake_at(*again));
+            return;
+        }
+        if !round.has_lasted(at, LOOK_EVERY) {
+            return;
+        }
     }
-    memory.disruption.looked = Some(round.now.mono);
+    let ((), again) = round.wakes_of(|round| look(round, memory, ledger, moves));
+    memory.disruption.looked = Some((round.now.mono, changes, again));
+}
+
+fn look<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'_>, moves: &Moves<'_>) {
     let snapshot = round.snapshot;
     memory.disruption.seen.keep(snapshot);
     let mut due: BTreeMap<&String, Vec<Due<'_>>> = BTreeMap::new();
@@ -153,6 +164,10 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &mut Ledge
         }
         due.entry(pool_name).or_default().push(Due { name, claim, node, reason, why });
     }
+    if !said.is_empty() || !stamps.is_empty() {
+        // What is to be done about these may not succeed at once.
+        round.wake_in(LOOK_EVERY);
+    }
     for (pool_name, mut due) in due {
         let Some(pool) = snapshot.pools.get(pool_name) else { continue };
         if moves.concerns(pool_name) || pool.metadata.deletion_timestamp.is_some() {
@@ -189,7 +204,7 @@ fn has_come(round: &mut Round<'_>, at: Option<Timestamp>) -> bool {
 fn replace<'a>(
     round: &mut Round<'a>,
     tally: &mut Tally,
-    ledger: &mut Ledger<'a>,
+    ledger: &Ledger<'_>,
     reason: DisruptionReason,
     due: &[Due<'a>],
 ) {

@@ -44,8 +44,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(3_600);
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     looked: Duration,
-    /// What the picture had seen by then.
-    changes: u64,
+    /// What had touched the pool by then.
+    touched: u64,
     /// When something that was seen then will be otherwise, by time alone.
     again: Option<Duration>,
     asked: Option<Duration>,
@@ -63,9 +63,9 @@ impl Asked {
     }
 
     /// True if the pool may stand otherwise than when it was looked at; else asks to be woken when it may.
-    fn has_news(&self, round: &mut Round<'_>) -> bool {
+    fn has_news(&self, round: &mut Round<'_>, pool: &str) -> bool {
         let again = self.again.unwrap_or(Duration::MAX).min(self.looked.saturating_add(LOOK_AGAIN));
-        if again <= round.now.mono || self.changes != round.snapshot.changes {
+        if again <= round.now.mono || self.touched != round.snapshot.touched(pool) {
             return true;
         }
         round.wake_at(again);
@@ -77,11 +77,7 @@ impl Asked {
 pub fn watch(round: &Round<'_>, memory: &mut Memory) {
     let snapshot = round.snapshot;
     let memory = &mut memory.disruption;
-    if memory.watched == Some(snapshot.plan_version) {
-        return;
-    }
-    memory.watched = Some(snapshot.plan_version);
-    for claim in snapshot.claims.values() {
+    for (_, claim) in snapshot.restless() {
         let Some((node, _)) = snapshot.node_of(claim) else { continue };
         let pods = pods(snapshot, node);
         match memory.steady_since.get_mut(node) {
@@ -92,7 +88,9 @@ pub fn watch(round: &Round<'_>, memory: &mut Memory) {
             }
         }
     }
-    memory.steady_since.retain(|node, _| snapshot.nodes.contains_key(node));
+    if memory.steady_since.len() > snapshot.nodes.len() {
+        memory.steady_since.retain(|node, _| snapshot.nodes.contains_key(node));
+    }
 }
 
 /// Which pods work on a node, as a hash.
@@ -111,25 +109,27 @@ struct Look<'a> {
     /// Nodes that may go now.
     nodes: usize,
     hasher: DefaultHasher,
+    /// When time alone may change what is seen.
+    again: Option<Duration>,
     candidates: Vec<(&'a str, Candidate)>,
 }
 
 /// Asks about pools in which something has changed.
-pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'a>, moves: &Moves<'_>) {
+pub fn decide(round: &mut Round<'_>, memory: &mut Memory, ledger: &Ledger<'_>, moves: &Moves<'_>) {
     if !round.is_idle(&Key::Consolidation) {
         return;
     }
-    let (mut looks, window) = due(round, memory, ledger, moves);
-    if looks.is_empty() {
-        return;
-    }
-    let ((), again) = round.wakes_of(|round| gather(round, memory, moves, &mut looks));
-    let again = earliest(window, again);
+    let mut looks = due(round, memory, ledger, moves);
     let options = Options { effort: round.settings.effort, without_counts: true, ..Options::default() };
     let mut ask = Ask { options, ..Ask::default() };
+    for (name, look) in &mut looks {
+        let ((), again) = round.wakes_of(|round| gather(round, memory, moves, name, look));
+        look.again = earliest(look.again, again);
+    }
     for (name, look) in looks {
         let entry = memory.disruption.asked.entry(name.to_owned()).or_default();
-        (entry.looked, entry.changes, entry.again) = (round.now.mono, round.snapshot.changes, again);
+        (entry.looked, entry.touched, entry.again) =
+            (round.now.mono, round.snapshot.touched(name), look.again);
         let question = look.hasher.finish();
         let lately = entry.asked.is_some_and(|at| round.now.mono.saturating_sub(at) < ASK_AGAIN);
         let same = lately && entry.question == Some(question);
@@ -160,16 +160,16 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'a
     }
 }
 
-/// Pools that it is time to look at, and when a budget's window may begin or end.
+/// Pools that it is time to look at.
 fn due<'a>(
     round: &mut Round<'a>,
     memory: &mut Memory,
-    ledger: &Ledger<'a>,
+    ledger: &Ledger<'_>,
     moves: &Moves<'_>,
-) -> (BTreeMap<&'a str, Look<'a>>, Option<Duration>) {
+) -> BTreeMap<&'a str, Look<'a>> {
     let snapshot = round.snapshot;
-    let mut window = None;
     memory.disruption.asked.retain(|name, _| snapshot.pools.contains_key(name));
+    let mut waiting = None;
     let mut looks = BTreeMap::new();
     for (name, pool) in &snapshot.pools {
         // A pool of a fixed size keeps its machines, whatever runs there.
@@ -178,7 +178,7 @@ fn due<'a>(
         }
         if let Some(asked) = memory.disruption.asked.get(name) {
             let every = round.settings.consolidate_every;
-            if !asked.has_news(round)
+            if !asked.has_news(round, name)
                 || !round.has_lasted(asked.looked, LOOK_EVERY)
                 || asked.asked.is_some_and(|at| !round.has_lasted(at, every))
             {
@@ -188,10 +188,9 @@ fn due<'a>(
         }
         let policy = pool.spec.disruption.consolidation_policy;
         let open = policy == ConsolidationPolicy::WhenEmptyOrUnderutilized && !moves.concerns(name);
-        let mut nodes = 0;
+        let (mut nodes, mut again) = (0, None);
         if open {
-            let (left, asked) = round.wakes_of(|round| ledger.left(round, pool, REASON));
-            (nodes, window) = (left, earliest(window, asked));
+            (nodes, again) = round.wakes_of(|round| ledger.left(round, pool, REASON));
         }
         let mut hasher = DefaultHasher::new();
         // Not its version: Croft's own word on its status would ask the question anew.
@@ -200,26 +199,23 @@ fn due<'a>(
             // What is offered, and for how much, is replaced as a whole.
             class.types.as_ref().map(|types| types.as_ptr().addr()).hash(&mut hasher);
         }
-        if !snapshot.demand.is_empty() {
-            // Whose pods they are is for the search to say.
-            snapshot.plan_version.hash(&mut hasher);
-        }
-        looks.insert(name.as_str(), Look { pool, nodes, hasher, candidates: Vec::new() });
+        let waiting = waiting.get_or_insert_with(|| snapshot.cluster.waiting());
+        waiting.for_pool(&snapshot.cluster, name).hash(&mut hasher);
+        looks.insert(name.as_str(), Look { pool, nodes, hasher, again, candidates: Vec::new() });
     }
-    (looks, window)
+    looks
 }
 
-/// Fills the looks with candidates, and says of each other node why it isn't one.
+/// Fills the look at a pool with candidates, and says of each other node why it isn't one.
 fn gather<'a>(
     round: &mut Round<'a>,
     memory: &mut Memory,
     moves: &Moves<'_>,
-    looks: &mut BTreeMap<&'a str, Look<'a>>,
+    pool: &str,
+    look: &mut Look<'a>,
 ) {
     let snapshot = round.snapshot;
-    let mut replicas: Option<BTreeMap<&str, usize>> = None;
-    for (name, claim) in &snapshot.claims {
-        let Some(look) = looks.get_mut(claim.spec.pool.as_str()) else { continue };
+    for (name, claim) in snapshot.claims_of_pool(pool) {
         if let Some((node, _)) = snapshot.node_of(claim) {
             let held = memory.disruption.steady_since.get(node).map(|(pods, _)| *pods);
             (name, held).hash(&mut look.hasher);
@@ -228,8 +224,7 @@ fn gather<'a>(
             Standing::Outside => {}
             Standing::Settled(verdict) => memory.disruption.saying.judge(name, verdict),
             Standing::Candidate { node, price, capacity_type } => {
-                let replicas = replicas.get_or_insert_with(|| count_replicas(snapshot));
-                let disturbance = disturbance(round, replicas, &node);
+                let disturbance = disturbance(round, &node);
                 (name, disturbance.micros()).hash(&mut look.hasher);
                 let pool = claim.spec.pool.clone();
                 let candidate = Candidate { node, pool, price, capacity_type, disturbance };
@@ -245,18 +240,8 @@ fn min_savings(pool: &TenantPool) -> Price {
     text.parse::<Quantity>().map_or(Price::MAX, |q| Price::from_micros(q.micros_floor()))
 }
 
-fn count_replicas(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
-    let mut replicas: BTreeMap<&str, usize> = BTreeMap::new();
-    for pod in snapshot.pods.values() {
-        if let Some(owner) = &pod.owner {
-            *replicas.entry(owner).or_default() += 1;
-        }
-    }
-    replicas
-}
-
 /// What moving the pods of a node has to be worth.
-fn disturbance(round: &Round<'_>, replicas: &BTreeMap<&str, usize>, node: &str) -> Price {
+fn disturbance(round: &Round<'_>, node: &str) -> Price {
     let mut owners: Vec<&str> = Vec::new();
     let pods = round.snapshot.pods_on(node).filter(|(_, pod)| pod.must_leave() && pod.deletion.is_none());
     pods.map(|(_, pod)| {
@@ -267,7 +252,7 @@ fn disturbance(round: &Round<'_>, replicas: &BTreeMap<&str, usize>, node: &str) 
         }
         let facts = PodFacts {
             age_seconds: pod.started.map_or(0, |at| round.now.since(at).as_secs()),
-            replicas: replicas.get(owner).copied().unwrap_or(1),
+            replicas: round.snapshot.replicas(owner),
             deletion_cost: pod.deletion_cost,
             first_of_owner,
         };

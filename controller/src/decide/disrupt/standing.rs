@@ -14,7 +14,7 @@ use super::{guard, moves::Moves};
 use crate::{
     decide::{Memory, Round, empty},
     names,
-    snapshot::is,
+    snapshot::{is, price},
 };
 
 /// The condition's name on claims.
@@ -147,11 +147,6 @@ pub fn look(
         price,
         capacity_type: CapacityType::parse(&claim.spec.capacity_type).unwrap_or_default(),
     }
-}
-
-fn price(claim: &NodeClaim) -> Option<Price> {
-    let text = claim.status.as_ref()?.price_per_hour.as_deref()?;
-    Price::from_dollars(text.parse().ok()?)
 }
 
 /// Between two writes of the same reason in other words: dollars and names change more often than anybody reads.

@@ -2,7 +2,7 @@
 
 pub mod supply;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use croft_api::{
     TenantPool, TenantPoolStatus,
@@ -17,9 +17,9 @@ use serde_json::json;
 use super::{Memory, Round, lifecycle, reference, standing};
 use crate::{
     action::{Action, Key},
-    merge, names,
+    merge,
     seam::{Call, Target, Verb},
-    snapshot::is,
+    snapshot::{Snapshot, is, price},
 };
 
 /// Keeps a pool until its nodes are gone.
@@ -30,13 +30,23 @@ const REPLICAS_READY: &str = "ReplicasReady";
 const HEADROOM_READY: &str = "HeadroomReady";
 
 /// A pool of which nothing seems to have changed is looked at again after this long, when something else is decided.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// When a pool's status was last looked at, and on which picture.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Looked {
     at: Duration,
-    picture: (u64, u64),
+    picture: Picture,
+}
+
+/// What the words about a pool are made of, as numbers that grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Picture {
+    touched: u64,
+    shortages: u64,
+    /// Plans say how a pool of a fixed size and spare places stand.
+    plan: Option<u64>,
+    collects: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,9 +60,7 @@ struct Holdings {
 pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     let snapshot = round.snapshot;
     memory.pool_looked.retain(|name, _| snapshot.pools.contains_key(name));
-    let picture = (snapshot.plan_version, snapshot.shortages.1);
     memory.supplies.keep(snapshot);
-    let mut holdings: Option<BTreeMap<&str, Holdings>> = None;
     for (name, pool) in &snapshot.pools {
         if pool.metadata.deletion_timestamp.is_some() {
             going(round, name, pool);
@@ -64,7 +72,14 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
         if !pool.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER) {
             write_finalizers(round, name, pool, true);
         }
-        if let Some(looked) = memory.pool_looked.get(name).copied() {
+        let planned = standing::replicas(pool).is_some() || snapshot.headroom_of(name).is_some();
+        let picture = Picture {
+            touched: snapshot.touched(name),
+            shortages: snapshot.shortages.1,
+            plan: planned.then_some(snapshot.plan_version),
+            collects: memory.collection_stopped.is_none(),
+        };
+        if let Some(looked) = memory.pool_looked.get(name) {
             let same = looked.picture == picture;
             if same && round.now.mono.saturating_sub(looked.at) < LOOK_AGAIN
                 || !same && !round.has_lasted(looked.at, round.settings.status_every)
@@ -76,7 +91,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
             continue;
         }
         memory.pool_looked.insert(name.clone(), Looked { at: round.now.mono, picture });
-        let held = holdings.get_or_insert_with(|| count(round)).remove(name.as_str()).unwrap_or_default();
+        let held = count(snapshot, name);
         let old = pool.status.clone().unwrap_or_default();
         let statements = statements(round, memory, name, pool);
         let new = status(round, pool, &held, &old, &statements);
@@ -101,42 +116,33 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     }
 }
 
-/// What every pool has: its claims' machines, and nodes with its label that have no claim.
-fn count<'a>(round: &Round<'a>) -> BTreeMap<&'a str, Holdings> {
-    let snapshot = round.snapshot;
-    let mut held: BTreeMap<&str, Holdings> = BTreeMap::new();
-    for claim in snapshot.claims.values() {
-        let entry = held.entry(claim.spec.pool.as_str()).or_default();
-        entry.nodes += 1;
+/// What a pool has: its claims' machines, and nodes with its label that have no claim.
+fn count(snapshot: &Snapshot, pool: &str) -> Holdings {
+    let mut held = Holdings::default();
+    for (_, claim) in snapshot.claims_of_pool(pool) {
+        held.nodes += 1;
         let status = claim.status.as_ref();
         if let Some((_, node)) = snapshot.node_of(claim).filter(|(_, node)| !node.capacity.is_empty()) {
-            entry.capacity.add(&node.capacity);
+            held.capacity.add(&node.capacity);
         } else if let Some(launched) = status.filter(|s| s.instance_type.is_some()) {
             for (name, amount) in &launched.capacity {
                 if let Ok(quantity) = amount.0.parse::<croft_scheduler::Quantity>() {
                     let mut one = Resources::new();
                     one.set_quantity(name, quantity);
-                    entry.capacity.add(&one);
+                    held.capacity.add(&one);
                 }
             }
         } else if let Some(planned) =
             claim.spec.instance_types.first().and_then(|t| snapshot.instance_type(claim, t))
         {
-            entry.capacity.add(&planned.capacity);
+            held.capacity.add(&planned.capacity);
         }
-        let price = status.and_then(|s| s.price_per_hour.as_deref()).and_then(|p| p.parse::<f64>().ok());
-        entry.cost = entry.cost.saturating_add(price.and_then(Price::from_dollars).unwrap_or(Price::ZERO));
+        held.cost = held.cost.saturating_add(price(claim).unwrap_or_default());
     }
-    for (name, node) in &snapshot.nodes {
-        let Some((pool, _)) =
-            node.labels.get(names::POOL_LABEL).and_then(|p| snapshot.pools.get_key_value(p))
-        else {
-            continue;
-        };
+    for (name, node) in snapshot.nodes_of_pool(pool) {
         if snapshot.claim_of_node(name).is_none() {
-            let entry = held.entry(pool.as_str()).or_default();
-            entry.nodes += 1;
-            entry.capacity.add(&node.capacity);
+            held.nodes += 1;
+            held.capacity.add(&node.capacity);
         }
     }
     held
@@ -179,7 +185,7 @@ fn statements(round: &Round<'_>, memory: &mut Memory, name: &str, pool: &Arc<Ten
 
 fn replicas(round: &Round<'_>, memory: &Memory, name: &str, pool: &TenantPool) -> Option<Statement> {
     let wanted = standing::replicas(pool)?;
-    let claims = round.snapshot.claims.values().filter(|c| c.spec.pool == name);
+    let claims = round.snapshot.claims_of_pool(name).map(|(_, claim)| claim);
     let ready =
         claims.filter(|c| c.metadata.deletion_timestamp.is_none() && is(c, INITIALIZED)).count().min(wanted);
     let mut message = format!("{ready} of {wanted} nodes are ready");
@@ -236,7 +242,7 @@ fn going(round: &mut Round<'_>, name: &str, pool: &Arc<TenantPool>) {
         round.tell(reference(&**pool), true, "DeletionBlocked", note);
         return;
     }
-    let claims: Vec<_> = snapshot.claims.iter().filter(|(_, c)| c.spec.pool == name).collect();
+    let claims: Vec<_> = snapshot.claims_of_pool(name).collect();
     if claims.is_empty() {
         write_finalizers(round, name, pool, false);
     }

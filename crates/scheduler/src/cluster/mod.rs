@@ -8,6 +8,7 @@ mod nominate;
 mod pod;
 mod tidy;
 mod volume;
+mod waiting;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,6 +21,7 @@ use rustc_hash::FxHashMap;
 pub(crate) use node::NodeSlot;
 pub(crate) use pod::PodRec;
 pub(crate) use volume::Volumes;
+pub use waiting::Waiting;
 
 use crate::{
     error::InputError,
