@@ -155,7 +155,8 @@ impl Actors {
             });
         }
         // Pods start at once, and end half a second after they were told to.
-        let pods: Vec<(Id, Value)> = store.of_kind("Pod").map(|(id, o)| (id.clone(), o.clone())).collect();
+        let pods: Vec<(Id, Arc<Value>)> =
+            store.of_kind("Pod").map(|(id, o)| (id.clone(), o.clone())).collect();
         for (id, pod) in pods {
             let Some(node) = pod["spec"]["nodeName"].as_str() else { continue };
             let alive = store
@@ -175,7 +176,7 @@ impl Actors {
     fn workloads(&mut self, store: &mut Store, now: Timestamp) {
         for workload in self.workloads.clone() {
             let label = json!(workload.app);
-            let pods: Vec<(Id, Value)> = store
+            let pods: Vec<(Id, Arc<Value>)> = store
                 .of_kind("Pod")
                 .filter(|(id, pod)| id.1 == workload.namespace && pod["metadata"]["labels"]["app"] == label)
                 .map(|(id, pod)| (id.clone(), pod.clone()))
@@ -224,7 +225,7 @@ impl Actors {
     }
 
     fn schedule(&mut self, store: &mut Store, ms: u64) {
-        let nodes: Vec<(String, Value)> = store
+        let nodes: Vec<(String, Arc<Value>)> = store
             .of_kind("Node")
             .filter(|(_, node)| !self.is_seen_closed(node, ms))
             .map(|(id, node)| (id.2.clone(), node.clone()))

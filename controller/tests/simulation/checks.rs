@@ -1,6 +1,9 @@
 //! What must hold: always, and when all is quiet again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use croft_cloud::tags;
 use croft_ec2_sim::world::World;
@@ -82,7 +85,7 @@ pub fn at_rest(
             .map(|(_, i)| cpus[&i.instance_type])
             .sum();
         let full = used + ROOM_FOR_ANY_POD > limits[&workload.pool];
-        let pods: Vec<&Value> = store
+        let pods: Vec<&Arc<Value>> = store
             .of_kind("Pod")
             .filter(|(id, p)| {
                 id.1 == workload.namespace && p["metadata"]["labels"]["app"] == json!(workload.app)

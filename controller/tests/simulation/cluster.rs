@@ -31,7 +31,7 @@ use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
 use crate::{
     chance::Chance,
     cloud::SimCloud,
-    store::{Id, Store, answer},
+    store::{Id, Store, answer, read},
 };
 
 const BASE_SECOND: i64 = 1_780_000_000;
@@ -192,7 +192,7 @@ impl KubeApi for SimApi {
             return Err(ApiError::Unknown { verb, target, message: "the answer was lost".to_owned() });
         }
         let store = self.shared.store.lock().unwrap();
-        Ok(store.of_kind("NodeClaim").map(|(_, o)| serde_json::from_value(o.clone()).unwrap()).collect())
+        Ok(store.of_kind("NodeClaim").map(|(_, o)| *read(o)).collect())
     }
 
     async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
@@ -206,7 +206,7 @@ impl KubeApi for SimApi {
             let store = self.shared.store.lock().unwrap();
             let bound =
                 store.of_kind("Pod").filter(|(_, pod)| pod["spec"]["nodeName"].as_str() == Some(node));
-            bound.map(|(_, o)| serde_json::from_value(o.clone()).unwrap()).collect()
+            bound.map(|(_, o)| *read(o)).collect()
         };
         self.wait(0, 5).await;
         Ok(pods)
@@ -355,7 +355,7 @@ async fn watch(
         }
         let (listed, mut position, era) = {
             let store = shared.store.lock().unwrap();
-            let listed: Vec<(Id, Value)> =
+            let listed: Vec<(Id, Arc<Value>)> =
                 store.of_kind(kind).map(|(id, o)| (id.clone(), o.clone())).collect();
             (listed, store.end(), store.era)
         };
@@ -414,10 +414,8 @@ fn applied(id: &Id, object: &Value) -> Change {
         Answer::Class(o) => Change::Class(o),
         Answer::Node(o) => Change::Node(o),
         Answer::Pod(o) => Change::Pod(o),
-        Answer::Done if id.0 == "PodDisruptionBudget" => {
-            Change::Budget(Box::new(serde_json::from_value(object.clone()).unwrap()))
-        }
-        Answer::Done => Change::Tenant(Box::new(serde_json::from_value(object.clone()).unwrap())),
+        Answer::Done if id.0 == "PodDisruptionBudget" => Change::Budget(read(object)),
+        Answer::Done => Change::Tenant(read(object)),
     }
 }
 

@@ -1,13 +1,14 @@
 //! An API server in memory, as far as the controller and what surrounds it use one: versions, uids, finalizers,
 //! graceful deletion, merge patches, disruption budgets, and a log that watches read.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use croft_controller::{
     merge,
     seam::{Answer, ApiError, Call, Target, Verb},
 };
 use jiff::{SignedDuration, Timestamp};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Kind, namespace, name.
@@ -17,12 +18,12 @@ pub type Id = (&'static str, String, String);
 pub struct Logged {
     pub id: Id,
     pub deleted: bool,
-    pub object: Value,
+    pub object: Arc<Value>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Store {
-    pub objects: BTreeMap<Id, Value>,
+    pub objects: BTreeMap<Id, Arc<Value>>,
     pub log: Vec<Logged>,
     /// Entries of the log that are forgotten.
     dropped: usize,
@@ -40,7 +41,7 @@ pub struct Store {
 /// Everything, as it was at some moment.
 #[derive(Clone, Debug)]
 pub struct Backup {
-    objects: BTreeMap<Id, Value>,
+    objects: BTreeMap<Id, Arc<Value>>,
     version: u64,
 }
 
@@ -69,7 +70,7 @@ impl Store {
 
     /// Versions go back, too; uids never come twice.
     pub fn restore(&mut self, backup: Backup) {
-        let claims = |objects: &BTreeMap<Id, Value>| {
+        let claims = |objects: &BTreeMap<Id, Arc<Value>>| {
             objects
                 .iter()
                 .filter(|(id, _)| id.0 == "NodeClaim")
@@ -85,10 +86,10 @@ impl Store {
     }
 
     pub fn get(&self, id: &Id) -> Option<&Value> {
-        self.objects.get(id)
+        self.objects.get(id).map(|object| &**object)
     }
 
-    pub fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = (&Id, &Value)> {
+    pub fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = (&Id, &Arc<Value>)> {
         self.objects.range((kind, String::new(), String::new())..).take_while(move |(id, _)| id.0 == kind)
     }
 
@@ -129,16 +130,17 @@ impl Store {
     pub fn put(&mut self, id: Id, mut object: Value) {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.objects.insert(id.clone(), object.clone());
+        let object = Arc::new(object);
+        self.objects.insert(id.clone(), Arc::clone(&object));
         self.log.push(Logged { id, deleted: false, object });
     }
 
     /// Changes an object, if that changes anything; removes it when its last finalizer goes.
     pub fn change(&mut self, id: &Id, change: impl FnOnce(&mut Value)) {
         let Some(old) = self.objects.get(id) else { return };
-        let mut new = old.clone();
+        let mut new = Value::clone(old);
         change(&mut new);
-        if new == *old {
+        if new == **old {
             return;
         }
         let dying = !new["metadata"]["deletionTimestamp"].is_null();
@@ -296,15 +298,18 @@ impl Store {
 }
 
 pub fn answer(id: &Id, object: &Value) -> Answer {
-    let text = object.clone();
     match id.0 {
-        "NodeClaim" => Answer::Claim(Box::new(serde_json::from_value(text).unwrap())),
-        "TenantPool" => Answer::Pool(Box::new(serde_json::from_value(text).unwrap())),
-        "EC2NodeClass" => Answer::Class(Box::new(serde_json::from_value(text).unwrap())),
-        "Node" => Answer::Node(Box::new(serde_json::from_value(text).unwrap())),
-        "Pod" => Answer::Pod(Box::new(serde_json::from_value(text).unwrap())),
+        "NodeClaim" => Answer::Claim(read(object)),
+        "TenantPool" => Answer::Pool(read(object)),
+        "EC2NodeClass" => Answer::Class(read(object)),
+        "Node" => Answer::Node(read(object)),
+        "Pod" => Answer::Pod(read(object)),
         _ => Answer::Done,
     }
+}
+
+pub fn read<T: DeserializeOwned>(object: &Value) -> Box<T> {
+    Box::new(T::deserialize(object).unwrap())
 }
 
 #[test]
