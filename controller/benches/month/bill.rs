@@ -11,7 +11,8 @@ use crate::load::{Deployment, Load};
 /// Two integrals over time, in dollars.
 #[derive(Debug)]
 pub struct Bill {
-    types: Arc<[InstanceType]>,
+    /// Every pool, and nothing else.
+    empty: Cluster,
     paid: f64,
     least: f64,
     /// The bound of one pool by its replicas; a day's curve comes back the next day.
@@ -19,8 +20,20 @@ pub struct Bill {
 }
 
 impl Bill {
-    pub fn new(types: &Arc<[InstanceType]>) -> Self {
-        Self { types: Arc::clone(types), paid: 0.0, least: 0.0, known: BTreeMap::new() }
+    pub fn new(load: &Load, types: &Arc<[InstanceType]>) -> Self {
+        let mut empty = Cluster::new();
+        for name in load.pools() {
+            let pool = Pool {
+                name: name.clone(),
+                key: "node-pool".to_owned(),
+                value: name.clone(),
+                instance_types: Arc::clone(types),
+                launches: true,
+                ..Pool::default()
+            };
+            empty.upsert_pool(pool).unwrap();
+        }
+        Self { empty, paid: 0.0, least: 0.0, known: BTreeMap::new() }
     }
 
     /// The bound of a cluster with so many replicas, in dollars per hour.
@@ -34,8 +47,8 @@ impl Bill {
                 .filter(|(d, _)| d.pool == *pool)
                 .collect();
             let key = (pool.clone(), own.iter().map(|(_, n)| *n).collect());
-            let types = &self.types;
-            sum += *self.known.entry(key).or_insert_with(|| bound(types, pool, &own));
+            let empty = &self.empty;
+            sum += *self.known.entry(key).or_insert_with(|| bound(empty.clone(), pool, &own));
         }
         sum
     }
@@ -57,18 +70,7 @@ impl fmt::Display for Bill {
     }
 }
 
-fn bound(types: &Arc<[InstanceType]>, pool: &str, wanted: &[(&Deployment, u64)]) -> f64 {
-    let mut cluster = Cluster::new();
-    let pool = Pool {
-        name: pool.to_owned(),
-        key: "node-pool".to_owned(),
-        value: pool.to_owned(),
-        instance_types: Arc::clone(types),
-        launches: true,
-        ..Pool::default()
-    };
-    let name = pool.name.clone();
-    cluster.upsert_pool(pool).unwrap();
+fn bound(mut cluster: Cluster, name: &str, wanted: &[(&Deployment, u64)]) -> f64 {
     for (deployment, count) in wanted {
         for n in 0..*count {
             let pod: Pod = serde_json::from_value(json!({

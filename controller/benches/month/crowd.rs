@@ -454,6 +454,8 @@ fn pod(it: &Deployment) -> Value {
 pub fn surround(shared: &Arc<Shared>, crowd: &Arc<Mutex<Crowd>>) -> JoinHandle<()> {
     /// What comes within this is taken in together.
     const TOGETHER: Duration = Duration::from_millis(50);
+    /// Entries of the log that watches may still have to read: none is more than a few seconds late.
+    const LOG_KEPT: usize = 5_000;
     let (shared, crowd) = (Arc::clone(shared), Arc::clone(crowd));
     tokio::spawn(async move {
         loop {
@@ -465,6 +467,9 @@ pub fn surround(shared: &Arc<Shared>, crowd: &Arc<Mutex<Crowd>>) -> JoinHandle<(
                 let mut world = shared.world.lock().unwrap();
                 let before = store.end();
                 let next = crowd.lock().unwrap().tick(&mut store, &mut world, shared.clock.true_wall());
+                if store.log.len() > 2 * LOG_KEPT {
+                    store.forget_but(LOG_KEPT);
+                }
                 (next, store.end() != before)
             };
             if did {

@@ -8,6 +8,9 @@ pub struct Options {
     /// Multiple of the default search effort, which is proportional to classes and pods. 0 is plain
     /// first-fit-decreasing and nothing else.
     pub effort: u32,
+    /// A plan whose machines cost this much is of no use: once it is certain that none costs less, nothing better is
+    /// looked for.
+    pub useless_from: Option<Price>,
     /// Surcharge on spot prices in thousandths, for the risk of losing the machine. 0 is off.
     pub spot_risk_permille: u32,
     /// What every node costs beside its price: agents, licences.
@@ -30,6 +33,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             effort: 1,
+            useless_from: None,
             spot_risk_permille: 0,
             per_node_cost: Price::ZERO,
             max_share_percent: 0,

@@ -44,8 +44,8 @@ pub struct Memory {
     pub held_until: BTreeMap<String, Duration>,
     /// Moves whose machines are ready and whose pods find no place there, and since when.
     pub unfit_since: BTreeMap<String, Duration>,
-    /// When expiry and drift were last judged, at which number of changes, and when time alone may change that.
-    pub looked: Option<(Duration, u64, Option<Duration>)>,
+    /// When expiry and drift were last judged, by pool.
+    pub replaced: BTreeMap<String, replace::Looked>,
     /// What was found out then.
     pub seen: replace::Seen,
     /// What the search was last asked, by pool.

@@ -26,7 +26,7 @@ use crate::{
     snapshot::{NodeView, Snapshot, is},
 };
 
-/// Between two looks at all nodes.
+/// Between two looks at a pool's nodes.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Nodes replaced by one move: if one of its machines doesn't come, all of them stay.
 const TOGETHER: usize = 5;
@@ -83,6 +83,25 @@ impl Seen {
     }
 }
 
+/// When a pool's nodes were last judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Looked {
+    at: Duration,
+    /// What had touched the pool by then.
+    touched: u64,
+    /// When something that was judged then will be otherwise, by time alone.
+    again: Option<Duration>,
+    /// Nothing was to be written: what is may fail.
+    done: bool,
+}
+
+impl Looked {
+    fn has_news(&self, touched: u64, mono: Duration) -> bool {
+        let unfinished = !self.done && mono.saturating_sub(self.at) >= LOOK_EVERY;
+        unfinished || self.touched != touched || self.again.is_some_and(|again| again <= mono)
+    }
+}
+
 /// A node that is to be replaced.
 struct Due<'a> {
     name: &'a String,
@@ -93,32 +112,46 @@ struct Due<'a> {
 }
 
 /// Decides about every node that is too old or not as it would be launched now.
-pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'_>, moves: &Moves<'_>) {
-    let changes = round.snapshot.changes;
-    if let Some((at, seen, again)) = memory.disruption.looked {
-        let by_time = again.is_some_and(|again| again <= round.now.mono);
-        if seen == changes && !by_time {
-            again.inspect(|again| round.wake_at(*again));
-            return;
-        }
-        if !round.has_lasted(at, LOOK_EVERY) {
-            return;
+pub fn decide(round: &mut Round<'_>, memory: &mut Memory, ledger: &Ledger<'_>, moves: &Moves<'_>) {
+    let snapshot = round.snapshot;
+    let mono = round.now.mono;
+    let mut due = Vec::new();
+    for (name, pool) in &snapshot.pools {
+        let touched = snapshot.touched(name);
+        match memory.disruption.replaced.get(name) {
+            Some(looked) if !looked.has_news(touched, mono) => {
+                looked.again.inspect(|again| round.wake_at(*again));
+            }
+            Some(looked) if !round.has_lasted(looked.at, LOOK_EVERY) => {}
+            _ => due.push((name, pool, touched)),
         }
     }
-    let ((), again) = round.wakes_of(|round| look(round, memory, ledger, moves));
-    memory.disruption.looked = Some((round.now.mono, changes, again));
+    if due.is_empty() {
+        return;
+    }
+    memory.disruption.seen.keep(snapshot);
+    memory.disruption.replaced.retain(|name, _| snapshot.pools.contains_key(name));
+    for (name, pool, touched) in due {
+        let (done, again) = round.wakes_of(|round| look(round, memory, ledger, moves, (name, pool)));
+        memory.disruption.replaced.insert(name.clone(), Looked { at: mono, touched, again, done });
+    }
 }
 
-fn look<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'_>, moves: &Moves<'_>) {
+/// Judges the nodes of a pool. True if that leaves nothing to be written.
+fn look<'a>(
+    round: &mut Round<'a>,
+    memory: &mut Memory,
+    ledger: &Ledger<'_>,
+    moves: &Moves<'_>,
+    (pool_name, pool): (&'a String, &'a Arc<TenantPool>),
+) -> bool {
     let snapshot = round.snapshot;
-    memory.disruption.seen.keep(snapshot);
-    let mut due: BTreeMap<&String, Vec<Due<'_>>> = BTreeMap::new();
+    let mut due: Vec<Due<'_>> = Vec::new();
     let (mut said, mut stamps) = (Vec::new(), Vec::new());
-    for (name, claim) in &snapshot.claims {
+    for (name, claim) in snapshot.claims_of_pool(pool_name) {
         if claim.metadata.deletion_timestamp.is_some() || !is(claim, INITIALIZED) {
             continue;
         }
-        let Some((pool_name, pool)) = snapshot.pools.get_key_value(&claim.spec.pool) else { continue };
         let Some((node, view)) = snapshot.node_of(claim) else { continue };
         let class = snapshot.class_of(pool).and_then(|c| snapshot.classes.get(c));
         let wanted = class.map(|class| memory.disruption.seen.wanted(pool_name, pool, &class.object));
@@ -162,26 +195,20 @@ fn look<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'_>, mov
             round.tell(reference(&**claim), false, "DisruptionBlocked", note);
             continue;
         }
-        due.entry(pool_name).or_default().push(Due { name, claim, node, reason, why });
+        due.push(Due { name, claim, node, reason, why });
     }
-    if !said.is_empty() || !stamps.is_empty() {
-        // What is to be done about these may not succeed at once.
-        round.wake_in(LOOK_EVERY);
-    }
-    for (pool_name, mut due) in due {
-        let Some(pool) = snapshot.pools.get(pool_name) else { continue };
-        if moves.concerns(pool_name) || pool.metadata.deletion_timestamp.is_some() {
-            continue;
-        }
+    if !moves.concerns(pool_name) && pool.metadata.deletion_timestamp.is_none() {
         // The oldest first, and all of one move for the same reason.
         due.sort_by_key(|d| {
             (d.reason != DisruptionReason::Expired, d.claim.metadata.creation_timestamp.clone())
         });
-        let Some(reason) = due.first().map(|d| d.reason) else { continue };
-        due.retain(|d| d.reason == reason);
-        due.truncate(ledger.left(round, pool, reason).min(TOGETHER));
-        replace(round, &mut memory.disruption.tally, ledger, reason, &due);
+        if let Some(reason) = due.first().map(|d| d.reason) {
+            due.retain(|d| d.reason == reason);
+            due.truncate(ledger.left(round, pool, reason).min(TOGETHER));
+            replace(round, &mut memory.disruption.tally, ledger, reason, &due);
+        }
     }
+    let done = said.is_empty() && stamps.is_empty();
     // Last: a claim that is being written would hold up its deletion.
     for (name, claim, stamp) in stamps {
         round.act(restamp(name, claim, &stamp));
@@ -189,6 +216,7 @@ fn look<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'_>, mov
     for (name, claim, expired, drifted) in said {
         say(round, name, claim, expired, drifted.as_deref());
     }
+    done
 }
 
 /// True if a moment has come; otherwise asks to be woken then.

@@ -16,6 +16,9 @@ use crate::{
 
 /// Conditions written in one round: words give way to deeds.
 const AT_ONCE: usize = 20;
+/// What passes by itself is said once it has lasted this long: pods come and go on a busy node more often than anybody
+/// reads.
+const PASSING_FOR: Duration = Duration::from_secs(120);
 
 /// What is to be said, and what was.
 #[derive(Debug, Default)]
@@ -25,6 +28,8 @@ pub struct Saying {
     unsaid: BTreeSet<String>,
     /// When a claim's condition was last written.
     said: BTreeMap<String, Duration>,
+    /// Since when a claim's verdict is one that passes by itself.
+    passing: BTreeMap<String, Duration>,
     /// Claims by the reason of their verdict; words that were used once stay with 0.
     counts: BTreeMap<(bool, &'static str), usize>,
     /// How many claims there were when they were counted; none if verdicts have changed since.
@@ -68,12 +73,14 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     if saying.counted != Some(snapshot.claims.len()) {
         saying.verdicts.retain(|name, _| snapshot.claims.contains_key(name));
         saying.said.retain(|name, _| snapshot.claims.contains_key(name));
+        saying.passing.retain(|name, _| snapshot.claims.contains_key(name));
         saying.count(snapshot.claims.len());
     }
     if saying.unsaid.is_empty() {
         return;
     }
     let mut left = AT_ONCE;
+    let mut waits = false;
     for name in saying.unsaid.clone() {
         let (Some(claim), Some(verdict)) = (snapshot.claims.get(&name), saying.verdicts.get(&name)) else {
             saying.unsaid.remove(&name);
@@ -88,13 +95,23 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
         {
             saying.said.entry(name.clone()).or_insert(round.now.mono);
             saying.unsaid.remove(&name);
+            saying.passing.remove(&name);
+            continue;
+        }
+        if !verdict.passes() || !saying.said.contains_key(&name) {
+            saying.passing.remove(&name);
+        } else if !round
+            .has_lasted(*saying.passing.entry(name.clone()).or_insert(round.now.mono), PASSING_FOR)
+        {
             continue;
         }
         if left == 0 || !round.is_idle(&Key::Claim(name.clone())) {
+            waits = true;
             continue;
         }
         left -= 1;
         saying.unsaid.remove(&name);
+        saying.passing.remove(&name);
         saying.said.insert(name.clone(), round.now.mono);
         let mut status = claim.status.clone().unwrap_or_default();
         let generation = claim.metadata.generation;
@@ -103,7 +120,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
             round.act(Action::Write { key: Key::Claim(name), call, rest: Duration::ZERO });
         }
     }
-    if !saying.unsaid.is_empty() {
+    if waits {
         round.wake_in(Duration::from_secs(1));
     }
 }

@@ -40,6 +40,11 @@ impl Verdict {
         Self { goes: false, reason, message: message.into() }
     }
 
+    /// True if it will be another one soon, by itself.
+    pub(super) fn passes(&self) -> bool {
+        !self.goes && matches!(self.reason, "Unsteady" | "Awaited" | "Waiting" | "Busy" | "Budget")
+    }
+
     pub(super) fn of(stay: &Stay) -> Self {
         Self::stays(stay.reason(), stay.to_string())
     }

@@ -22,6 +22,7 @@ use crate::{
     intern::Sym,
     pack::{self, Limit, Masks, Surcharge, Table, VariantCtx, Yard},
     plan::ReasonKind,
+    price::Price,
     requests::{RES_CPU, RES_MEMORY, RES_PODS, amount},
     space::PoolRec,
     taint,
@@ -436,7 +437,8 @@ impl Context<'_> {
         let mut yard = self.yard(tier, &groups, limits);
         let mut masks = Masks::default();
         let sources = self.kinds(tier, &groups, &board, &decided.items, &masks_of, &mut yard, &mut masks);
-        let outcome = pack::pack(&yard, &mut masks, self.options.effort, self.stop);
+        let useless_from = self.options.useless_from.map(Price::micros);
+        let outcome = pack::pack(&yard, &mut masks, self.options.effort, useless_from, self.stop);
         out.steps += outcome.steps;
         out.cut_short = outcome.cut_short;
         out.bound = outcome.bound;

@@ -83,6 +83,8 @@ struct Search<'a> {
     machines: BTreeMap<String, (usize, usize)>,
     /// Nodes that are given back, or that get pods.
     settled: BTreeSet<String>,
+    /// Nodes that were looked at alone, for nothing, since the last move.
+    fruitless: BTreeSet<String>,
     /// What each node costs beyond what its pods would cost elsewhere and their disturbance.
     wasted: BTreeMap<String, i64>,
     result: Consolidation,
@@ -106,6 +108,7 @@ impl<'a> Search<'a> {
             moves: Vec::new(),
             machines: BTreeMap::new(),
             settled: BTreeSet::new(),
+            fruitless: BTreeSet::new(),
             wasted: BTreeMap::new(),
             result,
             most_steps: effort.saturating_mul(STEPS + STEPS_PER_OBJECT.saturating_mul(objects)),
@@ -234,7 +237,8 @@ impl<'a> Search<'a> {
     }
 
     /// Makes the moves of the best of `sets`, if any is worth it.
-    fn best_of(&mut self, sets: Vec<Vec<&Candidate>>, allowed: &mut usize) -> bool {
+    fn best_of(&mut self, mut sets: Vec<Vec<&Candidate>>, allowed: &mut usize) -> bool {
+        sets.retain(|set| !matches!(set.as_slice(), [alone] if self.fruitless.contains(&alone.node)));
         let tried: Vec<Tried> = sets.par_iter().map(|set| self.attempt(set)).collect();
         let mut best: Option<(usize, Tried)> = None;
         for (at, tried) in tried.into_iter().enumerate() {
@@ -242,6 +246,7 @@ impl<'a> Search<'a> {
             if let Some([alone]) = sets.get(at).map(Vec::as_slice) {
                 for (_, stay) in &tried.stays {
                     self.result.stays.insert(alone.node.clone(), stay.clone());
+                    self.fruitless.insert(alone.node.clone());
                 }
             }
             if !tried.parts.is_empty() && best.as_ref().is_none_or(|(_, b)| tried.rank() > b.rank()) {
@@ -255,6 +260,7 @@ impl<'a> Search<'a> {
             self.make(set, part);
         }
         self.warm.changed(&self.work);
+        self.fruitless.clear();
         true
     }
 
@@ -262,9 +268,17 @@ impl<'a> Search<'a> {
         let mut options = self.ask.options.clone();
         options.without_nodes.extend(set.iter().map(|c| c.node.clone()));
         let wasted = set.iter().filter_map(|c| self.wasted.get(&c.node)).sum::<i64>();
-        let least =
-            set.iter().filter_map(|c| self.ask.terms.get(&c.pool)).map(|t| t.min_savings.micros()).max();
-        if wasted <= least.unwrap_or(0) {
+        let least = set
+            .iter()
+            .filter_map(|c| self.ask.terms.get(&c.pool))
+            .map(|t| t.min_savings)
+            .max()
+            .unwrap_or_default();
+        let price: Price = set.iter().map(|c| c.price).sum();
+        // Not less what moving the pods has to be worth, unless it is all or nothing: a part may be.
+        let disturbance = if let [alone] = set { alone.disturbance } else { Price::ZERO };
+        options.useless_from = Some(price.saturating_sub(least.saturating_add(disturbance)));
+        if wasted <= least.micros() {
             // New machines for its pods would cost as much, however well packed; what is free elsewhere may do.
             options.effort = 0;
         } else if set.len() > 1 && set.len() <= FEW {

@@ -52,8 +52,14 @@ impl<'a> Best<'a> {
     }
 }
 
-/// Packs as cheaply as `effort` allows.
-pub(crate) fn pack(yard: &Yard, masks: &mut Masks, effort: u32, stop: &(dyn Fn() -> bool + Sync)) -> Outcome {
+/// Packs as cheaply as `effort` allows, or until it is certain that nothing costs less than `useless_from`.
+pub(crate) fn pack(
+    yard: &Yard,
+    masks: &mut Masks,
+    effort: u32,
+    useless_from: Option<i64>,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Outcome {
     let sites = columns::sites(yard, masks);
     let packing = ffd::pack(yard, masks, ffd::Opening::Largest);
     let mut steps = packing.steps;
@@ -69,7 +75,7 @@ pub(crate) fn pack(yard: &Yard, masks: &mut Masks, effort: u32, stop: &(dyn Fn()
         if effort > 0 {
             let each = STEPS_EACH.saturating_mul(kinds.saturating_add(pods));
             let budget = u64::from(effort).saturating_mul(STEPS_AT_LEAST.saturating_add(each));
-            let room = Budget { total: budget, effort, complete };
+            let room = Budget { total: budget, effort, complete, useless_from };
             let field = columns::Field { yard, sites: &sites, stop };
             improve(field, masks, worth, room, &mut best, &mut bound, &mut steps);
         }
@@ -90,6 +96,7 @@ struct Budget {
     total: u64,
     effort: u32,
     complete: bool,
+    useless_from: Option<i64>,
 }
 
 fn improve<'a>(
@@ -102,7 +109,8 @@ fn improve<'a>(
     steps: &mut u64,
 ) {
     let columns::Field { yard, sites, stop } = field;
-    if stop() {
+    let useless = |bound: i64| budget.useless_from.is_some_and(|from| in_prices(yard, sites, bound) >= from);
+    if stop() || useless(*bound) {
         return;
     }
     let other = ffd::pack(yard, masks, ffd::Opening::Balanced);
@@ -110,7 +118,7 @@ fn improve<'a>(
     best.offer(yard, other);
     let kinds = u64::try_from(yard.kinds.len()).unwrap_or(u64::MAX);
     let most = MOST_KINDS.saturating_mul(u64::from(budget.effort)).min(MOST_KINDS_EVER);
-    let met = |best: &Best<'_>, bound: i64| best.rank.1 <= bound || stop();
+    let met = |best: &Best<'_>, bound: i64| best.rank.1 <= bound || useless(bound) || stop();
     if !budget.complete || met(best, *bound) {
         return;
     }
