@@ -10,7 +10,11 @@ use crate::world::World;
 
 /// Three nodes of 8 processors, each with a pod of 1.
 fn three() -> World {
-    let mut world = World::new(json!({}));
+    three_with(json!({}))
+}
+
+fn three_with(disruption: Value) -> World {
+    let mut world = World::new(disruption);
     for n in 0..3 {
         world.node(&format!("n{n}"), "m.8", json!({}));
         world.pod(&format!("pod{n}"), &format!("n{n}"), 1000, json!({}));
@@ -19,7 +23,11 @@ fn three() -> World {
 }
 
 fn begun() -> (World, Value) {
-    let mut world = three();
+    begun_with(json!({}))
+}
+
+fn begun_with(disruption: Value) -> (World, Value) {
+    let mut world = three_with(disruption);
     let search = world.search();
     assert_eq!(search.ask.candidates.len(), 3);
     world.answer(&search);
@@ -52,6 +60,42 @@ fn the_replacement_comes_first_and_is_looked_at_again() {
     // Looked at again before the claims are seen to go, it is still one move.
     world.step(3);
     assert_eq!(world.tally("Underutilized"), [(Outcome::Begun, 1), (Outcome::Done, 1)]);
+}
+
+#[test]
+fn a_move_of_several_nodes_keeps_within_the_budget() {
+    let (mut world, made) = begun_with(json!({"budgets": [{"nodes": "1"}]}));
+    let annotations = &made["metadata"]["annotations"];
+    assert_eq!(annotations["croft.dev/replaces"], json!("n0,n1,n2"));
+    let name = made["metadata"]["name"].as_str().unwrap().to_owned();
+    world.node(&name, "m.4", json!({"metadata": {"annotations": annotations}}));
+    for node in ["n0", "n1", "n2"] {
+        world.step(5);
+        assert_eq!(world.deleted(), [node]);
+        // While it goes, no other does, nor while its claim isn't released.
+        world.node(node, "m.8", json!({"metadata": {"deletionTimestamp": world.now().wall.to_string()}}));
+        world.step(5);
+        assert!(world.deleted().is_empty(), "{:?}", world.deleted());
+        world.pod(&format!("pod{}", &node[1..]), &name, 1000, json!({}));
+        world.observe(Change::NodeGone(node.to_owned()));
+        world.step(5);
+        assert!(world.deleted().is_empty(), "{:?}", world.deleted());
+        world.observe(Change::ClaimGone(node.to_owned()));
+    }
+    world.step(5);
+    assert!(world.deleted().is_empty());
+    assert_eq!(world.tally("Underutilized"), [(Outcome::Begun, 1), (Outcome::Done, 1)]);
+}
+
+#[test]
+fn a_move_whose_budget_closes_leaves_the_rest_as_it_is() {
+    let (mut world, made) = begun_with(json!({"budgets": [{"nodes": "1"}]}));
+    let name = made["metadata"]["name"].as_str().unwrap().to_owned();
+    world.pool(json!({"budgets": [{"nodes": "0"}]}), json!({}));
+    world.node(&name, "m.4", json!({"metadata": {"annotations": made["metadata"]["annotations"]}}));
+    world.step(1);
+    assert_eq!(world.deleted(), [name]);
+    assert_eq!(world.told("DisruptionUndone").len(), 3);
 }
 
 #[test]

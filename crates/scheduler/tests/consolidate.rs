@@ -148,7 +148,7 @@ impl World {
     }
 }
 
-const ALL: Terms = Terms { min_savings: Price::ZERO, nodes: usize::MAX };
+const ALL: Terms = Terms { min_savings: Price::ZERO, nodes: usize::MAX, steps: 1 };
 
 fn world(held: &[Held]) -> World {
     World::new(pool("p", kinds()), held)
@@ -271,6 +271,28 @@ fn budgets_bound_how_many_go() {
 }
 
 #[test]
+fn what_is_launched_for_many_lets_them_go_step_by_step() {
+    // No pod fits onto another node: only one machine in place of all of them is cheaper.
+    let held: Vec<Held> = (0..4).map(|_| held("m.4", &[(3000, 1024)])).collect();
+    let mut world = world(&held);
+    assert!(world.search(Terms { nodes: 1, ..ALL }).moves.is_empty());
+    let found = world.search(Terms { nodes: 1, steps: 4, ..ALL });
+    let sizes: Vec<_> = found.moves.iter().map(|m| (m.nodes.len(), m.machines.len())).collect();
+    assert!(sizes.iter().all(|(nodes, machines)| nodes > machines && *machines > 0), "{sizes:?}");
+    world.apply(&found);
+    world.check();
+}
+
+#[test]
+fn who_needs_no_machine_goes_at_once_and_within_the_budget() {
+    let held: Vec<Held> = (0..20).map(|_| held("m.4", &[(100, 128)])).collect();
+    let found = world(&held).search(Terms { nodes: 2, steps: 3, ..ALL });
+    let at_once = found.moves.iter().filter(|m| m.machines.is_empty());
+    assert!(at_once.map(|m| m.nodes.len()).sum::<usize>() <= 2, "{:?}", found.moves);
+    assert!(found.moves.iter().map(|m| m.nodes.len()).sum::<usize>() <= 6, "{:?}", found.moves);
+}
+
+#[test]
 fn limits_hold_while_both_are_there() {
     let mut pool = pool("p", kinds());
     pool.limits.insert("nodes".to_owned(), "1".parse().unwrap());
@@ -349,7 +371,7 @@ proptest! {
     #[test]
     fn never_dearer_never_over_budget_and_it_ends(held in clusters(), nodes in 1usize..8) {
         let mut world = world(&held);
-        let terms = Terms { min_savings: Price::ZERO, nodes };
+        let terms = Terms { min_savings: Price::ZERO, nodes, steps: 1 };
         let mut cost = world.cost();
         for round in 0.. {
             let found = world.search(terms);

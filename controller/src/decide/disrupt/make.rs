@@ -105,8 +105,10 @@ fn holds<'a>(
         }
         *wanted.entry(&claim.spec.pool).or_default() += 1;
     }
+    // With machines in their place, they go one after the other if need be.
     wanted.iter().all(|(pool, count)| {
-        snapshot.pools.get(*pool).is_some_and(|pool| ledger.left(round, pool, REASON) >= *count)
+        let least = if one.machines.is_empty() { *count } else { 1 };
+        snapshot.pools.get(*pool).is_some_and(|pool| ledger.left(round, pool, REASON) >= least)
     })
 }
 

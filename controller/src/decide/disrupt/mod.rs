@@ -82,7 +82,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut super::Memory) {
     let moves = moves::Moves::read(snapshot);
     let ledger = budgets::Ledger::new(snapshot, &moves);
     seek::watch(round, memory);
-    moves.advance(round, memory);
+    moves.advance(round, memory, &ledger);
     repair::decide(round, memory);
     empty::decide(round, memory, &ledger, &moves);
     replace::decide(round, memory, &ledger, &moves);

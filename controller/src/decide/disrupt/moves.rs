@@ -15,11 +15,14 @@ use std::{
     time::Duration,
 };
 
-use croft_api::{NodeClaim, condition::INITIALIZED};
+use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
 use croft_scheduler::{Machine, Options, Plan, PodKey, solve};
 use serde_json::json;
 
-use super::tally::{Outcome, Tally};
+use super::{
+    budgets::Ledger,
+    tally::{Outcome, Tally},
+};
 use crate::{
     action::{Action, Key},
     decide::{Memory, Round, lifecycle, provision::provision, reference, standing},
@@ -32,6 +35,14 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A node whose move was undone is left alone for this long.
 const HOLD: Duration = Duration::from_secs(600);
+
+/// Whether a node of a move goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Now,
+    Later,
+    Never,
+}
 
 /// One move that is under way.
 #[derive(Debug)]
@@ -118,17 +129,17 @@ impl<'a> Moves<'a> {
     }
 
     /// Decides the next step of every move.
-    pub fn advance(&self, round: &mut Round<'_>, memory: &mut Memory) {
+    pub fn advance(&self, round: &mut Round<'_>, memory: &mut Memory, ledger: &Ledger<'_>) {
         memory.disruption.unfit_since.retain(|id, _| self.by_id.contains_key(id.as_str()));
         memory.disruption.ended.retain(|id| self.by_id.contains_key(id.as_str()));
         for (id, one) in &self.by_id {
-            one.advance(id, round, memory);
+            one.advance(id, round, memory, ledger);
         }
     }
 }
 
 impl Move<'_> {
-    fn advance(&self, id: &str, round: &mut Round<'_>, memory: &mut Memory) {
+    fn advance(&self, id: &str, round: &mut Round<'_>, memory: &mut Memory, ledger: &Ledger<'_>) {
         let waiting: Vec<(&str, &Arc<NodeClaim>)> = self
             .replaced
             .iter()
@@ -155,13 +166,21 @@ impl Move<'_> {
         match places(round.snapshot, &nodes) {
             Ok(plan) if plan.machines.is_empty() => {
                 self.ended(id, memory, Outcome::Done);
-                for (name, claim) in waiting {
+                for (name, claim) in &waiting {
+                    match self.may_go(round, ledger, claim) {
+                        Pace::Now => {}
+                        Pace::Later => continue,
+                        Pace::Never => {
+                            self.undo(id, round, memory, &waiting, "the pool's budget lets no more nodes go");
+                            return;
+                        }
+                    }
                     let note = format!(
                         "{}: {} in its place is ready; its pods move now",
                         self.reason,
                         self.members.keys().copied().collect::<Vec<_>>().join(", "),
                     );
-                    round.tell(reference(&**claim), false, "Disrupted", note);
+                    round.tell(reference(&***claim), false, "Disrupted", note);
                     round.act(lifecycle::delete(name, claim));
                 }
             }
@@ -174,6 +193,25 @@ impl Move<'_> {
                 }
             }
         }
+    }
+
+    /// Nodes go as many at once as the pool's budget says, and the rest when those are gone; one that the cloud takes
+    /// away goes whatever it says.
+    fn may_go(&self, round: &mut Round<'_>, ledger: &Ledger<'_>, claim: &NodeClaim) -> Pace {
+        use DisruptionReason::{Drifted, Empty, Expired, Underutilized};
+        let known = [Empty, Underutilized, Drifted, Expired].into_iter().find(|r| r.as_str() == self.reason);
+        let Some((reason, pool)) = known.zip(round.snapshot.pools.get(&claim.spec.pool)) else {
+            return Pace::Now;
+        };
+        let (most, left) = ledger.left_of_move(round, pool, reason);
+        if most == 0 {
+            return Pace::Never;
+        }
+        if left == 0 {
+            return Pace::Later;
+        }
+        ledger.go(&claim.spec.pool);
+        Pace::Now
     }
 
     /// Each move ends once, however often it is looked at until its claims are gone.

@@ -151,7 +151,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory, ledger: &Ledger<'_>, m
         entry.question = Some(question);
         let own = look.candidates.iter();
         entry.pods = own.map(|(_, c)| (c.node.clone(), pods(round.snapshot, &c.node))).collect();
-        let terms = Terms { min_savings: min_savings(look.pool), nodes: look.nodes };
+        let terms = Terms { min_savings: min_savings(look.pool), nodes: look.nodes, steps: Terms::STEPS };
         ask.terms.insert(name.to_owned(), terms);
         ask.candidates.extend(look.candidates.into_iter().map(|(_, candidate)| candidate));
     }

@@ -114,6 +114,7 @@ fn terms(pool: &TenantPool, total: usize, out: usize, now: Timestamp) -> Terms {
     Terms {
         min_savings: least.map_or(Price::MAX, |q| Price::from_micros(q.micros_floor())),
         nodes: allowed.saturating_sub(out),
+        steps: Terms::STEPS,
     }
 }
 

@@ -237,7 +237,7 @@ impl World {
         }
         for (pool, total) in per_pool {
             let nodes = (total * rules.budget_percent).div_ceil(100);
-            ask.terms.insert(pool, Terms { min_savings: rules.min_savings, nodes });
+            ask.terms.insert(pool, Terms { min_savings: rules.min_savings, nodes, steps: 1 });
         }
         ask
     }

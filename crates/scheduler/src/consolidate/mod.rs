@@ -49,6 +49,13 @@ pub struct Terms {
     pub min_savings: Price,
     /// At most this many nodes may be given back now.
     pub nodes: usize,
+    /// A move that launches machines gives its nodes back in at most so many steps, of that many each; one at least.
+    pub steps: usize,
+}
+
+impl Terms {
+    /// How many steps the controller gives a move: a pool whose budget is a tenth of its nodes can be made of others.
+    pub const STEPS: usize = 10;
 }
 
 /// What to search for.

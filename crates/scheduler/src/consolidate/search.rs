@@ -55,6 +55,42 @@ pub fn consolidate(cluster: &Cluster, ask: &Ask, stop: &(dyn Fn() -> bool + Sync
     search.finish()
 }
 
+/// How many more nodes may go.
+#[derive(Clone, Copy, Debug)]
+struct Allowed {
+    /// At once.
+    now: usize,
+    /// One after the other, once what takes their place is there.
+    staged: usize,
+}
+
+impl Allowed {
+    fn new(terms: Terms) -> Self {
+        Self { now: terms.nodes, staged: terms.nodes.saturating_mul(terms.steps.max(1)) }
+    }
+
+    const fn is_used_up(self) -> bool {
+        self.now == 0
+    }
+
+    fn take(&mut self, nodes: usize) {
+        self.now = self.now.saturating_sub(nodes);
+        self.staged = self.staged.saturating_sub(nodes);
+    }
+
+    /// Leaves those parts that may be made: what is launched for some is there when the others go, and whoever needs
+    /// no machine goes at once.
+    fn limit(self, parts: &mut Vec<Part>) {
+        parts.sort_by_key(|part| (part.machines.is_empty(), std::cmp::Reverse(part.net())));
+        let mut left = self.now;
+        parts.retain(|part| {
+            let fits = left > 0;
+            left = left.saturating_sub(part.nodes.len());
+            fits
+        });
+    }
+}
+
 /// What a set came to.
 #[derive(Debug, Default)]
 struct Tried {
@@ -148,36 +184,36 @@ impl<'a> Search<'a> {
     }
 
     fn pool(&mut self, pool: &str, terms: Terms, ranked: &[&'a Candidate]) {
-        let mut allowed = terms.nodes;
+        let mut allowed = Allowed::new(terms);
         // From all that may go at once down to two.
         loop {
             let live = self.live(ranked);
-            let most = allowed.min(live.len());
+            let most = allowed.staged.min(live.len());
             let sizes = std::iter::successors(Some(most), |n| Some(n / 2)).take_while(|n| *n >= 2);
             let mut sets: Vec<Vec<&Candidate>> =
                 sizes.map(|n| live.iter().take(n).copied().collect()).collect();
             // Beside them the worst alone: where one saves as much as many, the many stay.
             sets.extend(live.iter().take(ALONE).map(|c| vec![*c]));
-            if allowed == 0 || self.is_over() || !self.best_of(sets, &mut allowed) {
+            if allowed.is_used_up() || self.is_over() || !self.best_of(sets, &mut allowed) {
                 break;
             }
         }
         // Each alone.
         let mut next = 0;
-        while next < ranked.len() && allowed > 0 {
+        while next < ranked.len() && !allowed.is_used_up() {
             if self.is_over() {
                 return;
             }
             let chunk: Vec<&Candidate> = ranked.iter().skip(next).take(BATCH).copied().collect();
             next += chunk.len();
             let mut again = true;
-            while again && allowed > 0 {
+            while again && !allowed.is_used_up() {
                 let sets = self.live(&chunk).into_iter().map(|c| vec![c]).collect();
                 again = self.best_of(sets, &mut allowed);
             }
         }
         self.together(pool, terms, ranked, &mut allowed);
-        if allowed == 0 {
+        if allowed.is_used_up() {
             for candidate in self.live(ranked) {
                 self.result.stays.insert(candidate.node.clone(), Stay::Budget);
             }
@@ -185,14 +221,14 @@ impl<'a> Search<'a> {
     }
 
     /// Several that together do what none does alone.
-    fn together(&mut self, pool: &str, terms: Terms, ranked: &[&'a Candidate], allowed: &mut usize) {
+    fn together(&mut self, pool: &str, terms: Terms, ranked: &[&'a Candidate], allowed: &mut Allowed) {
         let mut chance = Chance::new(pool);
         let effort = usize::try_from(self.ask.options.effort.max(1)).unwrap_or(1);
         let share = (NEIGHBOURHOODS / self.ask.terms.len().max(1)).max(BATCH);
         let mut tries = share.min(ranked.len() * TRIES_PER_NODE) * effort;
         let (mut fruitless, mut tried) = (0, BTreeSet::new());
         let mut least = None;
-        while tries > 0 && *allowed >= 2 && fruitless < PATIENCE {
+        while tries > 0 && !allowed.is_used_up() && allowed.staged >= 2 && fruitless < PATIENCE {
             let live = self.live(ranked);
             if live.len() < 2 || self.is_over() {
                 return;
@@ -208,7 +244,7 @@ impl<'a> Search<'a> {
             }
             // A small pool has few sets: none is looked at twice.
             let sets: Vec<Vec<&Candidate>> = (0..BATCH.min(tries))
-                .map(|_| neighbourhood(live.len(), *allowed, &mut chance))
+                .map(|_| neighbourhood(live.len(), allowed.staged, &mut chance))
                 .filter(|set| tried.insert(set.clone()))
                 .map(|set| set.into_iter().filter_map(|at| live.get(at).copied()).collect())
                 .collect();
@@ -237,9 +273,10 @@ impl<'a> Search<'a> {
     }
 
     /// Makes the moves of the best of `sets`, if any is worth it.
-    fn best_of(&mut self, mut sets: Vec<Vec<&Candidate>>, allowed: &mut usize) -> bool {
+    fn best_of(&mut self, mut sets: Vec<Vec<&Candidate>>, allowed: &mut Allowed) -> bool {
         sets.retain(|set| !matches!(set.as_slice(), [alone] if self.fruitless.contains(&alone.node)));
-        let tried: Vec<Tried> = sets.par_iter().map(|set| self.attempt(set)).collect();
+        let may = *allowed;
+        let tried: Vec<Tried> = sets.par_iter().map(|set| self.attempt(set, may)).collect();
         let mut best: Option<(usize, Tried)> = None;
         for (at, tried) in tried.into_iter().enumerate() {
             self.result.steps = self.result.steps.saturating_add(tried.steps);
@@ -256,7 +293,7 @@ impl<'a> Search<'a> {
         let Some((at, tried)) = best else { return false };
         let Some(set) = sets.get(at) else { return false };
         for part in tried.parts {
-            *allowed = allowed.saturating_sub(part.nodes.len());
+            allowed.take(part.nodes.len());
             self.make(set, part);
         }
         self.warm.changed(&self.work);
@@ -264,7 +301,7 @@ impl<'a> Search<'a> {
         true
     }
 
-    fn attempt(&self, set: &[&Candidate]) -> Tried {
+    fn attempt(&self, set: &[&Candidate], allowed: Allowed) -> Tried {
         let mut options = self.ask.options.clone();
         options.without_nodes.extend(set.iter().map(|c| c.node.clone()));
         let wasted = set.iter().filter_map(|c| self.wasted.get(&c.node)).sum::<i64>();
@@ -290,7 +327,8 @@ impl<'a> Search<'a> {
         if plan.cut_short && (self.stop)() {
             return Tried { steps, ..Tried::default() };
         }
-        let (parts, stays) = split::split(&self.work, self.ask, set, plan);
+        let (mut parts, stays) = split::split(&self.work, self.ask, set, plan);
+        allowed.limit(&mut parts);
         let net = parts.iter().map(Part::net).sum();
         Tried { parts, stays, net, steps }
     }
