@@ -2,16 +2,15 @@
 
 use crate::price::Price;
 
-/// Moving one old pod of many replicas, in micro-dollars per hour: a move has to save more.
-const BASE_MICROS: i64 = 1_000;
+/// What moving one pod of many replicas once is worth, in micro-dollars.
+const ONCE_MICROS: i64 = 8_000;
 /// The first pod of its owner that comes to a node has its images pulled there.
 const PULL_MICROS: i64 = 500;
 /// A pod's deletion cost (KEP-2255) beyond this counts no further.
 const MOST_DELETION_COST: i64 = 10_000;
 /// A deletion cost of this much doubles the disturbance.
 const DOUBLING_DELETION_COST: i64 = 100;
-const MINUTE: u64 = 60;
-const HOUR: u64 = 60 * MINUTE;
+const HOUR: u64 = 3_600;
 
 /// What a pod's disturbance depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,22 +28,24 @@ pub struct PodFacts {
 impl PodFacts {
     /// What a move must save for this pod's sake alone.
     ///
-    /// A pod that has just come was perhaps just moved: it costs four times as much for ten minutes and twice as
-    /// much for an hour, so that a load which swings doesn't send pods to and fro. One without a twin is away
-    /// while it moves.
+    /// What a move saves lasts until the load is another one, and what has held for an hour may be expected to hold for
+    /// about one more. So a pod that has run for an hour must save within an hour what moving it costs once, and an
+    /// older one in as long as it has run: a load that swings doesn't send pods to and fro. Age counts in steps, so that
+    /// it changes seldom. A pod without a twin is away while it moves.
     #[must_use]
     pub fn disturbance(&self) -> Price {
-        let young = match self.age_seconds {
-            age if age < 10 * MINUTE => 4,
-            age if age < HOUR => 2,
-            _ => 1,
+        let half_hours = match self.age_seconds {
+            age if age < HOUR => 1,
+            age if age < 3 * HOUR => 2,
+            age if age < 8 * HOUR => 6,
+            _ => 16,
         };
         let alone = match self.replicas {
             0 | 1 => 4,
             2 | 3 => 2,
             _ => 1,
         };
-        let own = BASE_MICROS * young * alone;
+        let own = ONCE_MICROS * 2 / half_hours * alone;
         let cost = i64::from(self.deletion_cost).clamp(-MOST_DELETION_COST, MOST_DELETION_COST);
         let own = if cost < 0 { own / 2 } else { own + own * cost / DOUBLING_DELETION_COST };
         Price::from_micros(own + if self.first_of_owner { PULL_MICROS } else { 0 })
@@ -62,8 +63,11 @@ mod tests {
     fn what_moving_a_pod_costs() {
         for (facts, micros) in [
             (OLD, 1_000),
-            (PodFacts { age_seconds: 599, ..OLD }, 4_000),
-            (PodFacts { age_seconds: 600, ..OLD }, 2_000),
+            (PodFacts { age_seconds: 0, ..OLD }, 16_000),
+            (PodFacts { age_seconds: HOUR - 1, ..OLD }, 16_000),
+            (PodFacts { age_seconds: HOUR, ..OLD }, 8_000),
+            (PodFacts { age_seconds: 3 * HOUR, ..OLD }, 2_666),
+            (PodFacts { age_seconds: 8 * HOUR, ..OLD }, 1_000),
             (PodFacts { replicas: 1, ..OLD }, 4_000),
             (PodFacts { replicas: 3, ..OLD }, 2_000),
             (PodFacts { first_of_owner: true, ..OLD }, 1_500),
@@ -71,7 +75,7 @@ mod tests {
             (PodFacts { deletion_cost: -1, ..OLD }, 500),
             (PodFacts { deletion_cost: i32::MAX, ..OLD }, 101_000),
             (PodFacts { deletion_cost: i32::MIN, ..OLD }, 500),
-            (PodFacts { age_seconds: 0, replicas: 1, ..OLD }, 16_000),
+            (PodFacts { age_seconds: 0, replicas: 1, ..OLD }, 64_000),
         ] {
             assert_eq!(facts.disturbance(), Price::from_micros(micros), "{facts:?}");
         }
