@@ -262,6 +262,8 @@ pub enum Rest {
     For(Duration),
     /// After a while that grows with every failure in a row.
     Grow,
+    /// After this long at first, and twice as long with every failure in a row.
+    GrowFrom(Duration),
     /// After this long, since something failed that has its own pace.
     Failed(Duration),
 }

@@ -58,13 +58,15 @@ impl Flights {
                 return;
             }
             Rest::For(_) => 0,
-            Rest::Grow | Rest::Failed(_) => self.failures(key).saturating_add(1),
+            Rest::Grow | Rest::GrowFrom(_) | Rest::Failed(_) => self.failures(key).saturating_add(1),
+        };
+        let grown = |first: Duration| {
+            first.saturating_mul(1 << (failures.saturating_sub(1)).min(16)).min(LONGEST_REST)
         };
         let rest = match rest {
             Rest::For(rest) | Rest::Failed(rest) => rest,
-            Rest::None | Rest::Grow => {
-                FIRST_REST.saturating_mul(1 << (failures.saturating_sub(1)).min(16)).min(LONGEST_REST)
-            }
+            Rest::GrowFrom(first) => grown(first),
+            Rest::None | Rest::Grow => grown(FIRST_REST),
         };
         self.0.insert(key.clone(), Flight { flying: false, until: mono.saturating_add(rest), failures });
     }
@@ -119,6 +121,8 @@ mod tests {
         }
         assert_eq!(rests[..4], [250, 500, 1000, 2000]);
         assert_eq!(rests[9], 60_000);
+        flights.end(&key, Rest::GrowFrom(at(1)), at(0));
+        assert_eq!(flights.0[&key].until, at(1 << 10), "the eleventh failure in a row");
         flights.start(key.clone());
         flights.end(&key, Rest::None, at(0));
         assert!(flights.is_idle(&key, at(0)));

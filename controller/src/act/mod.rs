@@ -26,7 +26,7 @@ use crate::{
 
 /// Between two questions how far a termination is.
 const CONFIRM_EVERY: Duration = Duration::from_secs(3);
-/// What was written between a decision and its patch is decided anew after this long.
+/// What was written between a decision and its patch is decided anew after this long, at first.
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// Between two tries to evict a pod that a disruption budget holds.
 const BUDGET_REST: Duration = Duration::from_secs(5);
@@ -202,7 +202,7 @@ impl Executor {
                 self.api.call(Call { target: target.clone(), verb: Verb::Patch(json!({})) }).await
         {
             report.answers.push(fresh);
-            report.rest = Rest::For(AFTER_CONFLICT);
+            report.rest = Rest::GrowFrom(AFTER_CONFLICT);
         }
         report
     }

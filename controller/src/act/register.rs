@@ -38,8 +38,8 @@ impl Executor {
                 Err(error) => tracing::debug!(%error, node, "pod not told of its node"),
             }
         }
-        let node_uid = patch.pointer("/metadata/uid").and_then(|uid| uid.as_str()).map(str::to_owned);
-        let open = Call { target: Target::Node(node.clone()), verb: Verb::Patch(patch) };
+        let open = Call { target: Target::Node(node.clone()), verb: Verb::JsonPatch(patch) };
+        let node_uid = open.uid().map(str::to_owned);
         match self.api.call(open).await {
             Ok(answer) => report.answers.push(answer),
             Err(error) => {

@@ -90,7 +90,7 @@ fn free<'a>(
         key: Key::Node(node_name.to_owned()),
         call: Call {
             target: Target::Node(node_name.to_owned()),
-            verb: Verb::Patch(nodes::cordon(node, round.now.wall)),
+            verb: Verb::JsonPatch(nodes::cordon(node, round.now.wall)),
         },
         rest: Duration::ZERO,
     });
@@ -117,7 +117,7 @@ fn cordoned(
             key: Key::Node(node_name.to_owned()),
             call: Call {
                 target: Target::Node(node_name.to_owned()),
-                verb: Verb::Patch(nodes::uncordon(node)),
+                verb: Verb::JsonPatch(nodes::uncordon(node)),
             },
             rest: Duration::ZERO,
         });

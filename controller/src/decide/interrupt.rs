@@ -253,7 +253,7 @@ fn cordon(round: &mut Round<'_>, node: &str, view: &NodeView) {
         key: Key::Node(node.to_owned()),
         call: Call {
             target: Target::Node(node.to_owned()),
-            verb: Verb::Patch(nodes::cordon(view, round.now.wall)),
+            verb: Verb::JsonPatch(nodes::cordon(view, round.now.wall)),
         },
         rest: Duration::ZERO,
     });

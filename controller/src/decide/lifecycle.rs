@@ -32,6 +32,9 @@ const STARTING_TAINTS: [&str; 3] = [
     "node.kubernetes.io/unreachable",
     "node.cloudprovider.kubernetes.io/uninitialized",
 ];
+/// What a node still lacks is said this long after it registered: most of it is over at once, and one write for each
+/// step of each node would be most of what is written while many start.
+const SAY_AFTER: Duration = Duration::from_secs(5);
 /// A key that was written rests until the watch has shown the deletion.
 pub(super) const WATCH_LAG: Duration = Duration::from_secs(2);
 
@@ -286,6 +289,11 @@ fn keep(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Arc<Node
         return;
     }
     let waits_for = uninitialized(claim, node);
+    let registered = claim.status.as_ref().and_then(|s| conditions::find(s, REGISTERED));
+    let registered = registered.map_or(round.now.wall, |c| c.last_transition_time.0);
+    if waits_for.is_some() && !round.is_older(registered, SAY_AFTER) {
+        return;
+    }
     let mut status = claim.status.clone().unwrap_or_default();
     let statement = match waits_for {
         None => Statement {

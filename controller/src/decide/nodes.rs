@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use croft_api::{NodeClaim, TenantPool};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{names, snapshot::NodeView};
@@ -45,7 +46,7 @@ fn missing<'a>(
         .collect()
 }
 
-/// Patch that takes the node in: labels and annotations, taints of the claim that its kubelet left out, and the
+/// JSON Patch that takes the node in: labels and annotations, taints of the claim that its kubelet left out, and the
 /// unregistered taint off.
 #[must_use]
 pub fn registration(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeView) -> Value {
@@ -54,21 +55,13 @@ pub fn registration(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeVie
         .taints
         .iter()
         .filter(|t| !node.taints.iter().any(|held| held.key == t.key && held.effect == t.effect));
-    let kept = node.taints.iter().filter(|t| t.key != names::UNREGISTERED_TAINT);
-    let taints: Vec<Taint> = kept.chain(left_out).cloned().collect();
     let annotations = annotations(claim, pool);
     let annotations = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let mut patch = json!({
-        "metadata": {
-            "uid": node.uid,
-            "labels": missing(labels(claim), &node.labels),
-            "annotations": missing(annotations, &node.annotations),
-        },
-    });
-    if taints != node.taints {
-        set_taints(&mut patch, node, &taints);
-    }
-    patch
+    let mut patch = Operations::on(node);
+    patch.set("labels", node.labels.is_empty(), missing(labels(claim), &node.labels));
+    patch.set("annotations", !node.annotated, missing(annotations, &node.annotations));
+    patch.taints(node, names::UNREGISTERED_TAINT, left_out);
+    patch.finish()
 }
 
 /// Merge patch that undoes what was changed on a registered node; `None` if nothing was. Labels only: taints
@@ -79,44 +72,86 @@ pub fn repair(claim: &NodeClaim, node: &NodeView) -> Option<Value> {
     (!labels.is_empty()).then(|| json!({"metadata": {"uid": node.uid, "labels": labels}}))
 }
 
-/// Patch that keeps new pods off a node that is to go.
+/// JSON Patch that keeps new pods off a node that is to go.
 #[must_use]
 pub fn cordon(node: &NodeView, now: Timestamp) -> Value {
-    let mut patch = json!({"metadata": {"uid": node.uid}, "spec": {"unschedulable": true}});
+    let taint = Taint {
+        key: names::DISRUPTED_TAINT.to_owned(),
+        effect: names::DISRUPTED_EFFECT.to_owned(),
+        time_added: Some(Time(now)),
+        value: None,
+    };
+    let mut patch = Operations::on(node);
+    patch.add("/spec/unschedulable", &true);
     if !node.has_taint(names::DISRUPTED_TAINT) {
-        let mut taints = node.taints.clone();
-        taints.push(Taint {
-            key: names::DISRUPTED_TAINT.to_owned(),
-            effect: names::DISRUPTED_EFFECT.to_owned(),
-            time_added: Some(Time(now)),
-            value: None,
-        });
-        set_taints(&mut patch, node, &taints);
+        patch.taints(node, "", std::iter::once(&taint));
     }
-    patch
+    patch.finish()
 }
 
-/// Patch that takes back [`cordon`].
+/// JSON Patch that takes back [`cordon`].
 #[must_use]
 pub fn uncordon(node: &NodeView) -> Value {
-    let mut patch = json!({"metadata": {"uid": node.uid}, "spec": {"unschedulable": null}});
-    let taints: Vec<Taint> =
-        node.taints.iter().filter(|t| t.key != names::DISRUPTED_TAINT).cloned().collect();
-    if taints != node.taints {
-        set_taints(&mut patch, node, &taints);
-    }
-    patch
+    let mut patch = Operations::on(node);
+    patch.add("/spec/unschedulable", &false);
+    patch.taints(node, names::DISRUPTED_TAINT, std::iter::empty());
+    patch.finish()
 }
 
-/// A node's taints are an atomic list: every patch writes all of them. So that nobody else's is lost or brought
-/// back, this one holds only for the version that it was made from.
-fn set_taints(patch: &mut Value, node: &NodeView, taints: &[Taint]) {
-    let Some(parts) = patch.as_object_mut() else { return };
-    for (part, key, value) in
-        [("metadata", "resourceVersion", json!(node.version.to_string())), ("spec", "taints", json!(taints))]
-    {
-        if let Some(fields) = parts.entry(part).or_insert_with(|| json!({})).as_object_mut() {
-            fields.insert(key.to_owned(), value);
+/// A JSON Patch of a node. A node is written often while it starts: a patch that held for one version of it would meet
+/// a conflict as often as not. This one depends on nothing but the places of the taints that it takes away, and the
+/// API server applies it again by itself when others write meanwhile. Taints are an atomic list: a merge patch would
+/// write all of them, and bring back or lose others'.
+struct Operations(Vec<Value>);
+
+impl Operations {
+    fn on(node: &NodeView) -> Self {
+        let mut patch = Self(Vec::new());
+        patch.test("/metadata/uid", &node.uid);
+        patch
+    }
+
+    fn test(&mut self, path: &str, value: &impl Serialize) {
+        self.0.push(json!({"op": "test", "path": path, "value": value}));
+    }
+
+    fn add(&mut self, path: &str, value: &impl Serialize) {
+        self.0.push(json!({"op": "add", "path": path, "value": value}));
+    }
+
+    /// Puts entries into a map of the metadata. Where there is no map yet it is put there whole, unless somebody else
+    /// does so meanwhile.
+    fn set(&mut self, map: &str, none_yet: bool, entries: Map<String, Value>) {
+        let path = format!("/metadata/{map}");
+        if none_yet && !entries.is_empty() {
+            self.test(&path, &Value::Null);
+            self.add(&path, &entries);
+        } else {
+            for (key, value) in entries {
+                self.add(&format!("{path}/{}", key.replace('~', "~0").replace('/', "~1")), &value);
+            }
         }
+    }
+
+    /// Takes away the taints with the key `off`, and adds some at the end.
+    fn taints<'a>(&mut self, node: &NodeView, off: &str, more: impl Iterator<Item = &'a Taint>) {
+        // From the end: what is taken away moves what comes after it.
+        for (at, _) in node.taints.iter().enumerate().rev().filter(|(_, taint)| taint.key == off) {
+            self.test(&format!("/spec/taints/{at}/key"), &off);
+            self.0.push(json!({"op": "remove", "path": format!("/spec/taints/{at}")}));
+        }
+        let more: Vec<&Taint> = more.collect();
+        if node.taints.is_empty() && !more.is_empty() {
+            self.test("/spec/taints", &Value::Null);
+            self.add("/spec/taints", &more);
+        } else {
+            for taint in more {
+                self.add("/spec/taints/-", taint);
+            }
+        }
+    }
+
+    fn finish(self) -> Value {
+        Value::Array(self.0)
     }
 }

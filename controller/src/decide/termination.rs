@@ -79,7 +79,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Ar
                 key: Key::Node(node_name.to_owned()),
                 call: Call {
                     target: Target::Node(node_name.to_owned()),
-                    verb: Verb::Patch(nodes::cordon(node, round.now.wall)),
+                    verb: Verb::JsonPatch(nodes::cordon(node, round.now.wall)),
                 },
                 rest: Duration::ZERO,
             });

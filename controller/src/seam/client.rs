@@ -113,6 +113,10 @@ fn build(target: &Target, verb: Verb) -> Result<http::Request<Vec<u8>>, String> 
     match verb {
         Verb::Create(object) => request.create(&post, bytes(&object)?).map_err(|e| e.to_string()),
         Verb::Patch(patch) => request.patch(name, &params, &Patch::Merge(patch)).map_err(|e| e.to_string()),
+        Verb::JsonPatch(patch) => {
+            let patch = serde_json::from_value(patch).map_err(|e| e.to_string())?;
+            request.patch(name, &params, &Patch::Json::<()>(patch)).map_err(|e| e.to_string())
+        }
         Verb::PatchStatus(patch) => request
             .patch_subresource("status", name, &params, &Patch::Merge(patch))
             .map_err(|e| e.to_string()),
@@ -148,6 +152,10 @@ fn class(error: kube::Error, verb: &'static str, target: Target) -> ApiError {
         (404, _) => ApiError::NotFound { verb, target },
         (409, "AlreadyExists") => ApiError::AlreadyExists { verb, target },
         (409, _) => ApiError::Conflict { verb, target, message },
+        // What is wrong with an object has causes. Without, it is a JSON Patch whose test failed, or whose place is gone.
+        (422, _) if status.details.as_ref().is_none_or(|details| details.causes.is_empty()) => {
+            ApiError::Conflict { verb, target, message }
+        }
         (429, _) => ApiError::TooMany { verb, target, message },
         // A gateway error or an overloaded etcd says nothing about whether the write went through.
         (500..=599, _) => ApiError::Unknown { verb, target, message },
@@ -172,7 +180,8 @@ mod tests {
         assert_eq!(of(409, "AlreadyExists"), "already_exists");
         assert_eq!(of(409, "Conflict"), "conflict");
         assert_eq!(of(429, "TooManyRequests"), "too_many_requests");
-        assert_eq!(of(422, "Invalid"), "refused");
+        assert_eq!(of(422, "Invalid"), "conflict");
+        assert_eq!(of(403, "Forbidden"), "refused");
         assert_eq!(of(504, "Timeout"), "unknown");
     }
 

@@ -80,6 +80,8 @@ pub enum Verb {
     /// JSON merge patch of the object itself. `metadata.resourceVersion` in it makes it conditional on the
     /// version, `metadata.uid` on the identity.
     Patch(Value),
+    /// JSON Patch of the object itself. Where it can't be applied to what the object is now, that is a conflict.
+    JsonPatch(Value),
     /// JSON merge patch of its status.
     PatchStatus(Value),
     /// Deletes it if its uid is still this one.
@@ -102,7 +104,7 @@ impl Verb {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
-            Self::Patch(_) => "patch",
+            Self::Patch(_) | Self::JsonPatch(_) => "patch",
             Self::PatchStatus(_) => "patch_status",
             Self::Delete { .. } => "delete",
             Self::Evict { .. } => "evict",
@@ -126,6 +128,10 @@ impl Call {
         match &self.verb {
             Verb::Create(_) => None,
             Verb::Patch(patch) | Verb::PatchStatus(patch) => patch.pointer("/metadata/uid")?.as_str(),
+            Verb::JsonPatch(patch) => {
+                let tests = patch.as_array()?.iter().filter(|operation| operation["op"] == "test");
+                tests.filter(|t| t["path"] == "/metadata/uid").find_map(|t| t["value"].as_str())
+            }
             Verb::Delete { uid, .. } | Verb::Evict { uid } => Some(uid),
         }
     }

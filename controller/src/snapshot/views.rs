@@ -160,6 +160,8 @@ pub struct NodeView {
     pub labels: BTreeMap<String, String>,
     /// Its annotations of Croft.
     pub annotations: BTreeMap<String, String>,
+    /// True if it has any annotation, anybody's.
+    pub annotated: bool,
     /// Its taints.
     pub taints: Vec<Taint>,
     /// True if it is cordoned.
@@ -193,6 +195,7 @@ impl NodeView {
             version: version(meta.resource_version.as_deref()),
             provider_id: node.spec.as_ref().and_then(|s| s.provider_id.as_deref()).map(Into::into),
             labels: meta.labels.clone().unwrap_or_default(),
+            annotated: meta.annotations.as_ref().is_some_and(|annotations| !annotations.is_empty()),
             annotations: meta
                 .annotations
                 .iter()

@@ -97,10 +97,18 @@ fn only_the_machine_itself_is_registered() {
         let actions = bench.decide(1);
         match &actions[..] {
             [Action::Register(registration)] if expected => {
-                assert_eq!(registration.patch["metadata"]["labels"]["node-pool"], "pool-a");
-                let taints = registration.patch["spec"]["taints"].as_array().unwrap();
-                let keys: Vec<_> = taints.iter().map(|t| t["key"].as_str().unwrap()).collect();
-                assert_eq!(keys, ["node-pool"]);
+                let operations = registration.patch.as_array().unwrap();
+                assert_eq!(
+                    operations[0],
+                    json!({"op": "test", "path": "/metadata/uid", "value": "node-uid"})
+                );
+                assert_eq!(operations[2]["path"], "/metadata/labels");
+                assert_eq!(operations[2]["value"]["node-pool"], "pool-a");
+                let off = [
+                    json!({"op": "test", "path": "/spec/taints/0/key", "value": "croft.dev/unregistered"}),
+                    json!({"op": "remove", "path": "/spec/taints/0"}),
+                ];
+                assert!(operations.ends_with(&off), "{operations:?}");
             }
             [] if !expected => {}
             other => panic!("{provider_id}: {other:?}"),
@@ -138,7 +146,7 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
     bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true));
     bench.see(1, pod("a", Some("node-1")));
     let actions = bench.decide(1);
-    assert!(matches!(verb(&actions), (Target::Node(_), Verb::Patch(_))));
+    assert!(matches!(verb(&actions), (Target::Node(_), Verb::JsonPatch(_))));
     bench.engine.complete(Report::done(actions[0].keys()), at(1));
 
     bench.see(2, node(21, "aws:///us-east-1a/i-1", registered_labels(), disrupted.clone(), true));
@@ -226,7 +234,7 @@ fn a_machine_whose_node_no_watch_has_shown_is_drained() {
     };
     bench.found = vec![Answer::Node(hidden)];
     let actions = bench.decide(1);
-    assert!(matches!(verb(&actions), (Target::Node(_), Verb::Patch(_))), "cordoned first: {actions:?}");
+    assert!(matches!(verb(&actions), (Target::Node(_), Verb::JsonPatch(_))), "cordoned first: {actions:?}");
 }
 
 #[test]

@@ -149,8 +149,10 @@ impl Town {
                         let kind = self.kind(name);
                         self.world.node_in(&pool(self.nodes[name].tenant), name, &kind, json!({}));
                     }
-                    (Target::Node(name), Verb::Patch(patch)) => {
-                        let closed = patch["spec"]["unschedulable"] == json!(true);
+                    (Target::Node(name), Verb::JsonPatch(patch)) => {
+                        let mut operations = patch.as_array().unwrap().iter();
+                        let closed =
+                            operations.find(|o| o["path"] == "/spec/unschedulable").unwrap()["value"] == true;
                         if let Some(node) = self.nodes.get_mut(name) {
                             node.open = !closed;
                             self.world.cordon(name, closed);

@@ -239,7 +239,9 @@ impl World {
     pub fn cordoned(&self) -> usize {
         let cordons = |action: &&Action| match action {
             Action::Write { call, .. } if matches!(call.target, Target::Node(_)) => {
-                format!("{:?}", call.verb).contains("\"unschedulable\": Bool(true)")
+                let Verb::JsonPatch(patch) = &call.verb else { return false };
+                let cordon = json!({"op": "add", "path": "/spec/unschedulable", "value": true});
+                patch.as_array().unwrap().contains(&cordon)
             }
             _ => false,
         };

@@ -117,7 +117,8 @@ impl Actors {
                 labels["kubernetes.io/hostname"] = json!(name);
                 let object = json!({
                     "apiVersion": "v1", "kind": "Node",
-                    "metadata": {"labels": labels},
+                    // The controller manager's, as on every node.
+                    "metadata": {"labels": labels, "annotations": {"node.alpha.kubernetes.io/ttl": "0"}},
                     "spec": {"providerID": format!("aws:///{}/{id}", instance.zone), "taints": taints},
                     "status": {
                         "capacity": kind.capacity.to_quantities(),
