@@ -174,7 +174,6 @@ impl Arena {
             Some(home) if scene.coming.iter().any(|coming| coming.claim == *home) => 1,
             _ => 2,
         };
-        let said = if nominate { nominations(scene, &cluster, &plan) } else { BTreeMap::new() };
         let mut outcome = Ok(());
         for now in 0..3 {
             let new: Vec<Value> = match now {
@@ -191,6 +190,11 @@ impl Arena {
                     .collect(),
             };
             self.make_nodes(new, scene.daemon).await?;
+            let said = if nominate {
+                nominations(scene, &self.seen(scene, &plan, cluster.clone(), now).await?, &plan)
+            } else {
+                BTreeMap::new()
+            };
             let theirs =
                 waiting.iter().filter(|p| p["spec"]["schedulingGates"].is_null() && turn(key(p).1) == now);
             self.open(&theirs.collect::<Vec<_>>(), &said).await?;
@@ -209,13 +213,33 @@ impl Arena {
         report.home = homes.iter().filter(|(pod, home)| bound.get(*pod) == Some(home)).count();
         if let (Err(error), true) = (outcome, nominate) {
             let left = said_of(&plan);
-            report.problem = Some(format!("{error}; planned {homes:?}; bound {bound:?}; left {left:?}"));
+            let machines = machines(&plan);
+            report.problem =
+                Some(format!("{error}; planned {homes:?} on {machines:?}; bound {bound:?}; left {left:?}"));
             return Ok(report);
         }
         if nominate {
             self.impossible(scene, &plan, &homes, &mut report).await?;
         }
         Ok(report)
+    }
+
+    /// The cluster with what is bound by now, and the planned machines on their way: nominations are decided when a node has
+    /// come.
+    async fn seen(&self, scene: &Scene, plan: &Plan, mut cluster: Cluster, now: i32) -> Result<Cluster> {
+        for coming in scene.coming.iter().filter(|_| now > 0) {
+            cluster.remove_coming(&coming.claim);
+            cluster.upsert_node(&self.nodes.get(&coming.claim).await?)?;
+        }
+        for machine in plan.machines.iter().filter(|_| now > 1) {
+            cluster.upsert_coming(machine.coming(&machine.name));
+        }
+        for pod in self.pods.list(&ListParams::default()).await?.items {
+            if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
+                cluster.upsert_pod(&pod)?;
+            }
+        }
+        Ok(cluster)
     }
 
     /// Nominates pods and lifts their gates, in the order of the demand.
@@ -321,8 +345,10 @@ impl Arena {
             .collect();
         if !wrong.is_empty() {
             let said = said_of(plan);
-            report.problem =
-                Some(format!("called impossible and bound: {wrong:?}; said {said:?}; planned {homes:?}"));
+            report.problem = Some(format!(
+                "called impossible and bound: {wrong:?}; said {said:?}; planned {homes:?} on {:?}",
+                machines(plan)
+            ));
         }
         Ok(())
     }
@@ -353,6 +379,11 @@ fn said_of(plan: &Plan) -> Vec<String> {
         format!("{} {}", u.pod, reasons.join("; "))
     };
     plan.unschedulable.iter().map(one).collect()
+}
+
+/// What is launched and where.
+fn machines(plan: &Plan) -> Vec<String> {
+    plan.machines.iter().map(|m| format!("{} {} {}", m.name, m.instance_type, m.zone)).collect()
 }
 
 /// Where each planned pod belongs.

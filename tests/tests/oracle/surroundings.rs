@@ -27,6 +27,11 @@ pub async fn make(client: &Client) -> Result<()> {
         )?;
         Api::all(client.clone()).create(&new, &class).await?;
     }
+    // Those that name none don't preempt either.
+    let class: PriorityClass = serde_json::from_value(
+        json!({"metadata": {"name": "oracle-default"}, "value": 0, "globalDefault": true, "preemptionPolicy": "Never"}),
+    )?;
+    Api::all(client.clone()).create(&new, &class).await?;
     let overhead: Map<String, Value> = OVERHEAD.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
     let runtime: RuntimeClass = serde_json::from_value(
         json!({"metadata": {"name": RUNTIME}, "handler": "heavy", "overhead": {"podFixed": overhead}}),
