@@ -55,6 +55,11 @@ impl Group {
     pub(crate) fn find(&self, value: Sym) -> Option<&Domain> {
         self.domains.iter().find(|d| d.value == value)
     }
+
+    /// How many are in a domain; none where the label is missing.
+    pub(crate) fn count_in(&self, value: Option<Sym>) -> i64 {
+        value.and_then(|value| self.find(value)).map_or(0, |d| d.count)
+    }
 }
 
 /// A hard topology spread constraint of a class.

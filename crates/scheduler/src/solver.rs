@@ -47,16 +47,38 @@ pub(crate) fn solve_warm(
 ) -> Plan {
     let mut demand = Demand::new(cluster, &options.without_nodes);
     demand.gone_counts = options.without_counts;
-    let mut groups = Groups::new(cluster, &demand);
-    let mut existing = Existing::new(cluster, &demand, &options.ruled_out, warm);
+    // Who was kept from old nodes for the sake of others in vain isn't kept.
+    let mut heedless = BTreeSet::new();
+    loop {
+        let (plan, stranded) = attempt(cluster, options, &demand, &heedless, warm, stop);
+        let before = heedless.len();
+        heedless.extend(stranded);
+        if heedless.len() == before {
+            return plan;
+        }
+    }
+}
+
+/// One plan, and the classes that were kept from old nodes in vain.
+fn attempt(
+    cluster: &Cluster,
+    options: &Options,
+    demand: &Demand,
+    heedless: &BTreeSet<usize>,
+    warm: &Warm,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> (Plan, Vec<usize>) {
+    let mut groups = Groups::new(cluster, demand);
+    let mut existing = Existing::new(cluster, demand, &options.ruled_out, heedless, warm);
     existing.run(&mut groups);
     let left = existing.left.clone();
     let steps = existing.steps;
+    let held = existing.held();
     let places = existing.finish();
 
     let pools: Vec<&PoolRec> = cluster.pools.values().collect();
-    let limits = limits(cluster, &demand, &pools);
-    let mut context = Context::new(cluster, options, &demand, pools, limits, warm, stop);
+    let limits = limits(cluster, demand, &pools);
+    let mut context = Context::new(cluster, options, demand, pools, limits, warm, stop);
     context.allowed = allowed(&context, &left);
     let (blocks, hopeless) = blocks(&context, &mut groups, &left);
     let spreading: FxHashMap<usize, Block> = blocks
@@ -71,7 +93,17 @@ pub(crate) fn solve_warm(
         blocks.into_par_iter().map(|b| context.solve(b)).collect()
     };
     settle_domains(&mut context, &spreading, &mut solved);
-    finish::plan(&context, &places, solved, hopeless, steps)
+    let mut waiting: FxHashMap<usize, u32> = hopeless.iter().copied().collect();
+    for (class, count, _) in solved.iter().flat_map(|s| &s.left) {
+        *waiting.entry(*class).or_default() += count;
+    }
+    // In vain, if it found no place itself, or if nobody could follow it.
+    let none = |class: &usize| waiting.get(class).is_some_and(|n| left.get(*class) == Some(n));
+    let in_vain = |(class, followers): &(usize, Vec<usize>)| {
+        waiting.contains_key(class) || !followers.is_empty() && followers.iter().all(none)
+    };
+    let stranded = held.into_iter().filter(in_vain).map(|(class, _)| class).collect();
+    (finish::plan(&context, &places, solved, hopeless, steps), stranded)
 }
 
 /// Machines by what they are made of: pool, variant, offering.

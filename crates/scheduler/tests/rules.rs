@@ -540,6 +540,22 @@ fn who_is_a_mate_to_itself_joins_others_that_may_come_first() {
 }
 
 #[test]
+fn who_must_all_be_on_one_host_has_it_before_others() {
+    let mut together = near(HOST, "flock");
+    together["metadata"] = app("flock")["metadata"].clone();
+    let mut pods = vec![pod("other", "6", "1Gi", json!({}))];
+    pods.extend((0..4).map(|i| pod(&format!("f{i}"), "3", "1Gi", together.clone())));
+    let both = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!(both.unschedulable.len(), 0, "{:?}", why(&both));
+    let flock = |m: &&croft_scheduler::Machine| m.pods.iter().any(|p| p.name.starts_with('f'));
+    assert_eq!(both.machines.iter().filter(flock).count(), 1);
+    // Room for five: the sixth stays, as it would in the cluster.
+    let pods: Vec<Pod> = (0..6).map(|i| pod(&format!("f{i}"), "3", "1Gi", together.clone())).collect();
+    let more = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!((more.machines.len(), more.machines[0].pods.len(), more.unschedulable.len()), (1, 5, 1));
+}
+
+#[test]
 fn a_chain_of_needs_is_followed() {
     let mut middle = near(HOST, "lead");
     middle["metadata"] = json!({"labels": {"app": "middle"}});

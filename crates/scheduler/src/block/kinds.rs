@@ -95,6 +95,7 @@ impl Context<'_> {
         let rules = Rules {
             counts: topology.host_counted.iter().map(|g| number(*g)).collect(),
             caps: caps.into(),
+            apart: topology.host_anti.iter().map(|g| number(*g)).collect(),
             needs: topology.host_near.iter().map(|g| number(*g)).collect(),
             starts: topology.starts,
             ports: it.shape(self.cluster).ports.clone(),

@@ -18,7 +18,7 @@ use crate::{
     bits::Bits,
     cluster::Cluster,
     demand::Demand,
-    groups::Groups,
+    groups::{Groups, Topology},
     intern::Sym,
     pack::{self, Limit, Masks, Surcharge, Table, VariantCtx, Yard},
     plan::ReasonKind,
@@ -124,8 +124,27 @@ struct Attempt {
     left: Vec<(usize, u32, Option<ReasonKind>)>,
     /// (local class, count) of what the packing left out.
     failed: Vec<(usize, u32)>,
-    /// (local class, filter) of what counts otherwise than it was counted.
-    wrong: BTreeSet<(usize, u32)>,
+    /// Why it must be tried again, if so.
+    wrong: Found,
+}
+
+/// What attempts at a tier have found out.
+#[derive(Default)]
+struct Found {
+    /// (local class, filter): its machines must be told apart by the filter before anything is counted.
+    parted: BTreeSet<(usize, u32)>,
+    /// Local classes that need more machines than those they prefer: domains decide where they may go.
+    wide: BTreeSet<usize>,
+}
+
+impl Found {
+    /// True if `more` holds anything new.
+    fn learn(&mut self, mut more: Self) -> bool {
+        let before = (self.parted.len(), self.wide.len());
+        self.parted.append(&mut more.parted);
+        self.wide.append(&mut more.wide);
+        before != (self.parted.len(), self.wide.len())
+    }
 }
 
 /// Who is counted in a domain where a spread is broken, though some of its machines wouldn't count: (class, filter).
@@ -325,9 +344,9 @@ impl Context<'_> {
         let mut wanted = now.to_vec();
         let mut outside: Vec<(usize, u32, Option<ReasonKind>)> = Vec::new();
         let mut round = 0;
-        let mut parted: BTreeSet<(usize, u32)> = BTreeSet::new();
+        let mut found = Found::default();
         loop {
-            let mut attempt = self.attempt(tier, &wanted, limits, &parted);
+            let mut attempt = self.attempt(tier, &wanted, limits, &found);
             out.steps += attempt.solved.steps;
             for (spread, domains) in std::mem::take(&mut attempt.solved.seen) {
                 match out.seen.entry(spread) {
@@ -337,9 +356,7 @@ impl Context<'_> {
             }
             // A pod counts for a spread only on machines that pass the spread's filter, and which machine it gets is known
             // after the packing alone. Only where that went wrong is it decided before: a choice less makes plans dearer.
-            let before = parted.len();
-            parted.append(&mut attempt.wrong);
-            if parted.len() > before {
+            if found.learn(std::mem::take(&mut attempt.wrong)) {
                 continue;
             }
             round += 1;
@@ -352,18 +369,16 @@ impl Context<'_> {
                     // Halfway through, whole classes give way, so that it ends.
                     let out_now = if round > ROUNDS / 2 { *n } else { count };
                     *n -= out_now;
-                    outside.push((local, out_now, self.limit_reason(tier)));
+                    outside.push((local, out_now, self.reason(tier, local)));
                 }
                 wanted.retain(|(_, n, _)| *n > 0);
                 continue;
             }
             limits.clone_from(&attempt.limits);
             outside.append(&mut attempt.left);
-            let reason = self.limit_reason(tier);
-            outside.extend(attempt.failed.iter().map(|(local, count)| {
-                let near = tier.block.groups.of[*local].host_near.is_some();
-                (*local, *count, if near { Some(ReasonKind::PodAffinity) } else { reason })
-            }));
+            outside.extend(
+                attempt.failed.iter().map(|(local, count)| (*local, *count, self.reason(tier, *local))),
+            );
             out.launches.append(&mut attempt.solved.launches);
             out.bound = out.bound.saturating_add(attempt.solved.bound);
             out.relaxed.append(&mut attempt.solved.relaxed);
@@ -379,9 +394,20 @@ impl Context<'_> {
         }
     }
 
-    fn limit_reason(&self, tier: &Tier<'_>) -> Option<ReasonKind> {
+    /// Why the packing left a class out.
+    fn reason(&self, tier: &Tier<'_>, local: usize) -> Option<ReasonKind> {
+        let groups = &tier.block.groups;
         let limited = tier.variants.iter().any(|(pool, _)| !self.limits_of[*pool].is_empty());
-        limited.then_some(ReasonKind::PoolLimit)
+        let alone = |g: usize| {
+            let mate = |(class, of): (usize, &Topology)| {
+                of.host_counted.contains(&g) && (class != local || of.starts)
+            };
+            groups.list[g].total == 0 && !groups.of.iter().enumerate().any(mate)
+        };
+        match groups.of[local].host_near {
+            Some(g) if !limited || alone(g) => Some(ReasonKind::PodAffinity),
+            _ => limited.then_some(ReasonKind::PoolLimit),
+        }
     }
 
     fn attempt(
@@ -389,50 +415,74 @@ impl Context<'_> {
         tier: &Tier<'_>,
         now: &[(usize, u32, i32)],
         limits: &[Limit],
-        parted: &BTreeSet<(usize, u32)>,
+        found: &Found,
     ) -> Attempt {
         let mut out = Solved::default();
         let mut groups = tier.block.groups.clone();
         let mut board = self.board(tier, &groups);
         let mut left = Vec::new();
         let mut choices = Vec::new();
+        let mut narrow = BTreeSet::new();
         let mut masks_of: FxHashMap<usize, SmallVec<[(u32, Bits); 2]>> = FxHashMap::default();
         for (local, count, weight) in now {
-            let options = self.options_of(tier, *local, *weight);
+            let (options, narrowed) = self.options_of(tier, *local, *weight, found);
+            if narrowed {
+                narrow.insert(*local);
+            }
             if options.is_empty() {
                 left.push((*local, *count, None));
                 continue;
             }
-            choices.push(self.choice(tier, &groups, &mut board, (*local, *count), &options, parted));
+            choices.push(self.choice(tier, &groups, &mut board, (*local, *count), &options, found));
             masks_of.insert(*local, options);
         }
-        for choice in &choices {
-            board.note_seen(&groups, choice, &mut out.seen);
-        }
-        let mut late = BTreeSet::new();
-        let decided = loop {
-            let decided = zones::decide(&mut groups, &board, &choices, &late);
+        let mut order = zones::Order::default();
+        let mut lean_used = false;
+        let mut decided = loop {
+            let decided = zones::decide(&mut groups, &board, &choices, &order);
             out.steps += decided.steps;
             // The scheduler binds in an order of its own. A spread that holds only for who comes early is mended by telling
-            // apart which machines of the others count, or else by letting the others choose first.
-            let wrong = unsure_of(&groups, &board, &choices, &decided, parted);
-            if !wrong.is_empty() {
-                return Attempt {
-                    solved: out,
-                    groups,
-                    limits: limits.to_vec(),
-                    left,
-                    failed: Vec::new(),
-                    wrong,
-                };
+            // apart which machines of the others count, or else by letting the others choose first; and who needs others
+            // that may come before it goes where they are.
+            let parted = unsure_of(&groups, &board, &choices, &decided, &found.parted);
+            let wide: BTreeSet<usize> = decided
+                .left
+                .iter()
+                .map(|(class, ..)| *class)
+                .filter(|class| narrow.contains(class))
+                .collect();
+            if !parted.is_empty() || !wide.is_empty() {
+                let wrong = Found { parted, wide };
+                let limits = limits.to_vec();
+                return Attempt { solved: out, groups, limits, left, failed: Vec::new(), wrong };
             }
-            let before = late.len();
-            late.extend(decided.broken.iter().map(|(class, _, _)| *class));
-            if late.len() == before {
+            let before = (order.late.len(), order.following.len());
+            order.late.extend(decided.broken.iter().map(|(class, _, _)| *class));
+            order.following.extend(&decided.astray);
+            if (order.late.len(), order.following.len()) == before {
                 break decided;
             }
             groups = tier.block.groups.clone();
         };
+        // What can't hold in every order may hold in the likeliest one, or with fewer domains than could be opened.
+        for lean in [false, true] {
+            if decided.left.is_empty() {
+                break;
+            }
+            let board = zones::Board { lean, ..board.clone() };
+            let mut others = tier.block.groups.clone();
+            let order = zones::Order { in_turn: true, ..zones::Order::default() };
+            let in_turn = zones::decide(&mut others, &board, &choices, &order);
+            out.steps += in_turn.steps;
+            if in_turn.left_by_priority(&choices) < decided.left_by_priority(&choices) {
+                (groups, decided) = (others, in_turn);
+                lean_used = lean;
+            }
+        }
+        board.lean = lean_used;
+        for choice in &choices {
+            board.note_seen(&groups, choice, &mut out.seen);
+        }
         left.extend(decided.left.iter().map(|(local, count, reason)| (*local, *count, Some(*reason))));
         let mut yard = self.yard(tier, &groups, limits);
         let mut masks = Masks::default();
@@ -445,8 +495,14 @@ impl Context<'_> {
         self.note_relaxed(&groups, &yard, &mut out);
         let limits = outcome.limits.clone();
         let failed = self.collect(tier, &yard, &masks, outcome, sources, &mut out);
-        let wrong = self.misjudged(tier, &board, &choices, &mut out.launches);
-        Attempt { solved: out, groups, limits, left, failed, wrong }
+        let parted = self.misjudged(tier, &board, &choices, &mut out.launches);
+        for (class, _, count) in out.launches.iter().flat_map(|l| &l.content) {
+            let local = tier.block.classes.binary_search_by_key(class, |(class, _)| *class);
+            for g in local.ok().into_iter().flat_map(|local| groups.of[local].host_counted.clone()) {
+                groups.list[g].total += i64::from(*count);
+            }
+        }
+        Attempt { solved: out, groups, limits, left, failed, wrong: Found { parted, ..Found::default() } }
     }
 
     /// The yard of a tier, without kinds.

@@ -8,7 +8,7 @@ use std::{
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Context, Launch, Parts, Tier};
+use super::{Context, Found, Launch, Parts, Tier};
 use crate::{
     bits::Bits,
     groups::Groups,
@@ -24,13 +24,15 @@ use crate::{
     reason = "classes, pools and variants are numbered by the lists that they index"
 )]
 impl Context<'_> {
-    /// Available offerings of the tier's variants that the class may use and that are large enough.
+    /// Available offerings of the tier's variants that the class may use and that are large enough; true if there are more
+    /// than it prefers.
     pub(super) fn options_of(
         &self,
         tier: &Tier<'_>,
         local: usize,
         weight: i32,
-    ) -> SmallVec<[(u32, Bits); 2]> {
+        found: &Found,
+    ) -> (SmallVec<[(u32, Bits); 2]>, bool) {
         let class = tier.block.classes[local].0;
         let size = self.size(tier, class);
         let mut result = SmallVec::new();
@@ -44,14 +46,20 @@ impl Context<'_> {
                 result.push((u32::try_from(at).unwrap_or(u32::MAX), open));
             }
         }
-        self.prefer(tier, class, &mut result);
-        result
+        let narrowed = !found.wide.contains(&local) && self.prefer(tier, class, &mut result);
+        (result, narrowed)
     }
 
     /// Narrows offerings to what the class prefers, heaviest preference first, wherever that costs nothing: when every
-    /// machine worth launching is left, at the same price.
-    pub(super) fn prefer(&self, tier: &Tier<'_>, class: usize, options: &mut SmallVec<[(u32, Bits); 2]>) {
+    /// machine worth launching is left, at the same price. Answers whether that leaves any out.
+    pub(super) fn prefer(
+        &self,
+        tier: &Tier<'_>,
+        class: usize,
+        options: &mut SmallVec<[(u32, Bits); 2]>,
+    ) -> bool {
         let cluster = self.cluster;
+        let mut some = false;
         for (_, term) in &self.demand.classes[class].shape(cluster).preferred_nodes {
             let narrowed: SmallVec<[(u32, Bits); 2]> = options
                 .iter()
@@ -76,9 +84,11 @@ impl Context<'_> {
                     })
             });
             if free {
+                some |= *options != narrowed;
                 *options = narrowed;
             }
         }
+        some
     }
 
     pub(super) fn size(&self, tier: &Tier<'_>, class: usize) -> SmallVec<[i64; 4]> {
@@ -92,7 +102,7 @@ impl Context<'_> {
             groups.list.iter().map(|g| g.key).filter(|k| *k != self.cluster.keys.hostname).collect();
         keys.sort_unstable_by_key(|k| self.cluster.tables.symbols.text(*k));
         keys.dedup();
-        let mut board = Board { keys, cells: Vec::new(), opened: Arc::clone(&self.opened) };
+        let mut board = Board { keys, cells: Vec::new(), opened: Arc::clone(&self.opened), lean: false };
         if board.keys.is_empty() {
             return board;
         }
@@ -154,7 +164,6 @@ impl Context<'_> {
         Arc::clone(parts)
     }
 
-    /// `parted`: filters by which the class's machines must be told apart before anything is counted.
     pub(super) fn choice(
         &self,
         tier: &Tier<'_>,
@@ -162,7 +171,7 @@ impl Context<'_> {
         board: &mut Board,
         (local, count): (usize, u32),
         options: &[(u32, Bits)],
-        parted: &BTreeSet<(usize, u32)>,
+        found: &Found,
     ) -> Choice {
         let class = tier.block.classes[local].0;
         let topology = &groups.of[local];
@@ -179,7 +188,7 @@ impl Context<'_> {
         }
         let size = self.size(tier, class);
         let filters: SmallVec<[u32; 2]> =
-            parted.range((local, 0)..=(local, u32::MAX)).map(|(_, f)| *f).collect();
+            found.parted.range((local, 0)..=(local, u32::MAX)).map(|(_, f)| *f).collect();
         for number in self.cells(tier, board, &filters) {
             let cell = &board.cells[number];
             let mut cheapest = None;

@@ -8,7 +8,9 @@ use super::{Cluster, NodeIx, PodRec};
 use crate::{
     groups::{eligible, node_domain},
     intern::Sym,
+    nodereq::Expr,
     plan::PodKey,
+    requirement::Operator,
     shape::{SelId, Shape, Spread},
     taint,
 };
@@ -19,16 +21,25 @@ impl Cluster {
     /// kube-scheduler tries a pod's nominated node with all other pods nominated to it counted as if they ran there, but
     /// counts no pod that is nominated elsewhere (RunFilterPluginsWithNominatedPods). Two pods that must spread over
     /// zones, both meant for a node of one zone, would keep each other out for ever. The pods left out find their place
-    /// by their own constraints: the others' nominations keep the room of the others. `labels` are the node's: what runs in
-    /// its domains counts too.
+    /// by their own constraints: the nominations keep the room of those who have them from all of the same priority or a
+    /// lower one. `labels` are the node's: what runs in its domains counts too.
     #[must_use]
     pub fn nominable<'p>(&self, pods: &'p [PodKey], labels: &BTreeMap<String, String>) -> Vec<&'p PodKey> {
+        let found = |key: &'p PodKey| {
+            let ix = self.pod_numbers.get(key)?;
+            Some((self.pods.get(*ix as usize)?.as_ref()?, key))
+        };
+        let mut pods: Vec<(&PodRec, &PodKey)> = pods.iter().filter_map(found).collect();
+        // As they will be bound: who isn't told takes what it finds, so that it should be who comes last.
+        let host = |rec: &PodRec| {
+            let affinity = self.tables.shapes.get(rec.shape).affinity.as_ref();
+            affinity.is_some_and(|(_, keys)| keys.contains(&self.keys.hostname))
+        };
+        pods.sort_by_key(|(rec, _)| (host(rec), rec.rank()));
         let mut chosen: Vec<(&PodRec, &'p PodKey)> = Vec::new();
         let mut known: FxHashMap<(SelId, Sym, u32), i64> = FxHashMap::default();
-        for key in pods {
-            let rec = self.pod_numbers.get(key).and_then(|ix| self.pods.get(*ix as usize));
-            let Some(Some(rec)) = rec else { continue };
-            chosen.push((rec, key));
+        for pod in pods {
+            chosen.push(pod);
             // One alone keeps nobody out.
             if chosen.len() > 1 && !self.evenly(&chosen, labels, &mut known) {
                 chosen.pop();
@@ -89,10 +100,11 @@ impl Cluster {
     ) -> bool {
         let tables = &self.tables;
         pods.iter().all(|(rec, _)| {
-            let spreads = tables.shapes.get(rec.shape).spreads.iter();
-            spreads.filter(|s| s.hard && self.keys.canonical(s.key) != self.keys.hostname).all(|spread| {
+            tables.shapes.get(rec.shape).spreads.iter().filter(|s| s.hard).all(|spread| {
                 let meant = |ident| self.means(spread.selector, ident);
-                let count = pods.iter().filter(|(other, _)| meant(other.ident)).count();
+                // Only nominations of its own priority and above count for a pod.
+                let counts = |other: &PodRec| other.priority >= rec.priority && meant(other.ident);
+                let count = pods.iter().filter(|(other, _)| counts(other)).count();
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
                 let key = (spread.selector, spread.key, spread.filter);
                 let ahead = *known.entry(key).or_insert_with(|| self.ahead(spread, labels));
@@ -106,30 +118,45 @@ impl Cluster {
         selector.matches(&self.tables.symbols, &self.namespaces, self.tables.idents.get(ident))
     }
 
-    /// By how many pods the domain that `labels` say is ahead of the least of the others; what is planned and not bound
-    /// doesn't count.
+    /// True if the spread sees no domain but `here`, which is then never ahead of another.
+    fn is_confined(&self, spread: &Spread, here: Sym) -> bool {
+        let tables = &self.tables;
+        let only = |expr: &Expr| {
+            let key = self.keys.canonical(expr.key) == self.keys.canonical(spread.key);
+            key && expr.operator == Operator::In && *expr.values == [here]
+        };
+        let reqs = tables.filters.get(spread.filter).reqs.iter().map(|req| tables.reqs.get(*req));
+        spread.min_domains <= 1
+            && reqs.into_iter().any(|req| matches!(&*req.terms, [term] if term.labels.iter().any(only)))
+    }
+
+    /// By how many pods the domain that `labels` say is ahead of the least of the others, or behind it; what is planned and
+    /// not bound doesn't count.
     fn ahead(&self, spread: &Spread, labels: &BTreeMap<String, String>) -> i64 {
         let key = self.keys.canonical(spread.key);
         let symbols = &self.tables.symbols;
         let here =
             labels.iter().find(|(k, _)| symbols.find(k).is_some_and(|k| self.keys.canonical(k) == key));
         let Some(here) = here.and_then(|(_, value)| symbols.find(value)) else { return 0 };
-        let mut counts: FxHashMap<Sym, i64> = FxHashMap::from_iter([(here, 0)]);
         let mut meant: FxHashMap<u32, bool> = FxHashMap::default();
+        if key == self.keys.hostname {
+            // A fresh host has none.
+            return self
+                .find_node(symbols.text(here))
+                .map_or(0, |node| self.bound_on(node, spread, &mut meant));
+        }
+        if self.is_confined(spread, here) {
+            return i64::MIN;
+        }
+        let mut counts: FxHashMap<Sym, i64> = FxHashMap::from_iter([(here, 0)]);
         for number in 0..NodeIx::try_from(self.nodes.len()).unwrap_or(NodeIx::MAX) {
-            let Some(slot) = self.nodes.get(number as usize) else { continue };
-            if slot.info.as_ref().is_none_or(|i| i.coming) || !eligible(self, spread.filter, number) {
+            let info = self.nodes.get(number as usize).and_then(|slot| slot.info.as_ref());
+            if info.is_none() || !eligible(self, spread.filter, number) {
                 continue;
             }
+            // One on its way opens its domain, and has none yet.
             let Some(value) = node_domain(self, number, key) else { continue };
-            let count = counts.entry(value).or_default();
-            for pod in &slot.pods {
-                let Some(Some(rec)) = self.pods.get(*pod as usize) else { continue };
-                let is_meant = || self.means(spread.selector, rec.ident);
-                if !rec.nominated && *meant.entry(rec.ident).or_insert_with(is_meant) {
-                    *count += 1;
-                }
-            }
+            *counts.entry(value).or_default() += self.bound_on(number, spread, &mut meant);
         }
         let domains = i64::try_from(counts.len()).unwrap_or(i64::MAX);
         let own = counts.remove(&here).unwrap_or(0);
@@ -138,7 +165,18 @@ impl Cluster {
         } else {
             counts.into_values().min().unwrap_or(own)
         };
-        own.saturating_sub(least).max(0)
+        own.saturating_sub(least)
+    }
+
+    /// How many pods that a spread means are bound to a node; `meant` says which identities those are.
+    fn bound_on(&self, node: NodeIx, spread: &Spread, meant: &mut FxHashMap<u32, bool>) -> i64 {
+        let slot = self.nodes.get(node as usize);
+        let pods =
+            slot.iter().flat_map(|slot| &slot.pods).filter_map(|pod| self.pods.get(*pod as usize)?.as_ref());
+        let is_meant = |ident| self.means(spread.selector, ident);
+        let count = pods
+            .filter(|rec| !rec.nominated && *meant.entry(rec.ident).or_insert_with(|| is_meant(rec.ident)));
+        i64::try_from(count.count()).unwrap_or(i64::MAX)
     }
 }
 

@@ -49,29 +49,46 @@ pub(crate) fn finish(packing: &mut Packing<'_>, masks: &mut Masks, left: &mut [u
 
 fn run(packing: &mut Packing<'_>, masks: &mut Masks, opening: Opening, left: &mut [u32]) {
     let yard = packing.yard;
-    together::place(packing, masks, left);
     let smallest = smallest(yard);
+    let priority = |kind: usize| yard.kinds.get(kind).map_or(0, |k| k.priority);
     let mut open: Vec<usize> = (0..packing.bins.len()).collect();
-    for kind in order(yard) {
-        let Some(count) = left.get(kind).copied().filter(|n| *n > 0) else { continue };
-        let mut rest = fill(packing, masks, kind, count, &mut open, &smallest);
-        while rest > 0 {
-            if let Some(l) = left.get_mut(kind) {
-                *l = rest;
-            }
-            let Some(bin) = launch(packing, masks, kind, opening, left) else { break };
-            let Some((most, mask, offer)) = packing.room(masks, bin, kind) else {
-                packing.close_empty();
-                break;
-            };
-            let count = most.min(rest);
-            packing.put(bin, kind, count, mask, offer);
-            open.push(bin);
-            rest -= count;
+    for kinds in order(yard).chunk_by(|a, b| priority(*a) == priority(*b)) {
+        let known = packing.bins.len();
+        together::place(packing, masks, kinds, left);
+        open.extend(known..packing.bins.len());
+        for kind in kinds {
+            one(packing, masks, (opening, *kind), left, &mut open, &smallest);
         }
+    }
+}
+
+/// Packs what is left of one kind.
+fn one(
+    packing: &mut Packing<'_>,
+    masks: &mut Masks,
+    (opening, kind): (Opening, usize),
+    left: &mut [u32],
+    open: &mut Vec<usize>,
+    smallest: &[i64],
+) {
+    let Some(count) = left.get(kind).copied().filter(|n| *n > 0) else { return };
+    let mut rest = fill(packing, masks, kind, count, open, smallest);
+    while rest > 0 {
         if let Some(l) = left.get_mut(kind) {
             *l = rest;
         }
+        let Some(bin) = launch(packing, masks, kind, opening, left) else { break };
+        let Some((most, mask, offer)) = packing.room(masks, bin, kind) else {
+            packing.close_empty();
+            break;
+        };
+        let count = most.min(rest);
+        packing.put(bin, kind, count, mask, offer);
+        open.push(bin);
+        rest -= count;
+    }
+    if let Some(l) = left.get_mut(kind) {
+        *l = rest;
     }
 }
 

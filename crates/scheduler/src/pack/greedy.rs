@@ -131,7 +131,7 @@ pub(crate) fn sequential<'a>(
     let Field { yard, sites, stop } = field;
     let mut packing = Packing::new(yard);
     let mut demand: Vec<u32> = yard.kinds.iter().map(|k| k.count).collect();
-    together::place(&mut packing, masks, &mut demand);
+    together::place(&mut packing, masks, &ffd::order(yard), &mut demand);
     let mut round = 0u32;
     // (ratio, site, filling, the round that it was found in), best first.
     let mut ranked: Vec<(f64, usize, Content, u32)> =
@@ -216,7 +216,7 @@ pub(crate) fn dive<'a>(
 ) -> Option<Packing<'a>> {
     let Field { yard, sites, stop } = field;
     let mut packing = Packing::new(yard);
-    together::place(&mut packing, masks, &mut demand);
+    together::place(&mut packing, masks, &ffd::order(yard), &mut demand);
     let mut now: Option<Generated> = None;
     loop {
         let it = now.as_ref().unwrap_or(first);

@@ -50,6 +50,8 @@ pub(crate) struct Rules {
     pub(crate) counts: Box<[u32]>,
     /// Groups of which at most so many may be on the host, this kind's own pods included.
     pub(crate) caps: Box<[(u32, u32)]>,
+    /// Those whose cap holds whoever comes first: required anti-affinity is mutual, a spread binds only who comes after.
+    pub(crate) apart: Box<[u32]>,
     /// Groups of which one must be on the host already; `true`: the kind may start one where there is none at all.
     pub(crate) needs: Box<[u32]>,
     pub(crate) starts: bool,
@@ -180,9 +182,14 @@ impl<'a> Packing<'a> {
             let there = bin.content.iter().find(|(k, _)| *k as usize == kind).map_or(0, |(_, n)| *n);
             most = most.saturating_sub(there);
         }
+        if self.crowds(bin, rules) {
+            return 0;
+        }
+        let after = self.only_mate(bin, rules);
         for g in &bin.groups {
             if rules.counts.contains(&g.group) {
-                most = most.min(g.cap.saturating_sub(g.count));
+                let cap = after.map_or(g.cap, |mate| self.cap_after(bin, g.group, mate));
+                most = most.min(cap.saturating_sub(g.count));
             }
         }
         for (group, cap) in &rules.caps {
@@ -201,6 +208,38 @@ impl<'a> Packing<'a> {
             }
         }
         most
+    }
+
+    /// The kind of the only pod in `bin` that one with `rules` needs: that pod is bound before it.
+    fn only_mate(&self, bin: &Bin, rules: &Rules) -> Option<u32> {
+        let need = rules.needs.first()?;
+        let one = bin.groups.iter().any(|g| g.group == *need && g.count == 1);
+        let is_mate = |kind: u32| {
+            self.yard.kinds[kind as usize].rules.as_ref().is_some_and(|r| r.counts.contains(need))
+        };
+        bin.content.iter().map(|(kind, _)| *kind).find(|kind| one && is_mate(*kind))
+    }
+
+    /// How many of a group may be in `bin` where the spreads of `mate` don't count.
+    fn cap_after(&self, bin: &Bin, group: u32, mate: u32) -> u32 {
+        let mut least = u32::MAX;
+        for (kind, _) in &bin.content {
+            let Some(rules) = &self.yard.kinds[*kind as usize].rules else { continue };
+            if *kind != mate || rules.apart.contains(&group) {
+                let caps = rules.caps.iter().filter(|(g, _)| *g == group);
+                least = caps.fold(least, |least, (_, cap)| least.min(*cap));
+            }
+        }
+        least
+    }
+
+    /// True if one with `rules` would let somebody come before the mate after which alone there is room for both.
+    fn crowds(&self, bin: &Bin, rules: &Rules) -> bool {
+        bin.groups.iter().any(|g| g.count > g.cap)
+            && bin.content.iter().any(|(kind, _)| {
+                let theirs = &self.yard.kinds[*kind as usize].rules;
+                theirs.as_ref().is_some_and(|t| t.needs.iter().any(|g| rules.counts.contains(g)))
+            })
     }
 
     /// How many of `kind` fit into `bin`, and the offering and mask that the bin would then have.

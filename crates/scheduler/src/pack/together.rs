@@ -5,15 +5,16 @@ use super::{Masks, Packing, ffd, fits};
 /// Who needs whom needs whom ...: longer chains are given up.
 const LONGEST_CHAIN: u32 = 4;
 
-/// Opens machines for those of `left` that need a mate on their host, and puts the mate and as many of them there as fit.
-/// What has mates enough, or is a mate to itself, is left to the search that follows.
-pub(crate) fn place(packing: &mut Packing<'_>, masks: &mut Masks, left: &mut [u32]) {
-    let yard = packing.yard;
-    if yard.near.is_empty() {
+/// Opens machines for those of `kinds` that need a mate on their host, and puts the mate and as many of them there as fit.
+/// Who is a mate to itself alone gets one machine for all of its kind, before others take the room there. What has mates
+/// enough is left to the search that follows.
+pub(crate) fn place(packing: &mut Packing<'_>, masks: &mut Masks, kinds: &[usize], left: &mut [u32]) {
+    if packing.yard.near.is_empty() {
         return;
     }
-    for kind in ffd::order(yard) {
+    for kind in kinds.iter().copied() {
         if !needs_mate(packing, kind, left) {
+            alone(packing, masks, kind, left);
             continue;
         }
         loop {
@@ -47,6 +48,41 @@ fn beside(packing: &mut Packing<'_>, masks: &mut Masks, kind: usize, left: &mut 
             packing.put(bin, kind, count, mask, offer);
             *rest -= count;
         }
+    }
+}
+
+/// Opens the machine that holds most of a kind whose pods must all be on one host.
+fn alone(packing: &mut Packing<'_>, masks: &mut Masks, kind: usize, left: &mut [u32]) {
+    let yard = packing.yard;
+    let wanted = left.get(kind).copied().unwrap_or(0);
+    let Some(it) = yard.kinds.get(kind).filter(|_| wanted > 1) else { return };
+    if it.rules.as_deref().is_none_or(|rules| rules.needs.is_empty()) {
+        return;
+    }
+    let mut places: Vec<(u32, u32, u32, u32)> = Vec::new();
+    for (variant, mask) in &it.options {
+        for offer in masks.maximal(*mask).iter().chain(masks.ladder(*mask)) {
+            let count = fits(yard.size(kind), yard.row(*variant, *offer)).min(wanted);
+            packing.steps += 1;
+            if count > 0 {
+                places.push((count, *variant, *mask, *offer));
+            }
+        }
+    }
+    // Most first; of those that hold as many, the cheapest.
+    places.sort_by_key(|(count, variant, _, offer)| (std::cmp::Reverse(*count), yard.cost(*variant, *offer)));
+    for (_, variant, mask, offer) in places {
+        let Some(bin) = packing.open(variant, mask, offer, true) else { continue };
+        let Some((most, mask, offer)) = packing.room(masks, bin, kind) else {
+            packing.close_empty();
+            continue;
+        };
+        let count = most.min(wanted);
+        packing.put(bin, kind, count, mask, offer);
+        if let Some(n) = left.get_mut(kind) {
+            *n -= count;
+        }
+        return;
     }
 }
 

@@ -1,14 +1,20 @@
 //! Places on nodes that are there or coming, before any machine is launched.
 
-use std::{collections::hash_map::Entry, sync::Arc};
+mod rules;
 
+use std::{
+    collections::{BTreeSet, VecDeque, hash_map::Entry},
+    sync::Arc,
+};
+
+use rules::{domain_allows, host_room, spreads_allow};
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
 
 use crate::{
     cluster::{Cluster, NodeIx},
     demand::{Class, Demand},
-    groups::{Groups, candidates, eligible, node_domain},
+    groups::{Groups, SpreadRule, candidates, eligible, node_domain},
+    intern::Sym,
     plan::PodKey,
     requests::{Port, RES_PODS},
     soft::{self, Tally},
@@ -22,7 +28,7 @@ pub(crate) struct Room {
     /// By resource number.
     free: Vec<i64>,
     ports: Vec<Port>,
-    claims: Vec<(crate::intern::Sym, crate::intern::Sym)>,
+    claims: Vec<(Sym, Sym)>,
 }
 
 /// What is left of a node, while pods are planned onto it.
@@ -32,9 +38,7 @@ pub(crate) struct Place {
     /// By resource number.
     free: Vec<i64>,
     ports: Vec<Port>,
-    /// Most that each group may still count there: set by pods planned onto it.
-    caps: SmallVec<[(usize, i64); 2]>,
-    claims: Vec<(crate::intern::Sym, crate::intern::Sym)>,
+    claims: Vec<(Sym, Sym)>,
     /// (class, how many).
     pub(crate) content: Vec<(usize, u32)>,
 }
@@ -53,6 +57,12 @@ pub(crate) struct Existing<'a> {
     tally: Tally,
     /// Of each class: others that must be on the host of one of it.
     followers: Vec<Vec<usize>>,
+    /// Spreads of those who are planned already, by group and domain.
+    spreads: FxHashMap<(usize, Sym), SpreadRule>,
+    /// Classes that look after nobody else.
+    heedless: &'a BTreeSet<usize>,
+    /// Classes that were kept from some node for the sake of others.
+    held: BTreeSet<usize>,
     /// Pods left of each class.
     pub(crate) left: Vec<u32>,
     pub(crate) steps: u64,
@@ -64,6 +74,7 @@ impl<'a> Existing<'a> {
         cluster: &'a Cluster,
         demand: &'a Demand,
         ruled_out: &[(PodKey, String)],
+        heedless: &'a BTreeSet<usize>,
         warm: &'a Warm,
     ) -> Self {
         let ruled_out = ruled_out
@@ -78,6 +89,9 @@ impl<'a> Existing<'a> {
             warm,
             tally: Tally::default(),
             followers: Vec::new(),
+            spreads: FxHashMap::default(),
+            heedless,
+            held: BTreeSet::new(),
             left: demand.classes.iter().map(|c| u32::try_from(c.pods.len()).unwrap_or(u32::MAX)).collect(),
             steps: 0,
         }
@@ -116,6 +130,11 @@ impl<'a> Existing<'a> {
                 again = true;
             }
         }
+    }
+
+    /// Classes that were kept from old nodes for the sake of others, and those who were to follow each.
+    pub(crate) fn held(&self) -> Vec<(usize, Vec<usize>)> {
+        self.held.iter().map(|class| (*class, self.followers[*class].clone())).collect()
     }
 
     /// The places that got pods, by node number.
@@ -161,16 +180,18 @@ impl<'a> Existing<'a> {
         let class = &demand.classes[number];
         let nodes = self.suitable(class);
         let wishes = soft::wishes(self.cluster, class).next().is_some();
-        // One at a time where domains count, so that they fill evenly, and where each changes what the next one wishes.
         let evenly = !groups.of[number].spreads.is_empty();
+        if evenly && !wishes && class.shape(self.cluster).preferred_nodes.is_empty() {
+            self.evenly(groups, number, &nodes, coming);
+            return;
+        }
+        // One at a time where domains count, and where each changes what the next one wishes.
         let one_by_one = evenly || soft::shuns_itself(self.cluster, class);
         loop {
             let before = self.left[number];
             let order = self.by_preference(class, &nodes, wishes);
             for node in order.iter() {
-                let info = self.cluster.nodes[*node as usize].info.as_ref();
-                let shut = demand.gone.contains(node) || self.ruled_out.contains(&(number, *node));
-                if shut || info.is_none_or(|i| i.coming != coming) {
+                if !self.is_open(number, *node, coming) {
                     continue;
                 }
                 while self.left[number] > 0 {
@@ -180,9 +201,7 @@ impl<'a> Existing<'a> {
                     if placed == 0 {
                         break;
                     }
-                    self.left[number] -= placed;
-                    let cluster = self.cluster;
-                    self.tally.note(class, placed, |key| soft::domain(cluster, *node, key));
+                    self.note(number, *node, placed);
                     if one_by_one {
                         break;
                     }
@@ -192,6 +211,67 @@ impl<'a> Existing<'a> {
                 }
             }
             if self.left[number] == before || !one_by_one {
+                return;
+            }
+        }
+    }
+
+    /// True if the class may be tried on `node`.
+    fn is_open(&self, number: usize, node: NodeIx, coming: bool) -> bool {
+        let info = self.cluster.nodes[node as usize].info.as_ref();
+        let shut = self.demand.gone.contains(&node) || self.ruled_out.contains(&(number, node));
+        !shut && info.is_some_and(|i| i.coming == coming)
+    }
+
+    fn note(&mut self, number: usize, node: NodeIx, placed: u32) {
+        self.left[number] -= placed;
+        let (cluster, demand) = (self.cluster, self.demand);
+        self.tally.note(&demand.classes[number], placed, |key| soft::domain(cluster, node, key));
+    }
+
+    /// Puts pods one by one where there are fewest of them: the more even they are, the more of them can be nominated at
+    /// the same time, and one that isn't takes the room of who comes after it.
+    fn evenly(&mut self, groups: &mut Groups, number: usize, nodes: &[NodeIx], coming: bool) {
+        let cluster = self.cluster;
+        let mut domains: Vec<(Vec<Option<Sym>>, VecDeque<NodeIx>)> = Vec::new();
+        for node in nodes.iter().filter(|node| self.is_open(number, **node, coming)) {
+            let spreads = groups.of[number].spreads.iter();
+            let values: Vec<_> =
+                spreads.map(|rule| node_domain(cluster, *node, groups.list[rule.group].key)).collect();
+            match domains.iter_mut().find(|(known, _)| *known == values) {
+                Some((_, list)) => list.push_back(*node),
+                None => domains.push((values, VecDeque::from([*node]))),
+            }
+        }
+        while self.left[number] > 0 {
+            let there = |values: &[Option<Sym>]| -> i64 {
+                let rules = groups.of[number].spreads.iter().zip(values);
+                rules.map(|(rule, value)| groups.list[rule.group].count_in(*value)).sum()
+            };
+            let mut order: Vec<(i64, usize)> =
+                domains.iter().enumerate().map(|(at, (values, _))| (there(values), at)).collect();
+            order.sort_unstable();
+            let mut placed = 0;
+            for (_, at) in order {
+                let (values, list) = &mut domains[at];
+                if !spreads_allow(groups, number, values) {
+                    continue;
+                }
+                // Who refuses though its domain doesn't is full.
+                while let Some(node) = list.pop_front() {
+                    self.steps += 1;
+                    placed = self.put(groups, number, node, coming, 1);
+                    if placed > 0 {
+                        list.push_back(node);
+                        self.note(number, node, placed);
+                        break;
+                    }
+                }
+                if placed > 0 {
+                    break;
+                }
+            }
+            if placed == 0 {
                 return;
             }
         }
@@ -267,7 +347,11 @@ impl<'a> Existing<'a> {
         if !self.places.contains_key(&node) && !may_hold(cluster, node, &shape.requests) {
             return 0;
         }
-        if !self.followers[number].is_empty() && !self.leads(groups, number, node) {
+        if !self.heedless.contains(&number)
+            && (!self.followers[number].is_empty() && !self.leads(groups, number, node)
+                || self.breaks(groups, number, node))
+        {
+            self.held.insert(number);
             return 0;
         }
         let place = match self.places.entry(node) {
@@ -334,13 +418,6 @@ impl<'a> Existing<'a> {
         for g in &topology.host_anti {
             groups.list[*g].nodes.entry(node).or_default().1 += count;
         }
-        for rule in &topology.host_spreads {
-            let cap = rule.max_skew;
-            match place.caps.iter_mut().find(|(g, _)| *g == rule.group) {
-                Some((_, c)) => *c = (*c).min(cap),
-                None => place.caps.push((rule.group, cap)),
-            }
-        }
         for g in &topology.counted {
             if groups.list[*g].filter.is_none_or(|f| eligible(cluster, f, node))
                 && let Some(value) = node_domain(cluster, node, groups.list[*g].key)
@@ -354,7 +431,26 @@ impl<'a> Existing<'a> {
                 groups.list[*g].domain(value).holds += count;
             }
         }
+        for rule in &topology.spreads {
+            let Some(value) = node_domain(cluster, node, groups.list[rule.group].key) else { continue };
+            let held = self.spreads.entry((rule.group, value)).or_insert(*rule);
+            held.max_skew = held.max_skew.min(rule.max_skew);
+        }
         most
+    }
+
+    /// True if one more of the class on `node` would keep out pods that are planned into its domain, were it bound before
+    /// them.
+    fn breaks(&self, groups: &Groups, number: usize, node: NodeIx) -> bool {
+        let cluster = self.cluster;
+        !self.spreads.is_empty()
+            && groups.of[number].counted.iter().any(|g| {
+                let group = &groups.list[*g];
+                let Some(value) = node_domain(cluster, node, group.key) else { return false };
+                let Some(rule) = self.spreads.get(&(*g, value)) else { return false };
+                group.filter.is_none_or(|f| eligible(cluster, f, node))
+                    && group.count_in(Some(value)) + 1 - groups.least_now(rule) > rule.max_skew
+            })
     }
 }
 
@@ -374,81 +470,6 @@ fn followers(groups: &Groups) -> Vec<Vec<usize>> {
         }
     }
     result
-}
-
-/// How many more the rules between pods of one host allow.
-#[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
-fn host_room(groups: &Groups, number: usize, place: &Place, coming: bool, cluster: &Cluster) -> u32 {
-    let topology = &groups.of[number];
-    let node = place.node;
-    let mut most = i64::from(u32::MAX);
-    let there = |g: usize| groups.list[g].nodes.get(&node).copied().unwrap_or_default();
-    for g in &topology.host_counted {
-        if there(*g).1 > 0 {
-            return 0;
-        }
-        if let Some((_, cap)) = place.caps.iter().find(|(c, _)| c == g) {
-            most = most.min(cap - there(*g).0);
-        }
-    }
-    for g in &topology.host_anti {
-        if there(*g).0 > 0 {
-            return 0;
-        }
-        if topology.host_counted.contains(g) {
-            most = most.min(1);
-        }
-    }
-    for rule in &topology.host_spreads {
-        let group = &groups.list[rule.group];
-        // A host without the label is no domain, and not allowed.
-        if node_domain(cluster, node, group.key).is_none() && !coming {
-            return 0;
-        }
-        let count = there(rule.group).0;
-        if rule.own {
-            most = most.min(rule.max_skew - count);
-        } else if count > rule.max_skew {
-            return 0;
-        }
-    }
-    if let Some(g) = topology.host_near {
-        let first = topology.starts && groups.list[g].total == 0;
-        if there(g).0 == 0 && !first {
-            return 0;
-        }
-        if first {
-            most = most.min(1);
-        }
-    }
-    u32::try_from(most.max(0)).unwrap_or(u32::MAX)
-}
-
-/// True if one more of the class may come into the node's domains.
-#[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
-fn domain_allows(cluster: &Cluster, groups: &Groups, number: usize, node: NodeIx) -> bool {
-    let topology = &groups.of[number];
-    let domain = |g: usize| node_domain(cluster, node, groups.list[g].key);
-    for rule in &topology.spreads {
-        let Some(value) = domain(rule.group) else { return false };
-        let count = groups.list[rule.group].find(value).map_or(0, |d| d.count);
-        if count + i64::from(rule.own) - groups.least_now(rule) > rule.max_skew {
-            return false;
-        }
-    }
-    if !topology.near.is_empty() {
-        let all = topology.near.iter().chain(&topology.host_near);
-        let first = topology.starts && all.clone().all(|g| groups.list[*g].total == 0);
-        for g in &topology.near {
-            let Some(value) = domain(*g) else { return false };
-            if !first && groups.list[*g].find(value).is_none_or(|d| d.count == 0) {
-                return false;
-            }
-        }
-    }
-    let at = |g: &usize| domain(*g).and_then(|v| groups.list[*g].find(v));
-    topology.anti.iter().all(|g| at(g).is_none_or(|d| d.count == 0))
-        && topology.counted.iter().all(|g| at(g).is_none_or(|d| d.holds == 0))
 }
 
 /// False if the node has no room for `requests` whatever else is so: most nodes are full, and cost no more than this.
@@ -502,14 +523,7 @@ impl Room {
 impl Place {
     fn new(node: NodeIx, room: &Room) -> Self {
         let Room { free, ports, claims } = room;
-        Self {
-            node,
-            free: free.clone(),
-            ports: ports.clone(),
-            caps: SmallVec::new(),
-            claims: claims.clone(),
-            content: Vec::new(),
-        }
+        Self { node, free: free.clone(), ports: ports.clone(), claims: claims.clone(), content: Vec::new() }
     }
 }
 

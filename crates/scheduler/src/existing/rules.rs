@@ -1,0 +1,122 @@
+//! What pods that are there or planned say to one more on a node that is there.
+
+use smallvec::SmallVec;
+
+use super::Place;
+use crate::{
+    cluster::{Cluster, NodeIx},
+    groups::{Groups, SpreadRule, node_domain},
+    intern::Sym,
+};
+
+/// True if pods of `class` must be on the host of one that `mate` is among.
+#[expect(clippy::indexing_slicing, reason = "class numbers come from the list")]
+fn needs_one_of(groups: &Groups, class: usize, mate: usize) -> bool {
+    groups.of[class].host_near.is_some_and(|g| groups.of[mate].host_counted.contains(&g))
+}
+
+/// Spreads over hosts of the pods planned onto a node.
+#[expect(clippy::indexing_slicing, reason = "class numbers come from the list")]
+fn spreads_of<'a>(groups: &'a Groups, place: &'a Place) -> impl Iterator<Item = &'a SpreadRule> {
+    place.content.iter().flat_map(|(class, _)| &groups.of[*class].host_spreads)
+}
+
+/// How many more the rules between pods of one host allow.
+#[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
+pub(super) fn host_room(
+    groups: &Groups,
+    number: usize,
+    place: &Place,
+    coming: bool,
+    cluster: &Cluster,
+) -> u32 {
+    let topology = &groups.of[number];
+    let node = place.node;
+    let mut most = i64::from(u32::MAX);
+    let there = |g: usize| groups.list[g].nodes.get(&node).copied().unwrap_or_default();
+    // Who needs a mate there is bound after the only one, so that the mate's own spread doesn't bind it; a further mate
+    // would let it come in between.
+    let after = topology.host_near.filter(|g| there(*g).0 == 1);
+    let before = |class: usize| after.is_some_and(|g| groups.of[class].host_counted.contains(&g));
+    for (class, _) in &place.content {
+        let crowded = |rule: &SpreadRule| there(rule.group).0 > rule.max_skew;
+        if needs_one_of(groups, *class, number) && spreads_of(groups, place).any(crowded) {
+            return 0;
+        }
+    }
+    for g in &topology.host_counted {
+        if there(*g).1 > 0 {
+            return 0;
+        }
+    }
+    for (class, _) in place.content.iter().filter(|(class, _)| !before(*class)) {
+        let rules = groups.of[*class].host_spreads.iter();
+        for rule in rules.filter(|rule| topology.host_counted.contains(&rule.group)) {
+            most = most.min(rule.max_skew - there(rule.group).0);
+        }
+    }
+    for g in &topology.host_anti {
+        if there(*g).0 > 0 {
+            return 0;
+        }
+        if topology.host_counted.contains(g) {
+            most = most.min(1);
+        }
+    }
+    for rule in &topology.host_spreads {
+        let group = &groups.list[rule.group];
+        // A host without the label is no domain, and not allowed.
+        if node_domain(cluster, node, group.key).is_none() && !coming {
+            return 0;
+        }
+        let count = there(rule.group).0;
+        if rule.own {
+            most = most.min(rule.max_skew - count);
+        } else if count > rule.max_skew {
+            return 0;
+        }
+    }
+    if let Some(g) = topology.host_near {
+        let first = topology.starts && groups.list[g].total == 0;
+        if there(g).0 == 0 && !first {
+            return 0;
+        }
+        if first {
+            most = most.min(1);
+        }
+    }
+    u32::try_from(most.max(0)).unwrap_or(u32::MAX)
+}
+
+/// True if one more of the class may come into the node's domains.
+#[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
+pub(super) fn domain_allows(cluster: &Cluster, groups: &Groups, number: usize, node: NodeIx) -> bool {
+    let topology = &groups.of[number];
+    let domain = |g: usize| node_domain(cluster, node, groups.list[g].key);
+    let values: SmallVec<[Option<Sym>; 2]> = topology.spreads.iter().map(|rule| domain(rule.group)).collect();
+    if !spreads_allow(groups, number, &values) {
+        return false;
+    }
+    if !topology.near.is_empty() {
+        let all = topology.near.iter().chain(&topology.host_near);
+        let first = topology.starts && all.clone().all(|g| groups.list[*g].total == 0);
+        for g in &topology.near {
+            let Some(value) = domain(*g) else { return false };
+            if !first && groups.list[*g].find(value).is_none_or(|d| d.count == 0) {
+                return false;
+            }
+        }
+    }
+    let at = |g: &usize| domain(*g).and_then(|v| groups.list[*g].find(v));
+    topology.anti.iter().all(|g| at(g).is_none_or(|d| d.count == 0))
+        && topology.counted.iter().all(|g| at(g).is_none_or(|d| d.holds == 0))
+}
+
+/// True if one more of the class keeps its spreads in the domains `values`, one for each of them.
+#[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
+pub(super) fn spreads_allow(groups: &Groups, number: usize, values: &[Option<Sym>]) -> bool {
+    groups.of[number].spreads.iter().zip(values).all(|(rule, value)| {
+        let count = groups.list[rule.group].count_in(*value);
+        value.is_some() && count + i64::from(rule.own) - groups.least_now(rule) <= rule.max_skew
+    })
+}

@@ -1,0 +1,365 @@
+//! Who is bound before whom: kube-scheduler takes pods by priority, then as they come, and knows no plan.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod build;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use build::{cluster, kind, kinds, node, plan, pod, pool, taint, why};
+use croft_scheduler::{Cluster, InstanceType, Plan, PodKey, Pool};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const HOST: &str = "kubernetes.io/hostname";
+
+fn join(parts: &[Value]) -> Value {
+    let mut all = json!({});
+    for part in parts {
+        merge(&mut all, part);
+    }
+    all
+}
+
+fn merge(to: &mut Value, from: &Value) {
+    match (to, from) {
+        (Value::Object(to), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(to.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (to, from) => *to = from.clone(),
+    }
+}
+
+fn labels(pairs: Value) -> Value {
+    json!({"metadata": {"labels": pairs}})
+}
+
+fn near(key: &str, selector: Value) -> Value {
+    json!({"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": key, "labelSelector": {"matchLabels": selector}}]}}}})
+}
+
+fn apart(key: &str, selector: Value) -> Value {
+    json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": key, "labelSelector": {"matchLabels": selector}}]}}}})
+}
+
+fn spread(key: &str, skew: i32, selector: Value) -> Value {
+    json!({"spec": {"topologySpreadConstraints": [{"topologyKey": key, "maxSkew": skew,
+        "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": selector}}]}})
+}
+
+fn many(name: &str, count: usize, cpu: &str, more: &Value) -> Vec<Pod> {
+    (0..count).map(|i| pod(&format!("{name}{i}"), cpu, "1Gi", more.clone())).collect()
+}
+
+fn in_zones(zones: &[&str]) -> Pool {
+    Pool { requirements: vec![build::requirement(ZONE, zones)], ..pool("p", kinds()) }
+}
+
+/// How many pods whose names start with `name` are on each node, old or new.
+fn homes(plan: &Plan, name: &str) -> BTreeMap<String, usize> {
+    let new = plan.machines.iter().map(|m| (&m.name, &m.pods));
+    let old = plan.existing.iter().map(|e| (&e.node, &e.pods));
+    let count = |pods: &[PodKey]| pods.iter().filter(|p| p.name.starts_with(name)).count();
+    new.chain(old).map(|(node, pods)| (node.clone(), count(pods))).filter(|(_, n)| *n > 0).collect()
+}
+
+fn placed(plan: &Plan, name: &str) -> usize {
+    homes(plan, name).values().sum()
+}
+
+/// Pods planned for an old node that can be nominated to it together.
+fn nominated(cluster: &Cluster, plan: &Plan, zone_of: impl Fn(&str) -> String) -> BTreeSet<String> {
+    let told = plan.existing.iter().flat_map(|e| {
+        let labels = [(ZONE.to_owned(), zone_of(&e.node)), (HOST.to_owned(), e.node.clone())].into();
+        cluster.nominable(&e.pods, &labels).into_iter().map(|p| p.name.to_string()).collect::<Vec<_>>()
+    });
+    told.collect()
+}
+
+#[test]
+fn who_can_go_nowhere_else_isnt_kept_for_those_who_follow() {
+    let lead = labels(json!({"app": "lead"}));
+    let follower = |more: Value| join(&[near(HOST, json!({"app": "lead"})), more]);
+    let with = |pool: Pool, follower: Value| {
+        let mut c = cluster(vec![pool], &[pod("lead", "1", "1Gi", lead.clone())]);
+        c.upsert_node(&node("n", "2", "8Gi", json!({}))).unwrap();
+        c.upsert_pod(&pod("follower", "4", "1Gi", follower)).unwrap();
+        plan(&c)
+    };
+    // Both fit on a new machine, and on the old one there is room for the leader alone.
+    let both = with(pool("p", kinds()), follower(json!({})));
+    assert_eq!((both.existing.len(), both.unschedulable.len()), (0, 0), "{:?}", both.unschedulable);
+    // The leader doesn't tolerate what the pool's machines have; the follower doesn't either, or it does; or no machine of
+    // the pool holds both; or the pool may launch none.
+    let closed = Pool { taints: vec![taint("only", "p")], ..pool("p", kinds()) };
+    let tolerant = json!({"spec": {"tolerations": [{"key": "only", "operator": "Exists"}]}});
+    let none = Pool { limits: [("nodes".to_owned(), "0".parse().unwrap())].into(), ..pool("p", kinds()) };
+    for (pool, more) in [
+        (closed.clone(), json!({})),
+        (closed, tolerant),
+        (pool("p", vec![kind("m.4", "4", "16Gi", 0.2)]), json!({})),
+        (none, json!({})),
+    ] {
+        let alone = with(pool, follower(more));
+        assert_eq!(homes(&alone, "lead"), [("n".to_owned(), 1)].into(), "{:?}", alone.unschedulable);
+        assert_eq!(alone.unschedulable.len(), 1);
+    }
+}
+
+#[test]
+fn a_mates_own_spread_doesnt_bind_who_must_come_after_it() {
+    let lead = join(&[labels(json!({"app": "web", "role": "lead"})), spread(HOST, 1, json!({"app": "web"}))]);
+    let follower = join(&[labels(json!({"app": "web"})), near(HOST, json!({"role": "lead"}))]);
+    // On a new machine; on one that is there.
+    for old in [false, true] {
+        let mut pods = many("f", 2, "1", &follower);
+        pods.extend(many("lead", 1, "1", &lead));
+        let mut c = cluster(vec![pool("p", if old { Vec::new() } else { kinds() })], &pods);
+        if old {
+            c.upsert_node(&node("n", "4", "16Gi", json!({}))).unwrap();
+        }
+        let plan = plan(&c);
+        assert_eq!(plan.unschedulable.len(), 0, "old {old}: {:?}", plan.unschedulable);
+        assert_eq!(homes(&plan, "f"), homes(&plan, "lead").into_keys().map(|n| (n, 2)).collect());
+        if old {
+            // Told beside the leader, they would count for its spread before it is bound.
+            let told = nominated(&c, &plan, |_| "zone-a".to_owned());
+            assert_eq!(told, BTreeSet::from(["lead0".to_owned()]));
+        }
+    }
+    // Its own spread binds it all the same, and so does the anti-affinity of the leader.
+    let own = join(&[follower.clone(), spread(HOST, 2, json!({"app": "web"}))]);
+    let mut pods = many("f", 2, "1", &own);
+    pods.extend(many("lead", 1, "1", &lead));
+    assert_eq!(placed(&plan(&cluster(vec![pool("p", kinds())], &pods)), "f"), 1);
+    let lonely = join(&[labels(json!({"app": "web", "role": "lead"})), apart(HOST, json!({"app": "web"}))]);
+    let mut pods = many("f", 1, "1", &follower);
+    pods.extend(many("lead", 1, "1", &lonely));
+    assert_eq!(placed(&plan(&cluster(vec![pool("p", kinds())], &pods)), "f"), 0);
+}
+
+#[test]
+fn a_second_mate_would_let_followers_come_before_the_first() {
+    // The second leader asks nothing of its host. Were it beside the first, the follower could come between them.
+    let lead = join(&[labels(json!({"app": "web", "role": "lead"})), spread(HOST, 1, json!({"app": "web"}))]);
+    let second = labels(json!({"role": "lead"}));
+    let follower = join(&[labels(json!({"app": "web"})), near(HOST, json!({"role": "lead"}))]);
+    let mut pods = many("lead", 1, "1", &lead);
+    pods.extend(many("f", 1, "1", &follower));
+    pods.extend(many("second", 1, "1", &second));
+    let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
+    let (lead, second, follower) = (homes(&plan, "lead"), homes(&plan, "second"), homes(&plan, "f"));
+    assert!(lead != second || follower != lead, "{:?}", plan.machines);
+}
+
+#[test]
+fn who_could_be_the_first_of_its_kind_goes_where_others_may_be_before_it() {
+    let web = labels(json!({"app": "web"}));
+    // Both of the others ask for a zone of their own, so that they are in two of the three.
+    let other = |zone: &str| {
+        let pinned = json!({"spec": {"nodeSelector": {ZONE: zone}}});
+        pod(&format!("other-{zone}"), "1", "1Gi", join(&[web.clone(), pinned]))
+    };
+    let mut pods: Vec<Pod> = ["zone-b", "zone-c"].map(other).into();
+    // The cheapest place is in zone a: it would be the first there, if the others weren't before it.
+    let mut cheap: Vec<InstanceType> = kinds();
+    for kind in &mut cheap {
+        kind.offerings[0].price = croft_scheduler::Price::from_dollars(0.001);
+    }
+    pods.extend(many("near", 3, "1", &join(&[web.clone(), near(ZONE, json!({"app": "web"}))])));
+    let plan1 = plan(&cluster(vec![pool("p", cheap)], &pods));
+    assert_eq!(plan1.unschedulable.len(), 0, "{:?}", plan1.unschedulable);
+    let zones: BTreeSet<&str> = plan1.machines.iter().map(|m| m.zone.as_str()).collect();
+    assert_eq!(zones, BTreeSet::from(["zone-b", "zone-c"]));
+    // A spread as well: even over the two zones, while nobody opens the third. Once somebody does there is no place: where the
+    // others are it is too full, elsewhere too empty.
+    pods.truncate(2);
+    let both =
+        join(&[web.clone(), near(ZONE, json!({"app": "web"})), spread(ZONE, 1, json!({"app": "web"}))]);
+    pods.extend(many("near", 4, "1", &both));
+    let two = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!((placed(&two, "other"), placed(&two, "near")), (2, 4), "{:?}", two.unschedulable);
+    pods.push(pod("opens", "1", "1Gi", json!({"spec": {"nodeSelector": {ZONE: "zone-a"}}})));
+    let three = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!((placed(&three, "other"), placed(&three, "near")), (2, 0), "{:?}", three.machines);
+    assert!(why(&three)[0].contains("PodAffinity") || why(&three)[0].contains("TopologySpread"));
+}
+
+#[test]
+fn what_holds_only_in_the_order_of_the_demand_is_planned_in_that_order() {
+    // Zone c takes one and no more, which is the least that the spread of the first two sees. The many that come after them
+    // fill the other zones beyond what the spread would bear.
+    let web = labels(json!({"app": "web"}));
+    let pinned = json!({"spec": {"nodeSelector": {ZONE: "zone-c"}}});
+    let only_ab = json!({"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [
+            {"key": ZONE, "operator": "In", "values": ["zone-a", "zone-b"]}]}]}}}}});
+    let mut pods =
+        vec![pod("alone", "1", "1Gi", join(&[web.clone(), pinned, apart(ZONE, json!({"app": "web"}))]))];
+    pods.extend(many("even", 2, "1", &join(&[web.clone(), spread(ZONE, 1, json!({"app": "web"}))])));
+    pods.extend(many("many", 5, "1", &join(&[web, only_ab])));
+    let plan = plan(&cluster(vec![in_zones(&["zone-a", "zone-b", "zone-c"])], &pods));
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
+    assert_eq!((placed(&plan, "even"), placed(&plan, "many")), (2, 5));
+}
+
+#[test]
+fn pods_on_old_nodes_are_as_even_as_their_spread_can_be() {
+    // One runs in zone a. Two more there would keep the skew, but couldn't be told both at the same time.
+    let web = join(&[labels(json!({"app": "web"})), spread(ZONE, 2, json!({"app": "web"}))]);
+    let mut c = cluster(vec![pool("p", Vec::new())], &many("w", 3, "1", &web));
+    for (name, zone) in [("a", "zone-a"), ("b", "zone-b")] {
+        c.upsert_node(&node(name, "8", "32Gi", json!({ZONE: zone}))).unwrap();
+    }
+    let running = join(&[labels(json!({"app": "web"})), json!({"spec": {"nodeName": "a"}})]);
+    c.upsert_pod(&pod("running", "1", "1Gi", running)).unwrap();
+    let plan = plan(&c);
+    assert_eq!(homes(&plan, "w"), [("a".to_owned(), 1), ("b".to_owned(), 2)].into());
+    assert_eq!(nominated(&c, &plan, |node| format!("zone-{node}")).len(), 3);
+}
+
+#[test]
+fn those_bound_first_are_the_ones_who_are_told() {
+    // Three on one node: two of a high priority that one of a low priority counts for its spread. Told first, it would keep
+    // the others from being told, and they would take the room of somebody else.
+    let web = labels(json!({"app": "web"}));
+    let high = join(&[web.clone(), json!({"spec": {"priority": 10}})]);
+    let low = join(&[web, spread(ZONE, 1, json!({"app": "web"}))]);
+    let mut pods = many("low", 1, "1", &low);
+    pods.extend(many("high", 2, "1", &high));
+    let mut c = cluster(vec![pool("p", Vec::new())], &pods);
+    c.upsert_node(&node("n", "8", "32Gi", json!({ZONE: "zone-a"}))).unwrap();
+    c.upsert_node(&node("other", "1", "4Gi", json!({ZONE: "zone-b"}))).unwrap();
+    let keys: Vec<PodKey> = ["low0", "high0", "high1"].map(|name| PodKey::new("default", name)).into();
+    let zone = [(ZONE.to_owned(), "zone-a".to_owned())].into();
+    let told: Vec<String> = c.nominable(&keys, &zone).into_iter().map(|p| p.name.to_string()).collect();
+    assert_eq!(told, ["high0", "high1"]);
+    // Confined to one zone, a spread over zones sees no other, and all can be told.
+    let confined = join(&[
+        labels(json!({"app": "db"})),
+        spread(ZONE, 1, json!({"app": "db"})),
+        json!({"spec": {"nodeSelector": {ZONE: "zone-a"}}}),
+    ]);
+    for pod in many("db", 3, "1", &confined) {
+        c.upsert_pod(&pod).unwrap();
+    }
+    let keys: Vec<PodKey> = (0..3).map(|i| PodKey::new("default", format!("db{i}").as_str())).collect();
+    assert_eq!(c.nominable(&keys, &zone).len(), 3);
+}
+
+#[test]
+fn who_is_counted_on_an_old_node_leaves_the_spreads_of_those_before_it() {
+    // Two of three fill zone a as far as their spread over zones goes; one that they count has room there as well, but bound
+    // before them it would keep one of them out.
+    let web = labels(json!({"app": "web"}));
+    let even = join(&[web.clone(), spread(ZONE, 2, json!({"app": "web"}))]);
+    let mut pods = many("even", 2, "1", &even);
+    pods.push(pod("counted", "1", "1Gi", web.clone()));
+    let with = |pools: Vec<Pool>| {
+        let mut c = cluster(pools, &pods);
+        c.upsert_node(&node("a", "8", "32Gi", json!({ZONE: "zone-a"}))).unwrap();
+        c.upsert_node(&node("b", "500m", "4Gi", json!({ZONE: "zone-b"}))).unwrap();
+        plan(&c)
+    };
+    let roomy = with(vec![pool("p", kinds())]);
+    assert_eq!(homes(&roomy, "even"), [("a".to_owned(), 2)].into());
+    assert_eq!((roomy.machines.len(), placed(&roomy, "counted")), (1, 1));
+    // Where it can go nowhere else, it goes there.
+    let full = with(Vec::new());
+    assert_eq!(homes(&full, "counted"), [("a".to_owned(), 1)].into());
+}
+
+#[test]
+fn who_needs_a_host_with_a_mate_gets_the_zone_of_one() {
+    // An old pod that counts is in zone a, where nothing new is needed; the mates come to zone b.
+    let web = labels(json!({"app": "web"}));
+    let follower = join(&[web.clone(), near(HOST, json!({"app": "web"}))]);
+    let even = join(&[
+        web.clone(),
+        spread(ZONE, 1, json!({"app": "web"})),
+        json!({"spec": {"nodeSelector": {"side": "new"}}}),
+    ]);
+    let mut pods = many("even", 2, "1", &even);
+    pods.extend(many("f", 2, "1", &follower));
+    let mut c = cluster(
+        vec![Pool {
+            labels: [("side".to_owned(), "new".to_owned())].into(),
+            ..in_zones(&["zone-a", "zone-b"])
+        }],
+        &pods,
+    );
+    c.upsert_node(&node("old", "1", "4Gi", json!({ZONE: "zone-a"}))).unwrap();
+    c.upsert_pod(&pod("running", "1", "1Gi", join(&[web, json!({"spec": {"nodeName": "old"}})]))).unwrap();
+    let plan = plan(&c);
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
+}
+
+#[test]
+fn a_lighter_pool_doesnt_start_again_what_a_heavier_one_has_started() {
+    // One per host by the spread, and each on the host of another: one is all there can be, whatever pools there are.
+    let flock = labels(json!({"app": "flock"}));
+    let torn = join(&[flock, near(HOST, json!({"app": "flock"})), spread(HOST, 1, json!({"app": "flock"}))]);
+    let heavy = Pool { weight: 10, ..pool("heavy", kinds()) };
+    let plan = plan(&cluster(vec![heavy, pool("light", kinds())], &many("f", 3, "1", &torn)));
+    assert_eq!((placed(&plan, "f"), plan.unschedulable.len()), (1, 2), "{:?}", plan.machines);
+}
+
+#[test]
+fn a_limit_leaves_out_the_lowest_priority_also_of_those_who_go_together() {
+    let priority = |n: i32| json!({"spec": {"priority": n}});
+    let one = Pool { limits: [("cpu".to_owned(), "4".parse().unwrap())].into(), ..pool("p", kinds()) };
+    let mut pods = many("lead", 1, "1", &join(&[labels(json!({"app": "lead"})), priority(0)]));
+    pods.extend(many("follow", 1, "1", &join(&[near(HOST, json!({"app": "lead"})), priority(0)])));
+    pods.extend(many("high", 1, "4", &priority(10)));
+    let plan = plan(&cluster(vec![one], &pods));
+    assert_eq!((placed(&plan, "high"), placed(&plan, "lead"), placed(&plan, "follow")), (1, 0, 0));
+}
+
+#[test]
+fn what_a_pod_prefers_leaves_it_the_zones_that_it_needs() {
+    let rather = |zones: &[&str]| {
+        json!({"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+            "weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": zones}]}}]}}}})
+    };
+    let web = labels(json!({"app": "web"}));
+    // Each in a zone of its own: three need all three, though two are preferred.
+    let alone = join(&[web.clone(), apart(ZONE, json!({"app": "web"})), rather(&["zone-b", "zone-c"])]);
+    let three = plan(&cluster(vec![pool("p", kinds())], &many("w", 3, "1", &alone)));
+    assert_eq!(three.unschedulable.len(), 0, "{:?}", why(&three));
+    let two = plan(&cluster(vec![pool("p", kinds())], &many("w", 2, "1", &alone)));
+    assert!(two.machines.iter().all(|m| m.zone != "zone-a"), "{:?}", two.machines);
+    // Near to one that runs elsewhere.
+    let follower = join(&[near(ZONE, json!({"app": "web"})), rather(&["zone-b"])]);
+    let mut c = cluster(vec![pool("p", kinds())], &many("f", 1, "1", &follower));
+    c.upsert_node(&node("old", "1", "4Gi", json!({ZONE: "zone-a"}))).unwrap();
+    c.upsert_pod(&pod("running", "1", "1Gi", join(&[web, json!({"spec": {"nodeName": "old"}})]))).unwrap();
+    assert_eq!(plan(&c).machines.first().map(|m| m.zone.as_str()), Some("zone-a"));
+}
+
+#[test]
+fn a_zone_that_nobody_opens_keeps_nobody_out() {
+    // All must be in one zone, and even over the zones: as long as the others have no node, one zone is all there is.
+    let web = labels(json!({"app": "web"}));
+    let both = join(&[web, near(ZONE, json!({"app": "web"})), spread(ZONE, 1, json!({"app": "web"}))]);
+    let mut pods = many("w", 3, "1", &both);
+    let alone = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!(alone.unschedulable.len(), 0, "{:?}", why(&alone));
+    assert_eq!(alone.machines.iter().map(|m| &m.zone).collect::<BTreeSet<_>>().len(), 1);
+    // Somebody opens them: then there is place for one.
+    for zone in ["zone-a", "zone-b", "zone-c"] {
+        pods.push(pod(zone, "1", "1Gi", json!({"spec": {"nodeSelector": {ZONE: zone}}})));
+    }
+    assert_eq!(placed(&plan(&cluster(vec![pool("p", kinds())], &pods)), "w"), 1);
+}
