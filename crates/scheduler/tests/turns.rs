@@ -363,3 +363,52 @@ fn a_zone_that_nobody_opens_keeps_nobody_out() {
     }
     assert_eq!(placed(&plan(&cluster(vec![pool("p", kinds())], &pods)), "w"), 1);
 }
+
+#[test]
+fn who_must_follow_isnt_told_where_it_would_keep_out_those_it_follows() {
+    let web = labels(json!({"app": "web"}));
+    let even = join(&[web.clone(), spread(ZONE, 1, json!({"app": "web"}))]);
+    let told = |key: &str, priority: i32, mate: bool| {
+        let high = json!({"spec": {"priority": priority}});
+        let follower = join(&[web.clone(), near(key, json!({"app": "web"})), high]);
+        let mut c = cluster(
+            vec![pool("p", kinds())],
+            &[pod("even", "1", "1Gi", even.clone()), pod("f", "1", "1Gi", follower)],
+        );
+        for (name, running) in [("a", 2), ("b", usize::from(mate))] {
+            c.upsert_node(&node(name, "8", "32Gi", json!({ZONE: format!("zone-{name}")}))).unwrap();
+            for n in 0..running {
+                let there = join(&[web.clone(), json!({"spec": {"nodeName": name}})]);
+                c.upsert_pod(&pod(&format!("{name}{n}"), "1", "1Gi", there)).unwrap();
+            }
+        }
+        let keys = ["even", "f"].map(|name| PodKey::new("default", name));
+        let labels = [(ZONE.to_owned(), "zone-b".to_owned()), (HOST.to_owned(), "b".to_owned())].into();
+        c.nominable(&keys, &labels).into_iter().map(|p| p.name.to_string()).collect::<Vec<_>>()
+    };
+    // Others may fill the zone until it is the turn of the even one, and the follower can't give way.
+    for key in [ZONE, HOST] {
+        for priority in [0, 10] {
+            assert_eq!(told(key, priority, false), ["even"], "{key} {priority}");
+        }
+    }
+    // With somebody there already, it needn't wait.
+    assert_eq!(told(ZONE, 0, true), ["even", "f"]);
+}
+
+#[test]
+fn who_isnt_counted_is_told_whatever_keeps_the_others_out() {
+    // Zone a is ahead, so that the even one has to wait for others; nobody counts the one beside it.
+    let web = labels(json!({"app": "web"}));
+    let even = join(&[web.clone(), spread(ZONE, 1, json!({"app": "web"}))]);
+    let mut c = cluster(
+        vec![pool("p", kinds())],
+        &[pod("even", "1", "1Gi", even), pod("other", "1", "1Gi", labels(json!({"app": "db"})))],
+    );
+    for name in ["a", "b"] {
+        c.upsert_node(&node(name, "8", "32Gi", json!({ZONE: format!("zone-{name}")}))).unwrap();
+    }
+    c.upsert_pod(&pod("running", "1", "1Gi", join(&[web, json!({"spec": {"nodeName": "a"}})]))).unwrap();
+    let keys = ["even", "other"].map(|name| PodKey::new("default", name));
+    assert_eq!(c.nominable(&keys, &[(ZONE.to_owned(), "zone-a".to_owned())].into()).len(), 2);
+}

@@ -15,6 +15,14 @@ use crate::{
     taint,
 };
 
+/// A pod planned for a node.
+struct Planned<'c, 'p> {
+    rec: &'c PodRec,
+    key: &'p PodKey,
+    /// It needs nobody near who isn't bound yet.
+    met: bool,
+}
+
 impl Cluster {
     /// Of the pods planned for one node, those that may carry its name in `status.nominatedNodeName` at the same time.
     ///
@@ -29,23 +37,24 @@ impl Cluster {
             let ix = self.pod_numbers.get(key)?;
             Some((self.pods.get(*ix as usize)?.as_ref()?, key))
         };
-        let mut pods: Vec<(&PodRec, &PodKey)> = pods.iter().filter_map(found).collect();
-        // As they will be bound: who isn't told takes what it finds, so that it should be who comes last.
-        let host = |rec: &PodRec| {
-            let affinity = self.tables.shapes.get(rec.shape).affinity.as_ref();
-            affinity.is_some_and(|(_, keys)| keys.contains(&self.keys.hostname))
-        };
-        pods.sort_by_key(|(rec, _)| (host(rec), rec.rank()));
-        let mut chosen: Vec<(&PodRec, &'p PodKey)> = Vec::new();
+        let mut known: FxHashMap<(SelId, Sym), bool> = FxHashMap::default();
+        let mut pods: Vec<Planned<'_, 'p>> = pods
+            .iter()
+            .filter_map(found)
+            .map(|(rec, key)| Planned { rec, key, met: self.is_met(rec, labels, &mut known) })
+            .collect();
+        // As they will be bound: who isn't told takes what it finds, so that it should be who comes last. Who needs somebody
+        // near who isn't bound yet comes after all who need nobody, whatever their priority.
+        pods.sort_by_key(|pod| (!pod.met, pod.rec.rank()));
+        let mut chosen: Vec<Planned<'_, 'p>> = Vec::new();
         let mut known: FxHashMap<(SelId, Sym, u32), i64> = FxHashMap::default();
         for pod in pods {
             chosen.push(pod);
-            // One alone keeps nobody out.
-            if chosen.len() > 1 && !self.evenly(&chosen, labels, &mut known) {
+            if !self.evenly(&chosen, labels, &mut known) {
                 chosen.pop();
             }
         }
-        chosen.into_iter().map(|(_, key)| key).collect()
+        chosen.into_iter().map(|pod| pod.key).collect()
     }
 
     /// True if the plan for one node needs no nominations: its pods are all alike, nothing but room and the node's labels
@@ -91,23 +100,68 @@ impl Cluster {
             && taint::untolerated(tables.tolerations.get(shape.tolerations), &info.taints).is_none()
     }
 
-    /// True if these pods together break no constraint over domains, with everybody else where they are bound.
+    /// True if somebody is bound in the domains that `labels` say whom the pod must be near, or if it needs nobody.
+    fn is_met(
+        &self,
+        rec: &PodRec,
+        labels: &BTreeMap<String, String>,
+        known: &mut FxHashMap<(SelId, Sym), bool>,
+    ) -> bool {
+        let Some((selector, keys)) = &self.tables.shapes.get(rec.shape).affinity else { return true };
+        keys.iter().all(|key| {
+            let key = self.keys.canonical(*key);
+            *known.entry((*selector, key)).or_insert_with(|| {
+                let Some(here) = self.domain_of(labels, key) else { return false };
+                let mut meant = FxHashMap::default();
+                let mut some = |node| self.bound_on(node, *selector, &mut meant) > 0;
+                if key == self.keys.hostname {
+                    return self.find_node(self.tables.symbols.text(here)).is_some_and(some);
+                }
+                let nodes = 0..NodeIx::try_from(self.nodes.len()).unwrap_or(NodeIx::MAX);
+                nodes.filter(|node| node_domain(self, *node, key) == Some(here)).any(&mut some)
+            })
+        })
+    }
+
+    /// The value of `key` (canonical) among a node's labels.
+    fn domain_of(&self, labels: &BTreeMap<String, String>, key: Sym) -> Option<Sym> {
+        let symbols = &self.tables.symbols;
+        let is_key = |k: &str| symbols.find(k).is_some_and(|k| self.keys.canonical(k) == key);
+        labels.iter().find(|(k, _)| is_key(k)).and_then(|(_, value)| symbols.find(value))
+    }
+
+    /// True if no spread of these pods keeps one of them out for the sake of the others, with everybody else where they are
+    /// bound. What keeps it out all the same is no matter of who is told.
     fn evenly(
         &self,
-        pods: &[(&PodRec, &PodKey)],
+        pods: &[Planned<'_, '_>],
         labels: &BTreeMap<String, String>,
         known: &mut FxHashMap<(SelId, Sym, u32), i64>,
     ) -> bool {
         let tables = &self.tables;
-        pods.iter().all(|(rec, _)| {
+        pods.iter().enumerate().all(|(at, Planned { rec, met, .. })| {
             tables.shapes.get(rec.shape).spreads.iter().filter(|s| s.hard).all(|spread| {
                 let meant = |ident| self.means(spread.selector, ident);
                 // Only nominations of its own priority and above count for a pod.
                 let counts = |other: &PodRec| other.priority >= rec.priority && meant(other.ident);
-                let count = pods.iter().filter(|(other, _)| counts(other)).count();
-                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                let others = || {
+                    let others = pods.iter().enumerate().filter(|(number, _)| *number != at);
+                    others.map(|(_, other)| other).filter(|other| counts(other.rec))
+                };
+                let count = others().count();
+                if count == 0 {
+                    return true;
+                }
                 let key = (spread.selector, spread.key, spread.filter);
                 let ahead = *known.entry(key).or_insert_with(|| self.ahead(spread, labels));
+                // Who follows it can't be bound first and make room again, and by its turn others may have come to other
+                // nodes of the domain.
+                let host = self.keys.canonical(spread.key) == self.keys.hostname;
+                if *met && !host && ahead != i64::MIN && others().any(|other| !other.met) {
+                    return false;
+                }
+                let count = count.saturating_add(usize::from(meant(rec.ident)));
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
                 count.saturating_add(ahead) <= i64::from(spread.max_skew)
             })
         })
@@ -134,16 +188,13 @@ impl Cluster {
     /// not bound doesn't count.
     fn ahead(&self, spread: &Spread, labels: &BTreeMap<String, String>) -> i64 {
         let key = self.keys.canonical(spread.key);
-        let symbols = &self.tables.symbols;
-        let here =
-            labels.iter().find(|(k, _)| symbols.find(k).is_some_and(|k| self.keys.canonical(k) == key));
-        let Some(here) = here.and_then(|(_, value)| symbols.find(value)) else { return 0 };
+        let Some(here) = self.domain_of(labels, key) else { return 0 };
         let mut meant: FxHashMap<u32, bool> = FxHashMap::default();
         if key == self.keys.hostname {
             // A fresh host has none.
             return self
-                .find_node(symbols.text(here))
-                .map_or(0, |node| self.bound_on(node, spread, &mut meant));
+                .find_node(self.tables.symbols.text(here))
+                .map_or(0, |node| self.bound_on(node, spread.selector, &mut meant));
         }
         if self.is_confined(spread, here) {
             return i64::MIN;
@@ -156,7 +207,7 @@ impl Cluster {
             }
             // One on its way opens its domain, and has none yet.
             let Some(value) = node_domain(self, number, key) else { continue };
-            *counts.entry(value).or_default() += self.bound_on(number, spread, &mut meant);
+            *counts.entry(value).or_default() += self.bound_on(number, spread.selector, &mut meant);
         }
         let domains = i64::try_from(counts.len()).unwrap_or(i64::MAX);
         let own = counts.remove(&here).unwrap_or(0);
@@ -168,12 +219,12 @@ impl Cluster {
         own.saturating_sub(least)
     }
 
-    /// How many pods that a spread means are bound to a node; `meant` says which identities those are.
-    fn bound_on(&self, node: NodeIx, spread: &Spread, meant: &mut FxHashMap<u32, bool>) -> i64 {
+    /// How many pods that a selector means are bound to a node; `meant` says which identities those are.
+    fn bound_on(&self, node: NodeIx, selector: SelId, meant: &mut FxHashMap<u32, bool>) -> i64 {
         let slot = self.nodes.get(node as usize);
         let pods =
             slot.iter().flat_map(|slot| &slot.pods).filter_map(|pod| self.pods.get(*pod as usize)?.as_ref());
-        let is_meant = |ident| self.means(spread.selector, ident);
+        let is_meant = |ident| self.means(selector, ident);
         let count = pods
             .filter(|rec| !rec.nominated && *meant.entry(rec.ident).or_insert_with(|| is_meant(rec.ident)));
         i64::try_from(count.count()).unwrap_or(i64::MAX)
