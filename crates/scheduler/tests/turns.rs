@@ -412,3 +412,15 @@ fn who_isnt_counted_is_told_whatever_keeps_the_others_out() {
     let keys = ["even", "other"].map(|name| PodKey::new("default", name));
     assert_eq!(c.nominable(&keys, &[(ZONE.to_owned(), "zone-a".to_owned())].into()).len(), 2);
 }
+
+#[test]
+fn who_could_be_the_first_on_its_host_comes_after_a_mate_that_needs_nobody() {
+    // Two of the flock have room beside the one that may be bound before them; alone, the third would start nothing.
+    let flock = labels(json!({"app": "flock"}));
+    let mut pods = vec![pod("lead", "1", "1Gi", flock.clone())];
+    pods.extend(many("f", 3, "3", &join(&[flock, near(HOST, json!({"app": "flock"}))])));
+    let small = kinds().into_iter().filter(|kind| kind.name != "m.16").collect();
+    let plan = plan(&cluster(vec![pool("p", small)], &pods));
+    assert_eq!(placed(&plan, "f"), 2, "{:?}", plan.machines);
+    assert_eq!(homes(&plan, "f").keys().collect::<Vec<_>>(), homes(&plan, "lead").keys().collect::<Vec<_>>());
+}

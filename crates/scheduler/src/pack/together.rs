@@ -111,7 +111,10 @@ fn open(packing: &mut Packing<'_>, masks: &mut Masks, kind: usize, left: &mut [u
                 let present = packing.present_count();
                 let Some(bin) = packing.open(*variant, both, offer, true) else { continue };
                 let before = left.to_vec();
-                if seat(packing, masks, bin, kind, left, 0) {
+                // The mate first, also where one of the kind could be: it may be bound before.
+                if seat(packing, masks, bin, mate, left, 1)
+                    && seat(packing, masks, bin, kind, left, LONGEST_CHAIN)
+                {
                     return true;
                 }
                 left.copy_from_slice(&before);
