@@ -424,3 +424,23 @@ fn who_could_be_the_first_on_its_host_comes_after_a_mate_that_needs_nobody() {
     assert_eq!(placed(&plan, "f"), 2, "{:?}", plan.machines);
     assert_eq!(homes(&plan, "f").keys().collect::<Vec<_>>(), homes(&plan, "lead").keys().collect::<Vec<_>>());
 }
+
+#[test]
+fn who_waits_for_others_comes_as_soon_as_one_is_there() {
+    // The followers come before the even ones, and have room in zone c alone. Once one of those is there they fill it, before
+    // the spread would bear another.
+    let web = labels(json!({"app": "web"}));
+    let pinned = json!({"spec": {"nodeSelector": {ZONE: "zone-c"}}});
+    let follower = join(&[web.clone(), near(ZONE, json!({"app": "web"})), pinned]);
+    let low = json!({"spec": {"priority": -10}});
+    let even = join(&[web.clone(), spread(ZONE, 1, json!({"app": "web"})), low]);
+    let mut pods = many("f", 5, "1", &follower);
+    pods.extend(many("even", 4, "4", &even));
+    let mut c = cluster(vec![pool("p", kinds())], &pods);
+    c.upsert_node(&node("old", "1", "4Gi", json!({ZONE: "zone-b"}))).unwrap();
+    c.upsert_pod(&pod("running", "1", "1Gi", join(&[web, json!({"spec": {"nodeName": "old"}})]))).unwrap();
+    let plan = plan(&c);
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
+    let in_c = plan.machines.iter().filter(|m| m.zone == "zone-c").flat_map(|m| &m.pods);
+    assert_eq!(in_c.filter(|p| p.name.starts_with("even")).count(), 1, "{:?}", plan.machines);
+}

@@ -125,6 +125,8 @@ pub(super) struct Care<'a> {
     leaders: FxHashMap<usize, Vec<usize>>,
     /// Leaders that still wait have no place: who follows them comes first after all.
     forsaken: bool,
+    /// By class with spreads: the cells where they hold before anybody waiting is placed, if that isn't all of them.
+    pub(super) at_once: FxHashMap<usize, Vec<usize>>,
 }
 
 impl<'a> Care<'a> {
@@ -150,6 +152,7 @@ impl<'a> Care<'a> {
             hosts: Hosts::new(groups, choices),
             leaders: leaders(groups, choices, order),
             forsaken: false,
+            at_once: FxHashMap::default(),
         }
     }
 

@@ -123,7 +123,7 @@ pub(crate) fn decide(groups: &mut Groups, board: &Board, choices: &[Choice], ord
     let starting = starting(groups, choices);
     let Order { late, in_turn, .. } = order;
     let mut care = Care::new(groups, board, choices, order);
-    let at_once = at_once(groups, board, choices);
+    care.at_once = at_once(groups, board, choices);
     let mut order: Vec<&Choice> = choices.iter().collect();
     // Who keeps others away chooses first, who needs others near comes after them, who is only counted fills in, and
     // who must be even comes last, when the counts are known.
@@ -144,7 +144,7 @@ pub(crate) fn decide(groups: &mut Groups, board: &Board, choices: &[Choice], ord
     });
     let mut waiting: Vec<(&Choice, u32)> = order.iter().map(|c| (*c, c.count)).collect();
     loop {
-        let mut next = Vec::new();
+        let mut next: Vec<(&Choice, u32)> = Vec::new();
         let mut progress = false;
         for of_one_priority in waiting.chunk_by(|a, b| a.0.priority == b.0.priority) {
             let mut now = of_one_priority.to_vec();
@@ -158,8 +158,7 @@ pub(crate) fn decide(groups: &mut Groups, board: &Board, choices: &[Choice], ord
                         progress = true;
                         continue;
                     }
-                    let left =
-                        spread_out(groups, board, choice, &topology, (count, &at_once), &mut care, &mut out);
+                    let left = take_turns(groups, board, (choice, count), &mut next, &mut care, &mut out);
                     progress |= left < count;
                     if left == 0 {
                         continue;
@@ -172,6 +171,7 @@ pub(crate) fn decide(groups: &mut Groups, board: &Board, choices: &[Choice], ord
                 }
             }
         }
+        next.retain(|(_, n)| *n > 0);
         waiting = next;
         if waiting.is_empty() || !progress && !care.forsake() {
             break;
@@ -194,13 +194,53 @@ fn leasts(groups: &Groups, board: &Board, choice: &Choice, topology: &Topology) 
     topology.spreads.iter().map(|rule| board.least(groups, choice, rule)).collect()
 }
 
+/// Gives up to `count` pods of the class their cells, and those of `waiting` who come before it as soon as one that they
+/// need near is there: kube-scheduler tries them again at once. Answers how many of the class found none.
+fn take_turns<'a>(
+    groups: &mut Groups,
+    board: &Board,
+    (choice, count): (&'a Choice, u32),
+    waiting: &mut [(&'a Choice, u32)],
+    care: &mut Care<'a>,
+    out: &mut Decided,
+) -> u32 {
+    let Some(topology) = groups.of.get(choice.class).cloned() else { return count };
+    let mut left = count;
+    while left > 0 {
+        let joins = |(other, n): &&mut (&Choice, u32)| {
+            *n > 0 && other.class < choice.class && needs_one_of(groups, other.class, choice, &topology)
+        };
+        let joining: SmallVec<[_; 4]> = waiting.iter_mut().filter(joins).collect();
+        let step = if joining.is_empty() { left } else { 1 };
+        let rest = spread_out(groups, board, choice, &topology, step, care, out);
+        left -= step - rest;
+        care.left.insert(choice.class, left);
+        if rest > 0 {
+            break;
+        }
+        for (other, n) in joining {
+            let Some(topology) = groups.of.get(other.class).cloned() else { continue };
+            *n = spread_out(groups, board, other, &topology, *n, care, out);
+        }
+    }
+    left
+}
+
+/// True if pods of `class` must be near one of `choice`.
+fn needs_one_of(groups: &Groups, class: usize, choice: &Choice, topology: &Topology) -> bool {
+    groups.of.get(class).is_some_and(|other| {
+        other.near.iter().any(|g| choice.counted.contains(g))
+            || other.host_near.is_some_and(|g| topology.host_counted.contains(&g))
+    })
+}
+
 /// Gives up to `count` pods of the class their cells; answers how many found none.
 fn spread_out<'a>(
     groups: &mut Groups,
     board: &Board,
     choice: &'a Choice,
     topology: &Topology,
-    (count, at_once): (u32, &FxHashMap<usize, Vec<usize>>),
+    count: u32,
     care: &mut Care<'a>,
     out: &mut Decided,
 ) -> u32 {
@@ -234,7 +274,7 @@ fn spread_out<'a>(
             let behind = care.left_behind(choice.class, board.whole(*cell));
             let broken = care.broken(groups, board, choice, *cell);
             let shut = care.shut_out(groups, board, choice, topology, *cell);
-            let later = at_once.get(&choice.class).is_some_and(|cells| !cells.contains(cell));
+            let later = care.at_once.get(&choice.class).is_some_and(|cells| !cells.contains(cell));
             let rank = (shut, behind, broken, later, own, beside, *price, *cell);
             if best.is_none_or(|least| rank < least) {
                 best = Some(rank);
