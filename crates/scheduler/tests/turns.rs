@@ -365,6 +365,38 @@ fn a_zone_that_nobody_opens_keeps_nobody_out() {
 }
 
 #[test]
+fn who_could_be_the_first_on_its_host_comes_after_a_mate_that_needs_nobody() {
+    // Two of the flock have room beside the one that may be bound before them; alone, the third would start nothing.
+    let flock = labels(json!({"app": "flock"}));
+    let mut pods = vec![pod("lead", "1", "1Gi", flock.clone())];
+    pods.extend(many("f", 3, "3", &join(&[flock, near(HOST, json!({"app": "flock"}))])));
+    let small = kinds().into_iter().filter(|kind| kind.name != "m.16").collect();
+    let plan = plan(&cluster(vec![pool("p", small)], &pods));
+    assert_eq!(placed(&plan, "f"), 2, "{:?}", plan.machines);
+    assert_eq!(homes(&plan, "f").keys().collect::<Vec<_>>(), homes(&plan, "lead").keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn who_waits_for_others_comes_as_soon_as_one_is_there() {
+    // The followers come before the even ones, and have room in zone c alone. Once one of those is there they fill it, before
+    // the spread would bear another.
+    let web = labels(json!({"app": "web"}));
+    let pinned = json!({"spec": {"nodeSelector": {ZONE: "zone-c"}}});
+    let follower = join(&[web.clone(), near(ZONE, json!({"app": "web"})), pinned]);
+    let low = json!({"spec": {"priority": -10}});
+    let even = join(&[web.clone(), spread(ZONE, 1, json!({"app": "web"})), low]);
+    let mut pods = many("f", 5, "1", &follower);
+    pods.extend(many("even", 4, "4", &even));
+    let mut c = cluster(vec![pool("p", kinds())], &pods);
+    c.upsert_node(&node("old", "1", "4Gi", json!({ZONE: "zone-b"}))).unwrap();
+    c.upsert_pod(&pod("running", "1", "1Gi", join(&[web, json!({"spec": {"nodeName": "old"}})]))).unwrap();
+    let plan = plan(&c);
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
+    let in_c = plan.machines.iter().filter(|m| m.zone == "zone-c").flat_map(|m| &m.pods);
+    assert_eq!(in_c.filter(|p| p.name.starts_with("even")).count(), 1, "{:?}", plan.machines);
+}
+
+#[test]
 fn who_must_follow_isnt_told_where_it_would_keep_out_those_it_follows() {
     let web = labels(json!({"app": "web"}));
     let even = join(&[web.clone(), spread(ZONE, 1, json!({"app": "web"}))]);
@@ -414,33 +446,21 @@ fn who_isnt_counted_is_told_whatever_keeps_the_others_out() {
 }
 
 #[test]
-fn who_could_be_the_first_on_its_host_comes_after_a_mate_that_needs_nobody() {
-    // Two of the flock have room beside the one that may be bound before them; alone, the third would start nothing.
-    let flock = labels(json!({"app": "flock"}));
-    let mut pods = vec![pod("lead", "1", "1Gi", flock.clone())];
-    pods.extend(many("f", 3, "3", &join(&[flock, near(HOST, json!({"app": "flock"}))])));
-    let small = kinds().into_iter().filter(|kind| kind.name != "m.16").collect();
-    let plan = plan(&cluster(vec![pool("p", small)], &pods));
-    assert_eq!(placed(&plan, "f"), 2, "{:?}", plan.machines);
-    assert_eq!(homes(&plan, "f").keys().collect::<Vec<_>>(), homes(&plan, "lead").keys().collect::<Vec<_>>());
-}
-
-#[test]
-fn who_waits_for_others_comes_as_soon_as_one_is_there() {
-    // The followers come before the even ones, and have room in zone c alone. Once one of those is there they fill it, before
-    // the spread would bear another.
+fn a_limit_that_leaves_no_machine_in_a_zone_sends_pods_to_the_others() {
+    // Three machines: one in zone b is full, so that each of the others takes two of those who would be in all zones; those
+    // of a lower priority get what room is left.
+    let priority = |n: i32| json!({"spec": {"priority": n}});
+    let pinned = json!({"spec": {"nodeSelector": {ZONE: "zone-b"}}});
+    let three = Pool { limits: [("nodes".to_owned(), "3".parse().unwrap())].into(), ..pool("p", kinds()) };
+    let mut pods = vec![pod("large", "16", "1Gi", pinned)];
     let web = labels(json!({"app": "web"}));
-    let pinned = json!({"spec": {"nodeSelector": {ZONE: "zone-c"}}});
-    let follower = join(&[web.clone(), near(ZONE, json!({"app": "web"})), pinned]);
-    let low = json!({"spec": {"priority": -10}});
-    let even = join(&[web.clone(), spread(ZONE, 1, json!({"app": "web"})), low]);
-    let mut pods = many("f", 5, "1", &follower);
-    pods.extend(many("even", 4, "4", &even));
-    let mut c = cluster(vec![pool("p", kinds())], &pods);
-    c.upsert_node(&node("old", "1", "4Gi", json!({ZONE: "zone-b"}))).unwrap();
-    c.upsert_pod(&pod("running", "1", "1Gi", join(&[web, json!({"spec": {"nodeName": "old"}})]))).unwrap();
-    let plan = plan(&c);
-    assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
-    let in_c = plan.machines.iter().filter(|m| m.zone == "zone-c").flat_map(|m| &m.pods);
-    assert_eq!(in_c.filter(|p| p.name.starts_with("even")).count(), 1, "{:?}", plan.machines);
+    pods.extend(many("even", 6, "7", &join(&[web, spread(ZONE, 2, json!({"app": "web"}))])));
+    pods.extend(many("low", 3, "2", &priority(-10)));
+    let plan = plan(&cluster(vec![three], &pods));
+    assert_eq!((placed(&plan, "large"), placed(&plan, "even"), placed(&plan, "low")), (1, 4, 2));
+    assert!(
+        plan.unschedulable.iter().all(|u| u.reasons.iter().all(|r| r.reason.is_limit())),
+        "{:?}",
+        why(&plan)
+    );
 }

@@ -166,7 +166,7 @@ impl Context<'_> {
         (0..items.len()).max_by_key(|at| (score(&items[*at]), *at)).unwrap_or(0)
     }
 
-    /// Turns bins into launches; answers (local class, count) of what found no place.
+    /// Turns bins into launches; answers (local class, cell, count) of what found no place.
     pub(super) fn collect(
         &self,
         tier: &Tier<'_>,
@@ -175,7 +175,7 @@ impl Context<'_> {
         outcome: Outcome,
         mut sources: Vec<Vec<Item>>,
         out: &mut Solved,
-    ) -> Vec<(usize, u32)> {
+    ) -> Vec<(usize, Option<usize>, u32)> {
         let mut tally = Tally::default();
         let host = self.cluster.keys.hostname;
         let choosy: Vec<bool> = sources
@@ -229,11 +229,11 @@ impl Context<'_> {
                 limited: !ctx.limits.is_empty(),
             });
         }
-        let mut failed: Vec<(usize, u32)> = Vec::new();
+        let mut failed: Vec<(usize, Option<usize>, u32)> = Vec::new();
         for item in sources.into_iter().flatten() {
-            match failed.iter_mut().find(|(class, _)| *class == item.class) {
-                Some((_, n)) => *n += item.count,
-                None => failed.push((item.class, item.count)),
+            match failed.iter_mut().find(|(class, cell, _)| (*class, *cell) == (item.class, item.cell)) {
+                Some((_, _, n)) => *n += item.count,
+                None => failed.push((item.class, item.cell, item.count)),
             }
         }
         failed

@@ -6,7 +6,7 @@ mod kinds;
 mod options;
 
 use std::{
-    collections::{BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -122,11 +122,18 @@ struct Attempt {
     limits: Vec<Limit>,
     /// (local class, count, reason) of what no domain or offering takes.
     left: Vec<(usize, u32, Option<ReasonKind>)>,
-    /// (local class, count) of what the packing left out.
-    failed: Vec<(usize, u32)>,
+    /// (local class, cell, count) of what the packing left out.
+    failed: Vec<(usize, Option<usize>, u32)>,
+    /// Of those who are counted in domains: how many found room where some didn't.
+    full: Full,
+    /// It counts on domains that could be opened staying away.
+    lean: bool,
     /// Why it must be tried again, if so.
     wrong: Found,
 }
+
+/// By (local class, cell): for how many there is room.
+type Full = BTreeMap<(usize, usize), u32>;
 
 /// What attempts at a tier have found out.
 #[derive(Default)]
@@ -135,15 +142,28 @@ struct Found {
     parted: BTreeSet<(usize, u32)>,
     /// Local classes that need more machines than those they prefer: domains decide where they may go.
     wide: BTreeSet<usize>,
+    /// Where limits, or mates that are missing, leave room for so many of a class and no more.
+    full: Full,
+    /// There is no room for what fewer domains would allow.
+    not_lean: bool,
 }
 
 impl Found {
-    /// True if `more` holds anything new.
+    /// True if `more` holds anything new that has to do with which machines count.
     fn learn(&mut self, mut more: Self) -> bool {
         let before = (self.parted.len(), self.wide.len());
         self.parted.append(&mut more.parted);
         self.wide.append(&mut more.wide);
-        before != (self.parted.len(), self.wide.len())
+        let new = before != (self.parted.len(), self.wide.len());
+        if new {
+            // Cells get other numbers.
+            self.full.clear();
+        }
+        new
+    }
+
+    fn is_full_for(&self, local: usize) -> bool {
+        self.full.range((local, 0)..=(local, usize::MAX)).next().is_some()
     }
 }
 
@@ -331,8 +351,8 @@ impl Context<'_> {
 
     /// Packs the classes of one tier. Answers what is left (local class, count, reason), and the groups as they then are.
     ///
-    /// A pod that a limit leaves out was counted in its domains before: then everything is decided anew without it, so
-    /// that what stays is even.
+    /// A pod that a limit leaves out was counted in its domain before: then everything is decided anew with no more of its
+    /// class there than found room, so that it goes elsewhere or what stays is even.
     fn pack_tier(
         &self,
         tier: &Tier<'_>,
@@ -340,7 +360,7 @@ impl Context<'_> {
         limits: &mut Vec<Limit>,
         out: &mut Solved,
     ) -> (Vec<(usize, u32, Option<ReasonKind>)>, Groups) {
-        const ROUNDS: u32 = 6;
+        const ROUNDS: u32 = 12;
         let mut wanted = now.to_vec();
         let mut outside: Vec<(usize, u32, Option<ReasonKind>)> = Vec::new();
         let mut round = 0;
@@ -360,24 +380,26 @@ impl Context<'_> {
                 continue;
             }
             round += 1;
-            let counted = |local: usize| tier.block.groups.of[local].chooses();
-            let broken: Vec<(usize, u32)> =
-                attempt.failed.iter().copied().filter(|(local, _)| counted(*local)).collect();
-            if !broken.is_empty() && round < ROUNDS {
-                for (local, count) in broken {
-                    let Some((_, n, _)) = wanted.iter_mut().find(|(l, _, _)| *l == local) else { continue };
-                    // Halfway through, whole classes give way, so that it ends.
-                    let out_now = if round > ROUNDS / 2 { *n } else { count };
-                    *n -= out_now;
-                    outside.push((local, out_now, self.reason(tier, local)));
+            if !attempt.full.is_empty() && round < ROUNDS {
+                if attempt.lean {
+                    found.not_lean = true;
+                    continue;
                 }
-                wanted.retain(|(_, n, _)| *n > 0);
+                if round <= ROUNDS / 2 {
+                    found.full.append(&mut attempt.full);
+                    continue;
+                }
+                // Halfway through, whole classes give way, so that it ends.
+                let gives_way: BTreeSet<usize> = attempt.full.keys().map(|(local, _)| *local).collect();
+                for (local, count, _) in wanted.extract_if(.., |(local, ..)| gives_way.contains(local)) {
+                    outside.push((local, count, self.reason(tier, local)));
+                }
                 continue;
             }
             limits.clone_from(&attempt.limits);
             outside.append(&mut attempt.left);
             outside.extend(
-                attempt.failed.iter().map(|(local, count)| (*local, *count, self.reason(tier, *local))),
+                attempt.failed.iter().map(|(local, _, count)| (*local, *count, self.reason(tier, *local))),
             );
             out.launches.append(&mut attempt.solved.launches);
             out.bound = out.bound.saturating_add(attempt.solved.bound);
@@ -452,9 +474,10 @@ impl Context<'_> {
                 .filter(|class| narrow.contains(class))
                 .collect();
             if !parted.is_empty() || !wide.is_empty() {
-                let wrong = Found { parted, wide };
+                let wrong = Found { parted, wide, ..Found::default() };
                 let limits = limits.to_vec();
-                return Attempt { solved: out, groups, limits, left, failed: Vec::new(), wrong };
+                let (failed, full, lean) = (Vec::new(), Full::new(), false);
+                return Attempt { solved: out, groups, limits, left, failed, full, lean, wrong };
             }
             let before = (order.late.len(), order.following.len());
             order.late.extend(decided.broken.iter().map(|(class, _, _)| *class));
@@ -466,7 +489,7 @@ impl Context<'_> {
         };
         // What can't hold in every order may hold in the likeliest one, or with fewer domains than could be opened.
         for lean in [false, true] {
-            if decided.left.is_empty() {
+            if decided.left.is_empty() || lean && found.not_lean {
                 break;
             }
             let board = zones::Board { lean, ..board.clone() };
@@ -483,7 +506,10 @@ impl Context<'_> {
         for choice in &choices {
             board.note_seen(&groups, choice, &mut out.seen);
         }
-        left.extend(decided.left.iter().map(|(local, count, reason)| (*local, *count, Some(*reason))));
+        left.extend(decided.left.iter().map(|(local, count, reason)| {
+            let full = found.is_full_for(*local).then(|| self.reason(tier, *local)).flatten();
+            (*local, *count, full.or(Some(*reason)))
+        }));
         let mut yard = self.yard(tier, &groups, limits);
         let mut masks = Masks::default();
         let sources = self.kinds(tier, &groups, &board, &decided.items, &masks_of, &mut yard, &mut masks);
@@ -495,6 +521,12 @@ impl Context<'_> {
         self.note_relaxed(&groups, &yard, &mut out);
         let limits = outcome.limits.clone();
         let failed = self.collect(tier, &yard, &masks, outcome, sources, &mut out);
+        let mut full = Full::new();
+        for (local, cell, count) in failed.iter().filter(|(local, ..)| groups.of[*local].chooses()) {
+            let there = decided.items.iter().filter(|i| i.class == *local && i.cell == *cell);
+            let all: u32 = there.map(|item| item.count).sum();
+            full.extend(cell.map(|cell| ((*local, cell), all.saturating_sub(*count))));
+        }
         let parted = self.misjudged(tier, &board, &choices, &mut out.launches);
         for (class, _, count) in out.launches.iter().flat_map(|l| &l.content) {
             let local = tier.block.classes.binary_search_by_key(class, |(class, _)| *class);
@@ -502,7 +534,8 @@ impl Context<'_> {
                 groups.list[g].total += i64::from(*count);
             }
         }
-        Attempt { solved: out, groups, limits, left, failed, wrong: Found { parted, ..Found::default() } }
+        let wrong = Found { parted, ..Found::default() };
+        Attempt { solved: out, groups, limits, left, failed, full, lean: lean_used, wrong }
     }
 
     /// The yard of a tier, without kinds.

@@ -180,6 +180,7 @@ impl Context<'_> {
             count,
             priority: self.demand.classes[class].priority,
             cells: Vec::new(),
+            full: found.full.range((local, 0)..=(local, usize::MAX)).map(|((_, c), n)| (*c, *n)).collect(),
             counted: Vec::new(),
             unsure: SmallVec::new(),
         };

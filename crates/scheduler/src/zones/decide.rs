@@ -262,7 +262,8 @@ fn spread_out<'a>(
         let mut best: Option<Rank> = None;
         for (cell, price) in &choice.cells {
             out.steps += 1;
-            if blocked(groups, board, *cell, topology, &leasts, may_start).is_some()
+            if room(choice, *cell, &per_cell, out) == 0
+                || blocked(groups, board, *cell, topology, &leasts, may_start).is_some()
                 || !care.hosted(groups, topology, board.whole(*cell))
             {
                 continue;
@@ -283,7 +284,7 @@ fn spread_out<'a>(
         let Some((shut, .., cell)) = best.filter(|(shut, ..)| !care.gives_way || shut.0 == 0) else { break };
         // With others at stake, the next one looks anew.
         let one_by_one = one_by_one || shut.1 > 0;
-        let step = if one_by_one { 1 } else { left };
+        let step = if one_by_one { 1 } else { left.min(room(choice, cell, &per_cell, out)) };
         place(groups, board, cell, choice, topology, i64::from(step));
         care.placed(groups, board, choice, topology, cell);
         match per_cell.iter_mut().find(|(c, _)| *c == cell) {
@@ -297,6 +298,14 @@ fn spread_out<'a>(
         out.items.push(Item { class: choice.class, cell: Some(cell), count });
     }
     left
+}
+
+/// How many more of the class have room in the cell, as far as is known; `here` are those that aren't in `out` yet.
+fn room(choice: &Choice, cell: usize, here: &[(usize, u32)], out: &Decided) -> u32 {
+    let Some((_, most)) = choice.full.iter().find(|(full, _)| *full == cell) else { return u32::MAX };
+    let placed = out.items.iter().filter(|i| i.class == choice.class && i.cell == Some(cell));
+    let here = here.iter().filter(|(c, _)| *c == cell).map(|(_, n)| *n);
+    most.saturating_sub(placed.map(|i| i.count).chain(here).sum())
 }
 
 fn place(groups: &mut Groups, board: &Board, cell: usize, choice: &Choice, topology: &Topology, count: i64) {

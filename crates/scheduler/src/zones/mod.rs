@@ -45,6 +45,8 @@ pub(crate) struct Choice {
     pub(crate) priority: i32,
     /// Cells where an available offering is large enough, with the price of the cheapest.
     pub(crate) cells: Vec<(usize, i64)>,
+    /// Cells with room for so many and no more.
+    pub(crate) full: SmallVec<[(usize, u32); 2]>,
     /// Those groups of [`Topology::counted`] whose filter some of the class's offerings pass.
     pub(crate) counted: Vec<usize>,
     /// Filters of those groups that others of its offerings don't pass: the machine will decide.
