@@ -464,3 +464,16 @@ fn a_limit_that_leaves_no_machine_in_a_zone_sends_pods_to_the_others() {
         why(&plan)
     );
 }
+
+#[test]
+fn who_could_be_the_first_on_its_host_waits_for_a_mate_that_only_a_lighter_pool_takes() {
+    // The heavier pool may have no machine that is large enough for the one that is bound first.
+    let flock = labels(json!({"app": "flock"}));
+    let mut pods = vec![pod("lead", "6", "1Gi", flock.clone())];
+    pods.extend(many("f", 2, "2", &join(&[flock, near(HOST, json!({"app": "flock"}))])));
+    let limits = [("cpu".to_owned(), "4".parse().unwrap())].into();
+    let heavy = Pool { weight: 10, limits, ..pool("heavy", kinds()) };
+    let plan = plan(&cluster(vec![heavy, pool("light", kinds())], &pods));
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
+    assert_eq!(homes(&plan, "f").keys().collect::<Vec<_>>(), homes(&plan, "lead").keys().collect::<Vec<_>>());
+}

@@ -72,6 +72,9 @@ fn one(
     smallest: &[i64],
 ) {
     let Some(count) = left.get(kind).copied().filter(|n| *n > 0) else { return };
+    if together::waits(packing, kind, left) {
+        return;
+    }
     let mut rest = fill(packing, masks, kind, count, open, smallest);
     while rest > 0 {
         if let Some(l) = left.get_mut(kind) {

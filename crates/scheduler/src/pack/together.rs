@@ -38,6 +38,24 @@ fn needs_mate(packing: &Packing<'_>, kind: usize, left: &[u32]) -> bool {
             || (0..left.len()).any(|mate| mate != kind && waits(mate) && is_mate(packing, mate, kind)))
 }
 
+/// True if the kind could be the first on a host, but a mate that needs nobody and comes before it has found no room: it may
+/// have one in a lighter pool, and be bound first.
+pub(super) fn waits(packing: &Packing<'_>, kind: usize, left: &[u32]) -> bool {
+    let kinds = &packing.yard.kinds;
+    let Some((own, rules)) = kinds.get(kind).and_then(|own| Some((own, own.rules.as_deref()?))) else {
+        return false;
+    };
+    let leads = |mate: &usize| {
+        let other = kinds.get(*mate);
+        let free = |r: &super::Rules| r.needs.is_empty();
+        other.is_some_and(|o| o.priority >= own.priority && o.rules.as_deref().is_some_and(free))
+            && is_mate(packing, *mate, kind)
+    };
+    rules.starts
+        && rules.needs.iter().any(|group| !packing.is_present(*group))
+        && (0..left.len()).filter(|mate| left.get(*mate).is_some_and(|n| *n > 0)).any(|mate| leads(&mate))
+}
+
 /// Puts what fits beside mates that are there.
 fn beside(packing: &mut Packing<'_>, masks: &mut Masks, kind: usize, left: &mut [u32]) {
     for bin in 0..packing.bins.len() {
