@@ -25,7 +25,8 @@ $(DENY):
 
 .PHONY: test
 test: lab $(NEXTEST) ## every test: unit, property, router, real API server, lab
-	cargo build --workspace --bins
+	# The tests with the programs that they start: apart, what both need would be built twice, with other features.
+	cargo build --workspace --bins --tests
 	$(NEXTEST) nextest run --workspace --no-fail-fast
 	cargo test --workspace --doc --quiet
 

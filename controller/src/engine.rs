@@ -289,6 +289,7 @@ impl Engine {
             self.put_off(actions, now);
         }
         let mut round = Round::new(&self.snapshot, &self.settings, &self.flights, now);
+        round.awaits_plan = self.batch.opened.is_some();
         let mut planned = Vec::new();
         let wake = match plan_wake {
             Due::Planned(result) => {

@@ -25,7 +25,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 use crate::snapshot::Change;
 
 /// Changes that may wait. Beyond it the watches wait, and the API server keeps what is new for them.
-const QUEUE: usize = 4_096;
+const QUEUE: usize = 1_024;
 /// Objects per page of a first list.
 const PAGE: u32 = 500;
 
@@ -85,7 +85,6 @@ pub fn everything(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
 
 /// A node lists every image that it holds, and nobody here asks.
 fn slim(mut node: Box<Node>) -> Box<Node> {
-    node.metadata.managed_fields = None;
     if let Some(status) = &mut node.status {
         status.images = None;
     }
@@ -106,6 +105,11 @@ async fn follow<K>(
     let mut held: BTreeMap<Name, Box<str>> = BTreeMap::new();
     let mut listed: BTreeMap<Name, Box<str>> = BTreeMap::new();
     let gone = |name: Name, uid: Box<str>| Change::Gone(uid, Box::new(gone(name)));
+    // Who wrote which field is most of an object in memory, and nobody here asks.
+    let change = |mut object: K| {
+        object.meta_mut().managed_fields = None;
+        change(object)
+    };
     while let Some(event) = stream.next().await {
         let changes = match event {
             Ok(Event::Init) => {

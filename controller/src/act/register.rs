@@ -3,13 +3,14 @@
 use futures::{StreamExt, stream};
 use serde_json::json;
 
-use croft_api::condition::{INITIALIZED, REGISTERED, Statement};
+use croft_api::condition::{REGISTERED, Statement};
 
 use super::Executor;
 use crate::{
     action::{Key, Registration, Report},
-    decide::conditions,
-    seam::{Call, Target, Verb},
+    decide::{conditions, lifecycle},
+    seam::{Answer, Call, Target, Verb},
+    snapshot::NodeView,
 };
 
 const AT_ONCE: usize = 16;
@@ -40,22 +41,31 @@ impl Executor {
         }
         let open = Call { target: Target::Node(node.clone()), verb: Verb::JsonPatch(patch) };
         let node_uid = open.uid().map(str::to_owned);
-        match self.api.call(open).await {
-            Ok(answer) => report.answers.push(answer),
+        let waits_for = match self.api.call(open).await {
+            Ok(answer) => {
+                // Most machines are ready before they are taken in: one write says both then.
+                let waits_for = match &answer {
+                    Answer::Node(node) => lifecycle::uninitialized(&claim, &NodeView::of(node)),
+                    _ => Some("the node is not Ready yet".to_owned()),
+                };
+                report.answers.push(answer);
+                waits_for
+            }
             Err(error) => {
                 let trouble = self.write_trouble(report.keys, &error, node_uid.as_deref()).await;
                 report.answers.extend(trouble.answers);
                 return Report { answers: report.answers, ..trouble };
             }
-        }
+        };
         let mut status = claim.status.clone().unwrap_or_default();
         let (generation, now) = (claim.metadata.generation, self.clock.wall());
-        let statements = [
-            (REGISTERED, Some(true), "Registered", format!("node {node} carries the pool's labels")),
-            (INITIALIZED, Some(false), "Waiting", format!("node {node} isn't ready yet")),
-        ];
-        for (kind, is, reason, message) in statements {
-            let statement = Statement { kind, status: is, reason, message };
+        let registered = Statement {
+            kind: REGISTERED,
+            status: Some(true),
+            reason: "Registered",
+            message: format!("node {node} carries the pool's labels"),
+        };
+        for statement in [registered, lifecycle::initialized(&node, waits_for)] {
             conditions::say(&mut status, statement, generation, now);
         }
         if let Some(call) = conditions::write_status(&claim, &status) {

@@ -271,11 +271,15 @@ fn keep(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Arc<Node
     {
         return;
     }
+    let pool = snapshot.pools.get(&claim.spec.pool).map(|p| &**p);
     let repair = nodes::repair(claim, node);
-    let as_it_should_be = repair.is_none();
-    if let Some(patch) = repair {
+    if repair.is_some() {
         let note = format!("labels of node {node_name} were changed; they are put back");
         round.tell(reference(&**claim), true, "Relabelled", note);
+    }
+    let patch = repair.or_else(|| nodes::marks(claim, pool, node));
+    let as_it_should_be = patch.is_none();
+    if let Some(patch) = patch {
         round.act(Action::Write {
             key: Key::Node(node_name.to_owned()),
             call: Call { target: Target::Node(node_name.to_owned()), verb: Verb::Patch(patch) },
@@ -295,23 +299,28 @@ fn keep(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Arc<Node
         return;
     }
     let mut status = claim.status.clone().unwrap_or_default();
-    let statement = match waits_for {
-        None => Statement {
-            kind: INITIALIZED,
-            status: Some(true),
-            reason: "Initialized",
-            message: format!("node {node_name} is ready and has what its type has"),
-        },
-        Some(message) => Statement { kind: INITIALIZED, status: Some(false), reason: "Waiting", message },
-    };
+    let statement = initialized(node_name, waits_for);
     conditions::say(&mut status, statement, claim.metadata.generation, round.now.wall);
     if let Some(call) = conditions::write_status(claim, &status) {
         round.act(Action::Write { key: Key::Claim(name.to_owned()), call, rest: Duration::ZERO });
     }
 }
 
+/// Whether a registered node can do its work, with what it still lacks for that.
+pub(crate) fn initialized(node: &str, waits_for: Option<String>) -> Statement {
+    match waits_for {
+        None => Statement {
+            kind: INITIALIZED,
+            status: Some(true),
+            reason: "Initialized",
+            message: format!("node {node} is ready and has what its type has"),
+        },
+        Some(message) => Statement { kind: INITIALIZED, status: Some(false), reason: "Waiting", message },
+    }
+}
+
 /// What a registered node still lacks.
-fn uninitialized(claim: &NodeClaim, node: &NodeView) -> Option<String> {
+pub(crate) fn uninitialized(claim: &NodeClaim, node: &NodeView) -> Option<String> {
     if !node.ready {
         return Some("the node is not Ready yet".to_owned());
     }

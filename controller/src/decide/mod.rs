@@ -109,6 +109,8 @@ pub struct Round<'a> {
     pub settings: &'a Settings,
     /// The time.
     pub now: Now,
+    /// Pods have come that are about to be planned.
+    pub awaits_plan: bool,
     flights: &'a Flights,
     actions: Vec<Action>,
     taken: BTreeSet<Key>,
@@ -119,7 +121,16 @@ impl<'a> Round<'a> {
     /// Begins a round.
     #[must_use]
     pub fn new(snapshot: &'a Snapshot, settings: &'a Settings, flights: &'a Flights, now: Now) -> Self {
-        Self { snapshot, settings, now, flights, actions: Vec::new(), taken: BTreeSet::new(), wake: None }
+        Self {
+            snapshot,
+            settings,
+            now,
+            awaits_plan: false,
+            flights,
+            actions: Vec::new(),
+            taken: BTreeSet::new(),
+            wake: None,
+        }
     }
 
     /// True if an action may start on `key`. Nobody makes claims before the machines have been listed once: limits

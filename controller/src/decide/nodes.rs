@@ -46,8 +46,12 @@ fn missing<'a>(
         .collect()
 }
 
-/// JSON Patch that takes the node in: labels and annotations, taints of the claim that its kubelet left out, and the
+/// JSON Patch that takes the node in: labels, annotations, taints of the claim that its kubelet left out, and the
 /// unregistered taint off.
+///
+/// A JSON Patch can't put an annotation where there are none yet without racing everybody who puts the first one there,
+/// and the cluster's own controllers do so right after a node is made. Pods wait for this patch, and for no annotation:
+/// there [`marks`] writes them later.
 #[must_use]
 pub fn registration(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeView) -> Value {
     let left_out = claim
@@ -55,13 +59,27 @@ pub fn registration(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeVie
         .taints
         .iter()
         .filter(|t| !node.taints.iter().any(|held| held.key == t.key && held.effect == t.effect));
-    let annotations = annotations(claim, pool);
-    let annotations = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let mut patch = Operations::on(node);
     patch.set("labels", node.labels.is_empty(), missing(labels(claim), &node.labels));
-    patch.set("annotations", !node.annotated, missing(annotations, &node.annotations));
+    if node.annotated {
+        patch.set("annotations", false, missing_annotations(claim, pool, node));
+    }
     patch.taints(node, names::UNREGISTERED_TAINT, left_out);
     patch.finish()
+}
+
+/// Merge patch that gives a registered node its annotations; `None` if it has them.
+#[must_use]
+pub fn marks(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeView) -> Option<Value> {
+    let marked = node.annotations.get(names::CLAIM_ANNOTATION) == claim.metadata.name.as_ref();
+    (!marked).then(
+        || json!({"metadata": {"uid": node.uid, "annotations": missing_annotations(claim, pool, node)}}),
+    )
+}
+
+fn missing_annotations(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeView) -> Map<String, Value> {
+    let wanted = annotations(claim, pool);
+    missing(wanted.iter().map(|(key, value)| (key.as_str(), value.as_str())), &node.annotations)
 }
 
 /// Merge patch that undoes what was changed on a registered node; `None` if nothing was. Labels only: taints

@@ -58,7 +58,7 @@ const AT_ONCE: usize = 8;
 /// A leader starts nothing late, and what it started ends before another may start.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Of the channel to the engine, as its own watches have it.
-const QUEUE: usize = 4_096;
+const QUEUE: usize = 1_024;
 
 /// What the upkeep of tenants measures.
 #[derive(Clone, Debug, Default)]

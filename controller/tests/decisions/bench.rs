@@ -231,10 +231,16 @@ pub fn launched(more: &[&str]) -> Value {
         "zone": "us-east-1a", "capacityType": "on-demand", "conditions": conditions})
 }
 
+/// The node of [`claim`], marked as its once it is taken in.
 pub fn node(version: u64, provider_id: &str, labels: Value, taints: Value, ready: bool) -> Change {
+    let marks = match taints_have(&taints, "croft.dev/unregistered") {
+        true => json!({}),
+        false => json!({"croft.dev/claim": "pool-a-1"}),
+    };
     Change::Node(read(json!({
         "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": "node-1", "uid": "node-uid", "resourceVersion": version.to_string(), "labels": labels},
+        "metadata": {"name": "node-1", "uid": "node-uid", "resourceVersion": version.to_string(), "labels": labels,
+            "annotations": marks},
         "spec": {"providerID": provider_id, "taints": taints,
             "unschedulable": taints_have(&taints, "croft.dev/disrupted")},
         "status": {"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}],

@@ -9,7 +9,7 @@ use croft_controller::{
     snapshot::Change,
 };
 use croft_scheduler::PodKey;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bench::{Bench, at, claim, launched, node, pod, registered_labels, time, verb};
 
@@ -109,10 +109,42 @@ fn only_the_machine_itself_is_registered() {
                     json!({"op": "remove", "path": "/spec/taints/0"}),
                 ];
                 assert!(operations.ends_with(&off), "{operations:?}");
+                let annotates = |o: &Value| o["path"].as_str().unwrap().starts_with("/metadata/annotations");
+                assert!(
+                    !operations.iter().any(annotates),
+                    "it would race whoever writes the first: {operations:?}"
+                );
             }
             [] if !expected => {}
             other => panic!("{provider_id}: {other:?}"),
         }
+    }
+}
+
+#[test]
+fn a_node_that_was_taken_in_is_marked_as_its_claims() {
+    for (annotations, marked) in [
+        (json!({}), false),
+        (json!({"node.alpha.kubernetes.io/ttl": "0"}), false),
+        (json!({"croft.dev/claim": "pool-a-1"}), true),
+    ] {
+        let mut bench = Bench::new();
+        bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
+        bench.see(1, pod("a", Some("node-1")));
+        let Change::Node(mut there) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true)
+        else {
+            panic!()
+        };
+        there.metadata.annotations = serde_json::from_value(annotations.clone()).unwrap();
+        bench.see(1, Change::Node(there));
+        let actions = bench.decide(1);
+        if marked {
+            assert!(actions.is_empty(), "{actions:?}");
+            continue;
+        }
+        let (Target::Node(_), Verb::Patch(patch)) = verb(&actions) else { panic!("{actions:?}") };
+        assert_eq!(patch["metadata"]["annotations"], json!({"croft.dev/claim": "pool-a-1"}), "{annotations}");
+        assert!(!bench.told.iter().any(|(reason, _)| reason == "Relabelled"), "{:?}", bench.told);
     }
 }
 

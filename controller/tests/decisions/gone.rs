@@ -128,9 +128,8 @@ fn a_node_of_ours_without_machine_and_claim_is_deleted_and_nobody_elses() {
         };
         alone.metadata.creation_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0).wall));
-        if ours {
-            alone.metadata.annotations = Some([("croft.dev/claim".to_owned(), "pool-a-9".to_owned())].into());
-        }
+        alone.metadata.annotations =
+            ours.then(|| [("croft.dev/claim".to_owned(), "pool-a-9".to_owned())].into());
         bench.see(1, Change::Node(alone));
         bench.decide(1);
         lists(&mut bench);

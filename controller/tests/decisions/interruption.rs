@@ -119,6 +119,7 @@ fn second(change: Change) -> Change {
         Change::Node(mut node) => {
             node.metadata.name = Some("node-2".to_owned());
             node.metadata.uid = Some("node-uid-2".to_owned());
+            node.metadata.annotations = Some([("croft.dev/claim".to_owned(), "pool-a-2".to_owned())].into());
             Change::Node(node)
         }
         other => panic!("{other:?}"),

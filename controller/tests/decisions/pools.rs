@@ -1,9 +1,26 @@
 //! What is said on the status of a pool.
 
-use croft_controller::{action::Action, seam::Verb, snapshot::Change};
+use croft_controller::{
+    action::{Action, Key},
+    seam::Verb,
+    snapshot::Change,
+};
 use serde_json::json;
 
-use crate::bench::{Bench, at, condition, pool};
+use crate::bench::{Bench, at, claim, condition, launched, pod, pool};
+
+#[test]
+fn what_is_said_of_a_pool_gives_way_to_the_plan_for_pods_that_have_just_come() {
+    let mut bench = Bench::new();
+    bench.decide(30);
+    bench.see(58, claim(10, launched(&[]), false));
+    bench.see(58, pod("a", None));
+    let writes = |actions: &[Action]| {
+        actions.iter().filter(|action| action.keys() == [Key::Pool("pool-a".to_owned())]).count()
+    };
+    let actions = bench.engine.step(at(60)).actions;
+    assert_eq!(writes(&actions), 0, "names for the plan's claims are reserved on the same object");
+}
 
 #[test]
 fn what_others_say_of_a_pool_is_left_as_it_is() {

@@ -41,6 +41,7 @@ fn come(bench: &mut Bench, seconds: u64, action: &Action) -> Vec<String> {
         };
         there.metadata.name = Some(one.name.clone());
         there.metadata.uid = Some(format!("node-{}", one.name));
+        there.metadata.annotations = Some([("croft.dev/claim".to_owned(), one.name.clone())].into());
         let mark = ("node-restriction.kubernetes.io/pool".to_owned(), "pool-a".to_owned());
         there.metadata.labels.as_mut().unwrap().extend([mark]);
         bench.see(seconds, Change::Node(there));

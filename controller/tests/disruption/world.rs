@@ -142,6 +142,7 @@ impl World {
             "status": {"capacity": has, "allocatable": has, "conditions": [
                 {"type": "Ready", "status": "True", "lastTransitionTime": self.begun.to_string()}]},
         });
+        node["metadata"]["annotations"] = json!({"croft.dev/claim": name});
         node["metadata"]["labels"] = json!({
             "node-pool": pool, "node-restriction.kubernetes.io/pool": pool, "topology.kubernetes.io/zone": "zone-a",
             "node.kubernetes.io/instance-type": kind, "karpenter.sh/capacity-type": "on-demand",

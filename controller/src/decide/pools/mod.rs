@@ -31,12 +31,17 @@ const HEADROOM_READY: &str = "HeadroomReady";
 
 /// A pool of which nothing seems to have changed is looked at again after this long, when something else is decided.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// While pods keep coming, what is said of their pool waits for this long: names for claims are reserved on the same
+/// object, and a plan would wait for the write.
+const GIVES_WAY_FOR: Duration = Duration::from_secs(5);
 
 /// When a pool's status was last looked at, and on which picture.
 #[derive(Clone, Debug)]
 pub struct Looked {
     at: Duration,
     picture: Picture,
+    /// Since when the picture is another one.
+    stale_since: Option<Duration>,
 }
 
 /// What the words about a pool are made of, as numbers that grow.
@@ -79,8 +84,14 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
             plan: planned.then_some(snapshot.plan_version),
             collects: memory.collection_stopped.is_none(),
         };
-        if let Some(looked) = memory.pool_looked.get(name) {
+        if let Some(looked) = memory.pool_looked.get_mut(name) {
             let same = looked.picture == picture;
+            let since = *looked.stale_since.get_or_insert(round.now.mono);
+            if same {
+                looked.stale_since = None;
+            } else if round.awaits_plan && !round.has_lasted(since, GIVES_WAY_FOR) {
+                continue;
+            }
             if same && round.now.mono.saturating_sub(looked.at) < LOOK_AGAIN
                 || !same && !round.has_lasted(looked.at, round.settings.status_every)
             {
@@ -90,7 +101,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
         if !round.is_idle(&Key::Pool(name.clone())) {
             continue;
         }
-        memory.pool_looked.insert(name.clone(), Looked { at: round.now.mono, picture });
+        memory.pool_looked.insert(name.clone(), Looked { at: round.now.mono, picture, stale_since: None });
         let held = count(snapshot, name);
         let old = pool.status.clone().unwrap_or_default();
         let statements = statements(round, memory, name, pool);
