@@ -110,6 +110,8 @@ pub struct Snapshot {
     touched: Touched,
     claims_of_pool: BTreeMap<String, BTreeSet<String>>,
     nodes_of_pool: BTreeMap<String, BTreeSet<String>>,
+    /// Claims that were made to replace others.
+    replacements: BTreeSet<String>,
     pods_on: BTreeMap<Box<str>, BTreeSet<PodKey>>,
     /// How many pods each owner has.
     replicas: BTreeMap<Box<str>, usize>,
@@ -246,6 +248,11 @@ impl Snapshot {
     /// Pods on a node.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = (&PodKey, &PodView)> {
         self.pods_on.get(node).into_iter().flatten().filter_map(|key| Some((key, self.pods.get(key)?)))
+    }
+
+    /// Claims that were made to replace others, by name.
+    pub fn replacements(&self) -> impl Iterator<Item = (&String, &Arc<NodeClaim>)> {
+        self.replacements.iter().filter_map(|name| self.claims.get_key_value(name))
     }
 
     /// How many pods an owner has; nobody's are each alone.

@@ -86,6 +86,11 @@ impl Snapshot {
         self.cost = self.cost.saturating_sub(paid).saturating_add(price(&claim).unwrap_or_default());
         let pool = old.map(|old| &old.spec.pool);
         change_set(&mut self.claims_of_pool, &name, pool, Some(&claim.spec.pool));
+        if claim.metadata.annotations.iter().flatten().any(|(key, _)| key == names::REPLACES) {
+            self.replacements.insert(name.clone());
+        } else {
+            self.replacements.remove(&name);
+        }
         self.claims.insert(name.clone(), Arc::new(claim));
         self.plan_version += 1;
         self.touch_claim(&name);
@@ -96,6 +101,7 @@ impl Snapshot {
         self.touch_claim(name);
         let Some(claim) = self.claims.remove(name) else { return };
         self.restless.remove(name);
+        self.replacements.remove(name);
         self.claim_changes += 1;
         self.cost = self.cost.saturating_sub(price(&claim).unwrap_or_default());
         change_set(&mut self.claims_of_pool, name, Some(&claim.spec.pool), None);

@@ -70,7 +70,7 @@ impl<'a> Moves<'a> {
     #[must_use]
     pub fn read(snapshot: &'a Snapshot) -> Self {
         let mut moves = Self::default();
-        for (name, claim) in &snapshot.claims {
+        for (name, claim) in snapshot.replacements() {
             let Some(annotations) = &claim.metadata.annotations else { continue };
             let (Some(id), Some(replaces)) = (annotations.get(names::MOVE), annotations.get(names::REPLACES))
             else {
