@@ -1,6 +1,10 @@
 //! The facts of which tenants are kept.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use croft_api::{
     CroftConfigSpec, Tenant, TenantPool, condition::ACCEPTED, config::SINGLETON, convert::policy as convert,
@@ -109,6 +113,8 @@ pub struct State {
     pub claims: BTreeMap<String, (String, u64)>,
     /// Pods.
     pub pods: BTreeMap<Key, PodFacts>,
+    /// What the waiting pods of each owner share.
+    waiting_of: BTreeMap<String, Weak<Pod>>,
     /// DaemonSets, cut down to what is planned.
     pub daemonsets: BTreeMap<Key, Arc<DaemonSet>>,
     /// How often each rule is broken, as of the last decision.
@@ -139,6 +145,7 @@ impl Default for State {
             nodes: BTreeMap::new(),
             claims: BTreeMap::new(),
             pods: BTreeMap::new(),
+            waiting_of: BTreeMap::new(),
             daemonsets: BTreeMap::new(),
             violations: BTreeMap::new(),
             node_findings: BTreeMap::new(),
@@ -327,12 +334,13 @@ impl State {
         }
         let node = pod.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|n| !n.is_empty());
         let owner = pod.owner_references().iter().find(|o| o.controller == Some(true));
+        let waiting = node.is_none().then(|| self.share(owner.map(|o| o.uid.as_str()), slim(pod)));
         let facts = PodFacts {
             uid: pod.uid().unwrap_or_default(),
             owner: owner.map(|o| (o.kind.clone(), o.uid.clone())),
             mirror: pod.annotations().contains_key(MIRROR_ANNOTATION),
             deleting: pod.metadata.deletion_timestamp.is_some(),
-            waiting: node.is_none().then(|| Arc::new(slim(pod))),
+            waiting,
             node,
         };
         if self.pods.get(&key) == Some(&facts) {
@@ -340,6 +348,19 @@ impl State {
         }
         self.pods.insert(key, facts);
         true
+    }
+
+    /// One copy for all pods of an owner, as long as they are the same: thousands of them may wait at once.
+    fn share(&mut self, owner: Option<&str>, pod: Pod) -> Arc<Pod> {
+        let Some(owner) = owner else { return Arc::new(pod) };
+        let held = self.waiting_of.get(owner).and_then(Weak::upgrade);
+        if let Some(held) = held.filter(|held| **held == pod) {
+            return held;
+        }
+        let new = Arc::new(pod);
+        self.waiting_of.retain(|_, held| held.strong_count() > 0);
+        self.waiting_of.insert(owner.to_owned(), Arc::downgrade(&new));
+        new
     }
 
     fn daemonset(&mut self, daemonset: &DaemonSet) -> bool {

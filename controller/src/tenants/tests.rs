@@ -249,6 +249,22 @@ fn a_tenant_is_ready_when_every_replica_that_lives_has_seen_it() {
 }
 
 #[test]
+fn waiting_pods_of_one_owner_are_held_once_while_they_are_the_same() {
+    let mut state = State::default();
+    for (name, spec) in [
+        ("first", json!({"nodeSelector": {"a": "b"}})),
+        ("same", json!({"nodeSelector": {"a": "b"}})),
+        ("other", json!({"nodeSelector": {"a": "c"}})),
+    ] {
+        state.observe(&pod("tenant-a", name, spec, Some("ReplicaSet")));
+    }
+    let held = |name: &str| state.pods[&("tenant-a".to_owned(), name.to_owned())].waiting.clone().unwrap();
+    assert!(std::sync::Arc::ptr_eq(&held("first"), &held("same")));
+    let selector = |name: &str| held(name).spec.clone().unwrap().node_selector.unwrap()["a"].clone();
+    assert_eq!([selector("first"), selector("same"), selector("other")], ["b", "b", "c"]);
+}
+
+#[test]
 fn pods_from_before_are_made_anew_or_reported() {
     let mut state = settled();
     for change in [

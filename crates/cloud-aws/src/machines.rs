@@ -27,6 +27,8 @@ fn filter(name: &str, values: impl IntoIterator<Item = impl Into<String>>) -> Fi
 
 /// EC2 takes so many values in one filter.
 pub(crate) const FILTER_VALUES: usize = 200;
+/// Machines in one answer. EC2 would give 1,000, and each answer is held whole, several times over while it is read.
+const PAGE: i32 = 250;
 
 /// States in which a machine is there at all.
 const PRESENT: [&str; 5] = ["pending", "running", "stopping", "stopped", "shutting-down"];
@@ -69,7 +71,7 @@ pub(crate) async fn by_id(clients: &Clients, paces: &Paces, ids: &[String]) -> R
 
 async fn describe(clients: &Clients, paces: &Paces, filters: Vec<Filter>) -> Result<Vec<Seen>, Fault> {
     let mut pages =
-        clients.ec2.describe_instances().set_filters(Some(filters)).max_results(1000).into_paginator().send();
+        clients.ec2.describe_instances().set_filters(Some(filters)).max_results(PAGE).into_paginator().send();
     let mut found = Vec::new();
     loop {
         paces.read.turn().await;
