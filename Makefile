@@ -17,7 +17,11 @@ help: ## list the targets
 
 include $(wildcard make/*.mk)
 
-# `cargo install` compiles from the registry: prebuilt downloads are not assumed to be reachable.
+# `cargo install` compiles from the registry: prebuilt downloads are not assumed to be reachable. Both tools work for
+# seconds, so they are compiled quickly rather than well.
+$(NEXTEST) $(DENY): export CARGO_PROFILE_RELEASE_OPT_LEVEL := 0
+$(NEXTEST) $(DENY): export CARGO_PROFILE_RELEASE_LTO := off
+$(NEXTEST) $(DENY): export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
 $(NEXTEST):
 	cargo install --locked cargo-nextest --version $(NEXTEST_VERSION) --root $(TOOLS)/nextest-$(NEXTEST_VERSION)
 $(DENY):
