@@ -53,7 +53,7 @@ impl Default for Settings {
             settle: Duration::from_secs(1),
             consolidate_every: Duration::from_secs(10),
             repair_after: Duration::from_secs(1_800),
-            status_every: Duration::from_secs(1),
+            status_every: Duration::from_secs(3),
             shortest_pause: Duration::from_millis(2),
         }
     }

@@ -98,7 +98,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
             saying.passing.remove(&name);
             continue;
         }
-        if !verdict.passes() || !saying.said.contains_key(&name) {
+        if !verdict.passes() {
             saying.passing.remove(&name);
         } else if !round
             .has_lasted(*saying.passing.entry(name.clone()).or_insert(round.now.mono), PASSING_FOR)
