@@ -312,7 +312,10 @@ impl Crowd {
                 self.evictions += 1;
                 let up = self.of_app[app].iter().filter(|other| *other != id);
                 let up = up.filter(|p| self.pods.get(*p).is_some_and(|p| p.running && !p.deleting)).count();
-                self.watchdog.evicted(&id.2, app, up as u64);
+                // One that doesn't work isn't missed.
+                if old.as_ref().is_some_and(|p| p.running) {
+                    self.watchdog.evicted(&id.2, app, up as u64);
+                }
             }
         }
         if let Some(name) = &new.node {
