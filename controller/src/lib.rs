@@ -36,4 +36,5 @@ pub mod settings;
 pub mod snapshot;
 pub mod tenants;
 pub mod time;
+mod trim;
 pub mod watch;

@@ -22,10 +22,13 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{sync::mpsc, task::JoinSet};
 
-use crate::snapshot::Change;
+use crate::{
+    snapshot::Change,
+    trim::{trim, trim_node},
+};
 
-/// Changes that may wait. Beyond it the watches wait, and the API server keeps what is new for them.
-const QUEUE: usize = 1_024;
+/// Changes that may wait in one channel. Beyond it the watches wait, and the API server keeps what is new for them.
+pub(crate) const QUEUE: usize = 1_024;
 /// Objects per page of a first list.
 const PAGE: u32 = 500;
 
@@ -52,7 +55,9 @@ pub fn everything(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
         };
     }
     watch!(Pod, "Pod", alive, Change::Pod, |(ns, name)| Change::PodGone(PodKey::new(&ns, &name)));
-    watch!(Node, "Node", quick(), |node| Change::Node(slim(node)), |(_, name)| Change::NodeGone(name));
+    watch!(Node, "Node", quick(), |node: Box<Node>| Change::Node(Box::new(trim_node(*node))), |(_, name)| {
+        Change::NodeGone(name)
+    });
     watch!(NodeClaim, "NodeClaim", quick(), Change::Claim, |(_, name)| Change::ClaimGone(name));
     watch!(TenantPool, "TenantPool", quick(), Change::Pool, |(_, name)| Change::PoolGone(name));
     watch!(EC2NodeClass, "EC2NodeClass", quick(), Change::Class, |(_, name)| Change::ClassGone(name));
@@ -83,14 +88,6 @@ pub fn everything(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     (receiver, tasks)
 }
 
-/// A node lists every image that it holds, and nobody here asks.
-fn slim(mut node: Box<Node>) -> Box<Node> {
-    if let Some(status) = &mut node.status {
-        status.images = None;
-    }
-    node
-}
-
 async fn follow<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -105,11 +102,7 @@ async fn follow<K>(
     let mut held: BTreeMap<Name, Box<str>> = BTreeMap::new();
     let mut listed: BTreeMap<Name, Box<str>> = BTreeMap::new();
     let gone = |name: Name, uid: Box<str>| Change::Gone(uid, Box::new(gone(name)));
-    // Who wrote which field is most of an object in memory, and nobody here asks.
-    let change = |mut object: K| {
-        object.meta_mut().managed_fields = None;
-        change(object)
-    };
+    let change = |object| change(trim(object));
     while let Some(event) = stream.next().await {
         let changes = match event {
             Ok(Event::Init) => {

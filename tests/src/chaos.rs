@@ -284,9 +284,10 @@ impl Arena {
         for namespace in NAMESPACES {
             let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace);
             for set in api.list(&ListParams::default()).await? {
+                // Another value each time: what changes nothing is no event.
                 let woken =
-                    Patch::Merge(json!({"metadata": {"annotations": {"lab.croft.dev/woken": "true"}}}));
-                api.patch(&set.name_any(), &PatchParams::default(), &woken).await?;
+                    json!({"metadata": {"annotations": {"lab.croft.dev/woken": set.resource_version()}}});
+                api.patch(&set.name_any(), &PatchParams::default(), &Patch::Merge(woken)).await?;
             }
         }
         Ok(())

@@ -44,10 +44,11 @@ impl Executor {
         let waits_for = match self.api.call(open).await {
             Ok(answer) => {
                 // Most machines are ready before they are taken in: one write says both then.
-                let waits_for = match &answer {
-                    Answer::Node(node) => lifecycle::uninitialized(&claim, &NodeView::of(node)),
-                    _ => Some("the node is not Ready yet".to_owned()),
+                let node = match &answer {
+                    Answer::Node(node) => NodeView::of(node),
+                    _ => NodeView::default(),
                 };
+                let waits_for = lifecycle::uninitialized(&claim, &node);
                 report.answers.push(answer);
                 waits_for
             }

@@ -60,9 +60,15 @@ pub fn registration(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeVie
         .iter()
         .filter(|t| !node.taints.iter().any(|held| held.key == t.key && held.effect == t.effect));
     let mut patch = Operations::on(node);
-    patch.set("labels", node.labels.is_empty(), missing(labels(claim), &node.labels));
+    let labels = missing(labels(claim), &node.labels);
+    if node.labels.is_empty() {
+        patch.test("/metadata/labels", &Value::Null);
+        patch.add("/metadata/labels", &labels);
+    } else {
+        patch.set("labels", labels);
+    }
     if node.annotated {
-        patch.set("annotations", false, missing_annotations(claim, pool, node));
+        patch.set("annotations", missing_annotations(claim, pool, node));
     }
     patch.taints(node, names::UNREGISTERED_TAINT, left_out);
     patch.finish()
@@ -137,17 +143,10 @@ impl Operations {
         self.0.push(json!({"op": "add", "path": path, "value": value}));
     }
 
-    /// Puts entries into a map of the metadata. Where there is no map yet it is put there whole, unless somebody else
-    /// does so meanwhile.
-    fn set(&mut self, map: &str, none_yet: bool, entries: Map<String, Value>) {
-        let path = format!("/metadata/{map}");
-        if none_yet && !entries.is_empty() {
-            self.test(&path, &Value::Null);
-            self.add(&path, &entries);
-        } else {
-            for (key, value) in entries {
-                self.add(&format!("{path}/{}", key.replace('~', "~0").replace('/', "~1")), &value);
-            }
+    /// Puts entries into a map of the metadata that is there.
+    fn set(&mut self, map: &str, entries: Map<String, Value>) {
+        for (key, value) in entries {
+            self.add(&format!("/metadata/{map}/{}", key.replace('~', "~0").replace('/', "~1")), &value);
         }
     }
 

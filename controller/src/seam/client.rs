@@ -11,7 +11,7 @@ use k8s_openapi::api::{
 use kube::{
     Api, Client, Resource,
     core::{
-        Request,
+        ObjectList, Request,
         params::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     },
 };
@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Answer, ApiError, Call, KubeApi, Target, Verb};
+use crate::trim::{trim, trim_node};
 
 /// A leader starts nothing after its renew deadline (7 s), and nobody follows it before its lease is over
 /// (10 s): what it started ends in between.
@@ -62,13 +63,11 @@ impl KubeApi for KubeClient {
         };
         let answer = if returns_object {
             match &target {
-                Target::Claim(_) => self.send::<NodeClaim>(request).await.map(|o| Answer::Claim(Box::new(o))),
-                Target::Pool(_) => self.send::<TenantPool>(request).await.map(|o| Answer::Pool(Box::new(o))),
-                Target::Class(_) => {
-                    self.send::<EC2NodeClass>(request).await.map(|o| Answer::Class(Box::new(o)))
-                }
-                Target::Node(_) => self.send::<Node>(request).await.map(|o| Answer::Node(Box::new(o))),
-                Target::Pod(..) => self.send::<Pod>(request).await.map(|o| Answer::Pod(Box::new(o))),
+                Target::Claim(_) => self.send(request).await.map(|o| Answer::Claim(Box::new(trim(o)))),
+                Target::Pool(_) => self.send(request).await.map(|o| Answer::Pool(Box::new(trim(o)))),
+                Target::Class(_) => self.send(request).await.map(|o| Answer::Class(Box::new(trim(o)))),
+                Target::Node(_) => self.send(request).await.map(|o| Answer::Node(Box::new(trim_node(o)))),
+                Target::Pod(..) => self.send(request).await.map(|o| Answer::Pod(Box::new(trim(o)))),
                 Target::Event(_) => self.send::<Value>(request).await.map(|_| Answer::Done),
             }
         } else {
@@ -81,7 +80,7 @@ impl KubeApi for KubeClient {
         let api: Api<NodeClaim> = Api::all(self.client.clone());
         // Without a resourceVersion the list is a quorum read.
         let list = api.list(&ListParams::default()).await;
-        list.map(|list| list.items).map_err(|e| class(e, "list", Target::Claim("*".to_owned())))
+        list.map(trimmed).map_err(|e| class(e, "list", Target::Claim("*".to_owned())))
     }
 
     async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
@@ -90,8 +89,12 @@ impl KubeApi for KubeClient {
         let answer = tokio::time::timeout(CALL_TIMEOUT, api.list(&bound)).await;
         let list = answer.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
         let target = || Target::Pod("*".to_owned(), format!("* on node {node}"));
-        list.map(|list| list.items).map_err(|e| class(e, "list", target()))
+        list.map(trimmed).map_err(|e| class(e, "list", target()))
     }
+}
+
+fn trimmed<K: Resource + Clone>(list: ObjectList<K>) -> Vec<K> {
+    list.items.into_iter().map(trim).collect()
 }
 
 fn path<K: Resource<DynamicType = ()>>(namespace: Option<&str>) -> Request {

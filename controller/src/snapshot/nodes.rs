@@ -50,8 +50,7 @@ impl Snapshot {
         }
     }
 
-    pub(super) fn claim(&mut self, mut claim: NodeClaim, now: Now) {
-        claim.metadata.managed_fields = None;
+    pub(super) fn claim(&mut self, claim: NodeClaim, now: Now) {
         let name = claim.name_any();
         let new = version(claim.metadata.resource_version.as_deref());
         let old = self.claims.get(&name);

@@ -9,8 +9,7 @@ use kube::ResourceExt;
 use super::{Change, ClassState, Snapshot, full_name, is_stale, views::version};
 
 impl Snapshot {
-    pub(super) fn pool(&mut self, mut pool: TenantPool) {
-        pool.metadata.managed_fields = None;
+    pub(super) fn pool(&mut self, pool: TenantPool) {
         let name = pool.name_any();
         let new = version(pool.metadata.resource_version.as_deref());
         let old = self.pools.get(&name);
@@ -37,8 +36,7 @@ impl Snapshot {
         }
     }
 
-    pub(super) fn class(&mut self, mut class: EC2NodeClass) {
-        class.metadata.managed_fields = None;
+    pub(super) fn class(&mut self, class: EC2NodeClass) {
         let name = class.name_any();
         let new = version(class.metadata.resource_version.as_deref());
         match self.classes.get_mut(&name) {
@@ -59,8 +57,7 @@ impl Snapshot {
         }
     }
 
-    pub(super) fn tenant(&mut self, mut tenant: Tenant) {
-        tenant.metadata.managed_fields = None;
+    pub(super) fn tenant(&mut self, tenant: Tenant) {
         let name = tenant.name_any();
         if self.tenants.get(&name).is_some_and(|old| old.spec == tenant.spec) {
             return;

@@ -43,7 +43,7 @@ use super::{
     decide::{Action, decide},
     state::{News, State},
 };
-use crate::snapshot::Change;
+use crate::{snapshot::Change, watch::QUEUE};
 
 /// Changes closer together than this are judged together.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -57,8 +57,6 @@ const REPEAT_AFTER: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 8;
 /// A leader starts nothing late, and what it started ends before another may start.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Of the channel to the engine, as its own watches have it.
-const QUEUE: usize = 1_024;
 
 /// What the upkeep of tenants measures.
 #[derive(Clone, Debug, Default)]

@@ -104,6 +104,15 @@ pub enum DisruptionReason {
 }
 
 impl DisruptionReason {
+    /// Every reason.
+    pub const ALL: [Self; 4] = [Self::Empty, Self::Underutilized, Self::Drifted, Self::Expired];
+
+    /// The reason that is written as `word`.
+    #[must_use]
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
+
     /// As written in budgets, conditions, events and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -12,14 +12,12 @@ mod build;
 
 use std::collections::BTreeMap;
 
-use build::{cluster, kind, kinds, node, plan, pod, pool, why};
+use build::{HOST, ZONE, cluster, kind, kinds, node, plan, pod, pool, why};
 use croft_scheduler::{Cluster, ComingNode, InstanceType, Operator, Plan, Requirement};
 use k8s_openapi::api::core::v1::{Pod, Taint};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-const ZONE: &str = "topology.kubernetes.io/zone";
-const HOST: &str = "kubernetes.io/hostname";
 const TYPE: &str = "node.kubernetes.io/instance-type";
 
 fn object<T: DeserializeOwned>(value: Value) -> T {

@@ -12,13 +12,10 @@ mod build;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use build::{cluster, kind, kinds, node, plan, pod, pool, taint, why};
+use build::{HOST, ZONE, cluster, kind, kinds, merge, node, plan, pod, pool, taint, why};
 use croft_scheduler::{Cluster, InstanceType, Plan, PodKey, Pool};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-
-const ZONE: &str = "topology.kubernetes.io/zone";
-const HOST: &str = "kubernetes.io/hostname";
 
 fn join(parts: &[Value]) -> Value {
     let mut all = json!({});
@@ -26,17 +23,6 @@ fn join(parts: &[Value]) -> Value {
         merge(&mut all, part);
     }
     all
-}
-
-fn merge(to: &mut Value, from: &Value) {
-    match (to, from) {
-        (Value::Object(to), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(to.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (to, from) => *to = from.clone(),
-    }
 }
 
 fn labels(pairs: Value) -> Value {

@@ -198,8 +198,7 @@ impl Move<'_> {
     /// Nodes go as many at once as the pool's budget says, and the rest when those are gone; one that the cloud takes
     /// away goes whatever it says.
     fn may_go(&self, round: &mut Round<'_>, ledger: &Ledger<'_>, claim: &NodeClaim) -> Pace {
-        use DisruptionReason::{Drifted, Empty, Expired, Underutilized};
-        let known = [Empty, Underutilized, Drifted, Expired].into_iter().find(|r| r.as_str() == self.reason);
+        let known = DisruptionReason::named(self.reason);
         let Some((reason, pool)) = known.zip(round.snapshot.pools.get(&claim.spec.pool)) else {
             return Pace::Now;
         };

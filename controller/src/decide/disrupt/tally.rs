@@ -42,8 +42,7 @@ pub struct Tally(BTreeMap<(&'static str, Outcome), u64>);
 impl Tally {
     /// Notes one. The reason may be what an annotation says: anything but the known words is `Other`.
     pub fn note(&mut self, reason: &str, outcome: Outcome) {
-        use DisruptionReason::{Drifted, Empty, Expired, Underutilized};
-        let known = [Empty, Underutilized, Drifted, Expired].map(DisruptionReason::as_str);
+        let known = DisruptionReason::ALL.map(DisruptionReason::as_str);
         let word = known.into_iter().chain([INTERRUPTED, UNHEALTHY]).find(|word| *word == reason);
         *self.0.entry((word.unwrap_or("Other"), outcome)).or_default() += 1;
     }

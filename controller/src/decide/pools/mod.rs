@@ -85,16 +85,15 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
             collects: memory.collection_stopped.is_none(),
         };
         if let Some(looked) = memory.pool_looked.get_mut(name) {
-            let same = looked.picture == picture;
-            let since = *looked.stale_since.get_or_insert(round.now.mono);
-            if same {
+            let rests = if looked.picture == picture {
                 looked.stale_since = None;
-            } else if round.awaits_plan && !round.has_lasted(since, GIVES_WAY_FOR) {
-                continue;
-            }
-            if same && round.now.mono.saturating_sub(looked.at) < LOOK_AGAIN
-                || !same && !round.has_lasted(looked.at, round.settings.status_every)
-            {
+                round.now.mono.saturating_sub(looked.at) < LOOK_AGAIN
+            } else {
+                let since = *looked.stale_since.get_or_insert(round.now.mono);
+                let gives_way = round.awaits_plan && !round.has_lasted(since, GIVES_WAY_FOR);
+                gives_way || !round.has_lasted(looked.at, round.settings.status_every)
+            };
+            if rests {
                 continue;
             }
         }

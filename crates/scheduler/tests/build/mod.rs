@@ -9,6 +9,9 @@ use croft_scheduler::{
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use serde_json::{Value, json};
 
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+pub const HOST: &str = "kubernetes.io/hostname";
+
 pub fn resources(pairs: &[(&str, &str)]) -> Resources {
     let mut r = Resources::new();
     for (name, text) in pairs {
@@ -74,7 +77,7 @@ pub fn requirement(key: &str, values: &[&str]) -> Requirement {
     Requirement::any_of(key, values.iter().copied())
 }
 
-fn merge(to: &mut Value, from: &Value) {
+pub fn merge(to: &mut Value, from: &Value) {
     match (to, from) {
         (Value::Object(to), Value::Object(from)) => {
             for (k, v) in from {
