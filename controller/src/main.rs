@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use croft_controller::{args::Args, run::run};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     croft_runtime::process::main(|args: &Args| &args.process, run)
