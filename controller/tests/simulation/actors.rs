@@ -135,13 +135,7 @@ impl Actors {
             }
         }
         // A kubelet says that it is there, and whoever watches kubelets says when it isn't.
-        let nodes: Vec<(Id, String)> = store
-            .of_kind("Node")
-            .filter_map(|(id, node)| {
-                Some((id.clone(), node["spec"]["providerID"].as_str()?.rsplit('/').next()?.to_owned()))
-            })
-            .collect();
-        for (node, machine) in nodes {
+        for (node, machine) in machines(store) {
             let alive = world.instance(&machine).is_some_and(|i| i.state.is_alive());
             if alive && !self.up.contains(&machine) {
                 continue;
@@ -369,4 +363,19 @@ fn tolerated(pod: &Value, taint: &Value) -> bool {
         .into_iter()
         .flatten()
         .any(|t| t["key"] == taint["key"] && t["value"] == taint["value"] && t["effect"] == taint["effect"])
+}
+
+/// Every Node, and the id of its machine.
+fn machines(store: &Store) -> Vec<(Id, String)> {
+    let machine = |node: &Value| Some(node["spec"]["providerID"].as_str()?.rsplit('/').next()?.to_owned());
+    store.of_kind("Node").filter_map(|(id, node)| Some((id.clone(), machine(node)?))).collect()
+}
+
+/// Nodes whose machine is gone aren't Ready.
+pub fn put_out(store: &mut Store, world: &World) {
+    for (node, machine) in machines(store) {
+        if !world.instance(&machine).is_some_and(|i| i.state.is_alive()) {
+            store.change(&node, |node| node["status"]["conditions"][0]["status"] = json!("False"));
+        }
+    }
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::{
+    actors,
     cluster::{Faults, Links},
     run::Run,
     store::Id,
@@ -161,7 +162,11 @@ impl Run {
         let backup = self.shared.store.lock().unwrap().backup();
         if let Some(backup) = self.backup.replace(backup) {
             sleep(Duration::from_millis(self.chance.between(0, 40_000))).await;
-            self.shared.store.lock().unwrap().restore(backup);
+            let mut store = self.shared.store.lock().unwrap();
+            store.restore(backup);
+            // A machine that has gone since the backup runs nothing, though its Node was Ready then.
+            actors::put_out(&mut store, &self.shared.world.lock().unwrap());
+            drop(store);
             self.backup = None;
         }
     }
