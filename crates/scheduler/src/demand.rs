@@ -8,6 +8,7 @@ use crate::{
     cluster::{Cluster, NodeIx, PodIx},
     intern::Sym,
     nodereq::{NodeReq, Term},
+    options::Options,
     plan::{PodKey, ReasonKind},
     shape::{SelId, Shape},
 };
@@ -48,6 +49,9 @@ impl Class {
 pub(crate) struct Demand {
     /// By priority, then as the first pod came.
     pub(crate) classes: Vec<Class>,
+    /// Where pods are to go as bound, the class of each in turn: those that wait, then node by node those of nodes to
+    /// plan without.
+    pub(crate) turns: Vec<usize>,
     /// Nodes to plan without.
     pub(crate) gone: FxHashSet<NodeIx>,
     /// They count against limits all the same.
@@ -55,12 +59,16 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    pub(crate) fn new(cluster: &Cluster, without: &[String]) -> Self {
-        let gone: FxHashSet<NodeIx> = without.iter().flat_map(|name| cluster.numbers_of(name)).collect();
+    pub(crate) fn new(cluster: &Cluster, options: &Options) -> Self {
+        let mut gone: FxHashSet<NodeIx> = FxHashSet::default();
         type Rank = (Reverse<i32>, i64, u64);
         let mut order: Vec<(Rank, PodIx)> = cluster.demand.iter().map(|(rank, ix)| (*rank, *ix)).collect();
-        for node in &gone {
-            for ix in cluster.nodes.get(*node as usize).iter().flat_map(|slot| &slot.pods) {
+        for node in options.without_nodes.iter().flat_map(|name| cluster.numbers_of(name)) {
+            if !gone.insert(node) {
+                continue;
+            }
+            let before = order.len();
+            for ix in cluster.nodes.get(node as usize).iter().flat_map(|slot| &slot.pods) {
                 // A DaemonSet's pod goes with its node.
                 if let Some(Some(rec)) = cluster.pods.get(*ix as usize)
                     && rec.daemon.is_none()
@@ -68,7 +76,10 @@ impl Demand {
                     order.push((rec.rank(), *ix));
                 }
             }
+            order.get_mut(before..).unwrap_or_default().sort_unstable();
         }
+        let turns: Vec<PodIx> =
+            if options.as_bound { order.iter().map(|(_, ix)| *ix).collect() } else { Vec::new() };
         if !gone.is_empty() {
             order.sort_unstable();
         }
@@ -88,7 +99,12 @@ impl Demand {
                 class.pods.push(ix);
             }
         }
-        Self { classes, gone, gone_counts: false }
+        let mut class_of: FxHashMap<PodIx, usize> = FxHashMap::default();
+        for (number, class) in classes.iter().enumerate().filter(|_| !turns.is_empty()) {
+            class_of.extend(class.pods.iter().map(|ix| (*ix, number)));
+        }
+        let turns = turns.iter().filter_map(|ix| class_of.get(ix).copied()).collect();
+        Self { classes, turns, gone, gone_counts: options.without_counts }
     }
 
     /// The class of a pod that is demand.

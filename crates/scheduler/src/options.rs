@@ -25,6 +25,10 @@ pub struct Options {
     pub without_nodes: Vec<String>,
     /// Those nodes still count against limits: they stay until what replaces them is there.
     pub without_counts: bool,
+    /// Where there is room already, pods go where kube-scheduler would bind them, each to the emptiest node, machines on
+    /// their way no later than others: what becomes of pods that nobody leads to their places. Those of
+    /// `without_nodes` come node by node.
+    pub as_bound: bool,
     /// Pods and names of nodes: no pod with the needs of this one is planned onto that node.
     pub ruled_out: Vec<(PodKey, String)>,
 }
@@ -41,6 +45,7 @@ impl Default for Options {
             option_price_permille: 1250,
             without_nodes: Vec::new(),
             without_counts: false,
+            as_bound: false,
             ruled_out: Vec::new(),
         }
     }

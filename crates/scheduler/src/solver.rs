@@ -45,8 +45,7 @@ pub(crate) fn solve_warm(
     warm: &Warm,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Plan {
-    let mut demand = Demand::new(cluster, &options.without_nodes);
-    demand.gone_counts = options.without_counts;
+    let demand = Demand::new(cluster, options);
     // Who was kept from old nodes for the sake of others in vain isn't kept.
     let mut heedless = BTreeSet::new();
     loop {
@@ -69,7 +68,7 @@ fn attempt(
     stop: &(dyn Fn() -> bool + Sync),
 ) -> (Plan, Vec<usize>) {
     let mut groups = Groups::new(cluster, demand);
-    let mut existing = Existing::new(cluster, demand, &options.ruled_out, heedless, warm);
+    let mut existing = Existing::new(cluster, demand, options, heedless, warm);
     existing.run(&mut groups);
     let left = existing.left.clone();
     let steps = existing.steps;

@@ -10,13 +10,14 @@
 //! A move is nothing but two annotations on the claims that it made, so that a restart loses none.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
 
 use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
-use croft_scheduler::{Machine, Options, Plan, PodKey, solve};
+use croft_scheduler::{Cluster, Machine, Options, Plan, PodKey, Price, solve};
 use serde_json::json;
 
 use super::{
@@ -28,7 +29,7 @@ use crate::{
     decide::{Memory, Round, lifecycle, provision::provision, reference, standing},
     names,
     seam::{Call, Target, Verb},
-    snapshot::{Snapshot, is},
+    snapshot::{Snapshot, is, price},
 };
 
 /// How long pods may find no place on what was launched for them before the move is undone.
@@ -140,7 +141,7 @@ impl<'a> Moves<'a> {
 
 impl Move<'_> {
     fn advance(&self, id: &str, round: &mut Round<'_>, memory: &mut Memory, ledger: &Ledger<'_>) {
-        let waiting: Vec<(&str, &Arc<NodeClaim>)> = self
+        let mut waiting: Vec<(&str, &Arc<NodeClaim>)> = self
             .replaced
             .iter()
             .filter(|(_, claim)| claim.metadata.deletion_timestamp.is_none())
@@ -149,6 +150,7 @@ impl Move<'_> {
         if waiting.is_empty() {
             return;
         }
+        waiting.sort_by_cached_key(|(_, claim)| turn(claim));
         // Claims of this move may still be in the making.
         if round.snapshot.pools.keys().any(|pool| !round.is_idle(&Key::Plan(pool.clone()))) {
             return;
@@ -163,7 +165,7 @@ impl Move<'_> {
         }
         let nodes: Vec<&str> =
             waiting.iter().filter_map(|(_, claim)| Some(round.snapshot.node_of(claim)?.0)).collect();
-        match places(round.snapshot, &nodes) {
+        match bound(round.snapshot, &round.snapshot.cluster, &nodes) {
             Ok(plan) if plan.machines.is_empty() => {
                 self.ended(id, memory, Outcome::Done);
                 for (name, claim) in &waiting {
@@ -271,18 +273,31 @@ fn forget(name: &str, claim: &NodeClaim) -> Action {
 /// Where the pods of `nodes` go without them; machines of other pods are left out. The error says which pod finds no
 /// place, and why.
 pub(in crate::decide) fn places(snapshot: &Snapshot, nodes: &[&str]) -> Result<Plan, String> {
+    planned(snapshot, &snapshot.cluster, nodes, Options::default())
+}
+
+/// [`places`], with pods bound to what is there by kube-scheduler, which knows of no plan.
+fn bound(snapshot: &Snapshot, cluster: &Cluster, nodes: &[&str]) -> Result<Plan, String> {
+    let mut nodes = nodes.to_vec();
+    nodes.sort_by_cached_key(|node| snapshot.claim_of_node(node).map(|claim| turn(claim)));
+    planned(snapshot, cluster, &nodes, Options { as_bound: true, ..Options::default() })
+}
+
+/// Which node of a move goes before which: the dearest first, whose pods then find the most room. The search has them
+/// go in the same order.
+fn turn(claim: &NodeClaim) -> (Reverse<Option<Price>>, Option<String>) {
+    (Reverse(price(claim)), claim.status.as_ref().and_then(|status| status.node_name.clone()))
+}
+
+fn planned(snapshot: &Snapshot, cluster: &Cluster, nodes: &[&str], options: Options) -> Result<Plan, String> {
     let pods: BTreeSet<PodKey> = nodes
         .iter()
         .flat_map(|node| snapshot.pods_on(node))
         .filter(|(_, pod)| pod.must_leave())
         .map(|(key, _)| key.clone())
         .collect();
-    let options = Options {
-        without_nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),
-        without_counts: true,
-        ..Options::default()
-    };
-    let mut plan = solve(&snapshot.cluster, &options, &|| false);
+    let without_nodes = nodes.iter().map(|n| (*n).to_owned()).collect();
+    let mut plan = solve(cluster, &Options { without_nodes, without_counts: true, ..options }, &|| false);
     if let Some(left) = plan.unschedulable.iter().find(|left| pods.contains(&left.pod)) {
         let why = left.reasons.first().map_or("", |r| r.detail.as_str());
         return Err(format!("pod {} finds no place: {why}", left.pod));
@@ -293,6 +308,33 @@ pub(in crate::decide) fn places(snapshot: &Snapshot, nodes: &[&str]) -> Result<P
         machine.pods.iter().any(|pod| pods.contains(pod) || (headroom && Snapshot::is_headroom(pod)))
     });
     plan.existing.retain(|place| place.pods.iter().any(|pod| pods.contains(pod)));
+    Ok(plan)
+}
+
+/// Adds to a plan what it takes for kube-scheduler to find a place for every pod: where several nodes have room, it
+/// may fill them in another way than planned.
+fn complete(snapshot: &Snapshot, nodes: &[&str], mut plan: Plan) -> Result<Plan, String> {
+    /// Each time at least one more machine comes; a plan that needs more is far from what kube-scheduler does.
+    const TIMES: usize = 5;
+    if plan.machines.len() + plan.existing.len() <= 1 {
+        return Ok(plan);
+    }
+    let mut cluster = snapshot.cluster.clone();
+    let mut known = 0;
+    for _ in 0..TIMES {
+        for (at, machine) in plan.machines.iter().enumerate().skip(known) {
+            cluster.upsert_coming(machine.coming(&format!("\u{1}{at}")));
+        }
+        known = plan.machines.len();
+        let more = bound(snapshot, &cluster, nodes)?.machines;
+        if more.is_empty() {
+            break;
+        }
+        for machine in &mut plan.machines {
+            machine.pods.retain(|pod| !more.iter().any(|other| other.pods.contains(pod)));
+        }
+        plan.machines.extend(more);
+    }
     Ok(plan)
 }
 
@@ -308,7 +350,10 @@ pub(in crate::decide) fn instead<'a>(
         let pool = snapshot.pools.get(&claim.spec.pool)?;
         standing::replicas(pool).map(|_| (&claim.spec.pool, pool))
     });
-    let Some((name, pool)) = fixed else { return places(snapshot, &[nodes, leaving].concat()) };
+    let Some((name, pool)) = fixed else {
+        let nodes = [nodes, leaving].concat();
+        return complete(snapshot, &nodes, places(snapshot, &nodes)?);
+    };
     let (plan, why) = standing::machines(snapshot, pool, nodes.len());
     match why {
         Some(why) => Err(format!("pool {name} would lack a machine: {why}")),

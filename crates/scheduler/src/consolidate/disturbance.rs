@@ -28,24 +28,22 @@ pub struct PodFacts {
 impl PodFacts {
     /// What a move must save for this pod's sake alone.
     ///
-    /// What a move saves lasts until the load is another one, and what has held for an hour may be expected to hold for
-    /// about one more. So a pod that has run for an hour must save within an hour what moving it costs once, and an
-    /// older one in as long as it has run: a load that swings doesn't send pods to and fro. Age counts in steps, so that
-    /// it changes seldom. A pod without a twin is away while it moves.
+    /// What a move saves lasts until the load is another one. So it must save within an hour what moving its pods costs
+    /// once, and within two if they have run for long: what has held for eight hours may be expected to hold for two
+    /// more. Age counts in steps, so that it changes seldom. A pod without a twin is away while it moves.
     #[must_use]
     pub fn disturbance(&self) -> Price {
-        let half_hours = match self.age_seconds {
-            age if age < HOUR => 1,
-            age if age < 3 * HOUR => 2,
-            age if age < 8 * HOUR => 6,
-            _ => 16,
+        let minutes = match self.age_seconds {
+            age if age < 3 * HOUR => 60,
+            age if age < 8 * HOUR => 90,
+            _ => 120,
         };
         let alone = match self.replicas {
             0 | 1 => 4,
             2 | 3 => 2,
             _ => 1,
         };
-        let own = ONCE_MICROS * 2 / half_hours * alone;
+        let own = ONCE_MICROS * 60 / minutes * alone;
         let cost = i64::from(self.deletion_cost).clamp(-MOST_DELETION_COST, MOST_DELETION_COST);
         let own = if cost < 0 { own / 2 } else { own + own * cost / DOUBLING_DELETION_COST };
         Price::from_micros(own + if self.first_of_owner { PULL_MICROS } else { 0 })
@@ -62,20 +60,19 @@ mod tests {
     #[test]
     fn what_moving_a_pod_costs() {
         for (facts, micros) in [
-            (OLD, 1_000),
-            (PodFacts { age_seconds: 0, ..OLD }, 16_000),
-            (PodFacts { age_seconds: HOUR - 1, ..OLD }, 16_000),
-            (PodFacts { age_seconds: HOUR, ..OLD }, 8_000),
-            (PodFacts { age_seconds: 3 * HOUR, ..OLD }, 2_666),
-            (PodFacts { age_seconds: 8 * HOUR, ..OLD }, 1_000),
-            (PodFacts { replicas: 1, ..OLD }, 4_000),
-            (PodFacts { replicas: 3, ..OLD }, 2_000),
-            (PodFacts { first_of_owner: true, ..OLD }, 1_500),
-            (PodFacts { deletion_cost: 100, ..OLD }, 2_000),
-            (PodFacts { deletion_cost: -1, ..OLD }, 500),
-            (PodFacts { deletion_cost: i32::MAX, ..OLD }, 101_000),
-            (PodFacts { deletion_cost: i32::MIN, ..OLD }, 500),
-            (PodFacts { age_seconds: 0, replicas: 1, ..OLD }, 64_000),
+            (OLD, 4_000),
+            (PodFacts { age_seconds: 0, ..OLD }, 8_000),
+            (PodFacts { age_seconds: 3 * HOUR - 1, ..OLD }, 8_000),
+            (PodFacts { age_seconds: 3 * HOUR, ..OLD }, 5_333),
+            (PodFacts { age_seconds: 8 * HOUR, ..OLD }, 4_000),
+            (PodFacts { replicas: 1, ..OLD }, 16_000),
+            (PodFacts { replicas: 3, ..OLD }, 8_000),
+            (PodFacts { first_of_owner: true, ..OLD }, 4_500),
+            (PodFacts { deletion_cost: 100, ..OLD }, 8_000),
+            (PodFacts { deletion_cost: -1, ..OLD }, 2_000),
+            (PodFacts { deletion_cost: i32::MAX, ..OLD }, 404_000),
+            (PodFacts { deletion_cost: i32::MIN, ..OLD }, 2_000),
+            (PodFacts { age_seconds: 0, replicas: 1, ..OLD }, 32_000),
         ] {
             assert_eq!(facts.disturbance(), Price::from_micros(micros), "{facts:?}");
         }

@@ -12,7 +12,8 @@
 //! candidates by what is wasted on each (its price less what its pods would cost elsewhere), single nodes, and
 //! random neighbourhoods; a prefix of all of them is a fresh start. Any number of nodes is exchanged for any
 //! number of machines. Whatever a set's plan falls apart into is a move of its own, and each must be worth
-//! its disturbance. Every solve counts its steps, and their sum ends the search, so that the same input gives the
+//! its disturbance. It must come about, too: kube-scheduler binds a pod that was evicted to the emptiest node, whatever
+//! was planned for it. Every solve counts its steps, and their sum ends the search, so that the same input gives the
 //! same answer on any machine.
 
 mod disturbance;
@@ -125,6 +126,8 @@ pub enum Stay {
         /// What has to be saved: minSavings and the disturbance.
         needs: Price,
     },
+    /// Its pods fit elsewhere, but not as kube-scheduler would bind them.
+    TooTight,
     /// Too few spot types could be launched in its place.
     FewSpotOptions(usize),
     /// It takes pods of nodes that are given back.
@@ -145,6 +148,7 @@ impl Stay {
             Self::NoPlace(_) => "NoPlace",
             Self::NoSaving { .. } => "NoSaving",
             Self::TooLittle { .. } => "TooLittle",
+            Self::TooTight => "TooTight",
             Self::FewSpotOptions(_) => "FewSpotOptions",
             Self::TakesPods => "TakesPods",
             Self::Busy => "Busy",
@@ -161,6 +165,9 @@ impl std::fmt::Display for Stay {
             Self::NoSaving { elsewhere } => write!(f, "its pods would cost ${elsewhere}/h elsewhere"),
             Self::TooLittle { saves, needs } => {
                 write!(f, "giving it back saves ${saves}/h, and ${needs}/h is asked for")
+            }
+            Self::TooTight => {
+                f.write_str("its pods would fit elsewhere, but not as kube-scheduler would bind them")
             }
             Self::FewSpotOptions(options) => {
                 write!(f, "only {options} spot types could be launched in its place")

@@ -1,6 +1,9 @@
 //! The search itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use rayon::prelude::*;
 
@@ -9,7 +12,9 @@ use super::{
     split::{self, Part},
     worth::Worth,
 };
-use crate::{Cluster, ExistingPlacement, Price, solver::solve_warm, warm::Warm};
+use crate::{
+    Cluster, ComingNode, Machine, Options, PodKey, Price, Resources, solver::solve_warm, warm::Warm,
+};
 
 /// Steps at effort 1, beside those per node and pod: small clusters are searched until little is left to find.
 const STEPS: u64 = 1_200_000;
@@ -81,7 +86,7 @@ impl Allowed {
     /// Leaves those parts that may be made: what is launched for some is there when the others go, and whoever needs
     /// no machine goes at once.
     fn limit(self, parts: &mut Vec<Part>) {
-        parts.sort_by_key(|part| (part.machines.is_empty(), std::cmp::Reverse(part.net())));
+        parts.sort_by_key(|part| (part.machines.is_empty(), Reverse(part.net())));
         let mut left = self.now;
         parts.retain(|part| {
             let fits = left > 0;
@@ -102,9 +107,9 @@ struct Tried {
 
 impl Tried {
     /// More is better: what is gained, then fewer nodes and machines for it.
-    fn rank(&self) -> (i64, std::cmp::Reverse<usize>) {
+    fn rank(&self) -> (i64, Reverse<usize>) {
         let size = self.parts.iter().map(|p| p.nodes.len() + p.machines.len()).sum();
-        (self.net, std::cmp::Reverse(size))
+        (self.net, Reverse(size))
     }
 }
 
@@ -114,9 +119,7 @@ struct Search<'a> {
     /// The cluster as the moves so far would leave it.
     work: Cluster,
     warm: Warm,
-    moves: Vec<Option<Move>>,
-    /// Names of machines in `work`: the move and the machine's place in it.
-    machines: BTreeMap<String, (usize, usize)>,
+    moves: Vec<Move>,
     /// Nodes that are given back, or that get pods.
     settled: BTreeSet<String>,
     /// Nodes that were looked at alone, for nothing, since the last move.
@@ -142,7 +145,6 @@ impl<'a> Search<'a> {
             warm: Warm::new(cluster),
             work: cluster.clone(),
             moves: Vec::new(),
-            machines: BTreeMap::new(),
             settled: BTreeSet::new(),
             fruitless: BTreeSet::new(),
             wasted: BTreeMap::new(),
@@ -174,7 +176,7 @@ impl<'a> Search<'a> {
             self.wasted.insert(c.node.clone(), wasted);
             shares.insert(&c.node, i128::from(wasted) * 1_000_000 / i128::from(price.max(1)));
         }
-        candidates.sort_by_key(|c| (std::cmp::Reverse(shares.get(c.node.as_str()).copied()), &c.node));
+        candidates.sort_by_key(|c| (Reverse(shares.get(c.node.as_str()).copied()), &c.node));
     }
 
     fn is_over(&mut self) -> bool {
@@ -277,7 +279,7 @@ impl<'a> Search<'a> {
         sets.retain(|set| !matches!(set.as_slice(), [alone] if self.fruitless.contains(&alone.node)));
         let may = *allowed;
         let tried: Vec<Tried> = sets.par_iter().map(|set| self.attempt(set, may)).collect();
-        let mut best: Option<(usize, Tried)> = None;
+        let mut found: Vec<(usize, Tried)> = Vec::new();
         for (at, tried) in tried.into_iter().enumerate() {
             self.result.steps = self.result.steps.saturating_add(tried.steps);
             if let Some([alone]) = sets.get(at).map(Vec::as_slice) {
@@ -286,19 +288,81 @@ impl<'a> Search<'a> {
                     self.fruitless.insert(alone.node.clone());
                 }
             }
-            if !tried.parts.is_empty() && best.as_ref().is_none_or(|(_, b)| tried.rank() > b.rank()) {
-                best = Some((at, tried));
+            if !tried.parts.is_empty() {
+                found.push((at, tried));
             }
         }
-        let Some((at, tried)) = best else { return false };
-        let Some(set) = sets.get(at) else { return false };
-        for part in tried.parts {
-            allowed.take(part.nodes.len());
-            self.make(set, part);
+        found.sort_by_key(|(at, tried)| (Reverse(tried.rank()), *at));
+        for (at, tried) in found {
+            let Some(set) = sets.get(at) else { continue };
+            let mut made = false;
+            for part in tried.parts {
+                if let Some(part) = self.completed(set, part) {
+                    allowed.take(part.nodes.len());
+                    self.make(set, part);
+                    self.warm.changed(&self.work);
+                    made = true;
+                }
+            }
+            if made {
+                self.fruitless.clear();
+                return true;
+            }
+            if let [alone] = set.as_slice() {
+                self.result.stays.insert(alone.node.clone(), Stay::TooTight);
+                self.fruitless.insert(alone.node.clone());
+            }
+        }
+        false
+    }
+
+    /// The part with whatever machines more it takes for kube-scheduler to find a place for every pod, if it is still
+    /// worth making then. Nobody leads a pod that was evicted to where it was planned: where several nodes have room, a
+    /// plan that fills them to the brim need not come about.
+    fn completed(&mut self, set: &[&Candidate], mut part: Part) -> Option<Part> {
+        if part.machines.len() + part.onto.len() <= 1 {
+            return Some(part);
+        }
+        // As the controller lets them go: the dearest first, whose pods then find the most room.
+        let mut own: Vec<&Candidate> = part.nodes.iter().filter_map(|at| set.get(*at).copied()).collect();
+        own.sort_by_key(|c| (Reverse(c.price), &c.node));
+        let without: Vec<String> = own.into_iter().map(|c| c.node.clone()).collect();
+        let coming = |(at, machine): (usize, &Machine)| machine.coming(&format!("\u{1}?{at}"));
+        let mut fresh: Vec<ComingNode> = part.machines.iter().enumerate().map(coming).collect();
+        let pods: BTreeSet<PodKey> = without.iter().flat_map(|name| self.work.movable_pods(name)).collect();
+        let options =
+            Options { without_nodes: without, as_bound: true, effort: 0, ..self.ask.options.clone() };
+        let mut known = Vec::new();
+        let result = loop {
+            for machine in fresh.drain(..) {
+                known.push(machine.claim.clone());
+                self.work.upsert_coming(machine);
+            }
+            self.warm.changed(&self.work);
+            let mut plan = solve_warm(&self.work, &options, &self.warm, self.stop);
+            self.result.steps = self.result.steps.saturating_add(plan.steps).saturating_add(STEPS_PER_SOLVE);
+            if plan.unschedulable.iter().any(|left| pods.contains(&left.pod)) {
+                break None;
+            }
+            plan.machines.retain(|machine| machine.pods.iter().any(|pod| pods.contains(pod)));
+            if plan.machines.is_empty() {
+                break Some(part);
+            }
+            fresh.extend(plan.machines.iter().enumerate().map(|(at, m)| coming((known.len() + at, m))));
+            let more: BTreeSet<&PodKey> = plan.machines.iter().flat_map(|machine| &machine.pods).collect();
+            part.machines.iter_mut().for_each(|machine| machine.pods.retain(|pod| !more.contains(pod)));
+            part.onto.iter_mut().for_each(|placement| placement.pods.retain(|pod| !more.contains(pod)));
+            part.machines.extend(plan.machines);
+            match split::judge(&self.work, self.ask, set, part.nodes, part.machines) {
+                Ok(judged) => part = Part { onto: part.onto, ..judged },
+                Err(_) => break None,
+            }
+        };
+        for name in &known {
+            self.work.remove_coming(name);
         }
         self.warm.changed(&self.work);
-        self.fruitless.clear();
-        true
+        result
     }
 
     fn attempt(&self, set: &[&Candidate], allowed: Allowed) -> Tried {
@@ -333,85 +397,45 @@ impl<'a> Search<'a> {
         Tried { parts, stays, net, steps }
     }
 
-    /// Makes a move in the working cluster.
+    /// Makes a move in the working cluster. What its machines have left is for the next search: who goes there comes
+    /// about with this move or not at all, and each is to hold by itself.
     fn make(&mut self, set: &[&Candidate], part: Part) {
-        let nodes: Vec<String> =
-            part.nodes.iter().filter_map(|at| set.get(*at)).map(|c| c.node.clone()).collect();
-        let number = self.moves.len();
-        let mut made = Move {
+        let nodes = part.nodes.iter().filter_map(|at| set.get(*at)).map(|c| c.node.clone()).collect();
+        for (at, machine) in part.machines.iter().enumerate() {
+            let name = format!("\u{1}{}-{at}", self.moves.len());
+            let full = ComingNode { allocatable: Resources::new(), ..machine.coming(&name) };
+            self.work.upsert_coming(full);
+            for pod in &machine.pods {
+                self.work.relocate(pod, &name, true);
+            }
+        }
+        let made = Move {
             nodes,
             machines: part.machines,
-            onto: Vec::new(),
+            onto: part.onto,
             before: part.before,
             after: part.after,
             disturbance: part.disturbance,
         };
-        for (at, machine) in made.machines.iter().enumerate() {
-            let name = format!("\u{1}{number}-{at}");
-            self.work.upsert_coming(machine.coming(&name));
-            for pod in &machine.pods {
-                self.work.relocate(pod, &name, true);
-            }
-            self.machines.insert(name, (number, at));
-        }
         for node in &made.nodes {
             self.result.stays.remove(node);
             self.settled.insert(node.clone());
             self.work.remove_node(node);
         }
-        let mut earlier = BTreeSet::new();
-        for placement in part.onto {
+        for placement in &made.onto {
             for pod in &placement.pods {
                 self.work.relocate(pod, &placement.node, placement.coming);
             }
-            match self.machines.get(&placement.node).copied().filter(|_| placement.coming) {
-                Some((of, at)) => {
-                    earlier.insert(of);
-                    self.add(of, at, placement);
-                }
-                None => {
-                    self.settled.insert(placement.node.clone());
-                    if let Some(stay) = self.result.stays.get_mut(&placement.node) {
-                        *stay = Stay::TakesPods;
-                    }
-                    made.onto.push(placement);
-                }
+            self.settled.insert(placement.node.clone());
+            if let Some(stay) = self.result.stays.get_mut(&placement.node) {
+                *stay = Stay::TakesPods;
             }
         }
-        self.moves.push(Some(made));
-        // What goes onto a machine of an earlier move belongs to that one.
-        for of in earlier {
-            self.absorb(of, number);
-        }
-    }
-
-    fn add(&mut self, of: usize, at: usize, placement: ExistingPlacement) {
-        let machine = self.moves.get_mut(of).and_then(Option::as_mut).and_then(|m| m.machines.get_mut(at));
-        if let Some(machine) = machine {
-            machine.requests.add(&placement.requests);
-            machine.pods.extend(placement.pods);
-        }
-    }
-
-    /// Makes move `from` part of `to`.
-    fn absorb(&mut self, to: usize, from: usize) {
-        let Some(gone) = self.moves.get_mut(from).and_then(Option::take) else { return };
-        let Some(kept) = self.moves.get_mut(to).and_then(Option::as_mut) else { return };
-        let shift = kept.machines.len();
-        kept.nodes.extend(gone.nodes);
-        kept.machines.extend(gone.machines);
-        kept.onto.extend(gone.onto);
-        kept.before += gone.before;
-        kept.after += gone.after;
-        kept.disturbance += gone.disturbance;
-        for (of, at) in self.machines.values_mut().filter(|(of, _)| *of == from) {
-            *of = to;
-            *at += shift;
-        }
+        self.moves.push(made);
     }
 
     fn finish(mut self) -> Consolidation {
-        self.result.moves = self.moves.into_iter().flatten().collect();
+        self.result.moves = self.moves;
         let saved: Price = self.result.moves.iter().map(Move::saves).sum();
         self.result.after = self.result.before.saturating_sub(saved);
         self.result

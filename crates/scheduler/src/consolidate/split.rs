@@ -101,7 +101,11 @@ pub(super) fn split(
     for (draft_root, draft) in drafts {
         let own: Vec<Machine> =
             draft.machines.iter().filter_map(|at| machines.get_mut(*at).and_then(Option::take)).collect();
-        match judge(cluster, ask, set, &draft, own) {
+        let judged = match draft.no_place {
+            Some(why) => Err(Stay::NoPlace(why)),
+            None => judge(cluster, ask, set, draft.nodes.clone(), own),
+        };
+        match judged {
             Ok(mut part) => {
                 for placement in &plan.existing {
                     let mut mine = placement.clone();
@@ -120,17 +124,15 @@ pub(super) fn split(
     (parts, stays)
 }
 
-fn judge(
+/// Says whether giving `members` of the set back for `machines` is worth it.
+pub(super) fn judge(
     cluster: &Cluster,
     ask: &Ask,
     set: &[&Candidate],
-    draft: &Draft,
+    members: Vec<usize>,
     mut machines: Vec<Machine>,
 ) -> Result<Part, Stay> {
-    if let Some(why) = &draft.no_place {
-        return Err(Stay::NoPlace(why.clone()));
-    }
-    let nodes = || draft.nodes.iter().filter_map(|at| set.get(*at));
+    let nodes = || members.iter().filter_map(|at| set.get(*at));
     let before: Price = nodes().map(|c| c.price).sum();
     let after: Price = machines.iter().map(|m| m.price).sum();
     // A machine without a price may cost anything.
@@ -157,10 +159,10 @@ fn judge(
         .map(|m| m.options.len())
         .min();
     // Several for one leave the ladder of ever rarer types; one for one climbs down on it.
-    if let Some(options) = scarce.filter(|_| machines.len() <= draft.nodes.len()) {
+    if let Some(options) = scarce.filter(|_| machines.len() <= members.len()) {
         return Err(Stay::FewSpotOptions(options));
     }
-    Ok(Part { nodes: draft.nodes.clone(), machines, onto: Vec::new(), before, after, disturbance })
+    Ok(Part { nodes: members, machines, onto: Vec::new(), before, after, disturbance })
 }
 
 /// Leaves those alternatives and zones that cost less than `limit`; the planned ones always.

@@ -3,7 +3,8 @@
 mod rules;
 
 use std::{
-    collections::{BTreeSet, VecDeque, hash_map::Entry},
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap, VecDeque, hash_map::Entry},
     sync::Arc,
 };
 
@@ -15,8 +16,8 @@ use crate::{
     demand::{Class, Demand},
     groups::{Groups, SpreadRule, candidates, eligible, node_domain},
     intern::Sym,
-    plan::PodKey,
-    requests::{Port, RES_PODS},
+    options::Options,
+    requests::{Port, RES_CPU, RES_MEMORY, RES_PODS, amount},
     soft::{self, Tally},
     taint,
     warm::Warm,
@@ -54,6 +55,8 @@ pub(crate) struct Existing<'a> {
     warm: &'a Warm,
     /// Nodes that classes are kept from.
     ruled_out: FxHashSet<(usize, NodeIx)>,
+    /// Each pod goes to the emptiest node.
+    as_bound: bool,
     tally: Tally,
     /// Of each class: others that must be on the host of one of it.
     followers: Vec<Vec<usize>>,
@@ -73,16 +76,18 @@ impl<'a> Existing<'a> {
     pub(crate) fn new(
         cluster: &'a Cluster,
         demand: &'a Demand,
-        ruled_out: &[(PodKey, String)],
+        options: &Options,
         heedless: &'a BTreeSet<usize>,
         warm: &'a Warm,
     ) -> Self {
-        let ruled_out = ruled_out
+        let ruled_out = options
+            .ruled_out
             .iter()
             .filter_map(|(pod, node)| Some((demand.class_of(cluster, pod)?, cluster.find_node(node)?)))
             .collect();
         Self {
             ruled_out,
+            as_bound: options.as_bound,
             cluster,
             demand,
             places: FxHashMap::default(),
@@ -104,12 +109,20 @@ impl<'a> Existing<'a> {
             return;
         }
         self.followers = followers(groups);
-        for coming in [false, true] {
-            if coming {
-                if !self.cluster.nodes.iter().any(|slot| slot.info.as_ref().is_some_and(|i| i.coming)) {
+        let tiers: &[Option<bool>] = if self.as_bound { &[None] } else { &[Some(false), Some(true)] };
+        for coming in tiers.iter().copied() {
+            if coming != Some(false) {
+                if coming.is_some()
+                    && !self.cluster.nodes.iter().any(|slot| slot.info.as_ref().is_some_and(|i| i.coming))
+                {
                     return;
                 }
                 groups.see_coming(self.cluster);
+            }
+            for (class, count) in runs(&self.demand.turns) {
+                if self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
+                    self.class(groups, class, coming, count);
+                }
             }
             let mut again = false;
             loop {
@@ -118,7 +131,7 @@ impl<'a> Existing<'a> {
                     // Room only shrinks: what was placed can help those alone whom it keeps even or near.
                     let worth_it = !again || groups.of[class].bound() || groups.of[class].host_near.is_some();
                     if worth_it && self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
-                        self.class(groups, class, coming);
+                        self.class(groups, class, coming, u32::MAX);
                     }
                 }
                 let after: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
@@ -175,7 +188,7 @@ impl<'a> Existing<'a> {
         })
     }
 
-    fn class(&mut self, groups: &mut Groups, number: usize, coming: bool) {
+    fn class(&mut self, groups: &mut Groups, number: usize, coming: Option<bool>, most: u32) {
         let demand = self.demand;
         let class = &demand.classes[number];
         let nodes = self.suitable(class);
@@ -183,6 +196,11 @@ impl<'a> Existing<'a> {
         let evenly = !groups.of[number].spreads.is_empty();
         if evenly && !wishes && class.shape(self.cluster).preferred_nodes.is_empty() {
             self.evenly(groups, number, &nodes, coming);
+            return;
+        }
+        let plain = !evenly && !wishes && class.shape(self.cluster).preferred_nodes.is_empty();
+        if self.as_bound && plain {
+            self.emptiest(groups, number, &nodes, most);
             return;
         }
         // One at a time where domains count, and where each changes what the next one wishes.
@@ -197,7 +215,7 @@ impl<'a> Existing<'a> {
                 while self.left[number] > 0 {
                     self.steps += 1;
                     let most = if one_by_one { 1 } else { self.left[number] };
-                    let placed = self.put(groups, number, *node, coming, most);
+                    let placed = self.put(groups, number, *node, most);
                     if placed == 0 {
                         break;
                     }
@@ -217,10 +235,10 @@ impl<'a> Existing<'a> {
     }
 
     /// True if the class may be tried on `node`.
-    fn is_open(&self, number: usize, node: NodeIx, coming: bool) -> bool {
+    fn is_open(&self, number: usize, node: NodeIx, coming: Option<bool>) -> bool {
         let info = self.cluster.nodes[node as usize].info.as_ref();
         let shut = self.demand.gone.contains(&node) || self.ruled_out.contains(&(number, node));
-        !shut && info.is_some_and(|i| i.coming == coming)
+        !shut && info.is_some_and(|i| coming.is_none_or(|coming| i.coming == coming))
     }
 
     fn note(&mut self, number: usize, node: NodeIx, placed: u32) {
@@ -231,7 +249,7 @@ impl<'a> Existing<'a> {
 
     /// Puts pods one by one where there are fewest of them: the more even they are, the more of them can be nominated at
     /// the same time, and one that isn't takes the room of who comes after it.
-    fn evenly(&mut self, groups: &mut Groups, number: usize, nodes: &[NodeIx], coming: bool) {
+    fn evenly(&mut self, groups: &mut Groups, number: usize, nodes: &[NodeIx], coming: Option<bool>) {
         let cluster = self.cluster;
         let mut domains: Vec<(Vec<Option<Sym>>, VecDeque<NodeIx>)> = Vec::new();
         for node in nodes.iter().filter(|node| self.is_open(number, **node, coming)) {
@@ -260,7 +278,7 @@ impl<'a> Existing<'a> {
                 // Who refuses though its domain doesn't is full.
                 while let Some(node) = list.pop_front() {
                     self.steps += 1;
-                    placed = self.put(groups, number, node, coming, 1);
+                    placed = self.put(groups, number, node, 1);
                     if placed > 0 {
                         list.push_back(node);
                         self.note(number, node, placed);
@@ -275,6 +293,40 @@ impl<'a> Existing<'a> {
                 return;
             }
         }
+    }
+
+    /// Puts each pod onto the node on which it leaves the largest share free, as kube-scheduler's LeastAllocated does.
+    fn emptiest(&mut self, groups: &mut Groups, number: usize, nodes: &[NodeIx], most: u32) {
+        let least = self.left[number].saturating_sub(most);
+        let requests = &self.demand.classes[number].shape(self.cluster).requests;
+        let open = nodes.iter().enumerate().filter(|(_, node)| self.is_open(number, **node, None));
+        let mut heap: BinaryHeap<(i64, Reverse<usize>)> = open
+            .filter(|(_, node)| self.has_room(**node, requests, &[]))
+            .map(|(at, node)| (self.share_left(*node, requests), Reverse(at)))
+            .collect();
+        while self.left[number] > least
+            && let Some((_, Reverse(at))) = heap.pop()
+        {
+            self.steps += 1;
+            let placed = self.put(groups, number, nodes[at], 1);
+            if placed > 0 {
+                self.note(number, nodes[at], placed);
+                heap.push((self.share_left(nodes[at], requests), Reverse(at)));
+            }
+        }
+    }
+
+    /// What would be free of a node's processor and memory with one more pod on it, in thousandths of each.
+    fn share_left(&self, node: NodeIx, requests: &[(u32, i64)]) -> i64 {
+        let place = self.places.get(&node).map(|place| &place.free);
+        let free = place.or_else(|| self.warm.room(self.cluster, node).map(|room| &room.free));
+        let has = self.cluster.nodes[node as usize].info.as_ref().map_or(&[][..], |i| &i.allocatable);
+        let share = |id: u32| {
+            let free = free.and_then(|free| free.get(id as usize)).copied().unwrap_or(0);
+            let left = free.saturating_sub(amount(requests, id));
+            left.saturating_mul(1000) / amount(has, id).max(1)
+        };
+        share(RES_CPU).saturating_add(share(RES_MEMORY))
     }
 
     /// Nodes by what the class prefers, best first; otherwise as they are.
@@ -339,7 +391,7 @@ impl<'a> Existing<'a> {
     }
 
     /// Puts as many of the class onto `node` as fit and its rules allow at this moment; answers how many.
-    fn put(&mut self, groups: &mut Groups, number: usize, node: NodeIx, coming: bool, limit: u32) -> u32 {
+    fn put(&mut self, groups: &mut Groups, number: usize, node: NodeIx, limit: u32) -> u32 {
         let (cluster, demand) = (self.cluster, self.demand);
         let class = &demand.classes[number];
         let shape = class.shape(cluster);
@@ -391,7 +443,8 @@ impl<'a> Existing<'a> {
         if !class.extra.iter().all(named) {
             return 0;
         }
-        most = most.min(host_room(groups, number, place, coming, cluster));
+        most =
+            most.min(host_room(groups, number, place, slot.info.as_ref().is_some_and(|i| i.coming), cluster));
         if groups.of[number].bound() || groups.of[number].chooses() || !self.followers[number].is_empty() {
             most = most.min(1);
         }
@@ -452,6 +505,11 @@ impl<'a> Existing<'a> {
                     && group.count_in(Some(value)) + 1 - groups.least_now(rule) > rule.max_skew
             })
     }
+}
+
+/// Numbers, and how often each comes before another one does.
+fn runs(numbers: &[usize]) -> impl Iterator<Item = (usize, u32)> {
+    numbers.chunk_by(|a, b| a == b).filter_map(|run| Some((*run.first()?, u32::try_from(run.len()).ok()?)))
 }
 
 /// Of each class: others that must be on the host of one of it, and can't be the first there themselves.
