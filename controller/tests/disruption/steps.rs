@@ -381,3 +381,26 @@ fn nobody_is_woken_for_a_cluster_in_which_nothing_happens() {
     // The cloud's offers are asked for every minute, pools are looked at every five.
     assert!(rounds < 200, "{rounds} rounds of decisions in an hour");
 }
+
+#[test]
+fn what_replaces_a_node_is_enough_for_kube_scheduler_which_knows_of_no_plan() {
+    let mut world = World::new(json!({}));
+    world.node("n0", "m.8", json!({}));
+    world.pool(json!({"consolidateAfter": "Never"}), json!({"spec": {"expireAfter": "240h"}}));
+    // 6 processors fill three machines of 2; the small pods, each bound to the emptiest, leave only one for the large.
+    for (name, cpu) in [("pod0", 1000), ("pod1", 1000), ("pod2", 2000), ("pod3", 2000)] {
+        world.pod(name, "n0", cpu, json!({}));
+    }
+    world.step(1);
+    let created = world.created();
+    let kinds = created.iter().filter_map(|claim| claim["spec"]["instanceTypes"][0].as_str());
+    assert_eq!(kinds.collect::<Vec<_>>(), ["m.2"; 4]);
+    for claim in &created {
+        let (name, kind) = (&claim["metadata"]["name"], &claim["spec"]["instanceTypes"][0]);
+        let annotations = json!({"metadata": {"annotations": claim["metadata"]["annotations"]}});
+        world.node(name.as_str().unwrap(), kind.as_str().unwrap(), annotations);
+    }
+    world.step(1);
+    assert_eq!(world.deleted(), ["n0"]);
+    assert!(world.told("DisruptionUndone").is_empty());
+}
