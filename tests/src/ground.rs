@@ -116,11 +116,16 @@ pub async fn mark(plane: &ControlPlane, rules: &Rules, namespaces: &[&str]) -> a
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": name, "labels": labels, "annotations": annotations},
         });
-        if api.get_opt(name).await?.is_none() {
-            let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-            api.create(&PostParams::default(), &namespace).await?;
-        }
-        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        // Until the API server has read the objects that a new policy is parametrised by, it refuses whatever the policy
+        // would be asked about.
+        until("a namespace takes its marks", SOON, async || {
+            if api.get_opt(name).await?.is_none() {
+                api.create(&PostParams::default(), &namespace).await?;
+            }
+            api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(Seen::Yes)
+        })
+        .await?;
     }
     Ok(())
 }
