@@ -31,6 +31,7 @@ use crate::{
     pki::{Authority, Identity, Proof, kubeconfig, write_secret},
     process::{Process, Recipe, Status},
     reaper::Reaper,
+    wait::{Seen, until},
 };
 
 /// Until a component must be ready. An idle machine needs two seconds for all of them; a busy one much longer.
@@ -39,6 +40,10 @@ const READY_WITHIN: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(15);
 /// How often ports are drawn again when somebody else took one.
 const START_ATTEMPTS: u32 = 5;
+/// Until the API server has read what a new policy is parametrised by; until then it refuses what the policy is about,
+/// and says so.
+const POLICIES_READ_WITHIN: Duration = Duration::from_secs(60);
+const NOT_READ: &str = "not yet synced to use for admission";
 /// Life of a ServiceAccount's token: longer than any lab.
 const TOKEN_SECONDS: i64 = 7 * 24 * 3600;
 /// Owner of what the lab applies for itself.
@@ -332,9 +337,19 @@ impl ControlPlane {
         self.kubectl_with(arguments, "").await
     }
 
-    /// Applies manifests, server-side, in the order in which they are.
+    /// Applies manifests, server-side, in the order in which they are; once more if a policy that is new keeps them out
+    /// only because the API server hasn't read the objects yet that the policy is parametrised by.
     pub async fn apply(&self, manifests: &str) -> Result<String, Error> {
-        self.kubectl_with(["apply", "--server-side", "--force-conflicts", "-f", "-"], manifests).await
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+        until("what policies are parametrised by is read", POLICIES_READ_WITHIN, async || {
+            match self.kubectl_with(apply, manifests).await {
+                Err(Error::Kubectl { stderr, .. }) if stderr.contains(NOT_READ) => {
+                    Ok::<_, Error>(Seen::NotYet(stderr))
+                }
+                other => Ok(Seen::Yes(other)),
+            }
+        })
+        .await?
     }
 
     /// Runs kubectl as the administrator with `input` to read.
