@@ -135,16 +135,14 @@ impl Actors {
             }
         }
         // A kubelet says that it is there, and whoever watches kubelets says when it isn't.
+        put_out(store, world);
         for (node, machine) in machines(store) {
-            let alive = world.instance(&machine).is_some_and(|i| i.state.is_alive());
-            if alive && !self.up.contains(&machine) {
+            if !is_alive(world, &machine) || !self.up.contains(&machine) {
                 continue;
             }
             store.change(&node, |node| {
-                node["status"]["conditions"][0]["status"] = json!(if alive { "True" } else { "False" });
-                if let Some(taints) = node["spec"]["taints"].as_array_mut()
-                    && alive
-                {
+                node["status"]["conditions"][0]["status"] = json!("True");
+                if let Some(taints) = node["spec"]["taints"].as_array_mut() {
                     taints.retain(|t| t["key"] != json!("node.kubernetes.io/not-ready"));
                 }
             });
@@ -371,10 +369,14 @@ fn machines(store: &Store) -> Vec<(Id, String)> {
     store.of_kind("Node").filter_map(|(id, node)| Some((id.clone(), machine(node)?))).collect()
 }
 
+fn is_alive(world: &World, machine: &str) -> bool {
+    world.instance(machine).is_some_and(|instance| instance.state.is_alive())
+}
+
 /// Nodes whose machine is gone aren't Ready.
 pub fn put_out(store: &mut Store, world: &World) {
     for (node, machine) in machines(store) {
-        if !world.instance(&machine).is_some_and(|i| i.state.is_alive()) {
+        if !is_alive(world, &machine) {
             store.change(&node, |node| node["status"]["conditions"][0]["status"] = json!("False"));
         }
     }

@@ -76,7 +76,9 @@ impl Demand {
                     order.push((rec.rank(), *ix));
                 }
             }
-            order.get_mut(before..).unwrap_or_default().sort_unstable();
+            if options.as_bound {
+                order.get_mut(before..).unwrap_or_default().sort_unstable();
+            }
         }
         let turns: Vec<PodIx> =
             if options.as_bound { order.iter().map(|(_, ix)| *ix).collect() } else { Vec::new() };
@@ -87,6 +89,7 @@ impl Demand {
         let mut numbers: FxHashMap<(i32, u32, Arc<[SelId]>), usize> = FxHashMap::default();
         let mut by_ident: FxHashMap<u32, Arc<[SelId]>> = FxHashMap::default();
         let mut classes: Vec<Class> = Vec::new();
+        let mut number_of: FxHashMap<PodIx, usize> = FxHashMap::default();
         for (_, ix) in order {
             let Some(Some(rec)) = cluster.pods.get(ix as usize) else { continue };
             let selectors = by_ident.entry(rec.ident).or_insert_with(|| matched.of(cluster, rec.ident));
@@ -98,12 +101,11 @@ impl Demand {
             if let Some(class) = classes.get_mut(number) {
                 class.pods.push(ix);
             }
+            if options.as_bound {
+                number_of.insert(ix, number);
+            }
         }
-        let mut class_of: FxHashMap<PodIx, usize> = FxHashMap::default();
-        for (number, class) in classes.iter().enumerate().filter(|_| !turns.is_empty()) {
-            class_of.extend(class.pods.iter().map(|ix| (*ix, number)));
-        }
-        let turns = turns.iter().filter_map(|ix| class_of.get(ix).copied()).collect();
+        let turns = turns.iter().filter_map(|ix| number_of.get(ix).copied()).collect();
         Self { classes, turns, gone, gone_counts: options.without_counts }
     }
 

@@ -17,7 +17,11 @@ use std::{
 };
 
 use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
-use croft_scheduler::{Cluster, Machine, Options, Plan, PodKey, Price, solve};
+use croft_scheduler::{
+    Cluster, Machine, Options, Plan, PodKey, Price,
+    consolidate::{Stay, complete},
+    solve,
+};
 use serde_json::json;
 
 use super::{
@@ -276,11 +280,9 @@ pub(in crate::decide) fn places(snapshot: &Snapshot, nodes: &[&str]) -> Result<P
     planned(snapshot, &snapshot.cluster, nodes, Options::default())
 }
 
-/// [`places`], with pods bound to what is there by kube-scheduler, which knows of no plan.
+/// [`places`], with pods bound to what is there by kube-scheduler, which knows of no plan. Nodes go in their [`turn`].
 fn bound(snapshot: &Snapshot, cluster: &Cluster, nodes: &[&str]) -> Result<Plan, String> {
-    let mut nodes = nodes.to_vec();
-    nodes.sort_by_cached_key(|node| snapshot.claim_of_node(node).map(|claim| turn(claim)));
-    planned(snapshot, cluster, &nodes, Options { as_bound: true, ..Options::default() })
+    planned(snapshot, cluster, nodes, Options { as_bound: true, ..Options::default() })
 }
 
 /// Which node of a move goes before which: the dearest first, whose pods then find the most room. The search has them
@@ -311,30 +313,17 @@ fn planned(snapshot: &Snapshot, cluster: &Cluster, nodes: &[&str], options: Opti
     Ok(plan)
 }
 
-/// Adds to a plan what it takes for kube-scheduler to find a place for every pod: where several nodes have room, it
-/// may fill them in another way than planned.
-fn complete(snapshot: &Snapshot, nodes: &[&str], mut plan: Plan) -> Result<Plan, String> {
-    /// Each time at least one more machine comes; a plan that needs more is far from what kube-scheduler does.
-    const TIMES: usize = 5;
+/// A plan with whatever machines more it takes to come about.
+fn completed(snapshot: &Snapshot, nodes: &[&str], mut plan: Plan) -> Result<Plan, String> {
     if plan.machines.len() + plan.existing.len() <= 1 {
         return Ok(plan);
     }
+    let mut nodes = nodes.to_vec();
+    nodes.sort_by_cached_key(|node| snapshot.claim_of_node(node).map(|claim| turn(claim)));
     let mut cluster = snapshot.cluster.clone();
-    let mut known = 0;
-    for _ in 0..TIMES {
-        for (at, machine) in plan.machines.iter().enumerate().skip(known) {
-            cluster.upsert_coming(machine.coming(&format!("\u{1}{at}")));
-        }
-        known = plan.machines.len();
-        let more = bound(snapshot, &cluster, nodes)?.machines;
-        if more.is_empty() {
-            break;
-        }
-        for machine in &mut plan.machines {
-            machine.pods.retain(|pod| !more.iter().any(|other| other.pods.contains(pod)));
-        }
-        plan.machines.extend(more);
-    }
+    let lacking = |cluster: &Cluster| bound(snapshot, cluster, &nodes).map(|plan| plan.machines);
+    let machines = complete(&mut cluster, plan.machines, lacking)?;
+    plan.machines = machines.ok_or_else(|| Stay::TooTight.to_string())?;
     Ok(plan)
 }
 
@@ -352,7 +341,7 @@ pub(in crate::decide) fn instead<'a>(
     });
     let Some((name, pool)) = fixed else {
         let nodes = [nodes, leaving].concat();
-        return complete(snapshot, &nodes, places(snapshot, &nodes)?);
+        return completed(snapshot, &nodes, places(snapshot, &nodes)?);
     };
     let (plan, why) = standing::machines(snapshot, pool, nodes.len());
     match why {

@@ -16,6 +16,7 @@
 //! was planned for it. Every solve counts its steps, and their sum ends the search, so that the same input gives the
 //! same answer on any machine.
 
+mod complete;
 mod disturbance;
 mod search;
 mod split;
@@ -23,6 +24,7 @@ mod worth;
 
 use std::collections::BTreeMap;
 
+pub use complete::complete;
 pub use disturbance::PodFacts;
 pub use search::consolidate;
 

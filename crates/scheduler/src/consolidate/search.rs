@@ -9,12 +9,11 @@ use rayon::prelude::*;
 
 use super::{
     Ask, Candidate, Consolidation, Move, Stay, Terms,
+    complete::complete,
     split::{self, Part},
     worth::Worth,
 };
-use crate::{
-    Cluster, ComingNode, Machine, Options, PodKey, Price, Resources, solver::solve_warm, warm::Warm,
-};
+use crate::{Cluster, ComingNode, Options, PodKey, Price, Resources, solver::solve_warm, warm::Warm};
 
 /// Steps at effort 1, beside those per node and pod: small clusters are searched until little is left to find.
 const STEPS: u64 = 1_200_000;
@@ -300,9 +299,9 @@ impl<'a> Search<'a> {
                 if let Some(part) = self.completed(set, part) {
                     allowed.take(part.nodes.len());
                     self.make(set, part);
-                    self.warm.changed(&self.work);
                     made = true;
                 }
+                self.warm.changed(&self.work);
             }
             if made {
                 self.fruitless.clear();
@@ -316,9 +315,7 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// The part with whatever machines more it takes for kube-scheduler to find a place for every pod, if it is still
-    /// worth making then. Nobody leads a pod that was evicted to where it was planned: where several nodes have room, a
-    /// plan that fills them to the brim need not come about.
+    /// The part with whatever machines more it takes to come about, if it is still worth making then.
     fn completed(&mut self, set: &[&Candidate], mut part: Part) -> Option<Part> {
         if part.machines.len() + part.onto.len() <= 1 {
             return Some(part);
@@ -327,42 +324,26 @@ impl<'a> Search<'a> {
         let mut own: Vec<&Candidate> = part.nodes.iter().filter_map(|at| set.get(*at).copied()).collect();
         own.sort_by_key(|c| (Reverse(c.price), &c.node));
         let without: Vec<String> = own.into_iter().map(|c| c.node.clone()).collect();
-        let coming = |(at, machine): (usize, &Machine)| machine.coming(&format!("\u{1}?{at}"));
-        let mut fresh: Vec<ComingNode> = part.machines.iter().enumerate().map(coming).collect();
         let pods: BTreeSet<PodKey> = without.iter().flat_map(|name| self.work.movable_pods(name)).collect();
         let options =
             Options { without_nodes: without, as_bound: true, effort: 0, ..self.ask.options.clone() };
-        let mut known = Vec::new();
-        let result = loop {
-            for machine in fresh.drain(..) {
-                known.push(machine.claim.clone());
-                self.work.upsert_coming(machine);
-            }
-            self.warm.changed(&self.work);
-            let mut plan = solve_warm(&self.work, &options, &self.warm, self.stop);
-            self.result.steps = self.result.steps.saturating_add(plan.steps).saturating_add(STEPS_PER_SOLVE);
-            if plan.unschedulable.iter().any(|left| pods.contains(&left.pod)) {
-                break None;
+        let Self { ask, stop, work, warm, result, .. } = self;
+        let machines = complete(work, part.machines, |cluster| {
+            warm.changed(cluster);
+            let mut plan = solve_warm(cluster, &options, warm, *stop);
+            result.steps = result.steps.saturating_add(plan.steps).saturating_add(STEPS_PER_SOLVE);
+            if let Some(left) = plan.unschedulable.into_iter().find(|left| pods.contains(&left.pod)) {
+                return Err(left);
             }
             plan.machines.retain(|machine| machine.pods.iter().any(|pod| pods.contains(pod)));
-            if plan.machines.is_empty() {
-                break Some(part);
-            }
-            fresh.extend(plan.machines.iter().enumerate().map(|(at, m)| coming((known.len() + at, m))));
-            let more: BTreeSet<&PodKey> = plan.machines.iter().flat_map(|machine| &machine.pods).collect();
-            part.machines.iter_mut().for_each(|machine| machine.pods.retain(|pod| !more.contains(pod)));
-            part.onto.iter_mut().for_each(|placement| placement.pods.retain(|pod| !more.contains(pod)));
-            part.machines.extend(plan.machines);
-            match split::judge(&self.work, self.ask, set, part.nodes, part.machines) {
-                Ok(judged) => part = Part { onto: part.onto, ..judged },
-                Err(_) => break None,
-            }
-        };
-        for name in &known {
-            self.work.remove_coming(name);
-        }
-        self.warm.changed(&self.work);
-        result
+            Ok(plan.machines)
+        });
+        let machines = machines.ok().flatten()?;
+        let taken: BTreeSet<&PodKey> = machines.iter().flat_map(|machine| &machine.pods).collect();
+        part.onto.iter_mut().for_each(|placement| placement.pods.retain(|pod| !taken.contains(pod)));
+        part.onto.retain(|placement| !placement.pods.is_empty());
+        let judged = split::judge(work, ask, set, part.nodes, machines).ok()?;
+        Some(Part { onto: part.onto, ..judged })
     }
 
     fn attempt(&self, set: &[&Candidate], allowed: Allowed) -> Tried {

@@ -1,10 +1,11 @@
 //! Places on nodes that are there or coming, before any machine is launched.
 
+mod emptiest;
 mod rules;
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, VecDeque, hash_map::Entry},
+    collections::{BTreeSet, VecDeque, hash_map::Entry},
     sync::Arc,
 };
 
@@ -17,7 +18,7 @@ use crate::{
     groups::{Groups, SpreadRule, candidates, eligible, node_domain},
     intern::Sym,
     options::Options,
-    requests::{Port, RES_CPU, RES_MEMORY, RES_PODS, amount},
+    requests::{Port, RES_PODS, amount},
     soft::{self, Tally},
     taint,
     warm::Warm,
@@ -109,20 +110,21 @@ impl<'a> Existing<'a> {
             return;
         }
         self.followers = followers(groups);
-        let tiers: &[Option<bool>] = if self.as_bound { &[None] } else { &[Some(false), Some(true)] };
-        for coming in tiers.iter().copied() {
-            if coming != Some(false) {
-                if coming.is_some()
-                    && !self.cluster.nodes.iter().any(|slot| slot.info.as_ref().is_some_and(|i| i.coming))
-                {
+        if self.as_bound {
+            groups.see_coming(self.cluster);
+            for (class, count) in runs(&self.demand.turns) {
+                if self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
+                    self.class(groups, class, false, count);
+                }
+            }
+        }
+        for coming in [false, true] {
+            if coming {
+                let mut nodes = self.cluster.nodes.iter().filter_map(|slot| slot.info.as_ref());
+                if self.as_bound || !nodes.any(|info| info.coming) {
                     return;
                 }
                 groups.see_coming(self.cluster);
-            }
-            for (class, count) in runs(&self.demand.turns) {
-                if self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
-                    self.class(groups, class, coming, count);
-                }
             }
             let mut again = false;
             loop {
@@ -188,18 +190,18 @@ impl<'a> Existing<'a> {
         })
     }
 
-    fn class(&mut self, groups: &mut Groups, number: usize, coming: Option<bool>, most: u32) {
+    fn class(&mut self, groups: &mut Groups, number: usize, coming: bool, most: u32) {
         let demand = self.demand;
         let class = &demand.classes[number];
         let nodes = self.suitable(class);
         let wishes = soft::wishes(self.cluster, class).next().is_some();
         let evenly = !groups.of[number].spreads.is_empty();
-        if evenly && !wishes && class.shape(self.cluster).preferred_nodes.is_empty() {
+        let prefers = wishes || !class.shape(self.cluster).preferred_nodes.is_empty();
+        if evenly && !prefers {
             self.evenly(groups, number, &nodes, coming);
             return;
         }
-        let plain = !evenly && !wishes && class.shape(self.cluster).preferred_nodes.is_empty();
-        if self.as_bound && plain {
+        if self.as_bound && !prefers {
             self.emptiest(groups, number, &nodes, most);
             return;
         }
@@ -235,10 +237,10 @@ impl<'a> Existing<'a> {
     }
 
     /// True if the class may be tried on `node`.
-    fn is_open(&self, number: usize, node: NodeIx, coming: Option<bool>) -> bool {
+    fn is_open(&self, number: usize, node: NodeIx, coming: bool) -> bool {
         let info = self.cluster.nodes[node as usize].info.as_ref();
         let shut = self.demand.gone.contains(&node) || self.ruled_out.contains(&(number, node));
-        !shut && info.is_some_and(|i| coming.is_none_or(|coming| i.coming == coming))
+        !shut && info.is_some_and(|i| self.as_bound || i.coming == coming)
     }
 
     fn note(&mut self, number: usize, node: NodeIx, placed: u32) {
@@ -249,7 +251,7 @@ impl<'a> Existing<'a> {
 
     /// Puts pods one by one where there are fewest of them: the more even they are, the more of them can be nominated at
     /// the same time, and one that isn't takes the room of who comes after it.
-    fn evenly(&mut self, groups: &mut Groups, number: usize, nodes: &[NodeIx], coming: Option<bool>) {
+    fn evenly(&mut self, groups: &mut Groups, number: usize, nodes: &[NodeIx], coming: bool) {
         let cluster = self.cluster;
         let mut domains: Vec<(Vec<Option<Sym>>, VecDeque<NodeIx>)> = Vec::new();
         for node in nodes.iter().filter(|node| self.is_open(number, **node, coming)) {
@@ -295,40 +297,6 @@ impl<'a> Existing<'a> {
         }
     }
 
-    /// Puts each pod onto the node on which it leaves the largest share free, as kube-scheduler's LeastAllocated does.
-    fn emptiest(&mut self, groups: &mut Groups, number: usize, nodes: &[NodeIx], most: u32) {
-        let least = self.left[number].saturating_sub(most);
-        let requests = &self.demand.classes[number].shape(self.cluster).requests;
-        let open = nodes.iter().enumerate().filter(|(_, node)| self.is_open(number, **node, None));
-        let mut heap: BinaryHeap<(i64, Reverse<usize>)> = open
-            .filter(|(_, node)| self.has_room(**node, requests, &[]))
-            .map(|(at, node)| (self.share_left(*node, requests), Reverse(at)))
-            .collect();
-        while self.left[number] > least
-            && let Some((_, Reverse(at))) = heap.pop()
-        {
-            self.steps += 1;
-            let placed = self.put(groups, number, nodes[at], 1);
-            if placed > 0 {
-                self.note(number, nodes[at], placed);
-                heap.push((self.share_left(nodes[at], requests), Reverse(at)));
-            }
-        }
-    }
-
-    /// What would be free of a node's processor and memory with one more pod on it, in thousandths of each.
-    fn share_left(&self, node: NodeIx, requests: &[(u32, i64)]) -> i64 {
-        let place = self.places.get(&node).map(|place| &place.free);
-        let free = place.or_else(|| self.warm.room(self.cluster, node).map(|room| &room.free));
-        let has = self.cluster.nodes[node as usize].info.as_ref().map_or(&[][..], |i| &i.allocatable);
-        let share = |id: u32| {
-            let free = free.and_then(|free| free.get(id as usize)).copied().unwrap_or(0);
-            let left = free.saturating_sub(amount(requests, id));
-            left.saturating_mul(1000) / amount(has, id).max(1)
-        };
-        share(RES_CPU).saturating_add(share(RES_MEMORY))
-    }
-
     /// Nodes by what the class prefers, best first; otherwise as they are.
     fn by_preference(&mut self, class: &Class, nodes: &Arc<[NodeIx]>, wishes: bool) -> Arc<[NodeIx]> {
         let cluster = self.cluster;
@@ -350,7 +318,7 @@ impl<'a> Existing<'a> {
             } else {
                 0
             };
-            std::cmp::Reverse(node.saturating_add(pods))
+            Reverse(node.saturating_add(pods))
         });
         list.into()
     }
@@ -379,14 +347,19 @@ impl<'a> Existing<'a> {
         true
     }
 
+    /// What is free on a node by resource number, with what is planned onto it; None without such a node.
+    fn free(&self, node: NodeIx) -> Option<&[i64]> {
+        match self.places.get(&node) {
+            Some(place) => Some(&place.free),
+            None => self.warm.room(self.cluster, node).map(|room| room.free.as_slice()),
+        }
+    }
+
     fn has_room(&self, node: NodeIx, requests: &[(u32, i64)], and: &[(u32, i64)]) -> bool {
-        let place = self.places.get(&node).map(|place| &place.free);
-        let Some(free) = place.or_else(|| self.warm.room(self.cluster, node).map(|room| &room.free)) else {
-            return false;
-        };
+        let Some(free) = self.free(node) else { return false };
         requests.iter().all(|(id, size)| {
             let free = free.get(*id as usize).copied().unwrap_or(0);
-            free >= size.saturating_add(crate::requests::amount(and, *id))
+            free >= size.saturating_add(amount(and, *id))
         })
     }
 
@@ -443,8 +416,7 @@ impl<'a> Existing<'a> {
         if !class.extra.iter().all(named) {
             return 0;
         }
-        most =
-            most.min(host_room(groups, number, place, slot.info.as_ref().is_some_and(|i| i.coming), cluster));
+        most = most.min(host_room(cluster, groups, number, place));
         if groups.of[number].bound() || groups.of[number].chooses() || !self.followers[number].is_empty() {
             most = most.min(1);
         }
@@ -534,9 +506,7 @@ fn followers(groups: &Groups) -> Vec<Vec<usize>> {
 fn may_hold(cluster: &Cluster, node: NodeIx, requests: &[(u32, i64)]) -> bool {
     let Some(slot) = cluster.nodes.get(node as usize) else { return false };
     let Some(info) = &slot.info else { return false };
-    requests.iter().all(|(id, size)| {
-        crate::requests::amount(&info.allocatable, *id).saturating_sub(slot.used(*id)) >= *size
-    })
+    requests.iter().all(|(id, size)| amount(&info.allocatable, *id).saturating_sub(slot.used(*id)) >= *size)
 }
 
 impl Room {

@@ -22,14 +22,8 @@ fn spreads_of<'a>(groups: &'a Groups, place: &'a Place) -> impl Iterator<Item = 
 }
 
 /// How many more the rules between pods of one host allow.
-#[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
-pub(super) fn host_room(
-    groups: &Groups,
-    number: usize,
-    place: &Place,
-    coming: bool,
-    cluster: &Cluster,
-) -> u32 {
+#[expect(clippy::indexing_slicing, reason = "group and node numbers come from their lists")]
+pub(super) fn host_room(cluster: &Cluster, groups: &Groups, number: usize, place: &Place) -> u32 {
     let topology = &groups.of[number];
     let node = place.node;
     let mut most = i64::from(u32::MAX);
@@ -65,8 +59,9 @@ pub(super) fn host_room(
     }
     for rule in &topology.host_spreads {
         let group = &groups.list[rule.group];
-        // A host without the label is no domain, and not allowed.
-        if node_domain(cluster, node, group.key).is_none() && !coming {
+        // A host without the label is no domain, and not allowed; one on its way will have it.
+        let coming = || cluster.nodes[node as usize].info.as_ref().is_some_and(|i| i.coming);
+        if node_domain(cluster, node, group.key).is_none() && !coming() {
             return 0;
         }
         let count = there(rule.group).0;
