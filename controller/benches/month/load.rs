@@ -27,7 +27,8 @@ pub struct Load {
 }
 
 impl Load {
-    pub fn new(tenants: u64, seed: u64) -> Self {
+    /// Tenants of about 20 pods, or `size` times as many.
+    pub fn new(tenants: u64, size: u64, seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let pools: Vec<String> = (0..tenants).map(|n| format!("tenant-{n:02}")).collect();
         let mut deployments = Vec::new();
@@ -40,8 +41,8 @@ impl Load {
                     app: format!("{pool}-app-{n}"),
                     cpu_millis,
                     memory_mi,
-                    night: 2 + chance.below(5),
-                    more_by_day: 4 + chance.below(12),
+                    night: size * (2 + chance.below(5)),
+                    more_by_day: size * (4 + chance.below(12)),
                     shift_hours: chance.below(24),
                 });
             }

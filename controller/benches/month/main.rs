@@ -2,7 +2,8 @@
 //! and loop on virtual time, and ec2-sim's world behind them. What was paid is compared with what a cluster without
 //! friction would have cost.
 //!
-//! `make bench-disruption` runs it. Its last line is a list of `key=value`.
+//! `make bench-disruption` runs it. Its last line is a list of `key=value`. `--days`, `--size` (times as many pods of
+//! each tenant) and `--seed` ask for another month.
 #![allow(
     missing_docs,
     dead_code,
@@ -44,6 +45,10 @@ use serde_json::json;
 use store::{Store, cluster as named};
 use tokio::time::sleep;
 
+/// The controller's.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 const TENANTS: u64 = 50;
 /// Between two changes of the load.
 const STEP: Duration = Duration::from_secs(15 * 60);
@@ -54,13 +59,14 @@ fn main() {
         let mut args = std::env::args().skip_while(|a| a != flag);
         args.nth(1).and_then(|text| text.parse::<u64>().ok())
     };
-    let (days, seed) = (number("--days").unwrap_or(30), number("--seed").unwrap_or(31));
+    let days = number("--days").unwrap_or(30);
+    let (size, seed) = (number("--size").unwrap_or(1), number("--seed").unwrap_or(31));
     if std::env::var("CROFT_SIM_LOG").is_ok() {
         let _ = croft_runtime::telemetry::init("debug", croft_runtime::telemetry::LogFormat::Text);
     }
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(play(days, seed));
+    runtime.block_on(play(days, size, seed));
 }
 
 /// Types of three families of machines, as a tenant would leave them to choose from: on-demand, x86, c, m and r of
@@ -118,11 +124,11 @@ fn build(load: &Load, types: &Arc<[InstanceType]>, seed: u64, clock: &SimClock) 
     Shared::new(store, world, Arc::clone(types), clock.clone(), Chance::new(seed))
 }
 
-async fn play(days: u64, seed: u64) {
+async fn play(days: u64, size: u64, seed: u64) {
     let begun = Instant::now();
     let clock = SimClock { start: tokio::time::Instant::now(), skew_ms: 0 };
     let types = types();
-    let mut load = Load::new(TENANTS, seed);
+    let mut load = Load::new(TENANTS, size, seed);
     let shared = build(&load, &types, seed, &clock);
     let crowd = Arc::new(Mutex::new(Crowd::new(&load, Arc::clone(&types))));
     let settings = Settings {
@@ -133,7 +139,7 @@ async fn play(days: u64, seed: u64) {
         shortest_pause: Duration::from_secs(1),
         ..Settings::default()
     };
-    println!("month: {TENANTS} tenants, {days} days, seed {seed}; {settings:?}");
+    println!("month: {TENANTS} tenants of size {size}, {days} days, seed {seed}; {settings:?}");
     let _surroundings = crowd::surround(&shared, &crowd);
     let _process = shared.start(0, settings, 0);
     let mut bill = Bill::new(&load, &types);
