@@ -145,12 +145,14 @@ fn decide(catalog: &str, nodes: usize, pools: usize) -> Value {
     json!({"seconds": seconds, "rss_mb": peak_mb(), "violations": world.violations})
 }
 
-/// Consolidates until nothing is found. Answers rounds.
+/// Consolidates until nothing is found though every pod has run for days. Answers rounds.
 fn settle(world: &mut World, rules: Rules) -> u32 {
+    let mut quiet = 0;
     for round in 1..200 {
         // Between two rounds pods grow old again.
-        world.now += 120;
-        if world.consolidate(rules).moves.is_empty() {
+        world.now += if quiet == 0 { 120 } else { 24 * 60 };
+        quiet = if world.consolidate(rules).moves.is_empty() { quiet + 1 } else { 0 };
+        if quiet == 5 {
             return round;
         }
     }

@@ -29,14 +29,18 @@ impl PodFacts {
     /// What a move must save for this pod's sake alone.
     ///
     /// What a move saves lasts until the load is another one. So it must save within an hour what moving its pods costs
-    /// once, and within two if they have run for long: what has held for eight hours may be expected to hold for two
-    /// more. Age counts in steps, so that it changes seldom. A pod without a twin is away while it moves.
+    /// once, and within more the longer they have run: what has held for eight hours may be expected to hold for two
+    /// more, and a cluster at rest ends near its bound. Age counts in steps, so that it changes seldom. A pod without a
+    /// twin is away while it moves.
     #[must_use]
     pub fn disturbance(&self) -> Price {
         let minutes = match self.age_seconds {
             age if age < 3 * HOUR => 60,
             age if age < 8 * HOUR => 90,
-            _ => 120,
+            age if age < 16 * HOUR => 120,
+            age if age < 32 * HOUR => 240,
+            age if age < 64 * HOUR => 480,
+            _ => 960,
         };
         let alone = match self.replicas {
             0 | 1 => 4,
@@ -55,7 +59,7 @@ mod tests {
     use super::*;
 
     const OLD: PodFacts =
-        PodFacts { age_seconds: 86_400, replicas: 10, deletion_cost: 0, first_of_owner: false };
+        PodFacts { age_seconds: 8 * HOUR, replicas: 10, deletion_cost: 0, first_of_owner: false };
 
     #[test]
     fn what_moving_a_pod_costs() {
@@ -64,7 +68,10 @@ mod tests {
             (PodFacts { age_seconds: 0, ..OLD }, 8_000),
             (PodFacts { age_seconds: 3 * HOUR - 1, ..OLD }, 8_000),
             (PodFacts { age_seconds: 3 * HOUR, ..OLD }, 5_333),
-            (PodFacts { age_seconds: 8 * HOUR, ..OLD }, 4_000),
+            (PodFacts { age_seconds: 16 * HOUR - 1, ..OLD }, 4_000),
+            (PodFacts { age_seconds: 16 * HOUR, ..OLD }, 2_000),
+            (PodFacts { age_seconds: 32 * HOUR, ..OLD }, 1_000),
+            (PodFacts { age_seconds: 64 * HOUR, ..OLD }, 500),
             (PodFacts { replicas: 1, ..OLD }, 16_000),
             (PodFacts { replicas: 3, ..OLD }, 8_000),
             (PodFacts { first_of_owner: true, ..OLD }, 4_500),
