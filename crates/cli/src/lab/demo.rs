@@ -82,7 +82,7 @@ async fn show(out: &mut Output) -> anyhow::Result<()> {
     view.table().write(progress.out())?;
     writeln!(
         progress.out(),
-        "\n{GOOD}Every pod runs on its own pool's nodes.{GOOD:#} Together $ {} per hour.",
+        "\n{GOOD}Every pod runs on its own pool's nodes.{GOOD:#} Together ${} per hour.",
         view.cost()
     )?;
 
@@ -105,7 +105,7 @@ async fn show(out: &mut Output) -> anyhow::Result<()> {
     after.table().write(progress.out())?;
     writeln!(
         progress.out(),
-        "\n{GOOD}{}'s nodes are gone, {}'s {} stayed.{GOOD:#} Now $ {} per hour.",
+        "\n{GOOD}{}'s nodes are gone, {}'s {} stayed.{GOOD:#} Now ${} per hour.",
         a.namespace,
         b.namespace,
         left.len(),

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use croft_api::{NodeClaim, Tenant, condition};
+use croft_scheduler::Price;
 use k8s_openapi::{
     api::{core::v1::Pod, events::v1::Event},
     jiff::Timestamp,
@@ -19,7 +20,6 @@ use crate::{
 
 /// Reason of the event that says which claim a pod waits for.
 const NOMINATED: &str = "Nominated";
-const MICRO: i64 = 1_000_000;
 
 /// Tenants' pods and machines at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -181,8 +181,9 @@ impl View {
     }
 
     /// Sum over the machines, in dollars per hour; a node that two pods share counts once.
-    pub(super) fn cost(&self) -> String {
-        dollars(self.claims.values().filter_map(|claim| micro_dollars(claim.price.as_deref()?)).sum())
+    pub(super) fn cost(&self) -> Price {
+        let price = |claim: &ClaimSeen| Price::from_dollars(claim.price.as_deref()?.parse().ok()?);
+        self.claims.values().filter_map(price).sum()
     }
 }
 
@@ -250,17 +251,6 @@ fn nominations_of(events: &[Event]) -> BTreeMap<String, String> {
         }
     }
     last.into_iter().map(|(uid, (_, note))| (uid, note)).collect()
-}
-
-/// `0.096` is 96,000.
-fn micro_dollars(text: &str) -> Option<i64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits: String = fraction.chars().chain(std::iter::repeat('0')).take(6).collect();
-    whole.parse::<i64>().ok()?.checked_mul(MICRO)?.checked_add(digits.parse().ok()?)
-}
-
-fn dollars(micro: i64) -> String {
-    format!("{}.{:04}", micro / MICRO, micro % MICRO / 100)
 }
 
 #[cfg(test)]
@@ -334,12 +324,9 @@ mod tests {
 
     #[test]
     fn money_adds_up_exactly() {
-        assert_eq!(micro_dollars("0.096"), Some(96_000));
-        assert_eq!(micro_dollars("12"), Some(12_000_000));
-        assert_eq!(micro_dollars("1.23456789"), Some(1_234_567));
-        assert_eq!(micro_dollars("?"), None);
         let mut view = view();
         view.claims.insert("pool-a-2".into(), claim("n2", None));
-        assert_eq!(view.cost(), "0.1920");
+        view.claims.insert("pool-a-3".into(), ClaimSeen { price: Some("?".into()), ..claim("n3", None) });
+        assert_eq!(view.cost().to_string(), "0.192");
     }
 }
