@@ -5,12 +5,14 @@
 //! planned from what the tenant wrote. The record travels with the template through ControllerRevisions: a
 //! rollback brings back the old template together with what was injected into it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     model::INJECTED_ANNOTATION,
     patch::{Patch, Path},
-    place::Injection,
+    place::{Exclusion, Injection},
     taint::Effect,
     view::{Expression, PodSpec, Template, Term, Toleration},
 };
@@ -19,8 +21,8 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Record {
-    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    node_selector: std::collections::BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    node_selector: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tolerations: Vec<RecordedToleration>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -39,6 +41,8 @@ struct RecordedExpression {
     key: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     not_in: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    terms: Vec<usize>,
 }
 
 /// What the template's annotation says was injected. What can't be read was not written by Croft and counts for
@@ -48,12 +52,18 @@ pub(crate) fn recorded(template: &Template<'_>) -> Injection {
     let record: Record = text.and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
     Injection {
         pin: record.node_selector.into_iter().next(),
+        // No more than a pool can have taints to tolerate: a longer list is somebody else's, and would be searched for.
         tolerations: record
             .tolerations
             .into_iter()
+            .take(Effect::ALL.len())
             .filter_map(|t| Some((t.key, t.value, Effect::parse(&t.effect)?)))
             .collect(),
-        keep_out: record.node_affinity.into_iter().map(|e| (e.key, e.not_in)).collect(),
+        keep_out: record
+            .node_affinity
+            .into_iter()
+            .map(|e| (e.key, Exclusion { values: e.not_in, terms: e.terms }))
+            .collect(),
     }
 }
 
@@ -72,7 +82,11 @@ fn to_text(injection: &Injection) -> Option<String> {
         node_affinity: injection
             .keep_out
             .iter()
-            .map(|(key, not_in)| RecordedExpression { key: key.clone(), not_in: not_in.clone() })
+            .map(|(key, exclusion)| RecordedExpression {
+                key: key.clone(),
+                not_in: exclusion.values.clone(),
+                terms: exclusion.terms.clone(),
+            })
             .collect(),
     };
     if record == Record::default() { None } else { serde_json::to_string(&record).ok() }
@@ -95,11 +109,11 @@ pub(crate) fn record(template: &Template<'_>, injection: &Injection, path: &Path
             }
         }
         (Some(text), None) => {
-            let entry = std::collections::BTreeMap::from([(INJECTED_ANNOTATION, &text)]);
+            let entry = BTreeMap::from([(INJECTED_ANNOTATION, &text)]);
             match annotations {
                 Some(Some(_)) => patch.add(&place, &text),
                 Some(None) => patch.add(&list, &entry),
-                None => patch.add(&metadata, &std::collections::BTreeMap::from([("annotations", entry)])),
+                None => patch.add(&metadata, &BTreeMap::from([("annotations", entry)])),
             }
         }
     }
@@ -110,7 +124,12 @@ pub(crate) fn outdated(old: &Injection, new: &Injection) -> Injection {
     Injection {
         pin: old.pin.clone().filter(|pin| Some(pin) != new.pin.as_ref()),
         tolerations: old.tolerations.iter().filter(|t| !new.tolerations.contains(t)).cloned().collect(),
-        keep_out: old.keep_out.iter().filter(|e| !new.keep_out.contains(e)).cloned().collect(),
+        keep_out: old
+            .keep_out
+            .iter()
+            .filter(|(key, exclusion)| new.keep_out.get(*key) != Some(exclusion))
+            .map(|(key, exclusion)| (key.clone(), exclusion.clone()))
+            .collect(),
     }
 }
 
@@ -122,12 +141,14 @@ fn is_injected(toleration: &Toleration<'_>, (key, value, effect): &(String, Stri
         && toleration.toleration_seconds.is_none()
 }
 
-fn is_closed(expression: &Expression<'_>, (key, values): &(String, Vec<String>)) -> bool {
-    let operator = if values.is_empty() { "DoesNotExist" } else { "NotIn" };
-    *expression.key == **key
-        && expression.operator == operator
-        && expression.values.len() == values.len()
-        && expression.values.iter().zip(values).all(|(a, b)| **a == **b)
+/// True if `expression`, in the term at this place, is what was put there.
+fn is_excluded(keep_out: &BTreeMap<String, Exclusion>, term: usize, expression: &Expression<'_>) -> bool {
+    keep_out.get(&*expression.key).is_some_and(|exclusion| {
+        let operator = if exclusion.values.is_empty() { "DoesNotExist" } else { "NotIn" };
+        exclusion.is_in(term)
+            && expression.operator == operator
+            && expression.values.iter().map(|v| &**v).eq(exclusion.values.iter().map(|v| &**v))
+    })
 }
 
 /// `spec` without `injection`; the removals are written into `patch` as ops on the spec at `path`, if given.
@@ -146,9 +167,10 @@ pub(crate) fn without<'a>(
         }
     }
     if let Some(tolerations) = &mut rest.tolerations {
-        // From the end, so that the places of the others hold. One is taken for each that was injected.
-        for injected in injection.tolerations.iter().rev() {
-            if let Some(at) = tolerations.iter().rposition(|t| is_injected(t, injected)) {
+        // The first that reads so: Croft writes its own only where none like it comes before, and one of the
+        // tenant's may come after, behind the one that ends and because of which Croft wrote its own.
+        for injected in &injection.tolerations {
+            if let Some(at) = tolerations.iter().position(|t| is_injected(t, injected)) {
                 tolerations.remove(at);
                 if let Some((path, patch)) = &mut patch {
                     patch.remove(&path.key("tolerations").at(at));
@@ -166,12 +188,16 @@ fn without_terms(rest: &mut PodSpec<'_>, injection: &Injection, mut patch: Optio
     }
     let Some(node_affinity) = rest.affinity.as_mut().and_then(|a| a.node_affinity.as_mut()) else { return };
     let Some(required) = node_affinity.required.as_mut() else { return };
-    let ours = |e: &Expression<'_>| injection.keep_out.iter().any(|c| is_closed(e, c));
-    let only_ours = |t: &Term<'_>| {
-        t.match_fields.as_ref().is_none_or(Vec::is_empty) && !t.is_empty() && t.expressions().iter().all(ours)
+    let ours = |at: usize, e: &Expression<'_>| is_excluded(&injection.keep_out, at, e);
+    let only_ours = |at: usize, t: &Term<'_>| {
+        t.match_fields.as_ref().is_none_or(Vec::is_empty)
+            && !t.is_empty()
+            && t.expressions().iter().all(|e| ours(at, e))
     };
     // The whole affinity was Croft's: terms are never added beside the tenant's.
-    if required.node_selector_terms.len() == 1 && required.node_selector_terms.iter().all(only_ours) {
+    if let [term] = required.node_selector_terms.as_slice()
+        && only_ours(0, term)
+    {
         node_affinity.required = None;
         if let Some((path, patch)) = &mut patch {
             patch.remove(
@@ -185,22 +211,27 @@ fn without_terms(rest: &mut PodSpec<'_>, injection: &Injection, mut patch: Optio
     }
     for (at, term) in required.node_selector_terms.iter_mut().enumerate() {
         // A term that would be left empty would match nothing: its expressions are the tenant's own.
-        if only_ours(term) {
+        if only_ours(at, term) {
             continue;
         }
         let Some(expressions) = term.match_expressions.as_mut() else { continue };
-        for index in (0..expressions.len()).rev() {
-            if expressions.get(index).is_some_and(ours) {
-                expressions.remove(index);
-                if let Some((path, patch)) = &mut patch {
-                    let terms = path
-                        .key("affinity")
-                        .key("nodeAffinity")
-                        .key("requiredDuringSchedulingIgnoredDuringExecution")
-                        .key("nodeSelectorTerms");
-                    patch.remove(&terms.at(at).key("matchExpressions").at(index));
-                }
+        let (mut place, mut gone) = (0, Vec::new());
+        expressions.retain(|expression| {
+            let goes = ours(at, expression);
+            if goes {
+                gone.push(place);
             }
+            place += 1;
+            !goes
+        });
+        if let Some((path, patch)) = &mut patch {
+            let terms = path
+                .key("affinity")
+                .key("nodeAffinity")
+                .key("requiredDuringSchedulingIgnoredDuringExecution")
+                .key("nodeSelectorTerms");
+            let expressions = terms.at(at).key("matchExpressions");
+            gone.iter().rev().for_each(|place| patch.remove(&expressions.at(*place)));
         }
     }
 }

@@ -9,9 +9,9 @@ use crate::{
     index::{KeyRule, PoolId, PoolRule, Tenants},
     model::{MARK_KEY, Unassigned},
     patch::{Patch, Path},
-    place::check_operators,
+    place::{Exclusion, check_operators},
     taint::{Effect, Effects, Operator},
-    view::{Expression, PodSpec, Term},
+    view::{Expression, PodSpec},
 };
 
 /// More operations than this are refused: terms times keys could be a patch of gigabytes.
@@ -59,13 +59,11 @@ struct KeyReach {
     above: [Option<i64>; 3],
 }
 
-const EFFECTS: [Effect; 3] = [Effect::NoSchedule, Effect::PreferNoSchedule, Effect::NoExecute];
-
 impl KeyReach {
     fn compare(&mut self, effects: Effects, operator: Operator, value: &str) {
         let Ok(value) = value.parse::<i64>() else { return };
         let bounds = if operator == Operator::Lt { &mut self.below } else { &mut self.above };
-        for (bound, effect) in bounds.iter_mut().zip(EFFECTS) {
+        for (bound, effect) in bounds.iter_mut().zip(Effect::ALL) {
             if effects.contains(effect) {
                 *bound =
                     Some(bound.map_or(value, |b| {
@@ -77,10 +75,11 @@ impl KeyReach {
 
     fn of(&self, value: &str) -> Effects {
         let Ok(value) = value.parse::<i64>() else { return self.exists };
-        let passes =
-            EFFECTS.iter().zip(self.below.iter().zip(&self.above)).filter_map(|(effect, (below, above))| {
+        let passes = Effect::ALL.iter().zip(self.below.iter().zip(&self.above)).filter_map(
+            |(effect, (below, above))| {
                 (below.is_some_and(|b| value < b) || above.is_some_and(|a| value > a)).then_some(*effect)
-            });
+            },
+        );
         self.exists.or(passes.collect())
     }
 }
@@ -235,15 +234,20 @@ fn closes(expression: &Expression<'_>, closed: &Closed) -> bool {
     }
 }
 
-/// What of `closed` the terms of `spec` lack, in at least one of them.
-pub(crate) fn lacks(spec: &PodSpec<'_>, closed: &[Closed]) -> Vec<Closed> {
-    let open = |terms: &[Term<'_>], c: &Closed| {
-        terms.iter().any(|t| !t.is_empty() && !t.expressions().iter().any(|e| closes(e, c)))
+/// What of `closed` the terms of `spec` lack, and which of them.
+pub(crate) fn lacks(spec: &PodSpec<'_>, closed: &[Closed]) -> BTreeMap<String, Exclusion> {
+    let exclusion =
+        |(key, values): &Closed, terms| (key.clone(), Exclusion { values: values.clone(), terms });
+    let Some(terms) = spec.terms() else {
+        return closed.iter().map(|c| exclusion(c, Vec::new())).collect();
     };
-    match spec.terms() {
-        None => closed.to_vec(),
-        Some(terms) => closed.iter().filter(|c| open(terms, c)).cloned().collect(),
-    }
+    let filled: Vec<_> = terms.iter().enumerate().filter(|(_, t)| !t.is_empty()).collect();
+    let lacking = |c: &Closed| {
+        let open = filled.iter().filter(|(_, t)| !t.expressions().iter().any(|e| closes(e, c)));
+        let open: Vec<usize> = open.map(|(at, _)| *at).collect();
+        (!open.is_empty()).then(|| exclusion(c, if open.len() == filled.len() { Vec::new() } else { open }))
+    };
+    closed.iter().filter_map(lacking).collect()
 }
 
 #[derive(serde::Serialize)]

@@ -1,5 +1,7 @@
 //! A tenant's pod: which pool it goes to, and what it lacks to go there.
 
+use std::collections::BTreeMap;
+
 use crate::{
     denial::{Denial, Rule},
     index::{PoolId, PoolRule, TenantRule, Tenants},
@@ -44,8 +46,24 @@ pub(crate) struct Injection {
     pub(crate) pin: Option<(String, String)>,
     /// Taints of the pool to tolerate exactly: key, value, effect.
     pub(crate) tolerations: Vec<(String, String, Effect)>,
-    /// Expressions for every term: key, and the values of `NotIn`, or none for `DoesNotExist`.
-    pub(crate) keep_out: Vec<(String, Vec<String>)>,
+    /// Expressions for the required terms, by key.
+    pub(crate) keep_out: BTreeMap<String, Exclusion>,
+}
+
+/// What an expression excludes of its key, and the terms that it is put into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exclusion {
+    /// The values of `NotIn`, or none for `DoesNotExist`.
+    pub(crate) values: Vec<String>,
+    /// In ascending order; none if all get it.
+    pub(crate) terms: Vec<usize>,
+}
+
+impl Exclusion {
+    /// True if the term at this place gets it.
+    pub(crate) fn is_in(&self, term: usize) -> bool {
+        self.terms.is_empty() || self.terms.binary_search(&term).is_ok()
+    }
 }
 
 /// Refuses what can't be judged.
@@ -293,7 +311,7 @@ pub(crate) fn lacks(spec: &PodSpec<'_>, pool: &PoolRule) -> Injection {
             .filter(|effect| cover(spec, pool, *effect) != Cover::Right)
             .map(|effect| (pool.key.to_string(), pool.value.to_string(), effect))
             .collect(),
-        keep_out: Vec::new(),
+        keep_out: BTreeMap::new(),
     }
 }
 
@@ -334,7 +352,7 @@ fn select(spec: &PodSpec<'_>, choice: &Choice<'_>, path: &Path, patch: &mut Patc
         patch.remove(&path.key(key));
     }
     match spec.node_selector.as_ref().map(|s| s.get(&pool.key)) {
-        None => patch.add(path, &std::collections::BTreeMap::from([(&*pool.key, &*pool.value)])),
+        None => patch.add(path, &BTreeMap::from([(&*pool.key, &*pool.value)])),
         Some(None) => patch.add(&path.key(&pool.key), &&*pool.value),
         Some(Some(value)) if **value != *pool.value => patch.replace(&path.key(&pool.key), &&*pool.value),
         Some(Some(_)) => {}

@@ -15,6 +15,9 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// Every effect, in a fixed order.
+    pub const ALL: [Self; 3] = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
+
     /// The effect that is spelled `text`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -103,11 +106,9 @@ impl Effects {
         self.0 == 0
     }
 
-    /// The effects in it, in a fixed order.
+    /// The effects in it, in the order of [`Effect::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Effect> {
-        [Effect::NoSchedule, Effect::PreferNoSchedule, Effect::NoExecute]
-            .into_iter()
-            .filter(move |e| self.contains(*e))
+        Effect::ALL.into_iter().filter(move |e| self.contains(*e))
     }
 }
 

@@ -157,10 +157,12 @@ fn check_stranger(
     };
     let (missing_before, missing) =
         (keepout::lacks(&before, &wanted.closed), keepout::lacks(&after, &wanted.closed));
-    if let Some((key, _)) = missing.iter().find(|m| !missing_before.contains(m)) {
+    let lost =
+        missing.iter().find(|(key, now)| missing_before.get(*key).is_none_or(|b| b.values != now.values));
+    if let Some((key, _)) = lost {
         return Err(Denial::loses_keep_out(key));
     }
-    if let (true, Some((key, _))) = (lifted, missing.first()) {
+    if let (true, Some((key, _))) = (lifted, missing.first_key_value()) {
         return Err(Denial::lifts_gates(&format!(
             "it tolerates pools' taints, and no required node affinity on {key} keeps it off them"
         )));
