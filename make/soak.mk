@@ -1,12 +1,20 @@
-# The controller: its simulation at length. Optimised, since the runs take longer than the build.
+# What `make test` proves in short, at length. Optimised, since the runs take longer than the build.
 
-SOAK := cargo test -p croft-controller --no-default-features --release --test simulation
+SIMULATION := cargo test -p croft-controller --no-default-features --release --test simulation
+# Packages and tests, and how many random cases of each of their laws.
+LAWS := "200000 -p croft-policy --test laws" \
+	"30000 -p croft-scheduler --test bad_input" \
+	"2000 -p croft-scheduler --test consolidate" \
+	"1000 -p croft-controller --no-default-features --test disruption swings"
 
 .PHONY: soak
-soak: needs-rust needs-cc ## 10,000 seeded runs of the controller on virtual time, with everything failing, and a death at every moment
+soak: needs-rust needs-cc ## laws over random worlds, 10,000 seeded runs of the controller on virtual time with everything failing, and a death at every moment
 	@mkdir -p target
-	@$(SOAK) --no-run --quiet
-	@CROFT_SIM_POINTS=1 $(SOAK) --quiet -- --nocapture crashes > target/crashes.log 2>&1; status=$$?; \
+	@for law in $(LAWS); do set -- $$law; cases=$$1; shift; \
+		PROPTEST_CASES=$$cases cargo test --quiet --release $$* > target/laws.log 2>&1 || { cat target/laws.log; exit 1; }; \
+		echo "laws: $$* cases=$$cases violations=0"; done
+	@$(SIMULATION) --no-run --quiet
+	@CROFT_SIM_POINTS=1 $(SIMULATION) --quiet -- --nocapture crashes > target/crashes.log 2>&1; status=$$?; \
 		grep -E '^crashes:' target/crashes.log || tail -50 target/crashes.log; exit $$status
-	@CROFT_SIM_RUNS=$(or $(RUNS),10000) $(SOAK) --quiet -- --nocapture nothing_is_lost > target/soak.log 2>&1; status=$$?; \
+	@CROFT_SIM_RUNS=$(or $(RUNS),10000) $(SIMULATION) --quiet -- --nocapture nothing_is_lost > target/soak.log 2>&1; status=$$?; \
 		grep -E '^seed ' target/soak.log; grep -E '^soak:' target/soak.log; exit $$status
