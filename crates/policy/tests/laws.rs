@@ -106,7 +106,13 @@ fn toleration() -> impl Strategy<Value = Value> {
     // Half of them are about exactly what nodes of a pool have, so that some are what Croft would write itself.
     let about = prop_oneof![
         (select(&KEYS[..]), select(&["Exists", "Equal", ""][..]), select(&VALUES[..])),
-        select(&[("node-pool", "Equal", "pool-a"), ("example.com/gpu", "Equal", "a"), ("example.com/gpu", "Exists", "")][..]),
+        select(
+            &[
+                ("node-pool", "Equal", "pool-a"),
+                ("example.com/gpu", "Equal", "a"),
+                ("example.com/gpu", "Exists", "")
+            ][..]
+        ),
     ];
     (about, select(&["", "NoSchedule", "NoExecute", "PreferNoSchedule"][..]), option::of(0..600_i64))
         .prop_map(|((key, operator, value), effect, seconds)| {
