@@ -54,13 +54,13 @@ pub struct Metrics {
     claims: Gauge,
     nodes: Gauge,
     leading: Gauge,
-    plans: Gauge<i64>,
-    launch_failures: Gauge<i64>,
-    terminated: Gauge<i64>,
+    plans: Counter,
+    launch_failures: Counter,
+    terminated: Counter,
     disruptions: Family<DisruptionLabels, Counter>,
     verdicts: Family<VerdictLabels, Gauge>,
     saved: Gauge<f64, AtomicU64>,
-    interruptions: Gauge<i64>,
+    interruptions: Counter,
     step_seconds: Histogram,
     cost: Gauge<f64, AtomicU64>,
 }
@@ -77,13 +77,13 @@ impl Metrics {
             claims: Gauge::default(),
             nodes: Gauge::default(),
             leading: Gauge::default(),
-            plans: Gauge::default(),
-            launch_failures: Gauge::default(),
-            terminated: Gauge::default(),
+            plans: Counter::default(),
+            launch_failures: Counter::default(),
+            terminated: Counter::default(),
             disruptions: Family::default(),
             verdicts: Family::default(),
             saved: Gauge::default(),
-            interruptions: Gauge::default(),
+            interruptions: Counter::default(),
             // From a tenth of a millisecond to three seconds.
             step_seconds: Histogram::new((0..16).map(|n| 0.0001 * f64::from(2_u32.pow(n)))),
             cost: Gauge::default(),
@@ -96,7 +96,7 @@ impl Metrics {
         r.register("nodeclaims", "NodeClaims", metrics.claims.clone());
         r.register("nodes", "Nodes", metrics.nodes.clone());
         r.register("leading", "1 while this process leads", metrics.leading.clone());
-        r.register("plans", "Plans made since the start", metrics.plans.clone());
+        r.register("plans", "Plans made", metrics.plans.clone());
         r.register(
             "launch_failures",
             "Launches that ended without a machine",
@@ -147,21 +147,19 @@ impl Metrics {
     /// Notes how long a round of decisions took, and what the picture holds after it.
     pub fn stepped(&self, engine: &Engine, seconds: f64) {
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        let total = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let (snapshot, counts) = (&engine.snapshot, engine.counts);
         self.step_seconds.observe(seconds);
         self.pending.set(count(snapshot.demand.len()));
-        self.unplaced.set(total(counts.unplaced));
+        self.unplaced.set(i64::try_from(counts.unplaced).unwrap_or(i64::MAX));
         self.claims.set(count(snapshot.claims.len()));
         self.nodes.set(count(snapshot.nodes.len()));
-        self.plans.set(total(counts.plans));
-        self.launch_failures.set(total(counts.launch_failures));
-        self.terminated.set(total(counts.terminated));
-        self.interruptions.set(total(counts.interruptions));
+        raise(&self.plans, counts.plans);
+        raise(&self.launch_failures, counts.launch_failures);
+        raise(&self.terminated, counts.terminated);
+        raise(&self.interruptions, counts.interruptions);
         for (reason, outcome, count) in engine.disruption().tally.iter() {
             let labels = DisruptionLabels { reason, outcome: outcome.as_str() };
-            let counter = self.disruptions.get_or_create(&labels);
-            counter.inc_by(count.saturating_sub(counter.get()));
+            raise(&self.disruptions.get_or_create(&labels), count);
         }
         for (goes, reason, nodes) in engine.disruption().saying.counts() {
             let consolidatable = if goes { "true" } else { "false" };
@@ -170,6 +168,11 @@ impl Metrics {
         self.saved.set(counts.saved.dollars());
         self.cost.set(snapshot.cost.dollars());
     }
+}
+
+/// Lets `counter` say what the engine has counted.
+fn raise(counter: &Counter, counted: u64) {
+    counter.inc_by(counted.saturating_sub(counter.get()));
 }
 
 /// Counts calls.

@@ -126,6 +126,5 @@ pub(super) fn change_set(
 /// What a claim's machine costs, if somebody knows.
 #[must_use]
 pub fn price(claim: &NodeClaim) -> Option<Price> {
-    let text = claim.status.as_ref()?.price_per_hour.as_deref()?;
-    Price::from_dollars(text.parse().ok()?)
+    claim.status.as_ref()?.price_per_hour.as_deref()?.parse().ok()
 }

@@ -51,8 +51,7 @@ pub(crate) fn machine(node: &Node, input: &Input, types: &Arc<[InstanceType]>) -
     let wanted = CapacityType::parse(&capacity_type).unwrap_or_default();
     let told = claim.and_then(|c| {
         let status = c.status.as_ref()?;
-        let dollars = status.price_per_hour.as_ref()?.parse().ok()?;
-        Some((Price::from_dollars(dollars)?, status.price_estimated))
+        Some((status.price_per_hour.as_ref()?.parse().ok()?, status.price_estimated))
     });
     let catalogued = || {
         let offered = types.iter().find(|t| t.name == instance_type)?;

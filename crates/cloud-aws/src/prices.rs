@@ -56,14 +56,13 @@ fn read_product(text: &str, currency: &str) -> Option<(String, Price)> {
     let product: Value = serde_json::from_str(text).ok()?;
     let name = product.pointer("/product/attributes/instanceType")?.as_str()?.to_owned();
     let terms = product.pointer("/terms/OnDemand")?.as_object()?;
-    let amount: f64 = terms
+    let price: Price = terms
         .values()
         .filter_map(|term| term.get("priceDimensions")?.as_object())
         .flat_map(|dimensions| dimensions.values())
         .filter(|dimension| dimension.get("unit").and_then(Value::as_str) == Some("Hrs"))
         .find_map(|dimension| dimension.get("pricePerUnit")?.get(currency)?.as_str()?.parse().ok())?;
     // Products for reserved capacity cost nothing and are no offers.
-    let price = Price::from_dollars(amount)?;
     (price > Price::ZERO).then_some((name, price))
 }
 
@@ -87,7 +86,7 @@ pub(crate) async fn spot(clients: &Clients, paces: &Paces, now: i64) -> Result<S
             let (Some(name), Some(zone), Some(price)) = (
                 entry.instance_type().map(|t| t.as_str().to_owned()),
                 entry.availability_zone().map(str::to_owned),
-                entry.spot_price().and_then(|p| p.parse().ok()).and_then(Price::from_dollars),
+                entry.spot_price().and_then(|p| p.parse().ok()),
             ) else {
                 continue;
             };

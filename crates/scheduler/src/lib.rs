@@ -45,7 +45,7 @@ pub use error::InputError;
 pub use options::Options;
 pub use plan::{ExistingPlacement, Machine, Plan, PodKey, Reason, ReasonKind, Relaxed, Unschedulable};
 pub use pool::{ComingNode, LIMIT_COST, LIMIT_NODES, Pool, TenantLimits};
-pub use price::Price;
+pub use price::{Price, PriceError};
 pub use quantity::{Quantity, QuantityError};
 pub use requirement::{Operator, Requirement};
 pub use resources::Resources;

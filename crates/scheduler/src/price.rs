@@ -1,8 +1,9 @@
 //! Prices, in whole micro-dollars per hour.
 
-use std::{fmt, iter::Sum, ops};
+use std::{fmt, iter::Sum, ops, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use thiserror::Error;
 
 /// A price in micro-dollars per hour. Sums saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,6 +91,23 @@ impl fmt::Display for Price {
     }
 }
 
+/// A text that is no price.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{text:?} is no price: write dollars per hour, 0 or more")]
+pub struct PriceError {
+    /// The text as given.
+    pub text: String,
+}
+
+impl FromStr for Price {
+    type Err = PriceError;
+
+    fn from_str(text: &str) -> Result<Self, PriceError> {
+        let dollars = text.parse().ok().and_then(Self::from_dollars);
+        dollars.ok_or_else(|| PriceError { text: text.to_owned() })
+    }
+}
+
 impl Serialize for Price {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.dollars())
@@ -116,15 +134,19 @@ mod tests {
         assert_eq!(Price::from_dollars(0.0), Some(Price::ZERO));
         for bad in [f64::NAN, f64::INFINITY, -0.01, f64::NEG_INFINITY, 1e300] {
             assert_eq!(Price::from_dollars(bad), None, "{bad}");
+            assert!(bad.to_string().parse::<Price>().is_err(), "{bad}");
         }
+        let refused = "cheap".parse::<Price>().unwrap_err().to_string();
+        assert_eq!(refused, r#""cheap" is no price: write dollars per hour, 0 or more"#);
     }
 
     #[test]
-    fn prints_at_least_cents() {
+    fn prints_at_least_cents_and_reads_them() {
         for (micros, text) in
             [(0, "0.00"), (96_000, "0.096"), (1_500_000, "1.50"), (1, "0.000001"), (12_340_000, "12.34")]
         {
             assert_eq!(Price::from_micros(micros).to_string(), text);
+            assert_eq!(text.parse(), Ok(Price::from_micros(micros)));
         }
     }
 

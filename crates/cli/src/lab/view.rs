@@ -182,7 +182,7 @@ impl View {
 
     /// Sum over the machines, in dollars per hour; a node that two pods share counts once.
     pub(super) fn cost(&self) -> Price {
-        let price = |claim: &ClaimSeen| Price::from_dollars(claim.price.as_deref()?.parse().ok()?);
+        let price = |claim: &ClaimSeen| claim.price.as_deref()?.parse::<Price>().ok();
         self.claims.values().filter_map(price).sum()
     }
 }

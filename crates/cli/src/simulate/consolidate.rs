@@ -135,9 +135,8 @@ fn candidate(
     let disturbance = ground.disturbance(node, claim.is_some_and(|c| is_kept(&c.object)), pool)?;
     let label = |key: &str| node.labels().get(key).map(String::as_str);
     let capacity_type = label("karpenter.sh/capacity-type").and_then(CapacityType::parse).unwrap_or_default();
-    let paid = claim.and_then(|claim| {
-        Price::from_dollars(claim.status.as_ref()?.price_per_hour.as_deref()?.parse().ok()?)
-    });
+    let paid =
+        claim.and_then(|claim| claim.status.as_ref()?.price_per_hour.as_deref()?.parse::<Price>().ok());
     let listed = || {
         let kind =
             types.iter().find(|t| Some(t.name.as_str()) == label("node.kubernetes.io/instance-type"))?;
