@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     model::INJECTED_ANNOTATION,
     patch::{Patch, Path},
-    place::{Exclusion, Injection},
+    place::Injection,
     taint::Effect,
+    terms::Exclusion,
     view::{Expression, PodSpec, Template, Term, Toleration},
 };
 

@@ -296,8 +296,8 @@ impl Denial {
         Self::new(
             Rule::TooManyTerms,
             format!(
-                "keeping the pod off the pools would take more than {limit} changes to its required node affinity; write \
-                 fewer nodeSelectorTerms, or tolerate fewer pools' taints"
+                "keeping the pod off the pools would add more than {limit} expressions and values to its required node \
+                 affinity; write fewer nodeSelectorTerms, or tolerate fewer pools' taints"
             ),
         )
     }

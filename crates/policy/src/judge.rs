@@ -8,6 +8,7 @@ use crate::{
     patch::{Patch, Path},
     place::{self, Source},
     review::{Kind, Object, Operation, Request},
+    terms::Lack,
     update,
     view::{Annotations, DaemonSet, Metadata, Pod, PodSpec, Template},
 };
@@ -186,14 +187,16 @@ pub fn plan_daemonset<'t>(tenants: &'t Tenants, namespace: &str, daemonset: &Dae
                 Ok(keep_out) => keep_out,
                 Err(denial) => return Outcome::deny(denial),
             };
-            let injection = place::Injection {
-                keep_out: keepout::lacks(&rest, &keep_out.closed),
-                ..place::Injection::default()
+            let lacked = match Lack::of(&rest, &keep_out.closed) {
+                Ok(lack) => lack.exclusions(),
+                Err(denial) => return Outcome::deny(denial),
             };
+            let injection = place::Injection { keep_out: lacked, ..place::Injection::default() };
             let outdated = daemonset::outdated(&recorded, &injection);
             let kept = daemonset::without(&template.spec, &outdated, Some((&spec_path, &mut patch)));
-            if let Err(denial) = keepout::complete(&kept, &keep_out.closed, &spec_path, &mut patch) {
-                return Outcome::deny(denial);
+            match Lack::of(&kept, &keep_out.closed) {
+                Ok(lack) => lack.complete(&kept, &spec_path, &mut patch),
+                Err(denial) => return Outcome::deny(denial),
             }
             (injection, Outcome { warnings: keep_out.warnings, ..Outcome::allow(keep_out.rule) })
         }
@@ -235,7 +238,10 @@ fn plan<'t>(
         Ground::Nobody => {
             let decided = check_named_node(tenants, ground, namespace, spec)
                 .and_then(|()| keepout::decide(tenants, namespace, spec))
-                .and_then(|k| keepout::complete(spec, &k.closed, path, &mut patch).map(|()| k));
+                .and_then(|k| {
+                    Lack::of(spec, &k.closed)?.complete(spec, path, &mut patch);
+                    Ok(k)
+                });
             match decided {
                 Err(denial) => Outcome::deny(denial),
                 Ok(keep_out) => Outcome { warnings: keep_out.warnings, ..Outcome::allow(keep_out.rule) },

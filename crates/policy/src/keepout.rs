@@ -1,29 +1,21 @@
 //! A pod of nobody: whether it could reach a pool's nodes, and what keeps it off them.
 
-use std::collections::BTreeMap;
-
 use rustc_hash::FxHashMap;
 
 use crate::{
     denial::{Denial, Rule},
     index::{KeyRule, PoolId, PoolRule, Tenants},
     model::{MARK_KEY, Unassigned},
-    patch::{Patch, Path},
-    place::{Exclusion, check_operators},
+    place::check_operators,
     taint::{Effect, Effects, Operator},
-    view::{Expression, PodSpec},
+    terms::Closed,
+    view::PodSpec,
 };
-
-/// More operations than this are refused: terms times keys could be a patch of gigabytes.
-const MAX_OPERATIONS: usize = 20_000;
-
-/// An expression that every term must have: the key, and the values of `NotIn`, or none for `DoesNotExist`.
-pub(crate) type Closed = (String, Vec<String>);
 
 /// What is to be done with a pod of nobody.
 #[derive(Clone, Debug)]
 pub(crate) struct KeepOut {
-    /// Expressions for every term.
+    /// Expressions for every term, in the order of their keys.
     pub(crate) closed: Vec<Closed>,
     /// Why it is let through if there are none.
     pub(crate) rule: Rule,
@@ -219,96 +211,4 @@ fn close(tenants: &Tenants, namespace: &str, key: &str) -> Option<Closed> {
     let mut others: Vec<String> = pools().filter(|pool| !pool.is_shared_with(namespace)).map(label).collect();
     others.sort_unstable();
     (!others.is_empty()).then(|| (key.to_owned(), others))
-}
-
-/// True if `expression` closes at least what `closed` does.
-fn closes(expression: &Expression<'_>, closed: &Closed) -> bool {
-    let (key, values) = closed;
-    if *expression.key != **key {
-        return false;
-    }
-    match expression.operator.as_str() {
-        "DoesNotExist" => true,
-        "NotIn" => !values.is_empty() && values.iter().all(|v| expression.values.iter().any(|x| **x == **v)),
-        _ => false,
-    }
-}
-
-/// What of `closed` the terms of `spec` lack, and which of them.
-pub(crate) fn lacks(spec: &PodSpec<'_>, closed: &[Closed]) -> BTreeMap<String, Exclusion> {
-    let exclusion =
-        |(key, values): &Closed, terms| (key.clone(), Exclusion { values: values.clone(), terms });
-    let Some(terms) = spec.terms() else {
-        return closed.iter().map(|c| exclusion(c, Vec::new())).collect();
-    };
-    let filled: Vec<_> = terms.iter().enumerate().filter(|(_, t)| !t.is_empty()).collect();
-    let lacking = |c: &Closed| {
-        let open = filled.iter().filter(|(_, t)| !t.expressions().iter().any(|e| closes(e, c)));
-        let open: Vec<usize> = open.map(|(at, _)| *at).collect();
-        (!open.is_empty()).then(|| exclusion(c, if open.len() == filled.len() { Vec::new() } else { open }))
-    };
-    closed.iter().filter_map(lacking).collect()
-}
-
-#[derive(serde::Serialize)]
-struct Written<'a> {
-    key: &'a str,
-    operator: &'static str,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    values: &'a [String],
-}
-
-fn written((key, values): &Closed) -> Written<'_> {
-    Written { key, operator: if values.is_empty() { "DoesNotExist" } else { "NotIn" }, values }
-}
-
-/// Writes into `patch` what the spec at `path` lacks to be kept off what is `closed`.
-///
-/// # Errors
-/// If that is more than a patch may hold.
-pub(crate) fn complete(
-    spec: &PodSpec<'_>,
-    closed: &[Closed],
-    path: &Path,
-    patch: &mut Patch,
-) -> Result<(), Denial> {
-    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-    if closed.is_empty() {
-        return Ok(());
-    }
-    let term = || BTreeMap::from([("matchExpressions", closed.iter().map(written).collect::<Vec<_>>())]);
-    let required = || BTreeMap::from([("nodeSelectorTerms", [term()])]);
-    let path = path.key("affinity");
-    let Some(affinity) = &spec.affinity else {
-        patch.add(&path, &BTreeMap::from([("nodeAffinity", BTreeMap::from([(REQUIRED, required())]))]));
-        return Ok(());
-    };
-    let path = path.key("nodeAffinity");
-    let Some(node_affinity) = &affinity.node_affinity else {
-        patch.add(&path, &BTreeMap::from([(REQUIRED, required())]));
-        return Ok(());
-    };
-    let path = path.key(REQUIRED);
-    let Some(selector) = &node_affinity.required else {
-        patch.add(&path, &required());
-        return Ok(());
-    };
-    let path = path.key("nodeSelectorTerms");
-    for (at, term) in selector.node_selector_terms.iter().enumerate().filter(|(_, t)| !t.is_empty()) {
-        let missing: Vec<&Closed> =
-            closed.iter().filter(|c| !term.expressions().iter().any(|e| closes(e, c))).collect();
-        if missing.is_empty() {
-            continue;
-        }
-        let path = path.at(at).key("matchExpressions");
-        if term.match_expressions.is_none() {
-            patch.add(&path, &missing.into_iter().map(written).collect::<Vec<_>>());
-        } else {
-            missing.into_iter().for_each(|c| patch.add(&path.end(), &written(c)));
-        }
-        if patch.len() > MAX_OPERATIONS {
-            return Err(Denial::too_many_terms(MAX_OPERATIONS));
-        }
-    }
-    Ok(())
 }

@@ -34,6 +34,7 @@ pub mod review;
 pub mod seen;
 pub mod selector;
 pub mod taint;
+mod terms;
 mod text;
 mod update;
 pub mod view;

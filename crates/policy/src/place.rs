@@ -8,6 +8,7 @@ use crate::{
     model::{MARK_KEY, OnConflict},
     patch::{Patch, Path},
     taint::{Effect, Operator},
+    terms::Exclusion,
     view::{Metadata, PodSpec, Term},
 };
 
@@ -48,22 +49,6 @@ pub(crate) struct Injection {
     pub(crate) tolerations: Vec<(String, String, Effect)>,
     /// Expressions for the required terms, by key.
     pub(crate) keep_out: BTreeMap<String, Exclusion>,
-}
-
-/// What an expression excludes of its key, and the terms that it is put into.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Exclusion {
-    /// The values of `NotIn`, or none for `DoesNotExist`.
-    pub(crate) values: Vec<String>,
-    /// In ascending order; none if all get it.
-    pub(crate) terms: Vec<usize>,
-}
-
-impl Exclusion {
-    /// True if the term at this place gets it.
-    pub(crate) fn is_in(&self, term: usize) -> bool {
-        self.terms.is_empty() || self.terms.binary_search(&term).is_ok()
-    }
 }
 
 /// Refuses what can't be judged.

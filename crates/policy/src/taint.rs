@@ -208,7 +208,7 @@ fn compare(taint: &str, own: &str, holds: impl Fn(i64, i64) -> bool) -> bool {
 }
 
 /// A decimal integer without plus sign or leading zeros, as Kubernetes' IsDecimalInteger wants it.
-fn decimal(text: &str) -> Option<i64> {
+pub(crate) fn decimal(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let canonical =
         digits == "0" && !text.starts_with('-') || digits.starts_with(|c: char| ('1'..='9').contains(&c));

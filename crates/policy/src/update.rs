@@ -1,12 +1,15 @@
 //! The change of a pod that exists. Nothing is patched; what widens its placement is refused.
 
+use std::collections::BTreeMap;
+
 use crate::{
     denial::{Denial, Rule},
     index::{Ground, PoolRule, TenantRule, Tenants},
     keepout,
     model::Unassigned,
     place,
-    taint::Effects,
+    taint::{Effects, Operator, decimal},
+    terms,
     view::{Pod, PodSpec, Toleration},
 };
 
@@ -63,6 +66,12 @@ fn check_added(
     // An existing toleration may get other seconds, nothing else, says the API server; so seconds aren't compared.
     let mut before: Vec<_> = old.spec.tolerations().iter().map(bare).collect();
     before.sort_unstable();
+    let rules = tenants.rules();
+    let (owner, foreign): (String, &dyn Fn(&PoolRule) -> bool) = match ground {
+        Ground::Tenant { tenant, .. } => (format!("tenant {:?}", &*tenant.name), &|p| !tenant.may_use(p.id)),
+        _ => (format!("namespace {namespace:?}"), &|p| !p.is_shared_with(namespace)),
+    };
+    let mut by_key: BTreeMap<&str, Vec<&PoolRule>> = BTreeMap::new();
     for (index, toleration) in new.spec.tolerations().iter().enumerate() {
         if before.binary_search(&bare(toleration)).is_ok() {
             continue;
@@ -73,24 +82,33 @@ fn check_added(
         if parsed.effects.and(Effects::HARD).is_empty() {
             continue;
         }
-        let (owner, foreign): (String, &dyn Fn(&PoolRule) -> bool) = match ground {
-            Ground::Tenant { tenant, .. } => {
-                (format!("tenant {:?}", &*tenant.name), &|p| !tenant.may_use(p.id))
-            }
-            _ => (format!("namespace {namespace:?}"), &|p| !p.is_shared_with(namespace)),
-        };
         // Without a key it matches every pool's taint, also of those to come.
         if parsed.key.is_empty() {
             return Err(Denial::adds_toleration(index, &owner, None));
         }
-        let Some(key) = tenants.rules().key(parsed.key) else { continue };
-        let mut pools = key.pools().iter().filter_map(|id| tenants.rules().pool(*id));
-        let hit = pools.find(|p| *p.key == *parsed.key && parsed.matches(&p.key, &p.value) && foreign(p));
+        let Some(key) = rules.key(parsed.key) else { continue };
+        let of_key = |p: &&PoolRule| *p.key == *parsed.key && foreign(p);
+        let hit = if parsed.operator == Operator::Equal {
+            key.pool(parsed.value).and_then(|id| rules.pool(id)).filter(of_key)
+        } else {
+            let pools = || key.pools().iter().filter_map(|id| rules.pool(*id)).filter(of_key).collect();
+            let likeliest = by_key.entry(parsed.key).or_insert_with(|| likeliest(pools()));
+            likeliest.iter().copied().find(|p| parsed.matches(&p.key, &p.value))
+        };
         if let Some(pool) = hit {
             return Err(Denial::adds_toleration(index, &owner, Some(&pool.name)));
         }
     }
     Ok(())
+}
+
+/// Those of `pools`, all of one key, of which one is tolerated by Exists, Lt or Gt if any is: any, and those of the
+/// least and the greatest number. Somebody may write many thousands of tolerations.
+fn likeliest(pools: Vec<&PoolRule>) -> Vec<&PoolRule> {
+    let numbers = || pools.iter().filter_map(|p| Some((decimal(&p.value)?, *p)));
+    let least = numbers().min_by_key(|(number, _)| *number);
+    let greatest = numbers().max_by_key(|(number, _)| *number);
+    pools.first().copied().into_iter().chain(least.into_iter().chain(greatest).map(|(_, p)| p)).collect()
 }
 
 fn check_tenant<'t>(
@@ -155,14 +173,11 @@ fn check_stranger(
         Err(why) if lifted => return Err(Denial::lifts_gates(&why.message)),
         Err(_) => return Ok(()),
     };
-    let (missing_before, missing) =
-        (keepout::lacks(&before, &wanted.closed), keepout::lacks(&after, &wanted.closed));
-    let lost =
-        missing.iter().find(|(key, now)| missing_before.get(*key).is_none_or(|b| b.values != now.values));
-    if let Some((key, _)) = lost {
+    let (open_before, open) = (terms::open(&before, &wanted.closed), terms::open(&after, &wanted.closed));
+    if let Some((key, _)) = open.iter().find(|c| !open_before.contains(c)) {
         return Err(Denial::loses_keep_out(key));
     }
-    if let (true, Some((key, _))) = (lifted, missing.first_key_value()) {
+    if let (true, Some((key, _))) = (lifted, open.first()) {
         return Err(Denial::lifts_gates(&format!(
             "it tolerates pools' taints, and no required node affinity on {key} keeps it off them"
         )));

@@ -370,3 +370,35 @@ proptest! {
         prop_assert!(review::parse(&body).is_err(), "half a review is none");
     }
 }
+
+#[test]
+fn an_update_adds_no_comparison_that_reaches_a_pool() {
+    // What Kubernetes reads as an integer, and what it doesn't.
+    let values = ["007", "+5", "8", "x", "40", "100"];
+    let pools: Vec<_> =
+        values.iter().map(|v| world::pool(&format!("pool-{v}"), "size", v, &[Effect::NoSchedule])).collect();
+    let tenants = Tenants::offline(
+        Config::default(),
+        vec![world::tenant("forty", &["forty"], &["pool-40"])],
+        pools,
+        vec![world::namespace("forty", None), world::namespace("nobody", None)],
+        Vec::new(),
+    );
+    for (namespace, reachable) in [("forty", &[8, 100][..]), ("nobody", &[8, 40, 100][..])] {
+        let selector = if namespace == "forty" { json!({"size": "40"}) } else { json!({}) };
+        let old = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "nodeSelector": selector}});
+        for own in -2..=102 {
+            for (operator, reaches) in [
+                ("Lt", reachable.iter().any(|value| *value < own)),
+                ("Gt", reachable.iter().any(|value| *value > own)),
+                ("Equal", reachable.contains(&own)),
+            ] {
+                let mut new = old.clone();
+                new["spec"]["tolerations"] = json!([{"key": "size", "operator": operator, "value": own.to_string(), "effect": "NoSchedule"}]);
+                let body = review_of(namespace, "Pod", "UPDATE", &new, &old);
+                let allowed = judge(&tenants, &review::parse(&body).unwrap(), Phase::Both).allowed();
+                assert_eq!(allowed, !reaches, "{namespace}: {operator} {own}");
+            }
+        }
+    }
+}
