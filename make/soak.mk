@@ -12,7 +12,7 @@ soak: needs-rust needs-cc ## laws over random worlds, 10,000 seeded runs of the 
 	@mkdir -p target
 	@for law in $(LAWS); do set -- $$law; cases=$$1; shift; \
 		PROPTEST_CASES=$$cases cargo test --quiet --release $$* > target/laws.log 2>&1 || { cat target/laws.log; exit 1; }; \
-		echo "laws: $$* hold in $$cases cases"; done
+		echo "laws: $$* hold in $$cases cases each"; done
 	@$(SIMULATION) --no-run --quiet
 	@CROFT_SIM_POINTS=1 $(SIMULATION) --quiet -- --nocapture crashes > target/crashes.log 2>&1; status=$$?; \
 		grep -E '^crashes:' target/crashes.log || tail -50 target/crashes.log; exit $$status

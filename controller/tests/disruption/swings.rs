@@ -239,7 +239,7 @@ fn swings() -> impl Strategy<Value = Vec<Swing>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Loads that swing in some tenants' pools touch nothing of the others', and move nobody to and fro.
     #[test]

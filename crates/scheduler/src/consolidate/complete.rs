@@ -20,7 +20,8 @@ pub fn complete<E>(
     mut machines: Vec<Machine>,
     mut lacking: impl FnMut(&Cluster) -> Result<Vec<Machine>, E>,
 ) -> Result<Option<Vec<Machine>>, E> {
-    let name = |at: usize| format!("\u{1}?{at}");
+    // Of one width, so that where two are equally empty the first launched comes first, however many there are.
+    let name = |at: usize| format!("\u{1}?{at:09}");
     let mut known = 0;
     let mut result = Ok(None);
     for _ in 0..TIMES {
