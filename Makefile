@@ -10,6 +10,9 @@ DENY_VERSION    := 0.20.2
 NEXTEST := $(TOOLS)/nextest-$(NEXTEST_VERSION)/bin/cargo-nextest
 DENY    := $(TOOLS)/deny-$(DENY_VERSION)/bin/cargo-deny
 
+# Known vulnerabilities of dependencies: a git repository, which isn't reached from everywhere.
+ADVISORIES := https://github.com/RustSec/advisory-db
+
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## list the targets
@@ -41,7 +44,12 @@ lint: $(DENY) ## formatting, clippy, rustdoc, dependencies, generated files
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(DENY) --all-features check --hide-inclusion-graph bans licenses sources
+	@if GIT_TERMINAL_PROMPT=0 timeout 10 git ls-remote --quiet $(ADVISORIES) HEAD >/dev/null 2>&1; then \
+		echo '$(DENY) check advisories'; $(DENY) --all-features check --hide-inclusion-graph advisories; \
+	else echo "lint: advisories not checked: $(ADVISORIES) can't be reached"; fi
 	cargo run --quiet --package croft-xtask -- check
+	cargo run --quiet --package croft-xtask -- words
+	cargo run --quiet --package croft-xtask -- circles
 
 .PHONY: generate
 generate: ## write every generated file anew

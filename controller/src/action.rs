@@ -1,6 +1,11 @@
 //! What a decision can ask for, and what comes back.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use croft_api::{EC2NodeClass, NodeClaim, NodeClaimSpec};
 use croft_cloud::{
@@ -8,13 +13,13 @@ use croft_cloud::{
 };
 use croft_scheduler::{
     Cluster, InstanceType, PodKey,
-    consolidate::{Ask, Consolidation},
+    consolidation::{Ask, Consolidation},
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::{
-    decide::termination::machine_id,
     seam::{Answer, Call, Target},
+    solver::Panicked,
     time::Now,
 };
 
@@ -32,8 +37,14 @@ pub enum Key {
     Pod(PodKey),
     /// A machine that is asked to go.
     Machine(String),
+    /// The question about single instances.
+    Instances,
+    /// The tags of an instance.
+    Tags(String),
     /// The status of a pool.
     Pool(String),
+    /// The status of the CroftConfig.
+    Config,
     /// What a class names.
     Class(String),
     /// What the cloud offers to a class.
@@ -71,8 +82,19 @@ pub enum Action {
         /// How long the key rests after success: until the watch has shown what the answer doesn't.
         rest: Duration,
     },
-    /// Asks the API server itself whether anything still runs on the machine of a claim that is to go.
-    LookForPods(Arc<NodeClaim>),
+    /// Asks the API server itself whether pods are still on an instance that is to go.
+    LookForPods(Look),
+    /// Asks the API server itself whether the Node of a claim is there.
+    LookForNode(Arc<NodeClaim>),
+    /// Asks the cloud about instances by their ids, whatever their tags.
+    DescribeInstances(Vec<String>),
+    /// Writes tags onto an instance, with the one that says which cluster it belongs to.
+    Tag {
+        /// The instance's id.
+        id: String,
+        /// The other tags.
+        tags: BTreeMap<String, String>,
+    },
     /// Terminates machines, or asks how far their termination is.
     Terminate {
         /// The machines' ids.
@@ -83,7 +105,7 @@ pub enum Action {
     /// Lists the machines of the cluster.
     ListMachines,
     /// Looks up what a class names, and writes it into its status.
-    Resolve(Arc<EC2NodeClass>),
+    Resolve(Resolution),
     /// Asks what the cloud offers to a class.
     AskOffers(Arc<EC2NodeClass>),
     /// Removes launch templates and profiles that nothing uses.
@@ -103,6 +125,21 @@ pub enum Action {
     ObserveCapacity(Vec<ObservedNode>),
     /// Tells a user.
     Tell(Notice),
+}
+
+/// Where to look for pods before an instance is terminated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The claim's name, or the instance's id where no claim has it: what the answer is kept under.
+    pub subject: String,
+    /// The instance.
+    pub instance: String,
+    /// The instance, as its Node says it.
+    pub provider_id: String,
+    /// The name that the cloud gives the instance's Node.
+    pub node: String,
+    /// Uids of pods that have ended for all that is known, though they are still there.
+    pub ended: BTreeSet<Box<str>>,
 }
 
 /// What to search in, and for what.
@@ -160,6 +197,15 @@ pub struct Registration {
     pub pods: Vec<(PodKey, Box<str>)>,
 }
 
+/// A class to look up.
+#[derive(Clone, Debug)]
+pub struct Resolution {
+    /// The class as it is now.
+    pub class: Arc<EC2NodeClass>,
+    /// What was found before and has been missing since then is believed to be gone.
+    pub confirmed: bool,
+}
+
 /// Something to tell a user by an Event.
 #[derive(Clone, Debug)]
 pub struct Notice {
@@ -190,14 +236,19 @@ impl Action {
                 vec![Key::Claim(name(&registration.claim)), Key::Node(registration.node.clone())]
             }
             Self::Write { key, .. } => vec![key.clone()],
-            Self::LookForPods(claim) => {
-                let id = claim.status.as_ref().and_then(|s| s.provider_id.as_deref()).map(machine_id);
-                vec![Key::Machine(id.unwrap_or_default().to_owned())]
+            Self::LookForPods(look) => vec![Key::Machine(look.instance.clone())],
+            Self::LookForNode(claim) => {
+                let node = claim.status.as_ref().and_then(|s| s.node_name.clone());
+                vec![Key::Node(node.unwrap_or_default())]
             }
+            Self::DescribeInstances(_) => vec![Key::Instances],
+            Self::Tag { id, .. } => vec![Key::Tags(id.clone())],
             Self::Terminate { ids } => ids.iter().cloned().map(Key::Machine).collect(),
             Self::FindMachine(claim) => vec![Key::Claim(name(claim))],
             Self::ListMachines => vec![Key::Machines],
-            Self::Resolve(class) => vec![Key::Class(class.metadata.name.clone().unwrap_or_default())],
+            Self::Resolve(Resolution { class, .. }) => {
+                vec![Key::Class(class.metadata.name.clone().unwrap_or_default())]
+            }
             Self::AskOffers(class) => vec![Key::Offers(class.metadata.name.clone().unwrap_or_default())],
             Self::Sweep { .. } => vec![Key::Sweep],
             Self::Consolidate(_) => vec![Key::Consolidation],
@@ -217,6 +268,9 @@ impl Action {
             Self::Register(_) => "register",
             Self::Write { .. } => "write",
             Self::LookForPods(_) => "look_for_pods",
+            Self::LookForNode(_) => "look_for_node",
+            Self::DescribeInstances(_) => "describe_instances",
+            Self::Tag { .. } => "tag",
             Self::Terminate { .. } => "terminate",
             Self::FindMachine(_) => "find_machine",
             Self::ListMachines => "list_machines",
@@ -292,13 +346,19 @@ pub enum News {
     Machines(Now, Vec<CloudMachine>),
     /// How far the termination of machines is.
     Terminated(Vec<Terminated>),
-    /// Nothing that would have to leave was on this claim's machine, as the API server said after this moment of the
-    /// monotonic clock.
+    /// Nothing that would have to leave was on the instance of this claim, or on this instance without a claim, as the
+    /// API server said after this moment of the monotonic clock.
     Vacant(String, Duration),
+    /// The API server had no Node of this claim after this moment of the monotonic clock.
+    NoNode(String, Duration),
+    /// What the cloud said of these ids, asked at this moment of the monotonic clock.
+    Described(Duration, Vec<String>, Vec<CloudMachine>),
     /// There is no machine of this claim, as far as the cloud shows.
     NoMachine(String),
     /// What the search for a cheaper cluster found.
     Consolidation(Box<Consolidation>),
+    /// The pools that a search was about, and those for which it panicked.
+    Searched(BTreeSet<String>, BTreeMap<String, Panicked>),
     /// A pod can't be evicted now.
     EvictionBlocked(PodKey, String),
     /// The API server has no object of this name, so that the one with this uid is gone.

@@ -56,14 +56,21 @@ pub struct Args {
     /// Give back a machine whose node hasn't registered for this long
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15m")]
     pub registration_timeout: Duration,
+    /// Launch nothing for a pool whose nodes don't register for this long, and twice as long with every further round of
+    /// launches, up to twenty times
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    pub launch_backoff: Duration,
+    /// Rounds of launches without a registered node that a pool may have in an hour; launches under way together are one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 10)]
+    pub unregistered_launches_per_hour: u32,
     /// Between two looks for machines and claims that are lost
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
     pub orphans_every: Duration,
     /// How old something must be to count as lost
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2m")]
     pub orphan_grace: Duration,
-    /// Namespace of the leader's Lease
-    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = "croft-system")]
+    /// Namespace that Croft is installed in: of the leader's Lease, and always exempt
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
     pub namespace: String,
     /// What this process is called in the Lease and in events. Default: the host's name and something random
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
@@ -90,6 +97,8 @@ impl Args {
             effort,
             launch_timeout,
             registration_timeout,
+            launch_backoff,
+            unregistered_launches_per_hour,
             orphans_every,
             orphan_grace,
             namespace: _,
@@ -101,6 +110,8 @@ impl Args {
             effort: *effort,
             launch_timeout: *launch_timeout,
             registration_timeout: *registration_timeout,
+            launch_backoff: *launch_backoff,
+            unregistered_per_hour: *unregistered_launches_per_hour,
             machines_every: *orphans_every,
             orphan_grace: *orphan_grace,
             ..Settings::default()

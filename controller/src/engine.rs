@@ -8,7 +8,7 @@ use std::{
 
 use croft_api::{NodeClaim, condition::INITIALIZED};
 use croft_cloud::MachineState;
-use croft_scheduler::{Options, PodKey, Price, solve};
+use croft_scheduler::{Options, PodKey, Price};
 
 use crate::{
     action::{Action, Key, News, Notice, Report},
@@ -21,18 +21,20 @@ use crate::{
     flights::Flights,
     settings::Settings,
     snapshot::{Change, MachineList, Snapshot, is, version},
+    solver::Run,
     time::{Now, earliest},
 };
 
 /// The kinds whose first list must be in before anything is decided: a plan made without knowing of a node, a
 /// claim or a tenant's limit would launch what isn't needed.
-pub const KINDS: [&str; 14] = [
+pub const KINDS: [&str; 15] = [
     "Pod",
     "Node",
     "NodeClaim",
     "TenantPool",
     "EC2NodeClass",
     "Tenant",
+    "CroftConfig",
     "Namespace",
     "DaemonSet",
     "PersistentVolumeClaim",
@@ -75,6 +77,10 @@ pub struct Counts {
     pub claims: u64,
     /// Launches that ended without a machine.
     pub launch_failures: u64,
+    /// Launches whose node never registered.
+    pub unregistered: u64,
+    /// Pods and spare places that the cluster's limits keep waiting.
+    pub held_by_limits: usize,
     /// Machines confirmed gone.
     pub terminated: u64,
     /// Pods that the last plan couldn't place.
@@ -188,11 +194,9 @@ impl Engine {
             }
             News::Offers(class, types) => self.snapshot.offers(&class, types),
             News::Findings(class, findings) => {
-                if let Some(asked) = self.memory.class_asked.get_mut(&class) {
-                    if !asked.ready && findings.is_ready() {
-                        asked.offers = None;
-                    }
-                    asked.ready = findings.is_ready();
+                let known = self.snapshot.classes.get(&class).zip(self.memory.class_asked.get_mut(&class));
+                if let Some((class, asked)) = known {
+                    asked.found(&class.object, &findings, now.mono);
                 }
             }
             News::Machines(asked, machines) => {
@@ -213,6 +217,13 @@ impl Engine {
             News::Vacant(claim, asked) => {
                 self.memory.vacant_at.insert(claim, asked);
             }
+            News::NoNode(claim, asked) => {
+                self.memory.nodeless_at.insert(claim, asked);
+            }
+            News::Described(asked, ids, found) => {
+                self.memory.answers.hear(asked, ids, found);
+                self.snapshot.touch_claims();
+            }
             News::NoMachine(claim) => {
                 self.memory.machineless_since.entry(claim).or_insert(now.mono);
             }
@@ -225,6 +236,14 @@ impl Engine {
                     "searched for a cheaper cluster"
                 );
                 self.memory.disruption.found = Some(found);
+            }
+            News::Searched(pools, panicked) => {
+                for pool in &pools {
+                    self.memory.apart.note(pool, Run::Consolidation, panicked.get(pool));
+                }
+                for _ in panicked {
+                    self.snapshot.solver.note(Run::Consolidation);
+                }
             }
             News::EvictionBlocked(pod, why) => {
                 self.memory.blocked.insert(pod, why);
@@ -262,10 +281,22 @@ impl Engine {
         self.memory.terminations.retain(|id, _| {
             held.contains(id.as_str()) || listed.is_some_and(|list| list.machines.contains_key(id))
         });
+        let nodes: BTreeSet<&str> = self
+            .snapshot
+            .nodes
+            .values()
+            .filter_map(|node| node.provider_id.as_deref())
+            .map(decide::termination::machine_id)
+            .collect();
+        self.memory.answers.retain(|id| held.contains(id) || nodes.contains(id));
+        self.memory.nodeless_at.retain(|claim, _| self.snapshot.claims.contains_key(claim));
         self.memory.machineless_since.retain(|claim, _| self.snapshot.claims.contains_key(claim));
         self.memory.drained_since.retain(|claim, _| self.snapshot.claims.contains_key(claim));
         self.memory.closed_since.retain(|claim, _| self.snapshot.claims.contains_key(claim));
-        self.memory.vacant_at.retain(|claim, _| self.snapshot.claims.contains_key(claim));
+        self.memory.vacant_at.retain(|subject, _| {
+            self.snapshot.claims.contains_key(subject)
+                || listed.is_some_and(|list| list.machines.contains_key(subject))
+        });
         self.memory.blocked.retain(|pod, _| self.snapshot.pods.contains_key(pod));
         self.memory.observed.retain(|claim| self.snapshot.claims.contains_key(claim));
     }
@@ -284,6 +315,11 @@ impl Engine {
             self.snapshot.plan_version += 1;
         }
         let places_wake = earliest(self.give_up_lost_places(now), out_wake);
+        let (retry_planning, apart_wake) = self.memory.apart.due(now);
+        if retry_planning {
+            self.snapshot.plan_version += 1;
+        }
+        let hold_wake = decide::backoff::hold(&mut self.snapshot, now);
         let mut plan_wake = self.plan_if_due(now);
         if let Due::Planned(actions) = &mut plan_wake {
             self.put_off(actions, now);
@@ -303,12 +339,17 @@ impl Engine {
         }
         decide::classes::decide(&mut round, &mut self.memory);
         decide::standing::decide(&mut round, &mut self.memory);
+        decide::instances::decide(&mut round, &mut self.memory);
+        decide::backoff::decide(&mut round, &mut self.memory);
         decide::lifecycle::decide(&mut round, &mut self.memory);
         decide::interrupt::decide(&mut round, &mut self.memory);
         decide::disrupt::decide(&mut round, &mut self.memory);
         self.counts.saved = self.memory.disruption.saved;
+        self.counts.unregistered = self.memory.unregistered;
+        self.counts.held_by_limits = self.memory.config.held();
         decide::orphans::decide(&mut round, &mut self.memory);
         decide::pools::decide(&mut round, &mut self.memory);
+        decide::config::decide(&mut round, &mut self.memory);
         let (decided, round_wake) = round.finish();
         let mut actions = Vec::with_capacity(decided.len());
         let mut going = Vec::new();
@@ -340,7 +381,9 @@ impl Engine {
         let (notices, event_wake) = self.recorder.due(now.mono, is_over);
         actions.extend(notices.into_iter().map(Action::Tell));
         let rest_wake = self.flights.next_wake(now.mono);
-        let wake = [places_wake, round_wake, event_wake, rest_wake].into_iter().fold(wake, earliest);
+        let wake = [places_wake, apart_wake, hold_wake, round_wake, event_wake, rest_wake]
+            .into_iter()
+            .fold(wake, earliest);
         Step { actions, wake }
     }
 
@@ -384,6 +427,7 @@ impl Engine {
         self.batch.see(self.snapshot.arrivals, now.mono);
         if self.snapshot.unplanned().next().is_none() {
             self.batch.opened = None;
+            self.memory.config.planned(None);
             if !self.snapshot.has_headroom() {
                 return Due::Later(None);
             }
@@ -413,7 +457,7 @@ impl Engine {
             ..Options::default()
         };
         self.snapshot.release_headroom();
-        let mut plan = solve(&self.snapshot.cluster, &options, &|| false);
+        let mut plan = self.memory.apart.plan(&self.snapshot, &options, now);
         self.counts.plans += 1;
         let pods_keep_coming = self.batch.opened.is_some() && now.mono < ends;
         let held = pods_keep_coming && self.batch.hold(&mut plan.machines, now.mono, self.settings.batch_max);
@@ -441,6 +485,7 @@ impl Engine {
             self.snapshot.nominate(pod, claim);
         }
         self.memory.places.planned(&plan, now);
+        self.memory.config.planned(Some(&plan));
         let of_machines: BTreeMap<PodKey, String> = nominations
             .into_iter()
             .filter(|(pod, claim)| Snapshot::is_headroom(pod) && !self.snapshot.claims.contains_key(claim))

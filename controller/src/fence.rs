@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::{
-    ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption, LaunchError,
-    LaunchRequest, Launched, ObservedNode, Prepared, Shortage, Terminated,
+    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption,
+    LaunchError, LaunchRequest, Launched, ObservedNode, Prepared, Shortage, Terminated,
 };
 use croft_runtime::{clock::Clock, lease::Leader};
 use croft_scheduler::InstanceType;
@@ -107,8 +107,16 @@ impl<T: CloudProvider + ?Sized> CloudProvider for Fence<T> {
         self.inner.list().await
     }
 
+    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudMachine>, CloudError> {
+        self.inner.describe(ids).await
+    }
+
+    async fn account(&self) -> Result<Account, CloudError> {
+        self.inner.account().await
+    }
+
     async fn terminate(&self, ids: &[String]) -> Result<Vec<Terminated>, CloudError> {
-        if self.is_open() { self.inner.terminate(ids).await } else { Err(refused("terminate machines")) }
+        if self.is_open() { self.inner.terminate(ids).await } else { Err(refused("terminate instances")) }
     }
 
     async fn tag(&self, id: &str, tags: &BTreeMap<String, String>) -> Result<(), CloudError> {

@@ -44,6 +44,12 @@ pub struct VerdictLabels {
     reason: &'static str,
 }
 
+/// What plans are made for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RunLabels {
+    run: &'static str,
+}
+
 /// The controller's metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -56,6 +62,10 @@ pub struct Metrics {
     leading: Gauge,
     plans: Counter,
     launch_failures: Counter,
+    unregistered: Counter,
+    held_pools: Gauge,
+    held_by_limits: Gauge,
+    panics: Family<RunLabels, Counter>,
     terminated: Counter,
     disruptions: Family<DisruptionLabels, Counter>,
     verdicts: Family<VerdictLabels, Gauge>,
@@ -79,6 +89,10 @@ impl Metrics {
             leading: Gauge::default(),
             plans: Counter::default(),
             launch_failures: Counter::default(),
+            unregistered: Counter::default(),
+            held_pools: Gauge::default(),
+            held_by_limits: Gauge::default(),
+            panics: Family::default(),
             terminated: Counter::default(),
             disruptions: Family::default(),
             verdicts: Family::default(),
@@ -101,6 +115,27 @@ impl Metrics {
             "launch_failures",
             "Launches that ended without a machine",
             metrics.launch_failures.clone(),
+        );
+        r.register(
+            "launches_unregistered",
+            "Instances that were launched and whose node never registered",
+            metrics.unregistered.clone(),
+        );
+        r.register(
+            "pools_in_launch_backoff",
+            "Pools whose launches are held back, in whole or some instance types, because nodes don't register",
+            metrics.held_pools.clone(),
+        );
+        r.register(
+            "pods_held_by_cluster_limits",
+            "Pods and spare places that the limits of the CroftConfig keep waiting",
+            metrics.held_by_limits.clone(),
+        );
+        r.register(
+            "solver_panics",
+            "Plans that panicked, by what they were made for: pods, replicas, disruption, or consolidation. The pools \
+             concerned have the condition PlanningFailed",
+            metrics.panics.clone(),
         );
         r.register("machines_terminated", "Machines confirmed gone", metrics.terminated.clone());
         r.register(
@@ -155,6 +190,12 @@ impl Metrics {
         self.nodes.set(count(snapshot.nodes.len()));
         raise(&self.plans, counts.plans);
         raise(&self.launch_failures, counts.launch_failures);
+        raise(&self.unregistered, counts.unregistered);
+        self.held_pools.set(count(snapshot.held_pools()));
+        self.held_by_limits.set(count(counts.held_by_limits));
+        for (run, panics) in snapshot.solver.panics() {
+            raise(&self.panics.get_or_create(&RunLabels { run: run.as_str() }), panics);
+        }
         raise(&self.terminated, counts.terminated);
         raise(&self.interruptions, counts.interruptions);
         for (reason, outcome, count) in engine.disruption().tally.iter() {

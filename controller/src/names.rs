@@ -1,14 +1,16 @@
 //! Keys and names that the controller writes, and what they are made of.
 
-pub use croft_api::claim::REPLACES;
-use sha2::{Digest, Sha256};
+pub use croft_api::{
+    claim::{LAUNCHED_WITH, REPLACES},
+    hash::hash,
+};
 
 /// On a claim that was made for a machine which is there already: the machine's id.
 pub const ADOPTS: &str = "croft.dev/adopts";
 /// The label that every node of a pool carries, whatever the pool's own key is.
 pub const POOL_LABEL: &str = croft_api::pool::DEFAULT_KEY;
 /// On a node whose kubelet has registered and which Croft hasn't labelled yet: nothing runs there.
-pub const UNREGISTERED_TAINT: &str = "croft.dev/unregistered";
+pub const UNREGISTERED_TAINT: &str = croft_policy::model::UNREGISTERED_TAINT;
 /// On a node that is given back.
 pub const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
 /// The effect of [`DISRUPTED_TAINT`]: what runs there leaves by eviction, not by the taint.
@@ -17,16 +19,20 @@ pub const DISRUPTED_EFFECT: &str = "NoSchedule";
 pub const DISRUPTION_REASON: &str = "croft.dev/disruption-reason";
 /// On a claim: which move made it, and how many claims the move made.
 pub const MOVE: &str = "croft.dev/move";
-/// On a claim: a hash of each field that it was launched with.
-pub const LAUNCHED_WITH: &str = "croft.dev/launched-with";
+/// On a claim: the generations of the pool and the class that it was launched for.
+pub const LAUNCHED_FOR: &str = "croft.dev/launched-for";
+/// On a claim launched while nodes of its pool don't register: the rounds of launches before it.
+pub const LAUNCH_PROBE: &str = "croft.dev/launch-probe";
 /// On pods, nodes and pools: leave it alone while there is a choice.
 pub const DO_NOT_DISRUPT: &str = "croft.dev/do-not-disrupt";
 /// What users of Karpenter have in their manifests already.
 pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// On a node: its NodeClaim.
-pub const CLAIM_ANNOTATION: &str = "croft.dev/claim";
+pub const CLAIM_ANNOTATION: &str = croft_policy::model::CLAIM_ANNOTATION;
 /// On a claim and its node: how the node is paid for, in the words that users select by.
 pub const CAPACITY_TYPE_LABEL: &str = "karpenter.sh/capacity-type";
+/// Croft's own name for the same.
+pub const CROFT_CAPACITY_TYPE_LABEL: &str = "croft.dev/capacity-type";
 /// The node's type.
 pub const INSTANCE_TYPE_LABEL: &str = "node.kubernetes.io/instance-type";
 /// The node's zone.
@@ -49,22 +55,6 @@ pub fn is_ours(key: &str) -> bool {
 #[must_use]
 pub fn claim(pool: &str, pool_uid: &str, counter: i64) -> String {
     format!("{pool}-{}", hash(&[pool_uid, &counter.to_string()], 10))
-}
-
-/// `digits` hexadecimal digits that stand for `parts`.
-#[must_use]
-pub fn hash(parts: &[&str], digits: usize) -> String {
-    let mut hasher = Sha256::new();
-    for part in parts {
-        // Lengths, so that ("ab", "c") and ("a", "bc") differ.
-        hasher.update(part.len().to_le_bytes());
-        hasher.update(part.as_bytes());
-    }
-    hasher.finalize().iter().flat_map(|byte| [byte >> 4, byte & 15]).take(digits).map(hex).collect()
-}
-
-fn hex(nibble: u8) -> char {
-    char::from_digit(u32::from(nibble), 16).unwrap_or('0')
 }
 
 #[cfg(test)]

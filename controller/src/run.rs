@@ -21,6 +21,7 @@ use crate::{
     args::Args,
     drive::Driver,
     fence::Fence,
+    identity::{Guard, Identity},
     metrics::{Metered, Metrics},
     names, provider,
     seam::{KubeApi, KubeClient},
@@ -28,7 +29,7 @@ use crate::{
 };
 
 /// The controllers' Lease.
-const LEASE: &str = "croft-controller";
+const LEASE: &str = croft_policy::model::CONTROLLER_LEASE;
 const API_SERVER_RETRY: Duration = Duration::from_secs(1);
 
 /// Runs the controller until `stop` begins.
@@ -42,12 +43,28 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     let metrics = Metrics::new(&mut registry);
     let upkeep = tenants::Upkeep::new(&mut registry);
     let health = Health::default();
+    let known = health.gate("identity");
     let synced = health.gate("synced");
     let observe_stop = Shutdown::new();
     observe::spawn(args.process.health_listen, Arc::new(registry), health, observe_stop.clone()).await?;
     let Some(cluster_uid) = cluster_uid(&client, &stop).await else { return Ok(()) };
     let cloud: Arc<dyn CloudProvider> =
         provider::connect(&args, &cluster_uid).await.context("failed to set up the cloud")?;
+
+    let guard = Guard {
+        client: client.clone(),
+        namespace: args.namespace.clone(),
+        cloud: Arc::clone(&cloud),
+        own: Identity {
+            account: None,
+            region: args.aws_region.clone(),
+            cluster_name: args.cluster_name.clone(),
+            cluster_uid,
+            endpoint: args.cluster_endpoint.clone(),
+        },
+    };
+    let Some(guard) = guard.confirm(&stop, &known).await else { return Ok(()) };
+    let _guard = tokio::spawn(guard.watch(stop.clone()));
 
     let identity = args.identity.clone().unwrap_or_else(|| identity(clock.as_ref()));
     let lease_stop = Shutdown::new();

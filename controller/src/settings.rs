@@ -15,6 +15,10 @@ pub struct Settings {
     pub launch_timeout: Duration,
     /// A machine whose node hasn't registered for this long is given back.
     pub registration_timeout: Duration,
+    /// A pool whose nodes don't register launches nothing for this long, and twice as long with every further round.
+    pub launch_backoff: Duration,
+    /// How many rounds of launches without a registered node a pool may have in an hour.
+    pub unregistered_per_hour: u32,
     /// Between two looks at the machines in the cloud.
     pub machines_every: Duration,
     /// Between two looks at what a class names.
@@ -45,6 +49,8 @@ impl Default for Settings {
             effort: 1,
             launch_timeout: Duration::from_secs(300),
             registration_timeout: Duration::from_secs(900),
+            launch_backoff: Duration::from_secs(30),
+            unregistered_per_hour: 10,
             machines_every: Duration::from_secs(60),
             resolve_every: Duration::from_secs(300),
             offers_every: Duration::from_secs(60),

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Debug, pin::pin};
 
-use croft_api::{EC2NodeClass, NodeClaim, Tenant, TenantPool};
+use croft_api::{
+    CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool,
+    stored::{Checked, Kind, Stored, Unread},
+};
 use croft_scheduler::PodKey;
 use futures::StreamExt;
 use k8s_openapi::api::{
@@ -48,7 +51,7 @@ pub fn everything(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
                 Api::all(client.clone()),
                 $config,
                 $name,
-                |o| $change(Box::new(o)),
+                |o| Some($change(Box::new(o))),
                 $gone,
                 sender.clone(),
             ));
@@ -58,10 +61,19 @@ pub fn everything(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     watch!(Node, "Node", quick(), |node: Box<Node>| Change::Node(Box::new(trim_node(*node))), |(_, name)| {
         Change::NodeGone(name)
     });
-    watch!(NodeClaim, "NodeClaim", quick(), Change::Claim, |(_, name)| Change::ClaimGone(name));
-    watch!(TenantPool, "TenantPool", quick(), Change::Pool, |(_, name)| Change::PoolGone(name));
-    watch!(EC2NodeClass, "EC2NodeClass", quick(), Change::Class, |(_, name)| Change::ClassGone(name));
-    watch!(Tenant, "Tenant", quick(), Change::Tenant, |(_, name)| Change::TenantGone(name));
+    macro_rules! watch_own {
+        ($kind:ty, $name:literal, $change:expr, $gone:expr) => {
+            let mut checked = Checked::default();
+            let read = move |stored: Stored<$kind>| own(stored, &mut checked, $change);
+            let api = Api::all(client.clone());
+            tasks.spawn(follow::<Stored<$kind>>(api, quick(), $name, read, $gone, sender.clone()));
+        };
+    }
+    watch_own!(NodeClaim, "NodeClaim", Change::Claim, |(_, name)| Change::ClaimGone(name));
+    watch_own!(TenantPool, "TenantPool", Change::Pool, |(_, name)| Change::PoolGone(name));
+    watch_own!(EC2NodeClass, "EC2NodeClass", Change::Class, |(_, name)| Change::ClassGone(name));
+    watch_own!(Tenant, "Tenant", Change::Tenant, |(_, name)| Change::TenantGone(name));
+    watch_own!(CroftConfig, "CroftConfig", Change::Config, |(_, name)| Change::ConfigGone(name));
     watch!(DaemonSet, "DaemonSet", quick(), Change::DaemonSet, |(ns, name)| Change::DaemonSetGone(ns, name));
     watch!(PersistentVolumeClaim, "PersistentVolumeClaim", quick(), Change::Pvc, |(ns, name)| {
         Change::PvcGone(ns, name)
@@ -81,18 +93,30 @@ pub fn everything(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
         Api::all(client.clone()),
         quick(),
         "Namespace",
-        |o| Change::Namespace(Box::new(Namespace { metadata: o.metadata, ..Namespace::default() })),
+        |o| Some(Change::Namespace(Box::new(Namespace { metadata: o.metadata, ..Namespace::default() }))),
         |(_, name)| Change::NamespaceGone(name),
         sender,
     ));
     (receiver, tasks)
 }
 
+/// A change of one of Croft's objects: each is read for itself, so that one that can't be read harms no other.
+fn own<K: Kind>(stored: Stored<K>, checked: &mut Checked, change: fn(Box<K>) -> Change) -> Option<Change> {
+    match stored.read(checked) {
+        Ok(object) => Some(change(Box::new(object))),
+        Err(unread) => {
+            let Unread { stand_in, flaw } = *unread;
+            let stand_in = change(Box::new(stand_in?));
+            Some(Change::Unread(Box::new(stand_in), Box::new(flaw)))
+        }
+    }
+}
+
 async fn follow<K>(
     api: Api<K>,
     config: watcher::Config,
     kind: &'static str,
-    change: impl Fn(K) -> Change + Send,
+    mut change: impl FnMut(K) -> Option<Change> + Send,
     gone: impl Fn(Name) -> Change + Send,
     sender: mpsc::Sender<Change>,
 ) where
@@ -102,7 +126,7 @@ async fn follow<K>(
     let mut held: BTreeMap<Name, Box<str>> = BTreeMap::new();
     let mut listed: BTreeMap<Name, Box<str>> = BTreeMap::new();
     let gone = |name: Name, uid: Box<str>| Change::Gone(uid, Box::new(gone(name)));
-    let change = |object| change(trim(object));
+    let mut change = |object| change(trim(object));
     while let Some(event) = stream.next().await {
         let changes = match event {
             Ok(Event::Init) => {
@@ -111,7 +135,7 @@ async fn follow<K>(
             }
             Ok(Event::InitApply(object)) => {
                 listed.insert(name(&object), uid(&object));
-                vec![Change::Listed(Box::new(change(object)))]
+                change(object).map(|change| Change::Listed(Box::new(change))).into_iter().collect()
             }
             Ok(Event::InitDone) => {
                 // What the new list lacks was deleted while nobody watched.
@@ -123,7 +147,7 @@ async fn follow<K>(
             }
             Ok(Event::Apply(object)) => {
                 held.insert(name(&object), uid(&object));
-                vec![change(object)]
+                change(object).into_iter().collect()
             }
             Ok(Event::Delete(object)) => {
                 let (name, uid) = (name(&object), uid(&object));

@@ -102,6 +102,9 @@ fn review(input: &[u8]) -> Result<String, String> {
                     if asked.as_ref().is_some_and(|asked| response["uid"] != asked["request"]["uid"]) {
                         return Err(format!("an answer for another request: {answer}"));
                     }
+                    if let Some(asked) = &asked {
+                        shaped(&asked["request"])?;
+                    }
                     if response["allowed"] == false
                         && response["status"]["message"].as_str().is_none_or(str::is_empty)
                     {
@@ -122,6 +125,21 @@ fn review(input: &[u8]) -> Result<String, String> {
         }
         Ok(signature)
     })
+}
+
+/// What got an answer is what it claims to be: an operation that exists, and a spec that is an object.
+fn shaped(request: &Value) -> Result<(), String> {
+    let operation = request["operation"].as_str().unwrap_or_default();
+    if !matches!(operation, "CREATE" | "UPDATE" | "DELETE" | "CONNECT") {
+        return Err(format!("an answer to the operation {}", request["operation"]));
+    }
+    let kind = (request["kind"]["group"].as_str().unwrap_or_default(), request["kind"]["kind"].as_str());
+    let has_spec = matches!(kind, ("", Some("Pod")) | ("apps", Some("DaemonSet")));
+    let spec = &request["object"]["spec"];
+    if has_spec && matches!(operation, "CREATE" | "UPDATE") && !spec.is_object() {
+        return Err(format!("an answer to the spec {spec}"));
+    }
+    Ok(())
 }
 
 /// The patch of a pod's creation, applied as the API server applies it, makes the pod what the plan says: pinned where it

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use croft_api::convert::policy as convert;
 use croft_cli::input::{LoadOptions, load};
-use croft_policy::{Config, Tenants};
+use croft_policy::{Tenants, model::DEFAULT_NAMESPACE};
 
 /// The folder of the corpus.
 #[must_use]
@@ -36,8 +36,9 @@ pub fn reviews() -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
 pub fn tenants(file: &Path) -> anyhow::Result<Tenants> {
     let input = load(&[file.to_owned()], &LoadOptions::default())?;
     let tenants = input.tenants.iter().map(|tenant| convert::tenant(&tenant.object));
+    let settings = input.configs.first().map(|config| config.spec.clone()).unwrap_or_default();
     Ok(Tenants::offline(
-        input.configs.first().map_or_else(Config::default, |config| convert::config(&config.spec)),
+        convert::config(&settings, DEFAULT_NAMESPACE),
         tenants.collect::<Result<_, _>>()?,
         input.pools.iter().map(|pool| convert::pool(&pool.object)).collect(),
         input.namespaces.iter().map(|namespace| convert::namespace(&namespace.metadata)).collect(),

@@ -6,8 +6,7 @@ use anyhow::Context as _;
 use croft_policy::{
     Config, OnConflict, Pool, Provisioner, Tenant,
     index::Rules,
-    model::CONTROLLER_USER,
-    policies,
+    policies::{self, parameters},
     selector::{Requirement, Selector, Test},
     taint::{Effect, Effects},
 };
@@ -92,6 +91,7 @@ pub fn tenant(name: &str, namespaces: &[&str], pools: &[&str]) -> Tenant {
         selector: None,
         pools: owned(pools),
         on_conflict: OnConflict::Reject,
+        unread: false,
     }
 }
 
@@ -101,14 +101,17 @@ pub fn rules(tenants: &[Tenant], pools: &[Pool]) -> Rules {
     Rules::new(&Config::default(), tenants.iter(), pools.iter())
 }
 
-/// Writes the policies, and the marks of `namespaces`, as the controller would.
+/// Writes what the static policies read, and the marks of `namespaces`, as the controller would, and waits until the API
+/// server's policies read it.
 ///
 /// # Errors
 /// When the API server refuses them.
 pub async fn mark(plane: &ControlPlane, rules: &Rules, namespaces: &[&str]) -> anyhow::Result<()> {
-    let documents: Vec<String> = policies::documents(rules).iter().map(Value::to_string).collect();
-    plane.apply(&documents.join("\n---\n")).await?;
-    let api: Api<Namespace> = Api::all(plane.client_for(CONTROLLER_USER, &["system:masters"]).await?);
+    let api: Api<Namespace> =
+        Api::all(plane.client_for(&rules.controller_user(), &["system:masters"]).await?);
+    let parameters = policies::parameters(rules, rules.is_active());
+    let patch = json!({"metadata": {"annotations": parameters}});
+    api.patch(croft_testkit::croft::NAMESPACE, &PatchParams::default(), &Patch::Merge(&patch)).await?;
     for name in namespaces {
         let owner = rules.owner(name, |_| None).and_then(|id| rules.tenant(id));
         let (labels, annotations) = policies::namespace_marks(rules, name, owner);
@@ -117,16 +120,32 @@ pub async fn mark(plane: &ControlPlane, rules: &Rules, namespaces: &[&str]) -> a
             "metadata": {"name": name, "labels": labels, "annotations": annotations},
         });
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-        // Until the API server has read the objects that a new policy is parametrised by, it refuses whatever the policy
-        // would be asked about.
-        until("a namespace takes its marks", SOON, async || {
-            if api.get_opt(name).await?.is_none() {
-                api.create(&PostParams::default(), &namespace).await?;
-            }
-            api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(Seen::Yes)
-        })
-        .await?;
+        if api.get_opt(name).await?.is_none() {
+            api.create(&PostParams::default(), &namespace).await?;
+        }
+        api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
     }
+    let revision = parameters.get(parameters::REVISION).cloned().unwrap_or_default();
+    in_force(&api, &revision).await
+}
+
+/// Waits until the API server's policies read the parameters of `revision`.
+///
+/// # Errors
+/// When that doesn't happen.
+pub async fn in_force(api: &Api<Namespace>, revision: &str) -> anyhow::Result<()> {
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let probe = json!({"metadata": {"annotations": {parameters::PROBE: revision}}});
+    until("the policies' parameters in force", SOON, async || {
+        let said = match api.patch(croft_testkit::croft::NAMESPACE, &dry, &Patch::Merge(&probe)).await {
+            Ok(_) => "allowed".to_owned(),
+            Err(kube::Error::Api(status)) => status.message,
+            Err(error) => return Err(error),
+        };
+        let yes = said.contains(&format!("{}{revision}", parameters::IN_FORCE));
+        Ok(Seen::from_option(yes.then_some(()), said))
+    })
+    .await?;
     Ok(())
 }
 

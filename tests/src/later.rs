@@ -44,7 +44,7 @@ impl Later {
         let router = Router::new().route("/{when}", post(rewrite));
         let stop = Shutdown::new();
         let limits = Limits::for_reviews(std::time::Duration::ZERO);
-        tokio::spawn(serve(listener, Some(slot), router, limits, stop.clone()));
+        tokio::spawn(serve(listener, Some(slot), router, limits, Arc::default(), stop.clone()));
         let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
         let bundle = k8s_openapi::ByteString(made.bundle().into_bytes());
         for (when, reinvocation) in [("once", "Never"), ("again", "IfNeeded")] {

@@ -1,8 +1,11 @@
 //! What the tests against real servers share.
 
+pub mod attacks;
+pub mod audit;
 pub mod chaos;
 pub mod cli;
 pub mod corpus;
+pub mod day2;
 pub mod ground;
 pub mod invariants;
 pub mod later;

@@ -59,7 +59,7 @@ impl Recorder {
         let router = Router::new().route("/hear", post(hear)).with_state(shared.clone());
         let stop = Shutdown::new();
         let limits = Limits::for_reviews(std::time::Duration::ZERO);
-        tokio::spawn(serve(listener, Some(slot), router, limits, stop.clone()));
+        tokio::spawn(serve(listener, Some(slot), router, limits, Arc::default(), stop.clone()));
         let configuration: MutatingWebhookConfiguration = serde_json::from_value(json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": NAME},

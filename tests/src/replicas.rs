@@ -94,6 +94,10 @@ impl Replicas {
                 format!("--url=https://{}", self.service),
             ])
             .arguments(["--log-format=text".to_owned()])
+            // As in manifests/deploy: what it may use of memory is measured with them.
+            .environment("MALLOC_ARENA_MAX", "2")
+            .environment("MALLOC_MMAP_THRESHOLD_", "65536")
+            .environment("MALLOC_TRIM_THRESHOLD_", "65536")
             .arguments(&self.flags);
         self.processes.insert(name.clone(), plane.spawn(&recipe)?);
         self.endpoints().insert(name.clone(), Endpoint { main, health, ready: false });

@@ -29,6 +29,9 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::Api;
 use serde_json::Value;
 
+/// A DaemonSet outside every tenant is planned again once the absence of a Tenant for its namespace has lasted a minute.
+const AFTER_ABSENCE: std::time::Duration = std::time::Duration::from_secs(150);
+
 /// Nothing of it could be made, or would stay, with Croft there.
 const PLANTED: &str = r"
 apiVersion: croft.dev/v1alpha1
@@ -286,7 +289,7 @@ async fn what_was_planted_before_croft_is_found_and_counted() {
         croft.resume(&plane, part).await.unwrap();
     }
     let health = croft.health(Part::Controller).unwrap();
-    until("the controller to count what the command finds", SOON, async || {
+    until("the controller to count what the command finds", AFTER_ABSENCE, async || {
         let (json, _) = audited(kubeconfig.clone(), "json").await;
         let listed = by_rule(&found(&json));
         let metrics = croft_testkit::http::get(health, "/metrics").await?.body;

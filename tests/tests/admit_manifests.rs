@@ -219,8 +219,13 @@ async fn the_overlay_for_cert_manager_applies_and_hands_the_certificate_over() {
         format!("{} {}", args.tls.tls_secret, args.registration.names("croft-system")[0])
     );
     for kind in ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"] {
-        let get =
-            ["get", kind, "croft", "-o", "jsonpath={.metadata.annotations.cert-manager\\.io/inject-ca-from}"];
+        let get = [
+            "get",
+            kind,
+            "croft-webhook",
+            "-o",
+            "jsonpath={.metadata.annotations.cert-manager\\.io/inject-ca-from}",
+        ];
         assert_eq!(plane.kubectl(get).await.unwrap().trim(), "croft-system/croft-webhook");
     }
 }

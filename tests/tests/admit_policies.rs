@@ -11,6 +11,7 @@
 use croft_policy::{
     Pool, Provisioner, Tenant,
     model::MARK_KEY,
+    selector::{Requirement, Selector, Test},
     taint::{Effect, Effects},
 };
 use croft_testkit::ControlPlane;
@@ -88,6 +89,11 @@ fn placed() -> Value {
 fn with(mut spec: Value, key: &str, value: Value) -> Value {
     spec[key] = value;
     spec
+}
+
+fn selector(requirements: &[(&str, Test)]) -> Selector {
+    let requirement = |(key, test): &(&str, Test)| Requirement { key: (*key).to_owned(), test: test.clone() };
+    Selector::new(requirements.iter().map(requirement).collect())
 }
 
 fn expect(what: &str, answer: &Answer, refused_with: Option<&str>) {
@@ -423,16 +429,6 @@ async fn namespaces_change_hands_by_those_who_may_assign() {
     plane
         .apply(
             r"
-apiVersion: croft.dev/v1alpha1
-kind: Tenant
-metadata: {name: a}
-spec: {namespaces: [tenant-a, tenant-new], namespaceSelector: {matchLabels: {team: a}, matchExpressions: [{key: stage, operator: NotIn, values: [test]}]}, pools: [pool-a]}
----
-apiVersion: croft.dev/v1alpha1
-kind: Tenant
-metadata: {name: b}
-spec: {namespaces: [tenant-b], namespaceSelector: {matchExpressions: [{key: b, operator: Exists}]}, pools: [pool-b]}
----
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: namespaces}
@@ -458,6 +454,34 @@ subjects: [{kind: User, name: assigner}]
         )
         .await
         .unwrap();
+    // Among many others, so that their number is seen to cost nothing that counts.
+    let mut known: Vec<Tenant> = (0..300)
+        .map(|n| {
+            let mut other = tenant(
+                &format!("other-{n}"),
+                &[&format!("other-{n}-dev"), &format!("other-{n}-prod")],
+                &["pool-b"],
+            );
+            other.selector = Some(selector(&[
+                ("team", Test::In(vec![format!("other-{n}")])),
+                ("old", Test::DoesNotExist),
+            ]));
+            other
+        })
+        .chain(tenants())
+        .collect();
+    for tenant in &mut known {
+        match tenant.name.as_str() {
+            "a" => {
+                let team = Test::In(vec!["a".to_owned()]);
+                tenant.selector =
+                    Some(selector(&[("team", team), ("stage", Test::NotIn(vec!["test".to_owned()]))]));
+            }
+            "b" => tenant.selector = Some(selector(&[("b", Test::Exists)])),
+            _ => {}
+        }
+    }
+    mark(&plane, &rules(&known, &pools()), &[]).await.unwrap();
     let maker = plane.client_for("maker", &[]).await.unwrap();
     let assigner = plane.client_for("assigner", &[]).await.unwrap();
     let namespace = |name: &str, labels: Value, annotations: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels, "annotations": annotations}});
@@ -471,6 +495,12 @@ subjects: [{kind: User, name: assigner}]
         ("caught by name, by one who may", &assigner, namespace("tenant-new", json!({}), json!({})), None),
         ("caught by label", &maker, caught.clone(), Some(needs)),
         ("caught by label, by one who may", &assigner, caught, None),
+        (
+            "caught by another's name",
+            &assigner,
+            namespace("other-299-prod", json!({}), json!({})),
+            Some(needs),
+        ),
         (
             "not all of the selector",
             &maker,

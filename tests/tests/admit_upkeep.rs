@@ -1,4 +1,4 @@
-//! The controller keeps marks, policies, statuses and pods in step with tenants, and repairs what somebody changes.
+//! The controller keeps marks, what the policies read, statuses and pods in step with tenants, and repairs what somebody changes.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -43,6 +43,12 @@ async fn condition(admin: &Client, tenant: &str, kind: &str, status: &str, says:
     .unwrap();
 }
 
+async fn install(plane: &ControlPlane, croft: &Croft) {
+    let file = croft.manifests().join("install/policies.yaml");
+    let arguments = ["apply", "--server-side", "--force-conflicts", "-f", file.to_str().unwrap()];
+    plane.kubectl(arguments).await.unwrap();
+}
+
 async fn marks(admin: &Client, namespace: &str, tenancy: Option<&str>, pools: Option<&str>) {
     let api: Api<Namespace> = Api::all(admin.clone());
     until(&format!("marks of {namespace}"), SOON, async || {
@@ -58,7 +64,7 @@ async fn marks(admin: &Client, namespace: &str, tenancy: Option<&str>, pools: Op
 
 #[tokio::test]
 async fn marks_policies_and_statuses_are_kept() {
-    let (plane, _croft, admin) = start().await;
+    let (plane, croft, admin) = start().await;
     let a = "node-pool=pool-a:NoSchedule:pool-a;other-key=two:NoSchedule,NoExecute:pool-a2";
     marks(&admin, "tenant-a", None, Some(a)).await;
     marks(&admin, "nobody", Some("none"), None).await;
@@ -66,30 +72,33 @@ async fn marks_policies_and_statuses_are_kept() {
     condition(&admin, "a", "Ready", "True", "").await;
     condition(&admin, "a", "Isolated", "True", "").await;
 
-    // Somebody changes what only Croft keeps.
+    // Only Croft writes what the policies read, whatever rights another has.
     let namespaces: Api<Namespace> = Api::all(plane.client_for("root", &["system:masters"]).await.unwrap());
+    let own = namespaces.get("croft-system").await.unwrap();
+    let read = |name: &str| own.metadata.annotations.as_ref().and_then(|a| a.get(name)).cloned();
+    assert_eq!(read("policy.croft.dev/keys").as_deref(), Some("node-pool,other-key"));
+    for value in [json!("node-pool"), json!(null)] {
+        let forged = json!({"metadata": {"annotations": {"policy.croft.dev/keys": value}}});
+        let result = namespaces.patch("croft-system", &PatchParams::default(), &Patch::Merge(forged)).await;
+        let refused = matches!(&result, Err(kube::Error::Api(status)) if status.message.contains("kept by Croft alone"));
+        assert!(refused, "{result:?}");
+    }
+
+    // A policy that is missing, or loosened, is told; installing it again is what helps.
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(admin.clone());
     policies.delete("croft-guarded-metadata", &DeleteParams::default()).await.unwrap();
-    until("the policy made again, with the keys of the pools", SOON, async || {
-        let there = policies.get_opt("croft-guarded-metadata").await?.is_some();
-        let strangers = policies.get("croft-strangers").await?;
-        let text = serde_json::to_string(&strangers).unwrap_or_default();
-        let keys = text.contains("node-pool") && text.contains("other-key");
-        Ok::<_, kube::Error>(Seen::from_option((there && keys).then_some(()), text))
-    })
-    .await
-    .unwrap();
+    condition(&admin, "a", "Ready", "False", "croft-guarded-metadata is missing").await;
+    install(&plane, &croft).await;
+    condition(&admin, "a", "Ready", "True", "").await;
     let loosened = json!({"spec": {"failurePolicy": "Ignore"}});
-    policies.patch("croft-strangers", &PatchParams::default(), &Patch::Merge(loosened)).await.unwrap();
-    until("the policy as it was", SOON, async || {
-        let policy = policies.get("croft-strangers").await?.spec.and_then(|s| s.failure_policy);
-        Ok::<_, kube::Error>(Seen::from_option(
-            (policy.as_deref() == Some("Fail")).then_some(()),
-            format!("{policy:?}"),
-        ))
-    })
-    .await
-    .unwrap();
+    policies
+        .patch("croft-pod-placement-keys", &PatchParams::default(), &Patch::Merge(loosened))
+        .await
+        .unwrap();
+    condition(&admin, "a", "Ready", "False", "croft-pod-placement-keys is missing or not of this version")
+        .await;
+    install(&plane, &croft).await;
+    condition(&admin, "a", "Ready", "True", "").await;
 
     // Tenants that can't hold say so, and nothing else stops.
     plane
@@ -139,7 +148,6 @@ metadata: {name: lost}
     })
     .await
     .unwrap();
-    drop(namespaces);
 }
 
 fn workload(kind: &str, namespace: &str, spec: Value) -> Value {

@@ -105,27 +105,32 @@ async fn every_illness_is_found_with_its_remedy() {
 
     // What the webhook keeps, while it can't.
     stack.croft.process(Part::Webhook).unwrap().freeze();
-    let patch = r#"patch mutatingwebhookconfiguration croft --type=json -p=[{"op":"replace","path":"/webhooks/0/clientConfig/caBundle","value":"b2RkCg=="}]"#;
+    let patch = r#"patch mutatingwebhookconfiguration croft-webhook --type=json -p=[{"op":"replace","path":"/webhooks/0/clientConfig/caBundle","value":"b2RkCg=="}]"#;
     kubectl(&stack, patch).await;
     says(&stack, &["fail  configurations: their caBundles differ", "certs/README.md"]).await;
-    kubectl(&stack, "delete mutatingwebhookconfiguration croft").await;
-    says(&stack, &["fail  configurations: there is no MutatingWebhookConfiguration croft: no pod is pinned"])
-        .await;
+    kubectl(&stack, "delete mutatingwebhookconfiguration croft-webhook").await;
+    says(
+        &stack,
+        &["fail  configurations: there is no MutatingWebhookConfiguration croft-webhook: no pod is pinned"],
+    )
+    .await;
     stack.croft.process(Part::Webhook).unwrap().thaw();
     reinstall(&stack).await;
     healthy(&stack).await;
-    let patch = r#"patch mutatingwebhookconfiguration croft --type=json -p=[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]"#;
+    stack.croft.process(Part::Webhook).unwrap().freeze();
+    let patch = r#"patch mutatingwebhookconfiguration croft-webhook --type=json -p=[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]"#;
     kubectl(&stack, patch).await;
     says(&stack, &["fail  configurations:", "don't fail closed"]).await;
-    reinstall(&stack).await;
+    // The webhook puts right what isn't as it writes it.
+    stack.croft.process(Part::Webhook).unwrap().thaw();
     healthy(&stack).await;
 
     // What the controller keeps, while it can't.
     stack.croft.process(Part::Controller).unwrap().freeze();
-    kubectl(&stack, "delete validatingadmissionpolicy croft-strangers").await;
+    kubectl(&stack, "delete validatingadmissionpolicy croft-pod-placement-keys").await;
     let (code, text) = croft(&stack.plane, "check").await.unwrap();
     assert_eq!(code, 1, "{text}");
-    assert!(text.contains("fail  policies: the policy croft-strangers isn't there"), "{text}");
+    assert!(text.contains("fail  policies: the policy croft-pod-placement-keys isn't there"), "{text}");
     assert!(text.contains("kubectl apply -f manifests/install/policies.yaml"), "{text}");
     stack.croft.process(Part::Controller).unwrap().thaw();
     reinstall(&stack).await;

@@ -73,7 +73,7 @@ async fn a_changed_template_rolls_the_nodes_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_window_holds_back_what_has_drifted_and_not_what_has_expired() {
+async fn a_window_holds_back_what_has_drifted_until_it_is_removed() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     stack.plane.apply(&platform()).await.unwrap();
@@ -92,8 +92,11 @@ async fn a_window_holds_back_what_has_drifted_and_not_what_has_expired() {
     })
     .await
     .unwrap();
-    // Whatever goes now goes for its age: every node is older than this.
-    let patch = r#"{"spec":{"template":{"spec":{"expireAfter":"1s"}}}}"#;
+    let held = claims(&client, "pool-a").await.unwrap();
+    assert!(
+        held.iter().all(|claim| old.contains(&claim.uid()) && claim.metadata.deletion_timestamp.is_none())
+    );
+    let patch = r#"{"spec":{"disruption":{"budgets":[{"nodes":"1"}]}}}"#;
     stack.plane.kubectl(["patch", "tenantpool", "pool-a", "--type=merge", "-p", patch]).await.unwrap();
     until("the end of an old node", EVENTUALLY, async || {
         let left: Vec<_> = claims(&client, "pool-a")
@@ -106,12 +109,10 @@ async fn a_window_holds_back_what_has_drifted_and_not_what_has_expired() {
     })
     .await
     .unwrap();
-    let patch = r#"{"spec":{"template":{"spec":{"expireAfter":"720h"}}}}"#;
-    stack.plane.kubectl(["patch", "tenantpool", "pool-a", "--type=merge", "-p", patch]).await.unwrap();
     let said = events(&client).await.unwrap();
     let moves: Vec<_> =
         said.iter().filter(|(_, reason, _)| reason == "Disrupting").map(|(_, _, note)| note).collect();
-    assert!(!moves.is_empty() && moves.iter().all(|note| note.starts_with("Expired: ")), "{moves:?}");
+    assert!(!moves.is_empty() && moves.iter().all(|note| note.starts_with("Drifted: ")), "{moves:?}");
     running(&client, "tenant-a", 2).await.unwrap();
     stack.check().unwrap();
 }

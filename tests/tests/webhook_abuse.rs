@@ -8,11 +8,16 @@
     reason = "a test fails by panicking"
 )]
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use croft_testkit::{
     Component, ControlPlane, Croft, CroftOptions, Options,
-    reviewer::{Reviewer, Trust},
+    reviewer::{self, Reviewer, Trust},
+    wait,
 };
 use croft_tests::replicas::Replicas;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -39,6 +44,12 @@ struct Ground {
 }
 
 async fn ground() -> Ground {
+    let connections = format!("--max-connections={CONNECTIONS}");
+    let reviews = format!("--max-inflight={REVIEWS}");
+    ground_with(&["--drain=1", &connections, &reviews]).await
+}
+
+async fn ground_with(flags: &[&str]) -> Ground {
     croft_runtime::process::install_crypto();
     let options = Options::default()
         .without(Component::Scheduler)
@@ -46,14 +57,18 @@ async fn ground() -> Ground {
         .without(Component::ControllerManager);
     let plane = ControlPlane::start(options).await.unwrap();
     Croft::install(&plane, CroftOptions::find().unwrap()).await.unwrap();
-    let connections = format!("--max-connections={CONNECTIONS}");
-    let reviews = format!("--max-inflight={REVIEWS}");
-    let mut replicas = Replicas::new(&plane, &["--drain=1", &connections, &reviews]).await.unwrap();
+    let mut replicas = Replicas::new(&plane, flags).await.unwrap();
     let name = replicas.add(&plane).await.unwrap();
     let (address, health) = replicas.addresses(&name).unwrap();
     let api: Api<MutatingWebhookConfiguration> = Api::all(plane.admin().await.unwrap());
-    let hooks = api.get("croft").await.unwrap().webhooks.unwrap();
-    let bundle = String::from_utf8(hooks[0].client_config.ca_bundle.clone().unwrap().0).unwrap();
+    let bundle = wait::until("the webhooks written", SOON, async || {
+        let hooks = api.get("croft-webhook").await?.webhooks.unwrap_or_default();
+        let bundle = hooks.into_iter().find_map(|hook| hook.client_config.ca_bundle);
+        Ok::<_, kube::Error>(wait::Seen::from_option(bundle, "no webhooks"))
+    })
+    .await
+    .unwrap();
+    let bundle = String::from_utf8(bundle.0).unwrap();
     Ground { plane, replicas, name, address, health, trust: Trust::new(&bundle, "127.0.0.1").unwrap() }
 }
 
@@ -202,15 +217,122 @@ async fn a_flood_is_turned_away_and_what_is_open_is_served() {
     drop(stalled);
     good(&mut kept).await;
 
-    // More connections than there may be, none of which says anything, and none of which we close.
+    // More connections than there may be, none of which says anything, and none of which we close: from the address that
+    // an API server shares with the flood, as behind a NAT. What is open is served, and places get free by themselves.
     let mut flood = Vec::new();
     for _ in 0..3 * CONNECTIONS {
         flood.push(TcpStream::connect(ground.address).await.unwrap());
     }
     good(&mut kept).await;
-    let mut late = timeout(SOON, ground.reviewer()).await.expect("a place gets free").unwrap();
+    let late = async || loop {
+        match ground.reviewer().await {
+            Ok(reviewer) => return reviewer,
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    };
+    let mut late = timeout(SOON, late()).await.expect("a place gets free");
     good(&mut late).await;
     good(&mut kept).await;
     drop(flood);
     assert_eq!(croft_testkit::http::get(ground.health, "/readyz").await.unwrap().status, 200);
+}
+
+/// What one pod may try at the defaults.
+const IDLE: usize = 4096;
+/// Of its connections, those over which it sends reviews.
+const FLOODS: usize = 96;
+/// The webhook's timeout in its configurations.
+const DEADLINE: Duration = Duration::from_secs(3);
+/// Reviews of an API server that are timed while the flood goes on.
+const TIMED: usize = 300;
+/// The memory limit of manifests/deploy/webhook.yaml.
+const MEMORY_KIB: u64 = 192 << 10;
+
+/// Sends one review after another, and connects again when the connection has ended, until it is aborted.
+async fn flood(mut reviewer: Reviewer, source: IpAddr, address: SocketAddr, trust: Trust, body: Vec<u8>) {
+    let request = Reviewer::request("/mutate?timeout=3s", &body);
+    loop {
+        while reviewer.send(&request).await.is_ok_and(|head| !head.closes) {}
+        reviewer = loop {
+            if let Ok(reviewer) = Reviewer::connect_from(source, address, &trust).await {
+                break reviewer;
+            }
+            tokio::task::yield_now().await;
+        };
+    }
+}
+
+/// A number of /proc/<pid>/status, in KiB.
+fn memory(pid: u32, line: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let found = status.lines().find_map(|found| found.strip_prefix(line));
+    found.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_pods_flood_neither_delays_api_servers_nor_fills_the_memory() {
+    let ground = ground_with(&["--drain=1"]).await;
+    let pod: IpAddr = "127.0.0.2".parse().unwrap();
+    let mut kept = ground.reviewer().await.unwrap();
+    good(&mut kept).await;
+
+    // As many connections as the pod is let have, each of which has been of use once.
+    let mut settled = Vec::new();
+    while let Ok(mut reviewer) = Reviewer::connect_from(pod, ground.address, &ground.trust).await {
+        if reviewer.post("/mutate?timeout=3s", &review()).await.is_err() {
+            break;
+        }
+        settled.push(reviewer);
+        assert!(settled.len() < IDLE, "one pod has {IDLE} connections");
+    }
+    let held = settled.len();
+    // Over some of them reviews, small ones and ones of 7 MiB; the rest idle, and more that come are turned away.
+    let mut large = review();
+    large.extend(std::iter::repeat_n(b' ', 7 << 20));
+    let floods: Vec<_> = settled
+        .drain(..FLOODS)
+        .enumerate()
+        .map(|(n, reviewer)| {
+            let body = if n % 8 == 0 { large.clone() } else { review() };
+            tokio::spawn(flood(reviewer, pod, ground.address, ground.trust.clone(), body))
+        })
+        .collect();
+    let mut idle = Vec::new();
+    while held + idle.len() < IDLE {
+        idle.push(reviewer::dial(pod, ground.address).await.unwrap());
+    }
+    let mut slowest = Duration::ZERO;
+    for n in 0..TIMED {
+        let begun = tokio::time::Instant::now();
+        good(&mut kept).await;
+        if n % 10 == 0 {
+            let mut fresh = ground.reviewer().await.expect("an API server finds a place");
+            good(&mut fresh).await;
+        }
+        slowest = slowest.max(begun.elapsed());
+    }
+    let pid = ground.replicas.pid(&ground.name).unwrap();
+    let (peak, now) = (memory(pid, "VmHWM:"), memory(pid, "VmRSS:"));
+    let refused = |resource: &str| format!("croft_webhook_refused_total{{resource=\"{resource}\"}}");
+    let mut turned_away = Vec::new();
+    for resource in ["connections", "handshakes", "reviews", "review_bytes"] {
+        turned_away.push((resource, ground.metric(&refused(resource)).await));
+    }
+    let open = ground.metric("croft_webhook_open_connections").await;
+    floods.iter().for_each(tokio::task::JoinHandle::abort);
+    println!(
+        "slowest review {slowest:?} beside {open} connections, {held} of them one pod's; refused: {turned_away:?}; memory {} MiB \
+         at most, {} MiB now",
+        peak >> 10,
+        now >> 10
+    );
+    assert!(slowest < DEADLINE, "the API server waited {slowest:?}");
+    assert!(held >= FLOODS && open <= 1024.0, "{held} of one pod, {open} open");
+    for (resource, times) in turned_away {
+        assert!(
+            times >= 1.0 || ["handshakes", "reviews"].contains(&resource),
+            "no {resource} were turned away"
+        );
+    }
+    assert!(peak < MEMORY_KIB, "{peak} KiB were used");
 }

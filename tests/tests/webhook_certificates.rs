@@ -31,7 +31,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -78,20 +78,22 @@ async fn inject(client: &Client, bundle: &str) {
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     until("the caBundles written", SOON, async || {
         // The webhook writes into them too.
-        let mut one = mutating.get("croft").await?;
+        let mut one = mutating.get("croft-webhook").await?;
         one.webhooks
             .iter_mut()
             .flatten()
             .for_each(|hook| hook.client_config.ca_bundle = Some(bundle.clone()));
-        let mut other = validating.get("croft").await?;
+        let mut other = validating.get("croft-webhook").await?;
         other
             .webhooks
             .iter_mut()
             .flatten()
             .for_each(|hook| hook.client_config.ca_bundle = Some(bundle.clone()));
-        let written = mutating.replace("croft", &params, &one).await.is_ok()
-            && validating.replace("croft", &params, &other).await.is_ok();
-        Ok::<_, kube::Error>(Seen::from_option(written.then_some(()), "a conflict"))
+        let there = one.webhooks.is_some() && other.webhooks.is_some();
+        let written = there
+            && mutating.replace("croft-webhook", &params, &one).await.is_ok()
+            && validating.replace("croft-webhook", &params, &other).await.is_ok();
+        Ok::<_, kube::Error>(Seen::from_option(written.then_some(()), "no webhooks, or a conflict"))
     })
     .await
     .unwrap();
@@ -171,10 +173,15 @@ async fn cert_managers_secret_is_followed_and_what_is_wrong_with_it_is_named() {
     let (plane, client) = plane(Options::default()).await;
     let first = Authority::new("first").unwrap();
     let leaf = first.server("croft-webhook", &[]).unwrap();
+    // The overlay for cert-manager leaves the Secret to it, and with it the type, which can't be changed.
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "croft-system");
+    secrets.delete("croft-webhook-tls", &DeleteParams::default()).await.unwrap();
     issue(&client, &leaf, first.certificate()).await;
-    inject(&client, first.certificate()).await;
     let mut replicas = Replicas::new(&plane, &["--drain=1", "--tls-mode=cert-manager"]).await.unwrap();
-    let names = [replicas.add(&plane).await.unwrap(), replicas.add(&plane).await.unwrap()];
+    // The injector finds the webhooks once a replica has written them.
+    let one = replicas.add(&plane).await.unwrap();
+    inject(&client, first.certificate()).await;
+    let names = [one, replicas.add(&plane).await.unwrap()];
     until_pinned(&client).await;
     let addresses: Vec<SocketAddr> = names.iter().map(|name| replicas.addresses(name).unwrap().0).collect();
 
@@ -329,8 +336,16 @@ async fn only_api_servers_may_connect_where_clients_show_certificates() {
     until_pinned(&client).await;
 
     let hooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let bundle =
-        hooks.get("croft").await.unwrap().webhooks.unwrap().remove(0).client_config.ca_bundle.unwrap();
+    let bundle = hooks
+        .get("croft-webhook")
+        .await
+        .unwrap()
+        .webhooks
+        .unwrap()
+        .remove(0)
+        .client_config
+        .ca_bundle
+        .unwrap();
     let bundle = String::from_utf8(bundle.0).unwrap();
     let foreign = Authority::new("foreign").unwrap().client("kube-apiserver", &[]).unwrap();
     let named = clients.client("somebody", &[]).unwrap();

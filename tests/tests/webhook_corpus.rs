@@ -76,7 +76,8 @@ async fn the_command_line_answers_as_the_server_does() {
     let reviews = Reviews::new(state, Arc::new(Metrics::default()), Arc::new(SystemClock), bounds);
     let stop = Shutdown::new();
     let limits = Limits::for_reviews(Duration::ZERO);
-    let serving = tokio::spawn(serve(listener, Some(slot), reviews.router(), limits, stop.clone()));
+    let serving =
+        tokio::spawn(serve(listener, Some(slot), reviews.router(), limits, Default::default(), stop.clone()));
 
     let trust = Trust::new(&made.bundle(), "127.0.0.1").unwrap();
     let mut reviewer = Reviewer::connect(address, &trust).await.unwrap();

@@ -23,6 +23,7 @@ use k8s_openapi::{
     ByteString,
     api::{
         admissionregistration::v1::MutatingWebhookConfiguration,
+        coordination::v1::Lease,
         core::v1::{Pod, Secret},
     },
 };
@@ -105,7 +106,16 @@ impl Ground {
 
     async fn held(&self, key: &str) -> Vec<u8> {
         let secret = self.secrets().get("croft-webhook-tls").await.unwrap();
-        secret.data.unwrap().remove(key).unwrap_or_default().0
+        secret.data.unwrap_or_default().remove(key).unwrap_or_default().0
+    }
+
+    /// Applies the Secret of the manifests, as an upgrade does.
+    async fn apply_secret(&self) {
+        let file = CroftOptions::find().unwrap().manifests.join("install/secret.yaml");
+        self.plane
+            .kubectl(["apply", "--server-side", "--force-conflicts", "-f", file.to_str().unwrap()])
+            .await
+            .unwrap();
     }
 
     /// Waits until a replica serves what the Secret holds, to a client that trusts what the API server does.
@@ -134,7 +144,7 @@ impl Ground {
 
     async fn bundle(&self) -> String {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
-        let found = api.get("croft").await.unwrap();
+        let found = api.get("croft-webhook").await.unwrap();
         let config = found.webhooks.unwrap().remove(0).client_config;
         String::from_utf8(config.ca_bundle.unwrap().0).unwrap()
     }
@@ -213,29 +223,44 @@ async fn certificates_rotate_under_load_and_what_is_broken_is_healed() {
     until_other(&ground, "tls.crt", foreign.identity().chain_pem.as_bytes()).await;
     ground.until_pinned().await;
 
-    // Somebody deletes it.
+    // It is emptied: a new authority is made.
     let before = ground.held("ca.crt").await;
+    let empty = Patch::Merge(json!({"data": null}));
+    ground.secrets().patch("croft-webhook-tls", &PatchParams::default(), &empty).await.unwrap();
+    let refilled = until_other(&ground, "ca.crt", &before).await;
+    ground.until_pinned().await;
+
+    // It is deleted: what is served is served, and the manifests make it again.
     ground.secrets().delete("croft-webhook-tls", &Default::default()).await.unwrap();
-    wait::until("the Secret to be made anew", SOON, || async {
-        Ok::<_, kube::Error>(wait::Seen::from_option(
-            ground.secrets().get_opt("croft-webhook-tls").await?,
-            "no Secret",
-        ))
+    let leases: Api<Lease> = Api::namespaced(ground.client.clone(), "croft-system");
+    let name = ground.names.first().unwrap();
+    wait::until("the missing Secret to be reported", SOON, || async {
+        let said = leases.get(name).await?.metadata.annotations.unwrap_or_default();
+        let missing = said.values().any(|text| text.contains("the Secret croft-webhook-tls isn't there"));
+        Ok::<_, kube::Error>(wait::Seen::from_option(missing.then_some(()), format!("{said:?}")))
     })
     .await
     .unwrap();
-    assert_ne!(ground.held("ca.crt").await, before);
+    ground.until_pinned().await;
+    ground.apply_secret().await;
+    until_other(&ground, "ca.crt", &refilled).await;
+    ground.until_pinned().await;
+
+    // The manifests are applied once more: what the webhook wrote stays.
+    let held = ground.held("tls.key").await;
+    ground.apply_secret().await;
+    assert_eq!(ground.held("tls.key").await, held);
     ground.until_pinned().await;
 
     // Somebody empties a caBundle.
     let api: Api<MutatingWebhookConfiguration> = Api::all(ground.client.clone());
-    let mut found = api.get("croft").await.unwrap();
+    let mut found = api.get("croft-webhook").await.unwrap();
     for hook in found.webhooks.iter_mut().flatten() {
         hook.client_config.ca_bundle = None;
     }
-    api.replace("croft", &Default::default(), &found).await.unwrap();
+    api.replace("croft-webhook", &Default::default(), &found).await.unwrap();
     wait::until("the caBundle to be written again", SOON, || async {
-        let found = api.get("croft").await?;
+        let found = api.get("croft-webhook").await?;
         let full = found.webhooks.iter().flatten().all(|hook| hook.client_config.ca_bundle.is_some());
         Ok::<_, kube::Error>(wait::Seen::from_option(full.then_some(()), "empty"))
     })

@@ -24,11 +24,11 @@ pub struct Args {
     /// Bounds on what reviews may cost.
     #[command(flatten)]
     pub bounds: BoundArgs,
-    /// Connections open at once; further ones wait until one ends
-    #[arg(long, value_name = "N", default_value = "4096")]
+    /// Connections open at once; a client may have as many as it leaves free
+    #[arg(long, value_name = "N", default_value = "1024")]
     pub max_connections: usize,
-    /// Namespace of the Secret and the Leases
-    #[arg(long, env = "POD_NAMESPACE", default_value = "croft-system")]
+    /// Namespace that Croft is installed in: of the Secret and the Leases, and always exempt
+    #[arg(long, env = "POD_NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
     pub namespace: String,
     /// Name of this replica, unique among them; the host's name if not given
     #[arg(long, env = "POD_NAME")]
@@ -91,20 +91,20 @@ pub struct RegistrationArgs {
     #[arg(long, value_name = "URL", value_parser = base_url)]
     pub url: Option<String>,
     /// A MutatingWebhookConfiguration of ours; may be repeated
-    #[arg(long, value_name = "NAME", default_values = ["croft"])]
+    #[arg(long, value_name = "NAME", default_values = ["croft-webhook"])]
     pub mutating_configuration: Vec<String>,
     /// A ValidatingWebhookConfiguration of ours; may be repeated
-    #[arg(long, value_name = "NAME", default_values = ["croft"])]
+    #[arg(long, value_name = "NAME", default_values = ["croft-webhook"])]
     pub validating_configuration: Vec<String>,
 }
 
 /// Bounds on what reviews may cost.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct BoundArgs {
-    /// Reviews under way at once; further ones are told to come again
+    /// Reviews under way at once; a client may have as many as it leaves free, and is told to come again with more
     #[arg(long, value_name = "N", default_value = "512")]
     pub max_inflight: usize,
-    /// Bytes of reviews under way at once
+    /// Bytes of reviews under way at once, shared out alike
     #[arg(long, value_name = "BYTES", default_value = "67108864")]
     pub max_inflight_bytes: usize,
     /// How long a namespace that isn't known yet is waited for, in milliseconds

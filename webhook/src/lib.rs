@@ -17,6 +17,7 @@
 
 pub mod admit;
 pub mod args;
+pub mod hooks;
 pub mod metrics;
 pub mod registration;
 pub mod replica;

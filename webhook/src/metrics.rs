@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use croft_runtime::share::{Share, Shares};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder, NoLabelSet},
@@ -34,10 +35,12 @@ pub enum Outcome {
     Oversized = 5,
     /// Turned away: too much was under way.
     Overload = 6,
+    /// Its evaluation panicked: answered with 500, and the others go on.
+    Panicked = 7,
 }
 
-const OUTCOMES: [&str; 7] =
-    ["allowed", "patched", "denied", "unknown_namespace", "malformed", "oversized", "overload"];
+const OUTCOMES: [&str; 8] =
+    ["allowed", "patched", "denied", "unknown_namespace", "malformed", "oversized", "overload", "panicked"];
 const PHASES: [&str; 4] = ["mutate", "validate", "warn", "both"];
 
 /// Upper bounds of the histogram, in microseconds: from a review that fits a cache to one that waited for its
@@ -50,9 +53,11 @@ pub struct Metrics {
     reviews: [[AtomicU64; OUTCOMES.len()]; PHASES.len()],
     judging: Histogram,
     /// Reviews under way.
-    pub inflight: AtomicUsize,
+    pub inflight: Share,
     /// Bytes of reviews under way.
-    pub inflight_bytes: AtomicUsize,
+    pub inflight_bytes: Share,
+    /// Connections and handshakes.
+    pub shares: Arc<Shares>,
     /// When the certificate in use expires, in seconds since 1970.
     pub certificate_expires: Arc<AtomicI64>,
     /// Builds of the index.
@@ -61,6 +66,8 @@ pub struct Metrics {
     pub build_micros: AtomicU64,
     /// Tenants, pools, namespaces and nodes in the index.
     pub known: [AtomicUsize; KNOWN.len()],
+    /// Objects whose newest version can't be read in full.
+    pub invalid: AtomicUsize,
     /// Watches that had to be started again.
     pub watch_errors: AtomicU64,
 }
@@ -152,8 +159,12 @@ impl Collector for Shown {
             let encoder = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
             ConstGauge::new(value).encode(encoder)
         };
-        gauge("inflight_reviews", "Reviews under way", None, count(&metrics.inflight))?;
-        gauge("inflight", "Bytes of reviews under way", Some(&Unit::Bytes), count(&metrics.inflight_bytes))?;
+        let Shares { connections, handshakes, peers: _ } = &*metrics.shares;
+        let (reviews, bytes) = (&metrics.inflight, &metrics.inflight_bytes);
+        gauge("open_connections", "Connections that are open", None, float(connections.used()))?;
+        gauge("open_handshakes", "Handshakes under way", None, float(handshakes.used()))?;
+        gauge("inflight_reviews", "Reviews under way", None, float(reviews.used()))?;
+        gauge("inflight", "Bytes of reviews under way", Some(&Unit::Bytes), float(bytes.used()))?;
         #[expect(
             clippy::cast_precision_loss,
             reason = "seconds since 1970 fit a float for 285 million years"
@@ -165,6 +176,8 @@ impl Collector for Shown {
             Some(&Unit::Seconds),
             expires,
         )?;
+        let help = "Tenants, TenantPools and CroftConfigs that can't be read in full";
+        gauge("invalid_objects", help, None, float(metrics.invalid.load(Ordering::Relaxed)))?;
         let build = seconds(metrics.build_micros.load(Ordering::Relaxed));
         gauge("index_build", "Time of the last build of the index", Some(&Unit::Seconds), build)?;
         for (name, value) in [("index_builds", &metrics.builds), ("watch_errors", &metrics.watch_errors)] {
@@ -172,18 +185,34 @@ impl Collector for Shown {
             let encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(value.load(Ordering::Relaxed)).encode(encoder)?;
         }
+        let mut refused = encoder.encode_descriptor(
+            "refused",
+            "What a client was refused because it held its share already, or nothing was free",
+            None,
+            MetricType::Counter,
+        )?;
+        for (resource, share) in [
+            ("connections", connections),
+            ("handshakes", handshakes),
+            ("reviews", reviews),
+            ("review_bytes", bytes),
+        ] {
+            let labels = [("resource", resource)];
+            ConstCounter::new(share.refused()).encode(refused.encode_family(&labels)?)?;
+        }
         let mut known =
             encoder.encode_descriptor("known_objects", "Objects in the index", None, MetricType::Gauge)?;
         for (kind, value) in KNOWN.iter().zip(&metrics.known) {
-            ConstGauge::new(count(value)).encode(known.encode_family(&[("kind", *kind)])?)?;
+            ConstGauge::new(float(value.load(Ordering::Relaxed)))
+                .encode(known.encode_family(&[("kind", *kind)])?)?;
         }
         Ok(())
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a metric is a float, and memory ends before its integers do")]
-fn count(value: &AtomicUsize) -> f64 {
-    value.load(Ordering::Relaxed) as f64
+fn float(count: usize) -> f64 {
+    count as f64
 }
 
 fn encode_histogram(histogram: &Histogram, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
@@ -218,6 +247,8 @@ mod tests {
             r#"croft_webhook_judging_seconds_bucket{le="+Inf"} 2"#,
             "croft_webhook_judging_seconds_count 2",
             r#"croft_webhook_known_objects{kind="nodes"} 0.0"#,
+            r#"croft_webhook_refused_total{resource="handshakes"} 0"#,
+            "croft_webhook_open_connections 0.0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }

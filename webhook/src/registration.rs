@@ -1,19 +1,19 @@
-//! What the API servers know of us: caBundle, address and scope in our webhook configurations.
+//! What the API servers know of us: the `webhooks` of our configurations, which the manifests install without any.
 //!
-//! Only those fields are ever written, and only when they differ, so that rules and policies stay what the manifests
-//! say. What somebody else writes into them is put right at the next round.
+//! The list is ours alone. It is written once this replica can answer, again whenever it isn't what it should be, and it is never
+//! emptied: an outage fails closed.
 
 use croft_runtime::tls::TlsSlot;
-use k8s_openapi::jiff::Timestamp;
-use k8s_openapi::{
-    ByteString,
-    api::admissionregistration::v1::{
-        MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
-    },
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
+use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client, api::PostParams};
 
-use crate::scope::Scope;
+use crate::{
+    hooks::{Address, Hooks},
+    scope::Scope,
+};
 
 /// Errors of this module.
 #[derive(Debug, thiserror::Error)]
@@ -31,44 +31,53 @@ pub struct Registration {
     validating: Api<ValidatingWebhookConfiguration>,
     mutating_names: Vec<String>,
     validating_names: Vec<String>,
-    url: Option<String>,
+    hooks: Hooks,
+    address: Address,
 }
 
 impl Registration {
-    /// For the configurations of these names. With `url`, it replaces the Service in them.
+    /// For the configurations of these names, with which API servers reach us at `address`.
     #[must_use]
-    pub fn new(client: Client, mutating: Vec<String>, validating: Vec<String>, url: Option<String>) -> Self {
+    pub fn new(
+        client: Client,
+        mutating: Vec<String>,
+        validating: Vec<String>,
+        hooks: Hooks,
+        address: Address,
+    ) -> Self {
         Self {
             mutating: Api::all(client.clone()),
             validating: Api::all(client),
             mutating_names: mutating,
             validating_names: validating,
-            url,
+            hooks,
+            address,
         }
     }
 
-    /// Makes the configurations trust `bundle` and ask about what `scope` says (each left alone if `None`), and point
-    /// at the URL, if one is given. One that isn't there is none of our business yet.
+    /// Makes the webhooks what they should be: with `bundle` as their authority (without it, each keeps its own), and asked about
+    /// what `scope` says. Empty lists are filled only with `fill`. A configuration that isn't there is left to the manifests.
     ///
     /// # Errors
     /// When one can't be read or written; a conflict is an error too, and the next round tries again.
-    pub async fn ensure(&self, bundle: Option<&str>, scope: Option<&Scope>) -> Result<(), RegistrationError> {
+    pub async fn ensure(
+        &self,
+        bundle: Option<&str>,
+        scope: Option<&Scope>,
+        fill: bool,
+    ) -> Result<(), RegistrationError> {
+        let Some(scope) = scope else { return Ok(()) };
         for name in &self.mutating_names {
             let named = |verb| {
                 move |source| RegistrationError::of(verb, "MutatingWebhookConfiguration", name, source)
             };
             let Some(mut found) = self.mutating.get_opt(name).await.map_err(named("read"))? else { continue };
-            let before = found.webhooks.clone();
-            for hook in found.webhooks.iter_mut().flatten() {
-                self.change(&mut hook.client_config, bundle);
-                if let Some(scope) = scope {
-                    scope.restrict(&hook.name, &mut hook.namespace_selector);
-                    scope.condition(&hook.name, &mut hook.match_conditions);
-                }
-            }
-            if found.webhooks != before {
+            let before = found.webhooks.take().unwrap_or_default();
+            let wanted = self.hooks.mutating(&self.address, bundle, scope, &before);
+            if wanted != before && (fill || !before.is_empty()) {
+                found.webhooks = Some(wanted);
                 self.mutating.replace(name, &PostParams::default(), &found).await.map_err(named("update"))?;
-                tracing::info!(configuration = name, "updated the mutating webhooks' caBundle or address");
+                tracing::info!(configuration = name, "updated the mutating webhooks");
             }
         }
         for name in &self.validating_names {
@@ -78,20 +87,15 @@ impl Registration {
             let Some(mut found) = self.validating.get_opt(name).await.map_err(named("read"))? else {
                 continue;
             };
-            let before = found.webhooks.clone();
-            for hook in found.webhooks.iter_mut().flatten() {
-                self.change(&mut hook.client_config, bundle);
-                if let Some(scope) = scope {
-                    scope.restrict(&hook.name, &mut hook.namespace_selector);
-                    scope.condition(&hook.name, &mut hook.match_conditions);
-                }
-            }
-            if found.webhooks != before {
+            let before = found.webhooks.take().unwrap_or_default();
+            let wanted = self.hooks.validating(&self.address, bundle, scope, &before);
+            if wanted != before && (fill || !before.is_empty()) {
+                found.webhooks = Some(wanted);
                 self.validating
                     .replace(name, &PostParams::default(), &found)
                     .await
                     .map_err(named("update"))?;
-                tracing::info!(configuration = name, "updated the validating webhooks' caBundle or address");
+                tracing::info!(configuration = name, "updated the validating webhooks");
             }
         }
         Ok(())
@@ -105,30 +109,24 @@ impl Registration {
         let complete = |config: &WebhookClientConfig| {
             let trusted = config.ca_bundle.as_ref().is_some_and(|bundle| !bundle.0.is_empty());
             let url = config.url.as_deref().unwrap_or_default();
-            trusted && self.url.as_ref().is_none_or(|base| url.starts_with(base.as_str()))
+            trusted
+                && match &self.address {
+                    Address::Url(base) => url.starts_with(base.as_str()),
+                    Address::Service { .. } => config.service.is_some(),
+                }
         };
         for name in &self.mutating_names {
             let named = |source| RegistrationError::of("read", "MutatingWebhookConfiguration", name, source);
-            let found = self.mutating.get_opt(name).await.map_err(named)?;
-            if !found
-                .into_iter()
-                .flat_map(|found| found.webhooks)
-                .flatten()
-                .all(|hook| complete(&hook.client_config))
-            {
+            let Some(found) = self.mutating.get_opt(name).await.map_err(named)? else { continue };
+            if !found.webhooks.iter().flatten().all(|hook| complete(&hook.client_config)) {
                 return Ok(false);
             }
         }
         for name in &self.validating_names {
             let named =
                 |source| RegistrationError::of("read", "ValidatingWebhookConfiguration", name, source);
-            let found = self.validating.get_opt(name).await.map_err(named)?;
-            if !found
-                .into_iter()
-                .flat_map(|found| found.webhooks)
-                .flatten()
-                .all(|hook| complete(&hook.client_config))
-            {
+            let Some(found) = self.validating.get_opt(name).await.map_err(named)? else { continue };
+            if !found.webhooks.iter().flatten().all(|hook| complete(&hook.client_config)) {
                 return Ok(false);
             }
         }
@@ -173,76 +171,10 @@ impl Registration {
         }
         Ok(None)
     }
-
-    fn change(&self, config: &mut WebhookClientConfig, bundle: Option<&str>) {
-        if let Some(bundle) = bundle {
-            config.ca_bundle = Some(ByteString(bundle.as_bytes().to_vec()));
-        }
-        if let Some(base) = &self.url {
-            let path = path(config).unwrap_or_default();
-            config.url = Some(format!("{base}{path}"));
-            config.service = None;
-        }
-    }
-}
-
-/// The path that a configuration sends its reviews to, wherever it is written.
-fn path(config: &WebhookClientConfig) -> Option<String> {
-    if let Some(service) = &config.service {
-        return service.path.clone();
-    }
-    let url: http::Uri = config.url.as_ref()?.parse().ok()?;
-    Some(url.path().to_owned())
 }
 
 impl RegistrationError {
     fn of(verb: &'static str, kind: &'static str, name: &str, source: kube::Error) -> Self {
         Self { verb, kind, name: name.to_owned(), source: Box::new(source) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::api::admissionregistration::v1::ServiceReference;
-    use kube::client::Body;
-
-    use super::*;
-
-    fn registration(url: Option<&str>) -> Registration {
-        let nowhere = tower::service_fn(|_: http::Request<Body>| async {
-            Err::<http::Response<Body>, _>(std::io::Error::other("nothing is asked here"))
-        });
-        let client = Client::new(nowhere, "default");
-        Registration::new(client, Vec::new(), Vec::new(), url.map(str::to_owned))
-    }
-
-    fn service() -> WebhookClientConfig {
-        WebhookClientConfig {
-            service: Some(ServiceReference {
-                name: "croft-webhook".to_owned(),
-                namespace: "croft-system".to_owned(),
-                path: Some("/mutate".to_owned()),
-                port: None,
-            }),
-            ..WebhookClientConfig::default()
-        }
-    }
-
-    #[tokio::test]
-    async fn only_the_bundle_changes_and_only_if_one_is_given() {
-        let mut config = service();
-        registration(None).change(&mut config, None);
-        assert_eq!(config, service(), "left alone");
-        registration(None).change(&mut config, Some("A"));
-        assert_eq!(config, WebhookClientConfig { ca_bundle: Some(ByteString(b"A".to_vec())), ..service() });
-    }
-
-    #[tokio::test]
-    async fn a_url_replaces_the_service_and_keeps_the_path() {
-        let mut config = service();
-        registration(Some("https://127.0.0.1:1")).change(&mut config, None);
-        assert_eq!((config.url.as_deref(), &config.service), (Some("https://127.0.0.1:1/mutate"), &None));
-        registration(Some("https://127.0.0.1:2")).change(&mut config, None);
-        assert_eq!(config.url.as_deref(), Some("https://127.0.0.1:2/mutate"));
     }
 }

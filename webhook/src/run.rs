@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use croft_policy::model::CERTIFICATE_LEASE;
 use croft_runtime::{
     certificate::{
         follow::Follower,
@@ -24,11 +25,12 @@ use tokio::{
     net::TcpListener,
     sync::watch as channel,
     task::JoinHandle,
-    time::{MissedTickBehavior, interval, sleep, timeout},
+    time::{sleep, timeout},
 };
 
 use crate::{
     args::{Args, RegistrationArgs, TlsArgs, TlsMode},
+    hooks::{Address, Hooks, HooksError},
     metrics::Metrics,
     registration::{Registration, RegistrationError},
     replica::Replica,
@@ -38,8 +40,6 @@ use crate::{
     watch,
 };
 
-/// Lease of the replica that keeps the certificate and the webhook configurations.
-const CERTIFICATE_LEASE: &str = "croft-webhook-certificate";
 /// How often certificate and configurations are looked at.
 const ROUND: Duration = Duration::from_secs(5);
 /// How often a starting replica looks whether it is registered.
@@ -66,6 +66,9 @@ pub enum RunError {
         /// Why not.
         source: io::Error,
     },
+    /// The built-in webhooks can't be read.
+    #[error(transparent)]
+    Hooks(#[from] HooksError),
     /// A file of the arguments can't be read.
     #[error("failed to read {path}: {source}")]
     File {
@@ -92,14 +95,16 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
     metrics.register(&mut registry);
 
     let slot = Arc::new(TlsSlot::new(clients(&tls)?));
+    let certificate_gate = health.gate("certificate");
     let follower = Follower::new(
         slot.clone(),
-        health.gate("certificate"),
+        certificate_gate.clone(),
         clock.clone(),
         metrics.certificate_expires.clone(),
     );
     let known = health.gate("tenants");
     let serving = health.gate("serving");
+    let registered = health.gate("registered");
 
     let bind = |source| RunError::Bind { address: listen, source };
     let listener = TcpListener::bind(listen).await.map_err(bind)?;
@@ -110,13 +115,21 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
         observe::spawn(process.health_listen, Arc::new(registry), health.clone(), end.clone()).await?;
     tracing::info!(%address, health = %observed, replica, "serving reviews");
 
-    tokio::spawn(watch::run(client.clone(), state.clone(), metrics.clone(), clock.clone(), known.clone()));
+    tokio::spawn(watch::run(
+        client.clone(),
+        namespace.clone(),
+        state.clone(),
+        metrics.clone(),
+        clock.clone(),
+        known.clone(),
+    ));
     let (certificate, distrust) = (follower.trouble(), channel::Sender::default());
     let served = Served { follower, trust: Trust { slot: slot.clone(), trouble: distrust.clone() } };
     let certificates =
         Certificates { client: &client, clock: &clock, namespace: &namespace, replica: &replica };
-    let declared = Declared { state: state.clone(), known };
-    let keeping = certificates.start(tls, registration, served, &health.gate("registered"), declared, &stop);
+    let declared = Declared { state: state.clone(), known, answering: [certificate_gate, serving.clone()] };
+    let hooks = Hooks::built_in()?;
+    let keeping = certificates.start(tls, (registration, hooks), served, &registered, declared, &stop);
     let saying = {
         let replica = Replica::new(client.clone(), &namespace, &replica, clock.clone());
         tokio::spawn(replica.run(state.seen(), [certificate, distrust.subscribe()], stop.clone()))
@@ -130,9 +143,10 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
             serving.set(false);
         }
     });
+    let shares = metrics.shares.clone();
     let reviews = Reviews::new(state, metrics, clock.clone(), bounds).router();
     let limits = Limits { connections: max_connections, ..Limits::for_reviews(drain) };
-    serve(listener, Some(slot), reviews, limits, stop).await;
+    serve(listener, Some(slot), reviews, limits, shares, stop).await;
     for task in keeping.into_iter().chain([saying]) {
         // A Lease that isn't given back expires.
         let _ = timeout(LAST_WORDS, task).await;
@@ -166,7 +180,7 @@ impl Certificates<'_> {
     fn start(
         &self,
         tls: TlsArgs,
-        registration: RegistrationArgs,
+        (registration, hooks): (RegistrationArgs, Hooks),
         served: Served,
         registered: &Gate,
         declared: Declared,
@@ -185,8 +199,12 @@ impl Certificates<'_> {
         let Served { follower, trust } = served;
         let names = registration.names(self.namespace);
         let asked_as = names.first().cloned().unwrap_or_default();
-        let RegistrationArgs { service: _, url, mutating_configuration, validating_configuration } =
+        let RegistrationArgs { service, url, mutating_configuration, validating_configuration } =
             registration;
+        let address = url.map_or_else(
+            || Address::Service { namespace: self.namespace.to_owned(), name: service },
+            Address::Url,
+        );
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), self.namespace);
         match (tls_mode, tls_cert, tls_key) {
             (TlsMode::Files, Some(certificate), Some(key)) => {
@@ -212,7 +230,8 @@ impl Certificates<'_> {
             self.client.clone(),
             mutating_configuration,
             validating_configuration,
-            url,
+            hooks,
+            address,
         ));
         tokio::spawn(until_complete(registration.clone(), registered.clone()));
         // A restarted container has the same name and must not take its predecessor's record for its own.
@@ -249,15 +268,22 @@ impl Trust {
     }
 }
 
-/// What is declared, once it is known.
+/// What is declared, once it is known, and whether this replica can answer.
 struct Declared {
     state: Arc<State>,
     known: Gate,
+    /// Open while there is a certificate, and while requests are taken.
+    answering: [Gate; 2],
 }
 
 impl Declared {
     fn scope(&self) -> Option<Scope> {
         self.known.is_open().then(|| Scope::of(self.state.tenants().rules()))
+    }
+
+    /// True once this replica can answer: before, no API server is to ask.
+    fn can_answer(&self) -> bool {
+        self.known.is_open() && self.answering.iter().all(Gate::is_open)
     }
 
     /// Returns when the scope is another than `before`.
@@ -327,14 +353,15 @@ impl Keeping {
         let mut scope = None;
         loop {
             leader.acquired().await;
-            let mut tick = interval(ROUND);
-            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut pause = Duration::ZERO;
             while leader.is_valid(self.clock.monotonic()) {
                 tokio::select! {
-                    _ = tick.tick() => {}
+                    () = sleep(pause) => {}
                     // A new pool's key is asked about at once, not at the next look.
                     () = self.declared.another(&scope) => {}
                 }
+                // The first certificate is there soon, and the webhooks wait for it.
+                pause = if self.declared.can_answer() { ROUND } else { REGISTERED_POLL };
                 scope = self.declared.scope();
                 let may_act = || leader.is_valid(self.clock.monotonic());
                 let result = self.round(scope.as_ref(), rounds, may_act).await;
@@ -358,7 +385,8 @@ impl Keeping {
         rounds: u32,
         may_act: impl Fn() -> bool,
     ) -> Result<(), RoundError> {
-        round(&self.source, scope, &self.registration, may_act).await?;
+        let fill = self.declared.can_answer();
+        round(&self.source, (scope, fill), &self.registration, may_act).await?;
         let now = self.clock.wall();
         self.trust.say(self.registration.distrust(&self.trust.slot, &self.asked_as, now).await?);
         if rounds.is_multiple_of(FORGET_EVERY) {
@@ -371,7 +399,7 @@ impl Keeping {
 /// Trust first, then serve: see [`Keeper::plan`].
 async fn round(
     source: &Source,
-    scope: Option<&Scope>,
+    (scope, fill): (Option<&Scope>, bool),
     registration: &Registration,
     may_act: impl Fn() -> bool,
 ) -> Result<(), RoundError> {
@@ -384,7 +412,7 @@ async fn round(
             if !may_act() {
                 return Ok(());
             }
-            registration.ensure(Some(&round.material.bundle()), scope).await?;
+            registration.ensure(Some(&round.material.bundle()), scope, fill).await?;
             if !may_act() || keeper.commit(&round).await? {
                 return Ok(());
             }
@@ -393,8 +421,8 @@ async fn round(
             let bundle = tokio::fs::read_to_string(path)
                 .await
                 .map_err(|source| RoundError::File { path: path.clone(), source })?;
-            Ok(registration.ensure(Some(&bundle), scope).await?)
+            Ok(registration.ensure(Some(&bundle), scope, fill).await?)
         }
-        Source::Foreign => Ok(registration.ensure(None, scope).await?),
+        Source::Foreign => Ok(registration.ensure(None, scope, fill).await?),
     }
 }

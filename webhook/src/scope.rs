@@ -1,5 +1,5 @@
 //! Which requests the API server asks us about, as far as that depends on what is declared: exempt namespaces,
-//! keys of pools, and names of schedulers, written into our webhook configurations.
+//! keys of pools, and names of schedulers, written into our webhook configurations. Without a Tenant it asks about none.
 //!
 //! What a webhook isn't asked about can't wait for it. So a namespace that is exempt is left out by its name, a
 //! pod of nobody that can't reach a pool's node is left out by the keys of the pools, and a scheduler's binding is
@@ -22,9 +22,13 @@ pub const REACHES: &str = "reaches-for-a-pool";
 /// The condition of [`BINDINGS`] that depends on the settings.
 pub const NOT_A_SCHEDULER: &str = "not-a-scheduler";
 
+/// The condition of every webhook that no request meets, as long as there is no Tenant.
+pub const A_TENANT_EXISTS: &str = "a-tenant-exists";
+
 /// What the configurations depend on, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
+    active: bool,
     exempt: Vec<String>,
     shared_with: Vec<String>,
     keys: Vec<String>,
@@ -37,6 +41,7 @@ impl Scope {
     pub fn of(rules: &Rules) -> Self {
         let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
         Self {
+            active: rules.is_active(),
             exempt: owned(rules.exempt()),
             shared_with: owned(rules.shared_with()),
             keys: owned(rules.keys()),
@@ -51,31 +56,30 @@ impl Scope {
         left_out.sort_unstable();
         left_out.dedup();
         let expressions = selector.get_or_insert_default().match_expressions.get_or_insert_default();
-        let found = expressions.iter_mut().find(|e| e.key == NAME_LABEL && e.operator == "NotIn");
-        match found {
-            _ if left_out.is_empty() => expressions.retain(|e| e.key != NAME_LABEL || e.operator != "NotIn"),
-            Some(expression) => expression.values = Some(left_out),
-            None => expressions.push(LabelSelectorRequirement {
-                key: NAME_LABEL.to_owned(),
-                operator: "NotIn".to_owned(),
-                values: Some(left_out),
-            }),
-        }
+        expressions.push(LabelSelectorRequirement {
+            key: NAME_LABEL.to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some(left_out),
+        });
     }
 
-    /// Writes the conditions of `webhook` that depend on what is declared.
+    /// Adds the conditions of `webhook` that depend on what is declared.
     pub fn condition(&self, webhook: &str, conditions: &mut Option<Vec<MatchCondition>>) {
-        let (name, expression) = match webhook {
-            STRANGERS => (REACHES, reaches(&self.keys)),
+        let own = match webhook {
+            STRANGERS => Some((REACHES, reaches(&self.keys))),
             BINDINGS => {
-                (NOT_A_SCHEDULER, format!("!(request.userInfo.username in {})", list(&self.schedulers)))
+                Some((NOT_A_SCHEDULER, format!("!(request.userInfo.username in {})", list(&self.schedulers))))
             }
-            _ => return,
+            _ => None,
         };
-        let conditions = conditions.get_or_insert_default();
-        match conditions.iter_mut().find(|condition| condition.name == name) {
-            Some(condition) => condition.expression = expression,
-            None => conditions.push(MatchCondition { name: name.to_owned(), expression }),
+        let none = (!self.active).then(|| (A_TENANT_EXISTS, "false".to_owned()));
+        let added = own
+            .into_iter()
+            .chain(none)
+            .map(|(name, expression)| MatchCondition { name: name.to_owned(), expression });
+        let added: Vec<_> = added.collect();
+        if !added.is_empty() {
+            conditions.get_or_insert_default().extend(added);
         }
     }
 }
@@ -117,7 +121,7 @@ fn list(words: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use croft_policy::{Config, Index};
+    use croft_policy::{Config, Index, Tenant};
 
     use super::*;
 
@@ -147,39 +151,24 @@ mod tests {
     }
 
     #[test]
-    fn nothing_exempt_leaves_no_empty_list() {
+    fn exempt_namespaces_of_the_settings_are_left_out_beside_those_that_are_built_in() {
         let mut selector = None;
-        scope(Config::default()).restrict("pods.croft.dev", &mut selector);
-        assert_eq!(selector.as_ref().unwrap().match_expressions.as_ref().unwrap().len(), 1);
-        scope(Config { exempt: Vec::new(), ..Config::default() }).restrict("pods.croft.dev", &mut selector);
-        assert!(selector.unwrap().match_expressions.unwrap().is_empty(), "an empty NotIn is invalid");
+        let config = Config { exempt: vec!["more".to_owned()], ..Config::installed_in("ours") };
+        scope(config).restrict("pods.croft.dev", &mut selector);
+        let expressions = selector.unwrap().match_expressions.unwrap();
+        let left_out = ["kube-node-lease", "kube-public", "kube-system", "more", "ours"];
+        assert_eq!(expressions[0].values.as_deref().unwrap(), left_out);
     }
 
     #[test]
-    fn the_manifests_say_what_the_defaults_give() {
-        use k8s_openapi::api::admissionregistration::v1::{
-            MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-        };
-        let text = include_str!("../../manifests/install/webhooks.yaml");
-        let mut documents = text.split("\n---\n");
-        let mutating: MutatingWebhookConfiguration =
-            serde_saphyr::from_str(documents.next().unwrap()).unwrap();
-        let validating: ValidatingWebhookConfiguration =
-            serde_saphyr::from_str(documents.next().unwrap()).unwrap();
-        let scope = scope(Config::default());
-        let check =
-            |name: &str, selector: &Option<LabelSelector>, conditions: &Option<Vec<MatchCondition>>| {
-                let (mut wanted_selector, mut wanted_conditions) = (selector.clone(), conditions.clone());
-                scope.restrict(name, &mut wanted_selector);
-                scope.condition(name, &mut wanted_conditions);
-                assert_eq!(selector, &wanted_selector, "{name}");
-                assert_eq!(conditions, &wanted_conditions, "{name}");
-            };
-        for hook in mutating.webhooks.unwrap() {
-            check(&hook.name, &hook.namespace_selector, &hook.match_conditions);
-        }
-        for hook in validating.webhooks.unwrap() {
-            check(&hook.name, &hook.namespace_selector, &hook.match_conditions);
-        }
+    fn without_a_tenant_no_webhook_is_asked() {
+        let mut index = Index::new();
+        let mut conditions = None;
+        Scope::of(index.snapshot().rules()).condition("pods.croft.dev", &mut conditions);
+        assert_eq!(conditions.unwrap()[0].expression, "false");
+        index.upsert_tenant(Tenant { name: "a".to_owned(), ..Tenant::default() });
+        let mut conditions = None;
+        Scope::of(index.snapshot().rules()).condition("pods.croft.dev", &mut conditions);
+        assert_eq!(conditions, None);
     }
 }

@@ -1,15 +1,14 @@
 //! Reviews over HTTP: what is read, how much of it, for how long, and what happens to the rest.
 //!
 //! A review is judged where it was read, without a queue behind it: what can pile up are reviews that are
-//! still arriving or whose namespace isn't known yet. Both are counted, in number and in bytes; one too many is
-//! answered at once with 429 and `Retry-After`, which the API server's client honours within the webhook's
-//! timeout, on another replica if there is one.
+//! still arriving or whose namespace isn't known yet. Both are counted, in number and in bytes, and shared out among
+//! clients (see [`croft_runtime::share`]), so that a flood from one doesn't keep out another; one too many is answered
+//! at once with 429 and `Retry-After`, which the API server's client honours within the webhook's timeout, on another
+//! replica if there is one.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,7 +20,8 @@ use axum::{
     routing::post,
 };
 use bytes::Bytes;
-use croft_runtime::clock::Clock;
+use croft_policy::Tenants;
+use croft_runtime::{clock::Clock, share::Peer};
 use http::{HeaderValue, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use tokio::time::timeout;
@@ -46,7 +46,13 @@ pub struct Reviews {
     metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
     bounds: BoundArgs,
+    /// [`respond`]; a test puts one in its place that panics.
+    respond: Respond,
+    /// Holds what requests hold that came over no connection, as in tests.
+    nameless: Peer,
 }
+
+type Respond = fn(&[u8], &Tenants, Phase) -> Answer;
 
 impl Reviews {
     /// Answers by `state`.
@@ -57,7 +63,7 @@ impl Reviews {
         clock: Arc<dyn Clock>,
         bounds: BoundArgs,
     ) -> Arc<Self> {
-        Arc::new(Self { state, metrics, clock, bounds })
+        Arc::new(Self { state, metrics, clock, bounds, respond, nameless: Peer::default() })
     }
 
     /// `/mutate`, `/validate` and `/warn`.
@@ -78,8 +84,12 @@ impl Reviews {
         if length > BODY_LIMIT {
             return Err(Trouble::TooLong);
         }
-        let _slot = Taken::take(&self.metrics.inflight, 1, self.bounds.max_inflight)?;
-        let _room = Taken::take(&self.metrics.inflight_bytes, length, self.bounds.max_inflight_bytes)?;
+        let peer = parts.extensions.get::<Arc<Peer>>().map_or(&self.nameless, |peer| &**peer);
+        let BoundArgs { max_inflight, max_inflight_bytes, namespace_wait } = self.bounds;
+        let slot = self.metrics.inflight.take(&peer.requests, 1, max_inflight);
+        let _slot = slot.ok_or(Trouble::Overload)?;
+        let room = self.metrics.inflight_bytes.take(&peer.bytes, length, max_inflight_bytes);
+        let _room = room.ok_or(Trouble::Overload)?;
         let body = match timeout(BODY_TIME, Limited::new(body, BODY_LIMIT).collect()).await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(Trouble::TooLong),
@@ -89,7 +99,10 @@ impl Reviews {
         let mut waited = false;
         loop {
             let begun = self.clock.monotonic();
-            let answer = respond(&body, &self.state.tenants(), phase);
+            // An evaluation reads the body and the snapshot, and changes neither: what panics half-way leaves nothing
+            // behind. The API server takes a 500 for a failure of the webhook, so that the request is refused.
+            let respond = AssertUnwindSafe(|| (self.respond)(&body, &self.state.tenants(), phase));
+            let answer = catch_unwind(respond).map_err(|_| Trouble::Panicked)?;
             self.metrics.judged(self.clock.monotonic().saturating_duration_since(begun));
             match answer {
                 Answer::Review { body, outcome } => {
@@ -98,7 +111,7 @@ impl Reviews {
                 }
                 Answer::Malformed(reason) => return Err(Trouble::Malformed(reason)),
                 Answer::UnknownNamespace { namespace, body } => {
-                    let limit = self.bounds.namespace_wait.min(half_the_timeout(&parts.uri));
+                    let limit = namespace_wait.min(half_the_timeout(&parts.uri));
                     if waited || !self.state.wait_for(&namespace, limit).await {
                         self.metrics.ended(phase, Outcome::Unknown);
                         return Ok(body);
@@ -142,6 +155,7 @@ enum Trouble {
     Broken,
     Overload,
     Malformed(String),
+    Panicked,
 }
 
 impl Trouble {
@@ -150,6 +164,7 @@ impl Trouble {
             Self::Length | Self::Broken | Self::Malformed(_) => Outcome::Malformed,
             Self::TooLong | Self::TooSlow => Outcome::Oversized,
             Self::Overload => Outcome::Overload,
+            Self::Panicked => Outcome::Panicked,
         }
     }
 
@@ -164,8 +179,15 @@ impl Trouble {
                 format!("the review didn't arrive within {} s", BODY_TIME.as_secs()),
             ),
             Self::Broken => (StatusCode::BAD_REQUEST, "the review ended before its end".to_owned()),
-            Self::Overload => (StatusCode::TOO_MANY_REQUESTS, "too many reviews are under way".to_owned()),
+            Self::Overload => {
+                (StatusCode::TOO_MANY_REQUESTS, "this client has too many reviews under way".to_owned())
+            }
             Self::Malformed(reason) => (StatusCode::BAD_REQUEST, reason),
+            Self::Panicked => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the evaluation of this review panicked; see the log of croft-webhook and report it"
+                    .to_owned(),
+            ),
         };
         let mut response = Response::new(Body::from(format!("{text}\n")));
         *response.status_mut() = status;
@@ -177,27 +199,6 @@ impl Trouble {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
-    }
-}
-
-/// A part of a bounded amount, given back when dropped.
-struct Taken<'a> {
-    from: &'a AtomicUsize,
-    amount: usize,
-}
-
-impl<'a> Taken<'a> {
-    fn take(from: &'a AtomicUsize, amount: usize, limit: usize) -> Result<Self, Trouble> {
-        let before = from.fetch_add(amount, Ordering::Relaxed);
-        let taken = Self { from, amount };
-        // Alone, anything is let in that the body limit lets in: a limit below that must not refuse for ever.
-        if before != 0 && before.saturating_add(amount) > limit { Err(Trouble::Overload) } else { Ok(taken) }
-    }
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        self.from.fetch_sub(self.amount, Ordering::Relaxed);
     }
 }
 

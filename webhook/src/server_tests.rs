@@ -77,9 +77,33 @@ async fn a_tenants_pod_is_pinned_and_the_answer_says_by_which_rule() {
 }
 
 #[tokio::test]
+async fn a_review_that_panics_gets_500_and_the_next_one_its_answer() {
+    let mut reviews = Arc::into_inner(reviews(bounds())).unwrap();
+    reviews.respond = |body, tenants, phase| {
+        assert!(!body.windows(6).any(|part| part == b"poison"), "as a test asks for");
+        respond(body, tenants, phase)
+    };
+    let router = Arc::new(reviews).router();
+    let poison = review("tenant-a", &json!({"hostname": "poison"})).to_string();
+    for _ in 0..8 {
+        let (status, _, body) = post(&router, "/mutate", poison.clone()).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(String::from_utf8_lossy(&body).contains("panicked"));
+    }
+    // Neither a slot nor the snapshot is lost.
+    let (status, _, body) = post(&router, "/mutate", review("tenant-a", &json!({})).to_string()).await;
+    assert_eq!((status, &response(&body)["allowed"]), (StatusCode::OK, &json!(true)));
+}
+
+#[tokio::test]
 async fn what_is_no_review_gets_4xx() {
     let router = reviews(bounds()).router();
     let beta = review("tenant-a", &json!({})).to_string().replace("k8s.io/v1\"", "k8s.io/v1beta1\"");
+    let without = |pointer: &str, field: &str| {
+        let mut review = review("tenant-a", &json!({}));
+        review.pointer_mut(pointer).unwrap().as_object_mut().unwrap().remove(field);
+        review.to_string()
+    };
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for (what, body) in [
         ("nothing", String::new()),
@@ -88,6 +112,12 @@ async fn what_is_no_review_gets_4xx() {
         ("an old version", beta),
         ("no request", json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).to_string()),
         ("deep nesting", deep),
+        ("no operation", without("/request", "operation")),
+        ("no user", without("/request", "userInfo")),
+        ("no spec", without("/request/object", "spec")),
+        ("a spec that is a list", review("tenant-a", &json!([])).to_string()),
+        ("a spec that is a list of fields", review("tenant-a", &json!(["node-a"])).to_string()),
+        ("a spec that is text", review("tenant-a", &json!("{}")).to_string()),
     ] {
         for path in ["/mutate", "/validate", "/warn"] {
             let (status, _, text) = post(&router, path, body.clone()).await;
@@ -126,7 +156,7 @@ async fn a_new_namespace_is_waited_for() {
         let router = reviews.clone().router();
         async move { post(&router, "/mutate", review("late", &json!({})).to_string()).await }
     });
-    while reviews.metrics.inflight.load(Ordering::Relaxed) == 0 {
+    while reviews.metrics.inflight.used() == 0 {
         tokio::task::yield_now().await;
     }
     let mut index = index();
@@ -134,8 +164,8 @@ async fn a_new_namespace_is_waited_for() {
     reviews.state.publish(index.snapshot(), croft_policy::seen::Seen::default());
     let (_, _, body) = waiting.await.unwrap();
     assert_eq!(response(&body)["auditAnnotations"]["tenant"], "a");
-    assert_eq!(reviews.metrics.inflight.load(Ordering::Relaxed), 0, "the place is given back");
-    assert_eq!(reviews.metrics.inflight_bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(reviews.metrics.inflight.used(), 0, "the place is given back");
+    assert_eq!(reviews.metrics.inflight_bytes.used(), 0);
 }
 
 #[tokio::test]
@@ -165,7 +195,7 @@ async fn one_too_many_is_told_to_come_again() {
         let router = router.clone();
         async move { post(&router, "/mutate", stalled).await }
     });
-    while reviews.metrics.inflight.load(Ordering::Relaxed) == 0 {
+    while reviews.metrics.inflight.used() == 0 {
         tokio::task::yield_now().await;
     }
     let (status, headers, _) = post(&router, "/mutate", review("tenant-a", &json!({})).to_string()).await;

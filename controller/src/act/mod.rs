@@ -8,19 +8,25 @@ pub(crate) mod launch;
 mod look;
 mod register;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::{ClassFindings, CloudError, CloudProvider, FaultClass};
 use croft_runtime::clock::Clock;
-use croft_scheduler::consolidate::consolidate;
+use croft_scheduler::consolidation::{Ask, consolidate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use crate::{
-    action::{Action, Key, News, Report, Rest, Search},
+    action::{Action, Key, News, Report, Resolution, Rest, Search},
+    decide::{apart, findings},
     events, merge,
     seam::{ApiError, Call, KubeApi, Target, Verb},
+    solver::catch,
     time::Now,
 };
 
@@ -32,6 +38,8 @@ const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 const BUDGET_REST: Duration = Duration::from_secs(5);
 /// A search for a cheaper cluster that takes longer answers with what it has.
 const SEARCH_LIMIT: Duration = Duration::from_secs(20);
+/// Between two writes of an instance's tags: the next list shows what came of the first.
+const TAG_AGAIN: Duration = Duration::from_secs(60);
 /// Between two looks for a machine whose launch wasn't answered.
 const FIND_EVERY: Duration = Duration::from_secs(5);
 
@@ -81,7 +89,10 @@ impl Executor {
             Action::Launch(launch) => self.launch(keys, *launch).await,
             Action::Register(registration) => self.register(keys, *registration).await,
             Action::Write { key, call, rest } => self.write(key, call, rest).await,
-            Action::LookForPods(claim) => self.look_for_pods(keys, &claim).await,
+            Action::LookForPods(look) => self.look_for_pods(keys, look).await,
+            Action::LookForNode(claim) => self.look_for_node(keys, &claim).await,
+            Action::DescribeInstances(ids) => self.describe(keys, ids).await,
+            Action::Tag { id, tags } => self.tag(keys, &id, &tags).await,
             Action::Terminate { ids } => self.terminate(keys, ids).await,
             Action::FindMachine(claim) => self.find_machine(keys, &claim).await,
             Action::ListMachines => {
@@ -93,7 +104,7 @@ impl Executor {
                     Err(error) => cloud_trouble(keys, &error),
                 }
             }
-            Action::Resolve(class) => self.resolve(keys, &class).await,
+            Action::Resolve(resolution) => self.resolve(keys, &resolution).await,
             Action::AskOffers(class) => {
                 let name = class.metadata.name.clone().unwrap_or_default();
                 match self.cloud.instance_types(&class).await {
@@ -148,10 +159,19 @@ impl Executor {
         let begun = clock.monotonic();
         let task = tokio::task::spawn_blocking(move || {
             let late = || clock.monotonic().saturating_duration_since(begun) > SEARCH_LIMIT;
-            consolidate(&search.cluster, &search.ask, &late)
+            let pools: BTreeSet<String> = search.ask.terms.keys().cloned().collect();
+            let (found, panicked) = apart::search(&pools, |pools| {
+                // The search works on a copy that nothing else reads.
+                let ask = of_pools(&search.ask, pools);
+                catch(|| consolidate(&search.cluster, &ask, &late))
+            });
+            (found, pools, panicked)
         });
         match task.await {
-            Ok(found) => Report { news: vec![News::Consolidation(Box::new(found))], ..Report::done(keys) },
+            Ok((found, pools, panicked)) => Report {
+                news: vec![News::Consolidation(Box::new(found)), News::Searched(pools, panicked)],
+                ..Report::done(keys)
+            },
             Err(error) => {
                 tracing::error!(%error, "failed to search for a cheaper cluster, tried again later");
                 Report { rest: Rest::Grow, ..Report::done(keys) }
@@ -197,7 +217,8 @@ impl Executor {
     async fn write_trouble(&self, keys: Vec<Key>, error: &ApiError, uid: Option<&str>) -> Report {
         let mut report = api_trouble(keys, error, uid);
         if let ApiError::Conflict { target, .. } = error
-            && !matches!(target, Target::Pod(..))
+            // Of these the controller may not patch the object itself, only its status.
+            && !matches!(target, Target::Pod(..) | Target::Class(_) | Target::Config(_))
             && let Ok(fresh) =
                 self.api.call(Call { target: target.clone(), verb: Verb::Patch(json!({})) }).await
         {
@@ -205,6 +226,21 @@ impl Executor {
             report.rest = Rest::GrowFrom(AFTER_CONFLICT);
         }
         report
+    }
+
+    async fn describe(&self, keys: Vec<Key>, ids: Vec<String>) -> Report {
+        let asked = self.now().mono;
+        match self.cloud.describe(&ids).await {
+            Ok(found) => Report { news: vec![News::Described(asked, ids, found)], ..Report::done(keys) },
+            Err(error) => cloud_trouble(keys, &error),
+        }
+    }
+
+    async fn tag(&self, keys: Vec<Key>, id: &str, tags: &BTreeMap<String, String>) -> Report {
+        match self.cloud.tag(id, tags).await {
+            Ok(()) => Report { rest: Rest::For(TAG_AGAIN), ..Report::done(keys) },
+            Err(error) => cloud_trouble(keys, &error),
+        }
     }
 
     async fn terminate(&self, keys: Vec<Key>, ids: Vec<String>) -> Report {
@@ -218,10 +254,11 @@ impl Executor {
         }
     }
 
-    async fn resolve(&self, keys: Vec<Key>, class: &EC2NodeClass) -> Report {
+    async fn resolve(&self, keys: Vec<Key>, resolution: &Resolution) -> Report {
+        let Resolution { class, confirmed } = resolution;
         let name = class.metadata.name.clone().unwrap_or_default();
         let findings = self.cloud.resolve(class).await;
-        let call = class_status(class, &findings, self.clock.wall());
+        let call = class_status(class, &findings, *confirmed, self.clock.wall());
         let news = vec![News::Findings(name, Box::new(findings))];
         let Some(call) = call else { return Report { news, ..Report::done(keys) } };
         match self.api.call(call).await {
@@ -235,12 +272,22 @@ impl Executor {
     }
 }
 
-fn class_status(class: &EC2NodeClass, findings: &ClassFindings, now: jiff::Timestamp) -> Option<Call> {
+/// The part of a question that is about `pools`.
+fn of_pools(ask: &Ask, pools: &BTreeSet<String>) -> Ask {
+    let mut part = ask.clone();
+    part.candidates.retain(|candidate| pools.contains(&candidate.pool));
+    part.terms.retain(|pool, _| pools.contains(pool));
+    part
+}
+
+fn class_status(
+    class: &EC2NodeClass,
+    findings: &ClassFindings,
+    confirmed: bool,
+    now: jiff::Timestamp,
+) -> Option<Call> {
     let old = class.status.clone().unwrap_or_default();
-    let mut new = old.clone();
-    new.subnets.clone_from(&findings.subnets);
-    new.security_groups.clone_from(&findings.security_groups);
-    new.amis.clone_from(&findings.amis);
+    let mut new = findings::believed(class, findings, confirmed);
     for statement in &findings.conditions {
         croft_api::condition::set(
             &mut new.conditions,

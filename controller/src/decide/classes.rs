@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use croft_api::{EC2NodeClass, condition::READY};
+use croft_cloud::ClassFindings;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{Memory, Round, reference};
+use super::{Memory, Round, findings, reference};
 use crate::{
     act::launch::recorded,
-    action::{Action, Key},
+    action::{Action, Key, Resolution},
 };
 
 /// A class that isn't ready is looked at this often: somebody is probably mending it.
@@ -23,6 +24,21 @@ pub struct Asked {
     pub ready: bool,
     /// When the cloud's offers were last asked for.
     pub offers: Option<Duration>,
+    /// What was found before and is missing, and since when something is.
+    pub lost: Option<(Duration, Vec<String>)>,
+}
+
+impl Asked {
+    /// Takes in what was found of `class`.
+    pub fn found(&mut self, class: &EC2NodeClass, findings: &ClassFindings, mono: Duration) {
+        if !self.ready && findings.is_ready() {
+            self.offers = None;
+        }
+        self.ready = findings.is_ready();
+        let lost = findings::lost(class, findings);
+        let since = self.lost.as_ref().map_or(mono, |(since, _)| *since);
+        self.lost = (!lost.is_empty()).then_some((since, lost));
+    }
 }
 
 /// Says what a class lacks: its conditions do, and whoever looks at events learns it as well.
@@ -55,7 +71,18 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
         };
         if due && round.is_idle(&Key::Class(name.clone())) {
             asked.resolved = Some((mono, generation));
-            round.act(Action::Resolve(Arc::clone(&class.object)));
+            let since = asked.lost.as_ref().map(|(since, _)| *since);
+            let confirmed = since.is_some_and(|since| round.has_lasted(since, findings::ABSENT_FOR));
+            round.act(Action::Resolve(Resolution { class: Arc::clone(&class.object), confirmed }));
+        }
+        if let Some((_, lost)) = &asked.lost {
+            let note = format!(
+                "{} no longer found: the look-up may be incomplete, or a tag was taken off. No node is replaced for it \
+                 before it has been so for {} minutes; launches use what is found now",
+                lost.join(", "),
+                findings::ABSENT_FOR.as_secs() / 60,
+            );
+            round.tell(reference(&*class.object), true, "FindingsMissing", note);
         }
         let due = asked.offers.is_none_or(|at| round.has_lasted(at, round.settings.offers_every));
         if asked.ready && due && round.is_idle(&Key::Offers(name.clone())) {

@@ -2,7 +2,7 @@
 //!
 //! A pod may be bound to a node in the very moment in which it is found empty. So the node is cordoned first,
 //! and its claim deleted only when nothing has come by the time that every binding made before must have
-//! shown; otherwise the cordon is taken back.
+//! shown, and the API server itself has no pod there; otherwise the cordon is taken back.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,7 +15,7 @@ use croft_api::{
 use super::{
     Memory, Round,
     disrupt::{budgets::Ledger, guard, moves::Moves, tally::Outcome},
-    lifecycle, nodes, reference,
+    lifecycle, nodes, reference, termination,
 };
 use crate::{
     action::{Action, Key},
@@ -43,9 +43,15 @@ pub fn decide<'a>(round: &mut Round<'a>, memory: &mut Memory, ledger: &Ledger<'_
         } else {
             memory.empty_since.entry(node_name.to_owned()).or_insert(mono);
         }
+        let handed_over = !snapshot.is_provisioned_by_croft(&claim.spec.pool);
         if node.has_taint(names::DISRUPTED_TAINT) {
-            cordoned(round, memory, name, claim, node_name, node, has_work);
-        } else if !has_work {
+            let why = if has_work {
+                Some("got pods")
+            } else {
+                handed_over.then_some("was handed to another provisioner with its pool")
+            };
+            cordoned(round, memory, name, claim, node_name, node, why);
+        } else if !has_work && !handed_over {
             memory.cordoned_since.remove(node_name);
             free(round, memory, ledger, claim, node_name, node);
         }
@@ -103,15 +109,15 @@ fn cordoned(
     claim: &NodeClaim,
     node_name: &str,
     node: &NodeView,
-    has_work: bool,
+    stays: Option<&str>,
 ) {
-    if has_work {
+    if let Some(why) = stays {
         memory.cordoned_since.remove(node_name);
         if !round.is_idle(&Key::Node(node_name.to_owned())) {
             return;
         }
         memory.disruption.tally.note(DisruptionReason::Empty.as_str(), Outcome::Undone);
-        let note = format!("node {node_name} got pods while it was being given back; it stays");
+        let note = format!("node {node_name} {why} while it was being removed; it stays");
         round.tell(reference(claim), false, "DisruptionUndone", note);
         round.act(Action::Write {
             key: Key::Node(node_name.to_owned()),
@@ -125,6 +131,11 @@ fn cordoned(
     }
     let since = *memory.cordoned_since.entry(node_name.to_owned()).or_insert(round.now.mono);
     if round.has_lasted(since, round.settings.settle) {
+        // A claim's deletion can't be taken back, and the picture of pods may be old.
+        let Some(look) = termination::look(round, name, claim) else { return };
+        if !termination::is_vacant(round, memory, look) {
+            return;
+        }
         let note = format!("node {node_name} is empty and is given back");
         round.tell(reference(claim), false, "Empty", note);
         if round.is_idle(&Key::Claim(name.to_owned())) {

@@ -3,13 +3,15 @@
 //! ```text
 //!   news ──▶ Interrupted on the claim ──▶ acknowledged
 //!                     │
-//!                     ├── going already ────────────────────────────────▶ deleted at once
+//!                     ├── going already, as the cloud confirms ──────────▶ deleted at once
 //!                     ├── by a time: cordoned, replacement launched ──▶ it is ready, or time is short ──▶ deleted
 //!                     └── perhaps, or some day: replacement launched ───▶ it is ready ──▶ deleted
 //! ```
 //!
 //! News comes again until it is acknowledged, and it is acknowledged once the claim says it: a crash loses none.
-//! Budgets don't count here, since the machine goes whatever anybody decides.
+//! Budgets don't count here, since the machine goes whatever anybody decides. A recommendation to leave may be wrong about all
+//! spot instances of a pool at once: the breaker caps how many are replaced for it. A message may be old or about an earlier
+//! life of the instance: it is judged by its time (`is_stale`).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,7 +24,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    Memory, Round, conditions,
+    Memory, Round,
+    breaker::Cause,
+    conditions,
     disrupt::{
         guard,
         moves::{self, Moves},
@@ -43,6 +47,12 @@ use crate::{
 const LEAVE: Duration = Duration::from_secs(60);
 /// News about a machine that no claim has is kept this long: its launch may not have been answered yet.
 const UNKNOWN_KEPT: Duration = Duration::from_secs(60);
+/// A message about instances of no claim is left on the queue for so long after it was sent.
+const LEFT_FOR_OTHERS: Duration = Duration::from_secs(600);
+/// An instance that still works so long after the cloud was to take it was not taken: nothing is in a hurry any more.
+const OVERDUE: SignedDuration = SignedDuration::from_secs(120);
+/// By then the cloud's own list shows what a message says of an instance.
+const SHOWS_AFTER: Duration = Duration::from_secs(10);
 /// Between two tries to find another place for pods of a machine that isn't in a hurry.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
 /// As conditions, events and annotations call it.
@@ -118,7 +128,7 @@ fn record(round: &mut Round<'_>, memory: &mut Memory) {
         .iter()
         .filter_map(|one| Some((machine_id(one.1.status.as_ref()?.provider_id.as_deref()?), one)))
         .collect();
-    let mut handled = Vec::new();
+    let (mut handled, mut left, mut relist) = (Vec::new(), Vec::new(), false);
     for (news, heard) in &memory.news.0 {
         let mut open = false;
         for machine in &news.machines {
@@ -127,19 +137,88 @@ fn record(round: &mut Round<'_>, memory: &mut Memory) {
                 open |= !own && !round.has_lasted(*heard, UNKNOWN_KEPT);
                 continue;
             };
+            if news.kind == InterruptionKind::StateChange {
+                match confirmation(round, machine, *heard) {
+                    Confirmation::Going => {}
+                    Confirmation::Working => continue,
+                    Confirmation::Due { ask } => {
+                        relist |= ask;
+                        open = true;
+                        continue;
+                    }
+                }
+            } else if is_stale(round, news, machine) {
+                let note =
+                    format!("a message of {} is older than the instance's start, or over: ignored", news.at);
+                round.tell(reference(&**claim), false, "InterruptionIgnored", note);
+                continue;
+            }
             let known = kind(claim).map_or(0, weight);
             if claim.metadata.deletion_timestamp.is_none() && known < weight(news.kind) {
                 open = true;
                 say(round, name, claim, news);
             }
         }
-        if !open {
+        let is_foreign = news.machines.iter().all(|machine| !claims.contains_key(machine.as_str()));
+        if !open && is_foreign && may_be_awaited(round, news) {
+            left.push(news.clone());
+        } else if !open {
             handled.push(news.clone());
         }
+    }
+    memory.news.forget(&left);
+    if relist {
+        memory.listed = None;
     }
     if !handled.is_empty() {
         round.act(Action::Acknowledge(handled));
     }
+}
+
+/// True if another cluster that reads the same queue may wait for the message: it stays there, and is shown again once
+/// its visibility timeout is over. What is old has been read by whatever it is for.
+fn may_be_awaited(round: &Round<'_>, news: &Interruption) -> bool {
+    use InterruptionKind::{Rebalance, ScheduledChange, SpotWarning};
+    let announces = matches!(news.kind, SpotWarning | Rebalance | ScheduledChange);
+    let at = Timestamp::from_second(news.at).unwrap_or(Timestamp::UNIX_EPOCH);
+    announces && round.now.since(at) < LEFT_FOR_OTHERS
+}
+
+/// What the cloud itself says of an instance that a message says is stopping.
+enum Confirmation {
+    Going,
+    /// It works, or only its absence is known, which is decided elsewhere.
+    Working,
+    /// Not known yet.
+    Due {
+        /// The instances have to be listed again for it.
+        ask: bool,
+    },
+}
+
+/// A message may be about an earlier life of the instance, or come again: the cloud is asked. A list may lag behind the
+/// message, so that one from [`SHOWS_AFTER`] on counts where the instance works.
+fn confirmation(round: &mut Round<'_>, instance: &str, heard: Duration) -> Confirmation {
+    let shows = heard.saturating_add(SHOWS_AFTER);
+    let list = round.snapshot.machines.0.as_ref().filter(|list| list.asked.mono >= heard);
+    let state = list.and_then(|list| list.machines.get(instance)).map(|listed| listed.state);
+    if state.is_some_and(|state| !state.is_alive()) {
+        Confirmation::Going
+    } else if list.is_some_and(|list| list.asked.mono >= shows) {
+        Confirmation::Working
+    } else {
+        let first = list.is_none();
+        Confirmation::Due { ask: first || round.has_lasted(heard, SHOWS_AFTER) }
+    }
+}
+
+/// True if the message says nothing about the instance as it is now: it was sent before the instance last started, by the
+/// cloud's own clock, or what it announces is over.
+fn is_stale(round: &Round<'_>, news: &Interruption, instance: &str) -> bool {
+    let listed = round.snapshot.machines.0.as_ref().and_then(|list| list.machines.get(instance));
+    let earlier = news.at > 0 && listed.is_some_and(|listed| listed.launched_at > news.at);
+    let over = news.over_at.is_some_and(|at| at < round.now.wall.as_second());
+    earlier || over
 }
 
 fn say(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>, news: &Interruption) {
@@ -199,11 +278,12 @@ fn act(round: &mut Round<'_>, memory: &mut Memory) {
             continue;
         };
         let by = claim.status.as_ref().and_then(|s| s.leave_by.as_ref()).map(|t| t.0);
-        if certain && by.is_some_and(|by| is_near(round, by)) {
+        let overdue = by.is_some_and(|by| round.now.wall.duration_since(by) > OVERDUE);
+        if certain && !overdue && by.is_some_and(|by| is_near(round, by)) {
             give_up(round, name, claim, "there is no more time to wait for its replacement");
             continue;
         }
-        let hurry = kind == InterruptionKind::SpotWarning;
+        let hurry = kind == InterruptionKind::SpotWarning && !overdue;
         if hurry {
             cordon(round, node, view);
         }
@@ -215,6 +295,10 @@ fn act(round: &mut Round<'_>, memory: &mut Memory) {
             give_up(round, name, claim, "what was to replace it didn't come");
         }
         if held || (!certain && keeps(round, claim, node, view)) {
+            continue;
+        }
+        if kind == InterruptionKind::Rebalance && !round.may_remove(Cause::Rebalance, &claim.spec.pool, name)
+        {
             continue;
         }
         leaving.entry(claim.spec.pool.as_str()).or_default().push(Leaving { name, claim, node, hurry });

@@ -17,7 +17,7 @@ use croft_cloud::{LaunchRequest, ObservedNode};
 use croft_scheduler::{CapacityType, PodKey, Quantity, Resources};
 use k8s_openapi::api::core::v1::Taint;
 
-use super::{Memory, Round, conditions, nodes, reference, termination};
+use super::{Memory, Round, backoff, conditions, nodes, reference, termination};
 use crate::{
     action::{Action, Key, Launch, Registration},
     flights::Flights,
@@ -44,6 +44,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     if memory.kept.len() > snapshot.claims.len() {
         memory.kept.retain(|name, _| snapshot.claims.contains_key(name));
     }
+    memory.relabelled_since.retain(|name, _| snapshot.claims.contains_key(name));
     for (name, claim) in snapshot.restless() {
         if !round.is_idle(&Key::Claim(name.clone())) {
             continue;
@@ -108,7 +109,9 @@ pub fn is_quiet(
     let kept = memory.kept.get(name);
     let is_kept = kept.is_some_and(|(c, version)| Arc::ptr_eq(c, claim) && *version == node.version);
     let free = |key: Key| !flights.is_flying(&key) && flights.failures(&key) == 0;
+    let in_doubt = super::instances::instance_of(claim).is_some_and(|id| memory.answers.are_about(id));
     is_kept
+        && !in_doubt
         && node.ready
         && !node.deleting
         && !node.has_taint(names::DISRUPTED_TAINT)
@@ -130,8 +133,8 @@ fn launch(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {
         round.act(delete(name, claim));
         return;
     }
-    let created = claim.metadata.creation_timestamp.as_ref().map_or(round.now.wall, |t| t.0);
-    if round.is_older(created, round.settings.launch_timeout) {
+    let created = round.snapshot.milestones(name).created;
+    if round.has_lasted(created, round.settings.launch_timeout) {
         let after = round.settings.launch_timeout.as_secs();
         let note = format!("no machine after {after} s; the claim is given up and its pods are planned anew");
         round.tell(reference(&**claim), true, "LaunchTimeout", note);
@@ -227,8 +230,11 @@ fn register(round: &mut Round<'_>, name: &str, claim: &Arc<NodeClaim>) {
         return;
     }
     impostor(round, claim, status);
-    let launched = conditions::find(status, LAUNCHED).map_or(round.now.wall, |c| c.last_transition_time.0);
-    if round.is_older(launched, round.settings.registration_timeout) {
+    let launched = snapshot.milestones(name).launched.unwrap_or(round.now.mono);
+    // Counted first: a launch that is forgotten with its claim would be repeated for ever.
+    if round.has_lasted(launched, round.settings.registration_timeout)
+        && backoff::is_counted(round, name, claim)
+    {
         let note = format!(
             "machine {} has made no node {} in {} s; see its console output and user data. It is given back",
             status.provider_id.as_deref().unwrap_or_default(),
@@ -257,12 +263,11 @@ fn impostor(round: &mut Round<'_>, claim: &NodeClaim, status: &NodeClaimStatus) 
 fn keep(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Arc<NodeClaim>) {
     let snapshot = round.snapshot;
     let node = snapshot.node_of(claim);
+    if node.is_some() {
+        memory.nodeless_at.remove(name);
+    }
     let Some((node_name, node)) = node.filter(|(_, node)| !node.deleting) else {
-        let status = claim.status.as_ref();
-        let node = status.and_then(|s| s.node_name.as_deref()).unwrap_or_default();
-        let note = format!("node {node} was deleted; its machine is given back");
-        round.tell(reference(&**claim), false, "NodeGone", note);
-        round.act(delete(name, claim));
+        unmade(round, memory, name, claim, node.map(|(name, _)| name));
         return;
     };
     // Labels are many: those of a node that hasn't changed since are as they were.
@@ -273,16 +278,25 @@ fn keep(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Arc<Node
     }
     let pool = snapshot.pools.get(&claim.spec.pool).map(|p| &**p);
     let repair = nodes::repair(claim, node);
-    if repair.is_some() {
+    if repair.as_ref().is_some_and(|repair| repair.labels) {
+        memory.relabelled_since.entry(name.to_owned()).or_insert(round.now.mono);
         let note = format!("labels of node {node_name} were changed; they are put back");
         round.tell(reference(&**claim), true, "Relabelled", note);
+    } else {
+        memory.relabelled_since.remove(name);
     }
-    let patch = repair.or_else(|| nodes::marks(claim, pool, node));
-    let as_it_should_be = patch.is_none();
-    if let Some(patch) = patch {
+    if repair.as_ref().is_some_and(|repair| repair.taints) {
+        let note = format!("taints of its pool were taken off node {node_name}; they are put back");
+        round.tell(reference(&**claim), true, "TaintsRestored", note);
+    }
+    let repair = repair.map(|repair| Verb::JsonPatch(repair.patch));
+    let write = repair.or_else(|| nodes::marks(claim, pool, node).map(Verb::Patch));
+    let write = write.or_else(|| nodes::hold(node).map(Verb::JsonPatch));
+    let as_it_should_be = write.is_none();
+    if let Some(verb) = write {
         round.act(Action::Write {
             key: Key::Node(node_name.to_owned()),
-            call: Call { target: Target::Node(node_name.to_owned()), verb: Verb::Patch(patch) },
+            call: Call { target: Target::Node(node_name.to_owned()), verb },
             rest: Duration::ZERO,
         });
     }
@@ -304,6 +318,31 @@ fn keep(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Arc<Node
     if let Some(call) = conditions::write_status(claim, &status) {
         round.act(Action::Write { key: Key::Claim(name.to_owned()), call, rest: Duration::ZERO });
     }
+}
+
+/// The Node of a registered claim is deleted, or gone: so is the claim, and its instance is drained and terminated.
+fn unmade(
+    round: &mut Round<'_>,
+    memory: &Memory,
+    name: &str,
+    claim: &Arc<NodeClaim>,
+    deleting: Option<&str>,
+) {
+    let node = claim.status.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or_default();
+    let note = match deleting {
+        Some(node) => format!(
+            "node {node} is deleted: its pods are evicted within their PodDisruptionBudgets, then its instance is \
+             terminated"
+        ),
+        // A watch that hasn't shown the Node yet doesn't tell that there is none.
+        None if !memory.nodeless_at.contains_key(name) => {
+            round.act(Action::LookForNode(Arc::clone(claim)));
+            return;
+        }
+        None => format!("node {node} is gone; its instance is drained and terminated"),
+    };
+    round.tell(reference(&**claim), false, "NodeGone", note);
+    round.act(delete(name, claim));
 }
 
 /// Whether a registered node can do its work, with what it still lacks for that.

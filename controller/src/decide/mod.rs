@@ -2,24 +2,34 @@
 //!
 //! ```text
 //!   provision    pods without a place          -> claims
+//!   apart        plans that panic              -> the pods that make them panic are left out
 //!   standing     pools of a fixed size         -> claims, deleted
 //!   lifecycle    claims                        -> launched, registered, initialized
 //!   termination  claims being deleted          -> drained, looked at, terminated, confirmed, released
 //!   disrupt      nodes not worth their price   -> replaced, then their claims deleted
 //!   empty        nodes without work            -> cordoned, then their claims deleted (called by disrupt)
+//!   instances    instances in doubt            -> described by id, tagged again
 //!   interrupt    machines about to be taken    -> replaced, or drained at once
 //!   orphans      machines, claims, nodes alone -> terminated, adopted, deleted
 //!   pools        TenantPools                   -> status, finalizer
 //!   classes      EC2NodeClasses                -> status, offers
+//!   config       the CroftConfig               -> status
+//!   backoff      nodes that don't register     -> counted, launches held back
 //! ```
 //!
 //! All are level-based: they look at what is, never at what happened, so that a restart at any moment loses
 //! nothing. [`Memory`] holds only since when something has been so; losing it makes waits start anew.
 
+pub mod apart;
+pub mod backoff;
+pub mod breaker;
 pub mod classes;
 pub mod conditions;
+pub mod config;
 pub mod disrupt;
 pub mod empty;
+pub mod findings;
+pub mod instances;
 pub mod interrupt;
 pub mod lifecycle;
 pub mod nodes;
@@ -27,6 +37,7 @@ pub mod orphans;
 pub mod places;
 pub mod pools;
 pub mod provision;
+pub mod requirements;
 pub mod standing;
 pub mod termination;
 
@@ -42,6 +53,7 @@ use croft_scheduler::PodKey;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::Resource;
 
+use self::breaker::{Breaker, Cause, Stopped};
 use crate::{
     action::{Action, Key, Notice},
     flights::Flights,
@@ -55,12 +67,18 @@ use crate::{
 pub struct Memory {
     /// Claims whose node was found to be as it should be, and the version of the node then.
     pub kept: BTreeMap<String, (Arc<NodeClaim>, u64)>,
+    /// Claims whose node lacks labels that it should have.
+    pub relabelled_since: BTreeMap<String, Duration>,
     /// Nodes without work.
     pub empty_since: BTreeMap<String, Duration>,
     /// Nodes that are cordoned and not yet given up.
     pub cordoned_since: BTreeMap<String, Duration>,
     /// Nodes that the last plan put pods on, and until when that keeps them from being empty.
     pub expected_until: BTreeMap<String, Duration>,
+    /// What the cloud said of instances that were asked for by id.
+    pub answers: instances::Answers,
+    /// Registered claims whose Node the API server didn't have when it was asked.
+    pub nodeless_at: BTreeMap<String, Duration>,
     /// Machines that were asked to go, and how far they are.
     pub terminations: BTreeMap<String, MachineState>,
     /// Claims to be released whose launch wasn't answered and of which no machine was found.
@@ -69,12 +87,14 @@ pub struct Memory {
     pub drained_since: BTreeMap<String, Duration>,
     /// Claims being deleted whose node takes no more pods.
     pub closed_since: BTreeMap<String, Duration>,
-    /// Claims being deleted of whose machine the API server said then that nothing is on it.
+    /// Claims, and instances without one, of which the API server said then that nothing is on them.
     pub vacant_at: BTreeMap<String, Duration>,
     /// Claims whose node is open and that planned pods still wait for.
     pub open_since: BTreeMap<String, Duration>,
     /// Why a pod can't be evicted.
     pub blocked: BTreeMap<PodKey, String>,
+    /// Since when no Tenant has named a pool that is being deleted.
+    pub unnamed_since: BTreeMap<String, Duration>,
     /// When each pool's status was last looked at.
     pub pool_looked: BTreeMap<String, pools::Looked>,
     /// When each class was last resolved and last asked for offers, and the generation that was resolved.
@@ -87,6 +107,12 @@ pub struct Memory {
     pub supplies: pools::supply::Supplies,
     /// What was tried for pools of a fixed size.
     pub standing: standing::Tried,
+    /// What is left out of plans because it makes them panic.
+    pub apart: apart::Apart,
+    /// Launches whose node didn't register, counted for the metrics.
+    pub unregistered: u64,
+    /// What was last said of the CroftConfig.
+    pub config: config::Looked,
     /// Places that kube-scheduler doesn't give.
     pub places: places::Places,
     /// What disruption remembers.
@@ -115,6 +141,8 @@ pub struct Round<'a> {
     actions: Vec<Action>,
     taken: BTreeSet<Key>,
     wake: Option<Duration>,
+    /// Counted when it is first asked.
+    breaker: Option<Breaker>,
 }
 
 impl<'a> Round<'a> {
@@ -130,6 +158,7 @@ impl<'a> Round<'a> {
             actions: Vec::new(),
             taken: BTreeSet::new(),
             wake: None,
+            breaker: None,
         }
     }
 
@@ -146,6 +175,35 @@ impl<'a> Round<'a> {
     pub fn is_planning(&self) -> bool {
         let plans = |key: &Key| matches!(key, Key::Plan(_));
         self.flights.any_flying(plans) || self.taken.iter().any(plans)
+    }
+
+    /// True if `member`, the name of a claim or the id of an instance, may be removed from `pool` on the evidence
+    /// `cause`: few enough nodes are out. Otherwise the pool says so by a condition and an event.
+    pub fn may_remove(&mut self, cause: Cause, pool: &str, member: &str) -> bool {
+        let (snapshot, grace) = (self.snapshot, self.settings.orphan_grace);
+        let breaker = self.breaker.get_or_insert_with(|| Breaker::new(snapshot, grace));
+        if breaker.admit(cause, pool, member) {
+            return true;
+        }
+        let told = breaker.stopped(pool).map(Stopped::statement).zip(snapshot.pools.get(pool));
+        if let Some((said, pool)) = told {
+            self.tell(reference(&**pool), true, said.reason, said.message);
+        }
+        false
+    }
+
+    /// Why the breaker held nodes of `pool` back in this round, if it did.
+    #[must_use]
+    pub fn stopped(&self, pool: &str) -> Option<&Stopped> {
+        self.breaker.as_ref()?.stopped(pool)
+    }
+
+    /// True while claims are being created that a limit counts together with the nodes of `pool`: a plan made without
+    /// them could launch more than the limit allows.
+    #[must_use]
+    pub fn is_limit_in_flight(&self, pool: &str) -> bool {
+        let counts = |key: &Key| matches!(key, Key::Plan(other) if self.snapshot.share_limit(pool, other));
+        self.flights.any_flying(counts) || self.taken.iter().any(counts)
     }
 
     /// How many times in a row an action on `key` has failed.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use croft_api::{NodeClaim, TenantPool};
+use croft_api::{NodeClaim, TenantPool, claim::FINALIZER};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time};
 use serde::Serialize;
@@ -11,13 +11,14 @@ use serde_json::{Map, Value, json};
 use crate::{names, snapshot::NodeView};
 
 /// Labels that a claim's node must carry. The claim's own word stands over what the machine says.
-fn labels(claim: &NodeClaim) -> impl Iterator<Item = (&str, &str)> {
+pub fn labels(claim: &NodeClaim) -> impl Iterator<Item = (&str, &str)> {
     let own = &claim.spec.labels;
     let told = claim.status.iter().flat_map(|status| {
         let facts = [
             (names::INSTANCE_TYPE_LABEL, &status.instance_type),
             (names::ZONE_LABEL, &status.zone),
             (names::CAPACITY_TYPE_LABEL, &status.capacity_type),
+            (names::CROFT_CAPACITY_TYPE_LABEL, &status.capacity_type),
         ];
         let known = facts.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?)));
         let others = status.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -25,6 +26,15 @@ fn labels(claim: &NodeClaim) -> impl Iterator<Item = (&str, &str)> {
         known.chain(others)
     });
     told.filter(|(key, _)| !own.contains_key(*key)).chain(own.iter().map(|(k, v)| (k.as_str(), v.as_str())))
+}
+
+/// The node's labels with the claim's put back: by these it is compared while what was changed by hand is about to be
+/// repaired.
+#[must_use]
+pub fn put_back(claim: &NodeClaim, node: &NodeView) -> BTreeMap<String, String> {
+    let mut all = node.labels.clone();
+    all.extend(labels(claim).map(|(key, value)| (key.to_owned(), value.to_owned())));
+    all
 }
 
 /// Annotations that a claim's node must carry: the template's, and whose it is.
@@ -54,24 +64,35 @@ fn missing<'a>(
 /// there [`marks`] writes them later.
 #[must_use]
 pub fn registration(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeView) -> Value {
-    let left_out = claim
-        .spec
-        .taints
-        .iter()
-        .filter(|t| !node.taints.iter().any(|held| held.key == t.key && held.effect == t.effect));
     let mut patch = Operations::on(node);
-    let labels = missing(labels(claim), &node.labels);
-    if node.labels.is_empty() {
-        patch.test("/metadata/labels", &Value::Null);
-        patch.add("/metadata/labels", &labels);
-    } else {
-        patch.set("labels", labels);
-    }
+    patch.labels(node, missing(labels(claim), &node.labels));
     if node.annotated {
         patch.set("annotations", missing_annotations(claim, pool, node));
     }
-    patch.taints(node, names::UNREGISTERED_TAINT, left_out);
+    patch.finalizer(node);
+    patch.taints(node, names::UNREGISTERED_TAINT, claim.spec.taints.iter());
     patch.finish()
+}
+
+/// JSON Patch that puts Croft's finalizer on a registered node; `None` if it is there or can't be put there any more.
+/// Deleting the Node then drains it first, as deleting its claim does.
+#[must_use]
+pub fn hold(node: &NodeView) -> Option<Value> {
+    (!node.is_held() && !node.deleting).then(|| {
+        let mut patch = Operations::on(node);
+        patch.finalizer(node);
+        patch.finish()
+    })
+}
+
+/// JSON Patch that takes Croft's finalizer off; `None` if it isn't there.
+#[must_use]
+pub fn unhold(node: &NodeView) -> Option<Value> {
+    let at = node.finalizers.iter().position(|f| f == FINALIZER)?;
+    let mut patch = Operations::on(node);
+    patch.test(&format!("/metadata/finalizers/{at}"), &FINALIZER);
+    patch.0.push(json!({"op": "remove", "path": format!("/metadata/finalizers/{at}")}));
+    Some(patch.finish())
 }
 
 /// Merge patch that gives a registered node its annotations; `None` if it has them.
@@ -88,12 +109,42 @@ fn missing_annotations(claim: &NodeClaim, pool: Option<&TenantPool>, node: &Node
     missing(wanted.iter().map(|(key, value)| (key.as_str(), value.as_str())), &node.annotations)
 }
 
-/// Merge patch that undoes what was changed on a registered node; `None` if nothing was. Labels only: taints
-/// change for many good reasons.
+fn value_of(taint: &Taint) -> &str {
+    taint.value.as_deref().unwrap_or_default()
+}
+
+/// What was changed on a registered node, and the JSON Patch that undoes all of it at once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repair {
+    /// Labels are missing, or have other values.
+    pub labels: bool,
+    /// Taints of the pool are missing, or have other values.
+    pub taints: bool,
+    /// The patch.
+    pub patch: Value,
+}
+
+/// What must be undone on a registered node; `None` if it is as it should be. Of the taints, those that keep other pods
+/// off the pool; others change for many good reasons.
 #[must_use]
-pub fn repair(claim: &NodeClaim, node: &NodeView) -> Option<Value> {
+pub fn repair(claim: &NodeClaim, node: &NodeView) -> Option<Repair> {
     let labels = missing(labels(claim), &node.labels);
-    (!labels.is_empty()).then(|| json!({"metadata": {"uid": node.uid, "labels": labels}}))
+    let taints = claim.spec.taints.iter().filter(|taint| {
+        let same = |held: &Taint| {
+            (&held.key, &held.effect, value_of(held)) == (&taint.key, &taint.effect, value_of(taint))
+        };
+        claim.spec.labels.get(&taint.key).is_some_and(|label| label == value_of(taint))
+            && !node.taints.iter().any(same)
+    });
+    let taints: Vec<&Taint> = taints.collect();
+    if labels.is_empty() && taints.is_empty() {
+        return None;
+    }
+    let (relabelled, untainted) = (!labels.is_empty(), !taints.is_empty());
+    let mut patch = Operations::on(node);
+    patch.labels(node, labels);
+    patch.taints(node, "", taints.into_iter());
+    Some(Repair { labels: relabelled, taints: untainted, patch: patch.finish() })
 }
 
 /// JSON Patch that keeps new pods off a node that is to go.
@@ -107,9 +158,7 @@ pub fn cordon(node: &NodeView, now: Timestamp) -> Value {
     };
     let mut patch = Operations::on(node);
     patch.add("/spec/unschedulable", &true);
-    if !node.has_taint(names::DISRUPTED_TAINT) {
-        patch.taints(node, "", std::iter::once(&taint));
-    }
+    patch.taints(node, "", std::iter::once(&taint));
     patch.finish()
 }
 
@@ -143,6 +192,16 @@ impl Operations {
         self.0.push(json!({"op": "add", "path": path, "value": value}));
     }
 
+    /// Puts labels onto the node, which may have none.
+    fn labels(&mut self, node: &NodeView, labels: Map<String, Value>) {
+        if node.labels.is_empty() {
+            self.test("/metadata/labels", &Value::Null);
+            self.add("/metadata/labels", &labels);
+        } else {
+            self.set("labels", labels);
+        }
+    }
+
     /// Puts entries into a map of the metadata that is there.
     fn set(&mut self, map: &str, entries: Map<String, Value>) {
         for (key, value) in entries {
@@ -150,14 +209,40 @@ impl Operations {
         }
     }
 
-    /// Takes away the taints with the key `off`, and adds some at the end.
-    fn taints<'a>(&mut self, node: &NodeView, off: &str, more: impl Iterator<Item = &'a Taint>) {
+    /// Puts Croft's finalizer at the end, unless it is there.
+    fn finalizer(&mut self, node: &NodeView) {
+        if node.is_held() || node.deleting {
+            return;
+        }
+        if node.finalizers.is_empty() {
+            self.test("/metadata/finalizers", &Value::Null);
+            self.add("/metadata/finalizers", &[FINALIZER]);
+        } else {
+            self.add("/metadata/finalizers/-", &FINALIZER);
+        }
+    }
+
+    /// Takes away the taints with the key `off`, and adds what is missing of `wanted` at the end. Key and effect name a
+    /// taint: one that has them and another value gets the value.
+    fn taints<'a>(&mut self, node: &NodeView, off: &str, wanted: impl Iterator<Item = &'a Taint>) {
+        let mut more: Vec<&Taint> = Vec::new();
+        for taint in wanted {
+            let same = |held: &&Taint| held.key == taint.key && held.effect == taint.effect;
+            match node.taints.iter().enumerate().find(|(_, held)| same(held)) {
+                None => more.push(taint),
+                Some((_, held)) if value_of(held) == value_of(taint) => {}
+                Some((at, _)) => {
+                    self.test(&format!("/spec/taints/{at}/key"), &taint.key);
+                    self.test(&format!("/spec/taints/{at}/effect"), &taint.effect);
+                    self.add(&format!("/spec/taints/{at}/value"), &value_of(taint));
+                }
+            }
+        }
         // From the end: what is taken away moves what comes after it.
         for (at, _) in node.taints.iter().enumerate().rev().filter(|(_, taint)| taint.key == off) {
             self.test(&format!("/spec/taints/{at}/key"), &off);
             self.0.push(json!({"op": "remove", "path": format!("/spec/taints/{at}")}));
         }
-        let more: Vec<&Taint> = more.collect();
         if node.taints.is_empty() && !more.is_empty() {
             self.test("/spec/taints", &Value::Null);
             self.add("/spec/taints", &more);
@@ -170,5 +255,62 @@ impl Operations {
 
     fn finish(self) -> Value {
         Value::Array(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use croft_api::{
+        EC2NodeClass,
+        drift::{self, Standing, Wanted},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_label_that_was_changed_by_hand_is_drift_only_when_it_cannot_be_put_back() {
+        let class: EC2NodeClass = serde_json::from_value(json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {"name": "c"},
+            "spec": {"amiSelectorTerms": [], "role": "r", "subnetSelectorTerms": [], "securityGroupSelectorTerms": []},
+        }))
+        .unwrap();
+        let pool = |key: &str, value: &str| -> TenantPool {
+            serde_json::from_value(json!({
+                "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "p"},
+                "spec": {"template": {"spec": {"nodeClassRef": {"name": "c"},
+                    "requirements": [{"key": key, "operator": "In", "values": [value]}]}}},
+            }))
+            .unwrap()
+        };
+        let wanted =
+            |key: &str, value: &str| Wanted::new(&Arc::new(pool(key, value)), &Arc::new(class.clone()));
+        let claim: NodeClaim = serde_json::from_value(json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim", "metadata": {"name": "p-1"},
+            "spec": {"pool": "p", "nodeClassRef": {"name": "c"}, "instanceTypes": ["m5.large"], "zones": ["a"],
+                "capacityType": "on-demand"},
+            "status": {"zone": "a", "capacityType": "on-demand"},
+        }))
+        .unwrap();
+        let node = |labels: &[(&str, &str)]| {
+            let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            NodeView { labels: labels.collect(), ..NodeView::default() }
+        };
+        let is_drift = |labels: &BTreeMap<String, String>, wanted: &Wanted| {
+            matches!(drift::judge(&claim, labels, wanted), Standing::Drifted(_))
+        };
+        let zone = wanted(names::ZONE_LABEL, "a");
+        for node in [node(&[]), node(&[(names::ZONE_LABEL, "b")])] {
+            assert!(!is_drift(&put_back(&claim, &node), &zone));
+            assert!(is_drift(&node.labels, &zone));
+        }
+        // The pool wants another: the claim's own word differs.
+        assert!(is_drift(&put_back(&claim, &node(&[])), &wanted(names::ZONE_LABEL, "z")));
+        // One that the claim doesn't set, as the requirement is newer: what the node says counts.
+        let amd = node(&[("kubernetes.io/arch", "amd64")]);
+        assert!(!is_drift(&put_back(&claim, &amd), &wanted("kubernetes.io/arch", "amd64")));
+        assert!(is_drift(&put_back(&claim, &amd), &wanted("kubernetes.io/arch", "arm64")));
+        assert!(is_drift(&put_back(&claim, &node(&[])), &wanted("kubernetes.io/arch", "amd64")));
     }
 }

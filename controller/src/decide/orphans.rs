@@ -1,25 +1,27 @@
 //! Machines without a claim, claims without a machine, nodes without either.
 //!
-//! A list of machines and the picture of claims are never from one moment. So nothing counts as lost before it
-//! was missing from two lists that were both asked for after it could be seen, and is older than a grace period.
+//! A list of machines and the picture of claims are never from one moment. So an instance without a claim is one that
+//! two lists show, a grace period apart. If it has a Node it is adopted, and drained like any other when it goes; if it has
+//! none, the API server is asked for pods before it is terminated. A claim or a Node is lost when the cloud, asked by
+//! id, says that the instance is going, or hasn't known it for long (see [`super::instances`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use croft_api::{NodeClaim, claim::FINALIZER, condition::LAUNCHED};
+use croft_api::claim::FINALIZER;
 use croft_cloud::CloudMachine;
-use jiff::Timestamp;
-use kube::Resource;
 use serde_json::json;
 
 use super::{
-    Memory, Round, conditions, lifecycle, reference,
+    Memory, Round,
+    breaker::Cause,
+    instances, lifecycle, reference,
     termination::{self, machine_id},
 };
 use crate::{
-    action::{Action, Key},
+    action::{Action, Key, Look},
     names,
     seam::{Call, Target, Verb},
-    snapshot::MachineList,
+    snapshot::{MachineList, NodeView},
 };
 
 /// However few machines there are, this many may be collected at once.
@@ -41,8 +43,8 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
         let none = machines_alone(round, memory, last, before);
         memory.alone_looked = looked.filter(|_| none);
     }
-    claims_alone(round);
-    nodes_alone(round, last, before);
+    claims_alone(round, memory);
+    nodes_alone(round, memory, last);
 }
 
 /// True if there is none.
@@ -65,21 +67,21 @@ fn machines_alone(
         .filter(|c| c.status.as_ref().is_none_or(|s| s.provider_id.is_none()))
         .filter_map(|c| c.metadata.uid.as_deref())
         .collect();
-    let ready: BTreeMap<&str, bool> = snapshot
-        .nodes
-        .values()
-        .filter_map(|n| Some((machine_id(n.provider_id.as_deref()?), n.ready)))
-        .collect();
+    let with_node: BTreeSet<&str> =
+        snapshot.nodes.values().filter_map(|n| Some(machine_id(n.provider_id.as_deref()?))).collect();
     let (adoptable, alone): (Vec<&CloudMachine>, Vec<&CloudMachine>) = last
         .machines
         .values()
         .filter(|m| m.state.is_alive() && before.machines.contains_key(&m.id))
         .filter(|m| !held.contains(m.id.as_str()))
         .filter(|m| m.claim_uid.as_deref().is_none_or(|uid| !launching.contains(uid)))
-        .filter(|m| launched_before(m, last.asked.wall, round))
-        .filter(|m| !memory.terminations.contains_key(&m.id))
-        // Somebody's pods run there: such a machine is adopted, never collected.
-        .partition(|m| ready.get(m.id.as_str()) == Some(&true));
+        .filter(|m| {
+            let listed = snapshot.listed_since(&m.id);
+            listed.is_some_and(|at| last.asked.mono >= at.saturating_add(round.settings.orphan_grace))
+        })
+        .filter(|m| !instances::is_going(memory, &m.id))
+        // Pods may run there, whether or not the node is Ready now: such an instance is adopted, never collected.
+        .partition(|m| with_node.contains(m.id.as_str()));
     let none = adoptable.is_empty() && alone.is_empty();
     for machine in adoptable {
         adopt(round, machine);
@@ -96,21 +98,27 @@ fn machines_alone(
         return none;
     }
     memory.collection_stopped = None;
-    let ids: Vec<String> = alone.iter().map(|m| m.id.clone()).collect();
-    if !ids.is_empty() {
-        for machine in &alone {
+    for machine in alone {
+        let look = Look {
+            subject: machine.id.clone(),
+            instance: machine.id.clone(),
+            provider_id: machine.provider_id.clone(),
+            node: machine.node_name.clone(),
+            ended: BTreeSet::new(),
+        };
+        if termination::is_vacant(round, memory, look) {
             tracing::warn!(
-                machine = machine.id,
+                instance = machine.id,
                 claim = machine.claim,
-                "machine without a claim is terminated"
+                "instance without a claim and a node is terminated"
             );
+            round.act(Action::Terminate { ids: vec![machine.id.clone()] });
         }
-        round.act(Action::Terminate { ids });
     }
     none
 }
 
-/// A machine that works and whose claim is lost, as after a restore from a backup, gets a new one.
+/// An instance with a Node whose claim is lost, as after a restore from a backup, gets a new one.
 fn adopt(round: &mut Round<'_>, machine: &CloudMachine) {
     let snapshot = round.snapshot;
     let Some(pool_name) = machine.pool.as_deref() else { return };
@@ -151,71 +159,73 @@ fn adopt(round: &mut Round<'_>, machine: &CloudMachine) {
     });
 }
 
-fn launched_before(machine: &CloudMachine, asked: Timestamp, round: &Round<'_>) -> bool {
-    let launched = Timestamp::from_second(machine.launched_at).unwrap_or(Timestamp::MAX);
-    let age = asked.duration_since(launched);
-    std::time::Duration::try_from(age).is_ok_and(|age| age >= round.settings.orphan_grace)
-}
-
-/// True if the machine of `claim` was missing from the last two lists, both asked for when it must have been visible.
-pub(super) fn is_missing(round: &Round<'_>, claim: &NodeClaim) -> bool {
-    let snapshot = round.snapshot;
-    let (Some(last), Some(before)) = (&snapshot.machines.0, &snapshot.machines.1) else { return false };
-    let Some(status) = &claim.status else { return false };
-    let Some(id) = status.provider_id.as_deref().map(machine_id) else { return false };
-    let Some(launched) = conditions::find(status, LAUNCHED).map(|c| c.last_transition_time.0) else {
-        return false;
-    };
-    let visible = later(launched, round.settings.orphan_grace);
-    lacks(last, id, visible) && lacks(before, id, visible)
-}
-
-fn later(at: Timestamp, grace: std::time::Duration) -> Timestamp {
-    let grace = jiff::SignedDuration::try_from(grace).unwrap_or_default();
-    at.checked_add(grace).unwrap_or(Timestamp::MAX)
-}
-
-fn lacks(list: &MachineList, id: &str, visible: Timestamp) -> bool {
-    list.asked.wall > visible && list.machines.get(id).is_none_or(|m| !m.state.is_alive())
-}
-
-fn claims_alone(round: &mut Round<'_>) {
+/// Claims whose instance is going or gone, by the cloud's word on its id.
+fn claims_alone(round: &mut Round<'_>, memory: &Memory) {
     let snapshot = round.snapshot;
     for (name, claim) in snapshot.restless() {
-        if claim.meta().deletion_timestamp.is_none() && is_missing(round, claim) {
-            let id = claim.status.as_ref().and_then(|s| s.provider_id.as_deref()).map(machine_id);
-            let note = format!(
-                "machine {} is gone; the claim is given up and its pods are planned anew",
-                id.unwrap_or_default()
-            );
-            round.tell(reference(&**claim), true, "MachineGone", note);
+        let Some(id) = instances::instance_of(claim) else { continue };
+        let node = snapshot.node_of(claim).map(|(_, node)| node);
+        if claim.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        // The cloud's word on the id needs no cap: what it says is going runs nothing any more.
+        let gone = instances::is_going(memory, id)
+            || (instances::is_lost(round, memory, id, node)
+                && round.may_remove(Cause::InstanceMissing, &claim.spec.pool, name));
+        if gone {
+            let note = format!("instance {id} is gone; the claim is deleted and its pods are planned anew");
+            round.tell(reference(&**claim), true, "InstanceGone", note);
             round.act(lifecycle::delete(name, claim));
         }
     }
 }
 
-/// Nodes that Croft made, whose machine is gone and whose claim is, too.
-fn nodes_alone(round: &mut Round<'_>, last: &MachineList, before: &MachineList) {
+/// Nodes of Croft that no claim has: they go with their instance, and Croft's finalizer keeps none that is deleted.
+fn nodes_alone(round: &mut Round<'_>, memory: &Memory, last: &MachineList) {
     let snapshot = round.snapshot;
+    let mut ask = Vec::new();
     for (name, node) in &snapshot.nodes {
-        // Others' nodes have machines that the lists never show.
-        let ours = || {
-            node.annotations.contains_key(names::CLAIM_ANNOTATION)
-                || node.has_taint(names::UNREGISTERED_TAINT)
-        };
-        if node.ready || node.deleting || !ours() {
+        // Others' nodes have instances that the lists never show.
+        let is_ours = node.annotations.contains_key(names::CLAIM_ANNOTATION)
+            || node.has_taint(names::UNREGISTERED_TAINT)
+            || node.is_held();
+        if !is_ours || (node.ready && !node.deleting) {
             continue;
         }
         if snapshot.claim_of_node(name).is_some_and(|claim| snapshot.node_of(claim).is_some()) {
             continue;
         }
-        let (Some(id), Some(created)) = (node.provider_id.as_deref().map(machine_id), node.created) else {
+        let Some(id) = node.provider_id.as_deref().map(machine_id) else { continue };
+        let listed = last.machines.get(id);
+        if node.deleting {
+            // One whose instance works is adopted and drained first.
+            if !listed.is_some_and(|m| m.state.is_alive() && is_adoptable(round, m)) {
+                termination::let_go(round, name, node);
+            }
             continue;
-        };
-        let visible = later(created, round.settings.orphan_grace);
-        if lacks(last, id, visible) && lacks(before, id, visible) {
-            tracing::warn!(node = name, machine = id, "node without a machine and a claim is deleted");
-            round.act(termination::delete_node(name, node));
+        }
+        if listed.is_some_and(|m| m.state.is_alive()) || !was_visible(round, node, last) {
+            continue;
+        }
+        if instances::is_going(memory, id) || instances::is_lost(round, memory, id, Some(node)) {
+            tracing::warn!(node = name, instance = id, "node without an instance and a claim is deleted");
+            termination::let_go(round, name, node);
+        } else if memory.answers.is_due(id, round.now.mono, round.settings.machines_every) {
+            ask.push(id.to_owned());
         }
     }
+    if !ask.is_empty() {
+        round.act(Action::DescribeInstances(ask));
+    }
+}
+
+/// True if the list was asked for when the instance of a node must have been visible.
+fn was_visible(round: &Round<'_>, node: &NodeView, list: &MachineList) -> bool {
+    list.asked.mono >= node.seen_at.saturating_add(round.settings.orphan_grace)
+}
+
+/// True if the pool of an instance says what its claim would be.
+fn is_adoptable(round: &Round<'_>, machine: &CloudMachine) -> bool {
+    let pool = machine.pool.as_deref().and_then(|pool| round.snapshot.pools.get(pool));
+    pool.is_some_and(|pool| pool.spec.template.is_some())
 }

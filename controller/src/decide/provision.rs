@@ -18,12 +18,12 @@ use croft_scheduler::{
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::json;
 
-use super::disrupt::drift;
+use super::{backoff, disrupt::drift, requirements};
 use crate::{
     action::{NewClaim, NewClaims, Notice},
     events::NOMINATED,
     names,
-    snapshot::Snapshot,
+    snapshot::{Snapshot, is_accepted},
 };
 
 /// The longest note that the API server takes in an Event, in bytes.
@@ -52,7 +52,7 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> Provision {
     }
     for (pool_name, machines) in by_pool {
         let Some(pool) = snapshot.pools.get(pool_name) else { continue };
-        if pool.metadata.deletion_timestamp.is_some() {
+        if snapshot.is_ending(pool_name, pool) || !is_accepted(pool) {
             continue;
         }
         let Some(class) = pool.spec.template.as_ref().map(|t| t.spec.node_class_ref.clone()) else {
@@ -62,19 +62,41 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> Provision {
         let types = state.and_then(|c| c.types.clone()).unwrap_or_default();
         let stamp = state.map(|c| drift::stamp(pool, &c.object));
         let limited = limited(snapshot, pool_name, pool);
+        let machines = backoff::admit(snapshot, pool, machines);
+        if machines.is_empty() {
+            continue;
+        }
+        let marks = Marks {
+            launched_with: stamp,
+            launched_for: backoff::launched_for(snapshot, pool),
+            probe: backoff::probe(snapshot, pool),
+        };
         let first = pool.status.as_ref().and_then(|s| s.claim_counter).unwrap_or(0);
         let mut counter = first;
         let uid = pool.metadata.uid.as_deref().unwrap_or_default();
         let mut claims = Vec::with_capacity(machines.len());
         for machine in machines {
+            let unmet = requirements::unmet(pool, machine, &types);
+            if !unmet.is_empty() {
+                result
+                    .notices
+                    .extend(machine.pods.iter().map(|pod| refused(snapshot, pod, pool_name, &unmet)));
+                continue;
+            }
             counter = counter.saturating_add(1);
             let name = names::claim(pool_name, uid, counter);
             for pod in &machine.pods {
                 result.nominations.push((pod.clone(), name.clone()));
                 result.notices.extend(nominated(snapshot, pod, &name, machine));
             }
-            let spec = spec(machine, &class, pool, &types, &limited);
-            claims.push(NewClaim { object: object(&name, &spec, pool, stamp.as_deref()), name, spec });
+            let mut spec = spec(machine, &class, pool, &types, &limited);
+            spec.instance_types.retain(|kind| {
+                *kind == machine.instance_type || !backoff::has_failed(snapshot, pool, machine, kind)
+            });
+            claims.push(NewClaim { object: object(&name, &spec, pool, &marks), name, spec });
+        }
+        if claims.is_empty() {
+            continue;
         }
         result.claims.push(NewClaims {
             pool: pool_name.to_owned(),
@@ -100,7 +122,15 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> Provision {
 fn limited(snapshot: &Snapshot, pool_name: &str, pool: &TenantPool) -> BTreeSet<String> {
     let tenants = snapshot.tenants.values().filter(|t| t.spec.pools.iter().any(|p| p == pool_name));
     let of_tenants = tenants.flat_map(|t| t.spec.limits.keys());
-    pool.spec.limits.keys().chain(of_tenants).filter(|key| *key != LIMIT_NODES).cloned().collect()
+    let of_cluster = snapshot.config.iter().flat_map(|config| config.spec.limits.keys());
+    pool.spec
+        .limits
+        .keys()
+        .chain(of_tenants)
+        .chain(of_cluster)
+        .filter(|key| *key != LIMIT_NODES)
+        .cloned()
+        .collect()
 }
 
 fn spec(
@@ -130,12 +160,12 @@ fn spec(
     }
 }
 
-fn follows_from_machine(key: &str, planned: Option<&InstanceType>) -> bool {
+pub(super) fn follows_from_machine(key: &str, planned: Option<&InstanceType>) -> bool {
     const OF_EVERY_MACHINE: [&str; 9] = [
         names::INSTANCE_TYPE_LABEL,
         names::ZONE_LABEL,
         names::CAPACITY_TYPE_LABEL,
-        "croft.dev/capacity-type",
+        names::CROFT_CAPACITY_TYPE_LABEL,
         "kubernetes.io/arch",
         "kubernetes.io/os",
         "kubernetes.io/hostname",
@@ -179,12 +209,21 @@ fn cheapest(kind: &InstanceType, zone: &str, capacity_type: CapacityType) -> Opt
     kind.offerings.iter().find(|o| o.zone == zone && o.capacity_type == capacity_type).and_then(|o| o.price)
 }
 
-fn object(
-    name: &str,
-    spec: &NodeClaimSpec,
-    pool: &Arc<TenantPool>,
-    stamp: Option<&str>,
-) -> serde_json::Value {
+/// What a new claim is marked with.
+struct Marks {
+    launched_with: Option<String>,
+    launched_for: String,
+    probe: Option<String>,
+}
+
+fn object(name: &str, spec: &NodeClaimSpec, pool: &Arc<TenantPool>, marks: &Marks) -> serde_json::Value {
+    let marks = [
+        (names::LAUNCHED_WITH, marks.launched_with.as_ref()),
+        (names::LAUNCHED_FOR, Some(&marks.launched_for)),
+        (names::LAUNCH_PROBE, marks.probe.as_ref()),
+    ];
+    let annotations: BTreeMap<&str, &String> =
+        marks.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
     json!({
         "apiVersion": format!("{}/{}", croft_api::GROUP, croft_api::VERSION),
         "kind": "NodeClaim",
@@ -192,7 +231,7 @@ fn object(
             "name": name,
             "finalizers": [FINALIZER],
             "labels": {"croft.dev/pool": pool.metadata.name},
-            "annotations": {names::LAUNCHED_WITH: stamp},
+            "annotations": annotations,
         },
         "spec": spec,
     })
@@ -217,6 +256,19 @@ fn requirement(wanted: &Requirement) -> pool::Requirement {
         },
         values: wanted.values.clone(),
         min_values: wanted.min_values.and_then(|n| i32::try_from(n).ok()),
+    }
+}
+
+/// A node that would not meet its own pool's requirements is not launched.
+fn refused(snapshot: &Snapshot, pod: &PodKey, pool: &str, unmet: &[String]) -> Notice {
+    Notice {
+        about: pod_reference(snapshot, pod),
+        warning: true,
+        reason: requirements::NEVER_MET.into(),
+        note: format!(
+            "{pool}: no node that Croft launches has {}; change that requirement of the TenantPool",
+            unmet.join(", ")
+        ),
     }
 }
 

@@ -3,8 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 pub use croft_api::convert::standing::replicas;
-use croft_api::{NodeClaim, TenantPool, condition::REGISTERED, convert::standing};
-use croft_scheduler::Plan;
+use croft_api::{
+    NodeClaim, TenantPool,
+    condition::REGISTERED,
+    convert::standing::{self, Lack},
+};
+use croft_scheduler::{Plan, ReasonKind};
 
 use super::{
     Round, lifecycle,
@@ -14,6 +18,7 @@ use super::{
 use crate::{
     action::{Action, Key},
     snapshot::{Snapshot, is},
+    solver::{Panicked, Run},
 };
 
 /// Between two tries to launch what can't be had, if nothing has changed.
@@ -28,14 +33,22 @@ pub struct Tried(BTreeMap<String, Attempt>);
 struct Attempt {
     picture: u64,
     at: Duration,
-    why: Option<String>,
+    lack: Option<Lack>,
+    panicked: bool,
 }
 
 impl Tried {
     /// Why a pool lacks nodes.
     #[must_use]
     pub fn why(&self, pool: &str) -> Option<&str> {
-        self.0.get(pool)?.why.as_deref()
+        self.0.get(pool)?.lack.as_ref().map(|lack| lack.detail.as_str())
+    }
+
+    /// True if the cluster's limits keep a pool from having its nodes.
+    #[must_use]
+    pub fn is_held_by_cluster(&self, pool: &str) -> bool {
+        let lack = self.0.get(pool).and_then(|tried| tried.lack.as_ref());
+        lack.is_some_and(|lack| lack.reason == Some(ReasonKind::ClusterLimit))
     }
 }
 
@@ -56,7 +69,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut super::Memory) {
         return;
     }
     for (name, pool, wanted) in pools {
-        if pool.metadata.deletion_timestamp.is_some() {
+        if snapshot.is_ending(name, pool) || !snapshot.has_own_label(name) {
             continue;
         }
         let there = counted(snapshot, name);
@@ -94,13 +107,22 @@ fn grow(round: &mut Round<'_>, memory: &mut super::Memory, name: &str, pool: &Te
         return;
     }
     if let Some(tried) = memory.standing.0.get(name) {
-        let pause = if tried.picture == snapshot.plan_version { TRY_AGAIN } else { TRY_AGAIN_CHANGED };
+        let pause = if tried.panicked || tried.picture == snapshot.plan_version {
+            TRY_AGAIN
+        } else {
+            TRY_AGAIN_CHANGED
+        };
         if !round.has_lasted(tried.at, pause) {
             return;
         }
     }
-    let (plan, why) = machines(snapshot, pool, missing);
-    let attempt = Attempt { picture: snapshot.plan_version, at: round.now.mono, why };
+    let planned = machines(snapshot, pool, missing);
+    memory.apart.note(name, Run::Replicas, planned.as_ref().err());
+    let panicked = planned.is_err();
+    let (plan, lack) = planned.unwrap_or_else(|panicked| {
+        (Plan::default(), Some(Lack { reason: None, detail: panicked.to_string() }))
+    });
+    let attempt = Attempt { picture: snapshot.plan_version, at: round.now.mono, lack, panicked };
     memory.standing.0.insert(name.to_owned(), attempt);
     let Provision { claims, .. } = provision(snapshot, &plan);
     for new in claims {
@@ -109,8 +131,20 @@ fn grow(round: &mut Round<'_>, memory: &mut super::Memory, name: &str, pool: &Te
 }
 
 /// `count` machines of the pool, as [`standing::machines`] plans them.
-#[must_use]
-pub fn machines(snapshot: &Snapshot, pool: &TenantPool, count: usize) -> (Plan, Option<String>) {
-    let types = snapshot.class_of(pool).and_then(|c| snapshot.classes.get(c)).and_then(|c| c.types.clone());
-    standing::machines(&snapshot.cluster, pool, types.unwrap_or_default(), count)
+///
+/// # Errors
+/// When planning panics.
+pub fn machines(
+    snapshot: &Snapshot,
+    pool: &TenantPool,
+    count: usize,
+) -> Result<(Plan, Option<Lack>), Panicked> {
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    if let Some(detail) = snapshot.held(name).and_then(|held| held.why.clone()) {
+        return Ok((Plan::default(), Some(Lack { reason: Some(ReasonKind::LaunchBackoff), detail })));
+    }
+    let types = snapshot.types_of(name, pool);
+    snapshot.solver.with(Run::Replicas, |solve| {
+        standing::machines(&snapshot.cluster, pool, types, count, |cluster, options| solve(cluster, options))
+    })
 }

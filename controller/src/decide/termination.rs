@@ -14,17 +14,15 @@
 use std::{sync::Arc, time::Duration};
 
 use croft_api::{NodeClaim, claim::FINALIZER};
-use croft_cloud::MachineState;
 use croft_scheduler::PodKey;
-use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::{Memory, Round, interrupt, lifecycle::WATCH_LAG, nodes, orphans, reference};
+use super::{Memory, Round, instances, lifecycle::WATCH_LAG, nodes, reference};
 use crate::{
-    action::{Action, Key},
+    action::{Action, Key, Look},
     names,
     seam::{Call, Target, Verb},
-    snapshot::{NodeView, PodView},
+    snapshot::{NodeView, PodView, Snapshot},
 };
 
 /// Priority from which a pod serves the node or the cluster: it leaves after those that it serves. The value
@@ -35,7 +33,7 @@ const CRITICAL_PRIORITY: i32 = 1_000_000_000;
 const DETACH_PATIENCE: Duration = Duration::from_secs(360);
 /// A pod that is still there this long after its deletion was due has nobody left who would end it, or waits for
 /// a finalizer of its own: its containers don't run any more, and it holds no machine.
-const STUCK_AFTER: SignedDuration = SignedDuration::from_secs(60);
+const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// What the API server said of a machine's pods holds for this long: an attempt to terminate that failed and rested
 /// begins with another look, since somebody may have opened the node meanwhile.
 const VACANCY_HOLDS: Duration = Duration::from_secs(5);
@@ -53,25 +51,34 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Ar
         return;
     };
     let id = machine_id(provider_id).to_owned();
-    let gone = memory.terminations.get(&id) == Some(&MachineState::Terminated);
     let node = round.snapshot.node_of(claim);
-    if gone {
+    let view = node.map(|(_, view)| view);
+    if instances::is_no_more(round, memory, &id, view) {
         match node {
             Some((node_name, node)) => {
                 forget_pods(round, node_name);
-                if !node.deleting {
-                    round.act(delete_node(node_name, node));
-                }
+                let_go(round, node_name, node);
             }
             None => round.act(release(name, claim)),
         }
         return;
     }
-    let asked = memory.terminations.contains_key(&id);
-    let gone_already = asked || interrupt::is_gone(claim) || orphans::is_missing(round, claim);
-    if let Some((node_name, node)) = node
-        && !gone_already
-    {
+    if !instances::is_going(memory, &id) && !is_emptied(round, memory, name, claim, node) {
+        return;
+    }
+    round.act(Action::Terminate { ids: vec![id] });
+}
+
+/// True once nothing has to be waited for: pods have left within their budgets, volumes are detached, and the API server
+/// itself has nothing there.
+fn is_emptied(
+    round: &mut Round<'_>,
+    memory: &mut Memory,
+    name: &str,
+    claim: &Arc<NodeClaim>,
+    node: Option<(&str, &NodeView)>,
+) -> bool {
+    if let Some((node_name, node)) = node {
         if !node.has_taint(names::DISRUPTED_TAINT) || !node.unschedulable {
             memory.closed_since.remove(name);
             memory.vacant_at.remove(name);
@@ -83,19 +90,22 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Ar
                 },
                 rest: Duration::ZERO,
             });
-            return;
+            return false;
         }
         // One that was found empty is closed since then.
         let since = memory.cordoned_since.get(node_name).copied().unwrap_or(round.now.mono);
         memory.closed_since.entry(name.to_owned()).or_insert(since);
         if !drained(round, memory, name, claim, node_name) {
-            return;
+            return false;
         }
+    } else if let Some(node_name) = claim.status.as_ref().and_then(|s| s.node_name.as_deref())
+        && !round.snapshot.nodes.contains_key(node_name)
+        && !drained(round, memory, name, claim, node_name)
+    {
+        // A Node that was taken away by force ends no pod: they run on.
+        return false;
     }
-    if !gone_already && !is_past_deadline(round, claim) && !vacant(round, memory, name, claim) {
-        return;
-    }
-    round.act(Action::Terminate { ids: vec![id] });
+    is_past_deadline(round, name, claim) || vacant(round, memory, name, claim)
 }
 
 /// The cloud's id in a provider id such as `aws:///us-east-1a/i-0123456789abcdef0`.
@@ -104,16 +114,23 @@ pub fn machine_id(provider_id: &str) -> &str {
     provider_id.rsplit('/').next().unwrap_or(provider_id)
 }
 
-/// When whatever is left on the node has to be gone.
-fn deadline(claim: &NodeClaim) -> Option<Timestamp> {
-    let period = claim.spec.termination_grace_period.as_deref()?;
-    let period = croft_api::duration::parse(period).ok()??;
-    let deleted = claim.metadata.deletion_timestamp.as_ref()?.0;
-    deleted.checked_add(jiff::SignedDuration::try_from(period).ok()?).ok()
+/// How long the pods of a claim's node have once it is being deleted. What the pool says now holds for all of its nodes;
+/// the claim's own word, from its launch, holds once the pool is gone.
+pub(super) fn grace_period<'a>(snapshot: &'a Snapshot, claim: &'a NodeClaim) -> Option<&'a str> {
+    let template = snapshot.pools.get(&claim.spec.pool).and_then(|pool| pool.spec.template.as_ref());
+    let of_pool = template.map(|template| &template.spec.termination_grace_period);
+    of_pool.unwrap_or(&claim.spec.termination_grace_period).as_deref()
 }
 
-fn is_past_deadline(round: &Round<'_>, claim: &NodeClaim) -> bool {
-    deadline(claim).is_some_and(|deadline| deadline <= round.now.wall)
+/// When whatever is left on the node has to be gone, on the monotonic clock.
+fn deadline(round: &Round<'_>, name: &str, claim: &NodeClaim) -> Option<Duration> {
+    let period = grace_period(round.snapshot, claim)?;
+    let period = croft_api::duration::parse(period).ok()??;
+    Some(round.snapshot.milestones(name).deleted?.saturating_add(period))
+}
+
+fn is_past_deadline(round: &Round<'_>, name: &str, claim: &NodeClaim) -> bool {
+    deadline(round, name, claim).is_some_and(|deadline| deadline <= round.now.mono)
 }
 
 /// True if the API server itself has said, after every binding of before the cordon, that nothing is there.
@@ -127,21 +144,55 @@ fn vacant(round: &mut Round<'_>, memory: &Memory, name: &str, claim: &Arc<NodeCl
     {
         return false;
     }
-    let said = memory.vacant_at.get(name);
+    let Some(look) = look(round, name, claim) else { return true };
+    is_vacant(round, memory, look)
+}
+
+/// Where to look for the pods of a claim's instance.
+pub(super) fn look(round: &Round<'_>, name: &str, claim: &NodeClaim) -> Option<Look> {
+    let status = claim.status.as_ref()?;
+    let provider_id = status.provider_id.clone()?;
+    let node = status.node_name.clone()?;
+    let pods = round.snapshot.pods_on(&node).filter(|(_, pod)| is_stuck(pod, round.now.mono));
+    let ended = pods.map(|(_, pod)| pod.uid.clone()).collect();
+    let instance = machine_id(&provider_id).to_owned();
+    Some(Look { subject: name.to_owned(), instance, provider_id, node, ended })
+}
+
+/// True if the API server itself has said a moment ago that nothing is there; otherwise asks it.
+pub(super) fn is_vacant(round: &mut Round<'_>, memory: &Memory, look: Look) -> bool {
+    let said = memory.vacant_at.get(&look.subject);
     if said.is_some_and(|at| round.now.mono.saturating_sub(*at) < VACANCY_HOLDS) {
         return true;
     }
-    round.act(Action::LookForPods(Arc::clone(claim)));
+    round.act(Action::LookForPods(look));
     false
 }
 
 /// True if a machine has to wait for `pod`.
-pub(crate) fn holds_machine(pod: &PodView, now: Timestamp) -> bool {
-    pod.must_leave() && stuck_at(pod).is_none_or(|at| at > now)
+fn holds_machine(pod: &PodView, now: Duration) -> bool {
+    pod.must_leave() && !is_stuck(pod, now)
 }
 
-fn stuck_at(pod: &PodView) -> Option<Timestamp> {
-    pod.deletion?.checked_add(STUCK_AFTER).ok()
+fn is_stuck(pod: &PodView, now: Duration) -> bool {
+    stuck_at(pod).is_some_and(|at| at <= now)
+}
+
+fn stuck_at(pod: &PodView) -> Option<Duration> {
+    Some(pod.ends_by?.saturating_add(STUCK_AFTER))
+}
+
+/// Lets a Node go whose instance is gone: takes Croft's finalizer off, then deletes it.
+pub(super) fn let_go(round: &mut Round<'_>, name: &str, node: &NodeView) {
+    if let Some(patch) = nodes::unhold(node) {
+        round.act(Action::Write {
+            key: Key::Node(name.to_owned()),
+            call: Call { target: Target::Node(name.to_owned()), verb: Verb::JsonPatch(patch) },
+            rest: Duration::ZERO,
+        });
+    } else if !node.deleting {
+        round.act(delete_node(name, node));
+    }
 }
 
 /// Pods of a machine that is certainly gone end nowhere by themselves. Removing them lets their controllers make
@@ -161,7 +212,7 @@ fn forget_pods(round: &mut Round<'_>, node: &str) {
 }
 
 fn drained(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &NodeClaim, node: &str) -> bool {
-    let deadline = deadline(claim);
+    let deadline = deadline(round, name, claim);
     if let Some(deadline) = deadline {
         wake_at(round, deadline);
     }
@@ -172,7 +223,7 @@ fn drained(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &NodeC
         if let Some(at) = stuck_at(pod) {
             wake_at(round, at);
         }
-        holds_machine(pod, round.now.wall)
+        holds_machine(pod, round.now.mono)
     });
     let critical = |pod: &PodView| pod.priority >= CRITICAL_PRIORITY;
     let only_critical = left.iter().all(|(_, pod)| critical(pod));
@@ -180,7 +231,7 @@ fn drained(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &NodeC
         remove(round, memory, claim, key, pod, deadline);
     }
     // The hard end: whatever is left goes with the machine.
-    if is_past_deadline(round, claim) {
+    if is_past_deadline(round, name, claim) {
         return true;
     }
     if !left.is_empty() {
@@ -194,10 +245,9 @@ fn drained(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &NodeC
 }
 
 /// Looks again at `at`, if that is still to come.
-fn wake_at(round: &mut Round<'_>, at: Timestamp) {
-    let left = Duration::try_from(at.duration_since(round.now.wall)).unwrap_or_default();
-    if !left.is_zero() {
-        round.wake_in(left);
+fn wake_at(round: &mut Round<'_>, at: Duration) {
+    if at > round.now.mono {
+        round.wake_at(at);
     }
 }
 
@@ -208,15 +258,15 @@ fn remove(
     claim: &NodeClaim,
     key: &PodKey,
     pod: &PodView,
-    deadline: Option<Timestamp>,
+    deadline: Option<Duration>,
 ) {
     let target = Target::Pod(key.namespace.to_string(), key.name.to_string());
     let uid = pod.uid.to_string();
     if let Some(deadline) = deadline {
-        let left = deadline.duration_since(round.now.wall).as_secs().max(0);
+        let left = i64::try_from(deadline.saturating_sub(round.now.mono).as_secs()).unwrap_or(i64::MAX);
         if left > pod.grace_seconds {
             round.wake_in(Duration::from_secs(u64::try_from(left - pod.grace_seconds).unwrap_or(0)));
-        } else if pod.deletion.is_none_or(|due| due > deadline) {
+        } else if pod.ends_by.is_none_or(|due| due > deadline) {
             round.act(Action::Write {
                 key: Key::Pod(key.clone()),
                 call: Call { target, verb: Verb::Delete { uid, grace_seconds: Some(left) } },
@@ -259,7 +309,7 @@ fn unlaunched(round: &mut Round<'_>, memory: &mut Memory, name: &str, claim: &Ar
     round.act(Action::FindMachine(Arc::clone(claim)));
 }
 
-pub(super) fn delete_node(name: &str, node: &NodeView) -> Action {
+fn delete_node(name: &str, node: &NodeView) -> Action {
     Action::Write {
         key: Key::Node(name.to_owned()),
         call: Call {

@@ -1,9 +1,15 @@
 //! [`KubeApi`] by a real API server.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
-use croft_api::{EC2NodeClass, NodeClaim, TenantPool};
+use croft_api::{
+    CroftConfig, EC2NodeClass, NodeClaim, TenantPool,
+    stored::{Checked, Kind, Stored},
+};
 use k8s_openapi::api::{
     core::v1::{Node, Pod},
     events::v1::Event,
@@ -30,13 +36,20 @@ const FIELD_MANAGER: &str = "croft-controller";
 #[derive(Clone)]
 pub struct KubeClient {
     client: Client,
+    checked: Arc<Mutex<Checked>>,
 }
 
 impl KubeClient {
     /// Calls through `client`.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, checked: Arc::default() }
+    }
+
+    /// What a call about one of Croft's objects is answered with. One that can't be read comes by the watch.
+    fn own<K: Kind>(&self, stored: Stored<K>, answer: fn(Box<K>) -> Answer) -> Answer {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        stored.read(&mut checked).map_or(Answer::Done, |object| answer(Box::new(object)))
     }
 
     async fn send<T: DeserializeOwned>(&self, request: http::Request<Vec<u8>>) -> Result<T, kube::Error> {
@@ -63,9 +76,10 @@ impl KubeApi for KubeClient {
         };
         let answer = if returns_object {
             match &target {
-                Target::Claim(_) => self.send(request).await.map(|o| Answer::Claim(Box::new(trim(o)))),
-                Target::Pool(_) => self.send(request).await.map(|o| Answer::Pool(Box::new(trim(o)))),
-                Target::Class(_) => self.send(request).await.map(|o| Answer::Class(Box::new(trim(o)))),
+                Target::Claim(_) => self.send(request).await.map(|o| self.own(o, Answer::Claim)),
+                Target::Pool(_) => self.send(request).await.map(|o| self.own(o, Answer::Pool)),
+                Target::Class(_) => self.send(request).await.map(|o| self.own(o, Answer::Class)),
+                Target::Config(_) => self.send(request).await.map(|o| self.own(o, Answer::Config)),
                 Target::Node(_) => self.send(request).await.map(|o| Answer::Node(Box::new(trim_node(o)))),
                 Target::Pod(..) => self.send(request).await.map(|o| Answer::Pod(Box::new(trim(o)))),
                 Target::Event(_) => self.send::<Value>(request).await.map(|_| Answer::Done),
@@ -77,10 +91,12 @@ impl KubeApi for KubeClient {
     }
 
     async fn claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
-        let api: Api<NodeClaim> = Api::all(self.client.clone());
+        let api: Api<Stored<NodeClaim>> = Api::all(self.client.clone());
         // Without a resourceVersion the list is a quorum read.
         let list = api.list(&ListParams::default()).await;
-        list.map(trimmed).map_err(|e| class(e, "list", Target::Claim("*".to_owned())))
+        // Each claim may have an instance: one that can't be read in full is there as far as it can.
+        let legible = |list: ObjectList<_>| list.items.into_iter().filter_map(Stored::legible).collect();
+        list.map(legible).map_err(|e| class(e, "list", Target::Claim("*".to_owned())))
     }
 
     async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
@@ -106,6 +122,7 @@ fn build(target: &Target, verb: Verb) -> Result<http::Request<Vec<u8>>, String> 
         Target::Claim(name) => (path::<NodeClaim>(None), name.as_str()),
         Target::Pool(name) => (path::<TenantPool>(None), name.as_str()),
         Target::Class(name) => (path::<EC2NodeClass>(None), name.as_str()),
+        Target::Config(name) => (path::<CroftConfig>(None), name.as_str()),
         Target::Node(name) => (path::<Node>(None), name.as_str()),
         Target::Pod(namespace, name) => (path::<Pod>(Some(namespace)), name.as_str()),
         Target::Event(namespace) => (path::<Event>(Some(namespace)), ""),

@@ -11,7 +11,7 @@ pub use client::KubeClient;
 use std::fmt;
 
 use async_trait::async_trait;
-use croft_api::{EC2NodeClass, NodeClaim, TenantPool};
+use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, TenantPool};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::Value;
 
@@ -37,6 +37,8 @@ pub enum Target {
     Pool(String),
     /// An EC2NodeClass.
     Class(String),
+    /// A CroftConfig.
+    Config(String),
     /// A Node.
     Node(String),
     /// A Pod, by namespace and name.
@@ -53,6 +55,7 @@ impl Target {
             Self::Claim(_) => "NodeClaim",
             Self::Pool(_) => "TenantPool",
             Self::Class(_) => "EC2NodeClass",
+            Self::Config(_) => "CroftConfig",
             Self::Node(_) => "Node",
             Self::Pod(..) => "Pod",
             Self::Event(_) => "Event",
@@ -63,7 +66,11 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Claim(name) | Self::Pool(name) | Self::Class(name) | Self::Node(name) => {
+            Self::Claim(name)
+            | Self::Pool(name)
+            | Self::Class(name)
+            | Self::Config(name)
+            | Self::Node(name) => {
                 write!(f, "{} {name}", self.kind())
             }
             Self::Pod(namespace, name) => write!(f, "Pod {namespace}/{name}"),
@@ -146,6 +153,8 @@ pub enum Answer {
     Pool(Box<TenantPool>),
     /// The class.
     Class(Box<EC2NodeClass>),
+    /// The CroftConfig.
+    Config(Box<CroftConfig>),
     /// The node.
     Node(Box<Node>),
     /// The pod.

@@ -1,6 +1,6 @@
 //! What is new, as watches and answers tell it.
 
-use croft_api::{EC2NodeClass, NodeClaim, Tenant, TenantPool};
+use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, stored::Flaw};
 use croft_scheduler::PodKey;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -25,6 +25,8 @@ pub enum Change {
     ClassGone(String),
     Tenant(Box<Tenant>),
     TenantGone(String),
+    Config(Box<CroftConfig>),
+    ConfigGone(String),
     Namespace(Box<Namespace>),
     NamespaceGone(String),
     DaemonSet(Box<DaemonSet>),
@@ -44,6 +46,9 @@ pub enum Change {
     /// An object as a fresh list shows it: that is so, whatever was seen before. After a restore from a backup
     /// versions go back, and what was deleted is there again.
     Listed(Box<Change>),
+    /// An object of Croft's whose stored spec can't be read or breaks a rule: its newest metadata and status, with a spec
+    /// that does no harm. An earlier version that is held stays in force.
+    Unread(Box<Change>, Box<Flaw>),
     /// The object with this uid was deleted: one of the same name that came after it is another one, and stays.
     Gone(Box<str>, Box<Change>),
     /// The first full list of one kind is in.

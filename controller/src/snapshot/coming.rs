@@ -2,8 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use croft_api::{NodeClaim, TenantPool, claim::NodeClaimStatus, condition};
-use croft_scheduler::{CapacityType, ComingNode, InstanceType, PodKey, Quantity, Resources};
+use croft_api::{
+    NodeClaim, TenantPool,
+    claim::NodeClaimStatus,
+    condition::{self, ACCEPTED, is_true},
+};
+use croft_scheduler::{
+    CapacityType, ComingNode, InputError, InstanceType, PodKey, Pool, Quantity, Resources,
+};
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use super::Snapshot;
@@ -18,17 +24,28 @@ const EPHEMERAL_TAINTS: [&str; 4] = [
     names::UNREGISTERED_TAINT,
 ];
 
+/// Every admission policy knows the built-in key; another has to be seen in force first, which `Accepted` says.
+pub(crate) fn is_accepted(pool: &TenantPool) -> bool {
+    let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    pool.spec.key == croft_policy::model::MARK_KEY || is_true(conditions, ACCEPTED)
+}
+
 impl Snapshot {
     pub(super) fn feed_pool(&mut self, name: &str) {
         self.touch_pool(name);
         let Some(pool) = self.pools.get(name) else { return };
-        let types = self
-            .class_of(pool)
-            .and_then(|class| self.classes.get(class))
-            .and_then(|state| state.types.clone())
-            .unwrap_or_default();
+        let types = self.types_of(name, pool);
+        let held = self.held(name).and_then(|held| held.why.clone());
         let key = format!("TenantPool {name}");
-        let read = croft_api::convert::scheduler::pool(pool, types);
+        let read = match self.collisions.get(name) {
+            None => croft_api::convert::scheduler::pool(pool, types).map(|pool| Pool { held, ..pool }),
+            Some(older) => Err(InputError {
+                kind: "TenantPool",
+                name: name.to_owned(),
+                field: "spec.value".to_owned(),
+                problem: format!("its nodes would carry a label of the older TenantPool {older}"),
+            }),
+        };
         match read.and_then(|pool| self.cluster.upsert_pool(pool)) {
             Ok(()) => {
                 self.problems.remove(&key);
@@ -141,6 +158,7 @@ pub fn future_node(raw: &Node, claim: &NodeClaim) -> Node {
     let labels = node.metadata.labels.get_or_insert_default();
     let status = claim.status.clone().unwrap_or_default();
     labels.extend(status.labels);
+    labels.extend(status.capacity_type.map(|paid| (names::CROFT_CAPACITY_TYPE_LABEL.to_owned(), paid)));
     labels.extend(claim.spec.labels.clone());
     if let Some(taints) = node.spec.get_or_insert_default().taints.as_mut() {
         taints.retain(|t| {

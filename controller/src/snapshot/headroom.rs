@@ -65,7 +65,7 @@ impl Snapshot {
             self.cluster.remove_pod(&key.namespace, &key.name);
         }
         let Some(object) = self.pools.get(pool).cloned() else { return };
-        if object.metadata.deletion_timestamp.is_some() {
+        if object.metadata.deletion_timestamp.is_some() || !self.has_own_label(pool) {
             return;
         }
         let Some(wanted) = &object.spec.headroom else { return };

@@ -13,17 +13,22 @@ mod change;
 mod coming;
 mod graves;
 mod headroom;
+mod held;
 mod nodes;
 mod pods;
+mod seen;
 mod touched;
 mod unclaimed;
+mod unread;
 mod views;
 mod wanted;
 
 pub use change::Change;
 pub use coming::future_node;
-pub(crate) use coming::is;
+pub(crate) use coming::{is, is_accepted};
 pub use headroom::Spare;
+pub use held::Held;
+pub use seen::Milestones;
 pub use touched::price;
 pub(crate) use views::version;
 pub use views::{BudgetView, NodeView, PodTraits, PodView};
@@ -31,9 +36,10 @@ pub use views::{BudgetView, NodeView, PodTraits, PodView};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
-use croft_api::{EC2NodeClass, NodeClaim, Tenant, TenantPool};
+use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool};
 use croft_cloud::{CloudMachine, Shortage};
 use croft_scheduler::{Cluster, InputError, InstanceType, PodKey, Price};
 use k8s_openapi::api::core::v1::Node;
@@ -41,6 +47,7 @@ use kube::ResourceExt;
 
 use crate::{
     seam::{Answer, Target},
+    solver::Solver,
     time::Now,
 };
 use graves::Graves;
@@ -48,6 +55,7 @@ use headroom::Headroom;
 use pods::Nomination;
 use touched::Touched;
 use unclaimed::Unclaimed;
+pub use unread::Unread;
 
 /// A class and what the cloud says about it.
 #[derive(Clone, Debug)]
@@ -74,6 +82,8 @@ pub struct MachineList {
 pub struct Snapshot {
     /// What the scheduler plans on.
     pub cluster: Cluster,
+    /// What makes plans of it.
+    pub solver: Solver,
     /// Claims by name.
     pub claims: BTreeMap<String, Arc<NodeClaim>>,
     /// Pools by name.
@@ -82,6 +92,8 @@ pub struct Snapshot {
     pub classes: BTreeMap<String, ClassState>,
     /// Tenants by name.
     pub tenants: BTreeMap<String, Arc<Tenant>>,
+    /// The CroftConfig, if there is one.
+    pub config: Option<Arc<CroftConfig>>,
     /// Nodes by name.
     pub nodes: BTreeMap<String, NodeView>,
     /// Pods that haven't ended.
@@ -96,6 +108,8 @@ pub struct Snapshot {
     pub shortages: (Vec<Shortage>, u64),
     /// Objects that couldn't be read, by what they are, and why.
     pub problems: BTreeMap<String, InputError>,
+    /// Objects of Croft's, by kind and name, whose newest version can't be read.
+    pub unread: BTreeMap<(&'static str, String), Unread>,
     /// Grows with whatever could change a plan.
     pub plan_version: u64,
     /// Grows with every pod that begins to wait for a place.
@@ -107,7 +121,13 @@ pub struct Snapshot {
     /// What the machines of all claims cost.
     pub cost: Price,
     restless: BTreeSet<String>,
+    milestones: BTreeMap<String, Milestones>,
+    listed_since: BTreeMap<String, Duration>,
     touched: Touched,
+    /// Pools by the labels that their nodes carry.
+    labelled: BTreeMap<(String, String), BTreeSet<String>>,
+    /// Pools that do not count, since an older one has their label, and which one that is.
+    collisions: BTreeMap<String, String>,
     claims_of_pool: BTreeMap<String, BTreeSet<String>>,
     nodes_of_pool: BTreeMap<String, BTreeSet<String>>,
     /// Claims that were made to replace others.
@@ -121,6 +141,7 @@ pub struct Snapshot {
     attachments: BTreeMap<String, String>,
     nominations: BTreeMap<PodKey, Nomination>,
     unclaimed: Unclaimed,
+    held: BTreeMap<String, Held>,
     headroom: Headroom,
     nominated_to: BTreeMap<String, BTreeSet<PodKey>>,
     synced: BTreeSet<&'static str>,
@@ -135,20 +156,24 @@ impl Snapshot {
     /// Takes in `change`; what it says about objects that were deleted before is ignored.
     pub fn observe(&mut self, change: Change, now: Now) {
         self.changes += 1;
+        self.forget_unread(&change);
         match change {
-            Change::Pod(pod) => self.pod(&pod),
+            Change::Unread(newest, flaw) => self.unread(*newest, *flaw, now),
+            Change::Pod(pod) => self.pod(&pod, now),
             Change::PodGone(key) => self.pod_gone(&key, now),
-            Change::Node(node) => self.node(node),
+            Change::Node(node) => self.node(node, now),
             Change::NodeGone(name) => self.node_gone(&name, now),
             Change::Claim(claim) => self.claim(*claim, now),
             Change::ClaimGone(name) => self.claim_gone(&name, now),
             Change::Pool(pool) => self.pool(*pool),
             Change::PoolGone(name) => {
-                self.pools.remove(&name);
+                let old = self.pools.remove(&name);
                 self.feed_headroom(&name);
                 self.cluster.remove_pool(&name);
                 self.forget_touched(&name);
                 self.plan_version += 1;
+                self.problems.remove(&format!("TenantPool {name}"));
+                self.relabel(&name, old.as_deref(), None);
             }
             Change::Class(class) => self.class(*class),
             Change::ClassGone(name) => {
@@ -162,6 +187,8 @@ impl Snapshot {
                 self.plan_version += 1;
                 self.touch_all();
             }
+            Change::Config(config) => self.config(*config),
+            Change::ConfigGone(name) => self.config_gone(&name),
             Change::Attachment(attachment) => {
                 self.attachments.insert(attachment.name_any(), attachment.spec.node_name);
             }
@@ -174,7 +201,11 @@ impl Snapshot {
             }
             Change::BudgetGone(namespace, name) => self.budget(namespace, name, None),
             Change::Listed(change) => {
-                let uid = match &*change {
+                let listed = match &*change {
+                    Change::Unread(newest, _) => newest,
+                    listed => listed,
+                };
+                let uid = match listed {
                     Change::Pod(o) => o.metadata.uid.as_deref(),
                     Change::Node(o) => o.metadata.uid.as_deref(),
                     Change::Claim(o) => o.metadata.uid.as_deref(),
@@ -203,6 +234,7 @@ impl Snapshot {
             Answer::Class(o) => self.observe(Change::Class(o), now),
             Answer::Node(o) => self.observe(Change::Node(o), now),
             Answer::Pod(o) => self.observe(Change::Pod(o), now),
+            Answer::Config(o) => self.observe(Change::Config(o), now),
             Answer::Done => {}
         }
         self.answering = false;
@@ -214,6 +246,7 @@ impl Snapshot {
             Target::Claim(name) => Change::ClaimGone(name),
             Target::Pool(name) => Change::PoolGone(name),
             Target::Class(name) => Change::ClassGone(name),
+            Target::Config(name) => Change::ConfigGone(name),
             Target::Node(name) => Change::NodeGone(name),
             Target::Pod(namespace, name) => Change::PodGone(PodKey::new(&namespace, &name)),
             Target::Event(_) => return,
@@ -229,6 +262,7 @@ impl Snapshot {
             Change::PoolGone(name) => self.pools.get(name).and_then(|o| o.metadata.uid.as_deref()),
             Change::ClassGone(name) => self.classes.get(name).and_then(|c| c.object.metadata.uid.as_deref()),
             Change::TenantGone(name) => self.tenants.get(name).and_then(|o| o.metadata.uid.as_deref()),
+            Change::ConfigGone(_) => self.config.as_ref().and_then(|o| o.metadata.uid.as_deref()),
             // Only watches tell of the others, so that their order holds.
             _ => Some(&*uid),
         };
@@ -295,8 +329,21 @@ impl Snapshot {
         if owners.next().is_some() { None } else { first.metadata.name.as_deref() }
     }
 
+    /// True if some limit counts the nodes of both pools together.
+    #[must_use]
+    pub fn share_limit(&self, pool: &str, other: &str) -> bool {
+        let names = |tenant: &Tenant, pool: &str| tenant.spec.pools.iter().any(|name| name == pool);
+        let limited = self.config.as_ref().is_some_and(|config| !config.spec.limits.is_empty());
+        limited
+            || self.tenants.values().any(|t| !t.spec.limits.is_empty() && names(t, pool) && names(t, other))
+    }
+
     /// Keeps what the cloud listed.
     pub fn listed(&mut self, list: MachineList) {
+        self.listed_since.retain(|id, _| list.machines.contains_key(id));
+        for id in list.machines.keys() {
+            self.listed_since.entry(id.clone()).or_insert(list.asked.mono);
+        }
         self.machines = (Some(list), self.machines.0.take());
         self.touch_claims();
     }

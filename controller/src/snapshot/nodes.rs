@@ -6,13 +6,13 @@ use croft_api::NodeClaim;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
-use super::{Change, NodeView, Snapshot, price, touched::change_set, views::version};
+use super::{Change, Milestones, NodeView, Snapshot, price, touched::change_set, views::version};
 use crate::{names, time::Now};
 
 impl Snapshot {
-    pub(super) fn node(&mut self, node: Box<Node>) {
+    pub(super) fn node(&mut self, node: Box<Node>, now: Now) {
         let name = node.name_any();
-        let view = NodeView::of(&node);
+        let mut view = NodeView::of(&node);
         if self.knows_better(
             &view.uid,
             self.nodes.get(&name).map(|old| (&*old.uid, old.version)),
@@ -20,6 +20,8 @@ impl Snapshot {
         ) {
             return;
         }
+        let known = self.nodes.get(&name).filter(|old| old.uid == view.uid);
+        view.seen_at = known.map_or(now.mono, |old| old.seen_at);
         let planned_on = |v: &NodeView| {
             (v.labels.clone(), v.taints.clone(), v.unschedulable, v.allocatable.clone(), v.capacity.clone())
         };
@@ -90,6 +92,9 @@ impl Snapshot {
         } else {
             self.replacements.remove(&name);
         }
+        let known = old.map(|old| (&**old, self.milestones.get(&name).copied().unwrap_or_default()));
+        let milestones = Milestones::of(&claim, known, now);
+        self.milestones.insert(name.clone(), milestones);
         self.claims.insert(name.clone(), Arc::new(claim));
         self.plan_version += 1;
         self.touch_claim(&name);
@@ -101,6 +106,7 @@ impl Snapshot {
         let Some(claim) = self.claims.remove(name) else { return };
         self.restless.remove(name);
         self.replacements.remove(name);
+        self.milestones.remove(name);
         self.claim_changes += 1;
         self.cost = self.cost.saturating_sub(price(&claim).unwrap_or_default());
         change_set(&mut self.claims_of_pool, name, Some(&claim.spec.pool), None);

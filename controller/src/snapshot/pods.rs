@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use croft_api::convert::scheduler::as_recreated;
 use croft_scheduler::PodKey;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::{BudgetView, PodView, Snapshot};
+use super::{BudgetView, PodView, Snapshot, seen::ends_by};
 use crate::time::Now;
 
 /// A pod's place on a claim that a plan made for it.
@@ -52,7 +53,7 @@ impl Snapshot {
         self.demand.iter().filter(|key| !self.nominations.contains_key(*key))
     }
 
-    pub(super) fn pod(&mut self, pod: &Pod) {
+    pub(super) fn pod(&mut self, pod: &Pod, now: Now) {
         let key = PodKey::new(pod.namespace().as_deref().unwrap_or_default(), &pod.name_any());
         let mut view = PodView::of(pod);
         if self.knows_better(&view.uid, self.pods.get(&key).map(|old| (&*old.uid, old.version)), view.version)
@@ -63,10 +64,13 @@ impl Snapshot {
             self.forget_pod(&key);
             return;
         }
+        let known = self.pods.get(&key).filter(|old| old.uid == view.uid);
+        let known = known.map(|old| (old.deletion, old.ends_by));
+        view.ends_by = ends_by(view.deletion, view.deletion_grace_seconds, known, now);
         self.share_labels(&mut view);
         // Before the cluster reads it anew: bound pods have labels of their node's zone, so none is like one that waits.
         let displaced = view.node.as_deref().and_then(|node| self.displaced_by(&key, node));
-        let read = self.cluster.upsert_pod(pod);
+        let read = self.cluster.upsert_pod(&as_recreated(pod));
         self.judge("Pod", &key.to_string(), read);
         let before = self.pods.get(&key).map(|p| (p.is.demand, p.node.clone(), p.uid.clone()));
         if before.as_ref().is_none_or(|(_, node, _)| *node != view.node) {

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use croft_api::NodeClaim;
+use croft_api::{NodeClaim, TenantPool, convert::scheduler::pool_name_label};
 use croft_scheduler::Price;
 
 use super::{NodeView, Snapshot};
@@ -43,7 +43,9 @@ impl Snapshot {
 
     /// Nodes that say that they are of a pool, in order of their names.
     pub fn nodes_of_pool(&self, pool: &str) -> impl Iterator<Item = (&String, &NodeView)> {
-        self.nodes_of_pool.get(pool).into_iter().flatten().filter_map(|name| self.nodes.get_key_value(name))
+        let label = self.pools.get(pool).map(|pool| pool_name_label(pool));
+        let nodes = self.nodes_of_pool.get(label.as_deref().unwrap_or(pool));
+        nodes.into_iter().flatten().filter_map(|name| self.nodes.get_key_value(name))
     }
 
     /// Grows with whatever touches the pool, its claims, their nodes, or the pods there.
@@ -88,7 +90,8 @@ impl Snapshot {
             }
             // One that no claim has counts for the pool that it names.
             None => {
-                let pool = self.nodes.get(node).and_then(|node| node.labels.get(names::POOL_LABEL)).cloned();
+                let label = self.nodes.get(node).and_then(|node| node.labels.get(names::POOL_LABEL));
+                let pool = label.and_then(|label| self.pool_labelled(label)).cloned();
                 if let Some(pool) = pool {
                     self.touch_pool(&pool);
                 }
@@ -96,8 +99,15 @@ impl Snapshot {
         }
     }
 
+    /// The pool whose nodes carry this pool-name label: nearly always the one of that name.
+    fn pool_labelled(&self, label: &str) -> Option<&String> {
+        let is_its = |(_, pool): &(&String, &Arc<TenantPool>)| pool_name_label(pool) == label;
+        let named = self.pools.get_key_value(label).filter(is_its);
+        named.or_else(|| self.pools.iter().find(is_its)).map(|(name, _)| name)
+    }
+
     /// Whatever is known of any claim may be otherwise.
-    pub(super) fn touch_claims(&mut self) {
+    pub fn touch_claims(&mut self) {
         self.restless = self.claims.keys().cloned().collect();
     }
 }

@@ -127,12 +127,17 @@ impl Snapshot {
         }))
     }
 
+    fn pool_name_label(&self, pool: &str) -> String {
+        let found = self.pools.get(pool).map(|pool| croft_api::convert::scheduler::pool_name_label(pool));
+        found.unwrap_or_else(|| pool.to_owned())
+    }
+
     /// True if the machine's node is there with the pool's label, by which it counts already.
     fn counts_as_node(&self, node: Option<&str>, machine: Option<&str>, pool: &str) -> bool {
         let node = node.and_then(|name| self.nodes.get(name));
         node.is_some_and(|node| {
             node.provider_id.as_deref().map(machine_id) == machine
-                && node.labels.get(names::POOL_LABEL).is_some_and(|value| value == pool)
+                && node.labels.get(names::POOL_LABEL) == Some(&self.pool_name_label(pool))
         })
     }
 }

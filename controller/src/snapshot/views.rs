@@ -1,7 +1,8 @@
 //! The few fields of pods and nodes that decisions read.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use croft_api::claim::FINALIZER;
 use croft_policy::selector::Selector;
 use croft_scheduler::Resources;
 use jiff::Timestamp;
@@ -33,8 +34,12 @@ pub struct PodView {
     pub priority: i32,
     /// Seconds that its containers get to end.
     pub grace_seconds: i64,
-    /// When its deletion is due, if it is being deleted.
+    /// When its deletion is due by the API server's clock, if it is being deleted.
     pub deletion: Option<Timestamp>,
+    /// Seconds that its deletion gives its containers.
+    pub deletion_grace_seconds: i64,
+    /// When its containers must have ended, on this process's monotonic clock, if it is being deleted.
+    pub ends_by: Option<Duration>,
     /// Its labels; pods of one owner share them.
     pub labels: Arc<BTreeMap<String, String>>,
     /// The uid of the object that controls it, and would make another one.
@@ -90,6 +95,8 @@ impl PodView {
             && !gated
             && !daemon
             && (scheduler == DEFAULT_SCHEDULER || scheduler.is_empty());
+        let grace_seconds =
+            spec.and_then(|s| s.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE_SECONDS);
         let stays =
             spec.and_then(|s| s.tolerations.as_deref()).is_some_and(|t| t.iter().any(tolerates_disruption));
         Self {
@@ -101,10 +108,10 @@ impl PodView {
                 .filter(|n| !n.is_empty())
                 .map(Into::into),
             priority: spec.and_then(|s| s.priority).unwrap_or(0),
-            grace_seconds: spec
-                .and_then(|s| s.termination_grace_period_seconds)
-                .unwrap_or(DEFAULT_GRACE_SECONDS),
+            grace_seconds,
             deletion,
+            deletion_grace_seconds: meta.deletion_grace_period_seconds.unwrap_or(grace_seconds),
+            ends_by: None,
             labels: Arc::new(meta.labels.clone().unwrap_or_default()),
             owner: meta
                 .owner_references
@@ -170,8 +177,10 @@ pub struct NodeView {
     pub ready: bool,
     /// Since when that has been so.
     pub ready_since: Option<Timestamp>,
-    /// When it was made.
-    pub created: Option<Timestamp>,
+    /// When this process first saw it, on its monotonic clock.
+    pub seen_at: Duration,
+    /// Its finalizers.
+    pub finalizers: Vec<String>,
     /// True if it is being deleted.
     pub deleting: bool,
     /// What it has.
@@ -207,11 +216,18 @@ impl NodeView {
             unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
             ready: ready.is_some_and(|c| c.status == "True"),
             ready_since: ready.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0),
-            created: meta.creation_timestamp.as_ref().map(|t| t.0),
+            seen_at: Duration::ZERO,
+            finalizers: meta.finalizers.clone().unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
             capacity: resources(status.and_then(|s| s.capacity.as_ref())),
             allocatable: resources(status.and_then(|s| s.allocatable.as_ref())),
         }
+    }
+
+    /// True if Croft's finalizer keeps it.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.finalizers.iter().any(|f| f == FINALIZER)
     }
 
     /// True if it carries a taint with this key.

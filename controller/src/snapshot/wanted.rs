@@ -1,12 +1,16 @@
 //! What users ask for: pools, classes, tenants; and what else placement depends on.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use croft_api::{EC2NodeClass, Tenant, TenantPool};
-use croft_scheduler::TenantLimits;
+use croft_api::{
+    CroftConfig, EC2NodeClass, Tenant, TenantPool, config::SINGLETON, convert::policy::node_labels,
+    pool::Provisioner,
+};
+use croft_policy::{index::Rules, model as policy};
+use croft_scheduler::{LIMIT_NODES, Quantity, TenantLimits};
 use kube::ResourceExt;
 
-use super::{Change, ClassState, Snapshot, full_name, is_stale, views::version};
+use super::{Change, ClassState, Snapshot, full_name, is_accepted, is_stale, views::version};
 
 impl Snapshot {
     pub(super) fn pool(&mut self, pool: TenantPool) {
@@ -22,18 +26,83 @@ impl Snapshot {
         }
         let changed = old.is_none_or(|old| {
             old.spec != pool.spec
+                || is_accepted(old) != is_accepted(&pool)
                 || old.metadata.deletion_timestamp.is_some() != pool.metadata.deletion_timestamp.is_some()
         });
         // Its annotations may ask to be left alone; its status is Croft's own word.
         let asks_otherwise = old.is_none_or(|old| old.metadata.annotations != pool.metadata.annotations);
-        self.pools.insert(name.clone(), Arc::new(pool));
+        let pool = Arc::new(pool);
+        let old = self.pools.insert(name.clone(), Arc::clone(&pool));
         if changed || asks_otherwise {
             self.touch_pool(&name);
         }
         if changed {
+            self.relabel(&name, old.as_deref(), Some(&pool));
             self.feed_pool(&name);
             self.feed_headroom(&name);
         }
+    }
+
+    /// Notes which labels the pool's nodes carry; where another pool's do, too, finds out which of the two counts.
+    pub(super) fn relabel(&mut self, name: &str, old: Option<&TenantPool>, new: Option<&TenantPool>) {
+        let mut contested = false;
+        for label in old.map(node_labels).into_iter().flatten() {
+            if let Some(pools) = self.labelled.get_mut(&label) {
+                contested |= pools.len() > 1;
+                pools.remove(name);
+                if pools.is_empty() {
+                    self.labelled.remove(&label);
+                }
+            }
+        }
+        for label in new.map(node_labels).into_iter().flatten() {
+            let pools = self.labelled.entry(label).or_default();
+            pools.insert(name.to_owned());
+            contested |= pools.len() > 1;
+        }
+        if contested {
+            self.judge_labels();
+        }
+    }
+
+    /// Finds the pools that do not count, by admission's own rule: of two with one label, or one pool-name label, the older
+    /// holds, whatever came in first. Pools of which that has changed are read anew.
+    fn judge_labels(&mut self) {
+        let pools: Vec<policy::Pool> =
+            self.pools.values().map(|pool| croft_api::convert::policy::pool(pool)).collect();
+        let rules = Rules::new(&policy::Config::default(), std::iter::empty(), pools.iter());
+        let pair = |(younger, older): &(Box<str>, Box<str>)| (younger.to_string(), older.to_string());
+        let now: BTreeMap<String, String> = rules.collisions().iter().map(pair).collect();
+        let before = std::mem::replace(&mut self.collisions, now);
+        let is_new = |pool: &&String| !before.contains_key(*pool);
+        let lost: Vec<String> = self.collisions.keys().filter(is_new).cloned().collect();
+        let counts = |pool: &String| self.pools.contains_key(pool) && !self.collisions.contains_key(pool);
+        let won: Vec<String> = before.into_keys().filter(counts).collect();
+        // Those that no longer count first: the label is free then.
+        for pool in lost.into_iter().chain(won) {
+            self.feed_pool(&pool);
+            self.feed_headroom(&pool);
+        }
+    }
+
+    /// True unless another provisioner makes the pool's nodes: those that Croft launched before then stay as they are.
+    #[must_use]
+    pub fn is_provisioned_by_croft(&self, pool: &str) -> bool {
+        self.pools.get(pool).is_none_or(|pool| pool.spec.provisioner == Provisioner::Croft)
+    }
+
+    /// True if the pool is being deleted and no Tenant names it any more: it launches nothing, and its nodes go. One that a
+    /// Tenant still names works.
+    #[must_use]
+    pub fn is_ending(&self, name: &str, pool: &TenantPool) -> bool {
+        pool.metadata.deletion_timestamp.is_some()
+            && !self.tenants.values().any(|tenant| tenant.spec.pools.iter().any(|named| named == name))
+    }
+
+    /// True unless an older pool has the label of the pool `name`.
+    #[must_use]
+    pub fn has_own_label(&self, name: &str) -> bool {
+        !self.collisions.contains_key(name)
     }
 
     pub(super) fn class(&mut self, class: EC2NodeClass) {
@@ -70,7 +139,7 @@ impl Snapshot {
             Err(problem) => {
                 // Limits that can't be read must not count as none: nothing is launched until they can be.
                 let spec = &tenant.spec;
-                let zero = [(croft_scheduler::LIMIT_NODES.to_owned(), croft_scheduler::Quantity::ZERO)];
+                let zero = [(LIMIT_NODES.to_owned(), Quantity::ZERO)];
                 self.cluster.upsert_tenant_limits(TenantLimits {
                     tenant: name.clone(),
                     pools: spec.pools.clone(),
@@ -80,6 +149,48 @@ impl Snapshot {
             }
         }
         self.tenants.insert(name, Arc::new(tenant));
+        self.plan_version += 1;
+        self.touch_all();
+    }
+
+    pub(super) fn config(&mut self, config: CroftConfig) {
+        let new = version(config.metadata.resource_version.as_deref());
+        let held = self.config.as_ref();
+        let is_old = held.is_some_and(|held| {
+            held.metadata.uid == config.metadata.uid
+                && !self.listing
+                && is_stale(version(held.metadata.resource_version.as_deref()), new)
+        });
+        if is_old || config.name_any() != SINGLETON {
+            return;
+        }
+        let same = held.is_some_and(|held| held.spec.limits == config.spec.limits);
+        if !same {
+            let key = format!("CroftConfig {SINGLETON}");
+            let limits = match croft_api::convert::scheduler::cluster_limits(&config) {
+                Ok(limits) => {
+                    self.problems.remove(&key);
+                    limits
+                }
+                Err(problem) => {
+                    // Limits that can't be read must not count as none: nothing is launched until they can be.
+                    self.problems.insert(key, problem);
+                    [(LIMIT_NODES.to_owned(), Quantity::ZERO)].into()
+                }
+            };
+            self.cluster.set_limits(limits);
+            self.plan_version += 1;
+            self.touch_all();
+        }
+        self.config = Some(Arc::new(config));
+    }
+
+    pub(super) fn config_gone(&mut self, name: &str) {
+        if name != SINGLETON || self.config.take().is_none() {
+            return;
+        }
+        self.problems.remove(&format!("CroftConfig {SINGLETON}"));
+        self.cluster.set_limits(BTreeMap::new());
         self.plan_version += 1;
         self.touch_all();
     }

@@ -3,27 +3,39 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use croft_policy::{
-    Ground, Provisioner, Tenants,
+    Ground, Tenants,
     audit::{self, Broken},
-    model::{MARK_KEY, POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
-    plan_daemonset,
+    model::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
+    node::Upkeep,
     policies::{self, Marks},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
-    pods, pools,
+    daemonsets, evictions, parameters, pods, pools,
     state::{Key, NamespaceFacts, State},
-    status,
+    status, unread,
 };
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Write a policy or a binding whole.
-    Policy(Value),
+    /// Write what the policies read, on Croft's own Namespace.
+    Parameters {
+        /// The namespace.
+        namespace: String,
+        /// Merge patch of it.
+        patch: Value,
+    },
+    /// Ask the API server whether its policies read what was written.
+    Probe {
+        /// Croft's own namespace.
+        namespace: String,
+        /// The revision of the parameters.
+        revision: String,
+    },
     /// Write the label and annotations that only Croft writes.
     Mark {
         /// The namespace.
@@ -31,12 +43,19 @@ pub enum Action {
         /// Merge patch of it.
         patch: Value,
     },
-    /// Write the mark on a node that somebody else made.
+    /// Write the mark and the pool's taints on a node that Croft doesn't make.
     MarkNode {
         /// The node.
         node: String,
-        /// The mark.
-        mark: String,
+        /// What it lacks.
+        upkeep: Upkeep,
+    },
+    /// Say that a node has left its pool, since the pool's label was removed.
+    NodeLeft {
+        /// The node.
+        node: String,
+        /// The pool.
+        pool: String,
     },
     /// Write a Tenant's status.
     Status {
@@ -58,8 +77,26 @@ pub enum Action {
         /// What users are told by an Event: reason, sentence.
         tell: Option<(&'static str, String)>,
     },
+    /// Write the conditions of an EC2NodeClass's status, if it is still this version: others write there too.
+    ClassStatus {
+        /// The class.
+        class: String,
+        /// Its version.
+        version: Option<String>,
+        /// All of its conditions.
+        conditions: Vec<Condition>,
+        /// What users are told by an Event: reason, sentence.
+        tell: Option<(&'static str, String)>,
+    },
     /// Send an empty patch, so that admission plans the DaemonSet anew.
     Touch(Key),
+    /// Take what was injected out of a DaemonSet of an exempt namespace, about which admission is not asked.
+    Restore {
+        /// The DaemonSet.
+        daemonset: Key,
+        /// JSON Patch of it.
+        patch: Value,
+    },
     /// Delete a pod that was admitted before its tenant was known and runs nowhere yet.
     Recreate {
         /// The pod.
@@ -81,15 +118,17 @@ impl Action {
     #[must_use]
     pub fn key(&self) -> String {
         match self {
-            Self::Policy(document) => {
-                let text = |pointer| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-                format!("policy {} {}", text("/kind"), text("/metadata/name"))
-            }
+            Self::Parameters { namespace, .. } => format!("parameters on namespace {namespace}"),
+            Self::Probe { revision, .. } => format!("parameters of revision {revision}"),
             Self::Mark { namespace, .. } => format!("namespace {namespace}"),
             Self::MarkNode { node, .. } => format!("node {node}"),
+            Self::NodeLeft { node, .. } => format!("event about node {node}"),
             Self::Status { tenant, .. } => format!("tenant {tenant}"),
             Self::PoolStatus { pool, .. } => format!("pool {pool}"),
-            Self::Touch((namespace, name)) => format!("daemonset {namespace}/{name}"),
+            Self::ClassStatus { class, .. } => format!("class {class}"),
+            Self::Touch((namespace, name)) | Self::Restore { daemonset: (namespace, name), .. } => {
+                format!("daemonset {namespace}/{name}")
+            }
             Self::Recreate { uid, .. } | Self::Evict { uid, .. } => format!("pod {uid}"),
         }
     }
@@ -101,56 +140,40 @@ pub fn decide(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Action>
     if !state.is_complete() {
         return Vec::new();
     }
+    state.absences.confirm(mono);
+    state.confirm_absence(mono);
     let view = state.view();
+    state.refresh_nodes();
     let mut actions = Vec::new();
-    actions.extend(stale_policies(state, &view));
-    let in_step = actions.is_empty();
-    actions.extend(stale_marks(state, &view));
-    actions.extend(unmarked_nodes(state, &view));
+    let active = parameters::is_active(state, &view, mono);
+    actions.extend(parameters::stale(state, &view, active));
+    if active {
+        actions.extend(stale_marks(state, &view));
+    }
+    actions.extend(nodes(state, active));
     actions.extend(pools::stale(state, &view, wall));
+    actions.extend(unread::stale_classes(state, wall));
     let mut placement = pods::look(state, &view);
     audit(state, &view, &mut placement);
     state.violations = std::mem::take(&mut placement.violations);
-    actions.extend(status::stale(state, &view, &placement, in_step, mono, wall));
     // What is made again must come again right: that takes a webhook that knows the tenants of today.
-    if status::enforced_everywhere(state, mono) {
-        actions.extend(unplanned_daemonsets(state, &view));
-        actions.extend(pods::remedies(state, &placement));
+    let enforced = status::enforced_everywhere(state, mono);
+    let evictions = if enforced { evictions::due(state, &view, &mut placement, mono) } else { Vec::new() };
+    actions.extend(status::stale(state, &view, &placement, mono, wall));
+    if enforced {
+        actions.extend(daemonsets::unplanned(state, &view, mono));
+        actions.extend(pods::remedies(state, &view, &placement, mono));
+        actions.extend(evictions);
     }
     actions
-}
-
-fn stale_policies<'a>(state: &'a State, view: &Tenants) -> impl Iterator<Item = Action> + use<'a> {
-    policies::documents(view.rules()).into_iter().filter_map(|wanted| {
-        let text =
-            |pointer: &str| wanted.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let there = state.policies.get(&(text("/kind"), text("/metadata/name")));
-        let right = there.is_some_and(|there| {
-            wanted.get("spec").zip(there.get("spec")).is_some_and(|(wanted, there)| holds(there, wanted))
-        });
-        (!right).then_some(Action::Policy(wanted))
-    })
-}
-
-/// True if `there` says all that `wanted` says; the API server adds defaults.
-fn holds(there: &Value, wanted: &Value) -> bool {
-    match (there, wanted) {
-        (Value::Object(there), Value::Object(wanted)) => wanted.iter().all(|(key, value)| {
-            // What is empty is left out by whoever wrote it last.
-            let empty =
-                value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
-            there.get(key).map_or(empty, |there| holds(there, value))
-        }),
-        (Value::Array(there), Value::Array(wanted)) => {
-            there.len() == wanted.len() && there.iter().zip(wanted).all(|(t, w)| holds(t, w))
-        }
-        (there, wanted) => there == wanted,
-    }
 }
 
 fn stale_marks(state: &State, view: &Tenants) -> Vec<Action> {
     let mut actions = Vec::new();
     for (name, facts) in state.namespaces.iter().filter(|(_, facts)| !facts.deleting) {
+        if unread::is_held(view, name) {
+            continue;
+        }
         let (labels, annotations) = marks(view, name);
         let stale =
             |kept: &BTreeMap<&'static str, Option<String>>| -> BTreeMap<&'static str, Option<String>> {
@@ -189,21 +212,15 @@ fn written<'f>(facts: &'f NamespaceFacts, key: &str) -> Option<&'f String> {
     }
 }
 
-/// Nodes that somebody else made for a pool carry the pool's own label; the mark is written here. Nodes of Croft's
-/// pools get both when their machine is known to be the claim's.
-fn unmarked_nodes(state: &State, view: &Tenants) -> Vec<Action> {
-    let mut actions = Vec::new();
-    for (name, mark) in &state.nodes {
-        let [pool] = view.node(name).map(|pools| &*pools.labelled).unwrap_or_default() else { continue };
-        let Some(pool) = view.rules().pool(*pool) else { continue };
-        if pool.provisioner != Provisioner::Croft
-            && *pool.key != *MARK_KEY
-            && mark.as_deref() != Some(pool.mark())
-        {
-            actions.push(Action::MarkNode { node: name.clone(), mark: pool.mark().to_owned() });
-        }
-    }
-    actions
+/// Nodes that Croft doesn't make carry their pool's own label; mark and taints are written here, in one patch. Nodes of
+/// Croft's pools get all of it when their machine is known to be the claim's.
+/// As long as no tenant is enforced, no node is touched.
+fn nodes(state: &mut State, active: bool) -> Vec<Action> {
+    let left = std::mem::take(&mut state.left_pools).into_iter();
+    let left = left.map(|(node, pool)| Action::NodeLeft { node, pool });
+    let upkeep = state.node_upkeep.iter().filter(|_| active);
+    let upkeep = upkeep.map(|(node, upkeep)| Action::MarkNode { node: node.clone(), upkeep: upkeep.clone() });
+    left.chain(upkeep).collect()
 }
 
 /// What `croft audit` would find beside pods, counted.
@@ -236,17 +253,6 @@ fn audit(state: &mut State, view: &Tenants, placement: &mut pods::Placement) {
         *placement.violations.entry(Broken::NamespaceUnmarked).or_default() +=
             i64::try_from(found).unwrap_or(0);
     }
-}
-
-fn unplanned_daemonsets(state: &State, view: &Tenants) -> Vec<Action> {
-    let unplanned = state.daemonsets.iter().filter(|((namespace, _), daemonset)| {
-        if daemonset.metadata.deletion_timestamp.is_some() {
-            return false;
-        }
-        let planned = plan_daemonset(view, namespace, &croft_api::convert::policy::daemonset(daemonset));
-        planned.allowed() && !planned.patch.is_empty()
-    });
-    unplanned.map(|(key, _)| Action::Touch(key.clone())).collect()
 }
 
 #[cfg(test)]

@@ -6,16 +6,20 @@
 //! ```
 //!
 //! [`state::State`] holds the few facts that count; [`decide::decide`] compares what is with what should be, as a
-//! pure function of state and time: marks of namespaces and nodes, the policies' text, conditions of Tenants,
+//! pure function of state and time: marks of namespaces and nodes, what the static policies read, conditions of Tenants,
 //! DaemonSets to plan anew, pods to make anew. Every round starts from what is, so that a round that is cut short
 //! or a write that is lost is made up for by the next.
 
 pub mod act;
+mod daemonsets;
 pub mod decide;
+mod evictions;
+mod parameters;
 mod pods;
 mod pools;
 pub mod run;
 pub mod state;
 mod status;
+mod unread;
 
 pub use run::{Upkeep, spawn};

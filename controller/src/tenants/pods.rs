@@ -1,16 +1,20 @@
 //! Pods that are where they mustn't be, or would be.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use croft_api::{config::Misplaced, convert::policy as convert};
+use croft_api::convert::policy as convert;
 use croft_policy::{
     Ground, Tenants,
     audit::{Broken, misplaced},
-    plan_pod,
+    plan_pod, plan_recreated,
 };
 
 use super::{
     decide::Action,
+    evictions,
     state::{Key, PodFacts, State},
 };
 
@@ -27,6 +31,10 @@ pub(super) struct Counted {
     pub(super) strangers: Vec<String>,
     /// Nodes of the tenant's pools that let others in.
     pub(super) open: Vec<String>,
+    /// Those of the pods above that Croft leaves to the user, with their owners.
+    pub(super) left: Vec<String>,
+    /// The namespaces of the pods above that are bound.
+    pub(super) namespaces: BTreeSet<String>,
 }
 
 /// Where pods are.
@@ -37,7 +45,9 @@ pub(super) struct Placement {
     /// How often each rule is broken.
     pub(super) violations: BTreeMap<Broken, i64>,
     /// Running where they mustn't.
-    misplaced: Vec<Key>,
+    pub(super) misplaced: Vec<Key>,
+    /// Why no more of them are evicted, by namespace.
+    pub(super) paced: BTreeMap<String, String>,
     /// Waiting, and to be made anew.
     unplaced: Vec<Key>,
 }
@@ -49,14 +59,24 @@ pub(super) fn look(state: &State, view: &Tenants) -> Placement {
         if let Ground::Tenant { tenant, .. } = ground {
             placement.tenants.entry(tenant.name.to_string()).or_default().pods += 1;
         }
-        if pod.mirror || pod.deleting {
+        // Whose a pod is in a namespace that can't be told is no violation, and nothing is done about it.
+        if pod.deleting || matches!(ground, Ground::Unread) {
+            continue;
+        }
+        if pod.mirror {
+            // Its static pod runs wherever the kubelet is told to, and evicting the mirror changes nothing.
+            let mirrored = pod.node.as_deref().and_then(|node| misplaced(view, &key.0, node).outside);
+            if let Some(tenant) = mirrored {
+                let name = format!("{}/{} (a mirror pod)", key.0, key.1);
+                *placement.violations.entry(Broken::PodOutside).or_default() += 1;
+                placement.tenants.entry(tenant.name.to_string()).or_default().outside.push(name);
+            }
             continue;
         }
         match (&pod.node, &pod.waiting) {
-            (Some(node), _) => bound(&mut placement, view, key, node),
+            (Some(node), _) => bound(&mut placement, view, key, pod, node),
             (None, Some(waiting)) => {
                 let planned = plan_pod(view, &key.0, &convert::pod(waiting));
-                // A refusal can't be mended by making the pod anew, nor a change of mind about a gated one.
                 let gated = waiting
                     .spec
                     .as_ref()
@@ -69,8 +89,13 @@ pub(super) fn look(state: &State, view: &Tenants) -> Placement {
                 if let Some(tenant) = planned.tenant {
                     let counted = placement.tenants.entry(tenant.to_owned()).or_default();
                     counted.unpinned.push(format!("{}/{}", key.0, key.1));
+                    counted.left.extend(left(key, pod));
                 }
-                if planned.allowed() && !gated && remade(pod) {
+                // One that is pinned to a pool which its tenant has lost would be refused as it is, and could be bound to
+                // the nodes of the tenant that has the pool now; its controller's next one is planned for today's pools.
+                let again =
+                    || planned.allowed() || plan_recreated(view, &key.0, &convert::pod(waiting)).allowed();
+                if !gated && remade(pod) && again() {
                     placement.unplaced.push(key.clone());
                 }
             }
@@ -80,12 +105,21 @@ pub(super) fn look(state: &State, view: &Tenants) -> Placement {
     placement
 }
 
-/// A DaemonSet's pods follow its template, which is planned anew.
+/// True if another pod is certainly made in place of this one. A DaemonSet's pods follow its template, which is planned anew.
 fn remade(pod: &PodFacts) -> bool {
-    pod.owner.as_ref().is_some_and(|(kind, _)| kind != "DaemonSet")
+    pod.owner.as_ref().is_some_and(evictions::recreates)
 }
 
-fn bound(placement: &mut Placement, view: &Tenants, key: &Key, node: &str) {
+/// Names a pod that is left to the user, and its owner.
+fn left(key: &Key, pod: &PodFacts) -> Option<String> {
+    match &pod.owner {
+        None => Some(format!("{}/{} without a controller", key.0, key.1)),
+        Some(owner) if owner.kind == "DaemonSet" || evictions::recreates(owner) => None,
+        Some(owner) => Some(format!("{}/{} of {} {}", key.0, key.1, owner.kind, owner.name)),
+    }
+}
+
+fn bound(placement: &mut Placement, view: &Tenants, key: &Key, pod: &PodFacts, node: &str) {
     let misplaced = misplaced(view, &key.0, node);
     if misplaced.is_right() {
         return;
@@ -93,26 +127,26 @@ fn bound(placement: &mut Placement, view: &Tenants, key: &Key, node: &str) {
     let name = || format!("{}/{} on node {node}", key.0, key.1);
     if let Some(tenant) = misplaced.outside {
         *placement.violations.entry(Broken::PodOutside).or_default() += 1;
-        placement.tenants.entry(tenant.name.to_string()).or_default().outside.push(name());
+        let counted = placement.tenants.entry(tenant.name.to_string()).or_default();
+        counted.outside.push(name());
+        counted.left.extend(left(key, pod));
+        counted.namespaces.insert(key.0.clone());
     }
     for pool in misplaced.inside {
         *placement.violations.entry(Broken::PodInside).or_default() += 1;
         for owner in view.rules().tenants().iter().filter(|t| t.may_use(pool)) {
-            placement.tenants.entry(owner.name.to_string()).or_default().strangers.push(name());
+            let counted = placement.tenants.entry(owner.name.to_string()).or_default();
+            counted.strangers.push(name());
+            counted.left.extend(left(key, pod));
+            counted.namespaces.insert(key.0.clone());
         }
     }
     placement.misplaced.push(key.clone());
 }
 
-/// What puts them right.
-pub(super) fn remedies(state: &State, placement: &Placement) -> Vec<Action> {
-    let target = |key: &Key| state.pods.get(key).map(|pod| (key.clone(), pod));
-    let unplaced = placement.unplaced.iter().filter_map(target);
-    let mut actions: Vec<Action> =
-        unplaced.map(|(pod, facts)| Action::Recreate { pod, uid: facts.uid.clone() }).collect();
-    if state.config.misplaced == Misplaced::Recreate {
-        let misplaced = placement.misplaced.iter().filter_map(target).filter(|(_, pod)| remade(pod));
-        actions.extend(misplaced.map(|(pod, facts)| Action::Evict { pod, uid: facts.uid.clone() }));
-    }
-    actions
+/// Deletions of the pods that wait and are made again right.
+pub(super) fn remedies(state: &State, view: &Tenants, placement: &Placement, mono: Duration) -> Vec<Action> {
+    let unplaced = placement.unplaced.iter().filter(|key| !state.absences.concern(view, &key.0, mono));
+    let found = unplaced.filter_map(|key| Some((key.clone(), state.pods.get(key)?)));
+    found.map(|(pod, facts)| Action::Recreate { pod, uid: facts.uid.clone() }).collect()
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use croft_api::CroftConfig;
+use croft_api::condition::{UNLIMITED, is_true};
 use croft_policy::{
     audit::Broken,
     seen::{REPLICA_LABEL, Report, WEBHOOK},
@@ -39,7 +39,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::mpsc, task::JoinSet, time};
 
 use super::{
-    act::act,
+    act::{act, probe},
     decide::{Action, decide},
     state::{News, State},
 };
@@ -63,9 +63,19 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Upkeep {
     misplaced: Gauge,
     unready: Gauge,
+    unlimited: Gauge,
     failed: Gauge,
     violations: Family<Violation, Gauge>,
+    invalid: Family<OfKind, Gauge>,
 }
+
+/// A kind of Croft's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfKind {
+    kind: &'static str,
+}
+
+const OWN_KINDS: [&str; 5] = ["Tenant", "TenantPool", "EC2NodeClass", "NodeClaim", "CroftConfig"];
 
 /// A rule that can be broken.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -89,6 +99,11 @@ impl Upkeep {
             metrics.unready.clone(),
         );
         registry.register(
+            "croft_tenants_unlimited",
+            "Tenants of which no limit bounds what their nodes cost",
+            metrics.unlimited.clone(),
+        );
+        registry.register(
             "croft_tenants_writes_failed",
             "Writes of the last round that failed",
             metrics.failed.clone(),
@@ -97,6 +112,11 @@ impl Upkeep {
             "croft_violations",
             "What breaks isolation or could, by rule; `croft audit` names each",
             metrics.violations.clone(),
+        );
+        registry.register(
+            "croft_invalid_objects",
+            "Objects whose newest version can't be read or breaks a rule of its CRD, by kind; the last good version stays in force",
+            metrics.invalid.clone(),
         );
         metrics
     }
@@ -111,6 +131,16 @@ impl Upkeep {
         };
         self.misplaced.set(not("Isolated"));
         self.unready.set(not("Ready"));
+        let is_unlimited = |t: &&Arc<croft_api::Tenant>| {
+            t.status.as_ref().is_some_and(|status| is_true(&status.conditions, UNLIMITED))
+        };
+        let unlimited = state.tenants.values().filter(is_unlimited).count();
+        self.unlimited.set(i64::try_from(unlimited).unwrap_or(i64::MAX));
+        let invalid = state.unread_by_kind();
+        for kind in OWN_KINDS {
+            let count = invalid.get(kind).copied().unwrap_or_default();
+            self.invalid.get_or_create(&OfKind { kind }).set(count);
+        }
         for rule in Broken::ALL {
             let count = state.violations.get(&rule).copied().unwrap_or_default();
             self.violations.get_or_create(&Violation { rule: rule.as_str() }).set(count);
@@ -131,12 +161,13 @@ pub fn spawn(
 ) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     let (on, passed) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
-    let mut news = watches(client, namespace, &mut tasks);
+    let (sender, mut news) = mpsc::channel(QUEUE);
+    watches(client, namespace, &sender, &mut tasks);
     let client = client.clone();
+    let mut state = State::new(namespace);
     tasks.spawn(async move {
         let start = clock.monotonic();
-        let mut upkeep = Rounds { client, leader, clock, metrics, start, done: BTreeMap::new() };
-        let mut state = State::default();
+        let mut upkeep = Rounds { client, leader, clock, metrics, start, done: BTreeMap::new(), sender };
         let (mut due, mut not_before) = (Duration::ZERO, Duration::ZERO);
         let mut writing = JoinSet::new();
         loop {
@@ -180,6 +211,8 @@ struct Rounds {
     start: Instant,
     /// What was written lately, and when.
     done: BTreeMap<String, (Action, Duration)>,
+    /// For answers to probes.
+    sender: mpsc::Sender<News>,
 }
 
 impl Rounds {
@@ -192,6 +225,8 @@ impl Rounds {
         let now = self.now();
         if !self.leader.is_valid(self.clock.monotonic()) {
             self.done.clear();
+            // The leader tells of these.
+            state.left_pools.clear();
             writing.spawn(std::future::ready(0));
             return;
         }
@@ -200,14 +235,23 @@ impl Rounds {
         let mut actions = decide(state, now, wall);
         self.metrics.count(state);
         actions.retain(|action| self.done.get(&action.key()).is_none_or(|(done, _)| !same(done, action)));
-        for action in &actions {
+        // A probe is repeated until its answer is yes.
+        for action in actions.iter().filter(|action| !matches!(action, Action::Probe { .. })) {
             self.done.insert(action.key(), (action.clone(), now));
         }
         let (client, leader, clock) = (self.client.clone(), self.leader.clone(), Arc::clone(&self.clock));
+        let sender = self.sender.clone();
         writing.spawn(async move {
-            let (client, leader, clock) = (&client, &leader, &clock);
+            let (client, leader, clock, sender) = (&client, &leader, &clock, &sender);
             let results = stream::iter(actions)
-                .map(|action| async move { write(client, leader, clock.as_ref(), action, wall).await })
+                .map(|action| async move {
+                    match action {
+                        Action::Probe { namespace, revision } => {
+                            ask(client, &namespace, revision, sender).await
+                        }
+                        action => write(client, leader, clock.as_ref(), action, wall).await,
+                    }
+                })
                 .buffer_unordered(AT_ONCE);
             let failed = results.filter(|done| std::future::ready(!done)).count().await;
             i64::try_from(failed).unwrap_or(i64::MAX)
@@ -234,6 +278,22 @@ async fn write(client: &Client, leader: &Leader, clock: &dyn Clock, action: Acti
     }
 }
 
+/// Asks whether the parameters of `revision` are in force, and says so to `sender`. A dry run changes nothing, so a replica that
+/// has just stopped leading may still ask.
+async fn ask(client: &Client, namespace: &str, revision: String, sender: &mpsc::Sender<News>) -> bool {
+    let (in_force, done) = match time::timeout(WRITE_TIMEOUT, probe(client, namespace, &revision)).await {
+        Ok(Ok(in_force)) => (in_force, true),
+        Ok(Err(error)) => {
+            tracing::warn!(revision, %error, "failed to ask whether the policies' parameters are in force, asked again");
+            (false, false)
+        }
+        Err(_) => (false, false),
+    };
+    // The receiver lives as long as the task that spawned this one.
+    let _ = sender.try_send(News::Probed { revision, in_force });
+    done
+}
+
 /// Times on conditions differ from round to round until the watch shows them; and counts, which change with every
 /// pod, are worth a write only now and then.
 fn same(a: &Action, b: &Action) -> bool {
@@ -253,20 +313,21 @@ fn same(a: &Action, b: &Action) -> bool {
             };
             of_a == of_b && said(a) == said(b)
         }
+        (
+            Action::ClassStatus { conditions: a, version: of_a, .. },
+            Action::ClassStatus { conditions: b, version: of_b, .. },
+        ) => {
+            let said = |list: &[Condition]| -> Vec<(String, String, String)> {
+                list.iter().map(|c| (c.type_.clone(), c.status.clone(), c.message.clone())).collect()
+            };
+            of_a == of_b && said(a) == said(b)
+        }
         (a, b) => a == b,
     }
 }
 
-fn watches(client: &Client, namespace: &str, tasks: &mut JoinSet<()>) -> mpsc::Receiver<News> {
-    let (sender, receiver) = mpsc::channel(QUEUE);
+fn watches(client: &Client, namespace: &str, sender: &mpsc::Sender<News>, tasks: &mut JoinSet<()>) {
     let all = watcher::Config::default;
-    tasks.spawn(follow::<CroftConfig>(
-        Api::all(client.clone()),
-        all(),
-        "CroftConfig",
-        sender.clone(),
-        |object, gone| News::Config(object.name_any(), (!gone).then(|| Box::new(object.spec.clone()))),
-    ));
     let leases = all().labels(&format!("{REPLICA_LABEL}={WEBHOOK}"));
     tasks.spawn(follow::<Lease>(
         Api::namespaced(client.clone(), namespace),
@@ -289,10 +350,9 @@ fn watches(client: &Client, namespace: &str, tasks: &mut JoinSet<()>) -> mpsc::R
         Api::all(client.clone()),
         ours(),
         BINDING,
-        sender,
+        sender.clone(),
         |object, gone| policy(BINDING, object, gone),
     ));
-    receiver
 }
 
 fn policy<K: Resource<DynamicType = ()> + Serialize>(kind: &str, object: &K, gone: bool) -> News {

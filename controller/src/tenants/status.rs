@@ -4,10 +4,15 @@ use std::{collections::BTreeMap, time::Duration};
 
 use croft_api::{
     Tenant, TenantStatus,
-    condition::{ACCEPTED, READY, Statement, set},
-    convert::policy as convert,
+    condition::{ACCEPTED, READY, Statement, UNLIMITED, set},
+    config::Misplaced,
+    convert::{policy as convert, unlimited},
 };
-use croft_policy::{Ground, Tenants, audit::lost_claims, index::TenantRule};
+use croft_policy::{
+    Ground, Tenants,
+    audit::{LostClaim, lost_claims},
+    index::TenantRule,
+};
 use croft_scheduler::Price;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -16,6 +21,7 @@ use super::{
     decide::{Action, is_marked},
     pods::{Counted, Placement},
     state::State,
+    unread::spec_valid,
 };
 
 /// That no pod of the tenant runs outside its pools, and no other inside them.
@@ -27,9 +33,9 @@ const LISTED: usize = 100;
 /// Pods that a condition names.
 const NAMED: usize = 5;
 
-/// True if there are webhook replicas, and every one enforces every Tenant's generation.
+/// True if there are Tenants and webhook replicas, and every replica enforces every Tenant's generation.
 pub(super) fn enforced_everywhere(state: &State, mono: Duration) -> bool {
-    state.tenants.values().all(|tenant| enforcing(state, tenant, mono).is_ok())
+    !state.tenants.is_empty() && state.tenants.values().all(|tenant| enforcing(state, tenant, mono).is_ok())
 }
 
 /// # Errors
@@ -39,7 +45,10 @@ fn enforcing(state: &State, tenant: &Tenant, mono: Duration) -> Result<(), (&'st
     if alive().next().is_none() {
         return Err((
             "NoWebhook",
-            "no replica of croft-webhook runs; look at its Deployment in croft-system".to_owned(),
+            format!(
+                "no replica of croft-webhook runs; look at its Deployment in {}",
+                state.parameters.namespace
+            ),
         ));
     }
     let uid = tenant.metadata.uid.as_deref().unwrap_or_default();
@@ -67,7 +76,6 @@ pub(super) fn stale(
     state: &State,
     view: &Tenants,
     placement: &Placement,
-    policies_in_step: bool,
     mono: Duration,
     wall: Timestamp,
 ) -> Vec<Action> {
@@ -78,25 +86,44 @@ pub(super) fn stale(
             namespaces.entry(&tenant.name).or_default().push(name);
         }
     }
+    let lost = lost_claims(view);
     let mut actions = Vec::new();
     for (name, tenant) in &state.tenants {
         let Some(rule) = rules.tenant_named(name) else { continue };
         let own = namespaces.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
         let counted = placement.tenants.get(name.as_str()).cloned().unwrap_or_default();
-        let accepted = accepted(view, tenant, rule);
-        let marked = own.iter().all(|n| state.namespaces.get(*n).is_some_and(|f| is_marked(view, n, f)));
-        let ready = ready(state, tenant, &accepted, marked && policies_in_step, mono);
-        let statements = [accepted, ready, isolated(&counted)];
-
         let old = tenant.status.clone().unwrap_or_default();
+        let valid = spec_valid(state, "Tenant", name, &old.conditions);
+        let accepted = match &valid {
+            // Not all of its claims are known, so they can't be said to hold.
+            Some(valid) if state.stands_in("Tenant", name) => Statement { kind: ACCEPTED, ..valid.clone() },
+            _ => {
+                let lost = lost.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+                accepted(view, tenant, rule, lost)
+            }
+        };
+        let marked = own.iter().all(|n| state.namespaces.get(*n).is_some_and(|f| is_marked(view, n, f)));
+        let in_step = in_step(state, view, tenant, rule, marked);
+        let ready = ready(state, tenant, &accepted, in_step, mono);
+        let remedy = remedy(state, placement, &counted);
+        let pools = tenant.spec.pools.iter().filter_map(|pool| state.pools.get(pool));
+        let unlimited = unlimited::of_tenant(tenant, pools.map(|pool| &**pool));
+        let said = [accepted, ready, isolated(&counted, &remedy), unlimited];
+        let statements = valid.into_iter().chain(said);
+
         let mut new = counts(state, view, rule, &counted, own);
         new.conditions.clone_from(&old.conditions);
         let mut tell = Vec::new();
         for statement in statements {
             let was = old.conditions.iter().find(|c| c.type_ == statement.kind);
-            let news = statement.status == Some(false)
-                && statement.kind != READY
-                && was.is_none_or(|w| w.status != "False" || w.message != statement.message);
+            let news = match statement.kind {
+                READY => false,
+                UNLIMITED => statement.status == Some(true) && was.is_none_or(|w| w.status != "True"),
+                _ => {
+                    statement.status == Some(false)
+                        && was.is_none_or(|w| w.status != "False" || w.message != statement.message)
+                }
+            };
             if news {
                 tell.push((statement.reason, statement.message.clone()));
             }
@@ -128,12 +155,12 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn accepted(view: &Tenants, tenant: &Tenant, rule: &TenantRule) -> Statement {
+fn accepted(view: &Tenants, tenant: &Tenant, rule: &TenantRule, lost: &[LostClaim<'_>]) -> Statement {
     let no = |reason, message| Statement { kind: ACCEPTED, status: Some(false), reason, message };
     if let Err(error) = convert::tenant(tenant) {
         return no("InvalidSelector", error.to_string());
     }
-    if let Some((first, others)) = lost_claims(view, rule).split_first() {
+    if let Some((first, others)) = lost.split_first() {
         let more = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
         return no("NamespaceConflict", format!("{first}{more}"));
     }
@@ -161,7 +188,47 @@ fn accepted(view: &Tenants, tenant: &Tenant, rule: &TenantRule) -> Statement {
     }
 }
 
-fn ready(state: &State, tenant: &Tenant, accepted: &Statement, in_step: bool, mono: Duration) -> Statement {
+/// # Errors
+/// A reason and a sentence, if the policies don't hold the tenant's pods yet.
+fn in_step(
+    state: &State,
+    view: &Tenants,
+    tenant: &Tenant,
+    rule: &TenantRule,
+    marked: bool,
+) -> Result<(), (&'static str, String)> {
+    if let Some((first, others)) = state.parameters.missing.split_first() {
+        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        return Err((
+            "PoliciesMissing",
+            format!(
+                "the admission policy {first}{more} is missing or not of this version; install it: kubectl apply -f \
+                 manifests/install/policies.yaml"
+            ),
+        ));
+    }
+    // As long as nothing was asked, what was said before stands.
+    let said = || {
+        let conditions = tenant.status.iter().flat_map(|status| &status.conditions);
+        let ready = conditions.clone().find(|c| c.type_ == READY);
+        ready.is_some_and(|c| c.status == "True" && c.observed_generation == tenant.metadata.generation)
+    };
+    if marked && state.parameters.hold(view, rule).unwrap_or_else(said) {
+        return Ok(());
+    }
+    Err((
+        "PoliciesBehind",
+        "its namespaces and what the admission policies read are being brought in step".to_owned(),
+    ))
+}
+
+fn ready(
+    state: &State,
+    tenant: &Tenant,
+    accepted: &Statement,
+    in_step: Result<(), (&'static str, String)>,
+    mono: Duration,
+) -> Statement {
     let say = |status, reason, message| Statement { kind: READY, status: Some(status), reason, message };
     if accepted.status != Some(true) {
         return say(false, "NotAccepted", accepted.message.clone());
@@ -170,17 +237,36 @@ fn ready(state: &State, tenant: &Tenant, accepted: &Statement, in_step: bool, mo
         // Replicas come and go; what was enforced is enforced by the policies and those that are there.
         return say(false, reason, message);
     }
-    if !in_step {
-        return say(
-            false,
-            "PoliciesBehind",
-            "its namespaces and the admission policies are being brought in step".to_owned(),
-        );
+    if let Err((reason, message)) = in_step {
+        return say(false, reason, message);
     }
     say(true, "Ready", "its pods are held in its pools".to_owned())
 }
 
-fn isolated(counted: &Counted) -> Statement {
+/// What becomes of pods that are misplaced.
+fn remedy(state: &State, placement: &Placement, counted: &Counted) -> String {
+    let mut text = match state.config.misplaced {
+        Misplaced::Report => "delete them, or set spec.misplaced: Recreate in the CroftConfig".to_owned(),
+        Misplaced::Recreate => {
+            let notes = counted.namespaces.iter().filter_map(|namespace| placement.paced.get(namespace));
+            let notes: Vec<&str> = notes.take(NAMED).map(String::as_str).collect();
+            if notes.is_empty() { "they are evicted".to_owned() } else { notes.join(", ") }
+        }
+    };
+    if !counted.left.is_empty() {
+        let named: Vec<&str> = counted.left.iter().take(NAMED).map(String::as_str).collect();
+        let more = if counted.left.len() > NAMED { ", ..." } else { "" };
+        text.push_str(&format!(
+            "; {} of them ({}{more}) are not deleted by Croft, since their owner may not make another pod: delete the pods, or \
+             delete and create their owners",
+            counted.left.len(),
+            named.join(", ")
+        ));
+    }
+    text
+}
+
+fn isolated(counted: &Counted, remedy: &str) -> Statement {
     let mut parts = Vec::new();
     for (what, list) in [
         ("outside its pools", &counted.outside),
@@ -208,9 +294,6 @@ fn isolated(counted: &Counted) -> Statement {
         let message = "no pod of it runs outside its pools, and no other inside them".to_owned();
         return Statement { kind: ISOLATED, status: Some(true), reason: "Isolated", message };
     }
-    let message = format!(
-        "{}; they were there before the Tenant or its pools: delete them, or set spec.misplaced: Recreate in the CroftConfig",
-        parts.join(", ")
-    );
+    let message = format!("{}; they were there before the Tenant or its pools: {remedy}", parts.join(", "));
     Statement { kind: ISOLATED, status: Some(false), reason: "PodsMisplaced", message }
 }

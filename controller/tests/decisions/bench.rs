@@ -126,17 +126,23 @@ impl Bench {
         let Step { mut actions, .. } = self.engine.step(at(seconds));
         let looks: Vec<Action> = actions.extract_if(.., |a| matches!(a, Action::LookForPods(_))).collect();
         for look in &looks {
-            let Action::LookForPods(claim) = look else { continue };
+            let Action::LookForPods(asked) = look else { continue };
             let (answers, rest) = (self.found.clone(), Rest::For(Duration::from_secs(1)));
             let report = if answers.is_empty() {
-                let vacant = News::Vacant(claim.metadata.name.clone().unwrap(), at(seconds).mono);
+                let vacant = News::Vacant(asked.subject.clone(), at(seconds).mono);
                 Report { news: vec![vacant], ..Report::done(look.keys()) }
             } else {
                 Report { answers, rest, ..Report::done(look.keys()) }
             };
             self.engine.complete(report, at(seconds));
         }
-        if !looks.is_empty() {
+        let nodes: Vec<Action> = actions.extract_if(.., |a| matches!(a, Action::LookForNode(_))).collect();
+        for action in &nodes {
+            let Action::LookForNode(claim) = action else { continue };
+            let none = News::NoNode(claim.metadata.name.clone().unwrap(), at(seconds).mono);
+            self.engine.complete(Report { news: vec![none], ..Report::done(action.keys()) }, at(seconds));
+        }
+        if !looks.is_empty() || !nodes.is_empty() {
             actions.extend(self.engine.step(at(seconds)).actions);
         }
         let (kept, upkeep): (Vec<_>, Vec<_>) = actions.into_iter().partition(|action| {
@@ -176,6 +182,8 @@ pub fn pool(version: u64, more: &Value) -> Change {
             "finalizers": ["croft.dev/pool"]},
         "spec": {"key": "node-pool", "disruption": {"consolidateAfter": "30s"},
             "template": {"spec": {"nodeClassRef": {"name": "class"}}}},
+        "status": {"conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
     });
     croft_controller::merge::apply(&mut object["spec"], more);
     Change::Pool(read::<TenantPool>(object))
@@ -231,16 +239,24 @@ pub fn launched(more: &[&str]) -> Value {
         "zone": "us-east-1a", "capacityType": "on-demand", "conditions": conditions})
 }
 
-/// The node of [`claim`], marked as its once it is taken in.
-pub fn node(version: u64, provider_id: &str, labels: Value, taints: Value, ready: bool) -> Change {
+/// The node of [`claim`], marked as its once it is taken in. With the pool's label it has the pool's taint after `taints`.
+pub fn node(version: u64, provider_id: &str, labels: Value, mut taints: Value, ready: bool) -> Change {
+    if labels.get("node-pool").is_some() && !taints_have(&taints, "node-pool") {
+        let own = json!({"key": "node-pool", "value": "pool-a", "effect": "NoSchedule"});
+        taints.as_array_mut().unwrap().push(own);
+    }
     let marks = match taints_have(&taints, "croft.dev/unregistered") {
         true => json!({}),
         false => json!({"croft.dev/claim": "pool-a-1"}),
     };
+    let finalizers = match taints_have(&taints, "croft.dev/unregistered") {
+        true => json!([]),
+        false => json!(["croft.dev/termination"]),
+    };
     Change::Node(read(json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "node-1", "uid": "node-uid", "resourceVersion": version.to_string(), "labels": labels,
-            "annotations": marks},
+            "annotations": marks, "finalizers": finalizers},
         "spec": {"providerID": provider_id, "taints": taints,
             "unschedulable": taints_have(&taints, "croft.dev/disrupted")},
         "status": {"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}],
@@ -255,7 +271,8 @@ pub fn taints_have(taints: &Value, key: &str) -> bool {
 
 pub fn registered_labels() -> Value {
     json!({"node-pool": "pool-a", "node.kubernetes.io/instance-type": "m5.large",
-        "topology.kubernetes.io/zone": "us-east-1a", "karpenter.sh/capacity-type": "on-demand"})
+        "topology.kubernetes.io/zone": "us-east-1a", "karpenter.sh/capacity-type": "on-demand",
+        "croft.dev/capacity-type": "on-demand"})
 }
 
 fn says_standing(action: &Action) -> bool {

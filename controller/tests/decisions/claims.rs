@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use croft_api::pool::LaunchBackoff;
 use croft_cloud::{MachineState, Terminated};
 use croft_controller::{
     action::{Action, Key, News, Report, Rest},
@@ -11,7 +12,7 @@ use croft_controller::{
 use croft_scheduler::PodKey;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, at, claim, launched, node, pod, registered_labels, time, verb};
+use crate::bench::{Bench, at, claim, launched, node, pod, pool, registered_labels, time, verb};
 
 #[test]
 fn pods_are_planned_once_their_batch_is_idle_and_not_again_while_claims_are_made() {
@@ -152,8 +153,13 @@ fn a_node_that_was_taken_in_is_marked_as_its_claims() {
 fn a_node_that_never_comes_gives_its_machine_back() {
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&[]), false));
-    assert!(bench.decide(899).is_empty());
-    let actions = bench.decide(900);
+    assert!(bench.decide(900).is_empty(), "its age is measured since this process first saw it");
+    assert!(bench.decide(901).is_empty(), "not before the pool's status counts the launch");
+    let Change::Pool(mut pool) = pool(20, &json!({})) else { panic!() };
+    let counted = LaunchBackoff { counted: vec!["pool-a-1".to_owned()], ..LaunchBackoff::default() };
+    pool.status.get_or_insert_default().launch_backoff = Some(counted);
+    bench.see(901, Change::Pool(pool));
+    let actions = bench.decide(902);
     assert!(matches!(verb(&actions), (Target::Claim(_), Verb::Delete { .. })));
 }
 
@@ -166,8 +172,70 @@ fn labels_that_somebody_changed_are_put_back() {
     bench.see(1, pod("a", Some("node-1")));
     bench.see(1, node(20, "aws:///us-east-1a/i-1", labels, json!([]), true));
     let actions = bench.decide(1);
-    let (Target::Node(_), Verb::Patch(patch)) = verb(&actions) else { panic!("{actions:?}") };
-    assert_eq!(patch["metadata"]["labels"], json!({"node-pool": "pool-a"}));
+    let (Target::Node(_), Verb::JsonPatch(patch)) = verb(&actions) else { panic!("{actions:?}") };
+    let wanted = json!([
+        {"op": "test", "path": "/metadata/uid", "value": "node-uid"},
+        {"op": "add", "path": "/metadata/labels/node-pool", "value": "pool-a"},
+    ]);
+    assert_eq!(*patch, wanted);
+}
+
+#[test]
+fn taint_of_the_pool_that_was_removed_or_changed_is_restored_with_the_label() {
+    let other = json!({"key": "example.com/other", "effect": "NoSchedule"});
+    let of_pool = |value: &str| json!({"key": "node-pool", "value": value, "effect": "NoSchedule"});
+    let uid = || json!({"op": "test", "path": "/metadata/uid", "value": "node-uid"});
+    let restored =
+        |at: &str| json!({"op": "add", "path": format!("/spec/taints{at}"), "value": of_pool("pool-a")});
+    let mut relabelled = registered_labels();
+    relabelled["node-pool"] = json!("pool-b");
+    let cases = [
+        (registered_labels(), json!([other]), json!([uid(), restored("/-")])),
+        (
+            registered_labels(),
+            json!([other, of_pool("pool-b")]),
+            json!([
+                uid(),
+                {"op": "test", "path": "/spec/taints/1/key", "value": "node-pool"},
+                {"op": "test", "path": "/spec/taints/1/effect", "value": "NoSchedule"},
+                {"op": "add", "path": "/spec/taints/1/value", "value": "pool-a"},
+            ]),
+        ),
+        (
+            relabelled,
+            json!([other]),
+            json!([uid(), {"op": "add", "path": "/metadata/labels/node-pool", "value": "pool-a"}, restored("/-")]),
+        ),
+    ];
+    for (labels, taints, wanted) in cases {
+        let mut bench = Bench::new();
+        bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
+        bench.see(1, pod("a", Some("node-1")));
+        let Change::Node(mut there) = node(20, "aws:///us-east-1a/i-1", labels, json!([]), true) else {
+            panic!()
+        };
+        there.spec.as_mut().unwrap().taints = serde_json::from_value(taints).unwrap();
+        bench.see(1, Change::Node(there));
+        let actions = bench.decide(1);
+        let (Target::Node(_), Verb::JsonPatch(patch)) = verb(&actions) else { panic!("{actions:?}") };
+        assert_eq!(*patch, wanted);
+        assert!(bench.told.iter().any(|(reason, _)| reason == "TaintsRestored"), "{:?}", bench.told);
+    }
+}
+
+#[test]
+fn a_node_carries_its_capacity_type_under_croft_s_own_name_too() {
+    let mut bench = Bench::new();
+    let mut labels = registered_labels();
+    labels.as_object_mut().unwrap().remove("croft.dev/capacity-type");
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
+    bench.see(1, pod("a", Some("node-1")));
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", labels, json!([]), true));
+    let actions = bench.decide(1);
+    let (Target::Node(_), Verb::JsonPatch(patch)) = verb(&actions) else { panic!("{actions:?}") };
+    let put_back =
+        json!({"op": "add", "path": "/metadata/labels/croft.dev~1capacity-type", "value": "on-demand"});
+    assert!(patch.as_array().unwrap().contains(&put_back), "{patch}");
 }
 
 #[test]
@@ -207,7 +275,18 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
         at(8),
     );
     let actions = bench.decide(8);
-    assert!(matches!(verb(&actions), (Target::Node(_), Verb::Delete { .. })));
+    let (Target::Node(_), Verb::JsonPatch(patch)) = verb(&actions) else { panic!("{actions:?}") };
+    assert_eq!(patch[2], json!({"op": "remove", "path": "/metadata/finalizers/0"}));
+    let Change::Node(mut free) = node(22, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true)
+    else {
+        panic!()
+    };
+    free.metadata.finalizers = None;
+    bench
+        .engine
+        .complete(Report { answers: vec![Answer::Node(free)], ..Report::done(actions[0].keys()) }, at(8));
+    let actions = bench.decide(8);
+    assert!(matches!(verb(&actions), (Target::Node(_), Verb::Delete { .. })), "{actions:?}");
     bench.see(9, Change::NodeGone("node-1".to_owned()));
     let actions = bench.decide(9);
     let (Target::Claim(_), Verb::Patch(patch)) = verb(&actions) else { panic!("{actions:?}") };
@@ -313,12 +392,8 @@ fn a_node_that_is_initialized_tells_what_its_type_has_once() {
 #[test]
 fn at_the_hard_end_the_machine_goes_with_whatever_is_left() {
     let disrupted = json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}]);
-    let mut bench = Bench::new();
-    let Change::Claim(mut going) = claim(10, launched(&["Registered", "Initialized"]), true) else {
-        panic!()
-    };
-    going.spec.termination_grace_period = Some("60s".to_owned());
-    bench.see(1, Change::Claim(going));
+    let mut bench = Bench::with_pool(&json!({"template": {"spec": {"terminationGracePeriod": "60s"}}}));
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
     bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true));
     bench.see(1, pod("a", Some("node-1")));
     let evict = bench.decide(1);
@@ -327,11 +402,11 @@ fn at_the_hard_end_the_machine_goes_with_whatever_is_left() {
     // Its 30 seconds begin so late that they end with the deadline.
     let delete = bench.decide(40);
     assert!(
-        matches!(verb(&delete), (Target::Pod(..), Verb::Delete { grace_seconds: Some(20), .. })),
+        matches!(verb(&delete), (Target::Pod(..), Verb::Delete { grace_seconds: Some(21), .. })),
         "{delete:?}"
     );
     bench.done(40, &delete[0], vec![]);
-    let actions = bench.decide(60);
+    let actions = bench.decide(61);
     let ended = actions.iter().any(|a| matches!(a, Action::Terminate { .. }));
     assert!(ended, "nothing holds it longer: {actions:?}");
 }
@@ -347,8 +422,8 @@ fn a_pod_that_nobody_ends_any_more_holds_no_machine() {
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(30).wall));
     bench.see(1, Change::Pod(dying));
     assert!(bench.decide(30).is_empty());
-    assert!(bench.decide(89).is_empty(), "it may still be ending");
-    assert!(matches!(&bench.decide(90)[..], [Action::Terminate { .. }]));
+    assert!(bench.decide(90).is_empty(), "it may still be ending");
+    assert!(matches!(&bench.decide(91)[..], [Action::Terminate { .. }]));
 }
 
 #[test]
@@ -371,7 +446,7 @@ fn pods_of_a_machine_that_is_gone_are_removed_with_its_node() {
         verb(&actions[..1]),
         (Target::Pod(..), Verb::Delete { grace_seconds: Some(0), uid }) if uid == "a-uid"
     ));
-    assert!(matches!(verb(&actions[1..]), (Target::Node(_), Verb::Delete { .. })));
+    assert!(matches!(verb(&actions[1..]), (Target::Node(_), Verb::JsonPatch(_))), "its finalizer goes first");
 }
 
 #[test]

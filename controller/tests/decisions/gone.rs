@@ -112,12 +112,19 @@ fn two_claims_whose_machines_had_one_address_keep_to_their_own_machine() {
 }
 
 #[test]
-fn a_node_of_ours_without_machine_and_claim_is_deleted_and_nobody_elses() {
+fn a_node_without_instance_and_claim_is_deleted_if_it_is_crofts_and_not_ready() {
     let lists = |bench: &mut Bench| {
         for seconds in [300, 400] {
             let news = vec![News::Machines(at(seconds), Vec::new())];
             bench.engine.complete(Report { news, ..Report::done(vec![Key::Machines]) }, at(seconds));
         }
+    };
+    let describe = |bench: &mut Bench, seconds: u64| {
+        let actions = bench.decide(seconds);
+        let [Action::DescribeInstances(ids)] = &actions[..] else { return actions };
+        assert_eq!(ids, &["i-9"]);
+        bench.done(seconds, &actions[0], vec![News::Described(at(seconds).mono, ids.clone(), Vec::new())]);
+        bench.decide(seconds)
     };
     for (ours, ready, expected) in [(true, false, 1), (false, false, 0), (true, true, 0)] {
         let mut bench = Bench::new();
@@ -126,14 +133,14 @@ fn a_node_of_ours_without_machine_and_claim_is_deleted_and_nobody_elses() {
         else {
             panic!()
         };
-        alone.metadata.creation_timestamp =
-            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0).wall));
+        alone.metadata.finalizers = None;
         alone.metadata.annotations =
             ours.then(|| [("croft.dev/claim".to_owned(), "pool-a-9".to_owned())].into());
         bench.see(1, Change::Node(alone));
         bench.decide(1);
         lists(&mut bench);
-        assert_eq!(bench.decide(401).len(), expected, "ours {ours}, ready {ready}");
+        assert_eq!(describe(&mut bench, 401).len(), 0, "one answer is no proof: ours {ours}, ready {ready}");
+        assert_eq!(describe(&mut bench, 530).len(), expected, "ours {ours}, ready {ready}");
     }
 }
 

@@ -1,14 +1,14 @@
 //! What is done about machines that the cloud is about to take away.
 
-use croft_cloud::{Interruption, InterruptionKind};
+use croft_cloud::{CloudMachine, Interruption, InterruptionKind, MachineState};
 use croft_controller::{
     action::{Action, Key, News, Report},
     seam::{Target, Verb},
-    snapshot::Change,
+    snapshot::{Change, MachineList},
 };
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, at, claim, launched, node, pod, pool, registered_labels, verb};
+use crate::bench::{Bench, at, claim, condition, launched, node, pod, pool, registered_labels, verb};
 
 fn news(kind: InterruptionKind, deadline: Option<u64>) -> Interruption {
     Interruption {
@@ -16,6 +16,7 @@ fn news(kind: InterruptionKind, deadline: Option<u64>) -> Interruption {
         machines: vec!["i-1".to_owned()],
         at: at(1).wall.as_second(),
         deadline: deadline.map(|s| at(s).wall.as_second()),
+        over_at: None,
         receipt: "receipt-1".to_owned(),
     }
 }
@@ -41,7 +42,8 @@ fn hear(bench: &mut Bench, seconds: u64, news: Interruption) {
 
 /// Lets the claim's status be written, and shows the claim with it.
 fn written(bench: &mut Bench, seconds: u64) -> Value {
-    let actions = bench.decide(seconds);
+    let mut actions = bench.decide(seconds);
+    actions.retain(|action| !matches!(action, Action::DescribeInstances(_)));
     let (Target::Claim(_), Verb::PatchStatus(patch)) = verb(&actions) else { panic!("{actions:?}") };
     let mut status = launched(&["Registered", "Initialized"]);
     for (key, value) in patch["status"].as_object().unwrap() {
@@ -153,7 +155,8 @@ fn a_second_machine_of_the_pool_does_not_wait_until_the_first_is_replaced() {
     replacement["metadata"]["creationTimestamp"] = json!(at(1).wall.to_string());
     bench.see(2, Change::Claim(Box::new(serde_json::from_value(replacement).unwrap())));
     let Change::Pool(mut reserved) = pool(31, &json!({})) else { panic!() };
-    reserved.status = Some(serde_json::from_value(json!({"claimCounter": 1})).unwrap());
+    let status = json!({"claimCounter": 1, "conditions": [condition("Accepted", 0)]});
+    reserved.status = Some(serde_json::from_value(status).unwrap());
     bench.see(2, Change::Pool(reserved));
 
     let warning = Interruption {
@@ -196,14 +199,90 @@ fn pods_without_another_place_leave_at_once() {
     );
 }
 
+/// The instance as a list shows it that was asked for at `seconds`.
+fn listed(bench: &mut Bench, seconds: u64, launched: u64, state: MachineState) {
+    let instance = CloudMachine {
+        id: "i-1".to_owned(),
+        provider_id: "aws:///us-east-1a/i-1".to_owned(),
+        state,
+        launched_at: at(launched).wall.as_second(),
+        ..CloudMachine::default()
+    };
+    let machines = [("i-1".to_owned(), instance)].into();
+    bench.engine.snapshot.listed(MachineList { asked: at(seconds), machines });
+}
+
 #[test]
-fn a_machine_that_is_going_is_not_drained() {
+fn a_message_from_before_the_instance_started_or_about_what_is_over_is_acknowledged_and_ignored() {
+    use InterruptionKind::{Rebalance, ScheduledChange, SpotWarning};
+    let over = |kind| Interruption { over_at: Some(at(0).wall.as_second()), ..news(kind, None) };
+    let cases = [
+        (20, news(SpotWarning, Some(121))),
+        (20, news(Rebalance, None)),
+        (0, over(ScheduledChange)),
+        (0, over(SpotWarning)),
+    ];
+    for (launched, news) in cases {
+        let mut bench = told(news.clone());
+        listed(&mut bench, 30, launched, MachineState::Running);
+        let actions = bench.decide(30);
+        assert!(actions.iter().any(|a| matches!(a, Action::Acknowledge(_))), "{news:?}: {actions:?}");
+        let acts = |a: &Action| match a {
+            Action::Write { call, .. } => !matches!(call.verb, Verb::Patch(_)),
+            other => !matches!(other, Action::Acknowledge(_)),
+        };
+        assert!(!actions.iter().any(acts), "{news:?}: {actions:?}");
+        assert_eq!(bench.told.iter().filter(|(reason, _)| reason == "InterruptionIgnored").count(), 1);
+    }
+}
+
+#[test]
+fn a_message_that_an_instance_stops_counts_once_the_cloud_says_so() {
+    let acts = |actions: &[Action]| {
+        let of = |a: &Action| matches!(a, Action::Write { call, .. } if !matches!(call.verb, Verb::Patch(_)));
+        actions.iter().any(|a| of(a) || matches!(a, Action::Terminate { .. }))
+    };
+    let read = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::Acknowledge(_)));
     let mut bench = told(news(InterruptionKind::StateChange, None));
+    // What was listed before the message says nothing about it, nor does a list that may lag behind it.
+    let actions = bench.decide(1);
+    assert!(!acts(&actions) && !read(&actions), "{actions:?}");
+    listed(&mut bench, 2, 0, MachineState::Running);
+    let actions = bench.decide(2);
+    assert!(!acts(&actions) && !read(&actions), "{actions:?}");
+    // It works: the message was about an earlier life of it.
+    listed(&mut bench, 12, 0, MachineState::Running);
+    let actions = bench.decide(12);
+    assert!(!acts(&actions) && read(&actions), "{actions:?}");
+}
+
+#[test]
+fn a_node_whose_time_is_long_past_and_that_works_is_replaced_first() {
+    for kind in [InterruptionKind::ScheduledChange, InterruptionKind::SpotWarning] {
+        let mut bench = told(news(kind, Some(121)));
+        written(&mut bench, 1);
+        // The controller was away meanwhile, and the instance still works.
+        let actions = bench.decide(600);
+        assert_eq!(made(&actions).len(), 1, "{kind:?}: {actions:?}");
+        let ends = |a: &Action| matches!(a, Action::Write { call, .. } if matches!(call.verb, Verb::Delete { .. } | Verb::JsonPatch(_)));
+        assert!(!actions.iter().any(ends), "neither deleted nor cordoned: {actions:?}");
+    }
+}
+
+#[test]
+fn an_instance_that_the_cloud_says_is_going_is_not_drained() {
+    let mut bench = told(news(InterruptionKind::StateChange, None));
+    listed(&mut bench, 2, 0, MachineState::Stopping);
     let status = written(&mut bench, 1);
     let actions: Vec<Action> =
         bench.decide(1).into_iter().filter(|a| !matches!(a, Action::Acknowledge(_))).collect();
     assert!(matches!(verb(&actions), (Target::Claim(_), Verb::Delete { .. })));
     bench.done(1, &actions[0], vec![]);
+    let instance =
+        CloudMachine { id: "i-1".to_owned(), state: MachineState::ShuttingDown, ..Default::default() };
+    let ids = vec!["i-1".to_owned()];
+    let described = Action::DescribeInstances(ids.clone());
+    bench.done(1, &described, vec![News::Described(at(1).mono, ids, vec![instance])]);
     bench.see(4, claim(12, status, true));
     let actions = bench.decide(4);
     assert!(matches!(&actions[..], [Action::Terminate { .. }]), "its pod isn't asked to leave: {actions:?}");
@@ -238,7 +317,7 @@ fn a_recommendation_waits_for_the_replacement_and_heeds_pods_that_may_not_go() {
 }
 
 #[test]
-fn news_about_machines_that_nobody_has_is_kept_a_while_and_then_acknowledged() {
+fn messages_about_instances_of_no_claim_are_left_on_the_queue_and_acknowledged_when_they_are_old() {
     for (kind, at_once) in [
         (InterruptionKind::SpotWarning, false),
         (InterruptionKind::StateChange, true),
@@ -250,7 +329,10 @@ fn news_about_machines_that_nobody_has_is_kept_a_while_and_then_acknowledged() {
         let first = bench.decide(1);
         assert_eq!(matches!(&first[..], [Action::Acknowledge(_)]), at_once, "{kind:?}: {first:?}");
         if !at_once {
-            assert!(matches!(&bench.decide(61)[..], [Action::Acknowledge(_)]));
+            assert!(bench.decide(61).is_empty(), "another cluster may read the same queue");
+            hear(&mut bench, 602, Interruption { machines: vec!["i-9".to_owned()], ..news(kind, None) });
+            assert!(bench.decide(602).is_empty(), "its launch may not have been answered yet");
+            assert!(matches!(&bench.decide(662)[..], [Action::Acknowledge(_)]));
         }
     }
 }

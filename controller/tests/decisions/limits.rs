@@ -1,17 +1,19 @@
 //! Limits, while machines are there that no claim has.
 
+use std::collections::BTreeMap;
+
 use croft_cloud::{CloudMachine, MachineState};
 use croft_controller::{
     action::{Action, Key, News, Report},
     engine::{Engine, KINDS},
-    seam::Answer,
+    seam::{Answer, Call, Target, Verb},
     settings::Settings,
     snapshot::Change,
 };
 use croft_scheduler::CapacityType;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, at, claim, launched, node, pod, registered_labels};
+use crate::bench::{Bench, at, claim, launched, node, pod, read, registered_labels};
 
 /// A pool that one m5.large fills.
 fn full_pool() -> Bench {
@@ -33,7 +35,7 @@ fn machine() -> CloudMachine {
         claim: Some("pool-a-1".to_owned()),
         claim_uid: Some("claim-uid".to_owned()),
         pool: Some("pool-a".to_owned()),
-        tags: std::collections::BTreeMap::new(),
+        tags: BTreeMap::new(),
     }
 }
 
@@ -119,6 +121,108 @@ fn a_machine_that_is_found_without_a_claim_counts_once() {
     let closed = json!([{"key": "other", "effect": "NoSchedule"}]);
     bench.see(5, node(20, "aws:///us-east-1a/i-1", labels, closed, true));
     assert!(makes_claims(&mut bench, 5));
+}
+
+fn config(version: u64, limits: &Value) -> Change {
+    Change::Config(read(json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
+        "metadata": {"name": "default", "uid": "config-uid", "resourceVersion": version.to_string(), "generation": 1},
+        "spec": {"limits": limits},
+    })))
+}
+
+/// The status of the CroftConfig as the controller writes it, by condition: status, reason, message.
+fn said(bench: &mut Bench, seconds: u64) -> BTreeMap<String, (String, String, String)> {
+    conditions(&bench.engine.step(at(seconds)).actions)
+}
+
+fn conditions(actions: &[Action]) -> BTreeMap<String, (String, String, String)> {
+    let written = actions.iter().find_map(|action| match action {
+        Action::Write {
+            call: Call { target: Target::Config(_), verb: Verb::PatchStatus(patch) }, ..
+        } => Some(patch["status"]["conditions"].clone()),
+        _ => None,
+    });
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    written
+        .iter()
+        .flat_map(|conditions| conditions.as_array().unwrap())
+        .map(|c| (text(&c["type"]), (text(&c["status"]), text(&c["reason"]), text(&c["message"]))))
+        .collect()
+}
+
+#[test]
+fn cluster_limits_hold_beside_those_of_pools() {
+    for (limits, launches) in [
+        (json!({"nodes": 0}), false),
+        (json!({"cpu": 1}), false),
+        (json!({"costPerHour": "0.05"}), false),
+        (json!({"nodes": 1, "cpu": "2", "costPerHour": "0.1"}), true),
+        // What can't be read must not count as no limit.
+        (json!({"nodes": "many"}), false),
+        (json!({}), true),
+    ] {
+        let mut bench = Bench::new();
+        bench.see(1, config(10, &limits));
+        bench.see(1, pod("a", None));
+        assert_eq!(makes_claims(&mut bench, 1), launches, "{limits}");
+        // Without a CroftConfig there is no limit.
+        bench.see(10, Change::Gone("config-uid".into(), Box::new(Change::ConfigGone("default".to_owned()))));
+        bench.see(10, pod("b", None));
+        assert!(launches || makes_claims(&mut bench, 10), "{limits}");
+    }
+}
+
+#[test]
+fn a_claim_under_a_cluster_limit_names_no_larger_type() {
+    for (limits, types) in [(json!({}), 2), (json!({"cpu": "100"}), 1)] {
+        let mut bench = Bench::new();
+        bench.see(1, config(10, &limits));
+        bench.see(1, pod("a", None));
+        bench.decide(1);
+        let actions = bench.decide(3);
+        let Some(Action::CreateClaims(new)) = actions.first() else { panic!("{actions:?}") };
+        let allowed = &new.claims[0].spec.instance_types;
+        assert!(allowed.len() <= types && allowed[0] == "m5.large", "{limits}: {allowed:?}");
+    }
+}
+
+#[test]
+fn the_config_says_how_much_of_its_limits_is_used_and_what_waits() {
+    let mut bench = Bench::new();
+    bench.see(1, config(10, &json!({"nodes": 1, "costPerHour": "10"})));
+    let conditions = said(&mut bench, 1);
+    assert_eq!(conditions["Ready"].0, "True");
+    let (status, reason, message) = &conditions["LimitsReached"];
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "WithinLimits"));
+    assert_eq!(message, "the nodes of all pools have costPerHour 0.00 of 10, nodes 0 of 1");
+
+    let mut bench = Bench::new();
+    bench.see(1, config(10, &json!({"nodes": 0})));
+    bench.see(1, pod("a", None));
+    assert!(!makes_claims(&mut bench, 1));
+    let (status, reason, message) = &said(&mut bench, 20)["LimitsReached"];
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "LaunchesHeld"));
+    assert!(message.contains("1 pods or spare places wait"), "{message}");
+
+    let mut bench = Bench::new();
+    bench.see(1, config(10, &json!({"nodes": "many"})));
+    let conditions = said(&mut bench, 1);
+    assert_eq!((conditions["Ready"].0.as_str(), conditions["Ready"].1.as_str()), ("False", "Unreadable"));
+    assert!(conditions["Ready"].2.starts_with("spec.limits.nodes: "), "{conditions:?}");
+}
+
+#[test]
+fn pools_of_a_fixed_size_share_the_cluster_limit_with_pods() {
+    let mut bench = Bench::with_pool(&json!({"replicas": 3}));
+    bench.see(1, config(10, &json!({"nodes": 2})));
+    let actions = bench.engine.step(at(1)).actions;
+    let made: usize = actions
+        .iter()
+        .map(|action| if let Action::CreateClaims(new) = action { new.claims.len() } else { 0 })
+        .sum();
+    assert_eq!(made, 2, "{actions:?}");
+    assert_eq!(conditions(&actions)["LimitsReached"].1, "LaunchesHeld");
 }
 
 #[test]

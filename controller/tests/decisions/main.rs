@@ -7,10 +7,15 @@
     reason = "a test fails by panicking"
 )]
 
+mod backoff;
 mod bench;
 mod claims;
+mod destructive;
+mod evidence;
 mod gone;
 mod interruption;
 mod limits;
+mod panics;
 mod pools;
 mod standing;
+mod unread;

@@ -50,7 +50,8 @@ fn come(bench: &mut Bench, seconds: u64, action: &Action) -> Vec<String> {
     let mut counted = pool(4000 * seconds, &json!({}));
     if let Change::Pool(counted) = &mut counted {
         counted.spec = bench.engine.snapshot.pools["pool-a"].spec.clone();
-        counted.status = Some(serde_json::from_value(json!({"claimCounter": new.counter})).unwrap());
+        let status = json!({"claimCounter": new.counter, "conditions": [condition("Accepted", 0)]});
+        counted.status = Some(serde_json::from_value(status).unwrap());
     }
     bench.see(seconds, counted);
     new.claims.into_iter().map(|one| one.name).collect()
@@ -66,6 +67,28 @@ fn deleted(actions: &[Action]) -> Vec<&str> {
         }
     }
     names
+}
+
+#[test]
+fn a_pool_with_its_own_key_launches_nothing_before_it_is_accepted() {
+    let said = |version: u64, key: &str, conditions: Value| {
+        let Change::Pool(mut object) = pool(version, &json!({"replicas": 3, "key": key})) else { panic!() };
+        object.status = Some(serde_json::from_value(json!({"conditions": conditions})).unwrap());
+        Change::Pool(object)
+    };
+    let mut bench = Bench::new();
+    bench.see(0, said(3, "node-pool", json!([])));
+    for seconds in [1, 600] {
+        let actions = bench.decide(seconds);
+        assert!(!actions.iter().any(|action| matches!(action, Action::CreateClaims(_))), "{actions:?}");
+    }
+    bench.see(601, said(4, "node-pool", json!([condition("Accepted", 601)])));
+    assert_eq!(made(&bench.decide(602)).claims.len(), 3);
+
+    // Every policy knows the built-in key.
+    let mut bench = Bench::new();
+    bench.see(0, said(3, "node-restriction.kubernetes.io/pool", json!([])));
+    assert_eq!(made(&bench.decide(1)).claims.len(), 3);
 }
 
 #[test]
@@ -338,4 +361,16 @@ fn nothing_is_written_twice_for_what_has_not_changed() {
     bench.decide(60);
     bench.decide(90);
     assert_eq!(bench.engine.counts.plans, plans, "an idle cluster isn't planned again");
+}
+
+#[test]
+fn a_fixed_size_holds_where_the_pool_name_label_is_the_pools_own() {
+    let own = json!({"key": "node-restriction.kubernetes.io/pool", "value": "blue", "replicas": 2});
+    let mut bench = Bench::with_pool(&own);
+    let actions = bench.decide(1);
+    let claims = &made(&actions).claims;
+    assert_eq!(claims.len(), 2);
+    for one in claims {
+        assert_eq!(one.spec.labels["node-restriction.kubernetes.io/pool"], "blue");
+    }
 }

@@ -6,6 +6,9 @@
     reason = "a test fails by panicking"
 )]
 
+mod breaker;
+mod edits;
+mod evidence;
 mod steps;
 mod swings;
 mod world;

@@ -162,6 +162,15 @@ fn what_keeps_a_node_keeps_it_out_of_the_question() {
     );
     assert_eq!(alone(json!({"metadata": {"ownerReferences": []}})), ["n1", "n2"]);
 
+    // A budget for another reason doesn't hold it.
+    let mut world = three();
+    let budgets = json!([{"nodes": "1"}, {"nodes": "0", "reasons": ["Drifted", "Empty", "Underutilized"]}]);
+    world.pool(
+        json!({"consolidateAfter": "Never", "budgets": budgets}),
+        json!({"spec": {"expireAfter": "240h"}}),
+    );
+    world.step(0);
+    assert_eq!((world.deleted().len(), world.created().len()), (1, 0), "{:?}", world.actions);
     let mut world = three();
     world.budget(0);
     assert!(world.step(0).is_none() && world.step(11).is_none());
@@ -234,6 +243,26 @@ fn drift_replaces_within_its_budget_and_says_why() {
 }
 
 #[test]
+fn a_replacement_that_drifts_at_once_is_replaced_an_hour_later_unless_the_pool_was_edited() {
+    for (launched_for, edited) in [("0/0", false), ("1/0", true)] {
+        let mut world = World::new(json!({"consolidateAfter": "Never"}));
+        let stamp = json!({"version": 1, "fields": {"pool.labels": "of another time"}}).to_string();
+        let marks = json!({"croft.dev/launched-with": stamp, "croft.dev/launched-for": launched_for,
+            "croft.dev/disruption-reason": "Drifted"});
+        world.node("n0", "m.2", json!({"metadata": {"annotations": marks}}));
+        world.pod("pod0", "n0", 1800, json!({}));
+        world.step(0);
+        assert_eq!(world.created().len(), usize::from(edited), "{launched_for}: {:?}", world.actions);
+        let told = world.told("DisruptionBlocked");
+        assert_eq!(told.iter().any(|note| note.contains("would drift, too")), !edited, "{told:?}");
+        if !edited {
+            world.step(3_700);
+            assert_eq!(world.created().len(), 1, "{:?}", world.actions);
+        }
+    }
+}
+
+#[test]
 fn old_nodes_expire_and_what_protects_them_is_said() {
     let old = json!({"spec": {"expireAfter": "240h"}});
     let mut world = three();
@@ -248,29 +277,6 @@ fn old_nodes_expire_and_what_protects_them_is_said() {
     assert!(world.deleted().is_empty() && world.created().is_empty());
     let told = world.told("DisruptionBlocked");
     assert!(told[0].contains("PodDisruptionBudget web allows none"), "{told:?}");
-}
-
-#[test]
-fn broken_machines_are_replaced_unless_too_many_are() {
-    for (broken, expected) in [(1, 1), (2, 2), (3, 0)] {
-        let mut world = World::new(json!({"consolidateAfter": "Never"}));
-        for n in 0..10 {
-            let name = format!("n{n}");
-            world.node(&name, "m.2", json!({}));
-            world.pod(&format!("pod{n}"), &name, 1500, json!({}));
-        }
-        for n in 0..broken {
-            let mut node = json!({"metadata": world.meta(&format!("n{n}")),
-                "spec": {"providerID": format!("aws:///zone-a/n{n}")}});
-            node["metadata"]["labels"] = json!({"node-pool": "p"});
-            node["status"]["conditions"] = json!([{"type": "Ready", "status": "False",
-                "lastTransitionTime": world.begun.to_string()}]);
-            world.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
-        }
-        world.step(0);
-        assert_eq!(world.deleted().len(), expected, "{broken} of 10");
-        assert_eq!(world.told("RepairStopped").len(), usize::from(expected == 0));
-    }
 }
 
 #[test]

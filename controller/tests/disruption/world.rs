@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use croft_cloud::{CloudMachine, MachineState};
 use croft_controller::{
     action::{Action, News, Report, Search},
     decide::disrupt::tally::Outcome,
@@ -11,7 +12,7 @@ use croft_controller::{
     snapshot::{Change, MachineList},
     time::Now,
 };
-use croft_scheduler::{CapacityType, InstanceType, Offering, Price, Resources, consolidate::consolidate};
+use croft_scheduler::{CapacityType, InstanceType, Offering, Price, Resources, consolidation::consolidate};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -95,8 +96,11 @@ impl World {
         croft_controller::merge::apply(&mut spec["disruption"], &disruption);
         croft_controller::merge::apply(&mut spec["template"], &template);
         let meta = self.meta(name);
-        let pool =
-            json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": meta, "spec": spec});
+        let pool = json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": meta, "spec": spec,
+            "status": {"conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+                "lastTransitionTime": self.begun.to_string()}]},
+        });
         self.observe(Change::Pool(Box::new(serde_json::from_value(pool).unwrap())));
     }
 
@@ -146,6 +150,7 @@ impl World {
         node["metadata"]["labels"] = json!({
             "node-pool": pool, "node-restriction.kubernetes.io/pool": pool, "topology.kubernetes.io/zone": "zone-a",
             "node.kubernetes.io/instance-type": kind, "karpenter.sh/capacity-type": "on-demand",
+            "croft.dev/capacity-type": "on-demand",
             "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
         });
         self.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
@@ -166,6 +171,37 @@ impl World {
                 {"type": "Ready", "status": "True", "lastTransitionTime": self.begun.to_string()}]},
         });
         node["metadata"]["labels"] = json!(labels);
+        self.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
+    }
+
+    /// Lets the cloud list the instance of every claim.
+    pub fn list(&mut self) {
+        let asked = self.now();
+        let instance = |name: &String| CloudMachine {
+            id: name.clone(),
+            provider_id: format!("aws:///zone-a/{name}"),
+            state: MachineState::Running,
+            ..CloudMachine::default()
+        };
+        let machines =
+            self.engine.snapshot.claims.keys().map(|name| (name.clone(), instance(name))).collect();
+        self.engine.snapshot.listed(MachineList { asked, machines });
+    }
+
+    /// Shows a node without a label that it had.
+    pub fn unlabel(&mut self, name: &str, label: &str) {
+        let view = self.engine.snapshot.nodes[name].clone();
+        let amounts = view.capacity.to_quantities();
+        let mut node = json!({
+            "metadata": self.meta(name),
+            "spec": {"providerID": format!("aws:///zone-a/{name}"), "taints": view.taints},
+            "status": {"capacity": amounts, "allocatable": amounts, "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": self.begun.to_string()}]},
+        });
+        let mut labels = view.labels;
+        labels.remove(label);
+        node["metadata"]["labels"] = json!(labels);
+        node["metadata"]["annotations"] = json!(view.annotations);
         self.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
     }
 
@@ -206,6 +242,12 @@ impl World {
         for action in self.actions.clone() {
             match action {
                 Action::Consolidate(one) => search = Some(one),
+                // The API server has the pods that the engine has been shown.
+                Action::LookForPods(look) => {
+                    let vacant = News::Vacant(look.subject.clone(), now.mono);
+                    let keys = Action::LookForPods(look).keys();
+                    self.engine.complete(Report { news: vec![vacant], ..Report::done(keys) }, now);
+                }
                 other => self.engine.complete(Report::done(other.keys()), now),
             }
         }

@@ -24,6 +24,12 @@ use crate::{
 
 /// How late kube-scheduler sees a cordon, in milliseconds: half of what the controller waits for it.
 const SCHEDULER_LAG_MS: u64 = 500;
+/// How long the pod collector waits before it removes the pods of a Node that isn't there: `quarantineTime` in
+/// k8s.io/kubernetes/pkg/controller/podgc.
+const COLLECTED_AFTER_MS: u64 = 40_000;
+
+/// The taint of a node whose kubelet says nothing.
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// A Deployment, as far as anybody here cares.
 #[derive(Clone, Debug)]
@@ -47,7 +53,11 @@ pub struct Actors {
     booting: BTreeMap<String, u64>,
     /// Machines whose kubelet is there.
     up: BTreeSet<String>,
+    /// Kubelets that say nothing from one moment to another, by instance.
+    silent: BTreeMap<String, (u64, u64)>,
     pods_made: u64,
+    /// Names of Nodes that pods are bound to and that aren't there, and since when.
+    missing: BTreeMap<String, u64>,
     /// Closed nodes, by uid, and when kube-scheduler sees that: it reads a cache, and the API server binds to any node.
     closed: BTreeMap<String, u64>,
     /// What the last look has seen: nothing new, nothing to do.
@@ -63,7 +73,9 @@ impl Actors {
             boot_ms: (500, 3_000),
             booting: BTreeMap::new(),
             up: BTreeSet::new(),
+            silent: BTreeMap::new(),
             pods_made: 0,
+            missing: BTreeMap::new(),
             closed: BTreeMap::new(),
             seen: None,
         }
@@ -75,19 +87,47 @@ impl Actors {
         world.advance(ms);
         let wanted = self.workloads.iter().map(|w| w.replicas).collect();
         let seen = Some((store.era, store.version, wanted));
-        if seen == self.seen && self.booting.values().all(|at| *at > ms) && !world.has_happenings() {
+        let waits = !self.silent.is_empty() || !self.missing.is_empty();
+        if !waits && seen == self.seen && self.booting.values().all(|at| *at > ms) && !world.has_happenings()
+        {
             return;
         }
         self.kubelets(store, world, now, ms);
         self.workloads(store, now);
-        collect_pods(store);
+        self.collect_pods(store, ms);
         self.schedule(store, ms);
         self.seen = seen.filter(|(era, version, _)| (*era, *version) == (store.era, store.version));
+    }
+
+    /// A kubelet says nothing from one moment to another; its instance and its pods work on.
+    pub fn silence(&mut self, instance: &str, from: u64, until: u64) {
+        self.silent.insert(instance.to_owned(), (from, until));
+    }
+
+    fn is_silent(&self, instance: &str, ms: u64) -> bool {
+        self.silent.get(instance).is_some_and(|(from, until)| (*from..*until).contains(&ms))
+    }
+
+    /// Pods of Nodes that have been gone for a while are removed.
+    fn collect_pods(&mut self, store: &mut Store, ms: u64) {
+        let lost: Vec<(Id, String)> = store
+            .of_kind("Pod")
+            .filter_map(|(id, pod)| Some((id.clone(), pod["spec"]["nodeName"].as_str()?.to_owned())))
+            .filter(|(_, node)| store.get(&cluster("Node", node)).is_none())
+            .collect();
+        self.missing.retain(|node, _| lost.iter().any(|(_, missing)| missing == node));
+        for (id, node) in lost {
+            if ms >= *self.missing.entry(node).or_insert(ms) + COLLECTED_AFTER_MS {
+                store.remove(&id);
+            }
+        }
     }
 
     fn kubelets(&mut self, store: &mut Store, world: &mut World, now: Timestamp, ms: u64) {
         for happening in world.take_happenings() {
             match happening {
+                // Its image isn't one that boots: no kubelet ever says anything.
+                Happening::Running(_) if !world.settings.boots => {}
                 Happening::Running(id) => {
                     let (low, high) = self.boot_ms;
                     self.booting.insert(id, ms + self.chance.between(low, high));
@@ -140,13 +180,29 @@ impl Actors {
             if !is_alive(world, &machine) || !self.up.contains(&machine) {
                 continue;
             }
+            if self.is_silent(&machine, ms) {
+                unreachable(store, &node, now);
+                continue;
+            }
             store.change(&node, |node| {
                 node["status"]["conditions"][0]["status"] = json!("True");
                 if let Some(taints) = node["spec"]["taints"].as_array_mut() {
-                    taints.retain(|t| t["key"] != json!("node.kubernetes.io/not-ready"));
+                    taints.retain(|t| {
+                        t["key"] != json!("node.kubernetes.io/not-ready") && t["key"] != json!(UNREACHABLE)
+                    });
                 }
             });
         }
+        self.silent.retain(|_, (_, until)| *until > ms);
+        // A kubelet whose Node was taken away goes on with its pods.
+        let speaks = |id: &String| is_alive(world, id) && !self.is_silent(id, ms);
+        let without_node: BTreeSet<String> = self
+            .up
+            .iter()
+            .filter(|id| speaks(id))
+            .filter_map(|id| Some(world.instance(id)?.dns_name("us-east-1")))
+            .filter(|name| store.get(&cluster("Node", name)).is_none())
+            .collect();
         // Pods start at once, and end half a second after they were told to.
         let pods: Vec<(Id, Arc<Value>)> =
             store.of_kind("Pod").map(|(id, o)| (id.clone(), o.clone())).collect();
@@ -155,7 +211,7 @@ impl Actors {
             let alive = store
                 .get(&cluster("Node", node))
                 .is_some_and(|n| n["status"]["conditions"][0]["status"] == json!("True"));
-            if !alive {
+            if !alive && !without_node.contains(node) {
                 continue;
             }
             if !pod["metadata"]["deletionTimestamp"].is_null() {
@@ -276,13 +332,30 @@ impl Actors {
     }
 }
 
+/// What the node controller writes when a kubelet says nothing.
+fn unreachable(store: &mut Store, node: &Id, now: Timestamp) {
+    store.change(node, |node| {
+        let ready = &mut node["status"]["conditions"][0];
+        if ready["status"] != json!("Unknown") {
+            ready["status"] = json!("Unknown");
+            ready["lastTransitionTime"] = json!(now.to_string());
+        }
+        let taint = json!({"key": UNREACHABLE, "effect": "NoSchedule"});
+        let taints = node["spec"].as_object_mut().unwrap().entry("taints").or_insert_with(|| json!([]));
+        let taints = taints.as_array_mut().unwrap();
+        if !taints.iter().any(|t| t["key"] == json!(UNREACHABLE)) {
+            taints.push(taint);
+        }
+    });
+}
+
 /// A machine goes: whatever still runs there dies with it.
 fn gone(store: &mut Store, world: &World, id: &str, now: Timestamp) {
     let Some(instance) = world.instance(id) else { return };
     let name = instance.dns_name("us-east-1");
     let own = |node: &Value| node["spec"]["providerID"].as_str().is_some_and(|p| p.ends_with(id));
     let node = cluster("Node", &name);
-    if !store.get(&node).is_some_and(own) {
+    if store.get(&node).is_some_and(|node| !own(node)) {
         return;
     }
     store.change(&node, |node| node["status"]["conditions"][0]["status"] = json!("False"));
@@ -316,19 +389,6 @@ pub fn surround(shared: &Arc<Shared>, actors: &Arc<Mutex<Actors>>) -> JoinHandle
             sleep(Duration::from_millis(250)).await;
         }
     })
-}
-
-/// Pods on nodes that are gone are gone.
-fn collect_pods(store: &mut Store) {
-    let nodes: BTreeSet<String> = store.of_kind("Node").map(|(id, _)| id.2.clone()).collect();
-    let lost: Vec<Id> = store
-        .of_kind("Pod")
-        .filter(|(_, pod)| pod["spec"]["nodeName"].as_str().is_some_and(|n| !nodes.contains(n)))
-        .map(|(id, _)| id.clone())
-        .collect();
-    for id in lost {
-        store.remove(&id);
-    }
 }
 
 fn pod(workload: &Workload) -> Value {

@@ -11,16 +11,12 @@ use serde_json::{Value, json};
 
 use crate::{
     actors::Workload,
+    run::Limits,
     store::{Store, cluster},
 };
 
 /// What holds at every moment.
-pub fn always(
-    store: &Store,
-    world: &World,
-    limits: &BTreeMap<String, i64>,
-    cpus: &BTreeMap<String, i64>,
-) -> Vec<String> {
+pub fn always(store: &Store, world: &World, limits: &Limits, cpus: &BTreeMap<String, i64>) -> Vec<String> {
     let mut broken = Vec::new();
     let known: BTreeSet<&str> =
         store.of_kind("NodeClaim").filter_map(|(_, claim)| claim["metadata"]["uid"].as_str()).collect();
@@ -31,7 +27,8 @@ pub fn always(
             per_claim.entry(uid).or_default().push(id);
         }
         // Of what was made after the backup nobody knows before the cloud is asked.
-        let unknown = store.restored
+        let hidden = instance.tags.get(tags::CLUSTER).is_some_and(|value| value != crate::cloud::CLUSTER);
+        let unknown = (store.restored || store.blind || hidden)
             && instance.tags.get(tags::CLAIM_UID).is_none_or(|uid| !known.contains(uid.as_str()));
         if instance.state.is_alive()
             && !unknown
@@ -43,10 +40,20 @@ pub fn always(
     for (uid, machines) in per_claim.iter().filter(|(_, machines)| machines.len() > 1) {
         broken.push(format!("claim {uid} was launched twice: {machines:?}"));
     }
-    for (pool, limit) in limits {
+    for (pool, limit) in &limits.pools {
         let used = cpu.get(pool.as_str()).copied().unwrap_or(0);
         if used > *limit {
             broken.push(format!("pool {pool} has {used}m cpu of at most {limit}m"));
+        }
+    }
+    let used: i64 = cpu.values().sum();
+    if let Some(limit) = limits.cluster.filter(|limit| used > *limit) {
+        broken.push(format!("the cluster has {used}m cpu of at most {limit}m"));
+    }
+    // Neither the pools nor the class change in a run.
+    for (id, claim) in store.of_kind("NodeClaim") {
+        if claim["metadata"]["annotations"]["croft.dev/disruption-reason"] == json!("Drifted") {
+            broken.push(format!("claim {} replaces nodes that nothing has changed", id.2));
         }
     }
     for (id, pod) in store.of_kind("Pod") {
@@ -68,14 +75,17 @@ pub fn at_rest(
     store: &Store,
     world: &World,
     workloads: &[Workload],
-    limits: &BTreeMap<String, i64>,
+    limits: &Limits,
     cpus: &BTreeMap<String, i64>,
     replicas: u64,
 ) -> Vec<String> {
     let mut broken = Vec::new();
+    let all: i64 =
+        world.instances().filter(|(_, i)| i.state.is_alive()).map(|(_, i)| cpus[&i.instance_type]).sum();
+    let cluster_is_full = limits.cluster.is_some_and(|limit| all + ROOM_FOR_ANY_POD > limit);
     let fixed =
         store.of_kind("NodeClaim").filter(|(_, claim)| claim["spec"]["pool"] == json!("pool-fixed")).count();
-    if fixed as u64 != replicas {
+    if fixed as u64 != replicas && !cluster_is_full {
         broken.push(format!("the pool of a fixed size has {fixed} of {replicas} nodes"));
     }
     for workload in workloads {
@@ -84,7 +94,7 @@ pub fn at_rest(
             .filter(|(_, i)| i.state.is_alive() && i.tags.get(tags::POOL) == Some(&workload.pool))
             .map(|(_, i)| cpus[&i.instance_type])
             .sum();
-        let full = used + ROOM_FOR_ANY_POD > limits[&workload.pool];
+        let full = cluster_is_full || used + ROOM_FOR_ANY_POD > limits.pools[&workload.pool];
         let pods: Vec<&Arc<Value>> = store
             .of_kind("Pod")
             .filter(|(id, p)| {

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_api::{EC2NodeClass, condition::READY, condition::Statement, nodeclass::SubnetStatus};
 use croft_cloud::{
-    ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption,
+    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption,
     InterruptionKind, LaunchError, LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey,
     Prepared, Shortage, Terminated, tags,
 };
@@ -31,6 +31,8 @@ use crate::{
 
 /// How long an offering that had nothing is left alone.
 const SET_ASIDE_MS: u64 = 30_000;
+/// The cluster's uid, as its instances' tags have it.
+pub const CLUSTER: &str = "cluster";
 
 pub struct SimCloud {
     pub world: Arc<Mutex<World>>,
@@ -151,6 +153,11 @@ fn state(state: State) -> MachineState {
     }
 }
 
+/// True if a list of the cluster's instances shows it.
+fn is_tagged(instance: &Instance) -> bool {
+    instance.tags.get(tags::CLUSTER).is_some_and(|value| value == CLUSTER)
+}
+
 /// Every `<tag>text</tag>` in order.
 fn texts<'a>(xml: &'a str, tag: &str) -> Vec<&'a str> {
     let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
@@ -161,10 +168,20 @@ fn texts<'a>(xml: &'a str, tag: &str) -> Vec<&'a str> {
 impl CloudProvider for SimCloud {
     async fn resolve(&self, _: &EC2NodeClass) -> ClassFindings {
         tokio::time::sleep(Duration::from_millis(self.latency_ms.1)).await;
+        if self.shared.finds_nothing.load(Ordering::Relaxed) {
+            let conditions = vec![Statement {
+                kind: READY,
+                status: Some(false),
+                reason: "SecurityGroupsNotFound",
+                message: "nothing is found".to_owned(),
+            }];
+            return ClassFindings { conditions, ..ClassFindings::default() };
+        }
         let zones: BTreeSet<String> =
             self.types.iter().flat_map(|t| t.offerings.iter().map(|o| o.zone.clone())).collect();
         ClassFindings {
             subnets: zones.into_iter().map(|zone| SubnetStatus { id: zone.clone(), zone }).collect(),
+            security_groups: vec!["sg-1".to_owned(), "sg-2".to_owned()],
             conditions: vec![Statement {
                 kind: READY,
                 status: Some(true),
@@ -209,6 +226,9 @@ impl CloudProvider for SimCloud {
             after: Duration::from_millis(500),
             fault: fault("CreateLaunchTemplate", code, FaultClass::Unavailable),
         };
+        if self.is_elsewhere() {
+            return Err(later("OptInRequired"));
+        }
         match self.send("CreateLaunchTemplate", params).await {
             Some(Ok(_)) => {}
             Some(Err(refusal)) if refusal.code.contains("AlreadyExists") => {}
@@ -236,7 +256,7 @@ impl CloudProvider for SimCloud {
             }
         }
         put("TagSpecification.1.ResourceType".into(), "instance");
-        for (n, (key, value)) in tags::of_machine("cluster", request).iter().enumerate() {
+        for (n, (key, value)) in tags::of_machine(CLUSTER, request).iter().enumerate() {
             put(format!("TagSpecification.1.Tag.{}.Key", n + 1), key);
             put(format!("TagSpecification.1.Tag.{}.Value", n + 1), value);
         }
@@ -254,6 +274,11 @@ impl CloudProvider for SimCloud {
             claim: claim.clone(),
             fault: fault("CreateFleet", "Broken", FaultClass::Unavailable),
         };
+        if self.is_elsewhere() {
+            let (after, fault) =
+                (Duration::from_millis(500), fault("CreateFleet", "OptInRequired", FaultClass::Unavailable));
+            return Err(LaunchError::Later { claim, after, fault });
+        }
         let xml = match self.send("CreateFleet", params.clone()).await {
             Some(Ok(xml)) => xml,
             // The token was used for another request, before what was recorded of it was lost.
@@ -306,12 +331,12 @@ impl CloudProvider for SimCloud {
     }
 
     async fn find_by_claim(&self, claim_uid: &str) -> Result<Option<Launched>, CloudError> {
-        self.describe().await?;
+        self.ask_for_instances().await?;
         let world = self.world.lock().unwrap();
         let visible = (self.now_ms)().saturating_sub(world.settings.consistency_ms);
         let found = world
             .instances()
-            .filter(|(_, i)| i.launched <= visible)
+            .filter(|(_, i)| i.launched <= visible && !self.is_elsewhere() && is_tagged(i))
             .filter(|(_, i)| i.tags.get(tags::CLAIM_UID).is_some_and(|uid| uid == claim_uid))
             .map(|(id, i)| self.launched(id, i))
             .next();
@@ -319,17 +344,40 @@ impl CloudProvider for SimCloud {
     }
 
     async fn list(&self) -> Result<Vec<CloudMachine>, CloudError> {
-        self.describe().await?;
+        self.ask_for_instances().await?;
         let world = self.world.lock().unwrap();
         let visible = (self.now_ms)().saturating_sub(world.settings.consistency_ms);
         Ok(world
             .instances()
             .filter(|(_, i)| i.state != State::Terminated && i.launched <= visible)
+            .filter(|(_, i)| !self.is_elsewhere() && is_tagged(i))
             .map(|(id, i)| self.machine(id, i))
             .collect())
     }
 
+    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudMachine>, CloudError> {
+        self.ask_for_instances().await?;
+        if self.is_elsewhere() {
+            return Ok(Vec::new());
+        }
+        let world = self.world.lock().unwrap();
+        let visible = (self.now_ms)().saturating_sub(world.settings.consistency_ms);
+        let found =
+            ids.iter().filter_map(|id| Some((id, world.instance(id).filter(|i| i.launched <= visible)?)));
+        Ok(found.map(|(id, i)| self.machine(id, i)).collect())
+    }
+
+    async fn account(&self) -> Result<Account, CloudError> {
+        let id = if self.is_elsewhere() { "another" } else { "simulated" };
+        Ok(Account { id: id.to_owned(), region: "us-east-1".to_owned() })
+    }
+
     async fn terminate(&self, ids: &[String]) -> Result<Vec<Terminated>, CloudError> {
+        if self.is_elsewhere() {
+            self.ask_for_instances().await?;
+            let unknown = |id: &String| Terminated { id: id.clone(), state: MachineState::Unknown };
+            return Ok(ids.iter().map(unknown).collect());
+        }
         let params =
             ids.iter().enumerate().map(|(n, id)| (format!("InstanceId.{}", n + 1), id.clone())).collect();
         self.send("TerminateInstances", params)
@@ -337,13 +385,18 @@ impl CloudProvider for SimCloud {
             .ok_or_else(|| broken("TerminateInstances"))?
             .map_err(|_| throttled("TerminateInstances"))?;
         let world = self.world.lock().unwrap();
-        let now = |id: &String| world.instance(id).map_or(MachineState::Terminated, |i| state(i.state));
+        let now = |id: &String| world.instance(id).map_or(MachineState::Unknown, |i| state(i.state));
         Ok(ids.iter().map(|id| Terminated { id: id.clone(), state: now(id) }).collect())
     }
 
-    async fn tag(&self, id: &str, tags: &BTreeMap<String, String>) -> Result<(), CloudError> {
+    async fn tag(&self, id: &str, more: &BTreeMap<String, String>) -> Result<(), CloudError> {
+        if self.is_elsewhere() {
+            return Err(broken("CreateTags"));
+        }
+        let mut all = more.clone();
+        all.insert(tags::CLUSTER.to_owned(), CLUSTER.to_owned());
         let mut params = vec![("ResourceId.1".to_owned(), id.to_owned())];
-        for (n, (key, value)) in tags.iter().enumerate() {
+        for (n, (key, value)) in all.iter().enumerate() {
             params.push((format!("Tag.{}.Key", n + 1), key.clone()));
             params.push((format!("Tag.{}.Value", n + 1), value.clone()));
         }
@@ -424,12 +477,18 @@ fn read(message: &Value) -> Interruption {
         machines: vec![machine.unwrap().to_owned()],
         at,
         deadline: (kind == InterruptionKind::SpotWarning).then_some(at + 120),
+        over_at: None,
         receipt: message["ReceiptHandle"].as_str().unwrap().to_owned(),
     }
 }
 
 impl SimCloud {
-    async fn describe(&self) -> Result<(), CloudError> {
+    /// True while this process calls another account.
+    fn is_elsewhere(&self) -> bool {
+        self.links.elsewhere.load(Ordering::Relaxed)
+    }
+
+    async fn ask_for_instances(&self) -> Result<(), CloudError> {
         match self.send("DescribeInstances", Vec::new()).await {
             None => Err(broken("DescribeInstances")),
             Some(Err(_)) => Err(throttled("DescribeInstances")),

@@ -45,8 +45,16 @@ const EMPTY_KINDS: [&str; 7] = [
     "CSINode",
     "VolumeAttachment",
 ];
-const WATCHED: [&str; 7] =
-    ["Pod", "Node", "NodeClaim", "TenantPool", "EC2NodeClass", "Tenant", "PodDisruptionBudget"];
+const WATCHED: [&str; 8] = [
+    "Pod",
+    "Node",
+    "NodeClaim",
+    "TenantPool",
+    "EC2NodeClass",
+    "Tenant",
+    "CroftConfig",
+    "PodDisruptionBudget",
+];
 
 /// tokio's virtual clock, and a wall clock that may be off.
 #[derive(Clone)]
@@ -93,6 +101,10 @@ pub struct Links {
     pub paused: AtomicBool,
     pub api_cut: AtomicBool,
     pub cloud_cut: AtomicBool,
+    /// The process calls another account, which has no instance.
+    pub elsewhere: AtomicBool,
+    /// The watch of pods shows nothing new.
+    pub pods_stalled: AtomicBool,
     /// The process is dead: nothing of it goes on.
     dead: AtomicBool,
 }
@@ -116,6 +128,8 @@ pub struct Shared {
     pub points: AtomicU64,
     pub dies_at: AtomicU64,
     pub died: tokio::sync::Notify,
+    /// Look-ups of what a class names find nothing.
+    pub finds_nothing: AtomicBool,
     pub types: Arc<[InstanceType]>,
     lease: Mutex<Option<(usize, Duration)>>,
     pub changed: tokio::sync::Notify,
@@ -245,6 +259,7 @@ impl Shared {
             points: AtomicU64::new(0),
             dies_at: AtomicU64::new(u64::MAX),
             died: tokio::sync::Notify::new(),
+            finds_nothing: AtomicBool::new(false),
             types,
             lease: Mutex::new(None),
             changed: tokio::sync::Notify::new(),
@@ -386,6 +401,9 @@ async fn watch(
                 continue;
             }
             sleep(Duration::from_millis(shared.delay(0, 60))).await;
+            while kind == "Pod" && links.pods_stalled.load(Ordering::Relaxed) {
+                sleep(Duration::from_millis(200)).await;
+            }
             for logged in fresh {
                 let change = if logged.deleted {
                     held.remove(&logged.id);
@@ -414,6 +432,7 @@ fn applied(id: &Id, object: &Value) -> Change {
         Answer::Class(o) => Change::Class(o),
         Answer::Node(o) => Change::Node(o),
         Answer::Pod(o) => Change::Pod(o),
+        Answer::Config(o) => Change::Config(o),
         Answer::Done if id.0 == "PodDisruptionBudget" => Change::Budget(read(object)),
         Answer::Done => Change::Tenant(read(object)),
     }
@@ -431,6 +450,7 @@ fn gone(id: &Id, uid: &str) -> Change {
         "NodeClaim" => Change::ClaimGone(name),
         "TenantPool" => Change::PoolGone(name),
         "EC2NodeClass" => Change::ClassGone(name),
+        "CroftConfig" => Change::ConfigGone(name),
         "PodDisruptionBudget" => Change::BudgetGone(id.1.clone(), name),
         _ => Change::TenantGone(name),
     };

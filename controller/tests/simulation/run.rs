@@ -1,7 +1,7 @@
 //! One run: a cluster made from a seed, its controllers, and what is checked of it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -42,8 +42,8 @@ fn types() -> Arc<[InstanceType]> {
         .collect()
 }
 
-/// A pool that pays as `capacity_types` say, with `more` in its spec.
-fn pool(capacity_types: &[&str], more: &Value) -> Value {
+/// A pool that pays as `capacity_types` say, by a label of this key, with `more` in its spec.
+fn pool(capacity_key: &str, capacity_types: &[&str], more: &Value) -> Value {
     let mut pool = json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {},
         "spec": {
@@ -52,23 +52,40 @@ fn pool(capacity_types: &[&str], more: &Value) -> Value {
             "template": {"spec": {
                 "nodeClassRef": {"name": "class"},
                 "requirements": [
-                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": capacity_types},
+                    {"key": capacity_key, "operator": "In", "values": capacity_types},
                 ],
             }},
         },
-        "status": {},
+        // What keeps tenants isn't simulated: its word is there from the start.
+        "status": {"conditions": [{
+            "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]},
     });
     merge::apply(&mut pool["spec"], more);
     pool
+}
+
+/// Longer than the longest time that a controller is stopped or cut off.
+pub const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// CPU, in thousandths, that instances may have together.
+pub struct Limits {
+    /// By pool.
+    pub pools: BTreeMap<String, i64>,
+    /// Over all pools.
+    pub cluster: Option<i64>,
 }
 
 pub struct Run {
     pub shared: Arc<Shared>,
     pub actors: Arc<Mutex<Actors>>,
     pub processes: Vec<Process>,
-    pub limits: BTreeMap<String, i64>,
+    pub limits: Limits,
     pub chance: Chance,
     pub backup: Option<Backup>,
+    /// From when on instances don't boot, and until when.
+    pub dead_image: Option<(Duration, Duration)>,
     /// Nodes of the pool of a fixed size.
     pub replicas: u64,
     cpus: BTreeMap<String, i64>,
@@ -99,6 +116,10 @@ impl Run {
             }),
             now,
         );
+        // Of its own, so that the other draws of a seed stay what they were.
+        let mut odd = Chance::new(seed ^ 0x0dd);
+        let capacity_key =
+            if odd.permille(300) { "croft.dev/capacity-type" } else { "karpenter.sh/capacity-type" };
         let mut limits = BTreeMap::new();
         let mut workloads = Vec::new();
         for name in ["a", "b"] {
@@ -112,7 +133,7 @@ impl Run {
                 more["headroom"] =
                     json!({"pods": chance.between(1, 3), "requests": {"cpu": "500m", "memory": "512Mi"}});
             }
-            store.create(cluster("TenantPool", &pool_name), pool(capacity_types, &more), now);
+            store.create(cluster("TenantPool", &pool_name), pool(capacity_key, capacity_types, &more), now);
             store.create(
                 cluster("Tenant", &format!("tenant-{name}")),
                 json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {},
@@ -131,9 +152,29 @@ impl Run {
                 });
             }
         }
+        // Drawn apart, so that a seed without them is the run that it was.
+        let mut apart = Chance::new(seed ^ 0x5EED_0F11);
+        let cluster_limit = apart.permille(250).then(|| i64::try_from(apart.between(16, 72)).unwrap());
+        if let Some(cpu) = cluster_limit {
+            store.create(
+                cluster("CroftConfig", "default"),
+                json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {},
+                    "spec": {"limits": {"cpu": cpu.to_string()}}}),
+                now,
+            );
+        }
+        let from = Duration::from_secs(apart.between(0, 60));
+        let dead_image =
+            apart.permille(200).then(|| (from, from + Duration::from_secs(apart.between(5, 240))));
+        let limits = Limits { pools: limits, cluster: cluster_limit.map(|cpu| cpu * 1000) };
         let replicas = if chance.permille(300) { chance.between(1, 3) } else { 0 };
         if replicas > 0 {
-            let fixed = pool(&["on-demand"], &json!({"replicas": replicas}));
+            let mut more = json!({"replicas": replicas});
+            if odd.permille(500) {
+                more["key"] = json!("node-restriction.kubernetes.io/pool");
+                more["value"] = json!("fixed-nodes");
+            }
+            let fixed = pool(capacity_key, &["on-demand"], &more);
             store.create(cluster("TenantPool", "pool-fixed"), fixed, now);
         }
         let cpus = types.iter().map(|t| (t.name.clone(), t.capacity.get("cpu"))).collect();
@@ -146,6 +187,7 @@ impl Run {
             limits,
             chance,
             backup: None,
+            dead_image,
             replicas,
             cpus,
             next_process: 0,
@@ -158,6 +200,10 @@ impl Run {
         let settings = Settings {
             machines_every: Duration::from_secs(20),
             orphan_grace: Duration::from_secs(30),
+            resolve_every: Duration::from_secs(20),
+            repair_after: Duration::from_secs(90),
+            registration_timeout: REGISTRATION_TIMEOUT,
+            launch_backoff: Duration::from_secs(5),
             ..Settings::default()
         };
         let process = self.shared.start(self.next_process, settings, skew);
@@ -169,6 +215,13 @@ impl Run {
         let store = self.shared.store.lock().unwrap();
         let world = self.shared.world.lock().unwrap();
         checks::always(&store, &world, &self.limits, &self.cpus)
+    }
+
+    /// The instances that are there.
+    pub fn instances(&self) -> BTreeSet<String> {
+        let world = self.shared.world.lock().unwrap();
+        let alive = world.instances().filter(|(_, instance)| instance.state.is_alive());
+        alive.map(|(id, _)| id.clone()).collect()
     }
 
     pub fn check_at_rest(&self) -> Vec<String> {

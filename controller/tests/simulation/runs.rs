@@ -8,10 +8,19 @@ use tokio::time::sleep;
 
 use crate::{actors::surround, cluster::Faults, run::Run};
 
+/// Longer than a node takes to be replaced by another.
+const SETTLE_WINDOW: Duration = Duration::from_secs(60);
+/// Consolidation may take a while to find the cheapest cluster; it stops then.
+const SETTLE_WINDOWS: usize = 20;
+
 /// Lets everything come to rest; what is broken then, if anything is.
 pub async fn rest(run: &mut Run) -> Vec<String> {
     run.shared.set_faults(Faults::default());
-    run.shared.world.lock().unwrap().control(Control::Capacity { rules: Vec::new() }).unwrap();
+    {
+        let mut world = run.shared.world.lock().unwrap();
+        world.control(Control::Capacity { rules: Vec::new() }).unwrap();
+        world.control(Control::Boots { works: true }).unwrap();
+    }
     if run.processes.is_empty() {
         run.start();
     }
@@ -26,14 +35,40 @@ pub async fn rest(run: &mut Run) -> Vec<String> {
             break;
         }
         run.help_out();
+        run.restore_tags();
     }
-    run.check_at_rest()
+    let broken = run.check_at_rest();
+    if broken.is_empty() { settle(run).await } else { broken }
+}
+
+/// While nothing changes, instances must stop changing: what is replaced by its like is replaced for ever.
+async fn settle(run: &mut Run) -> Vec<String> {
+    let mut before = run.instances();
+    for _ in 0..SETTLE_WINDOWS {
+        sleep(SETTLE_WINDOW).await;
+        let broken = run.check();
+        let now = run.instances();
+        if !broken.is_empty() || now == before {
+            return broken;
+        }
+        before = now;
+    }
+    vec![format!("instances still change with nothing else changing: {before:?}")]
 }
 
 /// Plays one run; what is broken, if anything is.
 async fn play(seed: u64) -> Vec<String> {
     let mut run = Run::new(seed);
     let actors = surround(&run.shared, &run.actors);
+    let image = run.dead_image.map(|(from, until)| {
+        let world = Arc::clone(&run.shared.world);
+        tokio::spawn(async move {
+            sleep(from).await;
+            world.lock().unwrap().control(Control::Boots { works: false }).unwrap();
+            sleep(until - from).await;
+            world.lock().unwrap().control(Control::Boots { works: true }).unwrap();
+        })
+    });
     run.start();
     let troubles = run.chance.between(3, 12);
     for _ in 0..troubles {
@@ -46,6 +81,9 @@ async fn play(seed: u64) -> Vec<String> {
             }
         }
         run.trouble().await;
+    }
+    if let Some(image) = image {
+        image.abort();
     }
     let broken = rest(&mut run).await;
     actors.abort();

@@ -36,6 +36,8 @@ pub struct Store {
     pub taken: u64,
     /// Set once it was restored from a backup: what was made since then is known to nobody.
     pub restored: bool,
+    /// Set once a controller called another account: what lost its claim then is known to nobody.
+    pub blind: bool,
 }
 
 /// Everything, as it was at some moment.
@@ -51,9 +53,11 @@ pub fn cluster(kind: &'static str, name: &str) -> Id {
 
 pub fn id_of(target: &Target) -> Id {
     match target {
-        Target::Claim(name) | Target::Pool(name) | Target::Class(name) | Target::Node(name) => {
-            cluster(target.kind(), name)
-        }
+        Target::Claim(name)
+        | Target::Pool(name)
+        | Target::Class(name)
+        | Target::Config(name)
+        | Target::Node(name) => cluster(target.kind(), name),
         Target::Pod(namespace, name) => ("Pod", namespace.clone(), name.clone()),
         Target::Event(namespace) => ("Event", namespace.clone(), String::new()),
     }
@@ -322,6 +326,7 @@ pub fn answer(id: &Id, object: &Value) -> Answer {
         "NodeClaim" => Answer::Claim(read(object)),
         "TenantPool" => Answer::Pool(read(object)),
         "EC2NodeClass" => Answer::Class(read(object)),
+        "CroftConfig" => Answer::Config(read(object)),
         "Node" => Answer::Node(read(object)),
         "Pod" => Answer::Pod(read(object)),
         _ => Answer::Done,

@@ -20,7 +20,7 @@ use crate::{
 impl Run {
     /// One thing that goes wrong, or that a user does.
     pub async fn trouble(&mut self) {
-        let which = self.chance.below(20);
+        let which = self.chance.below(30);
         tracing::debug!(which, at = %self.shared.clock.true_wall(), "trouble");
         match which {
             0..=3 => self.kill().await,
@@ -34,7 +34,15 @@ impl Run {
             16 => self.end_machine(),
             17 => self.lose_claim(),
             18 => self.shortage(),
-            _ => self.restore().await,
+            19 => self.restore().await,
+            20 => self.find_nothing(),
+            21 => self.publish_stale(),
+            22 => self.overwrite_tag(),
+            23 => self.call_elsewhere(),
+            24 | 25 => self.delete_node(false),
+            26 => self.delete_node(true),
+            27 | 28 => self.silence_kubelet(),
+            _ => self.stall_pods(),
         }
     }
 
@@ -143,6 +151,47 @@ impl Run {
         }
     }
 
+    /// Another tool of the account writes its own value over the cluster's tag.
+    fn overwrite_tag(&mut self) {
+        let Some(id) = self.machine() else { return };
+        let tags = [(tags::CLUSTER.to_owned(), "another".to_owned())].into();
+        self.shared.world.lock().unwrap().tag_instance(&id, tags);
+    }
+
+    /// A controller's credentials are another account's for a while, which has no instance.
+    fn call_elsewhere(&mut self) {
+        self.shared.store.lock().unwrap().blind = true;
+        let ms = self.chance.between(5_000, 120_000);
+        self.for_a_while(ms, |links, on| links.elsewhere.store(on, Ordering::Relaxed));
+    }
+
+    /// A user deletes a Node, or takes its finalizers off as well.
+    fn delete_node(&mut self, by_force: bool) {
+        let mut store = self.shared.store.lock().unwrap();
+        let nodes: Vec<Id> = store.of_kind("Node").map(|(id, _)| id.clone()).collect();
+        let n = usize::try_from(self.chance.below(nodes.len() as u64)).unwrap();
+        let Some(id) = nodes.get(n) else { return };
+        if by_force {
+            store.remove(id);
+        } else {
+            store.delete(id, None, self.shared.clock.true_wall());
+        }
+    }
+
+    /// A kubelet doesn't reach the API server for a while: its Node isn't Ready, and its containers run.
+    fn silence_kubelet(&mut self) {
+        let Some(id) = self.machine() else { return };
+        let now = self.shared.now_ms();
+        let until = now + self.chance.between(5_000, 120_000);
+        self.actors.lock().unwrap().silence(&id, now, until);
+    }
+
+    /// A controller's watch of pods shows nothing new for a while.
+    fn stall_pods(&mut self) {
+        let ms = self.chance.between(5_000, 120_000);
+        self.for_a_while(ms, |links, on| links.pods_stalled.store(on, Ordering::Relaxed));
+    }
+
     /// Some types have no machine left, or all have again.
     fn shortage(&mut self) {
         let families = ["m5.*", "c5.*", "r5.*", "*.large", "none"];
@@ -168,6 +217,29 @@ impl Run {
             actors::put_out(&mut store, &self.shared.world.lock().unwrap());
             drop(store);
             self.backup = None;
+        }
+    }
+
+    /// What an operator does about an instance that has lost both its claim and its tag: nothing of Croft's names it.
+    pub fn restore_tags(&self) {
+        let store = self.shared.store.lock().unwrap();
+        let held = |id: &str| {
+            let provider_ids =
+                store.of_kind("NodeClaim").filter_map(|(_, c)| c["status"]["providerId"].as_str());
+            provider_ids.into_iter().any(|provider_id| provider_id.ends_with(id))
+        };
+        let mut world = self.shared.world.lock().unwrap();
+        let foreign = |tags: &std::collections::BTreeMap<String, String>| {
+            tags.get(tags::CLUSTER).is_some_and(|value| value != crate::cloud::CLUSTER)
+        };
+        let lost: Vec<String> = world
+            .instances()
+            .filter(|(id, i)| i.state.is_alive() && foreign(&i.tags) && !held(id))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in lost {
+            let tags = [(tags::CLUSTER.to_owned(), crate::cloud::CLUSTER.to_owned())].into();
+            world.tag_instance(&id, tags);
         }
     }
 

@@ -1,6 +1,9 @@
 //! How many of a pool's nodes a disruption budget lets go at once, and when.
 
-use croner::parser::{CronParser, Seconds, Year};
+use croner::{
+    Cron,
+    parser::{CronParser, Seconds, Year},
+};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use crate::{
@@ -29,8 +32,7 @@ pub enum WindowError {
 pub fn holds(budget: &Budget, now: Timestamp) -> Result<bool, WindowError> {
     let (Some(schedule), Some(lasts)) = (&budget.schedule, &budget.duration) else { return Ok(true) };
     let wrong = |e: croner::errors::CronError| WindowError::Schedule(schedule.clone(), e.to_string());
-    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-    let cron = parser.parse(schedule).map_err(wrong)?;
+    let cron = parse(schedule)?;
     let Some(lasts) = duration::parse(lasts)? else { return Ok(true) };
     let begun = match cron.find_previous_occurrence(&now.to_zoned(TimeZone::UTC), true) {
         Ok(begun) => begun.timestamp(),
@@ -40,6 +42,17 @@ pub fn holds(budget: &Budget, now: Timestamp) -> Result<bool, WindowError> {
     };
     let lasts = SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
     Ok(now.duration_since(begun) < lasts)
+}
+
+fn parse(schedule: &str) -> Result<Cron, WindowError> {
+    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+    parser.parse(schedule).map_err(|e| WindowError::Schedule(schedule.to_owned(), e.to_string()))
+}
+
+/// # Errors
+/// A schedule that isn't a crontab line.
+pub(crate) fn check_schedule(schedule: &str) -> Result<(), WindowError> {
+    parse(schedule).map(drop)
 }
 
 /// What `nodes` comes to of `total`; a share is rounded up, so that a small pool isn't stuck for ever.

@@ -12,11 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     amount::Amount,
+    bounds,
     pool::{NodeClassRef, Requirement},
 };
 
 /// The finalizer that keeps a claim until its machine is gone.
 pub const FINALIZER: &str = "croft.dev/termination";
+/// Annotation: a hash of each field that the claim was launched with.
+pub const LAUNCHED_WITH: &str = "croft.dev/launched-with";
 /// Annotation: the claims that this one replaces, separated by commas.
 pub const REPLACES: &str = "croft.dev/replaces";
 
@@ -44,18 +47,22 @@ pub const REPLACES: &str = "croft.dev/replaces";
     ),
     printcolumn(name = "Age", json_path = ".metadata.creationTimestamp", type_ = "date")
 )]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 #[x_kube(validation = ("self == oldSelf", "a NodeClaim's spec is immutable: it records what was launched; delete the claim instead"))]
 pub struct NodeClaimSpec {
     /// The TenantPool that the machine belongs to.
+    #[schemars(schema_with = "bounds::object_name")]
     pub pool: String,
     /// The class that says how the cloud makes the machine.
     pub node_class_ref: NodeClassRef,
     /// Types to launch one of, cheapest first.
+    #[schemars(length(min = 1, max = 2_000), inner(length(min = 1, max = 63)))]
     pub instance_types: Vec<String>,
     /// Zones to launch in, best first.
+    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 63)))]
     pub zones: Vec<String>,
     /// `on-demand`, `spot` or `reserved`.
+    #[schemars(schema_with = "bounds::capacity_type")]
     pub capacity_type: String,
     /// What the pool asks of its nodes, with what the planned pods add.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -63,19 +70,25 @@ pub struct NodeClaimSpec {
     pub requirements: Vec<Requirement>,
     /// Sum of what the planned pods ask for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::recorded_amounts")]
     pub requests: BTreeMap<String, Amount>,
     /// Taints of the node, the pool's own first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::recorded_taints")]
     pub taints: Vec<Taint>,
     /// Taints that something on the node takes off before it counts as initialized.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::recorded_taints")]
     pub startup_taints: Vec<Taint>,
     /// Labels of the node, the pool's own included.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::recorded_labels")]
     pub labels: BTreeMap<String, String>,
     /// How long the node's pods have to leave once the claim is being deleted; then they are deleted,
-    /// whatever holds them. A duration such as `1h`; without it, as long as it takes.
+    /// whatever holds them. A duration such as `1h`; without it, as long as it takes. Recorded at launch: while the
+    /// pool is there, its present `terminationGracePeriod` holds instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
     pub termination_grace_period: Option<String>,
 }
 
@@ -83,7 +96,8 @@ pub struct NodeClaimSpec {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaimStatus {
-    /// `Launched`, `Registered`, `Initialized`, and `Ready` over them.
+    /// `Launched`, `Registered`, `Initialized`, and `Ready` over them; `InstanceTagged` is False while the instance lacks
+    /// the tag by which this cluster's instances are listed, and says how to write it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -6,6 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 pub const READY: &str = "Ready";
 /// A tenant's claims hold.
 pub const ACCEPTED: &str = "Accepted";
+/// The newest version of a spec can be read and keeps the rules of its CRD. Said only where it doesn't or didn't: what is
+/// in force then is an earlier version.
+pub const SPEC_VALID: &str = "SpecValid";
 /// A claim's machine has been launched.
 pub const LAUNCHED: &str = "Launched";
 /// A claim's node has registered and carries the pool's labels.
@@ -20,8 +23,15 @@ pub const EXPIRED: &str = "Expired";
 
 /// The cloud has said that it takes a claim's machine away; the reason is the kind of its news.
 pub const INTERRUPTED: &str = "Interrupted";
+/// A claim's instance has the tag by which the cluster's instances are listed. Said once the tag was lost.
+pub const INSTANCE_TAGGED: &str = "InstanceTagged";
 /// Whether a claim's machine is to be given back for saving's sake, and why not otherwise.
 pub const CONSOLIDATABLE: &str = "Consolidatable";
+
+/// `spec.limits` of the CroftConfig keep nodes from being launched.
+pub const LIMITS_REACHED: &str = "LimitsReached";
+/// No limit bounds what the nodes of a Tenant or a TenantPool cost.
+pub const UNLIMITED: &str = "Unlimited";
 
 /// What a condition says: enough to make a [`Condition`] of, without its times.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,13 @@
 //! CroftConfig: the cluster-wide settings.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::{amount::Amount, bounds};
 
 /// The name of the only CroftConfig that counts.
 pub const SINGLETON: &str = "default";
@@ -16,44 +21,68 @@ pub const SINGLETON: &str = "default";
     doc = "Cluster-wide settings of Croft. The only one is named `default`; absent means its defaults.",
     plural = "croftconfigs",
     category = "croft",
+    status = "CroftConfigStatus",
     derive = "PartialEq",
     validation = ("self.metadata.name == 'default'", "there is one CroftConfig, and its name is default"),
     printcolumn(name = "Unassigned", json_path = ".spec.unassigned", type_ = "string"),
+    printcolumn(name = "Ready", json_path = ".status.conditions[?(@.type=='Ready')].status", type_ = "string"),
+    printcolumn(
+        name = "Limits reached",
+        json_path = ".status.conditions[?(@.type=='LimitsReached')].status",
+        type_ = "string"
+    ),
     printcolumn(name = "Age", json_path = ".metadata.creationTimestamp", type_ = "date")
 )]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct CroftConfigSpec {
     /// What happens to a pod in a namespace of nobody that would be let onto a pool's nodes.
     #[serde(default)]
     pub unassigned: Unassigned,
-    /// Namespaces that Croft leaves alone, whoever claims them.
-    #[serde(default = "default_exempt")]
+    /// Namespaces that Croft leaves alone, in addition to kube-system, kube-public, kube-node-lease and its own, which
+    /// are always exempt. Exempt wins over any Tenant's claim.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::namespaces")]
     pub exempt_namespaces: Vec<String>,
     /// Exact user names of the schedulers, whose bindings are not judged.
     #[serde(default = "default_schedulers")]
+    #[schemars(schema_with = "bounds::users")]
     pub schedulers: Vec<String>,
     /// Namespaces whose pods may run on every pool's nodes: those of cluster-wide node agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::namespaces")]
     pub shared_with: Vec<String>,
-    /// What happens to running pods that are outside their tenant's pools.
+    /// What happens to running pods that are outside their tenant's pools. `Recreate` evicts those of ReplicaSets,
+    /// StatefulSets and ReplicationControllers, a tenth of a namespace's pods at once.
     #[serde(default)]
     pub misplaced: Misplaced,
+    /// What the nodes of all pools may have together: any resource name, `nodes`, and `costPerHour` in dollars.
+    /// Limits of pools and Tenants hold beside these. Left out, only those hold.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::limits")]
+    pub limits: BTreeMap<String, Amount>,
+}
+
+/// What Croft observed of the whole cluster.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CroftConfigStatus {
+    /// `Ready`: the settings are in force; `LimitsReached`: `spec.limits` keep nodes from being launched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
 }
 
 impl Default for CroftConfigSpec {
     fn default() -> Self {
         Self {
             unassigned: Unassigned::default(),
-            exempt_namespaces: default_exempt(),
+            exempt_namespaces: Vec::new(),
             schedulers: default_schedulers(),
             shared_with: Vec::new(),
             misplaced: Misplaced::default(),
+            limits: BTreeMap::new(),
         }
     }
-}
-
-fn default_exempt() -> Vec<String> {
-    ["kube-system", "kube-public", "kube-node-lease", "croft-system"].map(str::to_owned).to_vec()
 }
 
 fn default_schedulers() -> Vec<String> {

@@ -3,3 +3,4 @@
 pub mod policy;
 pub mod scheduler;
 pub mod standing;
+pub mod unlimited;

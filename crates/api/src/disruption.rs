@@ -4,9 +4,11 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
+
 /// When nodes are given back.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Disruption {
     /// Which nodes are given back to save money.
     #[serde(default)]
@@ -14,11 +16,11 @@ pub struct Disruption {
     /// How long a node must have been empty, or its pods unchanged, before it is given back: a Go
     /// duration such as `30s`, or `Never`.
     #[serde(default = "default_consolidate_after")]
-    #[schemars(regex(pattern = r"^(([0-9]+(\.[0-9]+)?(ms|s|m|h))+|Never)$"))]
+    #[schemars(schema_with = "bounds::consolidate_after")]
     pub consolidate_after: String,
     /// What moving pods must save at least, in dollars per hour, beside what disturbing them is worth.
     #[serde(default = "default_min_savings")]
-    #[schemars(regex(pattern = r"^[0-9]{1,9}(\.[0-9]{1,6})?$"))]
+    #[schemars(schema_with = "bounds::dollars")]
     pub min_savings: String,
     /// How many of the pool's nodes may be on their way out at once. The strictest that applies counts.
     #[serde(default = "default_budgets")]
@@ -63,11 +65,11 @@ pub enum ConsolidationPolicy {
 
 /// How many of a pool's nodes may be on their way out at once, and when that holds.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 #[x_kube(validation = ("has(self.schedule) == has(self.duration)", "schedule says when the budget begins and duration for how long it holds: write both or neither"))]
 pub struct Budget {
     /// A number of nodes, or a share of the pool's such as `10%`, rounded up. `0` keeps all.
-    #[schemars(regex(pattern = r"^(100%|[0-9]{1,2}%|[0-9]{1,9})$"))]
+    #[schemars(schema_with = "bounds::share")]
     pub nodes: String,
     /// The budget counts for these reasons; left out, for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -77,16 +79,11 @@ pub struct Budget {
     /// When the budget begins to hold, in UTC: five fields as in crontab (`0 9 * * mon-fri`), or `@daily` and the
     /// like. Left out, it always holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(max = 200),
-        regex(
-            pattern = r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|[^@\s]\S*\s+\S+\s+\S+\s+\S+\s+\S+)$"
-        )
-    )]
+    #[schemars(schema_with = "bounds::schedule")]
     pub schedule: Option<String>,
     /// For how long it holds from then on: hours and minutes such as `8h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = r"^([0-9]+h([0-9]+m)?(0s)?|[0-9]+m(0s)?)$"))]
+    #[schemars(schema_with = "bounds::window")]
     pub duration: Option<String>,
 }
 

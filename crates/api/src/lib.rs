@@ -15,19 +15,25 @@
 #![allow(clippy::duplicated_attributes, reason = "kube's printcolumn and validation are repeated by design")]
 
 pub mod amount;
+mod bounds;
 pub mod budget;
 pub mod claim;
 pub mod condition;
 pub mod config;
 pub mod convert;
 pub mod disruption;
+pub mod drift;
 pub mod duration;
+pub mod expiry;
+pub mod hash;
 pub mod nodeclass;
 pub mod pool;
+pub mod rules;
+pub mod stored;
 pub mod tenant;
 
 pub use claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
-pub use config::{CroftConfig, CroftConfigSpec};
+pub use config::{CroftConfig, CroftConfigSpec, CroftConfigStatus};
 pub use nodeclass::{EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus};
 pub use pool::{TenantPool, TenantPoolSpec, TenantPoolStatus};
 pub use tenant::{Tenant, TenantSpec, TenantStatus};

@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::amount::Amount;
+use crate::{amount::Amount, bounds};
 
 /// An EC2NodeClass says how EC2 makes machines: image, network, identity, disks, tags.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ use crate::amount::Amount;
     ),
     printcolumn(name = "Age", json_path = ".metadata.creationTimestamp", type_ = "date")
 )]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = ("has(self.role) != has(self.instanceProfile)", "write exactly one of spec.role and spec.instanceProfile"),
     validation = ("has(self.amiFamily) || self.amiSelectorTerms.exists(t, has(t.alias))", "write spec.amiFamily: without an alias nothing says how the image is told what to do"),
@@ -45,21 +45,25 @@ pub struct EC2NodeClassSpec {
     pub ami_selector_terms: Vec<AmiSelectorTerm>,
     /// IAM role of the machines; Croft makes the instance profile for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::iam_name")]
     pub role: Option<String>,
     /// An instance profile that exists already, instead of `role`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::iam_name")]
     pub instance_profile: Option<String>,
     /// Subnets to launch in; any term that matches counts.
-    #[schemars(length(min = 1, max = 30))]
+    #[schemars(schema_with = "bounds::subnet_terms")]
     pub subnet_selector_terms: Vec<SelectorTerm>,
     /// Security groups of the machines; any term that matches counts.
-    #[schemars(length(min = 1, max = 30))]
+    #[schemars(schema_with = "bounds::group_terms")]
     pub security_group_selector_terms: Vec<SelectorTerm>,
     /// User data merged with Croft's own: a script, MIME multi-part, NodeConfig, or Bottlerocket settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::user_data")]
     pub user_data: Option<String>,
     /// Disks of the machines. Left out, the image's own of 20 GiB, encrypted, gp3.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::disks")]
     pub block_device_mappings: Vec<BlockDeviceMapping>,
     /// What to do with the local disks of machines that have some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,34 +80,41 @@ pub struct EC2NodeClassSpec {
     pub detailed_monitoring: bool,
     /// Name of the placement group that the machines are launched in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::placement_group")]
     pub placement_group: Option<String>,
     /// Capacity reservations to use before anything is paid for on top; any term that matches counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::reservation_terms")]
     pub capacity_reservation_selector_terms: Vec<SelectorTerm>,
     /// The kubelet of the machines, where the image's own settings won't do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<Kubelet>,
     /// Tags of everything that is launched, for cost allocation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::tags")]
     pub tags: BTreeMap<String, String>,
 }
 
 /// Selects images.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 #[x_kube(validation = ("[has(self.alias), has(self.ssmParameter), has(self.id), has(self.tags) && size(self.tags) > 0].filter(x, x).size() == 1", "write exactly one of alias, ssmParameter, id and tags in a term; several terms add up"))]
 pub struct AmiSelectorTerm {
     /// Family and version, such as `al2023@latest`, `al2023@v20260715` or `bottlerocket@latest`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::alias")]
     pub alias: Option<String>,
     /// Name of an SSM parameter that holds an image id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::parameter")]
     pub ssm_parameter: Option<String>,
     /// Image id, such as `ami-0123456789abcdef0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::image_id")]
     pub id: Option<String>,
     /// Tags that the image carries; `*` stands for any value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::selected_tags")]
     pub tags: BTreeMap<String, String>,
 }
 
@@ -124,9 +135,10 @@ pub enum AmiFamily {
 
 /// A disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct BlockDeviceMapping {
     /// Name of the device, such as `/dev/xvda`.
+    #[schemars(schema_with = "bounds::device_name")]
     pub device_name: String,
     /// True for the disk that the kubelet and the container runtime write to.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -136,20 +148,30 @@ pub struct BlockDeviceMapping {
 }
 
 /// An EBS volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = ("!has(self.iops) || (has(self.volumeType) ? self.volumeType in ['gp3', 'io1', 'io2'] : true)", "only gp3, io1 and io2 take iops: leave iops out, or write another volumeType"),
+    validation = ("!has(self.volumeType) || !(self.volumeType in ['io1', 'io2']) || has(self.iops)", "io1 and io2 need iops: write them, or volumeType gp3"),
+    validation = ("!has(self.throughput) || !has(self.volumeType) || self.volumeType == 'gp3'", "only gp3 takes throughput: leave throughput out, or write volumeType gp3"),
+    validation = ("!has(self.kmsKeyID) || !has(self.encrypted) || self.encrypted", "a volume with a key is encrypted: leave kmsKeyID out, or write encrypted: true")
+)]
 pub struct EbsVolume {
     /// Its size, such as `100Gi`; rounded up to whole GiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::volume_size")]
     pub volume_size: Option<Amount>,
     /// `gp3`, `gp2`, `io1`, `io2`, `st1`, `sc1` or `standard`. Default: gp3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::volume_type")]
     pub volume_type: Option<String>,
     /// Operations per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 100, max = 256_000))]
     pub iops: Option<i32>,
     /// MiB per second, for gp3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 125, max = 2_000))]
     pub throughput: Option<i32>,
     /// Whether it is encrypted. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,10 +179,12 @@ pub struct EbsVolume {
     /// The key to encrypt it with. Default: the account's for EBS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "kmsKeyID")]
+    #[schemars(schema_with = "bounds::kms_key")]
     pub kms_key_id: Option<String>,
     /// The snapshot to make it from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "snapshotID")]
+    #[schemars(schema_with = "bounds::snapshot_id")]
     pub snapshot_id: Option<String>,
     /// Whether it goes with the machine. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,7 +200,7 @@ pub enum InstanceStorePolicy {
 
 /// The instance metadata service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct MetadataOptions {
     /// Whether it answers at all.
     #[serde(default = "enabled")]
@@ -240,35 +264,42 @@ pub enum HttpTokens {
 
 /// Settings of the machines' kubelet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Kubelet {
     /// Places for pods. Left out, as many as the type has addresses for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::max_pods")]
     pub max_pods: Option<u32>,
     /// DNS servers of pods.
     #[serde(default, rename = "clusterDNS", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::addresses")]
     pub cluster_dns: Vec<String>,
     /// What is kept for Kubernetes' own processes, in place of the image's computation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::reserved")]
     pub kube_reserved: BTreeMap<String, Amount>,
     /// What is kept for the system's processes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::reserved")]
     pub system_reserved: BTreeMap<String, Amount>,
     /// Signals and thresholds at which pods are evicted at once, such as `memory.available: 5%`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::thresholds")]
     pub eviction_hard: BTreeMap<String, String>,
 }
 
 /// Selects subnets, security groups or capacity reservations.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 #[x_kube(validation = ("has(self.id) != (has(self.tags) && size(self.tags) > 0)", "write exactly one of id and tags in a term; several terms add up"))]
 pub struct SelectorTerm {
     /// Id, such as `subnet-0123456789abcdef0` or `sg-0123456789abcdef0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::selected_id")]
     pub id: Option<String>,
     /// Tags that it carries; `*` stands for any value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::selected_tags")]
     pub tags: BTreeMap<String, String>,
 }
 

@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::amount::Amount;
+use crate::{amount::Amount, bounds};
 
 /// A Tenant owns namespaces, and its pods run on the nodes of its pools and nowhere else.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,23 +34,21 @@ use crate::amount::Amount;
     ),
     printcolumn(name = "Age", json_path = ".metadata.creationTimestamp", type_ = "date")
 )]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = ("(has(self.namespaces) && size(self.namespaces) > 0) || has(self.namespaceSelector)", "a Tenant needs namespaces: write spec.namespaces (exact names) or spec.namespaceSelector"),
-    validation = ("!has(self.namespaceSelector) || (has(self.namespaceSelector.matchLabels) && size(self.namespaceSelector.matchLabels) > 0) || (has(self.namespaceSelector.matchExpressions) && size(self.namespaceSelector.matchExpressions) > 0)", "an empty namespaceSelector would claim every namespace: write at least one matchLabels entry or matchExpressions requirement")
+    validation = ("(has(self.namespaces) && size(self.namespaces) > 0) || has(self.namespaceSelector)", "a Tenant needs namespaces: write spec.namespaces (exact names) or spec.namespaceSelector")
 )]
 pub struct TenantSpec {
     /// Names of the namespaces that belong to this tenant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 10_000), inner(length(min = 1, max = 63)))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
+    #[schemars(schema_with = "bounds::namespaces")]
     pub namespaces: Vec<String>,
     /// Namespaces with these labels belong to this tenant too, in addition to `namespaces`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::selector")]
     pub namespace_selector: Option<LabelSelector>,
     /// Names of the TenantPools that the tenant's pods may use. The first is the default.
-    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 63)))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
+    #[schemars(schema_with = "bounds::pools")]
     pub pools: Vec<String>,
     /// What happens to a pod that asks for a pool which this tenant may not use.
     #[serde(default)]
@@ -58,6 +56,7 @@ pub struct TenantSpec {
     /// What all nodes of the tenant's pools may have together: any resource name, `nodes`, and
     /// `costPerHour` in dollars.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::limits")]
     pub limits: BTreeMap<String, Amount>,
 }
 
@@ -75,7 +74,8 @@ pub enum OnConflict {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantStatus {
-    /// `Accepted`: the claims hold; `Ready`: every webhook replica enforces this generation.
+    /// `Accepted`: the claims hold; `Ready`: every webhook replica enforces this generation; `Unlimited`: no limit bounds
+    /// what the nodes of its pools cost, which doesn't make it less ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -1,7 +1,7 @@
 //! Croft's own admission over the input: the functions that the webhook calls, with nothing else to come.
 
 use croft_api::convert::policy as convert;
-use croft_policy::{Config, Denial, Tenants, judge};
+use croft_policy::{Denial, Tenants, judge, model::DEFAULT_NAMESPACE};
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::ResourceExt as _;
 use serde::{Serialize, de::DeserializeOwned};
@@ -64,10 +64,9 @@ impl Gate {
                 warnings.push(format!("Tenant {name} names the pool {pool}, which isn't in the input: pods that need it are refused"));
             }
         }
-        let config =
-            input.configs.first().map_or_else(Config::default, |config| convert::config(&config.spec));
+        let settings = input.configs.first().map(|config| config.spec.clone()).unwrap_or_default();
         let tenants = Tenants::offline(
-            config,
+            convert::config(&settings, DEFAULT_NAMESPACE),
             tenants,
             input.pools.iter().map(|pool| convert::pool(&pool.object)).collect(),
             input.namespaces.iter().map(|namespace| convert::namespace(&namespace.metadata)).collect(),

@@ -3,13 +3,14 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    admit::AdmitArgs, audit::AuditArgs, check::CheckArgs, explain::ExplainArgs, import::ImportArgs,
-    lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs, tenant::TenantArgs, top::TopArgs,
+    admit::AdmitArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs, explain::ExplainArgs,
+    import::ImportArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs, tenant::TenantArgs,
+    top::TopArgs,
 };
 
 /// Gives every tenant of a shared Kubernetes cluster its own ground: its pods on its nodes, and nobody else's.
 ///
-/// Commands with -f work on files alone and ask no cluster.
+/// Commands with -f work on files alone and ask no cluster, but for `plan --live`.
 #[derive(Parser, Clone, Debug)]
 #[command(
     name = "croft",
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Tenant(TenantArgs),
     /// Check an installation, step by step, each with its remedy
     Check(CheckArgs),
+    /// Stop enforcement when Croft itself keeps pods from starting, and start it again
+    BreakGlass(BreakGlassArgs),
     /// Run the real control plane, an EC2 simulator and Croft on this machine
     Lab(LabArgs),
 }

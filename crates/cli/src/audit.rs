@@ -6,15 +6,21 @@ use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
-use croft_api::{CroftConfig, Tenant, TenantPool, config::SINGLETON, convert::policy as convert};
-use croft_policy::{
-    Config, Tenants,
-    audit::{self, Finding},
-    model::MIRROR_ANNOTATION,
+use croft_api::{
+    CroftConfig, Tenant, TenantPool, config::SINGLETON, convert::policy as convert, stored::Stored,
 };
-use k8s_openapi::api::{
-    apps::v1::DaemonSet,
-    core::v1::{Namespace, Node, Pod},
+use croft_policy::{
+    Tenants,
+    audit::{self, Finding},
+    model::{self, DEFAULT_NAMESPACE},
+    stored,
+};
+use k8s_openapi::{
+    api::{
+        apps::v1::DaemonSet,
+        core::v1::{Namespace, Node, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams};
 use serde::{Serialize, de::DeserializeOwned};
@@ -58,9 +64,9 @@ struct Printed<'f> {
 
 /// Everything that an audit looks at.
 struct Seen {
-    tenants: Vec<Tenant>,
-    pools: Vec<TenantPool>,
-    config: Option<CroftConfig>,
+    tenants: Vec<model::Tenant>,
+    pools: Vec<model::Pool>,
+    config: model::Config,
     namespaces: Vec<Namespace>,
     nodes: Vec<Node>,
     pods: Vec<Pod>,
@@ -81,7 +87,7 @@ pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<ExitCode, Failur
             Seen::in_cluster(croft_runtime::connect::connect(kubeconfig.as_deref()).await?).await
         })?
     } else {
-        Seen::in_files(&load(filenames, &LoadOptions { namespace: namespace.clone() })?)
+        Seen::in_files(&load(filenames, &LoadOptions { namespace: namespace.clone() })?)?
     };
     let (findings, pods) = look(&seen)?;
     match output {
@@ -110,11 +116,10 @@ impl<'f> Printed<'f> {
 
 /// Every finding, and how many pods were looked at.
 fn look(seen: &Seen) -> anyhow::Result<(Vec<Finding>, usize)> {
-    let tenants = seen.tenants.iter().map(convert::tenant).collect::<Result<Vec<_>, _>>()?;
     let index = Tenants::offline(
-        seen.config.as_ref().map_or_else(Config::default, |c| convert::config(&c.spec)),
-        tenants,
-        seen.pools.iter().map(convert::pool).collect(),
+        seen.config.clone(),
+        seen.tenants.clone(),
+        seen.pools.clone(),
         seen.namespaces.iter().map(|n| convert::namespace(&n.metadata)).collect(),
         seen.nodes.iter().map(convert::node).collect(),
     );
@@ -146,34 +151,47 @@ fn look(seen: &Seen) -> anyhow::Result<(Vec<Finding>, usize)> {
     Ok((findings, looked_at))
 }
 
-/// A finished pod runs nowhere, one that is being deleted soon won't, and a mirror pod is its kubelet's.
+/// A finished pod runs nowhere, and one that is being deleted soon won't.
 fn counts(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-    !matches!(phase, Some("Succeeded" | "Failed"))
-        && pod.metadata.deletion_timestamp.is_none()
-        && !pod.annotations().contains_key(MIRROR_ANNOTATION)
+    !matches!(phase, Some("Succeeded" | "Failed")) && pod.metadata.deletion_timestamp.is_none()
 }
 
 impl Seen {
-    fn in_files(input: &Input) -> Self {
-        Self {
-            tenants: input.tenants.iter().map(|t| t.object.clone()).collect(),
-            pools: input.pools.iter().map(|p| p.object.clone()).collect(),
-            config: input.configs.first().map(|c| c.object.clone()),
+    fn in_files(input: &Input) -> anyhow::Result<Self> {
+        let tenants = input.tenants.iter().map(|t| convert::tenant(&t.object)).collect::<Result<_, _>>()?;
+        Ok(Self {
+            tenants,
+            pools: input.pools.iter().map(|p| convert::pool(&p.object)).collect(),
+            config: input
+                .configs
+                .first()
+                .map(|c| convert::config(&c.spec, DEFAULT_NAMESPACE))
+                .unwrap_or_default(),
             namespaces: input.namespaces.iter().map(|n| n.object.clone()).collect(),
             nodes: input.nodes.iter().map(|n| n.object.clone()).collect(),
             pods: input.pods.iter().map(|p| p.object.clone()).collect(),
             daemonsets: input.daemon_sets.iter().map(|d| d.object.clone()).collect(),
             in_cluster: false,
-        }
+        })
     }
 
     async fn in_cluster(client: Client) -> anyhow::Result<Self> {
-        let config: Api<CroftConfig> = Api::all(client.clone());
+        // Read as the webhook reads them: one that can't be read hides no other.
+        let created = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0.as_second());
+        let config: Api<Stored<CroftConfig>> = Api::all(client.clone());
+        let config = config.get_opt(SINGLETON).await.context("failed to read the CroftConfig default")?;
+        let tenants = all::<Stored<Tenant>>(&client).await?;
+        let tenants =
+            tenants.iter().map(|t| stored::tenant(t.name_any(), created(t.meta()), &t.spec()).object);
+        let pools = all::<Stored<TenantPool>>(&client).await?;
+        let pools = pools.iter().map(|p| stored::pool(p.name_any(), created(p.meta()), &p.spec()));
         Ok(Self {
-            tenants: all(&client).await?,
-            pools: all(&client).await?,
-            config: config.get_opt(SINGLETON).await.context("failed to read the CroftConfig default")?,
+            tenants: tenants.collect(),
+            pools: pools.filter(|pool| pool.wrong.is_none()).map(|pool| pool.object).collect(),
+            config: config
+                .map(|config| stored::config(&config.spec(), DEFAULT_NAMESPACE).object)
+                .unwrap_or_default(),
             namespaces: all(&client).await?,
             nodes: all(&client).await?,
             pods: all(&client).await?,

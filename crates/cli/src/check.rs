@@ -1,10 +1,22 @@
 //! `croft check`: is an installation healthy? Ordered checks, each with its remedy; what depends on a check that
 //! failed is skipped, since its answer would mislead.
 
+mod pod_security;
+
 use std::{collections::BTreeSet, io::Write as _, process::ExitCode};
 
 use clap::Args;
-use croft_api::{EC2NodeClass, Tenant, TenantPool, condition::READY};
+use croft_api::{
+    CroftConfig, EC2NodeClass, Tenant, TenantPool,
+    condition::{READY, Statement, UNLIMITED},
+    config::SINGLETON,
+    convert::{
+        scheduler,
+        unlimited::{self, REMEDY},
+    },
+    pool::Provisioner,
+    stored::{INVALID_SPEC, Kind, Stored},
+};
 use croft_runtime::clock::{Clock as _, SystemClock};
 use k8s_openapi::{
     api::{
@@ -18,14 +30,13 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::apis::meta::v1::Condition,
 };
-use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use crate::{
     failure::Failure,
     live::ClusterArgs,
     output::Output,
-    table::{BAD, BOLD, DIM, GOOD, counted, shortened},
+    table::{BAD, BOLD, DIM, GOOD, NOTE, counted, shortened},
 };
 
 /// Options of `croft check`.
@@ -34,23 +45,18 @@ pub struct CheckArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
     /// Namespace that Croft is installed in
-    #[arg(short, long, value_name = "NAMESPACE", default_value = "croft-system")]
+    #[arg(short, long, value_name = "NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
     namespace: String,
 }
 
 /// The name of Croft's webhook configurations.
-const CONFIGURATION: &str = "croft";
+const CONFIGURATION: &str = "croft-webhook";
+/// That of Croft's earlier manifests.
+const OLD_CONFIGURATION: &str = "croft";
 /// The Lease of the controller that leads.
 const LEADER: &str = "croft-controller";
-/// The policies that hold while Croft is away.
-const POLICIES: &[&str] = &[
-    "croft-tenant-pods",
-    "croft-strangers",
-    "croft-pod-updates",
-    "croft-kubelets",
-    "croft-guarded-metadata",
-    "croft-namespace-moves",
-];
+/// Policies of Croft's earlier manifests, which nothing keeps up to date.
+const OLD_POLICIES: &str = "croft-tenant-pods croft-strangers croft-pod-updates croft-kubelets";
 /// A Lease that wasn't renewed for so many of its own durations has no holder.
 const LEASE_GRACE: i64 = 2;
 
@@ -84,6 +90,11 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Output) -> Result<ExitCode, Failur
             })
             .await?;
         report
+            .step("config", &["crds"], async || {
+                ready::<CroftConfig>(&client, |c| c.status.as_ref().map(|s| s.conditions.clone())).await
+            })
+            .await?;
+        report
             .step("pools", &["crds"], async || {
                 ready::<TenantPool>(&client, |p| p.status.as_ref().map(|s| s.conditions.clone())).await
             })
@@ -93,6 +104,10 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Output) -> Result<ExitCode, Failur
                 ready::<Tenant>(&client, |t| t.status.as_ref().map(|s| s.conditions.clone())).await
             })
             .await?;
+        report
+            .advise("pod security", &["crds"], async || pod_security::check(&client, namespace).await)
+            .await?;
+        report.advise("limits", &["crds"], async || limits(&client).await).await?;
         Ok(report.failed.len())
     })?;
     if failed == 0 {
@@ -118,6 +133,26 @@ impl Report<'_> {
         let finding =
             if needs.iter().any(|n| self.failed.contains(n)) { Ok(String::new()) } else { check().await };
         self.take(name, needs, finding)
+    }
+
+    /// A check of what isn't Croft's own: what it finds is said with its remedy, and the installation is healthy all the
+    /// same.
+    async fn advise(
+        &mut self,
+        name: &'static str,
+        needs: &[&'static str],
+        check: impl AsyncFnOnce() -> Finding,
+    ) -> anyhow::Result<()> {
+        if needs.iter().any(|need| self.failed.contains(need)) {
+            return Ok(());
+        }
+        match check().await {
+            Ok(words) => self.take(name, needs, Ok(words)),
+            Err(Trouble { what, remedy }) => {
+                writeln!(self.out, "{NOTE}warn{NOTE:#}  {BOLD}{name}{BOLD:#}: {what}\n      {remedy}")?;
+                Ok(())
+            }
+        }
     }
 
     fn take(&mut self, name: &'static str, needs: &[&'static str], finding: Finding) -> anyhow::Result<()> {
@@ -278,10 +313,20 @@ async fn configurations(client: &Client) -> Finding {
             return trouble(format!("failed to read them: {error}"), "ask for the ClusterRole croft-view");
         }
         (Ok(None), _) => {
-            return trouble("there is no MutatingWebhookConfiguration croft: no pod is pinned", remedy);
+            return trouble(
+                "there is no MutatingWebhookConfiguration croft-webhook: no pod is pinned",
+                remedy,
+            );
         }
-        (_, Ok(None)) => return trouble("there is no ValidatingWebhookConfiguration croft", remedy),
+        (_, Ok(None)) => return trouble("there is no ValidatingWebhookConfiguration croft-webhook", remedy),
     };
+    let old = Api::<MutatingWebhookConfiguration>::all(client.clone()).get_opt(OLD_CONFIGURATION).await;
+    if let Ok(Some(_)) = old {
+        return trouble(
+            "the configurations of an earlier version of Croft are still there, and no process keeps them up to date",
+            "delete them: kubectl delete mutatingwebhookconfigurations,validatingwebhookconfigurations --ignore-not-found croft",
+        );
+    }
     let mutating = mutating.webhooks.unwrap_or_default();
     let validating = validating.webhooks.unwrap_or_default();
     let clients: Vec<(&str, &WebhookClientConfig)> = mutating
@@ -289,6 +334,12 @@ async fn configurations(client: &Client) -> Finding {
         .map(|w| (w.name.as_str(), &w.client_config))
         .chain(validating.iter().map(|w| (w.name.as_str(), &w.client_config)))
         .collect();
+    if mutating.is_empty() || validating.is_empty() {
+        return trouble(
+            "they have no webhooks: no pod is pinned, and the policies refuse tenants' pods",
+            "see that the webhook runs and is ready; it writes them (kubectl -n croft-system logs deploy/croft-webhook)",
+        );
+    }
     let without: Vec<&str> = clients
         .iter()
         .filter(|(_, c)| c.ca_bundle.as_ref().is_none_or(|b| b.0.is_empty()))
@@ -327,7 +378,8 @@ async fn policies(client: &Client) -> Finding {
     let api: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
     let remedy = "install them anew: kubectl apply -f manifests/install/policies.yaml";
-    for name in POLICIES {
+    let names = croft_policy::policies::names();
+    for name in &names {
         let policy = match api.get_opt(name).await {
             Ok(Some(policy)) => policy,
             Ok(None) => return trouble(format!("the policy {name} isn't there"), remedy),
@@ -364,17 +416,35 @@ async fn policies(client: &Client) -> Finding {
             }
         }
     }
-    Ok(format!("{} in force", counted(POLICIES.len(), "policy").replace("policys", "policies")))
+    for name in OLD_POLICIES.split(' ') {
+        match bindings.get_opt(name).await {
+            Ok(None) => {}
+            Ok(Some(_)) => {
+                return trouble(
+                    format!(
+                        "the policy {name} of an earlier version of Croft is still there, and no process keeps it up to date"
+                    ),
+                    format!(
+                        "delete it: kubectl delete validatingadmissionpolicies,validatingadmissionpolicybindings --ignore-not-found {OLD_POLICIES}"
+                    ),
+                );
+            }
+            Err(error) => {
+                return trouble(
+                    format!("failed to read the binding {name}: {error}"),
+                    "ask for the ClusterRole croft-view",
+                );
+            }
+        }
+    }
+    Ok(format!("{} in force", counted(names.len(), "policy").replace("policys", "policies")))
 }
 
-async fn ready<K>(client: &Client, conditions: impl Fn(&K) -> Option<Vec<Condition>>) -> Finding
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let api: Api<K> = Api::all(client.clone());
+async fn ready<K: Kind>(client: &Client, conditions: impl Fn(&K) -> Option<Vec<Condition>>) -> Finding {
+    let api: Api<Stored<K>> = Api::all(client.clone());
     let kind = K::kind(&()).into_owned();
-    let items = match api.list(&ListParams::default()).await {
-        Ok(list) => list.items,
+    let items: Vec<K> = match api.list(&ListParams::default()).await {
+        Ok(list) => list.items.into_iter().filter_map(Stored::legible).collect(),
         Err(error) => {
             return trouble(format!("failed to list them: {error}"), "ask for the ClusterRole croft-view");
         }
@@ -382,12 +452,17 @@ where
     for object in &items {
         let name = object.name_any();
         let found = conditions(object).unwrap_or_default();
+        if let Some(flaw) = found.iter().find(|c| c.reason == INVALID_SPEC && c.status == "False") {
+            return trouble(format!("{kind} {name} isn't in force as it is ({INVALID_SPEC})"), &flaw.message);
+        }
         match found.iter().find(|c| c.type_ == READY) {
             Some(condition) if condition.status == "True" => {}
             Some(condition) => {
                 let mut words = condition.message.clone();
                 // Ready rolls up: the condition below says what to do.
-                if let Some(cause) = found.iter().find(|c| c.status == "False" && c.type_ != READY) {
+                let is_cause =
+                    |c: &&Condition| c.status == "False" && ![READY, UNLIMITED].contains(&c.type_.as_str());
+                if let Some(cause) = found.iter().find(is_cause) {
                     words = cause.message.clone();
                 }
                 return trouble(format!("{kind} {name} isn't ready ({})", condition.reason), words);
@@ -401,4 +476,49 @@ where
         }
     }
     Ok(format!("{} ready", items.len()))
+}
+
+/// Does a limit bound what the nodes cost: of the cluster, of each Tenant, of each pool?
+async fn limits(client: &Client) -> Finding {
+    let all = ListParams::default();
+    let listed = async {
+        let tenants = Api::<Tenant>::all(client.clone()).list(&all).await?.items;
+        let pools = Api::<TenantPool>::all(client.clone()).list(&all).await?.items;
+        let config = Api::<CroftConfig>::all(client.clone()).get_opt(SINGLETON).await?;
+        Ok::<_, kube::Error>((tenants, pools, config))
+    };
+    let (tenants, pools, config) = match listed.await {
+        Ok(listed) => listed,
+        Err(error) => {
+            return trouble(format!("failed to list them: {error}"), "ask for the ClusterRole croft-view");
+        }
+    };
+    let is_unlimited = |statement: Statement| statement.status == Some(true);
+    let mut open: Vec<String> = Vec::new();
+    for tenant in &tenants {
+        let own = pools.iter().filter(|pool| tenant.spec.pools.contains(&pool.name_any()));
+        if is_unlimited(unlimited::of_tenant(tenant, own)) {
+            open.push(format!("Tenant {}", tenant.name_any()));
+        }
+    }
+    for pool in pools.iter().filter(|pool| pool.spec.provisioner == Provisioner::Croft) {
+        let name = pool.name_any();
+        let naming = tenants.iter().filter(|tenant| tenant.spec.pools.contains(&name));
+        if is_unlimited(unlimited::of_pool(pool, naming)) {
+            open.push(format!("TenantPool {name}"));
+        }
+    }
+    if !open.is_empty() {
+        let within = match config {
+            Some(config) if scheduler::bounds_cost(&config.spec.limits) => {
+                "; one of them may use up the limits of the whole cluster, which the CroftConfig has"
+            }
+            _ => "",
+        };
+        return trouble(
+            format!("nothing bounds what the nodes of {} cost{within}", shortened(&open, 5)),
+            format!("{REMEDY} in each, or in the CroftConfig for the whole cluster"),
+        );
+    }
+    Ok(format!("{} and {} have limits", counted(tenants.len(), "tenant"), counted(pools.len(), "pool")))
 }

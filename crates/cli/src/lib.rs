@@ -17,6 +17,7 @@ mod admission;
 mod admit;
 mod args;
 mod audit;
+mod break_glass;
 mod check;
 mod costs;
 mod explain;
@@ -90,6 +91,7 @@ pub fn run(cli: &Cli, out: &mut Output) -> ExitCode {
         Command::Import(args) => import::run(args, out),
         Command::Tenant(args) => tenant::run(args, out),
         Command::Check(args) => check::run(args, out),
+        Command::BreakGlass(args) => break_glass::run(args, out),
         Command::Lab(args) => lab::run(args, out),
     };
     let result = result.and_then(|code| Ok(out.flush().map(|()| code)?));

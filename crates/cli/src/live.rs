@@ -4,7 +4,7 @@ use std::{future::Future, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool};
+use croft_api::stored::{Kind, Stored};
 use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 
@@ -77,13 +77,13 @@ pub(crate) async fn read(client: &Client) -> anyhow::Result<Input> {
     macro_rules! list {
         ($($field:ident),*) => { $(list(client, &mut input.$field).await?;)* };
     }
-    list::<Tenant>(client, &mut input.tenants)
+    own(client, &mut input.tenants)
         .await
         .context("failed to read Croft's resources; are its CRDs installed (croft check)?")?;
-    list::<TenantPool>(client, &mut input.pools).await?;
-    list::<EC2NodeClass>(client, &mut input.classes).await?;
-    list::<NodeClaim>(client, &mut input.claims).await?;
-    list::<CroftConfig>(client, &mut input.configs).await?;
+    own(client, &mut input.pools).await?;
+    own(client, &mut input.classes).await?;
+    own(client, &mut input.claims).await?;
+    own(client, &mut input.configs).await?;
     list!(
         namespaces,
         nodes,
@@ -105,6 +105,18 @@ pub(crate) async fn read(client: &Client) -> anyhow::Result<Input> {
         budgets
     );
     Ok(input)
+}
+
+/// Croft's own objects, each as far as it can be read: one that can't be must not hide the others.
+async fn own<K: Kind>(client: &Client, into: &mut Objects<K>) -> anyhow::Result<()> {
+    let mut stored: Objects<Stored<K>> = Objects::default();
+    list(client, &mut stored).await?;
+    for stored in stored.iter() {
+        if let Some(object) = stored.object.clone().legible() {
+            into.put(object, stored.origin.clone());
+        }
+    }
+    Ok(())
 }
 
 async fn list<K>(client: &Client, into: &mut Objects<K>) -> anyhow::Result<()>

@@ -24,6 +24,9 @@ use crate::{
 /// Who the fields belong to that are applied.
 const MANAGER: &str = "croft-cli";
 
+/// Limits of a tenant that is added without any: a first deployment fits, and a mistake costs at most $240 a day.
+const DEFAULT_LIMITS: [(&str, &str); 2] = [("costPerHour", "10"), ("nodes", "20")];
+
 /// Options of `croft tenant`.
 #[derive(Args, Clone, Debug)]
 pub struct TenantArgs {
@@ -61,9 +64,13 @@ struct AddArgs {
     /// What happens to a pod that asks for another pool
     #[arg(long, value_enum, default_value_t = OnConflict::Reject)]
     on_conflict: OnConflict,
-    /// A limit over all its pools, such as cpu=100 or costPerHour=25; may be given more than once
+    /// A limit over all its pools, such as cpu=100 or costPerHour=25; may be given more than once [default: nodes=20 and
+    /// costPerHour=10, in dollars]
     #[arg(long = "limit", value_name = "RESOURCE=AMOUNT", value_parser = pair)]
     limits: Vec<(String, String)>,
+    /// Write no limit: nothing bounds what the tenant's nodes cost but the limits of its pools and of the cluster
+    #[arg(long, conflicts_with = "limits")]
+    unlimited: bool,
     /// Apply the manifests to the cluster instead of printing them
     #[arg(long)]
     apply: bool,
@@ -130,8 +137,19 @@ fn add(args: &AddArgs, out: &mut Output) -> Result<(), Failure> {
 
 /// Pools first: a tenant whose pool isn't there has its pods refused.
 fn manifests(args: &AddArgs) -> Result<Vec<Value>, InputError> {
-    let AddArgs { name, namespaces, selector, pools, class, key, on_conflict, limits, apply: _, cluster: _ } =
-        args;
+    let AddArgs {
+        name,
+        namespaces,
+        selector,
+        pools,
+        class,
+        key,
+        on_conflict,
+        limits,
+        unlimited,
+        apply: _,
+        cluster: _,
+    } = args;
     let mut made = Vec::new();
     let pools = if pools.is_empty() { vec![name.clone()] } else { pools.clone() };
     if let Some(class) = class {
@@ -157,8 +175,10 @@ fn manifests(args: &AddArgs) -> Result<Vec<Value>, InputError> {
     if *on_conflict == OnConflict::Override {
         spec.insert("onConflict".to_owned(), json!("Override"));
     }
-    if !limits.is_empty() {
-        let limits: BTreeMap<&String, &String> = limits.iter().map(|(k, v)| (k, v)).collect();
+    if !unlimited {
+        let given = limits.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let limits: BTreeMap<&str, &str> =
+            if limits.is_empty() { DEFAULT_LIMITS.into() } else { given.collect() };
         spec.insert("limits".to_owned(), json!(limits));
     }
     made.push(object("Tenant", name, Value::Object(spec)));

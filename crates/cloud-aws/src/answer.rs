@@ -1,4 +1,4 @@
-//! What CreateFleet answers: a machine, or why there is none, and what is learnt from it.
+//! What CreateFleet answers: an instance, or why there is none, and what is learnt from it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     refusal,
 };
 
-/// How long a machine that was launched may take to show.
+/// How long an instance that was launched may take to show.
 const SHOWS_WITHIN: Duration = Duration::from_secs(8);
 
 impl AwsProvider {
@@ -130,7 +130,7 @@ impl AwsProvider {
         }
     }
 
-    /// Sets aside what had no machine, and takes back what had one.
+    /// Sets aside what had no instance, and takes back what had one.
     fn learn(
         &self,
         plan: &Plan,
@@ -165,7 +165,7 @@ impl AwsProvider {
         }
     }
 
-    /// Why an answer without a machine had none.
+    /// Why an answer without an instance had none.
     fn nothing_launched(&self, plan: &Plan, mut faults: Vec<(OfferingKey, String, Fault)>) -> LaunchError {
         let claim = plan.claim.clone();
         let profile_unknown = |f: &Fault| {
@@ -202,7 +202,7 @@ impl AwsProvider {
         }
     }
 
-    /// The machine as DescribeInstances shows it, once it does: its name isn't in CreateFleet's answer.
+    /// The instance as DescribeInstances shows it, once it does: its name isn't in CreateFleet's answer.
     async fn wait_until_shown(&self, plan: &Plan, id: &str) -> Result<Launched, LaunchError> {
         let deadline = Instant::now() + SHOWS_WITHIN;
         let mut pause = Duration::from_millis(50);
@@ -235,7 +235,7 @@ impl AwsProvider {
         }
     }
 
-    /// The machine was launched and ended at once: EC2 finds some faults only then.
+    /// The instance was launched and ended at once: EC2 finds some faults only then.
     fn dead(&self, plan: &Plan, seen: &Seen) -> LaunchError {
         let machine = &seen.machine;
         let (code, words) = &seen.reason;
@@ -260,7 +260,7 @@ fn is_scarce(fault: &Fault) -> bool {
     matches!(fault.class, FaultClass::NoCapacity | FaultClass::Quota)
 }
 
-/// Which of several refusals is told first: what stops every launch, then what somebody can change, then what
+/// Which of several refusals is told first: what stops every launch, then what a person can change, then what
 /// passes by itself.
 fn rank(fault: &Fault) -> u8 {
     match fault.class {

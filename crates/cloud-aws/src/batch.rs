@@ -1,7 +1,7 @@
 //! Calls of many claims made as one.
 //!
 //! EC2 counts calls, not what is in them, and a burst of a thousand claims would spend its whole allowance on
-//! looking at one machine each. So who comes first waits a moment for others, then one call is made for all
+//! looking at one instance each. So the first caller waits a moment for others, then one call is made for all
 //! and each takes its own part of the answer.
 //!
 //! The first may be dropped at any await, as everything that the controller runs; the others then begin anew,
@@ -59,7 +59,7 @@ impl<T: Clone, R: Clone> Batch<T, R> {
             let (items, senders): (Vec<T>, Vec<_>) = lead.close().into_iter().unzip();
             let answer = call(items).await;
             for sender in senders {
-                // Who was dropped meanwhile doesn't wait any more; the first doesn't either.
+                // A caller that was dropped meanwhile doesn't wait any more, the first one included.
                 let _ = sender.send(answer.clone());
             }
             return answer;
@@ -92,7 +92,7 @@ struct Lead<'a, T, R> {
 }
 
 impl<T, R> Lead<'_, T, R> {
-    /// Nobody comes in any more; those who are in come out.
+    /// Closed: no caller joins, and those inside are answered.
     fn close(&self) -> Vec<(T, oneshot::Sender<R>)> {
         let mut open = self.batch.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.as_ref().is_some_and(|group| Arc::ptr_eq(group, &self.group)) {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Cache<K, V> {
     fresh_for: Duration,
-    /// Held while AWS is asked: who wants the same answer waits for it instead of asking as well.
+    /// Held while AWS is asked: a second caller waits for the answer instead of asking as well.
     asking: tokio::sync::Mutex<()>,
     entries: Mutex<BTreeMap<K, Entry<V>>>,
 }
@@ -25,7 +25,7 @@ struct Entry<V> {
     at: Instant,
 }
 
-/// Answers that nobody asked for this long are forgotten.
+/// Answers that were not asked for this long are removed.
 const FORGET: Duration = Duration::from_secs(24 * 3600);
 
 impl<K: Ord + Clone, V> Cache<K, V> {
@@ -49,7 +49,7 @@ impl<K: Ord + Clone, V> Cache<K, V> {
         }
         let _turn = match (self.asking.try_lock(), &kept) {
             (Ok(turn), _) => turn,
-            // Somebody asks already, and what is known will do until there is an answer.
+            // A call is in flight, and the cached answer serves until it returns.
             (Err(_), Some((value, _))) => return Ok((Arc::clone(value), None)),
             (Err(_), None) => {
                 let turn = self.asking.lock().await;
@@ -81,7 +81,7 @@ impl<K: Ord + Clone, V> Cache<K, V> {
         entries.get(key).map(|entry| (Arc::clone(&entry.value), entry.at))
     }
 
-    /// Asks anew if the kept answer will be old within `ahead`, or there is none. Nobody waits for this one.
+    /// Asks anew if the kept answer will be old within `ahead`, or there is none. No caller waits for this one.
     pub(crate) async fn refresh<F>(&self, key: &K, ahead: Duration, ask: F) -> Result<(), Fault>
     where
         F: Future<Output = Result<V, Fault>>,

@@ -51,7 +51,7 @@ pub(crate) struct Found {
     pub(crate) cluster: Option<Arc<ClusterFacts>>,
 }
 
-/// How the class's machines are set up, as far as their capacity depends on it.
+/// How the class's instances are set up, as far as their capacity depends on it.
 pub(crate) fn setup(class: &EC2NodeClass, prefix_delegation: bool) -> Setup {
     let mappings = &class.spec.block_device_mappings;
     // The disk that is marked, else the only or the last one: Bottlerocket's data disk is its second.

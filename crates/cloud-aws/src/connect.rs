@@ -9,7 +9,7 @@ use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 /// How AWS is reached.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Region; without it the environment, the profile or the machine's metadata say.
+    /// Region; without it the environment, the profile or the instance's metadata say.
     pub region: Option<String>,
     /// One endpoint for every service: a simulator.
     pub endpoint_url: Option<String>,

@@ -271,7 +271,7 @@ pub(crate) async fn images(
     terms: &[AmiSelectorTerm],
     kubernetes: &str,
 ) -> Result<Vec<Image>, Fault> {
-    // What each wanted image has drivers for; ids given by hand are for any machine.
+    // What each wanted image has drivers for; ids given by hand are for any instance.
     let mut wanted: BTreeMap<String, Option<String>> = BTreeMap::new();
     let mut found = Vec::new();
     for term in terms {

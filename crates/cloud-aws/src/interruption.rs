@@ -13,6 +13,10 @@ use crate::{connect::Clients, pace::Paces};
 const WAIT_SECONDS: i32 = 20;
 /// From a spot machine's warning to its end.
 const SPOT_NOTICE_SECONDS: i64 = 120;
+/// A spot instance that works so long after its warning's end was spared, or the message is another's.
+const SPOT_OVER_SECONDS: i64 = 600;
+/// A scheduled change without an end that hasn't come so long after its start was cancelled or done.
+const CHANGE_OVER_SECONDS: i64 = 24 * 3600;
 
 #[derive(Deserialize)]
 struct Event {
@@ -38,6 +42,10 @@ struct Detail {
     category: String,
     #[serde(default, rename = "startTime")]
     start_time: String,
+    #[serde(default, rename = "endTime")]
+    end_time: String,
+    #[serde(default, rename = "statusCode")]
+    status: String,
     #[serde(default, rename = "affectedEntities")]
     affected: Vec<Entity>,
 }
@@ -56,6 +64,7 @@ pub(crate) fn read(body: &str, receipt: &str) -> Interruption {
         machines: Vec::new(),
         at: 0,
         deadline: None,
+        over_at: None,
         receipt: receipt.to_owned(),
     };
     let Ok(event) = serde_json::from_str::<Event>(body) else { return nothing };
@@ -67,10 +76,17 @@ pub(crate) fn read(body: &str, receipt: &str) -> Interruption {
         "AWS Health Event" => health_time(&detail.start_time),
         _ => None,
     };
+    let over_at = match event.detail_type.as_str() {
+        "EC2 Spot Instance Interruption Warning" => deadline.map(|at| at + SPOT_OVER_SECONDS),
+        "AWS Health Event" => {
+            health_time(&detail.end_time).or_else(|| deadline.map(|at| at + CHANGE_OVER_SECONDS))
+        }
+        _ => None,
+    };
     let of = |kind, machines: Vec<String>| {
         let machines: Vec<String> = machines.into_iter().filter(|id| id.starts_with("i-")).collect();
         let kind = if machines.is_empty() { InterruptionKind::Other } else { kind };
-        Interruption { kind, machines, at, deadline, receipt: receipt.to_owned() }
+        Interruption { kind, machines, at, deadline, over_at, receipt: receipt.to_owned() }
     };
     match (event.source.as_str(), event.detail_type.as_str()) {
         ("aws.ec2", "EC2 Spot Instance Interruption Warning") => {
@@ -86,7 +102,9 @@ pub(crate) fn read(body: &str, receipt: &str) -> Interruption {
             _ => of(InterruptionKind::Other, Vec::new()),
         },
         ("aws.health", "AWS Health Event")
-            if detail.service == "EC2" && detail.category == "scheduledChange" =>
+            if detail.service == "EC2"
+                && detail.category == "scheduledChange"
+                && detail.status != "closed" =>
         {
             of(InterruptionKind::ScheduledChange, detail.affected.into_iter().map(|e| e.value).collect())
         }
@@ -217,6 +235,13 @@ mod tests {
                 InterruptionKind::Other,
                 vec![],
             ),
+            // Done, or cancelled.
+            (
+                r#"{"source": "aws.health", "detail-type": "AWS Health Event", "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange",
+                  "statusCode": "closed", "affectedEntities": [{"entityValue": "i-1"}]}}"#,
+                InterruptionKind::Other,
+                vec![],
+            ),
             ("not json", InterruptionKind::Other, vec![]),
             ("[]", InterruptionKind::Other, vec![]),
         ] {
@@ -242,6 +267,11 @@ mod tests {
         assert_eq!(deadline(&health("Fri, 02 Jan 1970 00:00:00 GMT")), Some(86_400));
         assert_eq!(deadline(&health("1970-01-02T00:00:00Z")), Some(86_400));
         assert_eq!(deadline(&health("soon")), None);
+        let over = |body: &str| read(body, "r").over_at;
+        assert_eq!(over(spot), Some(780));
+        assert_eq!(over(&health("1970-01-02T00:00:00Z")), Some(2 * 86_400));
+        let ends = health("1970-01-02T00:00:00Z\", \"endTime\": \"1970-01-02T01:00:00Z");
+        assert_eq!(over(&ends), Some(90_000));
         let rebalance = r#"{"source": "aws.ec2", "detail-type": "EC2 Instance Rebalance Recommendation", "time": "1970-01-01T00:01:00Z", "detail": {"instance-id": "i-1"}}"#;
         assert_eq!(deadline(rebalance), None);
     }

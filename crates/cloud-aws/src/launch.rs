@@ -1,4 +1,4 @@
-//! One machine per claim: a launch fixed to the last byte.
+//! One instance per claim: a launch fixed to the last byte.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ use crate::{
     template::{self, Configuration, Hardware, Purpose},
 };
 
-/// Types in one request: more don't make a machine likelier, and the request has a size limit.
+/// Types in one request: more don't make an instance likelier, and the request has a size limit.
 const MOST_TYPES: usize = 60;
 /// Overrides in one request, over all types and zones.
 const MOST_OVERRIDES: usize = 300;
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
     tags: BTreeMap<String, String>,
 }
 
-/// Where a machine may be launched: type, subnet, zone. Short in the claim, where each launch has up to 300.
+/// Where an instance may be launched: type, subnet, zone. Short in the claim, where each launch has up to 300.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place(String, String, String);
 
@@ -90,7 +90,7 @@ impl AwsProvider {
         Ok(Prepared { hash: digest(&body), body })
     }
 
-    /// Where the machine may be launched, by what a launch template says of the hardware: the request's types in
+    /// Where the instance may be launched, by what a launch template says of the hardware: the request's types in
     /// its zones, where there is a subnet with room and nothing is set aside.
     async fn overrides(
         &self,
@@ -264,7 +264,7 @@ impl Plan {
         serde_json::from_str(&prepared.body)
     }
 
-    /// The EC2NodeClass that the machine is of.
+    /// The EC2NodeClass that the instance is of.
     pub(crate) fn class(&self) -> &str {
         self.tags.get(tags::CLASS).map_or("", String::as_str)
     }

@@ -4,7 +4,7 @@
 //! ```text
 //!                       provider: AwsProvider  (croft_cloud::CloudProvider)
 //!      resolve ▼        instance_types ▼        prepare / launch ▼        list, terminate, tag ▼   interruptions ▼
-//!     class             offers                  launch ── template         machines                interruption
+//!     class             offers                  launch ── template         instances                interruption
 //!       │ discovery       │ types, prices         │  ── profile                                      (SQS)
 //!       │ profile         │ shortage              │  ── userdata (croft-cloud)
 //!       │                 │ observed              │

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, future::Future};
 
-use aws_sdk_ec2::types::{Filter, Instance, InstanceStateName, Tag};
+use aws_sdk_ec2::types::{CapacityReservationPreference, Filter, Instance, InstanceStateName, Tag};
 use croft_cloud::{CloudMachine, Fault, FaultClass, MachineState, tags};
 use croft_scheduler::CapacityType;
 
@@ -94,7 +94,7 @@ fn read(instance: &Instance) -> Option<Seen> {
         .collect();
     let capacity_type = if instance.instance_lifecycle().is_some_and(|l| l.as_str() == "spot") {
         CapacityType::Spot
-    } else if instance.capacity_reservation_id().is_some() {
+    } else if instance.capacity_reservation_id().is_some() && is_for_reservations(instance) {
         CapacityType::Reserved
     } else {
         CapacityType::OnDemand
@@ -135,6 +135,16 @@ fn read(instance: &Instance) -> Option<Seen> {
     Some(Seen { machine, profile, efas: u32::try_from(efas).unwrap_or(u32::MAX), reason })
 }
 
+/// True if the instance was launched for capacity reservations. An on-demand launch that an open reservation takes in is
+/// on-demand still: its pool asked for that, and the reservation is a matter of the bill.
+fn is_for_reservations(instance: &Instance) -> bool {
+    instance.capacity_reservation_specification().is_some_and(|asked| {
+        asked.capacity_reservation_target().is_some()
+            || asked.capacity_reservation_preference()
+                == Some(&CapacityReservationPreference::CapacityReservationsOnly)
+    })
+}
+
 /// A machine's id, and the tags that it gets.
 pub(crate) type Tagged = (String, BTreeMap<String, String>);
 
@@ -168,12 +178,13 @@ fn is_about_one(fault: &Fault) -> bool {
     matches!(fault.class, FaultClass::NotFound | FaultClass::Forbidden | FaultClass::Invalid)
 }
 
-/// Terminates machines. One that is unknown is gone.
+/// Terminates instances. An id that the account and region don't have is unknown: a wrong account or region has none of
+/// them, and a young instance isn't visible yet.
 pub(crate) async fn terminate(clients: &Clients, paces: &Paces, ids: Vec<String>) -> Each<MachineState> {
     let mut each = halved(ids, |ids| terminate_some(clients, paces, ids)).await;
     for one in each.values_mut() {
         if one.as_ref().is_err_and(|fault| fault.class == FaultClass::NotFound) {
-            *one = Ok(MachineState::Terminated);
+            *one = Ok(MachineState::Unknown);
         }
     }
     each

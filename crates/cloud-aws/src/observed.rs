@@ -1,7 +1,7 @@
 //! What registered nodes report, in place of what was computed for their type.
 //!
 //! Memory depends on the type and on the image's kernel; what is kept of it, the disk and the places for pods
-//! on the class as well. Machines of one type differ by some pages, so the least that was seen counts, in whole
+//! on the class as well. Instances of one type differ by some pages, so the least that was seen counts, in whole
 //! MiB: a plan has to fit on whichever comes. Devices aren't learnt: a node shows none until their plugin runs.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What a class's machines can be: types, offerings, prices, capacity as nodes really report it.
+//! What a class's instances can be: types, offerings, prices, capacity as nodes really report it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ pub(crate) struct Offers {
     types: Arc<[InstanceType]>,
 }
 
-/// The newest image that a machine of the type can boot and that has drivers for its devices.
+/// The newest image that an instance of the type can boot and that has drivers for its devices.
 pub(crate) fn image_for<'a>(facts: &Facts, images: &'a [Image]) -> Option<&'a Image> {
     let device = facts.gpu.iter().chain(&facts.accelerator).next().map(|d| d.manufacturer.as_str());
     let fits = |i: &&Image| i.arch == facts.arch;
@@ -148,7 +148,7 @@ impl AwsProvider {
         Ok(built)
     }
 
-    /// A machine with what its type says of it.
+    /// An instance with what its type says of it.
     pub(crate) async fn describe_launched(&self, seen: Seen) -> Launched {
         let Seen { machine, efas, .. } = seen;
         let types = self.known_types().await;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::refusal;
 
-/// A bucket on the machine's clock.
+/// A bucket on the instance's clock.
 #[derive(Debug)]
 pub(crate) struct Pace {
     started: Instant,
@@ -51,7 +51,7 @@ impl Bucket {
         let gained = now.saturating_sub(self.at).as_secs_f64() * self.rate;
         self.tokens = (self.tokens + gained).min(self.burst) - 1.0;
         self.at = now;
-        // Below zero is a place in the queue: those who came before are served first.
+        // Below zero is a place in the queue: earlier callers are served first.
         if self.tokens >= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(-self.tokens / self.rate) }
     }
 
@@ -97,7 +97,7 @@ impl Pace {
         self.bucket().passed();
     }
 
-    /// How long to wait before a throttled call is worth repeating.
+    /// How long to wait before a throttled call may be retried.
     pub(crate) fn pause(&self) -> Duration {
         Duration::from_secs_f64((2.0 / self.bucket().rate).clamp(0.5, 30.0))
     }

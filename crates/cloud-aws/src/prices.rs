@@ -1,4 +1,4 @@
-//! What machines cost: on-demand from the price list, spot from its history.
+//! What instances cost: on-demand from the price list, spot from its history.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{connect::Clients, pace::Paces, refusal};
 
-/// On-demand prices of Linux machines by type.
+/// On-demand prices of Linux instances by type.
 pub(crate) type OnDemand = BTreeMap<String, Price>;
 /// Spot prices by type and zone.
 pub(crate) type Spot = BTreeMap<String, BTreeMap<String, Price>>;

@@ -9,9 +9,9 @@ use std::{
 use async_trait::async_trait;
 use croft_api::EC2NodeClass;
 use croft_cloud::{
-    ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption, LaunchError,
-    LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey, Prepared, Shortage, Terminated,
-    facts::Setup, shortage::SetAside,
+    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption,
+    LaunchError, LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey, Prepared, Shortage,
+    Terminated, facts::Setup, shortage::SetAside, tags,
 };
 use croft_runtime::clock::{Clock, SystemClock};
 use croft_scheduler::InstanceType;
@@ -289,6 +289,23 @@ impl CloudProvider for AwsProvider {
         Ok(seen.into_iter().map(|s| s.machine).collect())
     }
 
+    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudMachine>, CloudError> {
+        let ask =
+            async |ids: Vec<String>| machines::by_id(&self.clients, &self.paces, &ids).await.map(Arc::new);
+        let mut found = Vec::new();
+        let one = async |id: &String| self.batches.by_id.join(id.clone(), ask).await;
+        for (id, answer) in ids.iter().zip(join_all(ids.iter().map(one)).await) {
+            let seen = answer.map_err(|fault| refusal::refused(format!("describe {id}"), fault))?;
+            found.extend(seen.iter().find(|s| s.machine.id == *id).map(|s| s.machine.clone()));
+        }
+        Ok(found)
+    }
+
+    async fn account(&self) -> Result<Account, CloudError> {
+        let Identity { account, region, .. } = self.identity().await?;
+        Ok(Account { id: account, region })
+    }
+
     async fn terminate(&self, ids: &[String]) -> Result<Vec<Terminated>, CloudError> {
         let call =
             async |ids: Vec<String>| Arc::new(machines::terminate(&self.clients, &self.paces, ids).await);
@@ -319,14 +336,13 @@ impl CloudProvider for AwsProvider {
         }
     }
 
-    async fn tag(&self, id: &str, tags: &BTreeMap<String, String>) -> Result<(), CloudError> {
-        if tags.is_empty() {
-            return Ok(());
-        }
+    async fn tag(&self, id: &str, more: &BTreeMap<String, String>) -> Result<(), CloudError> {
+        let mut all = more.clone();
+        all.insert(tags::CLUSTER.to_owned(), self.options.cluster_uid.clone());
         let call = async |wanted: Vec<machines::Tagged>| {
             Arc::new(machines::tag(&self.clients, &self.paces, wanted).await)
         };
-        let each = self.batches.tag.join((id.to_owned(), tags.clone()), call).await;
+        let each = self.batches.tag.join((id.to_owned(), all), call).await;
         match each.get(id) {
             Some(Err(fault)) => Err(refusal::refused(format!("tag {id}"), fault.clone())),
             _ => Ok(()),

@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine without any credentials.
+    /// An instance without any credentials.
     #[derive(Debug)]
     struct Nobody;
 
@@ -105,7 +105,7 @@ mod tests {
             .retry_config(aws_config::retry::RetryConfig::disabled())
             .credentials_provider(credentials)
             .region(region.map(Region::from_static));
-        // The port is reserved, and nobody listens there.
+        // The port is reserved, and no process listens there.
         config.set_endpoint_url(region.map(|_| "http://127.0.0.1:1".to_owned()));
         let answer = aws_sdk_ec2::Client::new(&config.build()).describe_subnets().send().await;
         fault("DescribeSubnets", &answer.unwrap_err())

@@ -43,11 +43,11 @@ pub(crate) struct Configuration {
     pub(crate) monitoring: bool,
     pub(crate) placement_group: Option<String>,
     pub(crate) reserved_only: bool,
-    /// Network adapters for EFA: one on each network card, the first is the machine's own interface.
+    /// Network adapters for EFA: one on each network card, the first is the instance's own interface.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) efas: u32,
-    /// Tags of what a machine is launched with and CreateFleet can't tag: its network interfaces, and the request
-    /// that makes a spot machine. A template serves many claims, so it names none.
+    /// Tags of what an instance is launched with and CreateFleet can't tag: its network interfaces, and the request
+    /// that makes a spot instance. A template serves many claims, so it names none.
     pub(crate) tags: BTreeMap<String, String>,
     pub(crate) spot: bool,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Configuration {
 pub(crate) struct Purpose {
     pub(crate) reserved_only: bool,
     pub(crate) spot: bool,
-    /// Tags that all its machines have.
+    /// Tags that all its instances have.
     pub(crate) tags: BTreeMap<String, String>,
 }
 
@@ -210,7 +210,7 @@ impl Configuration {
         let mut data = data;
         for card in 0..self.efas.max(1) {
             let mut interface = LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
-                // One is the machine's own; a second one on another card is never its first device.
+                // One is the instance's own; a second one on another card is never its first device.
                 .device_index(i32::from(card > 0))
                 .set_groups(Some(self.groups.clone()))
                 .delete_on_termination(true);
@@ -268,7 +268,7 @@ fn disks(mappings: &[BlockDeviceMapping], family: Family) -> Vec<Disk> {
             Family::Bottlerocket => vec![usual("/dev/xvda", 4), usual("/dev/xvdb", root)],
             Family::Al2023 | Family::Al2 => vec![usual("/dev/xvda", root)],
             Family::Ubuntu => vec![usual("/dev/sda1", root)],
-            // Nobody knows the device names of an image of one's own.
+            // The device names of a custom image are unknown.
             Family::Custom => Vec::new(),
         };
     }

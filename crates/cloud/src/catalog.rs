@@ -20,7 +20,7 @@ pub const COLUMNS: &str = "name arch vcpus memoryMiB hypervisor cpuMaker clockMH
 /// Region of the built-in catalogue.
 pub const REGION: &str = "us-east-1";
 
-/// A spot price that nobody knows is taken as this many thousandths of the on-demand price, and marked as
+/// An unknown spot price is taken as this many thousandths of the on-demand price, and marked as
 /// estimated. Spot has cost 30 to 60 % of on-demand over the general-purpose families; the upper half, so
 /// that a budget made with it holds.
 pub const SPOT_ESTIMATE_PERMILLE: i64 = 450;
@@ -91,7 +91,7 @@ pub fn builtin_entries() -> &'static [Entry] {
     &ENTRIES
 }
 
-/// The built-in catalogue, for machines as the EKS images set them up. Read on first use.
+/// The built-in catalogue, for instances as the EKS images set them up. Read on first use.
 #[must_use]
 pub fn builtin_catalog() -> Arc<[InstanceType]> {
     static CATALOG: LazyLock<Arc<[InstanceType]>> = LazyLock::new(|| {

@@ -15,7 +15,7 @@ pub enum FaultClass {
     Unauthenticated,
     /// The credentials lack a right: this call can't work until the policy grants it.
     Forbidden,
-    /// This type, zone and capacity type has no machine to give now: choose another.
+    /// This type, zone and capacity type has no instance to give now: choose another.
     NoCapacity,
     /// A quota of the account is used up: others may work, this waits for an increase.
     Quota,
@@ -96,7 +96,7 @@ pub enum CloudError {
     /// The cloud refused.
     #[error("failed to {what}: {fault}")]
     Refused {
-        /// What was wanted, with the object's name: `list machines of cluster c`.
+        /// What was wanted, with the object's name: `list instances of cluster c`.
         what: String,
         /// The refusal.
         fault: Fault,
@@ -122,7 +122,7 @@ impl CloudError {
     }
 }
 
-/// One place where a machine can be had: what capacity runs out of.
+/// One place where an instance can be had: what capacity runs out of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OfferingKey {
     /// Instance type.
@@ -133,16 +133,16 @@ pub struct OfferingKey {
     pub capacity_type: CapacityType,
 }
 
-/// How a launch ended, if not with a machine.
+/// How a launch ended, if not with an instance.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// Definite: none of the request's offerings had a machine. They are set aside already; the next
+    /// Definite: none of the request's offerings had an instance. They are set aside already; the next
     /// attempt can be made at once, with a new attempt number and what `instance_types` offers now.
     #[error("failed to launch for NodeClaim {claim}: no capacity in {} offerings; {fault}", offerings.len())]
     NoCapacity {
         /// The claim's name.
         claim: String,
-        /// What had no machine.
+        /// What had no instance.
         offerings: Vec<OfferingKey>,
         /// The first refusal.
         fault: Fault,
@@ -165,8 +165,8 @@ pub enum LaunchError {
         /// The refusal.
         fault: Fault,
     },
-    /// The outcome is unknown: look for the machine by the claim's uid, then send the same prepared
-    /// request again. Its token makes the cloud answer with the first machine if there was one.
+    /// The outcome is unknown: look for the instance by the claim's uid, then send the same prepared
+    /// request again. Its token makes the cloud answer with the first instance if there was one.
     #[error("failed to learn the outcome of the launch for NodeClaim {claim}: {fault}")]
     Unknown {
         /// The claim's name.
@@ -199,7 +199,7 @@ impl LaunchError {
         }
     }
 
-    /// True if it is certain that no machine was launched by this attempt.
+    /// True if it is certain that no instance was launched by this attempt.
     #[must_use]
     pub fn is_definite(&self) -> bool {
         !matches!(self, Self::Unknown { .. })

@@ -18,11 +18,11 @@ pub struct Facts {
     pub arch: Arch,
     /// vCPUs with all threads on.
     pub vcpus: u32,
-    /// Memory of the machine, before the hypervisor and the kernel take theirs.
+    /// Memory of the instance, before the hypervisor and the kernel take theirs.
     pub memory_mib: u64,
     /// Hypervisor; empty for bare metal.
     pub hypervisor: String,
-    /// Who makes the processor, in lower case.
+    /// Manufacturer of the processor, in lower case.
     pub cpu_manufacturer: String,
     /// Sustained clock speed in MHz; 0 if unknown.
     pub clock_mhz: u32,
@@ -44,7 +44,7 @@ pub struct Facts {
     pub ebs_attachments: u32,
     /// True if interfaces and volumes share that limit.
     pub attachments_shared: bool,
-    /// True if traffic between machines is encrypted.
+    /// True if traffic between instances is encrypted.
     pub encryption_in_transit: bool,
     /// GPUs.
     pub gpu: Option<Device>,
@@ -124,7 +124,7 @@ impl Device {
     }
 }
 
-/// How the machines of a class are set up, as far as their capacity depends on it.
+/// How the instances of a class are set up, as far as their capacity depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// The kubelet's own `maxPods`, if one is set.
@@ -145,7 +145,7 @@ pub struct Setup {
     pub eviction_disk: Threshold,
 }
 
-/// What is kept of a node, where somebody says so.
+/// What is reserved on a node, where the class says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// Thousandths of a cpu.
@@ -208,7 +208,7 @@ impl Default for Setup {
 
 /// Root volume of the EKS images.
 pub const DEFAULT_ROOT_GIB: u64 = 20;
-/// What of its memory a machine doesn't show: hypervisor, firmware, kernel. 7.5 % is above what any type
+/// What of its memory an instance doesn't show: hypervisor, firmware, kernel. 7.5 % is above what any type
 /// was seen to take; [`crate::CloudProvider::observe_capacity`] replaces it as soon as one node of the type
 /// has registered.
 const VM_OVERHEAD_PERMILLE: u64 = 75;
@@ -220,7 +220,7 @@ const PREFIX_MAX_PODS: (u32, u32) = (110, 250);
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Prefix of the labels that say what a machine is; users of other provisioners write these already.
+/// Prefix of the labels that say what an instance is; users of other provisioners write these already.
 pub const LABEL_PREFIX: &str = "karpenter.k8s.aws/instance-";
 /// The resource of network adapters that a launch has to ask for.
 pub const EFA: &str = "vpc.amazonaws.com/efa";
@@ -246,7 +246,7 @@ impl Facts {
         let family = self.family();
         let letters = family.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(family.len());
         let (category, mut rest) = family.split_at(letters);
-        // High-memory machines have their size between: u-6tb1.
+        // High-memory instances have their size between: u-6tb1.
         if let Some(size) = rest.strip_prefix('-') {
             rest = size.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix("tb").unwrap_or("");
         }
@@ -324,7 +324,7 @@ impl Facts {
         }
     }
 
-    /// The labels that say what the machine is, without those that depend on the offering.
+    /// The labels that say what the instance is, without those that depend on the offering.
     #[must_use]
     pub fn labels(&self) -> BTreeMap<String, String> {
         let (category, generation) = self.category_and_generation();

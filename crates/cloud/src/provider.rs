@@ -42,10 +42,19 @@ pub trait CloudProvider: Send + Sync {
     /// Every machine of this cluster that is not yet terminated.
     async fn list(&self) -> Result<Vec<CloudMachine>, CloudError>;
 
-    /// Terminates machines. Ids that are unknown or terminated already count as done.
+    /// The instances with these ids, whatever their tags, in any state that the cloud still shows. An id that the
+    /// answer lacks is unknown to the account and region that were asked, which doesn't prove that its instance is
+    /// gone: it may be another account's, or too young to be visible.
+    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudMachine>, CloudError>;
+
+    /// The account and region that every call goes to.
+    async fn account(&self) -> Result<Account, CloudError>;
+
+    /// Terminates instances, and says of each how far it is. Terminating one again changes nothing. An id that the
+    /// account and region don't have is [`MachineState::Unknown`], never terminated.
     async fn terminate(&self, ids: &[String]) -> Result<Vec<Terminated>, CloudError>;
 
-    /// Adds tags to a machine.
+    /// Adds tags to an instance, and the tag that says which cluster it belongs to.
     async fn tag(&self, id: &str, tags: &BTreeMap<String, String>) -> Result<(), CloudError>;
 
     /// Waits (up to 20 s) for news about machines that are about to be taken away. News comes again until
@@ -68,6 +77,15 @@ pub trait CloudProvider: Send + Sync {
     /// launches from, instance profiles that neither a machine holds nor a class of `classes` names.
     /// `unanswered` are the requests stored in claims, which may be sent again.
     async fn sweep(&self, classes: &[EC2NodeClass], unanswered: &[Prepared]) -> Result<usize, CloudError>;
+}
+
+/// The account and region that calls go to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// The account's id.
+    pub id: String,
+    /// The region.
+    pub region: String,
 }
 
 /// What a registered node says that it has.
@@ -221,6 +239,8 @@ pub enum MachineState {
     ShuttingDown,
     /// Gone.
     Terminated,
+    /// The account and region that were asked have no instance with the id. Said of ids only, never by a list.
+    Unknown,
 }
 
 impl MachineState {
@@ -229,9 +249,15 @@ impl MachineState {
     pub fn is_alive(self) -> bool {
         matches!(self, Self::Pending | Self::Running)
     }
+
+    /// True once the instance is stopping, stopped, shutting down or terminated: what ran there has ended or is about to.
+    #[must_use]
+    pub fn is_going(self) -> bool {
+        matches!(self, Self::Stopping | Self::Stopped | Self::ShuttingDown | Self::Terminated)
+    }
 }
 
-/// One machine that was asked to go.
+/// One instance that was asked to go, as the cloud said of its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terminated {
     /// The machine's id.
@@ -252,6 +278,8 @@ pub struct Interruption {
     /// When it happens, in seconds since 1970: everything has to be off the machine by then. `None` if that
     /// isn't known, or has been already.
     pub deadline: Option<i64>,
+    /// When it is over, in seconds since 1970: an instance that works then was spared. `None` if that isn't known.
+    pub over_at: Option<i64>,
     /// What acknowledges it.
     pub receipt: String,
 }

@@ -1,7 +1,7 @@
 //! What had no capacity, and for how long it is set aside.
 //!
 //! ```text
-//!            refused                    pause over, somebody asks for it
+//!            refused                    pause over, a launch asks for it
 //!  in use ───────────▶ set aside ─────────────────────────────────────▶ probed by one launch
 //!    ▲                     ▲                                              │         │
 //!    │                     └────────── refused: the pause doubles ────────┘         │
@@ -19,7 +19,7 @@ use crate::error::Fault;
 pub const FIRST_PAUSE: Duration = Duration::from_secs(45);
 /// The longest pause.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(15 * 60);
-/// How long a probe may take before somebody else may try.
+/// How long a probe may take before another launch may try.
 pub const PROBE: Duration = Duration::from_secs(30);
 /// Refusals are forgotten this long after the last pause ended.
 pub const MEMORY: Duration = Duration::from_secs(30 * 60);

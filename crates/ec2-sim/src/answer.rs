@@ -8,7 +8,7 @@ use crate::{params::Params, xml::Xml};
 /// A service of the simulated cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Service {
-    /// Machines.
+    /// Instances.
     Ec2,
     /// Parameters, where the images' ids are published.
     Ssm,
@@ -18,7 +18,7 @@ pub enum Service {
     Pricing,
     /// Instance profiles.
     Iam,
-    /// Who is calling.
+    /// The caller's identity.
     Sts,
     /// The cluster's endpoint and CA.
     Eks,

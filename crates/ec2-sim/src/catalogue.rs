@@ -21,7 +21,7 @@ pub struct Catalogue {
     pub entries: Vec<Entry>,
     /// Spot prices by type and zone; the others are invented.
     pub spot: BTreeMap<(String, String), Price>,
-    /// Offerings that have no machine.
+    /// Offerings that have no instance.
     pub missing: Vec<CapacityRule>,
 }
 

@@ -40,6 +40,13 @@ pub enum Control {
         /// The machine.
         instance: String,
     },
+    /// Write tags onto an instance, as another tool of the account does.
+    Tag {
+        /// The instance.
+        instance: String,
+        /// The tags.
+        tags: std::collections::BTreeMap<String, String>,
+    },
     /// Let virtual time pass.
     Advance {
         /// How much, in milliseconds.
@@ -75,6 +82,11 @@ pub enum Control {
         /// How many machines.
         count: u32,
     },
+    /// Decide whether instances that reach `running` from now on boot: without, no node ever registers.
+    Boots {
+        /// True if they do.
+        works: bool,
+    },
     /// Replace the rules on machines that end instead of running.
     LaunchFailures {
         /// The new rules.
@@ -95,6 +107,11 @@ pub enum Control {
         subnet: String,
         /// How many.
         free: u32,
+    },
+    /// Replace the tags of every security group.
+    GroupTags {
+        /// The new tags.
+        tags: std::collections::BTreeMap<String, String>,
     },
     /// Let an access key be an expired one.
     Expire {
@@ -123,6 +140,9 @@ impl World {
             Control::End { instance } => {
                 self.end_instance(&instance, "Server.InternalError: the host failed");
             }
+            Control::Tag { instance, tags } => {
+                self.tag_instance(&instance, tags);
+            }
             Control::Advance { .. } => {}
             Control::SpotPrice { instance_type, zone, price } => {
                 self.market.set_spot(&instance_type, &zone, price)
@@ -132,6 +152,7 @@ impl World {
             Control::Reserve { instance_type, zone, count } => {
                 self.reserve(&instance_type, &zone, count, std::collections::BTreeMap::new());
             }
+            Control::Boots { works } => self.settings.boots = works,
             Control::LaunchFailures { rules } => self.launch_failures = rules,
             Control::Quota { vcpus, launch_templates } => {
                 self.settings.vcpu_quota = vcpus.or(self.settings.vcpu_quota);
@@ -140,6 +161,11 @@ impl World {
             Control::Addresses { subnet, free } => {
                 for (_, found) in self.subnets.iter_mut().filter(|(id, _)| wildcard(&subnet, id)) {
                     found.free = free;
+                }
+            }
+            Control::GroupTags { tags } => {
+                for group in self.groups.values_mut() {
+                    group.tags.clone_from(&tags);
                 }
             }
             Control::Expire { key } => self.expire_key(&key),

@@ -138,10 +138,6 @@ impl World {
         let candidates = self.candidates(p)?;
         self.authorize_fleet(call, capacity_type, &candidates)?;
         let ordered = self.order(p, capacity_type, candidates);
-        let reserved_first =
-            p.within("OnDemandOptions").within("CapacityReservationOptions").get("UsageStrategy")
-                == Some("use-capacity-reservations-first");
-
         let mut launched: Vec<(Candidate, Vec<String>)> = Vec::new();
         let mut errors: Vec<(Candidate, Refusal)> = Vec::new();
         for _ in 0..count {
@@ -153,7 +149,7 @@ impl World {
                 {
                     continue;
                 }
-                match self.launch_one(candidate, capacity_type, reserved_first, &tags, token.as_deref()) {
+                match self.launch_one(candidate, capacity_type, &tags, token.as_deref()) {
                     Ok(id) => {
                         match launched.last_mut() {
                             Some((last, ids))
@@ -338,7 +334,6 @@ impl World {
         &mut self,
         candidate: &Candidate,
         capacity_type: CapacityType,
-        reserved_first: bool,
         tags: &Tags,
         token: Option<&str>,
     ) -> Result<String, Refusal> {
@@ -403,7 +398,9 @@ impl World {
             ));
         }
         self.check_quota(instance_type, capacity_type)?;
-        let reservation = (reserved_first && capacity_type != CapacityType::Spot)
+        // An open reservation takes every on-demand launch that matches it, asked for or not.
+        let preference = candidate.template.data.reservation.as_deref();
+        let reservation = (capacity_type != CapacityType::Spot && preference != Some("none"))
             .then(|| {
                 self.reservations
                     .iter_mut()
@@ -415,7 +412,7 @@ impl World {
                 id.clone()
             });
         if reservation.is_none() {
-            if candidate.template.data.reservation.as_deref() == Some("capacity-reservations-only") {
+            if preference == Some("capacity-reservations-only") {
                 return Err(Refusal::new(
                     "ReservationCapacityExceeded",
                     "The requested reservations do not have enough available capacity",

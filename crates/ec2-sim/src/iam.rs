@@ -1,4 +1,4 @@
-//! Instance profiles, and who is calling.
+//! Instance profiles, and the caller's identity.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Machine images, and the SSM parameters that name the newest of each kind.
+//! Instance images, and the SSM parameters that name the newest of each kind.
 
 use std::collections::BTreeMap;
 
@@ -164,7 +164,7 @@ impl World {
         Ok(xml.into())
     }
 
-    /// Refuses an image that isn't there or that the machine can't boot.
+    /// Refuses an image that isn't there or that the instance can't boot.
     pub(crate) fn check_image(&self, image: &str, instance_type: &str) -> Result<(), Refusal> {
         let found = self.images.get(image).ok_or_else(|| {
             Refusal::new("InvalidAMIID.NotFound", format!("The image id '[{image}]' does not exist"))

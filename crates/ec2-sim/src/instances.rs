@@ -220,6 +220,13 @@ impl World {
         true
     }
 
+    /// Writes tags onto an instance, over those that it has. False if it isn't there.
+    pub fn tag_instance(&mut self, id: &str, tags: BTreeMap<String, String>) -> bool {
+        let Some(instance) = self.instances.get_mut(id) else { return false };
+        instance.tags.extend(tags);
+        true
+    }
+
     pub(crate) fn describe_instances(&mut self, call: &Call) -> Outcome {
         self.require_plain(call)?;
         let ids = call.params.list("InstanceId");
@@ -286,6 +293,9 @@ impl World {
             xml.leaf("instanceLifecycle", "spot");
         }
         xml.maybe("capacityReservationId", i.reservation.as_deref());
+        xml.node("capacityReservationSpecification", |xml| {
+            xml.leaf("capacityReservationPreference", i.data.reservation.as_deref().unwrap_or("open"));
+        });
         if let Some(profile) = &i.data.profile {
             let arn = format!("arn:aws:iam::{}:instance-profile/{profile}", self.settings.account);
             xml.node("iamInstanceProfile", |xml| {

@@ -1,7 +1,7 @@
 //! What outlives the process: every call and every control request, with its time, written before it is done.
 //!
 //! The same calls at the same times give the same [`World`](crate::world::World), so a simulator that was killed comes
-//! back with the machines that it had, as EC2 would have kept them. A line that was cut off by the end was of a call
+//! back with the instances that it had, as EC2 would have kept them. A line that was cut off by the end was of a call
 //! that wasn't done.
 
 use std::{
@@ -22,7 +22,7 @@ pub(crate) enum Entry {
     Begun(u64),
     /// A call came.
     Call(u64, Call),
-    /// Somebody did something to the cloud.
+    /// A control request.
     Control(u64, Control),
 }
 

@@ -1,13 +1,13 @@
-//! What a booting machine does to its cluster: its kubelet registers a Node.
+//! What a booting instance does to its cluster: its kubelet registers a Node.
 //!
-//! The Node is written with the machine's own identity (`system:node:<private DNS name>`, group
+//! The Node is written with the instance's own identity (`system:node:<private DNS name>`, group
 //! `system:nodes`), signed by the cluster's CA as the certificate flow of a kubelet ends. Labels and taints
 //! come from the user data alone, beside those that every kubelet reports of itself; the zone, region and
 //! type labels and the providerID, which the cloud controller manager writes in a real cluster, are there
 //! from the start, since none runs. A kubelet that is told a label it may not set exits, and no Node appears:
-//! the console says why. The Node is NotReady; from then on whoever plays the kubelets (KWOK, by label) does.
+//! the console says why. The Node is NotReady; from then on KWOK plays its kubelet, by label.
 //!
-//! When a machine goes, its kubelet stops: the label comes off, heartbeats end, and the Node stays until the
+//! When an instance goes, its kubelet stops: the label comes off, heartbeats end, and the Node stays until the
 //! controller (or a cloud controller manager) deletes it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 
 use crate::{server::Simulator, userdata, world::Happening};
 
-/// The cluster that machines join.
+/// The cluster that instances join.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Address of the API server.
@@ -41,7 +41,7 @@ pub struct Cluster {
     pub client_ca: String,
     /// Its key, in PEM.
     pub client_ca_key: String,
-    /// The label by which whoever plays the kubelets knows its nodes.
+    /// The label by which KWOK selects its nodes.
     pub played: (String, String),
     /// From `running` to the registration of the Node.
     pub boot: Duration,
@@ -75,7 +75,7 @@ pub enum JoinError {
     },
 }
 
-/// Plays the boots and ends of machines until `happenings` closes.
+/// Plays the boots and ends of instances until `happenings` closes.
 pub async fn run(
     simulator: Arc<Simulator>,
     cluster: Cluster,
@@ -84,7 +84,7 @@ pub async fn run(
     let cluster = Arc::new(cluster);
     while let Some(happening) = happenings.recv().await {
         let (simulator, cluster) = (Arc::clone(&simulator), Arc::clone(&cluster));
-        // Machines boot side by side, and one that can't join holds up no other.
+        // Instances boot side by side, and one that can't join holds up no other.
         tokio::spawn(async move {
             match happening {
                 Happening::Running(id) => {
@@ -98,6 +98,10 @@ pub async fn run(
 }
 
 async fn boot(simulator: &Simulator, cluster: &Cluster, id: &str) {
+    if !simulator.with(|world| world.settings.boots) {
+        simulator.with(|world| world.write_console(id, "Kernel panic - not syncing: No working init found."));
+        return;
+    }
     let Some(plan) = plan(simulator, cluster, id) else { return };
     let name = plan.node.metadata.name.clone().unwrap_or_default();
     // A kubelet goes on until the API server takes it.
@@ -121,7 +125,7 @@ async fn boot(simulator: &Simulator, cluster: &Cluster, id: &str) {
             return;
         }
     }
-    // The machine may have gone between the registration and here.
+    // The instance may have gone between the registration and here.
     if simulator.with(|world| world.instance(id).is_none_or(|i| !i.state.is_alive())) {
         stop(simulator, cluster, id).await;
     }
@@ -131,7 +135,7 @@ struct Plan {
     node: Node,
 }
 
-/// The Node that a machine will register; `None`, with words on the console, if its kubelet doesn't start.
+/// The Node that an instance will register; `None`, with words on the console, if its kubelet doesn't start.
 fn plan(simulator: &Simulator, cluster: &Cluster, id: &str) -> Option<Plan> {
     simulator.with(|world| {
         let instance = world.instance(id).filter(|i| i.state.is_alive())?.clone();

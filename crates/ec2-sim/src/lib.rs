@@ -7,15 +7,15 @@
 //!   (faults, capacity,                    ├─ fleet      allocation strategies, tokens, quotas, addresses
 //!    interruptions, state)                ├─ policy     what the caller's IAM policy grants
 //!                                         ├─ faults     refusals, latency, broken connections
-//!                                         └─ happenings ──▶ kubelet: a machine that runs becomes a Node
+//!                                         └─ happenings ──▶ kubelet: an instance that runs becomes a Node
 //! ```
 //!
 //! [`world::World`] is the cloud: a value without I/O, clock or threads, driven by calls with their time, so
 //! that a run can be repeated from its seed on virtual time. [`server`] puts it on a socket; [`kubelet`]
-//! does what a booting machine does to a cluster; [`journal`] lets the cloud outlive its process.
+//! does what a booting instance does to a cluster; [`journal`] lets the cloud outlive its process.
 //!
 //! What it is not: signatures are read and not verified; user data is read for what concerns the kubelet
-//! and not executed; there are no volumes, addresses or networks behind the machines; Describe calls know
+//! and not executed; there are no volumes, addresses or networks behind the instances; Describe calls know
 //! the filters that provisioners use and refuse others.
 
 pub mod answer;

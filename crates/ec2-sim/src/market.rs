@@ -1,4 +1,4 @@
-//! Who can have what for how much: capacity and prices per (type, zone, capacity type).
+//! Capacity and prices per (type, zone, capacity type).
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct CapacityRule {
     /// Capacity type, with wildcards.
     #[serde(default = "any")]
     pub capacity_type: String,
-    /// Machines that can be launched before there are none; without it, any number.
+    /// Instances that can be launched before there are none; without it, any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
 }
@@ -81,12 +81,12 @@ impl Market {
         self.entry(instance_type).is_some_and(|e| letter.is_some_and(|l| e.zones.contains(l)))
     }
 
-    /// Machines left, `None` for any number.
+    /// Instances left, `None` for any number.
     pub(crate) fn left(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> Option<u64> {
         self.rules.iter().rev().find(|r| r.matches(instance_type, zone, capacity_type)).and_then(|r| r.count)
     }
 
-    /// Takes a machine away. False if there is none.
+    /// Takes an instance away. False if there is none.
     pub(crate) fn take(&mut self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> bool {
         match self.rules.iter_mut().rev().find(|r| r.matches(instance_type, zone, capacity_type)) {
             Some(CapacityRule { count: Some(0), .. }) => false,

@@ -66,6 +66,9 @@ struct Args {
     /// Name of the interruption queue
     #[arg(long, value_name = "NAME", default_value = "croft")]
     queue: String,
+    /// The account's id
+    #[arg(long, value_name = "ID", default_value = "000000000000")]
+    account: String,
     /// Machine types that the region has, with wildcards
     #[arg(long, value_name = "PATTERN", default_value = "*", value_delimiter = ',')]
     types: Vec<String>,
@@ -154,6 +157,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         consistency_ms,
         roles,
         queue,
+        account,
         types,
         seed,
         vcpu_quota,
@@ -209,6 +213,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         consistency_ms,
         roles,
         queue: Some(queue),
+        account,
         types,
         vcpu_quota,
         template_quota,

@@ -32,7 +32,7 @@ use crate::{
 /// Where the simulator's time comes from.
 #[derive(Debug)]
 enum Time {
-    /// The machine's clock, and what was added to it.
+    /// The instance's clock, and what was added to it.
     Real(AtomicU64),
     /// Only what is added.
     Virtual(AtomicU64),
@@ -71,14 +71,14 @@ pub struct Simulator {
 pub struct Remembering {
     /// The simulator.
     pub simulator: Arc<Simulator>,
-    /// What happens to machines; what had happened before is told again.
+    /// What happens to instances; what had happened before is told again.
     pub happenings: mpsc::UnboundedReceiver<Happening>,
     /// False if the journal was begun by an earlier process.
     pub fresh: bool,
 }
 
 impl Simulator {
-    /// On the machine's clock. The receiver tells what happens to machines.
+    /// On the instance's clock. The receiver tells what happens to instances.
     #[must_use]
     pub fn real(settings: Settings) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
         let time = Time::Real(AtomicU64::new(0));
@@ -86,7 +86,7 @@ impl Simulator {
         Self::new(world, time, None)
     }
 
-    /// On the machine's clock, with everything in `file` done before, and everything to come written there.
+    /// On the instance's clock, with everything in `file` done before, and everything to come written there.
     ///
     /// # Errors
     /// When the file can't be read or written.
@@ -179,7 +179,7 @@ impl Simulator {
         world.advance(self.time.now());
         let result = act(&mut world);
         for happening in world.take_happenings() {
-            // Nobody listens where there is no cluster.
+            // Without a cluster there is no receiver.
             let _ = self.happenings.send(happening);
         }
         result
@@ -206,7 +206,7 @@ impl Simulator {
         })
     }
 
-    /// Wakes whenever a machine comes up or goes, so that its kubelet hears of it. Runs until dropped; on
+    /// Wakes whenever an instance comes up or goes, so that its kubelet hears of it. Runs until dropped; on
     /// virtual time there is nothing to wait for, since [`Simulator::advance`] looks.
     pub async fn tick(self: Arc<Self>) {
         loop {

@@ -10,7 +10,7 @@ use crate::{
     world::{World, iso},
 };
 
-/// A spot machine goes this long after its warning.
+/// A spot instance goes this long after its warning.
 const WARNING_MS: u64 = 120_000;
 /// A scheduled change comes this long after its news.
 const CHANGE_AFTER_MS: u64 = 24 * 3_600_000;
@@ -33,7 +33,7 @@ struct Message {
     receipt: u64,
 }
 
-/// News about a machine.
+/// News about an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum News {
@@ -53,7 +53,7 @@ fn mail_time(ms: u64) -> String {
 }
 
 impl World {
-    /// Announces something about a machine, and does it in time. False if there is no such machine.
+    /// Announces something about an instance, and does it in time. False if there is no such instance.
     pub fn interrupt(&mut self, id: &str, news: News) -> bool {
         let now = self.now;
         let Some(instance) = self.instances.get_mut(id).filter(|i| i.state.is_alive()) else { return false };
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Messages that nobody has taken off the queues.
+    /// Messages that were not deleted from the queues.
     #[must_use]
     pub fn waiting_news(&self) -> usize {
         self.queues.values().map(|queue| queue.messages.len()).sum()

@@ -34,9 +34,9 @@ pub struct Template {
 pub struct TemplateData {
     /// Image.
     pub image: Option<String>,
-    /// Machine type.
+    /// Instance type.
     pub instance_type: Option<String>,
-    /// Security groups, of the machine or its first interface.
+    /// Security groups, of the instance or its first interface.
     pub groups: Vec<String>,
     /// Name of the instance profile.
     pub profile: Option<String>,

@@ -1,4 +1,4 @@
-//! What of a machine's user data its kubelet is told, for the image families that Croft writes for.
+//! What of an instance's user data its kubelet is told, for the image families that Croft writes for.
 
 use std::{collections::BTreeMap, io::Read as _};
 
@@ -34,7 +34,7 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// Why a machine doesn't join.
+/// Why an instance doesn't join.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
     /// Nothing in it starts a kubelet.

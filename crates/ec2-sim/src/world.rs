@@ -46,7 +46,7 @@ pub struct Settings {
     pub running_after_ms: u64,
     /// From `shutting-down` to `terminated`.
     pub terminated_after_ms: u64,
-    /// How long a new machine, template or tag isn't seen by the Describe calls.
+    /// How long a new instance, template or tag isn't seen by the Describe calls.
     pub consistency_ms: u64,
     /// How long client tokens are remembered.
     pub token_ttl_ms: u64,
@@ -56,13 +56,15 @@ pub struct Settings {
     pub vcpu_quota: Option<u32>,
     /// Launch templates that there may be.
     pub template_quota: usize,
+    /// False while the image of every instance is one that never boots.
+    pub boots: bool,
     /// Names of the IAM roles that exist.
     pub roles: Vec<String>,
     /// Name of the interruption queue, if there is one.
     pub queue: Option<String>,
     /// How long EC2 doesn't know a new instance profile.
     pub profile_settles_ms: u64,
-    /// The machine types that the region has, with wildcards, of those in the catalogue.
+    /// The instance types that the region has, with wildcards, of those in the catalogue.
     pub types: Vec<String>,
     /// The catalogue; the built-in one if there is none.
     pub catalogue: Option<Arc<Catalogue>>,
@@ -86,6 +88,7 @@ impl Default for Settings {
             subnet_addresses: 8_187,
             vcpu_quota: None,
             template_quota: 5_000,
+            boots: true,
             roles: vec!["croft-node".to_owned()],
             queue: Some("croft".to_owned()),
             profile_settles_ms: 0,
@@ -95,7 +98,7 @@ impl Default for Settings {
     }
 }
 
-/// Something that happened to a machine, for whoever plays its kubelet.
+/// Something that happened to an instance, for the simulated kubelets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
     /// It runs.
@@ -240,7 +243,7 @@ impl World {
         }
     }
 
-    /// Lets time pass: machines come up and go.
+    /// Lets time pass: instances come up and go.
     pub fn advance(&mut self, now: u64) {
         if now > self.now {
             self.now = now;
@@ -289,7 +292,7 @@ impl World {
         self.expired_keys.insert(key.to_owned());
     }
 
-    /// Machine types, with wildcards, that the account may not launch.
+    /// Instance types, with wildcards, that the account may not launch.
     pub fn forbid_type(&mut self, pattern: &str) {
         self.forbidden_types.insert(pattern.to_owned());
     }

@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use crate::{
+    denial::Rule,
     index::{Ground, PoolId, PoolRule, TenantRule, Tenants},
     judge::{plan_daemonset, plan_pod},
     model::{MARK_KEY, Node, Unassigned},
@@ -138,10 +139,10 @@ pub fn misplaced<'t>(tenants: &'t Tenants, namespace: &str, node: &str) -> Mispl
     let own = |pool: &PoolId| match ground {
         Ground::Tenant { tenant, .. } => tenant.may_use(*pool),
         Ground::Nobody => rules.pool(*pool).is_some_and(|p| p.is_shared_with(namespace)),
-        Ground::Exempt | Ground::Unknown => true,
+        Ground::Exempt | Ground::Unknown | Ground::Unread => true,
     };
     match ground {
-        Ground::Exempt | Ground::Unknown => return Misplaced::default(),
+        Ground::Exempt | Ground::Unknown | Ground::Unread => return Misplaced::default(),
         Ground::Nobody if rules.unassigned() == Unassigned::Allow || rules.is_shared_with(namespace) => {
             return Misplaced::default();
         }
@@ -159,7 +160,7 @@ fn users(tenants: &Tenants, pool: PoolId) -> Vec<String> {
     tenants.rules().tenants().iter().filter(|t| t.may_use(pool)).map(|t| t.name.to_string()).collect()
 }
 
-/// What is wrong with a pod that isn't finished. A mirror pod and one that is being deleted aren't asked about.
+/// What is wrong with a pod that isn't finished. One that is being deleted isn't asked about.
 #[must_use]
 pub fn pod(tenants: &Tenants, namespace: &str, pod: &Pod<'_>) -> Vec<Finding> {
     let finding = |rule, tenants, message| Finding {
@@ -176,6 +177,19 @@ pub fn pod(tenants: &Tenants, namespace: &str, pod: &Pod<'_>) -> Vec<Finding> {
     }
     let Misplaced { outside, inside } = misplaced(tenants, namespace, node);
     let mut findings = Vec::new();
+    if pod.metadata.annotations.as_ref().is_some_and(|a| a.mirror.is_some()) {
+        // A static pod runs wherever its kubelet is told to; what a tenant's Services select is what counts.
+        findings.extend(outside.map(|tenant| {
+            let message = format!(
+                "mirrors a static pod of node {node}, outside the pools of tenant {} ({}), and the tenant's Services may \
+                 select it; remove its manifest from the node",
+                tenant.name,
+                tenant.pool_names()
+            );
+            finding(Broken::PodOutside, vec![tenant.name.to_string()], message)
+        }));
+        return findings;
+    }
     if let Some(tenant) = outside {
         let message = format!(
             "runs on node {node}, outside the pools of its tenant {} ({}); evict it, and it comes again in its place",
@@ -230,6 +244,9 @@ pub fn daemonset(
     }
     let message = match &planned.denial {
         Some(denial) => format!("its pods are refused: {denial}"),
+        None if planned.rule == Rule::Exempt => "its template holds what Croft injected while its namespace was not exempt; \
+                                                 the controller takes that out: see that it runs"
+            .to_owned(),
         None => "its template isn't planned, so its controller makes pods for nodes where they can't run, again and again; \
                  it was made before Croft: change anything of it, such as a label, and it is planned"
             .to_owned(),
@@ -255,7 +272,7 @@ pub fn namespace(
     in_cluster: bool,
 ) -> Vec<Finding> {
     let owner = match tenants.ground(name) {
-        Ground::Unknown => return Vec::new(),
+        Ground::Unknown | Ground::Unread => return Vec::new(),
         Ground::Tenant { tenant, .. } => Some(tenant),
         Ground::Nobody | Ground::Exempt => None,
     };
@@ -364,6 +381,7 @@ fn untainted(node: &Node, pool: &PoolRule) -> Option<String> {
 #[must_use]
 pub fn declarations(tenants: &Tenants) -> Vec<Finding> {
     let rules = tenants.rules();
+    let lost = lost_claims(tenants);
     let mut findings = Vec::new();
     for (pool, older) in rules.collisions() {
         findings.push(Finding {
@@ -390,54 +408,80 @@ pub fn declarations(tenants: &Tenants) -> Vec<Finding> {
             );
             findings.push(finding(Broken::PoolMissing, message));
         }
-        for namespace in lost_claims(tenants, tenant) {
-            findings.push(finding(Broken::ClaimLost, namespace.to_string()));
+        for claim in lost.get(&*tenant.name).into_iter().flatten() {
+            findings.push(finding(Broken::ClaimLost, claim.to_string()));
         }
     }
     findings
 }
 
-/// A namespace that a tenant claims by name and doesn't get.
+/// A namespace that a tenant claims and does not get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostClaim<'t> {
     /// The namespace.
     pub namespace: &'t str,
     /// The older tenant that has it; `None` if it is exempt.
     pub owner: Option<&'t str>,
+    /// True if the claim is the selector's alone: `spec.namespaces` doesn't name the namespace.
+    pub by_selector: bool,
 }
 
 impl fmt::Display for LostClaim<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { namespace, owner } = self;
+        let Self { namespace, owner, by_selector } = self;
         match owner {
+            Some(owner) if *by_selector => write!(
+                f,
+                "namespace {namespace}, which spec.namespaceSelector matches, belongs to the older Tenant {owner}; change one of \
+                 the two selectors, or the namespace's labels"
+            ),
             Some(owner) => write!(
                 f,
                 "namespace {namespace} belongs to the older Tenant {owner}; take it out of one of the two"
             ),
             None => write!(
                 f,
-                "namespace {namespace} is exempt by the CroftConfig and can't belong to a tenant; take it out of spec.namespaces"
+                "namespace {namespace} is exempt and can't belong to a tenant; take it out of spec.namespaces"
             ),
         }
     }
 }
 
-/// The namespaces that `tenant` claims by name and doesn't get, sorted.
+/// The namespaces that tenants claim and do not get, by tenant: those that they name first, each part sorted.
 #[must_use]
-pub fn lost_claims<'t>(tenants: &'t Tenants, tenant: &'t TenantRule) -> Vec<LostClaim<'t>> {
+pub fn lost_claims(tenants: &Tenants) -> BTreeMap<&str, Vec<LostClaim<'_>>> {
+    let mut lost: BTreeMap<&str, Vec<LostClaim<'_>>> = BTreeMap::new();
+    for tenant in tenants.rules().tenants() {
+        let mut named: Vec<LostClaim<'_>> = lost_names(tenants, tenant).collect();
+        if !named.is_empty() {
+            named.sort_unstable_by_key(|claim| claim.namespace);
+            lost.insert(&*tenant.name, named);
+        }
+    }
+    let mut selected: Vec<_> = tenants
+        .contested()
+        .filter(|(namespace, _, younger)| younger.claimed_names().all(|name| name != *namespace))
+        .collect();
+    selected.sort_unstable_by_key(|(namespace, ..)| *namespace);
+    for (namespace, owner, younger) in selected {
+        let claim = LostClaim { namespace, owner: Some(&*owner.name), by_selector: true };
+        lost.entry(&*younger.name).or_default().push(claim);
+    }
+    lost
+}
+
+fn lost_names<'t>(tenants: &'t Tenants, tenant: &'t TenantRule) -> impl Iterator<Item = LostClaim<'t>> {
     let rules = tenants.rules();
-    let mut claimed: Vec<&str> = tenant.claimed_names().collect();
-    claimed.sort_unstable();
-    let lost = claimed.into_iter().filter_map(|namespace| {
+    tenant.claimed_names().filter_map(move |namespace| {
         let owner = match tenants.ground(namespace) {
-            Ground::Exempt => return Some(LostClaim { namespace, owner: None }),
+            Ground::Exempt => return Some(LostClaim { namespace, owner: None, by_selector: false }),
             Ground::Tenant { tenant, .. } => tenant,
-            // It doesn't exist yet: who would have it by name.
-            Ground::Nobody | Ground::Unknown => {
+            // It doesn't exist yet: the tenant that would have it by name.
+            Ground::Nobody | Ground::Unknown | Ground::Unread => {
                 rules.owner(namespace, |_| None).and_then(|id| rules.tenant(id))?
             }
         };
-        (owner.id != tenant.id).then_some(LostClaim { namespace, owner: Some(&*owner.name) })
-    });
-    lost.collect()
+        let claim = LostClaim { namespace, owner: Some(&*owner.name), by_selector: false };
+        (owner.id != tenant.id).then_some(claim)
+    })
 }

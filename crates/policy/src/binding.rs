@@ -21,6 +21,7 @@ pub(crate) fn check_node<'t>(
     match ground {
         Ground::Exempt => Ok(None),
         Ground::Unknown => Err(Denial::unknown_namespace(namespace)),
+        Ground::Unread => Err(Denial::tenant_unread(namespace)),
         Ground::Tenant { tenant, .. } => {
             let own = own_pools(tenants, tenant, field, node)?;
             Ok(own.first().and_then(|id| tenants.rules().pool(*id)))

@@ -31,6 +31,8 @@ pub enum Rule {
     Unchanged,
     /// The namespace isn't known yet.
     UnknownNamespace,
+    /// The namespace may belong to a Tenant that can't be read.
+    TenantUnread,
     /// A toleration's operator isn't known.
     UnknownOperator,
     /// A pool that the tenant may not use.
@@ -59,8 +61,12 @@ pub enum Rule {
     NotPlaced,
     /// A kubelet's write of a pool's label or taint.
     KubeletPool,
+    /// A pool's taint removed from a node that keeps the pool's label.
+    PoolTaint,
     /// A namespace that changes hands.
     NamespaceMove,
+    /// A new namespace to which pools are open by its name.
+    NamespaceName,
     /// A label or annotation that only Croft writes.
     Guarded,
 }
@@ -83,6 +89,7 @@ impl Rule {
             Self::Placed => "Placed",
             Self::Unchanged => "Unchanged",
             Self::UnknownNamespace => "UnknownNamespace",
+            Self::TenantUnread => "TenantUnread",
             Self::UnknownOperator => "UnknownOperator",
             Self::ForeignPool => "ForeignPool",
             Self::TwoPools => "TwoPools",
@@ -97,7 +104,9 @@ impl Rule {
             Self::WidensPlacement => "WidensPlacement",
             Self::NotPlaced => "NotPlaced",
             Self::KubeletPool => "KubeletPool",
+            Self::PoolTaint => "PoolTaint",
             Self::NamespaceMove => "NamespaceMove",
+            Self::NamespaceName => "NamespaceName",
             Self::Guarded => "Guarded",
         }
     }
@@ -140,6 +149,17 @@ impl Denial {
             Rule::UnknownNamespace,
             format!(
                 "namespace {namespace:?} is not known to Croft yet, so its tenant can't be told; try again in a moment"
+            ),
+        )
+    }
+
+    pub(crate) fn tenant_unread(namespace: &str) -> Self {
+        Self::new(
+            Rule::TenantUnread,
+            format!(
+                "namespace {namespace:?} belongs to a tenant by its annotation policy.croft.dev/pools, and the claims of a \
+                 Tenant can't be read, so it can't be told which; correct the Tenant whose condition SpecValid is \
+                 False"
             ),
         )
     }
@@ -384,6 +404,38 @@ impl Denial {
             Rule::KubeletPool,
             format!(
                 "the kubelet of node {node:?} may not change taints of key {key}, the key of a pool; they are the cluster operator's and Croft's"
+            ),
+        )
+    }
+
+    pub(crate) fn mirror_outside(node: &str, namespace: &str, tenant: &str, pools: &str) -> Self {
+        Self::new(
+            Rule::NodeOutside,
+            format!(
+                "node {node:?} mirrors a static pod into namespace {namespace:?} of tenant {tenant:?}, but it is not a node \
+                 of the tenant's pools ({pools}); move the static pod to another namespace, or remove its manifest from \
+                 the node"
+            ),
+        )
+    }
+
+    pub(crate) fn pool_taint(node: &str, taint: &str, label: &str) -> Self {
+        Self::new(
+            Rule::PoolTaint,
+            format!(
+                "node {node:?} is in the pool with the label {label}, so its taint {taint} stays: without it other pods run \
+                 there. To take the node out of the pool, remove the label {label} first"
+            ),
+        )
+    }
+
+    pub(crate) fn namespace_name(namespace: &str, opened_by: &[String]) -> Self {
+        let opened_by = opened_by.join(", ");
+        Self::new(
+            Rule::NamespaceName,
+            format!(
+                "pods of a namespace that is named {namespace:?} may run in pools, by {opened_by}; to create it takes the \
+                 verb assign on {opened_by}: ask the cluster's operator, or choose another name"
             ),
         )
     }

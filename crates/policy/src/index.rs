@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 
 use self::{shards::Shards, words::Words};
 use crate::{
-    model::{Config, MARK_KEY, Namespace, Node, POOL_ANNOTATION, Pool, Tenant},
+    model::{Config, MARK_KEY, Namespace, Node, POOL_ANNOTATION, POOLS_ANNOTATION, Pool, Tenant},
     taint::{Effect, Taint},
 };
 
@@ -45,12 +45,18 @@ pub enum Ground<'t> {
     Nobody,
     /// It isn't known yet, so nothing can be said.
     Unknown,
+    /// It belonged to a tenant when it was last annotated, and may still: a Tenant's claims can't be read. What is in
+    /// force stays in force: no new pods, and nothing is taken away.
+    Unread,
 }
 
 /// What is known of a namespace that a snapshot holds.
 #[derive(Clone, Debug, Default)]
 struct Claimed {
     owner: Option<TenantId>,
+    held: bool,
+    /// Tenants whose selectors match it, too, and which are younger than the owner; in nearly every namespace none.
+    younger: Box<[TenantId]>,
     default_pool: Option<Arc<str>>,
 }
 
@@ -111,6 +117,7 @@ impl Tenants {
             return Ground::Exempt;
         }
         let (owner, default_pool) = match self.namespaces.get(namespace) {
+            Some(claimed) if claimed.held => return Ground::Unread,
             Some(claimed) => (claimed.owner, claimed.default_pool.as_deref()),
             None if self.offline => (self.rules.owner(namespace, |_| None), None),
             None => return Ground::Unknown,
@@ -139,6 +146,17 @@ impl Tenants {
             .iter()
             .map(|(name, claimed)| (name, claimed.owner.and_then(|id| self.rules.tenant(id))))
     }
+
+    /// Namespaces that an older tenant owns and that the selector of a younger one matches, too: (namespace, owner,
+    /// younger), in no order. Exempt namespaces are left out: no selector is meant for those.
+    pub fn contested(&self) -> impl Iterator<Item = (&str, &TenantRule, &TenantRule)> {
+        let contested = self.namespaces.iter().filter(|(_, claimed)| !claimed.younger.is_empty());
+        contested.filter(|(name, _)| !self.rules.is_exempt(name)).flat_map(|(name, claimed)| {
+            let owner = claimed.owner.and_then(|id| self.rules.tenant(id));
+            let younger = claimed.younger.iter().filter_map(|id| self.rules.tenant(*id));
+            younger.filter_map(move |younger| Some((name, owner?, younger)))
+        })
+    }
 }
 
 /// Keys and values, by their places in [`Words`]: a quarter of what two pointers to text would take, and labels are most
@@ -149,6 +167,8 @@ type Labels = Box<[(u32, u32)]>;
 #[derive(Debug)]
 struct NamespaceSource {
     labels: Labels,
+    /// It carries [`POOLS_ANNOTATION`]: some tenant owned it when that was written.
+    owned: bool,
     default_pool: Option<Arc<str>>,
 }
 
@@ -221,6 +241,7 @@ impl Index {
         let name = self.words.share(&namespace.name);
         let source = NamespaceSource {
             labels: self.words.pairs(namespace.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
+            owned: namespace.annotations.contains_key(POOLS_ANNOTATION),
             default_pool: namespace
                 .annotations
                 .get(POOL_ANNOTATION)
@@ -362,7 +383,9 @@ fn claimed(rules: &Rules, words: &Words, name: &str, source: &NamespaceSource) -
         let (_, value) = source.labels.iter().find(|(k, _)| words.at(*k) == key)?;
         Some(words.at(*value))
     };
-    Claimed { owner: rules.owner(name, get), default_pool: source.default_pool.clone() }
+    let (owner, younger) = rules.claimants(name, get);
+    let held = owner.is_none() && source.owned && rules.has_unread();
+    Claimed { owner, held, younger, default_pool: source.default_pool.clone() }
 }
 
 fn node_pools(rules: &Rules, words: &Words, source: &NodeSource) -> NodePools {

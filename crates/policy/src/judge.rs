@@ -102,19 +102,12 @@ pub fn judge<'t>(tenants: &'t Tenants, request: &Request<'_>, phase: Phase) -> O
         (Object::Binding(new), _) if validates && matches!(&*request.subresource, "" | "binding") => {
             judge_binding(tenants, request.user.username.as_str(), namespace, &new.target.name)
         }
-        (Object::Node(new), old)
-            if validates
-                && matches!(&*request.subresource, "" | "status")
-                && node::is_kubelet(&request.user.username, &request.user.groups) =>
-        {
+        (Object::Node(new), old) if validates && matches!(&*request.subresource, "" | "status") => {
             let old = match old {
                 Some(Object::Node(old)) => Some(old),
                 _ => None,
             };
-            if new.metadata.deletion_timestamp.is_some() {
-                return Outcome::allow(Rule::Deleting);
-            }
-            verdict(node::judge(tenants.rules(), old, new))
+            verdict(node::judge(tenants.rules(), &request.user, old, new))
         }
         (Object::Namespace(new), old)
             if validates && matches!(&*request.subresource, "" | "status" | "finalize") =>
@@ -123,9 +116,6 @@ pub fn judge<'t>(tenants: &'t Tenants, request: &Request<'_>, phase: Phase) -> O
                 Some(Object::Namespace(old)) => Some(&old.metadata),
                 _ => None,
             };
-            if new.metadata.deletion_timestamp.is_some() {
-                return Outcome::allow(Rule::Deleting);
-            }
             let name = if new.metadata.name.is_empty() { &request.name } else { &new.metadata.name };
             verdict(namespace::judge(tenants.rules(), &request.user.username, name, old, &new.metadata))
         }
@@ -147,7 +137,41 @@ pub fn plan_pod<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) -> Out
     plan(tenants, namespace, Some(&pod.metadata), &pod.spec, &Path::new("/spec"))
 }
 
+/// Plans a waiting pod as admission would plan the one that its controller makes again: without what pins it to pools that
+/// it may not use any more.
+#[must_use]
+pub fn plan_recreated<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) -> Outcome<'t> {
+    let mut spec = pod.spec.clone();
+    for key in lost_pins(tenants, namespace, &spec) {
+        if let Some(selector) = &mut spec.node_selector {
+            selector.remove(&key);
+        }
+    }
+    plan(tenants, namespace, Some(&pod.metadata), &spec, &Path::new("/spec"))
+}
+
+/// Keys of the node selector that pin a pod to a pool which it may not use any more. Admission put them there for the
+/// pools of that time; its controller's template hardly has them.
+#[must_use]
+pub fn lost_pins(tenants: &Tenants, namespace: &str, spec: &PodSpec<'_>) -> Vec<String> {
+    let rules = tenants.rules();
+    let ground = tenants.ground(namespace);
+    let may_use = |pool| match ground {
+        Ground::Tenant { tenant, .. } => tenant.may_use(pool),
+        Ground::Nobody => rules.pool(pool).is_some_and(|p| p.is_shared_with(namespace)),
+        Ground::Exempt | Ground::Unknown | Ground::Unread => true,
+    };
+    let is_lost = |key: &str, value: &str| {
+        rules.key(key).is_some_and(|of_key| !of_key.pool(value).is_some_and(may_use))
+    };
+    let entries = spec.node_selector.iter().flat_map(|selector| selector.iter());
+    entries.filter(|(key, value)| is_lost(key, value)).map(|(key, _)| key.to_string()).collect()
+}
+
 /// Plans the pod template of a DaemonSet, as the mutating webhook does. Paths of the patch are the DaemonSet's.
+///
+/// In an exempt namespace the plan is what was there before Croft: what it injected while the namespace was not exempt is
+/// taken out. The webhook is not asked about exempt namespaces, so the controller applies that patch itself.
 #[must_use]
 pub fn plan_daemonset<'t>(tenants: &'t Tenants, namespace: &str, daemonset: &DaemonSet<'_>) -> Outcome<'t> {
     let template = &daemonset.spec.template;
@@ -158,8 +182,13 @@ pub fn plan_daemonset<'t>(tenants: &'t Tenants, namespace: &str, daemonset: &Dae
     let ground = tenants.ground(namespace);
     let mut patch = Patch::default();
     let (injection, mut outcome) = match ground {
-        Ground::Exempt => return Outcome::allow(Rule::Exempt),
+        Ground::Exempt if recorded == place::Injection::default() => return Outcome::allow(Rule::Exempt),
+        Ground::Exempt => {
+            daemonset::without(&template.spec, &recorded, Some((&spec_path, &mut patch)));
+            (place::Injection::default(), Outcome::allow(Rule::Exempt))
+        }
         Ground::Unknown => return Outcome::deny(Denial::unknown_namespace(namespace)),
+        Ground::Unread => return Outcome::deny(Denial::tenant_unread(namespace)),
         Ground::Tenant { tenant, default_pool } => {
             let chosen =
                 place::choose(tenants, tenant, namespace, default_pool, template.metadata.as_ref(), &rest);
@@ -221,6 +250,7 @@ fn plan<'t>(
     match ground {
         Ground::Exempt => Outcome::allow(Rule::Exempt),
         Ground::Unknown => Outcome::deny(Denial::unknown_namespace(namespace)),
+        Ground::Unread => Outcome::deny(Denial::tenant_unread(namespace)),
         Ground::Tenant { tenant, default_pool } => {
             match place::choose(tenants, tenant, namespace, default_pool, metadata, spec) {
                 Err(denial) => Outcome::deny(denial),
@@ -284,13 +314,11 @@ fn judge_new_pod<'t>(
     pod: &Pod<'_>,
     phase: Phase,
 ) -> Outcome<'t> {
-    if pod.metadata.deletion_timestamp.is_some() {
-        return Outcome::allow(Rule::Deleting);
-    }
-    if is_mirror(request, pod) {
-        return Outcome::allow(Rule::MirrorPod);
-    }
+    // One that says that it is being deleted is made all the same: server-side apply stores what it is given.
     let namespace = request.namespace.as_str();
+    if is_mirror(request, pod) {
+        return judge_mirror(tenants, namespace, &pod.spec.node_name);
+    }
     let outcome = plan_pod(tenants, namespace, pod);
     if phase != Phase::Validate || outcome.patch.is_empty() {
         return outcome;
@@ -306,6 +334,27 @@ fn judge_new_pod<'t>(
         _ => Denial::not_kept_out(namespace),
     };
     Outcome { pool: outcome.pool, source: outcome.source, ..Outcome::deny(denial).on(ground) }
+}
+
+/// The mirror of a static pod has any labels that the kubelet gives it, so that a tenant's Services may select it: in the
+/// namespace of a tenant, only a node of that tenant may have one. The static pod itself runs in any case.
+fn judge_mirror<'t>(tenants: &'t Tenants, namespace: &str, node: &str) -> Outcome<'t> {
+    let ground = tenants.ground(namespace);
+    match ground {
+        Ground::Exempt | Ground::Nobody => Outcome::allow(Rule::MirrorPod),
+        Ground::Unknown => Outcome::deny(Denial::unknown_namespace(namespace)),
+        Ground::Unread => Outcome::deny(Denial::tenant_unread(namespace)),
+        Ground::Tenant { tenant, .. } => match place::own_pools(tenants, tenant, "spec.nodeName", node) {
+            Err(_) => {
+                let denial = Denial::mirror_outside(node, namespace, &tenant.name, &tenant.pool_names());
+                Outcome::deny(denial).on(ground)
+            }
+            Ok(own) => {
+                let pool = own.first().and_then(|id| tenants.rules().pool(*id)).map(|pool| &*pool.name);
+                Outcome { pool, ..Outcome::allow(Rule::MirrorPod) }.on(ground)
+            }
+        },
+    }
 }
 
 fn judge_pod_update<'t>(tenants: &'t Tenants, namespace: &str, old: &Pod<'_>, new: &Pod<'_>) -> Outcome<'t> {
@@ -325,7 +374,7 @@ fn judge_daemonset<'t>(
     old: Option<&DaemonSet<'_>>,
     new: &DaemonSet<'_>,
 ) -> Outcome<'t> {
-    if new.metadata.deletion_timestamp.is_some() {
+    if old.is_some() && new.metadata.deletion_timestamp.is_some() {
         return Outcome::allow(Rule::Deleting);
     }
     let outcome = plan_daemonset(tenants, namespace, new);

@@ -1,6 +1,6 @@
 //! What is declared: tenants, pools, settings, namespaces and nodes, as plain data.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     selector::Selector,
@@ -14,6 +14,8 @@ pub const MARK_KEY: &str = "node-restriction.kubernetes.io/pool";
 pub const POOL_ANNOTATION: &str = "croft.dev/pool";
 /// On a DaemonSet's pod template: what Croft put there.
 pub const INJECTED_ANNOTATION: &str = "croft.dev/injected";
+/// Annotations of Croft's own Namespace that say which account, region and cluster the installation runs for.
+pub const IDENTITY_PREFIX: &str = "identity.croft.dev/";
 /// On a namespace: the pools that its tenant may use, for the policies in the API server.
 pub const POOLS_ANNOTATION: &str = "policy.croft.dev/pools";
 /// On a namespace of nobody: the pools that are shared with it, for the policies in the API server.
@@ -26,8 +28,25 @@ pub const TENANCY_NONE: &str = "none";
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// The label of every namespace that holds its name; the API server keeps it.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-/// The user that keeps the guarded labels and annotations.
-pub const CONTROLLER_USER: &str = "system:serviceaccount:croft-system:croft-controller";
+/// The name of the only CroftConfig that counts.
+pub const SINGLETON: &str = "default";
+/// Namespaces that are exempt whatever is declared: the cluster starts with their pods.
+pub const BUILT_IN_EXEMPT: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
+/// The namespace into which the manifests, as shipped, install Croft. Only the default of arguments: processes are told
+/// where they run.
+pub const DEFAULT_NAMESPACE: &str = "croft-system";
+/// The Lease of the controller that leads.
+pub const CONTROLLER_LEASE: &str = "croft-controller";
+/// The Lease of the webhook replica that keeps the certificate and the webhook configurations.
+pub const CERTIFICATE_LEASE: &str = "croft-webhook-certificate";
+/// On a node whose kubelet has registered and that the controller hasn't labelled yet.
+pub const UNREGISTERED_TAINT: &str = "croft.dev/unregistered";
+/// On a node: the name of its NodeClaim.
+pub const CLAIM_ANNOTATION: &str = "croft.dev/claim";
+
+/// How long the last CroftConfig holds once it is gone: one that is deleted and created again (`kubectl replace --force`, a
+/// restore, a CRD that is installed anew) must not end exemptions in between.
+pub const CONFIG_ABSENCE: Duration = Duration::from_secs(60);
 
 /// Who owns which namespaces, and which pools it may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +63,9 @@ pub struct Tenant {
     pub pools: Vec<String>,
     /// What happens to a pod that asks for another pool.
     pub on_conflict: OnConflict,
+    /// Some of its claims can't be read, and no earlier version of them is known. A namespace without another owner that
+    /// carries [`POOLS_ANNOTATION`] may be this tenant's, and stays as it is until they can be.
+    pub unread: bool,
 }
 
 /// What happens to a pod that asks for a pool which its tenant may not use.
@@ -92,7 +114,9 @@ pub enum Provisioner {
 pub struct Config {
     /// What happens to a pod of nobody that would be let onto a pool's nodes.
     pub unassigned: Unassigned,
-    /// Namespaces that are left alone, whoever claims them.
+    /// The namespace that Croft is installed in. Always exempt.
+    pub namespace: String,
+    /// Namespaces that are exempt in addition to [`BUILT_IN_EXEMPT`] and Croft's own, whichever tenant claims them.
     pub exempt: Vec<String>,
     /// Exact user names whose bindings are not judged.
     pub schedulers: Vec<String>,
@@ -100,16 +124,24 @@ pub struct Config {
     pub shared_with: Vec<String>,
 }
 
-impl Default for Config {
-    fn default() -> Self {
+impl Config {
+    /// The default settings of a Croft that is installed in `namespace`.
+    #[must_use]
+    pub fn installed_in(namespace: &str) -> Self {
         Self {
             unassigned: Unassigned::KeepOut,
-            exempt: ["kube-system", "kube-public", "kube-node-lease", "croft-system"]
-                .map(str::to_owned)
-                .to_vec(),
+            namespace: namespace.to_owned(),
+            exempt: Vec::new(),
             schedulers: vec!["system:kube-scheduler".to_owned()],
             shared_with: Vec::new(),
         }
+    }
+}
+
+impl Default for Config {
+    /// The default settings of a Croft that is installed as the manifests ship it.
+    fn default() -> Self {
+        Self::installed_in(DEFAULT_NAMESPACE)
     }
 }
 
@@ -132,7 +164,7 @@ pub struct Namespace {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations; [`POOL_ANNOTATION`] is the one that counts.
+    /// Its annotations; [`POOL_ANNOTATION`] and [`POOLS_ANNOTATION`] count.
     pub annotations: BTreeMap<String, String>,
 }
 

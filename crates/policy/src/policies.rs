@@ -1,26 +1,41 @@
 //! The rules that hold while Croft is away: ValidatingAdmissionPolicies, evaluated by the API server itself.
 //!
 //! ```text
-//!  Rules ──keys, exempt namespaces──▶ documents() ──▶ six policies and their bindings, whatever the number of tenants
-//!  Rules ──pools of a tenant────────▶ namespace_marks() ──▶ annotations and label on each namespace
+//!  documents() ──files──▶ policies and their bindings, which never change
+//!  Rules ──keys, exempt namespaces, claims──▶ parameters() ──▶ annotations of Croft's own Namespace
+//!  Rules ──pools of a tenant────────────────▶ namespace_marks() ──▶ annotations and label on each namespace
 //! ```
 //!
-//! A policy knows the pools' keys, which are few, from its own text, and a tenant's pools from its namespace, so
-//! that a pod costs the same with one tenant and with ten thousand. The controller writes both anew when they
-//! change. What can't be looked up in CEL, which node is in which pool, stays with the webhook.
+//! The policies are static files, so that applying the manifests again changes nothing. They read a tenant's pools from
+//! its namespace, so that a pod costs the same with one tenant and with ten thousand, and what holds for the whole
+//! cluster from [`parameters`](mod@parameters). The rule for tenants' pods, and every rule for the built-in key, needs no parameter:
+//! those hold even without Croft's namespace. Which node is in which pool can't be looked up in CEL; the webhook judges it.
 
+mod identities;
 mod namespaces;
 mod nodes;
+pub mod parameters;
 mod pods;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+pub use parameters::parameters;
+
 use crate::{
     index::{Rules, TenantRule},
-    model::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL, TENANCY_NONE, Unassigned},
+    model::{
+        BUILT_IN_EXEMPT, MARK_KEY, POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL, TENANCY_NONE,
+        Unassigned,
+    },
 };
+
+/// The subject whose verb `break-glass` on CroftConfig `default` stops enforcement: a ServiceAccount that needn't exist. As
+/// (namespace, name).
+pub const BREAK_GLASS_SUBJECT: (&str, &str) = ("croft-break-glass", "on");
+/// The verb that stops enforcement.
+pub const BREAK_GLASS_VERB: &str = "break-glass";
 
 /// A policy without its boilerplate.
 struct Policy {
@@ -30,22 +45,68 @@ struct Policy {
     variables: Vec<(&'static str, String)>,
     /// Expression, and an expression of the message.
     validations: Vec<(String, String)>,
-    per_tenant: bool,
+    /// Croft's own Namespace is `params`.
+    parameters: bool,
 }
 
-/// Every policy and its binding, for the API server's `admissionregistration.k8s.io/v1`.
+/// The keys that a rule is about: without parameters the built-in one, with them also those that pools declare.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    BuiltIn,
+    Declared,
+}
+
+impl Keys {
+    /// The variable `keys` of a policy.
+    fn variable(self) -> (&'static str, String) {
+        let list = match self {
+            Self::BuiltIn => json!([MARK_KEY]).to_string(),
+            Self::Declared => format!("{} + ['{MARK_KEY}']", parameters::words(parameters::KEYS)),
+        };
+        ("keys", list)
+    }
+}
+
+/// Every policy and its binding, for the API server's `admissionregistration.k8s.io/v1`. `namespace` is Croft's own.
 #[must_use]
-pub fn documents(rules: &Rules) -> Vec<Value> {
-    let keys = list(rules.keys());
+pub fn documents(namespace: &str) -> Vec<Value> {
     let policies = [
-        pods::tenants(rules),
-        pods::strangers(rules, &keys),
-        pods::updates(rules, &keys),
-        nodes::kubelets(rules, &keys),
+        pods::placement(),
+        pods::declared_keys(),
+        pods::updates(Keys::BuiltIn),
+        pods::updates(Keys::Declared),
+        nodes::kubelets(Keys::BuiltIn),
+        nodes::kubelets(Keys::Declared),
+        nodes::taints(Keys::BuiltIn),
+        nodes::taints(Keys::Declared),
         namespaces::guarded(),
-        namespaces::moves(rules),
+        namespaces::moves(),
+        namespaces::names(),
+        parameters::in_force(),
     ];
-    policies.into_iter().flat_map(|policy| [policy.document(), policy.binding()]).collect()
+    let policies = policies.into_iter().chain(identities::all());
+    policies.flat_map(|policy| [policy.document(), policy.binding(namespace)]).collect()
+}
+
+/// The names of the policies, each of which has a binding of the same name.
+#[must_use]
+pub fn names() -> Vec<String> {
+    let kind = |document: &&Value| {
+        document.pointer("/kind").and_then(Value::as_str) == Some("ValidatingAdmissionPolicy")
+    };
+    let documents = documents("");
+    let names = documents.iter().filter(kind).filter_map(|d| d.pointer("/metadata/name")?.as_str());
+    names.map(str::to_owned).collect()
+}
+
+/// CEL: enforcement is stopped by `croft break-glass on`. An authorization check costs much, so this stands last in an
+/// expression: only what would be refused gets there.
+fn break_glass() -> String {
+    let (namespace, name) = BREAK_GLASS_SUBJECT;
+    format!(
+        "authorizer.serviceAccount('{namespace}', '{name}').group('croft.dev').resource('croftconfigs').name('default')\
+         .check('{BREAK_GLASS_VERB}').allowed()"
+    )
 }
 
 impl Policy {
@@ -67,17 +128,18 @@ impl Policy {
         let mut spec = json!({
             "failurePolicy": "Fail",
             "matchConstraints": self.constraints,
-            "variables": named(&self.variables),
             "validations": validations,
         });
-        if let (false, Some(spec)) = (self.conditions.is_empty(), spec.as_object_mut()) {
-            spec.insert("matchConditions".to_owned(), named(&self.conditions).into());
-        }
-        if let (true, Some(spec)) = (self.per_tenant, spec.as_object_mut()) {
-            spec.insert(
-                "paramKind".to_owned(),
-                json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant"}),
-            );
+        if let Some(spec) = spec.as_object_mut() {
+            if !self.variables.is_empty() {
+                spec.insert("variables".to_owned(), named(&self.variables).into());
+            }
+            if !self.conditions.is_empty() {
+                spec.insert("matchConditions".to_owned(), named(&self.conditions).into());
+            }
+            if self.parameters {
+                spec.insert("paramKind".to_owned(), json!({"apiVersion": "v1", "kind": "Namespace"}));
+            }
         }
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -87,27 +149,31 @@ impl Policy {
         })
     }
 
-    fn binding(&self) -> Value {
-        let mut spec = json!({"policyName": self.name, "validationActions": ["Deny"]});
-        if let (true, Some(spec)) = (self.per_tenant, spec.as_object_mut()) {
-            spec.insert("paramRef".to_owned(), json!({"selector": {}, "parameterNotFoundAction": "Allow"}));
-        }
-        json!({
+    fn binding(&self, namespace: &str) -> Value {
+        let mut binding = json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicyBinding",
             "metadata": self.metadata(),
-            "spec": spec,
-        })
+            "spec": {"policyName": self.name, "validationActions": ["Deny"]},
+        });
+        if self.parameters {
+            let reference = json!({"name": namespace, "parameterNotFoundAction": "Allow"});
+            for (pointer, name, value) in [
+                ("/spec", "paramRef", reference),
+                // By this an overlay finds the bindings that name Croft's namespace.
+                ("/metadata/labels", "croft.dev/reads", json!("parameters")),
+            ] {
+                if let Some(map) = binding.pointer_mut(pointer).and_then(Value::as_object_mut) {
+                    map.insert(name.to_owned(), value);
+                }
+            }
+        }
+        binding
     }
 }
 
-/// Words as a CEL list; JSON's strings are CEL's.
-fn list(words: Vec<&str>) -> String {
-    json!(words).to_string()
-}
-
-/// Constraints on one resource, with namespaces left out by name.
-fn constraints(group: &str, resources: &[&str], operations: &[&str], except: &[&str]) -> Value {
+/// Constraints on one resource; `spare` leaves the built-in exempt namespaces out, by name.
+fn constraints(group: &str, resources: &[&str], operations: &[&str], spare: bool) -> Value {
     let mut constraints = json!({
         "resourceRules": [{
             "apiGroups": [group],
@@ -116,11 +182,11 @@ fn constraints(group: &str, resources: &[&str], operations: &[&str], except: &[&
             "resources": resources,
         }],
     });
-    if let (false, Some(map)) = (except.is_empty(), constraints.as_object_mut()) {
+    if let (true, Some(map)) = (spare, constraints.as_object_mut()) {
         map.insert(
             "namespaceSelector".to_owned(),
             json!({"matchExpressions": [
-                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": except},
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": BUILT_IN_EXEMPT},
             ]}),
         );
     }
@@ -135,7 +201,8 @@ pub type Marks = BTreeMap<&'static str, Option<String>>;
 pub fn namespace_marks(rules: &Rules, namespace: &str, owner: Option<&TenantRule>) -> (Marks, Marks) {
     let exempt = rules.is_exempt(namespace);
     let owner = owner.filter(|_| !exempt);
-    let nobodys = owner.is_none() && !exempt;
+    // Without a tenant there is no pod to isolate, and no namespace is touched.
+    let nobodys = owner.is_none() && !exempt && rules.is_active();
     let label = nobodys.then(|| TENANCY_NONE.to_owned());
     let pools = owner.map(|tenant| pools_annotation(rules, tenant));
     let shared = nobodys.then(|| shared_annotation(rules, namespace)).flatten();
@@ -158,10 +225,10 @@ fn pools_annotation(rules: &Rules, tenant: &TenantRule) -> String {
     if entries.is_empty() { "-".to_owned() } else { entries.join(";") }
 }
 
-/// The pools that are shared with a namespace of nobody, as `key=value`; a star for all.
+/// The pools that are open to a non-tenant namespace, as `key=value`; a star for all.
 fn shared_annotation(rules: &Rules, namespace: &str) -> Option<String> {
     if rules.is_shared_with(namespace) || rules.unassigned() == Unassigned::Allow {
-        return rules.is_shared_with(namespace).then(|| "*".to_owned());
+        return Some("*".to_owned());
     }
     let shared = rules.pools().iter().filter(|pool| pool.is_shared_with(namespace));
     let entries: Vec<String> = shared.map(|pool| format!("{}={}", pool.key, pool.value)).collect();

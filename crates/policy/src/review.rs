@@ -9,8 +9,9 @@ use serde::{
 use thiserror::Error;
 
 use crate::{
+    object::objects,
     text::Text,
-    view::{Binding, DaemonSet, Namespace, Node, Pod, Workload},
+    view::{Binding, DaemonSet, Namespace, Node, Pod, Workload, nullable},
 };
 
 /// The only API version of reviews that is understood.
@@ -38,6 +39,28 @@ pub enum ReviewError {
     /// The request of the review is missing.
     #[error("failed to read the AdmissionReview: request is missing")]
     NoRequest,
+    /// The request is about another version of the kind than is understood.
+    #[error("failed to read AdmissionReview {uid}: it is about {kind} {version:?}; only v1 is understood")]
+    KindVersion {
+        /// The request's UID.
+        uid: String,
+        /// The kind.
+        kind: String,
+        /// The version.
+        version: String,
+    },
+    /// The object is of another kind than the request says.
+    #[error("failed to read AdmissionReview {uid}: request.kind is {kind}, but request.{field} is a {found}")]
+    Contradiction {
+        /// The request's UID.
+        uid: String,
+        /// The kind in the request.
+        kind: String,
+        /// Which of the two objects.
+        field: &'static str,
+        /// What it says of itself.
+        found: String,
+    },
     /// A field of the request is missing that this operation must have.
     #[error("failed to read AdmissionReview {uid}: request.{field} is missing")]
     Missing {
@@ -57,9 +80,23 @@ pub enum Operation {
     Update,
     /// It is deleted.
     Delete,
-    /// CONNECT, or something newer than this program.
+    /// A connection to it is opened, such as exec.
     #[default]
-    Other,
+    Connect,
+}
+
+impl Operation {
+    const ALL: &[&str] = &["CREATE", "UPDATE", "DELETE", "CONNECT"];
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "CREATE" => Some(Self::Create),
+            "UPDATE" => Some(Self::Update),
+            "DELETE" => Some(Self::Delete),
+            "CONNECT" => Some(Self::Connect),
+            _ => None,
+        }
+    }
 }
 
 /// Which kind of object is judged.
@@ -123,14 +160,30 @@ pub enum Object<'a> {
     Other,
 }
 
+impl Object<'_> {
+    /// The kind that the object says it is; empty if it doesn't, or isn't read.
+    fn kind(&self) -> &str {
+        match self {
+            Self::Pod(pod) => &pod.kind,
+            Self::DaemonSet(daemonset) => &daemonset.kind,
+            Self::Binding(binding) => &binding.kind,
+            Self::Node(node) => &node.kind,
+            Self::Namespace(namespace) => &namespace.kind,
+            Self::Workload(workload) => &workload.kind,
+            Self::Other => "",
+        }
+    }
+}
+
 /// Who asks.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct User<'a> {
     /// The user's name.
     #[serde(borrow, default)]
     pub username: Text<'a>,
     /// The user's groups.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable")]
     pub groups: Vec<Text<'a>>,
 }
 
@@ -143,6 +196,8 @@ pub struct Request<'a> {
     pub kind: Kind,
     /// How the kind is spelled.
     pub kind_name: Text<'a>,
+    /// Its version.
+    pub kind_version: Text<'a>,
     /// The subresource; empty for the object itself.
     pub subresource: Text<'a>,
     /// The object's name, if known already.
@@ -192,6 +247,16 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
     if request.kind == Kind::Other {
         return Ok(request);
     }
+    if request.kind_version != "v1" {
+        return Err(ReviewError::KindVersion {
+            uid: request.uid.to_string(),
+            kind: request.kind_name.to_string(),
+            version: request.kind_version.to_string(),
+        });
+    }
+    if request.user.username.is_empty() {
+        return missing("userInfo.username");
+    }
     if matches!(request.operation, Operation::Create | Operation::Update) && request.object.is_none() {
         return missing("object");
     }
@@ -200,6 +265,29 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
     }
     if request.namespace.is_empty() && !matches!(request.kind, Kind::Node | Kind::Namespace) {
         return missing("namespace");
+    }
+    for (field, object) in [("object", &request.object), ("oldObject", &request.old_object)] {
+        let Some(object) = object else { continue };
+        let found = object.kind();
+        if !found.is_empty() && found != request.kind_name.as_str() {
+            return Err(ReviewError::Contradiction {
+                uid: request.uid.to_string(),
+                kind: request.kind_name.to_string(),
+                field,
+                found: found.to_owned(),
+            });
+        }
+        // A ReplicationController without a template is one that the API server itself refuses later.
+        if let Object::Workload(workload) = object
+            && workload.template().is_none()
+            && request.kind_name != "ReplicationController"
+        {
+            return missing(if field == "object" {
+                "object's pod template"
+            } else {
+                "oldObject's pod template"
+            });
+        }
     }
     Ok(request)
 }
@@ -324,9 +412,12 @@ enum Field {
 }
 
 #[derive(Deserialize)]
+#[serde(remote = "Self")]
 struct GroupKind<'a> {
     #[serde(borrow, default)]
     group: Text<'a>,
+    #[serde(borrow, default)]
+    version: Text<'a>,
     #[serde(borrow)]
     kind: Text<'a>,
 }
@@ -359,21 +450,19 @@ impl<'de> de::Visitor<'de> for RequestSeed<'_, 'de> {
             match field {
                 Field::Uid => request.uid = map.next_value()?,
                 Field::Kind => {
-                    let GroupKind { group, kind } = map.next_value()?;
+                    let GroupKind { group, version, kind } = map.next_value()?;
                     request.kind = Kind::parse(&group, &kind);
                     request.kind_name = kind;
+                    request.kind_version = version;
                     known = Some(request.kind);
                 }
                 Field::SubResource => request.subresource = text(map.next_value()?),
                 Field::Name => request.name = text(map.next_value()?),
                 Field::Namespace => request.namespace = text(map.next_value()?),
                 Field::Operation => {
-                    request.operation = match map.next_value::<Text<'de>>()?.as_str() {
-                        "CREATE" => Operation::Create,
-                        "UPDATE" => Operation::Update,
-                        "DELETE" => Operation::Delete,
-                        _ => Operation::Other,
-                    }
+                    let text: Text<'de> = map.next_value()?;
+                    let unknown = || de::Error::unknown_variant(&text, Operation::ALL);
+                    request.operation = Operation::parse(&text).ok_or_else(unknown)?;
                 }
                 Field::UserInfo => request.user = map.next_value::<Option<_>>()?.unwrap_or_default(),
                 Field::Object | Field::OldObject => {
@@ -393,9 +482,14 @@ impl<'de> de::Visitor<'de> for RequestSeed<'_, 'de> {
                 }
             }
         }
+        if seen.get(Field::Operation as usize) != Some(&true) {
+            return Err(de::Error::missing_field("request.operation"));
+        }
         Ok(late)
     }
 }
+
+objects!(User, GroupKind);
 
 const NAMES: [&str; 9] =
     ["uid", "kind", "subResource", "name", "namespace", "operation", "userInfo", "object", "oldObject"];

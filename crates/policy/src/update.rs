@@ -29,7 +29,8 @@ pub(crate) fn judge<'t>(
         return Ok(None);
     }
     match ground {
-        Ground::Exempt => return Ok(None),
+        // The policies hold the change to the namespace's annotation.
+        Ground::Exempt | Ground::Unread => return Ok(None),
         Ground::Unknown => return Err(Denial::unknown_namespace(namespace)),
         Ground::Nobody => {
             let rules = tenants.rules();

@@ -1,22 +1,46 @@
 //! Borrowed views of the objects that are judged: the fields used, and nothing else.
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de};
 
 use crate::{
+    object::objects,
     taint,
     text::{Map, Text},
 };
 
 /// Go writes an absent list as null at times.
-fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
+/// A time, in the shape in which Kubernetes writes them: `2006-01-02T15:04:05Z`.
+fn time<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Text<'a>>, D::Error> {
+    let time: Option<Text<'a>> = Option::deserialize(deserializer)?;
+    let digits = |part: &str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit());
+    let is_time = |text: &str| {
+        let (date, clock) = text.strip_suffix('Z').and_then(|text| text.split_once('T')).unwrap_or_default();
+        let mut date = date.splitn(3, '-');
+        let year = date.next().is_some_and(|y| y.len() == 4 && y.bytes().all(|b| b.is_ascii_digit()));
+        year && date.clone().count() == 2
+            && date.all(digits)
+            && clock.split(':').count() == 3
+            && clock.split(':').all(digits)
+    };
+    match time {
+        Some(text) if !is_time(&text) => Err(de::Error::custom(format!("{text:?} is no time"))),
+        time => Ok(time),
+    }
+}
+
 /// A pod.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Pod<'a> {
+    /// Its kind, as it says itself; empty if it doesn't.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub kind: Text<'a>,
     /// Its metadata.
     #[serde(borrow, default, deserialize_with = "nullable")]
     pub metadata: Metadata<'a>,
@@ -27,7 +51,7 @@ pub struct Pod<'a> {
 
 /// Metadata of a pod, a DaemonSet or a pod template.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Metadata<'a> {
     /// Name.
     #[serde(borrow, default, deserialize_with = "nullable")]
@@ -36,7 +60,7 @@ pub struct Metadata<'a> {
     #[serde(borrow, default, deserialize_with = "nullable")]
     pub generate_name: Text<'a>,
     /// Set when it is being deleted.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "time")]
     pub deletion_timestamp: Option<Text<'a>>,
     /// The annotations that count; `None` if there are none at all.
     #[serde(borrow, default)]
@@ -59,6 +83,7 @@ impl Metadata<'_> {
 
 /// The annotations that count.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Annotations<'a> {
     /// [`crate::model::POOL_ANNOTATION`].
     #[serde(borrow, default, rename = "croft.dev/pool")]
@@ -73,7 +98,7 @@ pub struct Annotations<'a> {
 
 /// The fields of a pod's spec that decide where it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct PodSpec<'a> {
     /// The node that it is bound to.
     #[serde(borrow, default, deserialize_with = "nullable")]
@@ -109,7 +134,7 @@ impl<'a> PodSpec<'a> {
 
 /// A toleration, as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Toleration<'a> {
     /// The taint's key.
     #[serde(borrow, default, deserialize_with = "nullable")]
@@ -138,7 +163,7 @@ impl Toleration<'_> {
 
 /// Affinities of a pod; only the node affinity counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Affinity<'a> {
     /// The node affinity.
     #[serde(borrow, default)]
@@ -147,6 +172,7 @@ pub struct Affinity<'a> {
 
 /// A node affinity; only what is required counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(remote = "Self")]
 pub struct NodeAffinity<'a> {
     /// What must hold.
     #[serde(borrow, default, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
@@ -155,7 +181,7 @@ pub struct NodeAffinity<'a> {
 
 /// Terms of which one must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct NodeSelector<'a> {
     /// The terms.
     #[serde(borrow, default, deserialize_with = "nullable")]
@@ -164,7 +190,7 @@ pub struct NodeSelector<'a> {
 
 /// A term: all of it must hold; an empty one holds nowhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Term<'a> {
     /// On labels.
     #[serde(borrow, default)]
@@ -190,6 +216,7 @@ impl<'a> Term<'a> {
 
 /// One expression of a term.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Expression<'a> {
     /// The label's key or the field's path.
     #[serde(borrow, default, deserialize_with = "nullable")]
@@ -204,6 +231,7 @@ pub struct Expression<'a> {
 
 /// A scheduling gate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Gate<'a> {
     /// Its name.
     #[serde(borrow, default, deserialize_with = "nullable")]
@@ -212,6 +240,7 @@ pub struct Gate<'a> {
 
 /// A pod template.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Template<'a> {
     /// Its metadata; `None` if there is none.
     #[serde(borrow, default)]
@@ -222,8 +251,12 @@ pub struct Template<'a> {
 }
 
 /// A DaemonSet.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct DaemonSet<'a> {
+    /// Its kind, as it says itself; empty if it doesn't.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub kind: Text<'a>,
     /// Its metadata.
     #[serde(borrow, default, deserialize_with = "nullable")]
     pub metadata: Metadata<'a>,
@@ -233,7 +266,8 @@ pub struct DaemonSet<'a> {
 }
 
 /// The template of a DaemonSet.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct DaemonSetSpec<'a> {
     /// The pods' template.
     #[serde(borrow)]
@@ -242,7 +276,11 @@ pub struct DaemonSetSpec<'a> {
 
 /// A workload of any other kind: where its template is depends on the kind.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Workload<'a> {
+    /// Its kind, as it says itself; empty if it doesn't.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub kind: Text<'a>,
     /// Its metadata.
     #[serde(borrow, default, deserialize_with = "nullable")]
     pub metadata: Metadata<'a>,
@@ -256,7 +294,7 @@ pub struct Workload<'a> {
 
 /// Where a workload keeps its template.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct WorkloadSpec<'a> {
     /// Template of a Deployment, StatefulSet, ReplicaSet, ReplicationController or Job.
     #[serde(borrow, default)]
@@ -268,6 +306,7 @@ pub struct WorkloadSpec<'a> {
 
 /// Template of a CronJob's jobs.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct JobTemplate<'a> {
     /// The jobs' spec.
     #[serde(borrow, default, deserialize_with = "nullable")]
@@ -276,6 +315,7 @@ pub struct JobTemplate<'a> {
 
 /// Spec of a CronJob's jobs.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct JobSpec<'a> {
     /// Template of the pods.
     #[serde(borrow, default)]
@@ -293,7 +333,11 @@ impl<'a> Workload<'a> {
 
 /// A binding of a pod to a node.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Binding<'a> {
+    /// Its kind, as it says itself; empty if it doesn't.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub kind: Text<'a>,
     /// Its metadata; the name is the pod's.
     #[serde(borrow, default, deserialize_with = "nullable")]
     pub metadata: Metadata<'a>,
@@ -304,6 +348,7 @@ pub struct Binding<'a> {
 
 /// Where a binding points.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Target<'a> {
     /// The node's name.
     #[serde(borrow, default, deserialize_with = "nullable")]
@@ -312,7 +357,11 @@ pub struct Target<'a> {
 
 /// A namespace, or whatever else is judged by its labels and annotations.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Namespace<'a> {
+    /// Its kind, as it says itself; empty if it doesn't.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub kind: Text<'a>,
     /// Its metadata.
     #[serde(borrow, default, deserialize_with = "nullable")]
     pub metadata: Labelled<'a>,
@@ -320,13 +369,13 @@ pub struct Namespace<'a> {
 
 /// Metadata with all labels and annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct Labelled<'a> {
     /// Name.
     #[serde(borrow, default, deserialize_with = "nullable")]
     pub name: Text<'a>,
     /// Set when it is being deleted.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "time")]
     pub deletion_timestamp: Option<Text<'a>>,
     /// Labels.
     #[serde(borrow, default, deserialize_with = "nullable")]
@@ -338,7 +387,11 @@ pub struct Labelled<'a> {
 
 /// A node.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Node<'a> {
+    /// Its kind, as it says itself; empty if it doesn't.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub kind: Text<'a>,
     /// Its metadata.
     #[serde(borrow, default, deserialize_with = "nullable")]
     pub metadata: Labelled<'a>,
@@ -349,6 +402,7 @@ pub struct Node<'a> {
 
 /// The taints of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct NodeSpec<'a> {
     /// Its taints.
     #[serde(borrow, default, deserialize_with = "nullable")]
@@ -357,6 +411,7 @@ pub struct NodeSpec<'a> {
 
 /// A taint, as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(remote = "Self")]
 pub struct NodeTaint<'a> {
     /// Its key.
     #[serde(borrow, default, deserialize_with = "nullable")]
@@ -368,3 +423,31 @@ pub struct NodeTaint<'a> {
     #[serde(borrow, default, deserialize_with = "nullable")]
     pub effect: Text<'a>,
 }
+
+objects!(
+    Pod,
+    Metadata,
+    Annotations,
+    PodSpec,
+    Toleration,
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    Term,
+    Expression,
+    Gate,
+    Template,
+    DaemonSet,
+    DaemonSetSpec,
+    Workload,
+    WorkloadSpec,
+    JobTemplate,
+    JobSpec,
+    Binding,
+    Target,
+    Namespace,
+    Labelled,
+    Node,
+    NodeSpec,
+    NodeTaint
+);

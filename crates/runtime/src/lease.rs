@@ -3,7 +3,7 @@
 //! ```text
 //!   candidate ──(free, or its holder silent for its duration)──▶ leader ──(renewed)──▶ leader
 //!       ▲                                                          │
-//!       └──(deadline passed, or somebody else holds it)────────────┘
+//!       └──(deadline passed, or another process holds it)────────────┘
 //! ```
 //!
 //! A holder counts as silent by this process's own monotonic clock, from the moment at which this process
@@ -34,7 +34,7 @@ pub struct LeaseConfig {
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Who this process is: unique among all that ever ran, not only among those that run.
+    /// The identity of this process: unique among all that ever ran, not only among those that run.
     pub identity: String,
     /// How long a holder may be silent before others take over.
     pub duration: Duration,
@@ -125,7 +125,7 @@ struct Seen {
 /// What to do about the Lease.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// It is held by somebody who isn't silent for long enough.
+    /// Another process holds it and has renewed it recently.
     Wait,
     /// It is this process's.
     Renew,
@@ -204,7 +204,7 @@ impl Candidate {
             Ok(Err(error)) => self.tell(told_of, error.to_string()),
             Err(_) => self.tell(told_of, "no answer in time".to_owned()),
         }
-        // What was seen may be stale after an error: the write may have happened, or somebody else's.
+        // What was seen may be stale after an error: the write may have happened, or another process's.
         if let Some(seen) = &mut self.seen {
             seen.lease.metadata.resource_version = None;
         }
@@ -248,12 +248,12 @@ impl Candidate {
                 self.remember(lease);
                 Ok(true)
             }
-            // Somebody wrote in between: read in the next round, and judge what they wrote.
+            // It was written in between: read it again in the next round.
             Err(kube::Error::Api(status)) if status.is_conflict() => {
                 if let Some(seen) = &mut self.seen {
                     seen.lease.metadata.resource_version = None;
                 }
-                // A leader whose record was only annotated by somebody is still within its deadline.
+                // A leader whose record was only annotated by another client is still within its deadline.
                 let still = self.term.borrow().is_some_and(|deadline| self.clock.monotonic() < deadline);
                 if still { Err(kube::Error::Api(status)) } else { Ok(false) }
             }

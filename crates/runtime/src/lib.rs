@@ -24,6 +24,7 @@ pub mod lease;
 pub mod observe;
 pub mod process;
 pub mod serve;
+pub mod share;
 pub mod shutdown;
 pub mod telemetry;
 pub mod tls;

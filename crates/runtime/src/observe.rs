@@ -61,7 +61,7 @@ pub async fn spawn(
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .with_state(Observed { registry, health });
-    tokio::spawn(serve(listener, None, router, Limits::for_probes(), stop));
+    tokio::spawn(serve(listener, None, router, Limits::for_probes(), Arc::default(), stop));
     Ok(bound)
 }
 

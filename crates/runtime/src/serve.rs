@@ -1,8 +1,10 @@
 //! HTTP/1.1 over TLS or in the clear, with every wait bounded.
 //!
-//! What a hostile or broken client could make us keep is bounded: the number of connections, the time of a
-//! handshake, the time until a request's head is complete, the time that a connection may idle. A deadline
-//! on the body is the handler's, since only it knows what it reads.
+//! What a hostile or broken client could make us keep is bounded: the number of connections and of handshakes under
+//! way, both by source (see [`crate::share`]), the memory of a connection, the time of a handshake, the time until a
+//! request's head is complete, the time that a connection may idle. A deadline on the body is the handler's, since
+//! only it knows what it reads; each request carries its [`Peer`] as an extension, by which the handler shares out
+//! what it bounds itself.
 //!
 //! ```text
 //!  stop ──▶ lame duck: still accepting, every answer says `connection: close`
@@ -20,6 +22,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     pin::Pin,
     sync::{
         Arc,
@@ -36,24 +39,32 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
-use crate::{shutdown::Shutdown, tls::TlsSlot};
+use crate::{
+    share::{Peer, Share, Shares, Source},
+    shutdown::Shutdown,
+    tls::{TlsSlot, common_name},
+};
 
 /// How long to wait after the system refused to accept a connection (out of file descriptors, mostly).
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 /// How often a connection looks at its own progress.
 const TICK: Duration = Duration::from_secs(1);
+/// What a connection buffers of what it reads, heads included; hyper's own bound is 400 KiB. An API server's head has
+/// less than 1 KiB.
+const READ_BUFFER_BYTES: usize = 32 << 10;
 
 /// Bounds of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections open at once; further ones wait in the system's queue.
+    /// Connections open at once. One that is more than its source may have is closed at once.
     pub connections: usize,
+    /// TLS handshakes under way at once, shared out alike.
+    pub handshakes: usize,
     /// For the TLS handshake.
     pub handshake: Duration,
     /// From a request's first byte to the end of its head, in whole seconds.
@@ -74,7 +85,8 @@ impl Limits {
     #[must_use]
     pub const fn for_reviews(lame_duck: Duration) -> Self {
         Self {
-            connections: 4096,
+            connections: 1024,
+            handshakes: 256,
             handshake: Duration::from_secs(5),
             head: Duration::from_secs(5),
             idle: Duration::from_secs(180),
@@ -89,6 +101,7 @@ impl Limits {
     pub const fn for_probes() -> Self {
         Self {
             connections: 64,
+            handshakes: 64,
             handshake: Duration::from_secs(5),
             head: Duration::from_secs(5),
             idle: Duration::from_secs(60),
@@ -99,25 +112,26 @@ impl Limits {
     }
 }
 
-/// Serves `router` on `listener` until `stop` begins and the drain is over.
+/// Serves `router` on `listener` until `stop` begins and the drain is over. `shares` counts what is open.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<TlsSlot>>,
     router: Router,
     limits: Limits,
+    shares: Arc<Shares>,
     stop: Shutdown,
 ) {
     let server = Arc::new(Server {
         tls,
         router,
         limits,
+        shares,
         draining: AtomicBool::new(false),
         closing: CancellationToken::new(),
     });
-    let slots = Arc::new(Semaphore::new(limits.connections));
     let connections = TaskTracker::new();
 
-    let accepting = accept(&listener, &server, &slots, &connections);
+    let accepting = accept(&listener, &server, &connections);
     tokio::select! {
         () = accepting => {}
         () = async {
@@ -138,25 +152,16 @@ struct Server {
     tls: Option<Arc<TlsSlot>>,
     router: Router,
     limits: Limits,
+    shares: Arc<Shares>,
     draining: AtomicBool,
     closing: CancellationToken,
 }
 
-async fn accept(
-    listener: &TcpListener,
-    server: &Arc<Server>,
-    slots: &Arc<Semaphore>,
-    connections: &TaskTracker,
-) {
-    // Acquiring fails only on a closed semaphore, and nobody closes this one.
-    while let Ok(slot) = slots.clone().acquire_owned().await {
+async fn accept(listener: &TcpListener, server: &Arc<Server>, connections: &TaskTracker) {
+    loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let server = server.clone();
-                connections.spawn(async move {
-                    server.connection(stream).await;
-                    drop(slot);
-                });
+            Ok((stream, address)) => {
+                connections.spawn(server.clone().connection(stream, address));
             }
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");
@@ -167,29 +172,48 @@ async fn accept(
 }
 
 impl Server {
-    async fn connection(self: Arc<Self>, stream: TcpStream) {
+    async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr) {
+        let peer = self.shares.peers.of(Source::of(address.ip()));
+        let Limits { connections, handshakes, handshake, .. } = self.limits;
+        // Where clients must show a certificate, a connection counts once it is known whose it is.
+        let asks = self.tls.as_ref().is_some_and(|slot| slot.asks_clients());
+        let open = if asks { None } else { self.shares.connections.take(&peer.connections, 1, connections) };
+        if open.is_none() && !asks {
+            return refused("connections", &self.shares.connections, address);
+        }
         // Without it an answer may wait for the client's delayed acknowledgement.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "connection was gone before it was served");
             return;
         }
-        let Some(slot) = &self.tls else { return self.http(stream).await };
+        let Some(slot) = &self.tls else { return self.clone().http(stream, peer.clone()).await };
         let Some(acceptor) = slot.acceptor() else { return };
-        match timeout(self.limits.handshake, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => {
-                let (_, session) = stream.get_ref();
-                if slot.admits(session.peer_certificates().and_then(<[_]>::first)) {
-                    self.http(stream).await;
-                } else {
-                    tracing::warn!("a client whose certificate has another name was turned away");
-                }
-            }
-            Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
-            Err(_) => tracing::debug!("handshake took too long"),
+        let Some(shaking) = self.shares.handshakes.take(&peer.handshakes, 1, handshakes) else {
+            return refused("handshakes", &self.shares.handshakes, address);
+        };
+        let accepted = timeout(handshake, acceptor.accept(stream)).await;
+        drop(shaking);
+        let stream = match accepted {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return tracing::debug!(%error, "handshake failed"),
+            Err(_) => return tracing::debug!("handshake took too long"),
+        };
+        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        if !slot.admits(certificate) {
+            return tracing::warn!("a client whose certificate has another name was turned away");
         }
+        if !asks {
+            return self.clone().http(stream, peer.clone()).await;
+        }
+        let name = certificate.and_then(|certificate| common_name(certificate)).unwrap_or_default();
+        let peer = self.shares.peers.of(Source::Certificate(name));
+        let Some(_open) = self.shares.connections.take(&peer.connections, 1, connections) else {
+            return refused("connections", &self.shares.connections, address);
+        };
+        self.clone().http(stream, peer.clone()).await;
     }
 
-    async fn http<S>(self: Arc<Self>, stream: S)
+    async fn http<S>(self: Arc<Self>, stream: S, peer: Arc<Peer>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -199,7 +223,9 @@ impl Server {
             let (server, progress) = (self.clone(), progress.clone());
             service_fn(move |request: Request<Incoming>| {
                 progress.enter(Phase::Request);
-                let answer = server.router.clone().call(request.map(Body::new));
+                let mut request = request.map(Body::new);
+                request.extensions_mut().insert(peer.clone());
+                let answer = server.router.clone().call(request);
                 let (server, progress) = (server.clone(), progress.clone());
                 async move {
                     let mut answer = answer.await;
@@ -213,7 +239,10 @@ impl Server {
                 }
             })
         };
-        let connection = http1::Builder::new().half_close(false).serve_connection(io, service);
+        let connection = http1::Builder::new()
+            .half_close(false)
+            .max_buf_size(READ_BUFFER_BYTES)
+            .serve_connection(io, service);
         let mut connection = std::pin::pin!(connection);
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -240,6 +269,14 @@ impl Server {
                 }
             }
         }
+    }
+}
+
+/// Says where a flood comes from, without becoming one: the first refusal, the second, the fourth, and so on.
+fn refused(what: &str, share: &Share, address: SocketAddr) {
+    let times = share.refused();
+    if times.is_power_of_two() {
+        tracing::warn!(what, from = %address.ip(), times, "a client has more than its share, and is turned away");
     }
 }
 

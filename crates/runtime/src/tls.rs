@@ -168,6 +168,12 @@ impl TlsSlot {
         Ok(())
     }
 
+    /// Whether clients must show a certificate.
+    #[must_use]
+    pub fn asks_clients(&self) -> bool {
+        self.clients.is_some()
+    }
+
     /// Whether a client that presented `certificate` may stay. The handshake has checked its signature.
     #[must_use]
     pub fn admits(&self, certificate: Option<&CertificateDer<'_>>) -> bool {
@@ -189,7 +195,8 @@ pub fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<
         .map_err(|source| TlsError::Pem { what, source })
 }
 
-fn common_name(der: &[u8]) -> Option<String> {
+/// The common name in a certificate.
+pub(crate) fn common_name(der: &[u8]) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let name = certificate.subject().iter_common_name().next()?;
     name.as_str().ok().map(str::to_owned)

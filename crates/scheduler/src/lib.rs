@@ -1,52 +1,40 @@
-//! Which machines to launch, and what goes where: exactly, at once, and cheaply. No I/O, no clock; the same input
-//! gives the same plan on any machine.
+//! Plans which instances to launch and which node each pod goes to. No I/O, no clock; the same input gives the same
+//! plan on any computer.
 //!
 //! ```text
-//!  Pod, Node, DaemonSet, PVC ... ──upsert──▶ Cluster ──solve──▶ Plan { machines, existing, unschedulable, cost, bound }
+//!  Pod, Node, DaemonSet, PVC ... ──upsert──▶ Cluster ──solve──▶ Plan { instances, existing, unschedulable, cost, bound }
 //!  Pool { requirements, offerings } ────────▶   │
-//!  ComingNode (a claim without its Node) ───────┘
+//!  ComingNode (a NodeClaim without its Node) ───┘
 //! ```
+//!
+//! | module | owns |
+//! |---|---|
+//! | `model` | what callers pass in and get back: quantities, requirements, pools, catalogue, options, plan |
+//! | `state` | the same interned: `Cluster`, ids and their reuse, compiled requirements, selectors and taints |
+//! | `topology` | topology groups, the domain of each pod, preferences between pods |
+//! | `existing` | placement onto nodes that exist or are coming |
+//! | `packing` | item types into bins: the cheapest set of new instances, and a lower bound |
+//! | `solve` | one run: demand, partition into blocks, tiers of pools by weight, limits, result and reasons |
+//! | `consolidation` | the search for a cheaper cluster |
 
-mod bits;
-mod block;
-mod catalog;
-mod cluster;
-pub mod consolidate;
-mod demand;
-mod error;
+pub mod consolidation;
 mod existing;
-mod finish;
-mod groups;
-mod intern;
-mod nodereq;
-mod options;
-mod pack;
-mod plan;
-mod pool;
-mod price;
-mod quantity;
-mod reasons;
-mod requests;
-mod requirement;
-pub mod resources;
-mod selector;
-mod shape;
-mod soft;
-mod solver;
-mod space;
-mod taint;
-mod warm;
-mod wellknown;
-mod zones;
+mod model;
+mod packing;
+mod solve;
+mod state;
+mod topology;
 
-pub use catalog::{CapacityType, Catalog, InstanceType, Offering};
-pub use cluster::{Cluster, Waiting};
-pub use error::InputError;
-pub use options::Options;
-pub use plan::{ExistingPlacement, Machine, Plan, PodKey, Reason, ReasonKind, Relaxed, Unschedulable};
-pub use pool::{ComingNode, LIMIT_COST, LIMIT_NODES, Pool, TenantLimits};
-pub use price::{Price, PriceError};
-pub use quantity::{Quantity, QuantityError};
-pub use requirement::{Operator, Requirement};
-pub use resources::Resources;
-pub use solver::solve;
+pub use model::{
+    catalog::{CapacityType, Catalog, InstanceType, Offering},
+    error::InputError,
+    options::Options,
+    plan::{ExistingPlacement, Machine, Plan, PodKey, Reason, ReasonKind, Relaxed, Unschedulable},
+    pool::{ComingNode, LIMIT_COST, LIMIT_NODES, Pool, TenantLimits},
+    price::{Price, PriceError},
+    quantity::{Quantity, QuantityError},
+    requirement::{Operator, Requirement},
+    resources::{self, Resources},
+};
+pub use solve::solver::solve;
+pub use state::{cluster::Cluster, waiting::Waiting};

@@ -38,7 +38,7 @@ use crate::{
 const READY_WITHIN: Duration = Duration::from_secs(90);
 /// Between two looks at a component that is starting.
 const POLL: Duration = Duration::from_millis(15);
-/// How often ports are drawn again when somebody else took one.
+/// How often ports are drawn again when another process took one.
 const START_ATTEMPTS: u32 = 5;
 /// Until the API server has read what a new policy is parametrised by; until then it refuses what the policy is about,
 /// and says so.

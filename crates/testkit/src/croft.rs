@@ -195,7 +195,7 @@ impl Croft {
     }
 
     /// Starts one more replica of the controller, which stands by while another leads. It is the caller's, and `name`,
-    /// which nobody else may have had, is its name on the Lease.
+    /// which is unique, is its name on the Lease.
     pub async fn replica(&mut self, plane: &ControlPlane, name: &str) -> Result<Process, Error> {
         let ports = Ports { main: ports::free()?, health: ports::free()? };
         let recipe = self.recipe(plane, Part::Controller, name, ports).await?;

@@ -130,7 +130,7 @@ impl Error {
         move |source| Self::Kube { what, source: Box::new(source) }
     }
 
-    /// True if the cause is that somebody else took the port in the meantime.
+    /// True if the cause is that another process took the port in the meantime.
     pub(crate) fn is_port_clash(&self) -> bool {
         match self {
             Self::Exited { tail, .. } => tail.contains("address already in use"),

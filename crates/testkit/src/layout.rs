@@ -40,7 +40,7 @@ impl Ports {
     }
 }
 
-/// Keys, certificates and paths, made once per control plane; ports are drawn again when somebody took one.
+/// Keys, certificates and paths, made once per control plane; ports are drawn again when another process took one.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) folder: PathBuf,
@@ -199,7 +199,7 @@ impl Layout {
             flag("etcd-keyfile", self.pki("etcd-client.key")),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", self.ports.api_server),
-            // Endpoints may not be loopback addresses, and nobody here goes through the Service.
+            // Endpoints may not be loopback addresses, and no client here goes through the Service.
             "--endpoint-reconciler-type=none".to_owned(),
             format!("--service-cluster-ip-range={SERVICE_RANGE}"),
             flag("cert-dir", self.folder.join("pki")),
@@ -221,7 +221,7 @@ impl Layout {
         let mut flags = vec![
             flag("kubeconfig", kubeconfig),
             "--leader-elect=false".to_owned(),
-            // Nobody reads its metrics, and a port less is a clash less.
+            // Its metrics aren't read, and a port less is a clash less.
             "--secure-port=0".to_owned(),
             "--use-service-account-credentials=true".to_owned(),
             flag("service-account-private-key-file", self.pki("tokens.key")),

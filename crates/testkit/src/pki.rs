@@ -64,7 +64,7 @@ impl Authority {
         &self.certificate
     }
 
-    /// Its key, as PEM: for whoever signs for the cluster (the controller manager, a cloud that makes kubelets).
+    /// Its key, as PEM: for the cluster's signers (the controller manager, a cloud that makes kubelets).
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
@@ -135,7 +135,7 @@ pub(crate) fn write_secret(path: &Path, text: &str) -> Result<(), Error> {
     file.write_all(text.as_bytes()).map_err(Error::io(failed()))
 }
 
-/// How somebody proves who they are.
+/// How a client authenticates.
 #[derive(Clone, Debug)]
 pub(crate) enum Proof<'a> {
     /// By a client certificate.

@@ -15,7 +15,7 @@ const COUNT: u16 = 12_000;
 /// A machine on which as many draws in a row are taken has other troubles.
 const DRAWS: u32 = 200;
 
-/// A port that nobody listens on at the moment. Another process may take it before the caller does: start
+/// A port that no process listens on at the moment. Another process may take it before the caller does: start
 /// again then.
 pub fn free() -> Result<u16, Error> {
     let mut last = None;

@@ -73,7 +73,7 @@ impl Reaper {
         self.inner.say("watch", group)
     }
 
-    /// The group has ended and its number may go to somebody else.
+    /// The group has ended and its number may be reused.
     pub fn forget(&self, group: u32) -> Result<(), Error> {
         self.inner.say("forget", group)
     }
@@ -83,7 +83,7 @@ impl Reaper {
         self.inner.say("folder", folder.display())
     }
 
-    /// Everything watched may live on: somebody else answers for it now.
+    /// Everything watched may live on: another owner answers for it now.
     pub fn release(&self) -> Result<(), Error> {
         self.inner.say("release", "")
     }

@@ -1,6 +1,10 @@
 //! A client of a webhook that speaks as an API server does: HTTP/1.1, kept alive, over TLS.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
@@ -10,7 +14,7 @@ use rustls::{
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
@@ -90,7 +94,18 @@ impl Reviewer {
     /// # Errors
     /// When nobody listens, or isn't trusted.
     pub async fn connect(address: SocketAddr, trust: &Trust) -> io::Result<Self> {
-        let stream = TcpStream::connect(address).await?;
+        Self::over(TcpStream::connect(address).await?, trust).await
+    }
+
+    /// Connects from `source`, such as another address of loopback.
+    ///
+    /// # Errors
+    /// As [`Reviewer::connect`], and when `source` is no address of this computer's.
+    pub async fn connect_from(source: IpAddr, address: SocketAddr, trust: &Trust) -> io::Result<Self> {
+        Self::over(dial(source, address).await?, trust).await
+    }
+
+    async fn over(stream: TcpStream, trust: &Trust) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let stream = trust.connector.connect(trust.name.clone(), stream).await?;
         Ok(Self { stream, buffer: vec![0; 1 << 14], filled: 0 })
@@ -170,6 +185,16 @@ impl Reviewer {
         let head = self.send(&Self::request(path, body)).await?;
         Ok((head.status, self.body(head).to_vec()))
     }
+}
+
+/// A connection from `source` to `address`, without a handshake.
+///
+/// # Errors
+/// When nothing listens, or `source` is no address of this computer's.
+pub async fn dial(source: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if source.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.bind(SocketAddr::new(source, 0))?;
+    socket.connect(address).await
 }
 
 /// The leaf certificate that a server presents, whoever signed it.

@@ -1,13 +1,18 @@
 //! Generates what is derived from the code: CRDs, policies, references, the catalogue.
 //!
 //! `generate` writes every file anew, `check` fails and names each file that differs from what would be
-//! written. The catalogue is made from a package of a registry, so it has a command of its own.
+//! written, and each test that the threat model names and that doesn't exist. The catalogue is made from a package
+//! of a registry, so it has a command of its own.
 
 mod catalog;
+mod circles;
 mod crds;
 mod generated;
+mod named_tests;
 mod policies;
 mod references;
+mod tokens;
+mod words;
 
 use std::path::PathBuf;
 
@@ -29,8 +34,13 @@ enum Command {
     Generate,
     /// Make the built-in catalogue of instance types anew, from a package of a registry.
     Catalog,
-    /// Fail if a generated file differs from what `generate` would write.
+    /// Fail if a generated file differs from what `generate` would write, or the threat model names a test that
+    /// doesn't exist.
     Check,
+    /// Fail if a checked file uses a word that the glossary replaces.
+    Words,
+    /// Fail if modules of a checked crate import each other in a circle.
+    Circles,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -38,7 +48,12 @@ fn main() -> anyhow::Result<()> {
     match command {
         Command::Generate => generated::write(&root, &generators()?),
         Command::Catalog => catalog::run(&root),
-        Command::Check => generated::check(&root, &generators()?),
+        Command::Check => {
+            generated::check(&root, &generators()?)?;
+            named_tests::check(&root)
+        }
+        Command::Words => words::check(&root),
+        Command::Circles => circles::check(&root),
     }
 }
 

@@ -69,8 +69,7 @@ impl Cluster {
         cluster
             .put(json!({
                 "apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"},
-                "spec": {"exemptNamespaces":
-                    ["kube-system", "kube-public", "kube-node-lease", "croft-system", FREE, BY_POLICY]}
+                "spec": {"exemptNamespaces": [FREE, BY_POLICY]}
             }))
             .await?;
         for namespace in [FREE, BY_POLICY, BY_CROFT] {
@@ -131,7 +130,7 @@ impl Cluster {
     async fn until_scoped(&self) -> anyhow::Result<()> {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         wait::until("the webhook to leave the exempt namespaces alone", SOON, || async {
-            let hooks = api.get("croft").await?.webhooks.unwrap_or_default();
+            let hooks = api.get("croft-webhook").await?.webhooks.unwrap_or_default();
             let asked: Vec<_> = hooks
                 .into_iter()
                 .filter(|hook| {
@@ -168,7 +167,7 @@ impl Cluster {
     /// The authority that API servers trust.
     pub(crate) async fn bundle(&self) -> anyhow::Result<String> {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
-        let hooks = api.get("croft").await?.webhooks.unwrap_or_default();
+        let hooks = api.get("croft-webhook").await?.webhooks.unwrap_or_default();
         let bundle =
             hooks.into_iter().find_map(|hook| hook.client_config.ca_bundle).context("no caBundle")?;
         Ok(String::from_utf8(bundle.0)?)
@@ -208,9 +207,7 @@ impl Cluster {
     pub(crate) async fn policies(&self, wanted: bool) -> anyhow::Result<()> {
         let mut index = Index::offline();
         index.set_config(Config {
-            exempt: ["kube-system", "kube-public", "kube-node-lease", "croft-system", FREE, BY_POLICY]
-                .map(str::to_owned)
-                .to_vec(),
+            exempt: [FREE, BY_POLICY].map(str::to_owned).to_vec(),
             ..Config::default()
         });
         index.upsert_pool(Pool {
@@ -230,7 +227,8 @@ impl Cluster {
         });
         let snapshot = index.snapshot();
         let rules = snapshot.rules();
-        let documents: Vec<String> = policies::documents(rules).iter().map(Value::to_string).collect();
+        let documents: Vec<String> =
+            policies::documents("croft-system").iter().map(Value::to_string).collect();
         let documents = documents.join("\n---\n");
         if !wanted {
             self.plane.kubectl_with(["delete", "-f", "-"], &documents).await?;
@@ -240,9 +238,10 @@ impl Cluster {
         let owner = rules.owner(BY_CROFT, |_| None).and_then(|id| rules.tenant(id));
         let (labels, annotations) = policies::namespace_marks(rules, BY_CROFT, owner);
         let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
-        let controller =
-            self.plane.client_for(croft_policy::model::CONTROLLER_USER, &["system:masters"]).await?;
+        let controller = self.plane.client_for(&rules.controller_user(), &["system:masters"]).await?;
         let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(controller);
+        let parameters = json!({"metadata": {"annotations": policies::parameters(rules, true)}});
+        api.patch("croft-system", &PatchParams::default(), &Patch::Merge(parameters)).await?;
         api.patch(BY_CROFT, &PatchParams::default(), &Patch::Merge(patch)).await?;
         // The API server compiles them in its own time; a forbidden write shows when it has.
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());

@@ -68,7 +68,15 @@ pub(crate) async fn serve(folder: String) -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
     let router = Router::new().route("/mutate", post(move |request| constant(answer.clone(), request)));
-    serve_http(listener, Some(slot), router, Limits::for_reviews(Duration::ZERO), Shutdown::new()).await;
+    serve_http(
+        listener,
+        Some(slot),
+        router,
+        Limits::for_reviews(Duration::ZERO),
+        Arc::default(),
+        Shutdown::new(),
+    )
+    .await;
     Ok(())
 }
 

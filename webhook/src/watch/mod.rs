@@ -11,14 +11,21 @@
 //! Nothing is taken back while the API server is away: what was known stays known. A list that is repeated
 //! replaces what it lists only when it is complete.
 
+mod flaws;
 mod views;
 
-use std::{collections::HashSet, mem, sync::Arc, sync::atomic::Ordering};
+use std::{
+    collections::HashSet,
+    mem,
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use croft_policy::{
     index::Index,
-    model::{self, Config},
+    model::{self, CONFIG_ABSENCE, Config},
     seen::Seen,
+    stored::Read,
 };
 use croft_runtime::{clock::Clock, health::Gate};
 use futures::{FutureExt as _, Stream, StreamExt as _, stream::BoxStream, stream::SelectAll};
@@ -33,7 +40,10 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use self::views::{ConfigView, NodeView, PoolView, TenantView};
+use self::{
+    flaws::Flaws,
+    views::{ConfigView, NodeView, PoolView, TenantView},
+};
 use crate::{metrics::Metrics, state::State};
 
 /// The name of the only CroftConfig that counts.
@@ -44,7 +54,7 @@ const PAGE: u32 = 200;
 const BATCH: usize = 2_000;
 
 /// What is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Tenant = 0,
     Pool = 1,
@@ -58,14 +68,17 @@ const KINDS: usize = 5;
 /// An object as the index takes it.
 enum Item {
     Tenant {
-        tenant: model::Tenant,
+        tenant: Read<model::Tenant>,
         uid: String,
         generation: i64,
     },
-    Pool(model::Pool),
+    Pool {
+        pool: Read<model::Pool>,
+        uid: String,
+    },
     Config {
         name: String,
-        config: Config,
+        settings: Box<ConfigView>,
     },
     Namespace(model::Namespace),
     /// A namespace that is being deleted. Nothing is made in it any more, so whoever asks about its name means the
@@ -86,17 +99,30 @@ enum Change {
 }
 
 /// Watches for ever, and shows in `state` what is known. `gate` opens after the first full lists.
+/// Croft is installed in `namespace`.
 pub async fn run(
     client: Client,
+    namespace: String,
     state: Arc<State>,
     metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
     gate: Gate,
 ) {
     let mut changes = streams(&client);
-    let mut keeper = Keeper::new();
-    while let Some(change) = changes.next().await {
-        let mut next = Some(change);
+    let mut keeper = Keeper::new(namespace, clock.monotonic());
+    loop {
+        let wait = keeper
+            .config_absent
+            .map(|since| CONFIG_ABSENCE.saturating_sub(clock.monotonic().saturating_duration_since(since)));
+        let mut next = tokio::select! {
+            change = changes.next() => match change {
+                Some(change) => Some(change),
+                None => return,
+            },
+            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => None,
+        };
+        keeper.now = clock.monotonic();
+        keeper.confirm_absence();
         let mut taken = 0;
         while let Some(change) = next.take() {
             match change {
@@ -129,6 +155,7 @@ pub async fn run(
         for (count, gauge) in counts.into_iter().zip(&metrics.known) {
             gauge.store(count, Ordering::Relaxed);
         }
+        metrics.invalid.store(keeper.flaws.count(), Ordering::Relaxed);
         state.publish(tenants, keeper.seen());
         if !gate.is_open() {
             tracing::info!("tenants, pools, namespaces and nodes are known");
@@ -138,21 +165,36 @@ pub async fn run(
 }
 
 struct Keeper {
+    /// The namespace that Croft is installed in.
+    namespace: String,
     index: Index,
     /// The names of a list that isn't complete yet.
     listing: [Option<HashSet<Arc<str>>>; KINDS],
     listed: [bool; KINDS],
     generations: std::collections::BTreeMap<Arc<str>, (String, i64)>,
+    flaws: Flaws,
     dirty: bool,
+    /// The time at which changes are taken in.
+    now: Instant,
+    /// Since when there is no CroftConfig, where there was one: the last one holds until that has lasted.
+    config_absent: Option<Instant>,
+    has_config: bool,
 }
 
 impl Keeper {
-    fn new() -> Self {
+    fn new(namespace: String, now: Instant) -> Self {
+        let mut index = Index::new();
+        index.set_config(Config::installed_in(&namespace));
         Self {
-            index: Index::new(),
+            namespace,
+            now,
+            config_absent: None,
+            has_config: false,
+            index,
             listing: Default::default(),
             listed: [false; KINDS],
             generations: Default::default(),
+            flaws: Flaws::default(),
             dirty: false,
         }
     }
@@ -168,7 +210,7 @@ impl Keeper {
         }
         match kind {
             Kind::Tenant => missing(self.index.tenant_names(), listed),
-            Kind::Pool => missing(self.index.pool_names(), listed),
+            Kind::Pool => missing(self.index.pool_names().chain(self.flaws.names(kind)), listed),
             Kind::Config => missing([SINGLETON].into_iter(), listed),
             Kind::Namespace => missing(self.index.namespace_names(), listed),
             Kind::Node => missing(self.index.node_names(), listed),
@@ -215,20 +257,33 @@ impl Keeper {
 
     fn put(&mut self, item: Item) -> Arc<str> {
         match item {
-            Item::Tenant { tenant, uid, generation } => {
-                let name = Arc::from(tenant.name.as_str());
+            Item::Tenant { tenant: Read { object, wrong }, uid, generation } => {
+                let name: Arc<str> = Arc::from(object.name.as_str());
+                // What was in force stays so, and this replica says that it has seen the generation.
+                if !self.flaws.keep(Kind::Tenant, &name, &uid, wrong) {
+                    self.index.upsert_tenant(object);
+                }
                 self.generations.insert(Arc::clone(&name), (uid, generation));
-                self.index.upsert_tenant(tenant);
                 name
             }
-            Item::Pool(pool) => {
-                let name = pool.name.as_str().into();
-                self.index.upsert_pool(pool);
+            Item::Pool { pool: Read { object, wrong }, uid } => {
+                let name: Arc<str> = object.name.as_str().into();
+                let is_whole = wrong.is_none();
+                let keeps = self.flaws.keep(Kind::Pool, &name, &uid, wrong);
+                if is_whole {
+                    self.index.upsert_pool(object);
+                } else if !keeps {
+                    // Its tenants' pods are refused, as with a pool that isn't there.
+                    self.index.remove_pool(&name);
+                }
                 name
             }
-            Item::Config { name, config } => {
+            Item::Config { name, settings } => {
                 if name == SINGLETON {
-                    self.index.set_config(config);
+                    (self.config_absent, self.has_config) = (None, true);
+                    let Read { object, wrong } = settings.read(&self.namespace);
+                    self.flaws.keep(Kind::Config, &name, "", wrong);
+                    self.index.set_config(object);
                 }
                 name.into()
             }
@@ -241,15 +296,28 @@ impl Keeper {
         }
     }
 
+    /// Returns to the defaults once the CroftConfig has been absent for long enough.
+    fn confirm_absence(&mut self) {
+        let lasted = |since| self.now.saturating_duration_since(since) >= CONFIG_ABSENCE;
+        if self.config_absent.is_some_and(lasted) {
+            (self.config_absent, self.has_config) = (None, false);
+            self.index.set_config(Config::installed_in(&self.namespace));
+            self.dirty = true;
+        }
+    }
+
     fn remove(&mut self, kind: Kind, name: &str) {
         self.dirty = true;
+        self.flaws.forget(kind, name);
         match kind {
             Kind::Tenant => {
                 self.generations.remove(name);
                 self.index.remove_tenant(name);
             }
             Kind::Pool => self.index.remove_pool(name),
-            Kind::Config if name == SINGLETON => self.index.set_config(Config::default()),
+            Kind::Config if name == SINGLETON && self.has_config => {
+                self.config_absent.get_or_insert(self.now);
+            }
             Kind::Config => {}
             Kind::Namespace => self.index.remove_namespace(name),
             Kind::Node => self.index.remove_node(name),
@@ -262,12 +330,15 @@ fn streams(client: &Client) -> SelectAll<BoxStream<'static, Result<Change, Watch
     all.push(whole(client, Kind::Tenant, |view: TenantView| Item::Tenant {
         uid: view.metadata.uid.clone().unwrap_or_default(),
         generation: view.metadata.generation.unwrap_or_default(),
-        tenant: view.into(),
+        tenant: view.read(),
     }));
-    all.push(whole(client, Kind::Pool, |view: PoolView| Item::Pool(view.into())));
+    all.push(whole(client, Kind::Pool, |view: PoolView| Item::Pool {
+        uid: view.metadata.uid.clone().unwrap_or_default(),
+        pool: view.read(),
+    }));
     all.push(whole(client, Kind::Config, |view: ConfigView| Item::Config {
         name: view.metadata.name.clone().unwrap_or_default(),
-        config: view.into(),
+        settings: Box::new(view),
     }));
     all.push(whole(client, Kind::Node, |view: NodeView| Item::Node(view.into())));
     let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
@@ -335,6 +406,7 @@ where
 #[cfg(test)]
 mod tests {
     use croft_policy::index::Ground;
+    use croft_runtime::clock::SystemClock;
 
     use super::*;
 
@@ -344,6 +416,7 @@ mod tests {
             namespaces: vec![format!("{name}-ns")],
             ..model::Tenant::default()
         };
+        let tenant = Read { object: tenant, wrong: None };
         Change::Put(Kind::Tenant, Box::new(Item::Tenant { tenant, uid: uid.to_owned(), generation }))
     }
 
@@ -356,7 +429,7 @@ mod tests {
 
     #[test]
     fn nothing_is_shown_before_every_list_is_complete() {
-        let mut keeper = Keeper::new();
+        let mut keeper = Keeper::new("ours".to_owned(), SystemClock.monotonic());
         for kind in ALL {
             assert!(!keeper.complete());
             keeper.take(Change::Begin(kind));
@@ -367,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_repeated_list_forgets_what_it_lacks_only_when_it_is_complete() {
-        let mut keeper = Keeper::new();
+        let mut keeper = Keeper::new("ours".to_owned(), SystemClock.monotonic());
         for change in [
             Change::Begin(Kind::Namespace),
             namespace("a-ns"),
@@ -397,9 +470,81 @@ mod tests {
         assert!(matches!(keeper.index.snapshot().ground("a-ns"), Ground::Unknown));
     }
 
+    /// A Tenant as it is stored.
+    fn stored(uid: &str, spec: &serde_json::Value) -> Change {
+        let tenant = croft_policy::stored::tenant("a".to_owned(), Some(1), spec);
+        Change::Put(Kind::Tenant, Box::new(Item::Tenant { tenant, uid: uid.to_owned(), generation: 7 }))
+    }
+
+    #[test]
+    fn a_tenant_that_cannot_be_read_keeps_what_was_in_force() {
+        use serde_json::json;
+        let by = |operator: &str| {
+            json!({"pools": ["p"], "namespaceSelector": {"matchExpressions": [
+            {"key": "team", "operator": operator, "values": ["a"]}]}})
+        };
+        let team = |name: &str, annotations: &[(&str, &str)]| {
+            let owned = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
+            let namespace = model::Namespace {
+                name: name.to_owned(),
+                labels: [("team", "a")].iter().map(owned).collect(),
+                annotations: annotations.iter().map(owned).collect(),
+            };
+            Change::Put(Kind::Namespace, Box::new(Item::Namespace(namespace)))
+        };
+        let mut keeper = Keeper::new("ours".to_owned(), SystemClock.monotonic());
+        keeper.take(team("a-ns", &[]));
+        keeper.take(stored("u1", &by("In")));
+        assert!(matches!(keeper.index.snapshot().ground("a-ns"), Ground::Tenant { .. }));
+        keeper.take(stored("u1", &by("in")));
+        assert!(
+            matches!(keeper.index.snapshot().ground("a-ns"), Ground::Tenant { .. }),
+            "the last good version"
+        );
+        assert!(keeper.seen().covers("u1", 7));
+        assert_eq!(keeper.flaws.count(), 1);
+        // Another object of that name has no earlier version; nor has any after a restart.
+        keeper.take(stored("u2", &by("in")));
+        assert!(matches!(keeper.index.snapshot().ground("a-ns"), Ground::Nobody));
+        keeper.take(team("a-ns", &[(model::POOLS_ANNOTATION, "k=v:NoSchedule:p")]));
+        assert!(matches!(keeper.index.snapshot().ground("a-ns"), Ground::Unread), "held, never opened");
+        keeper.take(stored("u2", &by("In")));
+        assert!(matches!(keeper.index.snapshot().ground("a-ns"), Ground::Tenant { .. }));
+        assert_eq!(keeper.flaws.count(), 0);
+    }
+
+    #[test]
+    fn a_config_that_is_gone_for_a_moment_still_exempts() {
+        let mut keeper = Keeper::new("ours".to_owned(), SystemClock.monotonic());
+        let exempts =
+            |keeper: &mut Keeper| matches!(keeper.index.snapshot().ground("agents"), Ground::Exempt);
+        let config = || {
+            let view = serde_json::json!({"metadata": {"name": SINGLETON}, "spec": {"exemptNamespaces": ["agents"]}});
+            let settings = serde_json::from_value(view).unwrap();
+            Change::Put(Kind::Config, Box::new(Item::Config { name: SINGLETON.to_owned(), settings }))
+        };
+        keeper.take(config());
+        keeper.take(Change::Gone(Kind::Config, SINGLETON.to_owned()));
+        let begun = keeper.now;
+        keeper.now = begun + CONFIG_ABSENCE - std::time::Duration::from_secs(1);
+        // A list that lacks it is the same absence, not a new one.
+        keeper.take(Change::Begin(Kind::Config));
+        keeper.take(Change::Listed(Kind::Config));
+        keeper.confirm_absence();
+        assert!(exempts(&mut keeper));
+        keeper.take(config());
+        keeper.now = begun + CONFIG_ABSENCE * 2;
+        keeper.confirm_absence();
+        assert!(exempts(&mut keeper), "it is there again");
+        keeper.take(Change::Gone(Kind::Config, SINGLETON.to_owned()));
+        keeper.now = begun + CONFIG_ABSENCE * 3;
+        keeper.confirm_absence();
+        assert!(!exempts(&mut keeper));
+    }
+
     #[test]
     fn a_namespace_that_ends_is_not_taken_for_the_one_that_comes_after_it() {
-        let mut keeper = Keeper::new();
+        let mut keeper = Keeper::new("ours".to_owned(), SystemClock.monotonic());
         keeper.take(tenant("a", "u1", 1));
         keeper.take(namespace("a-ns"));
         assert!(keeper.index.snapshot().knows("a-ns"));
@@ -418,19 +563,25 @@ mod tests {
 
     #[test]
     fn only_the_default_settings_count() {
-        let mut keeper = Keeper::new();
-        let config = Config { exempt: vec!["x".to_owned()], ..Config::default() };
+        let mut keeper = Keeper::new("ours".to_owned(), SystemClock.monotonic());
         let put = |name: &str| {
-            Change::Put(
-                Kind::Config,
-                Box::new(Item::Config { name: name.to_owned(), config: config.clone() }),
-            )
+            let view = serde_json::json!({"metadata": {"name": name}, "spec": {"exemptNamespaces": ["x"]}});
+            let settings = serde_json::from_value(view).unwrap();
+            Change::Put(Kind::Config, Box::new(Item::Config { name: name.to_owned(), settings }))
         };
         keeper.take(put("other"));
         assert!(matches!(keeper.index.snapshot().ground("x"), Ground::Unknown));
         keeper.take(put(SINGLETON));
-        assert!(matches!(keeper.index.snapshot().ground("x"), Ground::Exempt));
+        let exempt =
+            |keeper: &mut Keeper, name| matches!(keeper.index.snapshot().ground(name), Ground::Exempt);
+        for name in ["x", "ours", "kube-system", "kube-public", "kube-node-lease"] {
+            assert!(exempt(&mut keeper, name), "{name}: the settings add to what is built in");
+        }
+        assert!(!exempt(&mut keeper, "croft-system"), "Croft is installed elsewhere");
         keeper.take(Change::Gone(Kind::Config, SINGLETON.to_owned()));
+        keeper.now += CONFIG_ABSENCE;
+        keeper.confirm_absence();
         assert!(matches!(keeper.index.snapshot().ground("x"), Ground::Unknown));
+        assert!(exempt(&mut keeper, "ours") && exempt(&mut keeper, "kube-system"));
     }
 }

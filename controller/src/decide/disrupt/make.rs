@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use croft_api::NodeClaim;
 use croft_scheduler::{
     Price,
-    consolidate::{Consolidation, Move},
+    consolidation::{Consolidation, Move},
 };
 
 use super::{

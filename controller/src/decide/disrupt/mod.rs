@@ -1,7 +1,7 @@
 //! Disruption: nodes are given back when they aren't worth their price, or aren't what they should be.
 //!
 //! ```text
-//!   repair    not Ready for long              -> deleted, unless too many are
+//!   repair    not Ready for long              -> deleted, within the breaker's cap
 //!   empty     no pods                         -> cordoned, watched, deleted
 //!   replace   expired, drifted                -> a move
 //!   seek      underutilised                   -> a search
@@ -10,12 +10,10 @@
 //!   say       why each node stays or goes     -> condition Consolidatable on its claim
 //! ```
 //!
-//! One ledger of budgets stands over all of them but repair, which has a breaker of its own. A reason that comes
+//! One ledger of budgets stands over all of them but repair, which the breaker caps. A reason that comes
 //! first in the list takes from the budget first.
 
 pub mod budgets;
-pub mod drift;
-pub mod expiry;
 pub mod guard;
 pub mod make;
 pub mod moves;
@@ -31,9 +29,10 @@ use std::{
     time::Duration,
 };
 
-use croft_scheduler::{Price, consolidate::Consolidation};
+use croft_scheduler::{Price, consolidation::Consolidation};
 
 use super::{Round, empty};
+pub use croft_api::{drift, expiry};
 
 /// What disruption remembers; losing it makes waits start anew.
 #[derive(Debug, Default)]

@@ -19,8 +19,7 @@ use std::{
 use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
 use croft_scheduler::{
     Cluster, Machine, Options, Plan, PodKey, Price,
-    consolidate::{Stay, complete},
-    solve,
+    consolidation::{Stay, complete},
 };
 use serde_json::json;
 
@@ -34,6 +33,7 @@ use crate::{
     names,
     seam::{Call, Target, Verb},
     snapshot::{Snapshot, is, price},
+    solver::Run,
 };
 
 /// How long pods may find no place on what was launched for them before the move is undone.
@@ -159,6 +159,10 @@ impl Move<'_> {
         if round.snapshot.pools.keys().any(|pool| !round.is_idle(&Key::Plan(pool.clone()))) {
             return;
         }
+        if waiting.iter().any(|(_, claim)| !round.snapshot.is_provisioned_by_croft(&claim.spec.pool)) {
+            self.undo(id, round, memory, &waiting, "its pool was handed to another provisioner");
+            return;
+        }
         let goes = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_some();
         if self.members.len() < self.expected || self.members.values().any(|claim| goes(claim)) {
             self.undo(id, round, memory, &waiting, "a machine in its place didn't come");
@@ -282,7 +286,7 @@ pub(in crate::decide) fn places(snapshot: &Snapshot, nodes: &[&str]) -> Result<P
 
 /// [`places`], with pods bound to what is there by kube-scheduler, which knows of no plan. Nodes go in their [`turn`].
 fn bound(snapshot: &Snapshot, cluster: &Cluster, nodes: &[&str]) -> Result<Plan, String> {
-    planned(snapshot, cluster, nodes, Options { as_bound: true, ..Options::default() })
+    planned(snapshot, cluster, nodes, Options { simulate_default_scheduler: true, ..Options::default() })
 }
 
 /// Which node of a move goes before which: the dearest first, whose pods then find the most room. The search has them
@@ -299,7 +303,9 @@ fn planned(snapshot: &Snapshot, cluster: &Cluster, nodes: &[&str], options: Opti
         .map(|(key, _)| key.clone())
         .collect();
     let without_nodes = nodes.iter().map(|n| (*n).to_owned()).collect();
-    let mut plan = solve(cluster, &Options { without_nodes, without_counts: true, ..options }, &|| false);
+    let options = Options { without_nodes, without_counts: true, ..options };
+    let planned = snapshot.solver.plan(Run::Disruption, cluster, &options);
+    let mut plan = planned.map_err(|panicked| panicked.to_string())?;
     if let Some(left) = plan.unschedulable.iter().find(|left| pods.contains(&left.pod)) {
         let why = left.reasons.first().map_or("", |r| r.detail.as_str());
         return Err(format!("pod {} finds no place: {why}", left.pod));
@@ -343,9 +349,10 @@ pub(in crate::decide) fn instead<'a>(
         let nodes = [nodes, leaving].concat();
         return completed(snapshot, &nodes, places(snapshot, &nodes)?);
     };
-    let (plan, why) = standing::machines(snapshot, pool, nodes.len());
-    match why {
-        Some(why) => Err(format!("pool {name} would lack a machine: {why}")),
+    let planned = standing::machines(snapshot, pool, nodes.len());
+    let (plan, lack) = planned.map_err(|panicked| panicked.to_string())?;
+    match lack {
+        Some(lack) => Err(format!("pool {name} would lack a machine: {}", lack.detail)),
         None => Ok(plan),
     }
 }
@@ -377,6 +384,10 @@ pub(in crate::decide) fn begin(
     let count: usize = made.iter().map(|new| new.claims.len()).sum();
     if count < machines.len() {
         // A pool has gone meanwhile.
+        return false;
+    }
+    // Other claims that the same limit counts are being created: the plan didn't know of them.
+    if made.iter().any(|new| round.is_limit_in_flight(&new.pool)) {
         return false;
     }
     let Some(id) = made.first().and_then(|new| new.claims.first()).map(|c| c.name.clone()) else {

@@ -6,6 +6,7 @@ use croft_api::{
     EC2NodeClass, NodeClaim, TenantPool,
     condition::{DRIFTED, EXPIRED, INITIALIZED, Statement, set},
     disruption::DisruptionReason,
+    pool::Provisioner,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     action::{Action, Key},
-    decide::{Memory, Round, conditions, reference},
+    decide::{Memory, Round, backoff, conditions, nodes, reference, termination},
     names,
     seam::{Call, Target, Verb},
     snapshot::{NodeView, Snapshot, is},
@@ -28,8 +29,13 @@ use crate::{
 
 /// Between two looks at a pool's nodes.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Labels that were changed by hand are put back at once; a node on which that has failed for so long is compared as it is.
+const PUT_BACK_WITHIN: Duration = Duration::from_secs(600);
 /// Nodes replaced by one move: if one of its machines doesn't come, all of them stay.
 const TOGETHER: usize = 5;
+
+/// A replacement of a drifted node that drifts without an edit is itself replaced so long after its launch at the earliest.
+const DRIFTS_AGAIN: Duration = Duration::from_secs(3_600);
 
 /// What was read of claims that are as they would be launched now, for as long as nothing that it was read from
 /// changes.
@@ -153,6 +159,12 @@ fn look<'a>(
             continue;
         }
         let Some((node, view)) = snapshot.node_of(claim) else { continue };
+        if pool.spec.provisioner != Provisioner::Croft {
+            if is_said(claim) {
+                said.push((name, claim, false, None));
+            }
+            continue;
+        }
         let class = snapshot.class_of(pool).and_then(|c| snapshot.classes.get(c));
         let wanted = class.map(|class| memory.disruption.seen.wanted(pool_name, pool, &class.object));
         if let Some(wanted) = &wanted
@@ -162,7 +174,13 @@ fn look<'a>(
             continue;
         }
         let mut current = None;
-        let drifted = match wanted.as_ref().map(|wanted| (drift::judge(claim, view, wanted), wanted)) {
+        let relabelled = memory.relabelled_since.get(name).copied();
+        let labels = match relabelled.filter(|since| round.has_lasted(*since, PUT_BACK_WITHIN)) {
+            None => nodes::put_back(claim, view),
+            Some(_) => view.labels.clone(),
+        };
+        let judged = wanted.as_ref().map(|wanted| (drift::judge(claim, &labels, wanted), wanted));
+        let drifted = match judged {
             Some((Standing::Drifted(fields), _)) => Some(fields.join(", ")),
             Some((Standing::Unstamped(stamp), _)) => {
                 stamps.push((name, claim, stamp));
@@ -176,7 +194,8 @@ fn look<'a>(
         };
         let expires = expiry::at(claim, pool);
         let expired = expires.filter(|_| has_come(round, expires));
-        if let Some(wanted) = current.filter(|_| expired.is_none() && !is_said(claim)) {
+        if let Some(wanted) = current.filter(|_| expired.is_none() && relabelled.is_none() && !is_said(claim))
+        {
             let (claim, wanted) = (Arc::clone(claim), Arc::clone(wanted));
             let current = Current { claim, node: view.version, wanted, expires };
             memory.disruption.seen.current.insert(name.clone(), current);
@@ -190,6 +209,16 @@ fn look<'a>(
         if moves.is_replaced(name) || moves.is_awaited(name) || memory.disruption.holds(name, round) {
             continue;
         }
+        if reason == DisruptionReason::Drifted && drifts_at_once(round, name, claim, pool) {
+            let note = format!(
+                "{}: {why}, but it replaces a node that drifted, and neither the pool nor its class was edited since: its \
+                 replacement would drift, too. It is replaced {} min after its launch; find out what changes it",
+                reason.as_str(),
+                DRIFTS_AGAIN.as_secs() / 60
+            );
+            round.tell(reference(&**claim), true, "DisruptionBlocked", note);
+            continue;
+        }
         if let Some(keeps) = keeps(round, claim, node, view, pool) {
             let note = format!("{}: {why}, but {keeps}", reason.as_str());
             round.tell(reference(&**claim), false, "DisruptionBlocked", note);
@@ -197,7 +226,7 @@ fn look<'a>(
         }
         due.push(Due { name, claim, node, reason, why });
     }
-    if !moves.concerns(pool_name) && pool.metadata.deletion_timestamp.is_none() {
+    if !moves.concerns(pool_name) && !snapshot.is_ending(pool_name, pool) {
         // The oldest first, and all of one move for the same reason.
         due.sort_by_key(|d| {
             (d.reason != DisruptionReason::Expired, d.claim.metadata.creation_timestamp.clone())
@@ -217,6 +246,19 @@ fn look<'a>(
         say(round, name, claim, expired, drifted.as_deref());
     }
     done
+}
+
+/// True if a replacement of a drifted node has drifted itself without any edit, and was launched lately: to replace it
+/// would launch instances for ever.
+fn drifts_at_once(round: &mut Round<'_>, name: &str, claim: &NodeClaim, pool: &TenantPool) -> bool {
+    let annotations = claim.metadata.annotations.as_ref();
+    let of_drift = annotations.and_then(|a| a.get(names::DISRUPTION_REASON)).map(String::as_str)
+        == Some(DisruptionReason::Drifted.as_str());
+    let seen = round.snapshot.milestones(name).created;
+    of_drift
+        && annotations.is_some_and(|a| a.contains_key(names::LAUNCHED_FOR))
+        && backoff::is_launched_for(round.snapshot, pool, claim)
+        && !round.has_lasted(seen, DRIFTS_AGAIN)
 }
 
 /// True if a moment has come; otherwise asks to be woken then.
@@ -268,7 +310,7 @@ fn keeps(
     view: &NodeView,
     pool: &TenantPool,
 ) -> Option<guard::Keeps> {
-    let bounded = claim.spec.termination_grace_period.is_some();
+    let bounded = termination::grace_period(round.snapshot, claim).is_some();
     guard::asked(claim, view, pool).or_else(|| if bounded { None } else { guard::pods(round.snapshot, node) })
 }
 

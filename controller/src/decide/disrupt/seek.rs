@@ -16,7 +16,7 @@ use croft_api::{
 };
 use croft_scheduler::{
     Options, Price, Quantity,
-    consolidate::{Ask, Candidate, PodFacts, Stay, Terms},
+    consolidation::{Ask, Candidate, PodFacts, Stay, Terms},
 };
 
 use super::{

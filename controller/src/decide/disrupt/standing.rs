@@ -7,8 +7,9 @@ use croft_api::{
     condition::{INITIALIZED, Statement},
     disruption::ConsolidationPolicy,
     duration,
+    pool::Provisioner,
 };
-use croft_scheduler::{CapacityType, Price, consolidate::Stay};
+use croft_scheduler::{CapacityType, Price, consolidation::Stay};
 
 use super::{guard, moves::Moves};
 use crate::{
@@ -92,6 +93,9 @@ pub fn look(
         return Standing::Outside;
     }
     let stays = |reason, message: &str| Standing::Settled(Verdict::stays(reason, message));
+    if pool.spec.provisioner != Provisioner::Croft {
+        return stays("ProvisionedElsewhere", "the pool's provisioner is not Croft");
+    }
     if moves.is_replaced(name) {
         return Standing::Settled(Verdict::goes(
             "Moving",

@@ -1,5 +1,6 @@
 //! TenantPools: what they have, whether they can have more, and how they go.
 
+mod deletion;
 pub mod supply;
 
 use std::{sync::Arc, time::Duration};
@@ -7,14 +8,20 @@ use std::{sync::Arc, time::Duration};
 use croft_api::{
     TenantPool, TenantPoolStatus,
     amount::Amount,
-    condition::{ACCEPTED, INITIALIZED, READY, Statement, set},
+    condition::{ACCEPTED, INITIALIZED, READY, SPEC_VALID, Statement, UNLIMITED, set},
+    convert::unlimited,
     pool::Provisioner,
 };
 use croft_scheduler::{Price, Resources};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::json;
 
-use super::{Memory, Round, lifecycle, reference, standing};
+use super::{
+    Memory, Round, backoff,
+    breaker::{Cause, Stopped},
+    lifecycle::WATCH_LAG,
+    reference, standing,
+};
 use crate::{
     action::{Action, Key},
     merge,
@@ -26,6 +33,8 @@ use crate::{
 pub const FINALIZER: &str = "croft.dev/pool";
 /// A pool of a fixed size has its nodes.
 const REPLICAS_READY: &str = "ReplicasReady";
+/// Croft manages the nodes that it launched for the pool. Said only where it does not.
+const NODES_MANAGED: &str = "NodesManaged";
 /// A pool's spare places are there.
 const HEADROOM_READY: &str = "HeadroomReady";
 
@@ -52,13 +61,29 @@ struct Picture {
     /// Plans say how a pool of a fixed size and spare places stand.
     plan: Option<u64>,
     collects: bool,
+    /// What the breaker holds back.
+    stopped: Option<Cause>,
+    /// Rounds of launches without a node, and offerings left out.
+    backoff: (i32, usize),
+    /// Its plans panic.
+    panics: bool,
 }
 
+/// What pools have.
 #[derive(Clone, Debug, Default)]
-struct Holdings {
-    nodes: i64,
-    capacity: Resources,
-    cost: Price,
+pub(super) struct Holdings {
+    pub(super) nodes: i64,
+    pub(super) capacity: Resources,
+    pub(super) cost: Price,
+}
+
+impl Holdings {
+    /// Adds what another pool has.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.nodes = self.nodes.saturating_add(other.nodes);
+        self.capacity.add(&other.capacity);
+        self.cost = self.cost.saturating_add(other.cost);
+    }
 }
 
 /// Decides what to say about every pool.
@@ -66,16 +91,16 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     let snapshot = round.snapshot;
     memory.pool_looked.retain(|name, _| snapshot.pools.contains_key(name));
     memory.supplies.keep(snapshot);
+    memory.apart.keep(snapshot);
+    memory.unnamed_since.retain(|name, _| snapshot.pools.contains_key(name));
     for (name, pool) in &snapshot.pools {
-        if pool.metadata.deletion_timestamp.is_some() {
-            going(round, name, pool);
+        let is_kept = pool.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER);
+        if pool.metadata.deletion_timestamp.is_none() {
+            if !is_kept {
+                write_finalizers(round, name, pool, true);
+            }
+        } else if !is_kept || deletion::advance(round, memory, name, pool) {
             continue;
-        }
-        if pool.spec.provisioner != Provisioner::Croft {
-            continue;
-        }
-        if !pool.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER) {
-            write_finalizers(round, name, pool, true);
         }
         let planned = standing::replicas(pool).is_some() || snapshot.headroom_of(name).is_some();
         let picture = Picture {
@@ -83,6 +108,12 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
             shortages: snapshot.shortages.1,
             plan: planned.then_some(snapshot.plan_version),
             collects: memory.collection_stopped.is_none(),
+            stopped: round.stopped(name).map(|stopped| stopped.cause),
+            backoff: {
+                let backoff = pool.status.as_ref().and_then(|status| status.launch_backoff.as_ref());
+                backoff.map_or((0, 0), |backoff| (backoff.rounds, backoff.offerings.len()))
+            },
+            panics: memory.apart.statement(name).is_some(),
         };
         if let Some(looked) = memory.pool_looked.get_mut(name) {
             let rests = if looked.picture == picture {
@@ -127,7 +158,7 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
 }
 
 /// What a pool has: its claims' machines, and nodes with its label that have no claim.
-fn count(snapshot: &Snapshot, pool: &str) -> Holdings {
+pub(super) fn count(snapshot: &Snapshot, pool: &str) -> Holdings {
     let mut held = Holdings::default();
     for (_, claim) in snapshot.claims_of_pool(pool) {
         held.nodes += 1;
@@ -171,17 +202,35 @@ fn status(
         held.capacity.to_quantities().into_iter().map(|(n, q)| (n, Amount(q.to_string()))).collect();
     new.cost_per_hour = Some(held.cost.to_string());
     // What isn't said any more isn't so any more. Whether the pool is accepted is said by the tenants' part.
-    new.conditions.retain(|c| c.type_ == ACCEPTED || statements.iter().any(|s| s.kind == c.type_));
+    new.conditions.retain(|c| {
+        c.type_ == ACCEPTED || c.type_ == SPEC_VALID || statements.iter().any(|s| s.kind == c.type_)
+    });
     for statement in statements {
         set(&mut new.conditions, statement.clone(), pool.metadata.generation, Time(round.now.wall));
     }
     new
 }
 
-fn statements(round: &Round<'_>, memory: &mut Memory, name: &str, pool: &Arc<TenantPool>) -> Vec<Statement> {
+fn statements(
+    round: &Round<'_>,
+    memory: &mut Memory,
+    name: &String,
+    pool: &Arc<TenantPool>,
+) -> Vec<Statement> {
+    if pool.metadata.deletion_timestamp.is_some() {
+        return deletion::statement(round.snapshot, name).into_iter().collect();
+    }
+    if pool.spec.provisioner != Provisioner::Croft {
+        return handed_over(round.snapshot, name, pool).into_iter().collect();
+    }
     let mut said = supply::judgements(round, &mut memory.supplies, name, pool);
     said.extend(replicas(round, memory, name, pool));
     said.extend(headroom(round, name));
+    said.extend(round.stopped(name).map(Stopped::statement));
+    said.extend(backoff::statement(round, pool));
+    said.extend(memory.apart.statement(name));
+    let tenants = round.snapshot.tenants.values().filter(|t| t.spec.pools.contains(name));
+    said.push(unlimited::of_pool(pool, tenants.map(|tenant| &**tenant)));
     if let Some(why) = &memory.collection_stopped {
         said.push(Statement {
             kind: "CollectionStopped",
@@ -191,6 +240,22 @@ fn statements(round: &Round<'_>, memory: &mut Memory, name: &str, pool: &Arc<Ten
         });
     }
     said
+}
+
+/// What becomes of the nodes that Croft launched for a pool which another provisioner makes nodes for now.
+fn handed_over(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> Option<Statement> {
+    let left = snapshot.claims_of_pool(name).count();
+    let message = format!(
+        "{left} nodes that Croft launched stay: while spec.provisioner is {:?}, Croft neither removes empty ones nor \
+         consolidates or replaces any; delete their NodeClaims, or set spec.provisioner: Croft",
+        pool.spec.provisioner
+    );
+    (left > 0).then_some(Statement {
+        kind: NODES_MANAGED,
+        status: Some(false),
+        reason: "ProvisionedElsewhere",
+        message,
+    })
 }
 
 fn replicas(round: &Round<'_>, memory: &Memory, name: &str, pool: &TenantPool) -> Option<Statement> {
@@ -229,36 +294,12 @@ fn tell_changes(
     old: &TenantPoolStatus,
     statements: &[Statement],
 ) {
-    for said in statements.iter().filter(|s| s.status == Some(false) && s.kind != READY) {
+    for said in statements.iter().filter(|s| s.status == Some(false) && ![READY, UNLIMITED].contains(&s.kind))
+    {
         let was = old.conditions.iter().find(|c| c.type_ == said.kind);
         if was.is_none_or(|c| c.status != "False" || c.reason != said.reason) {
             let warning = said.reason != "Coming";
             round.tell(reference(&**pool), warning, said.reason, said.message.clone());
-        }
-    }
-}
-
-/// A pool that is being deleted: not while a tenant names it, and not before its nodes are gone.
-fn going(round: &mut Round<'_>, name: &str, pool: &Arc<TenantPool>) {
-    if !pool.metadata.finalizers.iter().flatten().any(|f| f == FINALIZER) {
-        return;
-    }
-    let snapshot = round.snapshot;
-    let owner = snapshot.tenants.iter().find(|(_, t)| t.spec.pools.iter().any(|p| p == name));
-    if let Some((tenant, _)) = owner {
-        let note = format!(
-            "Tenant {tenant} still names the pool; take it out of spec.pools first, then its nodes go"
-        );
-        round.tell(reference(&**pool), true, "DeletionBlocked", note);
-        return;
-    }
-    let claims: Vec<_> = snapshot.claims_of_pool(name).collect();
-    if claims.is_empty() {
-        write_finalizers(round, name, pool, false);
-    }
-    for (claim_name, claim) in claims {
-        if claim.metadata.deletion_timestamp.is_none() {
-            round.act(lifecycle::delete(claim_name, claim));
         }
     }
 }
@@ -279,6 +320,6 @@ fn write_finalizers(round: &mut Round<'_>, name: &str, pool: &TenantPool, ours: 
                 "finalizers": finalizers,
             }})),
         },
-        rest: if ours { Duration::ZERO } else { lifecycle::WATCH_LAG },
+        rest: if ours { Duration::ZERO } else { WATCH_LAG },
     });
 }

@@ -9,7 +9,11 @@ use croft_api::{
 use croft_cloud::supply::{Verdict, describe, survey};
 use croft_scheduler::{InstanceType, Requirement};
 
-use crate::{decide::Round, names, snapshot::Snapshot};
+use crate::{
+    decide::{Round, requirements},
+    names,
+    snapshot::Snapshot,
+};
 
 /// The pool's class can launch.
 pub(super) const CLASS_READY: &str = "ClassReady";
@@ -161,6 +165,18 @@ fn offered(snapshot: &Snapshot, name: &str, pool: &TenantPool, types: &[Instance
             kind: REQUIREMENTS_VALID,
             status: Some(false),
             reason: "NothingMatches",
+            message,
+        }];
+    }
+    if let Some(never) = requirements::never_met(pool, &possible) {
+        let message = format!(
+            "no node that Croft launches has {never}: neither instance types nor spec.template.metadata.labels give that label; \
+             change the requirement, or add the label"
+        );
+        return vec![Statement {
+            kind: REQUIREMENTS_VALID,
+            status: Some(false),
+            reason: requirements::NEVER_MET,
             message,
         }];
     }

@@ -50,6 +50,7 @@ pub fn tenant(tenant: &crate::Tenant) -> Result<policy::Tenant, SelectorError> {
             tenant::OnConflict::Reject => policy::OnConflict::Reject,
             tenant::OnConflict::Override => policy::OnConflict::Override,
         },
+        unread: false,
     })
 }
 
@@ -108,10 +109,11 @@ pub fn node_labels(pool: &crate::TenantPool) -> [(String, String); 2] {
     [(pool.key, pool.value), (MARK_KEY.to_owned(), mark)]
 }
 
-/// The settings for admission.
+/// The settings for admission of a Croft that is installed in `namespace`.
 #[must_use]
-pub fn config(config: &config::CroftConfigSpec) -> policy::Config {
+pub fn config(config: &config::CroftConfigSpec, namespace: &str) -> policy::Config {
     policy::Config {
+        namespace: namespace.to_owned(),
         unassigned: match config.unassigned {
             config::Unassigned::KeepOut => policy::Unassigned::KeepOut,
             config::Unassigned::Reject => policy::Unassigned::Reject,
@@ -152,14 +154,22 @@ pub fn node(node: &core::Node) -> policy::Node {
 /// A view of a pod.
 #[must_use]
 pub fn pod(pod: &core::Pod) -> view::Pod<'_> {
-    view::Pod { metadata: metadata(&pod.metadata), spec: pod.spec.as_ref().map(pod_spec).unwrap_or_default() }
+    view::Pod {
+        metadata: metadata(&pod.metadata),
+        spec: pod.spec.as_ref().map(pod_spec).unwrap_or_default(),
+        ..view::Pod::default()
+    }
 }
 
 /// A view of a DaemonSet.
 #[must_use]
 pub fn daemonset(daemonset: &apps::v1::DaemonSet) -> view::DaemonSet<'_> {
     let template = daemonset.spec.as_ref().map(|spec| template(&spec.template)).unwrap_or_default();
-    view::DaemonSet { metadata: metadata(&daemonset.metadata), spec: view::DaemonSetSpec { template } }
+    view::DaemonSet {
+        metadata: metadata(&daemonset.metadata),
+        spec: view::DaemonSetSpec { template },
+        ..view::DaemonSet::default()
+    }
 }
 
 /// A view of a pod template.

@@ -1,14 +1,17 @@
 //! TenantPools and Tenants as the scheduler reads them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_scheduler::{InputError, InstanceType, Operator, Pool, Quantity, Requirement, TenantLimits};
-use k8s_openapi::api::core::v1::Taint;
+use croft_scheduler::{
+    InputError, InstanceType, LIMIT_COST, LIMIT_NODES, Operator, Pool, Quantity, Requirement, TenantLimits,
+};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint, Toleration};
 use kube::ResourceExt;
 
 use crate::{
-    Tenant, TenantPool,
+    CroftConfig, Tenant, TenantPool,
     amount::Amount,
+    duration,
     pool::{self, DEFAULT_KEY, Effect, Provisioner},
 };
 
@@ -26,6 +29,8 @@ pub fn pool(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Po
     };
     let spec = &pool.spec;
     let template = spec.template.as_ref();
+    expires_after_launch(pool)
+        .map_err(|problem| error("spec.template.spec.expireAfter".to_owned(), problem))?;
     let mut requirements = Vec::new();
     for (index, wanted) in template.iter().flat_map(|t| &t.spec.requirements).enumerate() {
         let wanted = requirement(wanted);
@@ -35,7 +40,7 @@ pub fn pool(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Po
         requirements.push(wanted);
     }
     let mut labels = template.map(|t| t.metadata.labels.clone()).unwrap_or_default();
-    labels.insert(DEFAULT_KEY.to_owned(), name.clone());
+    labels.insert(DEFAULT_KEY.to_owned(), pool_name_label(pool));
     labels.insert(spec.key.clone(), value(pool));
     Ok(Pool {
         name: name.clone(),
@@ -51,7 +56,45 @@ pub fn pool(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Po
         instance_types,
         launches: spec.provisioner == Provisioner::Croft && template.is_some() && spec.replicas.is_none(),
         replicas: spec.replicas.and_then(|n| u32::try_from(n).ok()),
+        held: None,
     })
+}
+
+/// A node that is due for replacement from its first moment is not worth launching: nor is the one in its place.
+fn expires_after_launch(pool: &TenantPool) -> Result<(), String> {
+    let Some(text) = pool.spec.template.as_ref().and_then(|t| t.spec.expire_after.as_deref()) else {
+        return Ok(());
+    };
+    match duration::parse(text) {
+        Ok(Some(Duration::ZERO)) => {
+            Err(format!("{text:?} expires every node at its launch; write a duration such as 720h, or Never"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A bound pod as admission would plan the one that its controller makes in its place: it tolerates its pool's taint
+/// whatever the effects are by now. Without that, a pool whose `effects` have changed could not be replaced node by node,
+/// since its pods seem to fit on no new node.
+#[must_use]
+pub fn as_recreated(pod: &Pod) -> Cow<'_, Pod> {
+    let is_bound = |spec: &&PodSpec| spec.node_name.as_ref().is_some_and(|node| !node.is_empty());
+    let Some(spec) = pod.spec.as_ref().filter(is_bound) else { return Cow::Borrowed(pod) };
+    let tolerates_pool = |toleration: &Toleration| {
+        let pair = toleration.key.as_ref().zip(toleration.value.as_ref());
+        let selected = |(key, value)| spec.node_selector.as_ref().and_then(|s| s.get(key)) == Some(value);
+        let equals = matches!(toleration.operator.as_deref(), None | Some("" | "Equal"));
+        equals && toleration.effect.is_some() && pair.is_some_and(selected)
+    };
+    if !spec.tolerations.iter().flatten().any(tolerates_pool) {
+        return Cow::Borrowed(pod);
+    }
+    let widen = |toleration: &Toleration| {
+        let effect = toleration.effect.clone().filter(|_| !tolerates_pool(toleration));
+        Toleration { effect, ..toleration.clone() }
+    };
+    let tolerations = spec.tolerations.as_ref().map(|list| list.iter().map(widen).collect());
+    Cow::Owned(Pod { spec: Some(PodSpec { tolerations, ..spec.clone() }), ..pod.clone() })
 }
 
 /// What a tenant's pools may have together.
@@ -68,10 +111,37 @@ pub fn tenant_limits(tenant: &Tenant) -> Result<TenantLimits, InputError> {
     Ok(TenantLimits { tenant: tenant.name_any(), pools: tenant.spec.pools.clone(), limits })
 }
 
+/// What the nodes of all pools may have together.
+///
+/// # Errors
+/// When a limit is no quantity.
+pub fn cluster_limits(config: &CroftConfig) -> Result<BTreeMap<String, Quantity>, InputError> {
+    limits(&config.spec.limits).map_err(|(key, problem)| InputError {
+        kind: "CroftConfig",
+        name: config.name_any(),
+        field: format!("spec.limits.{key}"),
+        problem,
+    })
+}
+
+/// True if `limits` bound what the nodes that they count cost: each node has some of every resource named here. A limit
+/// on GPUs alone, say, bounds no other node.
+#[must_use]
+pub fn bounds_cost(limits: &BTreeMap<String, Amount>) -> bool {
+    const OF_EVERY_NODE: [&str; 6] = [LIMIT_NODES, LIMIT_COST, "cpu", "memory", "pods", "ephemeral-storage"];
+    OF_EVERY_NODE.iter().any(|name| limits.contains_key(*name))
+}
+
 /// The value of the pool's label and taint.
 #[must_use]
 pub fn value(pool: &TenantPool) -> String {
     pool.spec.value.clone().unwrap_or_else(|| pool.name_any())
+}
+
+/// The value of the pool-name label on the pool's nodes: the pool's name, unless that label is the pool's own.
+#[must_use]
+pub fn pool_name_label(pool: &TenantPool) -> String {
+    if pool.spec.key == DEFAULT_KEY { value(pool) } else { pool.name_any() }
 }
 
 /// Taints of the pool's nodes: the pool's own first, then the template's.
@@ -147,6 +217,37 @@ mod tests {
         assert_eq!(pool.limits["cpu"], Quantity::from_units(1000));
         assert_eq!(pool.limits["costPerHour"], Quantity::from_millis(2500));
         assert!(pool.launches);
+    }
+
+    #[test]
+    fn a_bound_pod_is_planned_with_a_toleration_of_every_effect_of_its_pool() {
+        let pod = |node: &str| -> Pod {
+            serde_json::from_value(serde_json::json!({"metadata": {"name": "p"}, "spec": {
+                "nodeName": node, "containers": [], "nodeSelector": {"node-pool": "a", "disk": "ssd"},
+                "tolerations": [
+                    {"key": "node-pool", "operator": "Equal", "value": "a", "effect": "NoSchedule"},
+                    {"key": "node-pool", "operator": "Equal", "value": "b", "effect": "NoSchedule"},
+                    {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            }}))
+            .unwrap()
+        };
+        let effects = |pod: &Pod| -> Vec<Option<String>> {
+            let tolerations = pod.spec.iter().flat_map(|s| s.tolerations.iter().flatten());
+            tolerations.map(|t| t.effect.clone()).collect()
+        };
+        let kept = Some("NoSchedule".to_owned());
+        assert_eq!(effects(&as_recreated(&pod("n"))), [None, kept.clone(), kept.clone()]);
+        let waiting = pod("");
+        assert_eq!(*as_recreated(&waiting), waiting, "a waiting pod is bound as it is, or made again");
+    }
+
+    #[test]
+    fn a_pool_whose_nodes_expire_at_once_is_refused() {
+        let pool = read(
+            r#"{"apiVersion":"croft.dev/v1alpha1","kind":"TenantPool","metadata":{"name":"p"},
+                "spec":{"template":{"spec":{"nodeClassRef":{"name":"c"},"expireAfter":"0s"}}}}"#,
+        );
+        assert_eq!(super::pool(&pool, Arc::from([])).unwrap_err().field, "spec.template.spec.expireAfter");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use croft_scheduler::{Cluster, InstanceType, Options, Plan, PodKey, solve};
+use croft_scheduler::{Cluster, InstanceType, Options, Plan, PodKey, ReasonKind};
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use kube::ResourceExt;
 use serde_json::json;
@@ -37,20 +37,36 @@ pub fn counts<'a>(claim: &NodeClaim, find: impl Fn(&str) -> Option<&'a NodeClaim
     stays(claim) && !replaced.filter_map(find).any(stays)
 }
 
+/// Why a pool of a fixed size gets fewer nodes than it lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// What keeps the pool from launching; none if the pool itself can't be planned with.
+    pub reason: Option<ReasonKind>,
+    /// In words.
+    pub detail: String,
+}
+
+impl Lack {
+    fn unreadable(error: &croft_scheduler::InputError) -> Self {
+        Self { reason: None, detail: error.to_string() }
+    }
+}
+
 /// `count` machines of the pool beside what `cluster` has, each the cheapest that it may launch, as far as limits and
-/// capacity allow; and why they aren't more. Pods that wait have no part in it.
+/// capacity allow; and why they aren't more. Pods that wait have no part in it. `solve` makes the plan.
 #[must_use]
 pub fn machines(
     cluster: &Cluster,
     pool: &TenantPool,
     types: Arc<[InstanceType]>,
     count: usize,
-) -> (Plan, Option<String>) {
+    solve: impl FnOnce(&Cluster, &Options) -> Plan,
+) -> (Plan, Option<Lack>) {
     let name = pool.name_any();
     let mut cluster = cluster.at_rest();
     let mut open = match convert::pool(pool, types) {
         Ok(open) => open,
-        Err(error) => return (Plan::default(), Some(error.to_string())),
+        Err(error) => return (Plan::default(), Some(Lack::unreadable(&error))),
     };
     open.launches = true;
     open.replicas = None;
@@ -60,12 +76,16 @@ pub fn machines(
         .upsert_pool(open)
         .and_then(|()| slots.into_iter().try_for_each(|pod| cluster.upsert_pod(&pod)));
     if let Err(error) = fed {
-        return (Plan::default(), Some(error.to_string()));
+        return (Plan::default(), Some(Lack::unreadable(&error)));
     }
-    let mut plan = solve(&cluster, &Options { effort: 0, ..Options::default() }, &|| false);
-    let why = plan.unschedulable.first().map(|left| {
+    let mut plan = solve(&cluster, &Options { effort: 0, ..Options::default() });
+    let lack = plan.unschedulable.first().map(|left| {
         let own = left.reasons.iter().find(|reason| reason.pool == name);
-        own.map_or_else(|| "its machines find no place".to_owned(), |reason| reason.detail.clone())
+        Lack {
+            reason: own.map(|reason| reason.reason),
+            detail: own
+                .map_or_else(|| "no node of it can be planned".to_owned(), |reason| reason.detail.clone()),
+        }
     });
     for machine in &mut plan.machines {
         machine.labels.remove(SLOT);
@@ -74,7 +94,7 @@ pub fn machines(
     }
     plan.existing.clear();
     plan.unschedulable.clear();
-    (plan, why)
+    (plan, lack)
 }
 
 /// A pod that wants a new machine of the pool for itself.
@@ -83,7 +103,7 @@ fn slot(pool: &TenantPool, number: usize) -> Option<Pod> {
     serde_json::from_value(json!({
         "metadata": {"namespace": REPLICAS, "name": format!("{name}/{number}"), "labels": {SLOT: name}},
         "spec": {
-            "nodeSelector": {DEFAULT_KEY: name, SLOT: "new"},
+            "nodeSelector": {DEFAULT_KEY: convert::pool_name_label(pool), SLOT: "new"},
             "tolerations": tolerations(pool),
             "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
                 {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {SLOT: name}}},
@@ -134,7 +154,7 @@ fn spare_place(pool: &TenantPool, number: usize) -> Option<Pod> {
         "metadata": {"namespace": &*key.namespace, "name": &*key.name},
         "spec": {
             "priority": i32::MIN,
-            "nodeSelector": {DEFAULT_KEY: name, pool.spec.key.clone(): convert::value(pool)},
+            "nodeSelector": {DEFAULT_KEY: convert::pool_name_label(pool), pool.spec.key.clone(): convert::value(pool)},
             "tolerations": tolerations(pool),
             "containers": [{"name": "headroom", "resources": {"requests": requests}}],
         },

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use croft_api::condition::UNLIMITED;
 use croft_policy::Ground;
 use croft_scheduler::{Options, PodKey};
 use k8s_openapi::api::core::v1::Pod;
@@ -40,6 +41,7 @@ pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Outp
         Ground::Nobody => writeln!(out, "  namespace {namespace} belongs to nobody")?,
         Ground::Exempt => writeln!(out, "  namespace {namespace} is exempt: Croft leaves it alone")?,
         Ground::Unknown => writeln!(out, "  namespace {namespace} isn't known")?,
+        Ground::Unread => writeln!(out, "  namespace {namespace} belongs to a Tenant that can't be read")?,
     }
     match (&verdict.outcome, &verdict.pool) {
         (Outcome::Denied(refusal), _) => {
@@ -124,7 +126,7 @@ fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Outp
         let pool = input.pools.get("", &machine.pool);
         let conditions =
             pool.and_then(|p| p.status.as_ref()).map(|s| s.conditions.clone()).unwrap_or_default();
-        for condition in conditions.iter().filter(|c| c.status == "False") {
+        for condition in conditions.iter().filter(|c| c.status == "False" && c.type_ != UNLIMITED) {
             writeln!(
                 out,
                 "  {NOTE}but pool {} says {}{NOTE:#}: {}",

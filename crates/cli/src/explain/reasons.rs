@@ -71,6 +71,14 @@ const MEANINGS: &[(&str, &str)] = &[
         "A limit of the Tenant is reached over all its pools. Raise spec.limits of the Tenant, or free nodes.",
     ),
     (
+        ReasonKind::ClusterLimit.as_str(),
+        "A limit of the CroftConfig is reached over all pools. Raise its spec.limits, or free nodes.",
+    ),
+    (
+        ReasonKind::LaunchBackoff.as_str(),
+        "Nodes that the pool launched didn't register, so its launches are tried one at a time, less and less often. See the console output of an instance, and the class's image, user data, network and role; an edit of the TenantPool or the EC2NodeClass launches at once.",
+    ),
+    (
         ReasonKind::MinValues.as_str(),
         "What the pod leaves of the pool's offerings has fewer different values than minValues wants. Lower it, or loosen the pod.",
     ),

@@ -73,6 +73,13 @@ impl<T: Resource> Objects<T> {
         }
     }
 
+    /// Keeps the objects that `keep` says, in their order.
+    pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        self.list.retain(|one| keep(&one.object));
+        let key = |one: &Sourced<T>| (one.object.namespace().unwrap_or_default(), one.object.name_any());
+        self.places = self.list.iter().enumerate().map(|(place, one)| (key(one), place)).collect();
+    }
+
     /// The object of that name; `namespace` is empty for cluster-scoped kinds.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Sourced<T>> {

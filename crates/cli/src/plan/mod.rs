@@ -1,11 +1,13 @@
 //! `croft plan`: what the pods of a manifest will become.
 //!
 //! Each workload's template is made into a pod, goes through the API server's own plugins and then through the
-//! very functions that the webhook calls; what they change is shown, and what they refuse.
+//! very functions that the webhook calls; what they change is shown, and what they refuse. With `--live`, the Tenants,
+//! pools, classes and settings of the files are compared with those of the cluster: see [`impact`].
 
 mod diff;
+mod impact;
 
-use std::{io::Write as _, process::ExitCode};
+use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -16,9 +18,10 @@ use serde_json::Value;
 use crate::{
     admission::{Gate, Outcome, Verdict},
     failure::Failure,
-    input::{FileArgs, Input, InputError, builtin},
+    input::{FileArgs, Input, LoadOptions, builtin, load},
+    live::ClusterArgs,
     output::Output,
-    simulate::{Format, is_created},
+    simulate::{Format, is_created, read_catalog},
     table::{BAD, BOLD, DIM, GOOD, NAME, NOTE, counted},
     workload::workloads,
 };
@@ -28,6 +31,18 @@ use crate::{
 pub struct PlanArgs {
     #[command(flatten)]
     files: FileArgs,
+    /// Compare with the cluster: what the Tenants, TenantPools, EC2NodeClasses and CroftConfig of the files would evict,
+    /// recreate, launch, replace and terminate once applied
+    #[arg(long)]
+    live: bool,
+    /// The same, with the cluster as these files or folders hold it; may be given more than once
+    #[arg(long, value_name = "PATH", conflicts_with = "live")]
+    current: Vec<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// With --live or --current: catalogue of instance types and prices, as a JSON file; the built-in one if left out
+    #[arg(long, value_name = "FILE")]
+    catalog: Option<PathBuf>,
     /// Exit with 1 if a pod will be refused
     #[arg(long)]
     fail_on_denied: bool,
@@ -69,15 +84,11 @@ pub struct Planned {
     after: Value,
 }
 
-/// Plans every pod and workload of `input` that isn't in a cluster yet.
-///
-/// # Errors
-/// When the policy can't be built of the input.
-pub fn plan(input: &Input) -> Result<(Vec<Planned>, Vec<String>), InputError> {
-    let gate = Gate::new(input)?;
+/// Plans every pod and workload of `input` that isn't in a cluster yet, by what `gate` says.
+fn plan(input: &Input, gate: &Gate) -> Vec<Planned> {
     let mut planned = Vec::new();
     for pod in input.pods.iter().filter(|p| !is_created(&p.object)) {
-        let (before, verdict) = judge(&pod.object, input, &gate);
+        let (before, verdict) = judge(&pod.object, input, gate);
         planned.push(entry("Pod", &pod.object, Some(1), &before, verdict));
     }
     for workload in workloads(input) {
@@ -87,10 +98,10 @@ pub fn plan(input: &Input) -> Result<(Vec<Planned>, Vec<String>), InputError> {
             planned.push(entry("DaemonSet", &prototype, None, &to_json(set), verdict));
             continue;
         }
-        let (before, verdict) = judge(&prototype, input, &gate);
+        let (before, verdict) = judge(&prototype, input, gate);
         planned.push(entry(workload.kind.as_str(), &prototype, Some(workload.missing), &before, verdict));
     }
-    Ok((planned, gate.warnings()))
+    planned
 }
 
 /// The pod before Croft sees it, and what Croft says.
@@ -138,19 +149,52 @@ fn to_json<T: Serialize>(object: &T) -> Value {
 
 /// Runs the command.
 pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let PlanArgs { files, fail_on_denied, output } = args;
+    let PlanArgs { files, live, current, cluster, catalog, fail_on_denied, output } = args;
     let mut input = files.load()?;
-    let (planned, mut notes) = plan(&input)?;
+    let now = if *live {
+        Some(cluster.run(async |client| crate::live::read(&client).await)?)
+    } else if current.is_empty() {
+        None
+    } else {
+        Some(load(current, &LoadOptions::default())?)
+    };
     let mut warnings = std::mem::take(&mut input.warnings);
-    warnings.append(&mut notes);
+    let (planned, edit) = match now {
+        None => {
+            let gate = Gate::new(&input)?;
+            warnings.append(&mut gate.warnings());
+            (plan(&input, &gate), None)
+        }
+        Some(now) => {
+            let types = match catalog {
+                Some(path) => read_catalog(path)?,
+                None => croft_cloud::builtin_catalog(),
+            };
+            let (mut edit, then) = impact::impact(&now, &input, &types)?;
+            let gate = Gate::new(&then)?;
+            warnings.append(&mut gate.warnings());
+            warnings.append(&mut edit.take_warnings());
+            (plan(&input, &gate), Some(edit))
+        }
+    };
     out.warn(&warnings)?;
     match output {
         Format::Json => {
-            let text = serde_json::to_string_pretty(&serde_json::json!({ "workloads": planned }))
-                .context("failed to write the plan as JSON")?;
+            let mut document = serde_json::json!({ "workloads": planned });
+            if let (Some(edit), Some(map)) = (&edit, document.as_object_mut()) {
+                map.insert("impact".to_owned(), to_json(edit));
+            }
+            let text = serde_json::to_string_pretty(&document).context("failed to write the plan as JSON")?;
             writeln!(out, "{text}")?;
         }
-        Format::Text => text(&planned, out)?,
+        Format::Text => {
+            if let Some(edit) = &edit {
+                impact::write(edit, out)?;
+            }
+            if edit.is_none() || !planned.is_empty() {
+                text(&planned, out)?;
+            }
+        }
     }
     let denied = planned.iter().any(|p| p.outcome == "denied");
     Ok(if *fail_on_denied && denied { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -39,6 +39,7 @@ pub(super) fn build(input: &Input, types: &Arc<[InstanceType]>) -> Result<Demand
     let mut building =
         Building { cluster: Cluster::new(), denied: Vec::new(), warnings: Vec::new(), problems: Vec::new() };
     building.pools(input, types);
+    building.limits(input);
     building.nodes(input, types);
     building.storage(input);
     building.namespaces(input);
@@ -102,6 +103,15 @@ impl Building {
         }
     }
 
+    fn limits(&mut self, input: &Input) {
+        for config in &input.configs {
+            match convert::cluster_limits(&config.object) {
+                Ok(limits) => self.cluster.set_limits(limits),
+                Err(error) => self.note(&config.origin, Err(error)),
+            }
+        }
+    }
+
     fn nodes(&mut self, input: &Input, types: &Arc<[InstanceType]>) {
         for node in &input.nodes {
             let result = self.cluster.upsert_node(&node.object);
@@ -158,7 +168,7 @@ impl Building {
     fn pods(&mut self, input: &Input, gate: &Gate) {
         for pod in &input.pods {
             if is_created(&pod.object) {
-                let result = self.cluster.upsert_pod(&pod.object);
+                let result = self.cluster.upsert_pod(&convert::as_recreated(&pod.object));
                 self.note(&pod.origin, result);
                 continue;
             }
@@ -257,7 +267,7 @@ fn key(pod: &Pod) -> PodKey {
 }
 
 /// The node is the claim's machine: same provider id, or the name that the cloud gave it.
-pub(super) fn belongs(node: &Sourced<k8s_openapi::api::core::v1::Node>, claim: &Sourced<NodeClaim>) -> bool {
+pub(crate) fn belongs(node: &Sourced<k8s_openapi::api::core::v1::Node>, claim: &Sourced<NodeClaim>) -> bool {
     let Some(status) = &claim.status else { return false };
     let id = node.spec.as_ref().and_then(|s| s.provider_id.as_deref());
     match (&status.provider_id, id) {

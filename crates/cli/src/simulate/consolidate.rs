@@ -9,7 +9,7 @@ use croft_api::{TenantPool, budget, disruption::DisruptionReason, pool::Provisio
 use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::{
     CapacityType, Cluster, InstanceType, Options, PodKey, Price, Quantity,
-    consolidate::{Ask, Candidate, Consolidation, Move, Terms, consolidate},
+    consolidation::{Ask, Candidate, Consolidation, Move, Terms, consolidate},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::{TenantPool, convert::policy::selector, disruption::ConsolidationPolicy, duration};
 use croft_policy::selector::Selector;
-use croft_scheduler::{PodKey, Price, consolidate::PodFacts};
+use croft_scheduler::{PodKey, Price, consolidation::PodFacts};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{

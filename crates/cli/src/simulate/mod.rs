@@ -26,7 +26,7 @@ use crate::{
     output::Output,
 };
 pub use catalog::read as read_catalog;
-pub(crate) use cluster::is_created;
+pub(crate) use cluster::{belongs, is_created};
 pub use consolidate::Savings;
 
 /// Options of `croft simulate`.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use croft_api::{TenantPool, convert::standing};
-use croft_scheduler::{Cluster, ExistingPlacement, InstanceType, Machine, Plan, PodKey, resources};
+use croft_scheduler::{Cluster, ExistingPlacement, InstanceType, Machine, Plan, PodKey, resources, solve};
 use kube::ResourceExt as _;
 
 use super::cluster::belongs;
@@ -31,13 +31,17 @@ pub(super) fn launch(
         if missing == 0 || pool.metadata.deletion_timestamp.is_some() {
             continue;
         }
-        let (plan, why) = standing::machines(cluster, pool, Arc::clone(types), missing);
-        if let Some(why) = why {
+        let (plan, lack) =
+            standing::machines(cluster, pool, Arc::clone(types), missing, |cluster, options| {
+                solve(cluster, options, &|| false)
+            });
+        if let Some(lack) = lack {
             let lacking = missing.saturating_sub(plan.machines.len());
             warnings.push(format!(
-                "TenantPool {} lacks {} of its replicas: {why}",
+                "TenantPool {} lacks {} of its replicas: {}",
                 pool.name_any(),
-                counted(lacking, "node")
+                counted(lacking, "node"),
+                lack.detail
             ));
         }
         for mut machine in plan.machines {

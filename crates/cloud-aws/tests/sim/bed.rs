@@ -102,7 +102,7 @@ impl Bed {
     }
 }
 
-/// The machine's clock, and what a test adds to it.
+/// The instance's clock, and what a test adds to it.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead(AtomicU64);
 

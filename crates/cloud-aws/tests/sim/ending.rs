@@ -9,14 +9,14 @@ use croft_scheduler::CapacityType::{OnDemand, Spot};
 use crate::bed::{Bed, class, request, spec};
 
 #[tokio::test]
-async fn terminating_is_repeatable_and_unknown_machines_are_gone() {
+async fn terminating_is_repeatable_and_an_unknown_id_is_not_terminated() {
     let bed = Bed::new().await;
     let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
     let ids = [id.clone(), "i-00000000000000000".to_owned()];
     let done = bed.provider.terminate(&ids).await.unwrap();
     let states: BTreeMap<&str, MachineState> = done.iter().map(|t| (t.id.as_str(), t.state)).collect();
     assert_eq!(states[id.as_str()], MachineState::ShuttingDown);
-    assert_eq!(states["i-00000000000000000"], MachineState::Terminated);
+    assert_eq!(states["i-00000000000000000"], MachineState::Unknown);
     bed.simulator.advance(Duration::from_secs(5));
     let again = bed.provider.terminate(&[id]).await.unwrap();
     assert_eq!(again[0].state, MachineState::Terminated);
@@ -30,6 +30,24 @@ async fn machines_can_be_tagged_later() {
     let tags = BTreeMap::from([("Name".to_owned(), "node-1".to_owned())]);
     bed.provider.tag(&id, &tags).await.unwrap();
     assert_eq!(bed.provider.list().await.unwrap()[0].tags["Name"], "node-1");
+}
+
+#[tokio::test]
+async fn an_instance_whose_cluster_tag_was_overwritten_is_described_by_id_and_tagged_again() {
+    let bed = Bed::new().await;
+    let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
+    let foreign = BTreeMap::from([("croft.dev/cluster".to_owned(), "another".to_owned())]);
+    assert!(bed.world(|world| world.tag_instance(&id, foreign)));
+    assert!(bed.provider.list().await.unwrap().is_empty(), "the list is filtered by the tag");
+    let ids = [id.clone(), "i-00000000000000000".to_owned()];
+    let found = bed.provider.describe(&ids).await.unwrap();
+    assert_eq!(found.len(), 1, "the unknown id doesn't spoil the call");
+    assert_eq!(found[0].tags["croft.dev/cluster"], "another");
+    bed.provider.tag(&id, &BTreeMap::new()).await.unwrap();
+    assert_eq!(bed.provider.list().await.unwrap()[0].id, id);
+    bed.provider.terminate(std::slice::from_ref(&id)).await.unwrap();
+    bed.simulator.advance(Duration::from_secs(5));
+    assert_eq!(bed.provider.describe(&[id]).await.unwrap()[0].state, MachineState::Terminated);
 }
 
 #[tokio::test]

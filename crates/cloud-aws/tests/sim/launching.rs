@@ -238,6 +238,21 @@ async fn reservations_are_used_and_cost_nothing_more() {
 }
 
 #[tokio::test]
+async fn an_on_demand_launch_that_an_open_reservation_takes_in_is_on_demand() {
+    let bed = Bed::new().await;
+    bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
+    let mut request = request(&["m5.large"], OnDemand);
+    request.zones = vec!["us-east-1b".to_owned()];
+    let launched = bed.launch(&request).await.unwrap();
+    let used = bed.world(|world| world.instances().all(|(_, i)| i.reservation.is_some()));
+    assert!(used, "the reservation is used");
+    let label = launched.labels["karpenter.sh/capacity-type"].as_str();
+    assert_eq!((launched.machine.capacity_type, label), (OnDemand, "on-demand"));
+    let found = bed.provider.find_by_claim(&request.claim_uid).await.unwrap().unwrap();
+    assert_eq!(found.machine.capacity_type, OnDemand);
+}
+
+#[tokio::test]
 async fn a_machine_that_is_not_visible_yet_is_waited_for() {
     let bed = Bed::with(Settings { consistency_ms: 60_000, ..few_types() }).await;
     let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();

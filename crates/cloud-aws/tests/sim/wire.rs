@@ -21,7 +21,7 @@ use crate::bed::{Bed, few_types};
 
 const SUBNET: &str = "subnet-0c0ffee000000001";
 
-/// A fleet of one machine, to be changed before it is sent.
+/// A fleet of one instance, to be changed before it is sent.
 struct Fleet {
     token: Option<&'static str>,
     types: Vec<(&'static str, &'static str, Option<f64>)>,
@@ -78,7 +78,7 @@ impl Fleet {
             .map_err(|e| e.code().unwrap_or_default().to_owned())
     }
 
-    /// The machine and its type.
+    /// The instance and its type.
     async fn launch(self, ec2: &Client) -> (String, String) {
         let answer = self.send(ec2).await.unwrap();
         let launched = &answer.instances()[0];

@@ -1,4 +1,4 @@
-//! What a booting machine is told, for each family of images, merged with what the class's user wrote.
+//! What a booting instance is told, for each family of images, merged with what the class's user wrote.
 //!
 //! ```text
 //!   NodeBoot (cluster, labels, taints, kubelet) ─┐
@@ -29,7 +29,7 @@ use crate::kubelet::may_set_label;
 /// User data may not be larger before it is encoded.
 pub const MAX_BYTES: usize = 16 * 1024;
 
-/// A family of images: how a machine is told what to do.
+/// A family of images: how an instance is told what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// Amazon Linux 2023: nodeadm.
@@ -59,7 +59,7 @@ pub struct KubeletSetup {
     pub eviction_hard: BTreeMap<String, String>,
 }
 
-/// What a machine is told.
+/// What an instance is told.
 #[derive(Clone, Debug)]
 pub struct NodeBoot<'a> {
     /// Name of the cluster.
@@ -106,7 +106,7 @@ pub enum UserDataError {
     },
 }
 
-/// What a machine is told, fit for EC2.
+/// What an instance is told, fit for EC2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserData {
     /// As it is meant.
@@ -125,7 +125,7 @@ impl UserData {
 
 impl Family {
     /// True if the image unpacks gzip. Sources: cloud-init, "User data formats"; awslabs/amazon-eks-ami#1762 for
-    /// nodeadm; bottlerocket-os/bottlerocket#1320. Of an image of one's own nobody knows.
+    /// nodeadm; bottlerocket-os/bottlerocket#1320. A custom image's format is unknown.
     #[must_use]
     pub fn unpacks(self) -> bool {
         self != Self::Custom
@@ -139,7 +139,7 @@ fn pack(text: &str) -> std::io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// The user data of a machine, not yet encoded.
+/// The user data of an instance, not yet encoded.
 ///
 /// # Errors
 /// The class's part can't be merged, or the whole is too large.

@@ -169,7 +169,7 @@ fn is_open(value: &str) -> bool {
         let width = match c {
             '"' | '\'' => match end_of_string(rest, c) {
                 Some(end) => end,
-                // A plain string can't go on: whoever reads it will say so.
+                // A plain string can't go on: its reader reports it.
                 None => return false,
             },
             '#' => rest.find('\n').unwrap_or(rest.len()),

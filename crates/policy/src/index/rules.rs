@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
-    model::{Config, MARK_KEY, OnConflict, Pool, Provisioner, Tenant, Unassigned},
+    model::{BUILT_IN_EXEMPT, Config, MARK_KEY, OnConflict, Pool, Provisioner, Tenant, Unassigned},
     selector::Selector,
     taint::{Effect, Effects},
 };
@@ -53,6 +53,12 @@ impl TenantRule {
         self.names.contains(namespace) || self.selector.as_ref().is_some_and(|s| s.matches(label))
     }
 
+    /// Which namespaces it claims by their labels.
+    #[must_use]
+    pub const fn selector(&self) -> Option<&Selector> {
+        self.selector.as_ref()
+    }
+
     /// The namespaces that it claims by name, in no order.
     pub fn claimed_names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|n| &**n)
@@ -82,6 +88,11 @@ impl PoolRule {
     #[must_use]
     pub fn mark(&self) -> &str {
         if &*self.key == MARK_KEY { &self.value } else { &self.name }
+    }
+
+    /// The namespaces that the pool itself is shared with, in no order.
+    pub fn shared_names(&self) -> impl Iterator<Item = &str> {
+        self.shared_with.iter().map(|name| &**name)
     }
 
     /// True if the pool itself is shared with `namespace`.
@@ -116,10 +127,12 @@ impl KeyRule {
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     unassigned: Unassigned,
+    namespace: Box<str>,
     exempt: FxHashSet<Box<str>>,
     schedulers: FxHashSet<Box<str>>,
     shared_with: FxHashSet<Box<str>>,
     tenants: Vec<TenantRule>,
+    unread: bool,
     tenant_ids: FxHashMap<Box<str>, TenantId>,
     pools: Vec<PoolRule>,
     pool_ids: FxHashMap<Box<str>, PoolId>,
@@ -132,6 +145,12 @@ pub struct Rules {
 
 fn set(words: &[String]) -> FxHashSet<Box<str>> {
     words.iter().map(|w| w.as_str().into()).collect()
+}
+
+/// Exempt namespaces that are built in, and those of the settings.
+fn exempt(config: &Config) -> FxHashSet<Box<str>> {
+    let built_in = BUILT_IN_EXEMPT.into_iter().chain([config.namespace.as_str()]);
+    built_in.chain(config.exempt.iter().map(String::as_str)).map(Into::into).collect()
 }
 
 fn sorted(words: &FxHashSet<Box<str>>) -> Vec<&str> {
@@ -155,7 +174,8 @@ impl Rules {
     ) -> Self {
         let mut rules = Self {
             unassigned: config.unassigned,
-            exempt: set(&config.exempt),
+            namespace: config.namespace.as_str().into(),
+            exempt: exempt(config),
             schedulers: set(&config.schedulers),
             shared_with: set(&config.shared_with),
             ..Self::default()
@@ -167,6 +187,10 @@ impl Rules {
         let mut tenants: Vec<&Tenant> = tenants.collect();
         tenants.sort_by(|a, b| rank((a.created, &a.name), (b.created, &b.name)));
         tenants.into_iter().for_each(|tenant| rules.add_tenant(tenant));
+        if !rules.is_active() {
+            // Without a tenant there is no pod to isolate.
+            rules.unassigned = Unassigned::Allow;
+        }
         rules
     }
 
@@ -205,6 +229,7 @@ impl Rules {
 
     fn add_tenant(&mut self, tenant: &Tenant) {
         let Ok(id) = u32::try_from(self.tenants.len()).map(TenantId) else { return };
+        self.unread |= tenant.unread;
         for name in &tenant.namespaces {
             self.by_name.entry(name.as_str().into()).or_insert(id);
         }
@@ -243,10 +268,22 @@ impl Rules {
         self.tenant(*self.tenant_ids.get(name)?)
     }
 
+    /// True if some tenant's claims can't be read.
+    #[must_use]
+    pub const fn has_unread(&self) -> bool {
+        self.unread
+    }
+
     /// Every tenant, the oldest first.
     #[must_use]
     pub fn tenants(&self) -> &[TenantRule] {
         &self.tenants
+    }
+
+    /// True if there is a tenant: without one, no pod and no namespace is touched.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        !self.tenants.is_empty()
     }
 
     /// The pool at `id`.
@@ -293,10 +330,28 @@ impl Rules {
         self.keys.get(key)?.pool(value)
     }
 
+    /// The namespace that Croft is installed in.
+    #[must_use]
+    pub fn croft_namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The user that the controller acts as: the only one that writes the guarded labels and annotations.
+    #[must_use]
+    pub fn controller_user(&self) -> String {
+        format!("system:serviceaccount:{}:croft-controller", self.namespace)
+    }
+
     /// True if Croft leaves `namespace` alone.
     #[must_use]
     pub fn is_exempt(&self, namespace: &str) -> bool {
         self.exempt.contains(namespace)
+    }
+
+    /// True if the settings say that Croft leaves `namespace` alone, and not every cluster's rules.
+    #[must_use]
+    pub fn is_exempt_by_settings(&self, namespace: &str) -> bool {
+        self.is_exempt(namespace) && !BUILT_IN_EXEMPT.contains(&namespace) && namespace != &*self.namespace
     }
 
     /// The namespaces that Croft leaves alone, sorted.
@@ -342,13 +397,32 @@ impl Rules {
         namespace: &str,
         label: impl Fn(&str) -> Option<&'l str> + Copy,
     ) -> Option<TenantId> {
-        let named = self.by_name.get(namespace).copied();
-        let anchored = self.by_label.iter().filter_map(|(key, values)| values.get(label(key)?)).flatten();
-        let selected = anchored
-            .chain(&self.by_other)
-            .copied()
-            .filter(|id| self.tenant(*id).is_some_and(|t| t.claims(namespace, label)))
-            .min();
-        named.into_iter().chain(selected).min()
+        self.by_name.get(namespace).copied().into_iter().chain(self.selecting(namespace, label)).min()
+    }
+
+    /// The owner, and the younger tenants whose selectors match the namespace, too, the oldest of them first.
+    pub(super) fn claimants<'l>(
+        &self,
+        namespace: &str,
+        label: impl Fn(&str) -> Option<&'l str> + Copy,
+    ) -> (Option<TenantId>, Box<[TenantId]>) {
+        let owner = self.owner(namespace, label);
+        let mut younger: Vec<TenantId> =
+            self.selecting(namespace, label).filter(|id| Some(*id) != owner).collect();
+        younger.sort_unstable();
+        younger.dedup();
+        (owner, younger.into())
+    }
+
+    /// Tenants whose selectors may match, and that claim the namespace; one may come twice.
+    fn selecting<'l, 's>(
+        &'s self,
+        namespace: &'s str,
+        label: impl Fn(&str) -> Option<&'l str> + Copy + 's,
+    ) -> impl Iterator<Item = TenantId> + 's {
+        let anchored =
+            self.by_label.iter().filter_map(move |(key, values)| values.get(label(key)?)).flatten();
+        let claims = move |id: &TenantId| self.tenant(*id).is_some_and(|t| t.claims(namespace, label));
+        anchored.chain(&self.by_other).copied().filter(claims)
     }
 }

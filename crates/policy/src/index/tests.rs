@@ -42,6 +42,7 @@ fn owner<'t>(tenants: &'t Tenants, namespace: &str) -> &'t str {
         Ground::Exempt => "exempt",
         Ground::Nobody => "nobody",
         Ground::Unknown => "unknown",
+        Ground::Unread => "unread",
         Ground::Tenant { tenant, .. } => &tenant.name,
     }
 }
@@ -130,4 +131,40 @@ fn a_node_is_in_a_pool_by_label_and_reserved_by_taint() {
     assert!(tenants.node("n5").is_none());
     index.remove_pool("a");
     assert!(index.snapshot().node("n1").unwrap().orphan);
+}
+
+#[test]
+fn exempt_namespaces_of_the_settings_add_to_the_built_in_ones() {
+    let mut index = Index::new();
+    index.set_config(Config { exempt: vec!["more".to_owned()], ..Config::installed_in("ours") });
+    let tenants = index.snapshot();
+    let rules = tenants.rules();
+    assert_eq!(rules.exempt(), ["kube-node-lease", "kube-public", "kube-system", "more", "ours"]);
+    assert_eq!(rules.controller_user(), "system:serviceaccount:ours:croft-controller");
+    assert!(rules.is_exempt_by_settings("more"));
+    assert!(!rules.is_exempt_by_settings("ours") && !rules.is_exempt_by_settings("kube-system"));
+}
+
+#[test]
+fn a_namespace_that_two_selectors_match_is_lost_by_the_younger() {
+    let mut index = Index::new();
+    index.upsert_tenant(tenant("old", Some(10), &["x"], None));
+    index.upsert_tenant(tenant("young", Some(20), &["y"], Some(("team", "a"))));
+    for (name, labels) in
+        [("x", vec![("team", "a")]), ("y", vec![("team", "a")]), ("kube-system", vec![("team", "a")])]
+    {
+        index.upsert_namespace(&namespace(name, &labels));
+    }
+    let claims = |tenants: &Tenants| {
+        let lost = crate::audit::lost_claims(tenants);
+        lost.into_iter().map(|(tenant, lost)| (tenant.to_owned(), lost[0].to_string())).collect::<Vec<_>>()
+    };
+    let lost = claims(&index.snapshot());
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    assert!(
+        lost[0].0 == "young" && lost[0].1.starts_with("namespace x, which spec.namespaceSelector matches"),
+        "{lost:?}"
+    );
+    index.upsert_namespace(&namespace("x", &[]));
+    assert_eq!(claims(&index.snapshot()), []);
 }

@@ -1,78 +1,162 @@
-//! Namespaces: what is written on them by Croft alone, and whose they become.
+//! Namespaces: what Croft alone writes on them, and the tenants that they move into and out of.
 
-use super::{Policy, constraints};
-use crate::{index::Rules, model::CONTROLLER_USER};
+use super::{
+    Policy, constraints,
+    parameters::{self, PREFIX},
+};
 
 const RESOURCES: [&str; 3] = ["namespaces", "namespaces/status", "namespaces/finalize"];
+/// An authorization check costs 350,000 of the 1,000,000 that the API server grants an expression, so each has one of
+/// its own. Who may assign every tenant may move a namespace into and out of more than so many at once.
+const CHECKS: usize = 4;
 
 /// The label and the annotations that the other policies and the webhook's registration read.
 pub(super) fn guarded() -> Policy {
-    let kept = |kind: &str, key: &str| {
-        format!(
-            "object.metadata.?{kind}[?'{key}'] == (oldObject == null ? optional.none() : \
-             oldObject.metadata.?{kind}[?'{key}'])"
-        )
-    };
-    let validation = |kind: &str, key: &str| {
-        let what = kind.trim_end_matches('s');
-        (kept(kind, key), format!("'the {what} {key} is kept by Croft alone; leave it out or as it is'"))
-    };
+    let of = |object: &str, field: &str| format!("{object}.metadata.?{field}.orValue({{}})");
     Policy {
         name: "croft-guarded-metadata",
-        constraints: constraints("", &RESOURCES, &["CREATE", "UPDATE"], &[]),
+        constraints: constraints("", &RESOURCES, &["CREATE", "UPDATE"], false),
         conditions: vec![
-            ("not-croft", format!("request.userInfo.username != '{CONTROLLER_USER}'")),
-            ("not-being-deleted", "!has(object.metadata.deletionTimestamp)".to_owned()),
+            ("not-croft", format!("!({})", parameters::by_controller())),
         ],
-        variables: Vec::new(),
+        variables: vec![
+            ("written", of("object", "annotations")),
+            ("before", format!("oldObject == null ? {{}} : {}", of("oldObject", "annotations"))),
+            (
+                "changed",
+                format!(
+                    "variables.written.filter(k, k.startsWith('{PREFIX}') && \
+                     variables.before[?k] != variables.written[?k]) + \
+                     variables.before.filter(k, k.startsWith('{PREFIX}') && !(k in variables.written))"
+                ),
+            ),
+        ],
         validations: vec![
-            validation("labels", "croft.dev/tenancy"),
-            validation("annotations", "policy.croft.dev/pools"),
-            validation("annotations", "policy.croft.dev/shared"),
+            (
+                "object.metadata.?labels[?'croft.dev/tenancy'] == (oldObject == null ? optional.none() : \
+                 oldObject.metadata.?labels[?'croft.dev/tenancy'])"
+                    .to_owned(),
+                "'the label croft.dev/tenancy is kept by Croft alone; leave it out or as it is'".to_owned(),
+            ),
+            (
+                "size(variables.changed) == 0".to_owned(),
+                "'the annotation ' + variables.changed[0] + ' is kept by Croft alone; leave it out or as it is, and use \
+                 kubectl apply instead of kubectl replace'"
+                    .to_owned(),
+            ),
         ],
-        per_tenant: false,
+        parameters: true,
     }
 }
 
-/// True if the Tenant in `params` claims a namespace with the labels of `variables.<labels>`.
-fn claims(labels: &str) -> String {
-    let l = format!("variables.{labels}");
-    format!(
-        "(object.metadata.name in params.spec.?namespaces.orValue([]) || \
-         (size(params.spec.?namespaceSelector.?matchLabels.orValue({{}})) + \
-         size(params.spec.?namespaceSelector.?matchExpressions.orValue([])) > 0 && \
-         params.spec.?namespaceSelector.?matchLabels.orValue({{}}).all(k, \
-         {l}[?k].orValue('') == params.spec.namespaceSelector.matchLabels[k] && k in {l}) && \
-         params.spec.?namespaceSelector.?matchExpressions.orValue([]).all(e, \
-         e.operator == 'In' ? (e.key in {l} && {l}[e.key] in e.values) : \
-         e.operator == 'NotIn' ? !(e.key in {l} && {l}[e.key] in e.values) : \
-         e.operator == 'Exists' ? e.key in {l} : e.operator == 'DoesNotExist' && !(e.key in {l}))))"
-    )
-}
-
-/// A tenant's claim on a namespace begins or ends only by somebody with the verb `assign` on that Tenant.
-pub(super) fn moves(rules: &Rules) -> Policy {
+/// A tenant's claim on a namespace begins or ends only by a user with the verb `assign` on that Tenant.
+pub(super) fn moves() -> Policy {
+    let needs = "that needs the verb assign on tenants.croft.dev";
+    let mut validations: Vec<(String, String)> = (0..CHECKS)
+        .map(|i| {
+            let tenant = format!("variables.moved[{i}]");
+            (
+                format!(
+                    "size(variables.moved) <= {i} || variables.assigns || \
+                     authorizer.group('croft.dev').resource('tenants').name({tenant}).check('assign').allowed()"
+                ),
+                format!(
+                    "'this moves namespace ' + object.metadata.name + ' into or out of tenant ' + {tenant} + '; {needs} ' + \
+                     {tenant} + ': ask the cluster\\'s operator'"
+                ),
+            )
+        })
+        .collect();
+    validations.push((
+        format!("size(variables.moved) <= {CHECKS} || variables.assigns"),
+        format!(
+            "'this moves namespace ' + object.metadata.name + ' into or out of ' + string(size(variables.moved)) + ' tenants; \
+             {needs}, of every name: ask the cluster\\'s operator'"
+        ),
+    ));
+    validations.push((
+        format!(
+            "!({}) || ({}) || variables.assigns",
+            parameters::more_tenants(),
+            parameters::by_controller()
+        ),
+        format!(
+            "'there are more tenants than the policy croft-namespace-moves holds, so this may move namespace ' + \
+             object.metadata.name + '; {needs}, of every name: ask the cluster\\'s operator'"
+        ),
+    ));
     Policy {
         name: "croft-namespace-moves",
-        constraints: constraints("", &RESOURCES, &["CREATE", "UPDATE"], &rules.exempt()),
+        constraints: constraints("", &RESOURCES, &["CREATE", "UPDATE"], true),
         conditions: vec![
-            ("labels-change", "oldObject == null || object.metadata.?labels != oldObject.metadata.?labels".to_owned()),
-            ("not-being-deleted", "!has(object.metadata.deletionTimestamp)".to_owned()),
+            (
+                "labels-change",
+                "oldObject == null || object.metadata.?labels != oldObject.metadata.?labels".to_owned(),
+            ),
+            (
+                "not-exempt",
+                format!(
+                    "object.metadata.name != params.metadata.name && !(object.metadata.name in {})",
+                    parameters::words(parameters::EXEMPT)
+                ),
+            ),
         ],
         variables: vec![
             ("labels", "object.metadata.?labels.orValue({})".to_owned()),
             ("before", "oldObject == null ? {} : oldObject.metadata.?labels.orValue({})".to_owned()),
-            ("claimed", claims("labels")),
-            ("was", format!("oldObject != null && {}", claims("before"))),
+            ("tenants", parameters::all_tenants()),
+            (
+                "moved",
+                format!(
+                    "variables.tenants.filter(t, {} != (oldObject != null && {})).map(t, t[0])",
+                    parameters::is_claimed("variables.labels"),
+                    parameters::is_claimed("variables.before")
+                ),
+            ),
+            (
+                "assigns",
+                "authorizer.group('croft.dev').resource('tenants').check('assign').allowed()".to_owned(),
+            ),
         ],
-        validations: vec![(
-            "variables.claimed == variables.was || \
-             authorizer.group('croft.dev').resource('tenants').name(params.metadata.name).check('assign').allowed()"
-                .to_owned(),
-            "'this moves namespace ' + object.metadata.name + ' into or out of tenant ' + params.metadata.name + '; that \
-             needs the verb assign on tenants.croft.dev ' + params.metadata.name + ': ask the cluster\\'s operator'"
-                .to_owned(),
-        )],
-        per_tenant: true,
+        validations,
+        parameters: true,
+    }
+}
+
+/// A namespace to which pools are open by its name is created only by a user with the verb `assign` on each TenantPool that
+/// is shared with it, and on the CroftConfig that names it.
+pub(super) fn names() -> Policy {
+    let opened = |i: usize| format!("variables.opened_by[{i}]");
+    let check = |i: usize| {
+        let part = |at: usize| format!("{}.split('/')[{at}]", opened(i));
+        format!(
+            "authorizer.group('croft.dev').resource({}).name({}).check('assign').allowed()",
+            part(0),
+            part(1)
+        )
+    };
+    let message = |what: String| {
+        format!(
+            "'pods of a namespace that is named ' + object.metadata.name + ' may run in pools, by ' + {what} + '; to create it \
+             takes the verb assign on ' + {what} + ': ask the cluster\\'s operator, or choose another name'"
+        )
+    };
+    let mut validations: Vec<(String, String)> = (0..CHECKS)
+        .map(|i| (format!("size(variables.opened_by) <= {i} || {}", check(i)), message(opened(i))))
+        .collect();
+    validations.push((
+        format!(
+            "size(variables.opened_by) <= {CHECKS} || \
+             authorizer.group('croft.dev').resource('tenantpools').check('assign').allowed()"
+        ),
+        message("'tenantpools of every name'".to_owned()),
+    ));
+    Policy {
+        name: "croft-namespace-names",
+        constraints: constraints("", &["namespaces"], &["CREATE"], false),
+        conditions: Vec::new(),
+        variables: vec![("opened_by", parameters::opened_by())],
+        validations,
+        parameters: true,
     }
 }

@@ -1,34 +1,31 @@
-//! Nodes: what kubelets may not write. Never a webhook: one that is down must not keep a kubelet from registering.
+//! Nodes: what kubelets may not write, and taints that stay. Never a webhook: one that is down must not keep a kubelet from
+//! registering. A node that is being deleted is judged like any other, since kube-scheduler goes on binding pods to it.
 
-use super::{Policy, constraints, list};
-use crate::{index::Rules, model::Provisioner, node::RESTRICTED_PREFIX};
+use super::{Keys, Policy, break_glass, constraints, parameters};
 
 /// Kubelets neither add, change nor remove a pool's label or taint; they may register with the taint, and with the
-/// label of a pool whose nodes somebody else makes.
-pub(super) fn kubelets(rules: &Rules, keys: &str) -> Policy {
-    // What may be registered: every value of a key without a pool of Croft's, else the values of the others.
-    let pools_of = |key: &str| -> Vec<_> {
-        rules.key(key).into_iter().flat_map(|k| k.pools().iter().filter_map(|id| rules.pool(*id))).collect()
-    };
-    let open = |key: &&str| {
-        !key.starts_with(RESTRICTED_PREFIX)
-            && pools_of(key).iter().all(|p| p.provisioner != Provisioner::Croft)
-    };
-    let open_keys: Vec<&str> = rules.keys().into_iter().filter(open).collect();
-    let others = rules.pools().iter().filter(|p| {
-        p.provisioner != Provisioner::Croft
-            && !p.key.starts_with(RESTRICTED_PREFIX)
-            && !open_keys.contains(&&*p.key)
-    });
-    let labels: Vec<String> = others.map(|p| format!("{}={}", p.key, p.value)).collect();
-    let labels = list(labels.iter().map(String::as_str).collect());
-    let open_keys = list(open_keys);
-    let of = |object: &str, field: &str| format!("{object}.{field}");
+/// label of a pool whose nodes Croft doesn't launch.
+pub(super) fn kubelets(keys: Keys) -> Policy {
     let taints =
-        |object: &str| format!("{}.orValue([]).filter(t, t.key in {keys})", of(object, "spec.?taints"));
+        |object: &str| format!("{object}.spec.?taints.orValue([]).filter(t, t.key in variables.keys)");
+    let mut variables = vec![
+        keys.variable(),
+        ("labels", "object.metadata.?labels.orValue({})".to_owned()),
+        ("before", "oldObject == null ? {} : oldObject.metadata.?labels.orValue({})".to_owned()),
+    ];
+    let open = match keys {
+        Keys::BuiltIn => "",
+        Keys::Declared => {
+            variables.push(("open", parameters::words(parameters::KUBELET_LABELS)));
+            " || k in variables.open || (k + '=' + variables.labels[k]) in variables.open"
+        }
+    };
     Policy {
-        name: "croft-kubelets",
-        constraints: constraints("", &["nodes", "nodes/status"], &["CREATE", "UPDATE"], &[]),
+        name: match keys {
+            Keys::BuiltIn => "croft-kubelet-writes",
+            Keys::Declared => "croft-kubelet-writes-keys",
+        },
+        constraints: constraints("", &["nodes", "nodes/status"], &["CREATE", "UPDATE"], false),
         conditions: vec![
             (
                 "by-a-kubelet",
@@ -36,27 +33,21 @@ pub(super) fn kubelets(rules: &Rules, keys: &str) -> Policy {
                  'system:nodes' in request.userInfo.?groups.orValue([])"
                     .to_owned(),
             ),
-            ("not-being-deleted", "!has(object.metadata.deletionTimestamp)".to_owned()),
         ],
-        variables: vec![
-            ("labels", "object.metadata.?labels.orValue({})".to_owned()),
-            ("before", "oldObject == null ? {} : oldObject.metadata.?labels.orValue({})".to_owned()),
-        ],
+        variables,
         validations: vec![
             (
                 format!(
-                    "request.operation != 'CREATE' || variables.labels.all(k, !(k in {keys}) || k in {open_keys} || \
-                     (k + '=' + variables.labels[k]) in {labels})"
+                    "request.operation != 'CREATE' || variables.labels.all(k, !(k in variables.keys){open})"
                 ),
                 "'a kubelet may not register its node with the label of a pool; take it out of --node-labels: Croft labels \
                  the node itself'"
                     .to_owned(),
             ),
             (
-                format!(
-                    "request.operation == 'CREATE' || variables.labels == variables.before || \
-                     ({keys}.all(k, variables.labels[?k] == variables.before[?k]))"
-                ),
+                "request.operation == 'CREATE' || variables.labels == variables.before || \
+                 variables.keys.all(k, variables.labels[?k] == variables.before[?k])"
+                    .to_owned(),
                 "'a kubelet may not add, change or remove the label of a pool on its node'".to_owned(),
             ),
             (
@@ -69,6 +60,44 @@ pub(super) fn kubelets(rules: &Rules, keys: &str) -> Policy {
                 "'a kubelet may not add, change or remove the taint of a pool on its node'".to_owned(),
             ),
         ],
-        per_tenant: false,
+        parameters: keys == Keys::Declared,
+    }
+}
+
+/// A pool's taint stays on its node as long as the label of the same key and value does: without it, other pods come. Croft
+/// itself never removes one.
+pub(super) fn taints(keys: Keys) -> Policy {
+    let value = |taint: &str| format!("{taint}.?value.orValue('')");
+    Policy {
+        name: match keys {
+            Keys::BuiltIn => "croft-pool-taints",
+            Keys::Declared => "croft-pool-taints-keys",
+        },
+        constraints: constraints("", &["nodes"], &["UPDATE"], false),
+        conditions: vec![("taints-change", "object.spec.?taints != oldObject.spec.?taints".to_owned())],
+        variables: vec![
+            keys.variable(),
+            ("labels", "object.metadata.?labels.orValue({})".to_owned()),
+            ("taints", "object.spec.?taints.orValue([])".to_owned()),
+            (
+                "removed",
+                format!(
+                    "oldObject.spec.?taints.orValue([]).filter(t, t.key in variables.keys && t.key in variables.labels && \
+                     variables.labels[t.key] == {} && !variables.taints.exists(n, n.key == t.key && n.effect == t.effect && \
+                     {} == {}))",
+                    value("t"),
+                    value("n"),
+                    value("t")
+                ),
+            ),
+        ],
+        validations: vec![(
+            format!("size(variables.removed) == 0 || {}", break_glass()),
+            "'the node is in the pool with the label ' + variables.removed[0].key + '=' + \
+             variables.labels[variables.removed[0].key] + ', so its taint stays: without it other pods run there. To take \
+             the node out of the pool, remove the label first'"
+                .to_owned(),
+        )],
+        parameters: keys == Keys::Declared,
     }
 }

@@ -1,10 +1,7 @@
 //! Pods: the final pod at its creation, and its changes.
 
-use super::{Policy, constraints};
-use crate::{
-    index::Rules,
-    model::{MARK_KEY, Unassigned},
-};
+use super::{Keys, Policy, break_glass, constraints, parameters};
+use crate::model::MARK_KEY;
 
 /// A variable, since the API server turns the whole pod into CEL's form once for a policy's match conditions and once
 /// more for its validations, which takes longer than evaluating them: what every created pod meets has none.
@@ -14,7 +11,15 @@ const MIRROR: (&str, &str) = (
      request.userInfo.username == 'system:node:' + object.spec.?nodeName.orValue('')",
 );
 
+/// The namespace is marked as one outside any tenant.
+const NON_TENANT: (&str, &str) = (
+    "nonTenant",
+    "namespaceObject != null && namespaceObject.metadata.?labels[?'croft.dev/tenancy'].orValue('') == 'none'",
+);
+
 const NOT_DELETED: (&str, &str) = ("not-being-deleted", "!has(object.metadata.deletionTimestamp)");
+
+const KEPT_OUT: &str = "variables.keptOut";
 
 fn owned(condition: (&'static str, &str)) -> (&'static str, String) {
     (condition.0, condition.1.to_owned())
@@ -42,120 +47,149 @@ fn tolerates(pool: &str) -> String {
     )
 }
 
-/// The pod's tolerations reach pools' taints by key.
-fn reaches(keys: &str) -> String {
-    format!(
-        "object.spec.?tolerations.orValue([]).exists(t, (t.?key.orValue('') == '' || t.key in {keys}) && \
+/// The pod's tolerations reach pools' taints by one of `variables.keys`, or by none.
+fn reaches() -> (&'static str, String) {
+    (
+        "reaches",
+        "object.spec.?tolerations.orValue([]).exists(t, (t.?key.orValue('') == '' || t.key in variables.keys) && \
          t.?effect.orValue('') != 'PreferNoSchedule')"
+            .to_owned(),
     )
 }
 
-/// Every term of the required node affinity rules out the mark.
-fn kept_out() -> String {
+/// Every term of the required node affinity rules out the built-in key, which every node of a pool carries.
+fn kept_out() -> (&'static str, String) {
+    (
+        "keptOut",
+        format!(
+            "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.hasValue() && \
+             object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.all(t, \
+             (size(t.?matchExpressions.orValue([])) == 0 && size(t.?matchFields.orValue([])) == 0) || \
+             t.?matchExpressions.orValue([]).exists(e, e.key == '{MARK_KEY}' && e.operator == 'DoesNotExist'))"
+        ),
+    )
+}
+
+fn must_be_kept_out() -> String {
     format!(
-        "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.hasValue() && \
-         object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.all(t, \
-         (size(t.?matchExpressions.orValue([])) == 0 && size(t.?matchFields.orValue([])) == 0) || \
-         t.?matchExpressions.orValue([]).exists(e, e.key == '{MARK_KEY}' && e.operator == 'DoesNotExist'))"
+        "'the pod belongs to no tenant and tolerates the taints of tenants\\' pools, and no required node affinity \
+         ({MARK_KEY} DoesNotExist in every term) keeps it off them: tolerate only the taints that you mean'"
     )
 }
 
-/// The final pod of a tenant is pinned to one of its pools and tolerates its taints. A namespace that isn't marked
-/// yet passes: the webhook, which fails closed, has judged its pods.
-pub(super) fn tenants(rules: &Rules) -> Policy {
+/// The final pod of a tenant is pinned to one of its pools and tolerates its taints, and the final pod of a marked
+/// non-tenant namespace doesn't reach a pool by a toleration of every key or of the built-in one. A namespace that
+/// isn't marked yet passes: the webhook, which fails closed, has judged its pods.
+pub(super) fn placement() -> Policy {
+    let break_glass = break_glass();
     Policy {
-        name: "croft-tenant-pods",
-        constraints: constraints("", &["pods"], &["CREATE"], &rules.exempt()),
+        name: "croft-pod-placement",
+        constraints: constraints("", &["pods"], &["CREATE"], true),
         conditions: Vec::new(),
         variables: vec![
+            Keys::BuiltIn.variable(),
             owned(MIRROR),
+            owned(NON_TENANT),
             ("pools", annotation("pools")),
+            ("shared", annotation("shared")),
             ("selected", selected("object")),
             ("tolerations", "object.spec.?tolerations.orValue([])".to_owned()),
             ("mine", "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
+            reaches(),
+            kept_out(),
         ],
         validations: vec![
             (
-                "variables.pools == '' || size(variables.mine) > 0 || variables.mirror".to_owned(),
+                format!("variables.pools == '' || size(variables.mine) > 0 || variables.mirror || {break_glass}"),
                 "'the pod selects none of the pools of its tenant (' + variables.pools + '), though Croft pins every pod \
                  of a tenant: look for another mutating webhook that rewrites spec.nodeSelector'"
                     .to_owned(),
             ),
             (
                 format!(
-                    "variables.pools == '' || size(variables.mine) == 0 || variables.mine.exists(p, {}) || variables.mirror",
+                    "variables.pools == '' || size(variables.mine) == 0 || variables.mine.exists(p, {}) || \
+                     variables.mirror || {break_glass}",
                     tolerates("p")
                 ),
                 "'the pod does not tolerate the taints of its pool (' + variables.mine[0] + '), though Croft adds the \
                  tolerations: look for another mutating webhook that rewrites spec.tolerations'"
                     .to_owned(),
             ),
+            (
+                format!(
+                    "!variables.nonTenant || !variables.reaches || variables.shared != '' || variables.mirror || \
+                     {KEPT_OUT} || {break_glass}"
+                ),
+                must_be_kept_out(),
+            ),
         ],
-        per_tenant: false,
+        parameters: false,
     }
 }
 
-/// The final pod of nobody doesn't reach a pool. In a namespace with which a pool is shared, only the webhook can
-/// tell what is closed; in one that isn't marked yet, a pod that selects a pool is a tenant's.
-pub(super) fn strangers(rules: &Rules, keys: &str) -> Policy {
-    let off = rules.unassigned() == Unassigned::Allow;
-    let mut except = rules.exempt();
-    except.extend(rules.shared_with());
-    except.sort_unstable();
-    except.dedup();
-    let reaches = if off { "false".to_owned() } else { reaches(keys) };
+/// The final non-tenant pod doesn't reach a pool by the keys that pools declare, nor, in a namespace that isn't marked
+/// yet, by any. In a namespace with which a pool is shared, only the webhook can tell what is closed; in one that isn't
+/// marked yet, a pod that selects a pool is a tenant's.
+pub(super) fn declared_keys() -> Policy {
     Policy {
-        name: "croft-strangers",
-        constraints: constraints("", &["pods"], &["CREATE"], &except),
+        name: "croft-pod-placement-keys",
+        constraints: constraints("", &["pods"], &["CREATE"], true),
         conditions: Vec::new(),
         variables: vec![
-            ("reaches", reaches),
+            Keys::Declared.variable(),
+            reaches(),
             owned(MIRROR),
+            owned(NON_TENANT),
             ("pools", annotation("pools")),
             ("shared", annotation("shared")),
             (
-                "nobodys",
-                "namespaceObject != null && \
-                 namespaceObject.metadata.?labels[?'croft.dev/tenancy'].orValue('') == 'none'"
-                    .to_owned(),
+                "free",
+                format!("{} || {}", parameters::non_tenant_pods_allowed(), parameters::in_free_namespace()),
             ),
+            kept_out(),
         ],
         validations: vec![(
             format!(
-                "variables.pools != '' || !variables.reaches || variables.shared != '' || variables.mirror || \
-                 (!variables.nobodys && object.spec.?nodeSelector.orValue({{}}).exists(k, k in {keys})) || ({})",
-                kept_out()
+                "variables.pools != '' || !variables.reaches || variables.shared != '' || variables.free || \
+                 variables.mirror || {KEPT_OUT} || (!variables.nonTenant && \
+                 object.spec.?nodeSelector.orValue({{}}).exists(k, k in variables.keys)) || {}",
+                break_glass()
             ),
-            format!(
-                "'the pod belongs to no tenant and tolerates the taints of tenants\\' pools, and no required node affinity \
-                 ({MARK_KEY} DoesNotExist in every term) keeps it off them: tolerate only the taints that you mean'"
-            ),
+            must_be_kept_out(),
         )],
-        per_tenant: false,
+        parameters: true,
     }
 }
 
 /// A change of a pod adds no toleration of a foreign pool, loses no pool, and lifts no gate before the pod is placed.
-pub(super) fn updates(rules: &Rules, keys: &str) -> Policy {
-    let mut except = rules.exempt();
-    if rules.unassigned() == Unassigned::Allow {
-        except.extend(rules.shared_with());
-    }
+pub(super) fn updates(keys: Keys) -> Policy {
     let changed = ["tolerations", "nodeSelector", "affinity", "schedulingGates"]
         .map(|field| format!("object.spec.?{field} != oldObject.spec.?{field}"))
         .join(" || ");
-    let same = ["key", "operator", "value", "effect"]
-        .map(|field| format!("o.?{field}.orValue('') == t.?{field}.orValue('')"))
-        .join(" && ");
-    let lenient = if rules.unassigned() == Unassigned::Allow { "variables.pools == ''" } else { "false" };
+    let free = match keys {
+        // What isn't marked yet is judged by the declared keys, where exemption is known.
+        Keys::BuiltIn => {
+            "variables.shared == '*' || (!variables.nonTenant && variables.pools == '')".to_owned()
+        }
+        Keys::Declared => format!(
+            "variables.shared == '*' || (variables.pools == '' && ({} || {}))",
+            parameters::non_tenant_pods_allowed(),
+            parameters::in_free_namespace()
+        ),
+    };
     Policy {
-        name: "croft-pod-updates",
-        constraints: constraints("", &["pods"], &["UPDATE"], &except),
+        name: match keys {
+            Keys::BuiltIn => "croft-pod-changes",
+            Keys::Declared => "croft-pod-changes-keys",
+        },
+        constraints: constraints("", &["pods"], &["UPDATE"], true),
         conditions: vec![owned(NOT_DELETED), ("placement-changes", changed)],
         variables: vec![
+            keys.variable(),
+            owned(NON_TENANT),
             ("pools", annotation("pools")),
             ("shared", annotation("shared")),
-            ("free", format!("variables.shared == '*' || {lenient}")),
+            ("free", free),
             (
                 "own",
                 format!(
@@ -167,52 +201,63 @@ pub(super) fn updates(rules: &Rules, keys: &str) -> Policy {
             ("before", selected("oldObject")),
             ("tolerations", "object.spec.?tolerations.orValue([])".to_owned()),
             ("tolerated", "oldObject.spec.?tolerations.orValue([])".to_owned()),
-            ("mine", "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
+            (
+                "mine",
+                "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned(),
+            ),
             (
                 "lifted",
                 "size(oldObject.spec.?schedulingGates.orValue([])) > 0 && \
                  size(object.spec.?schedulingGates.orValue([])) == 0"
                     .to_owned(),
             ),
+            reaches(),
+            kept_out(),
         ],
-        validations: vec![
-            (
-                format!(
-                    "variables.free || variables.tolerations.all(t, variables.tolerated.exists(o, {same}) || \
-                     t.?effect.orValue('') == 'PreferNoSchedule' || (t.?key.orValue('') != '' && (!(t.key in {keys}) || \
-                     (t.?operator.orValue('') in ['', 'Equal'] && (t.key + '=' + t.?value.orValue('')) in variables.own))))"
-                ),
-                "'the update adds a toleration of the taint of a pool that is not the pod\\'s to use; leave it out'"
-                    .to_owned(),
-            ),
-            (
-                "variables.pools == '' || variables.before.all(l, !(l in variables.own)) || \
-                 variables.selected.exists(l, l in variables.own)"
-                    .to_owned(),
-                "'the update takes out of spec.nodeSelector what keeps the pod in its tenant\\'s pool; leave it in'"
-                    .to_owned(),
-            ),
-            (
-                format!(
-                    "variables.free || object.spec.?nodeSelector.orValue({{}}).all(k, !(k in {keys}) || \
-                     (k + '=' + object.spec.nodeSelector[k]) in variables.before || \
-                     (k + '=' + object.spec.nodeSelector[k]) in variables.own)"
-                ),
-                "'the update selects a pool that is not the pod\\'s to use; leave it out'".to_owned(),
-            ),
-            (
-                format!(
-                    "!variables.lifted || variables.free || (variables.pools != '' ? \
-                     variables.mine.exists(p, {}) : variables.shared != '' || !({}) || ({}))",
-                    tolerates("p"),
-                    reaches(keys),
-                    kept_out()
-                ),
-                "'the update lifts the last scheduling gate of a pod that was made before Croft could place it; delete the \
-                 pod and make it again, or add spec.nodeSelector and tolerations of its pool while it is gated'"
-                    .to_owned(),
-            ),
-        ],
-        per_tenant: false,
+        validations: update_rules(),
+        parameters: keys == Keys::Declared,
     }
+}
+
+fn update_rules() -> Vec<(String, String)> {
+    let break_glass = break_glass();
+    let same = ["key", "operator", "value", "effect"]
+        .map(|field| format!("o.?{field}.orValue('') == t.?{field}.orValue('')"))
+        .join(" && ");
+    vec![
+        (
+            format!(
+                "variables.free || variables.tolerations.all(t, variables.tolerated.exists(o, {same}) || \
+                 t.?effect.orValue('') == 'PreferNoSchedule' || (t.?key.orValue('') != '' && (!(t.key in variables.keys) || \
+                 (t.?operator.orValue('') in ['', 'Equal'] && (t.key + '=' + t.?value.orValue('')) in variables.own)))) || \
+                 {break_glass}"
+            ),
+            "'the update adds a toleration of the taint of a pool that is not the pod\\'s to use; leave it out'".to_owned(),
+        ),
+        (
+            format!(
+                "variables.pools == '' || variables.before.all(l, !(l in variables.own)) || \
+                 variables.selected.exists(l, l in variables.own) || {break_glass}"
+            ),
+            "'the update takes out of spec.nodeSelector what keeps the pod in its tenant\\'s pool; leave it in'".to_owned(),
+        ),
+        (
+            format!(
+                "variables.free || object.spec.?nodeSelector.orValue({{}}).all(k, !(k in variables.keys) || \
+                 (k + '=' + object.spec.nodeSelector[k]) in variables.before || \
+                 (k + '=' + object.spec.nodeSelector[k]) in variables.own) || {break_glass}"
+            ),
+            "'the update selects a pool that is not the pod\\'s to use; leave it out'".to_owned(),
+        ),
+        (
+            format!(
+                "!variables.lifted || variables.free || (variables.pools != '' ? variables.mine.exists(p, {}) : \
+                 variables.shared != '' || !variables.reaches || {KEPT_OUT}) || {break_glass}",
+                tolerates("p")
+            ),
+            "'the update lifts the last scheduling gate of a pod that was made before Croft could place it; delete the \
+             pod and make it again, or add spec.nodeSelector and tolerations of its pool while it is gated'"
+                .to_owned(),
+        ),
+    ]
 }

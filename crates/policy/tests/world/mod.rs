@@ -27,6 +27,7 @@ pub fn tenant(name: &str, namespaces: &[&str], pools: &[&str]) -> Tenant {
         selector: None,
         pools: pools.iter().map(|w| (*w).to_owned()).collect(),
         on_conflict: OnConflict::Reject,
+        unread: false,
     }
 }
 

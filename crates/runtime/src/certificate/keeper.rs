@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, api::PostParams};
 
 use super::material::{self, Material, MaterialError, Rotation, Wish};
@@ -23,6 +23,15 @@ pub enum KeeperError {
         name: String,
         /// The answer.
         source: Box<kube::Error>,
+    },
+    /// Nothing was installed that could hold the certificate.
+    #[error(
+        "failed to find the Secret {name}: apply the manifests again, which make it empty; the webhook may fill it and may not \
+         create one"
+    )]
+    Missing {
+        /// The Secret.
+        name: String,
     },
     /// No certificate could be made.
     #[error(transparent)]
@@ -55,11 +64,12 @@ impl Keeper {
     /// be widened before [`Keeper::commit`], so that no replica serves what they don't trust yet.
     ///
     /// # Errors
-    /// When the Secret can't be read, or no certificate be made.
+    /// When the Secret isn't there or can't be read, or no certificate be made.
     pub async fn plan(&self) -> Result<Round, KeeperError> {
         let secret = self.api.get_opt(&self.name).await.map_err(|source| self.named("read", source))?;
-        let held = secret.as_ref().and_then(|secret| secret.data.as_ref()).and_then(Material::read);
-        let annotations = secret.as_ref().and_then(|secret| secret.metadata.annotations.as_ref());
+        let secret = secret.ok_or_else(|| KeeperError::Missing { name: self.name.clone() })?;
+        let held = secret.data.as_ref().and_then(Material::read);
+        let annotations = secret.metadata.annotations.as_ref();
         let asked = annotations.and_then(|annotations| annotations.get(ROTATE));
         let wish = asked.and_then(|value| Wish::read(value));
         if let (Some(value), None) = (asked, wish) {
@@ -67,7 +77,7 @@ impl Keeper {
         }
         let material = material::next(held.as_ref(), &self.names, &self.rotation, wish, self.clock.wall())?;
         let changed = wish.is_some() || held.as_ref() != Some(&material);
-        let write = changed.then(|| self.secret(secret, &material));
+        let write = changed.then(|| Self::filled(secret, &material));
         Ok(Round { material, write })
     }
 
@@ -77,28 +87,17 @@ impl Keeper {
     /// When the Secret can't be written.
     pub async fn commit(&self, round: &Round) -> Result<bool, KeeperError> {
         let Some(secret) = &round.write else { return Ok(true) };
-        let write = PostParams::default();
-        let (verb, written) = if secret.metadata.resource_version.is_some() {
-            ("update", self.api.replace(&self.name, &write, secret).await)
-        } else {
-            ("create", self.api.create(&write, secret).await)
-        };
-        match written {
+        match self.api.replace(&self.name, &PostParams::default(), secret).await {
             Ok(_) => {
                 tracing::info!(secret = self.name, "wrote a new certificate or authority");
                 Ok(true)
             }
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
-            Err(source) => Err(self.named(verb, source)),
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(false),
+            Err(source) => Err(self.named("update", source)),
         }
     }
 
-    fn secret(&self, old: Option<Secret>, material: &Material) -> Secret {
-        let mut secret = old.unwrap_or_else(|| Secret {
-            metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
-            type_: Some("kubernetes.io/tls".to_owned()),
-            ..Secret::default()
-        });
+    fn filled(mut secret: Secret, material: &Material) -> Secret {
         secret.metadata.managed_fields = None;
         if let Some(annotations) = &mut secret.metadata.annotations {
             annotations.remove(ROTATE);

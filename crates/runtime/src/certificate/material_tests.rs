@@ -93,7 +93,7 @@ fn other_names_get_another_leaf() {
     assert!(trusted(&second.identity().chain_pem, &first.bundle(), "10.0.0.1", start()));
 }
 
-/// What somebody did to the Secret.
+/// A change to the Secret from outside.
 type Damage = fn(&mut BTreeMap<String, ByteString>, &Material);
 
 #[test]

@@ -15,7 +15,7 @@ mod world;
 
 use std::{process::Command, sync::Arc, time::Instant};
 
-use croft_scheduler::{Catalog, InstanceType, Operator, Price, Requirement, consolidate::consolidate};
+use croft_scheduler::{Catalog, InstanceType, Operator, Price, Requirement, consolidation::consolidate};
 use serde_json::{Value, json};
 use world::{CPUS, Chance, DEFAULTS, Deployment, FREE, MEMORIES, Rules, World};
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use croft_scheduler::{
     CapacityType, Cluster, InstanceType, Machine, Options, Plan, PodKey, Pool, Price, Requirement,
-    consolidate::{Ask, Candidate, Consolidation, PodFacts, Terms, consolidate},
+    consolidation::{Ask, Candidate, Consolidation, PodFacts, Terms, consolidate},
     solve,
 };
 use k8s_openapi::api::core::v1::{Node, Pod};

@@ -1,18 +1,20 @@
-//! What pods that are there or planned say to one more on a node that is there.
+//! Constraints between running or planned pods and one more pod on an existing node.
 
 use smallvec::SmallVec;
 
-use super::Place;
 use crate::{
-    cluster::{Cluster, NodeIx},
-    groups::{Groups, SpreadRule, node_domain},
-    intern::Sym,
+    existing::room::Place,
+    state::{
+        cluster::{Cluster, NodeIx},
+        interner::Sym,
+    },
+    topology::groups::{Groups, SpreadRule, node_domain},
 };
 
-/// True if pods of `class` must be on the host of one that `mate` is among.
+/// True if pods of `class` need a pod of `affinity_target` on their host.
 #[expect(clippy::indexing_slicing, reason = "class numbers come from the list")]
-fn needs_one_of(groups: &Groups, class: usize, mate: usize) -> bool {
-    groups.of[class].host_near.is_some_and(|g| groups.of[mate].host_counted.contains(&g))
+fn needs_one_of(groups: &Groups, class: usize, affinity_target: usize) -> bool {
+    groups.of[class].host_near.is_some_and(|g| groups.of[affinity_target].host_counted.contains(&g))
 }
 
 /// Spreads over hosts of the pods planned onto a node.
@@ -21,15 +23,15 @@ fn spreads_of<'a>(groups: &'a Groups, place: &'a Place) -> impl Iterator<Item = 
     place.content.iter().flat_map(|(class, _)| &groups.of[*class].host_spreads)
 }
 
-/// How many more the rules between pods of one host allow.
+/// How many more pods the rules between pods of one host allow.
 #[expect(clippy::indexing_slicing, reason = "group and node numbers come from their lists")]
 pub(super) fn host_room(cluster: &Cluster, groups: &Groups, number: usize, place: &Place) -> u32 {
     let topology = &groups.of[number];
     let node = place.node;
     let mut most = i64::from(u32::MAX);
     let there = |g: usize| groups.list[g].nodes.get(&node).copied().unwrap_or_default();
-    // Who needs a mate there is bound after the only one, so that the mate's own spread doesn't bind it; a further mate
-    // would let it come in between.
+    // A pod that needs an affinity target there is bound after the only one, so that the target's own spread
+    // doesn't constrain it; a second target could be bound in between.
     let after = topology.host_near.filter(|g| there(*g).0 == 1);
     let before = |class: usize| after.is_some_and(|g| groups.of[class].host_counted.contains(&g));
     for (class, _) in &place.content {
@@ -59,7 +61,7 @@ pub(super) fn host_room(cluster: &Cluster, groups: &Groups, number: usize, place
     }
     for rule in &topology.host_spreads {
         let group = &groups.list[rule.group];
-        // A host without the label is no domain, and not allowed; one on its way will have it.
+        // A host without the label is no domain and not allowed; a coming one will have it.
         let coming = || cluster.nodes[node as usize].info.as_ref().is_some_and(|i| i.coming);
         if node_domain(cluster, node, group.key).is_none() && !coming() {
             return 0;
@@ -83,7 +85,7 @@ pub(super) fn host_room(cluster: &Cluster, groups: &Groups, number: usize, place
     u32::try_from(most.max(0)).unwrap_or(u32::MAX)
 }
 
-/// True if one more of the class may come into the node's domains.
+/// True if one more pod of the class may come into the node's domains.
 #[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
 pub(super) fn domain_allows(cluster: &Cluster, groups: &Groups, number: usize, node: NodeIx) -> bool {
     let topology = &groups.of[number];
@@ -107,11 +109,11 @@ pub(super) fn domain_allows(cluster: &Cluster, groups: &Groups, number: usize, n
         && topology.counted.iter().all(|g| at(g).is_none_or(|d| d.holds == 0))
 }
 
-/// True if one more of the class keeps its spreads in the domains `values`, one for each of them.
+/// True if one more pod of the class keeps its spreads in the domains `values`, one for each of them.
 #[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
 pub(super) fn spreads_allow(groups: &Groups, number: usize, values: &[Option<Sym>]) -> bool {
     groups.of[number].spreads.iter().zip(values).all(|(rule, value)| {
         let count = groups.list[rule.group].count_in(*value);
-        value.is_some() && count + i64::from(rule.own) - groups.least_now(rule) <= rule.max_skew
+        value.is_some() && count + i64::from(rule.own) - groups.min_count_now(rule) <= rule.max_skew
     })
 }

@@ -12,7 +12,7 @@ use k8s_openapi::{
 
 use super::{Input, Problem};
 pub(super) use names::object_name;
-pub(super) use pod::{pod, selector};
+pub(super) use pod::pod;
 pub(super) use workload::{
     cron_job, daemon_set, deployment, job, replica_set, replication_controller, stateful_set,
 };

@@ -1,0 +1,235 @@
+//! Which account, region and cluster the process acts for, and whether the cluster's earlier processes acted for the same.
+//!
+//! The first start writes them as annotations of Croft's own Namespace. A process that finds others there doesn't lead:
+//! the instances of the recorded account would look lost to it, and the instances of a cluster that this one was copied
+//! from would look like its own. An operator who means the change removes the annotations.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use croft_cloud::CloudProvider;
+use croft_runtime::{health::Gate, shutdown::Shutdown};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+/// The prefix of the annotations.
+const PREFIX: &str = croft_policy::model::IDENTITY_PREFIX;
+/// How long a start waits for the cloud to name the account. Tenancy doesn't wait for an outage of the cloud: a process
+/// starts without the account's name, and compares it once the cloud names it.
+const ACCOUNT_WITHIN: Duration = Duration::from_secs(10);
+/// Between two comparisons while they differ, or can't be made.
+const COMPARE_EVERY: Duration = Duration::from_secs(2);
+/// Between two questions for the account after the start.
+const ACCOUNT_EVERY: Duration = Duration::from_secs(30);
+/// Between two log lines that say the same.
+const SAY_EVERY: u32 = 30;
+
+/// What a process acts for. What it doesn't know isn't compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The cloud's account.
+    pub account: Option<String>,
+    /// The cloud's region.
+    pub region: Option<String>,
+    /// The cluster's name, by which its instances join.
+    pub cluster_name: String,
+    /// The uid of the Namespace kube-system.
+    pub cluster_uid: String,
+    /// The API server's address that instances are told, where the process was started with one.
+    pub endpoint: Option<String>,
+}
+
+impl Identity {
+    /// Annotations that say it.
+    #[must_use]
+    pub fn annotations(&self) -> BTreeMap<String, String> {
+        let entries = [
+            ("account", self.account.as_deref()),
+            ("region", self.region.as_deref()),
+            ("cluster-name", Some(self.cluster_name.as_str())),
+            ("cluster-uid", Some(self.cluster_uid.as_str())),
+            ("cluster-endpoint", self.endpoint.as_deref()),
+        ];
+        let known = entries.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        known.map(|(key, value)| (format!("{PREFIX}{key}"), value.to_owned())).collect()
+    }
+
+    /// What `recorded` says otherwise: key, recorded value, own value.
+    #[must_use]
+    pub fn differences(&self, recorded: &BTreeMap<String, String>) -> Vec<(String, String, String)> {
+        let own = self.annotations().into_iter();
+        let other = |(key, own): (String, String)| {
+            let recorded = recorded.get(&key).filter(|value| **value != own)?.clone();
+            Some((key, recorded, own))
+        };
+        own.filter_map(other).collect()
+    }
+}
+
+/// What an operator is told of `differences` in the annotations of `namespace`.
+#[must_use]
+pub fn explain(namespace: &str, differences: &[(String, String, String)]) -> String {
+    let each = |(key, recorded, own): &(String, String, String)| {
+        format!("{} {recorded}, and this process has {own}", key.strip_prefix(PREFIX).unwrap_or(key))
+    };
+    let differences_text = differences.iter().map(each).collect::<Vec<_>>().join("; ");
+    let removals = differences.iter().map(|(key, ..)| format!("{key}-")).collect::<Vec<_>>().join(" ");
+    format!(
+        "this process doesn't lead: the cluster's Croft ran with {differences_text}. Correct the arguments or the \
+         credentials of this process. If the change is meant, first make sure that no NodeClaim names an instance of the \
+         recorded account or cluster (in a copy of a cluster, remove the finalizers of its NodeClaims and delete them: \
+         their instances belong to the original); then run: kubectl annotate namespace {namespace} {removals}"
+    )
+}
+
+/// Compares what the process acts for with what is recorded, and records it where nothing is.
+pub struct Guard {
+    /// For the Namespace.
+    pub client: Client,
+    /// Croft's own Namespace.
+    pub namespace: String,
+    /// Names the account.
+    pub cloud: Arc<dyn CloudProvider>,
+    /// What the process acts for, as far as its arguments say.
+    pub own: Identity,
+}
+
+impl Guard {
+    /// Waits until the recorded identity is the process's own. `None` once `stop` begins.
+    pub async fn confirm(mut self, stop: &Shutdown, gate: &Gate) -> Option<Self> {
+        let mut said: u32 = 0;
+        loop {
+            if self.own.account.is_none() {
+                let asked = tokio::time::timeout(ACCOUNT_WITHIN, self.name_account()).await;
+                if !matches!(asked, Ok(true)) {
+                    tracing::warn!(
+                        "failed to learn the account in time; it is compared once the cloud names it"
+                    );
+                }
+            }
+            match self.compare().await {
+                Ok(None) => {
+                    gate.set(true);
+                    return Some(self);
+                }
+                Ok(Some(why)) => {
+                    if said.is_multiple_of(SAY_EVERY) {
+                        tracing::error!("{why}");
+                    }
+                    said = said.wrapping_add(1);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, namespace = self.namespace, "failed to compare the identity, tried again");
+                }
+            }
+            tokio::select! {
+                () = stop.wait() => return None,
+                () = tokio::time::sleep(COMPARE_EVERY) => {}
+            }
+        }
+    }
+
+    /// Compares the account once the cloud names it, if it didn't at the start; ends the process if it is another one.
+    pub async fn watch(mut self, stop: Shutdown) {
+        while self.own.account.is_none() {
+            tokio::select! {
+                () = stop.wait() => return,
+                () = tokio::time::sleep(ACCOUNT_EVERY) => {}
+            }
+            if !self.name_account().await {
+                continue;
+            }
+            match self.compare().await {
+                Ok(None) => return,
+                Ok(Some(why)) => {
+                    tracing::error!("{why}");
+                    stop.begin();
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "failed to compare the identity, tried again");
+                    self.own.account = None;
+                }
+            }
+        }
+    }
+
+    async fn name_account(&mut self) -> bool {
+        match self.cloud.account().await {
+            Ok(account) => {
+                self.own.account = Some(account.id);
+                self.own.region = Some(account.region);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "failed to learn the account");
+                false
+            }
+        }
+    }
+
+    /// What differs, in words; records what isn't recorded yet.
+    async fn compare(&self) -> Result<Option<String>, kube::Error> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let namespace = api.get(&self.namespace).await?;
+        let recorded = namespace.metadata.annotations.unwrap_or_default();
+        let differences = self.own.differences(&recorded);
+        if !differences.is_empty() {
+            return Ok(Some(explain(&self.namespace, &differences)));
+        }
+        let own = self.own.annotations();
+        if own.keys().any(|key| !recorded.contains_key(key)) {
+            // Of two processes that start at once, the second one compares itself with the first.
+            let patch = json!({"metadata": {
+                "resourceVersion": namespace.metadata.resource_version, "annotations": own,
+            }});
+            api.patch(&self.namespace, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> Identity {
+        Identity {
+            account: Some("1".to_owned()),
+            region: Some("us-east-1".to_owned()),
+            cluster_name: "croft".to_owned(),
+            cluster_uid: "uid".to_owned(),
+            endpoint: None,
+        }
+    }
+
+    #[test]
+    fn what_is_recorded_and_known_is_compared() {
+        let recorded = own().annotations();
+        assert_eq!(own().differences(&recorded), []);
+        assert_eq!(own().differences(&BTreeMap::new()), [], "nothing is recorded before the first start");
+        let unknown = Identity { account: None, region: None, ..own() };
+        assert_eq!(unknown.differences(&recorded), [], "the cloud hasn't named the account yet");
+        let moved = Identity {
+            region: Some("eu-west-1".to_owned()),
+            endpoint: Some("https://b".to_owned()),
+            ..own()
+        };
+        let region = ("identity.croft.dev/region".to_owned(), "us-east-1".to_owned(), "eu-west-1".to_owned());
+        assert_eq!(moved.differences(&recorded), [region]);
+        let copy = Identity { cluster_name: "copy".to_owned(), ..own() };
+        assert_eq!(copy.differences(&recorded).len(), 1);
+    }
+
+    #[test]
+    fn the_error_names_the_difference_and_the_command() {
+        let moved = Identity { account: Some("2".to_owned()), ..own() };
+        let why = explain("croft-system", &moved.differences(&own().annotations()));
+        assert!(why.contains("account 1, and this process has 2"), "{why}");
+        let command = "kubectl annotate namespace croft-system identity.croft.dev/account-";
+        assert!(why.ends_with(command), "{why}");
+    }
+}

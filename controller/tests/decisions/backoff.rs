@@ -1,0 +1,189 @@
+//! Launches whose node never registers are counted, held back, tried one at a time, and forgiven.
+
+use croft_controller::{
+    action::Action,
+    seam::{Call, Target, Verb},
+    snapshot::Change,
+};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, at, claim, condition, launched, pod, pool, read, time};
+
+/// After the registration timeout.
+const LATE: u64 = 1_000;
+
+/// The pool with launches that failed: `rounds` of them, the next launch at second `until`.
+fn failing(version: u64, generation: i64, rounds: i32, until: u64, offerings: &Value) -> Change {
+    let Change::Pool(pool) = pool(version, &json!({})) else { panic!() };
+    let mut object = serde_json::to_value(*pool).unwrap();
+    object["metadata"]["generation"] = json!(generation);
+    object["status"]["launchBackoff"] = json!({
+        "rounds": rounds, "until": time(until), "since": time(0), "instance": "aws:///us-east-1a/i-1",
+        "poolGeneration": 1, "classGeneration": 1, "offerings": offerings,
+    });
+    Change::Pool(read(object))
+}
+
+/// What the status of the pool's launches is patched with, if it is.
+fn written(actions: &[Action]) -> Option<Value> {
+    actions.iter().find_map(|action| match action {
+        Action::Write { call: Call { target: Target::Pool(_), verb: Verb::PatchStatus(patch) }, .. } => {
+            patch["status"].get("launchBackoff").cloned()
+        }
+        _ => None,
+    })
+}
+
+/// The claims that are created for the pods `names`, which come at `seconds`.
+fn claims(bench: &mut Bench, seconds: u64, names: &[&str]) -> Vec<Value> {
+    for name in names {
+        bench.see(seconds, pod(name, None));
+    }
+    let mut actions = bench.decide(seconds);
+    actions.extend(bench.decide(seconds + 2));
+    let claims = actions.iter().filter_map(|action| match action {
+        Action::CreateClaims(new) => Some(new.claims.iter().map(|claim| claim.object.clone())),
+        _ => None,
+    });
+    claims.flatten().collect()
+}
+
+#[test]
+fn a_launch_without_a_node_is_counted_before_its_claim_is_deleted() {
+    let mut bench = Bench::new();
+    let mut status = launched(&[]);
+    status["conditions"][0] = condition("Launched", 0);
+    bench.see(1, claim(10, status, false));
+    let step = bench.engine.step(at(LATE));
+    let backoff = written(&step.actions).expect("the launch is counted");
+    assert_eq!(backoff["rounds"], json!(1));
+    assert_eq!(backoff["counted"], json!(["pool-a-1"]));
+    assert_eq!(backoff["until"], json!(time(LATE + 30)));
+    assert_eq!(backoff["offerings"][0]["instanceType"], json!("m5.large"));
+    assert_eq!(backoff["offerings"][0]["until"], json!(time(LATE + 120)));
+    let deletes = |actions: &[Action]| {
+        let is =
+            |a: &Action| matches!(a, Action::Write { call, .. } if matches!(call.verb, Verb::Delete { .. }));
+        actions.iter().any(is)
+    };
+    assert!(!deletes(&step.actions), "not before it is counted");
+    for action in &step.actions {
+        bench.done(LATE, action, Vec::new());
+    }
+    let Change::Pool(pool) = failing(20, 1, 1, LATE + 30, &json!([])) else { panic!() };
+    let mut pool = *pool;
+    let counted = pool.status.as_mut().unwrap().launch_backoff.as_mut().unwrap();
+    counted.counted = vec!["pool-a-1".to_owned()];
+    bench.see(LATE, Change::Pool(Box::new(pool)));
+    assert!(deletes(&bench.engine.step(at(LATE)).actions));
+}
+
+#[test]
+fn a_pool_whose_nodes_do_not_register_launches_nothing_and_then_one_instance() {
+    let mut bench = Bench::new();
+    bench.see(1, failing(10, 1, 3, 100, &json!([])));
+    // They need several instances.
+    assert_eq!(claims(&mut bench, 1, &["a", "b", "c", "d", "e", "f", "g", "h"]), Vec::<Value>::new());
+    let (reason, note) =
+        bench.told.iter().find(|(reason, _)| reason == "LaunchBackoff").expect("the pods are told");
+    assert!(note.contains("in 3 rounds of launches no node registered"), "{reason}: {note}");
+    let probe = claims(&mut bench, 101, &[]);
+    assert_eq!(probe.len(), 1, "{probe:?}");
+    assert_eq!(probe[0]["metadata"]["annotations"]["croft.dev/launch-probe"], json!("3"));
+}
+
+#[test]
+fn no_second_launch_is_tried_while_one_is_under_way() {
+    let mut bench = Bench::new();
+    bench.see(1, failing(10, 1, 3, 100, &json!([])));
+    bench.see(1, claim(10, launched(&[]), false));
+    assert_eq!(claims(&mut bench, 101, &["a", "b", "c", "d", "e"]), Vec::<Value>::new());
+}
+
+#[test]
+fn an_edit_of_the_pool_or_its_class_launches_at_once() {
+    for class in [false, true] {
+        let mut bench = Bench::new();
+        bench.see(1, failing(10, if class { 1 } else { 2 }, 9, 10_000, &json!([])));
+        if class {
+            let mut object = (*bench.engine.snapshot.classes["class"].object).clone();
+            object.metadata.generation = Some(2);
+            object.metadata.resource_version = Some("99".to_owned());
+            bench.see(1, Change::Class(Box::new(object)));
+        }
+        let claims = claims(&mut bench, 2, &["a"]);
+        assert_eq!(claims.len(), 1);
+        assert!(claims[0]["metadata"]["annotations"].get("croft.dev/launch-probe").is_none());
+    }
+}
+
+#[test]
+fn a_node_that_registers_ends_the_backoff() {
+    for registered in [true, false] {
+        let mut bench = Bench::new();
+        let offerings = json!([{"instanceType": "m5.large", "zone": "us-east-1a", "capacityType": "on-demand",
+            "failures": 2, "until": time(5_000), "since": time(0)}]);
+        bench.see(1, failing(10, 1, 3, 5_000, &offerings));
+        let more: &[&str] = if registered { &["Registered"] } else { &[] };
+        bench.see(1, claim(10, launched(more), false));
+        let backoff = written(&bench.engine.step(at(2)).actions);
+        assert_eq!(backoff == Some(Value::Null), registered, "{backoff:?}");
+    }
+}
+
+#[test]
+fn a_probe_that_fails_begins_the_next_round_and_the_hour_has_so_many() {
+    let mut bench = Bench::new();
+    let mut pool = failing(10, 1, 3, 100, &json!([]));
+    if let Change::Pool(pool) = &mut pool {
+        let backoff = pool.status.as_mut().unwrap().launch_backoff.as_mut().unwrap();
+        let second = |n: u64| read::<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>(json!(time(n)));
+        backoff.ended = (1..=9).map(|n| *second(n)).collect();
+    }
+    bench.see(1, pool);
+    let Change::Claim(mut probe) = claim(10, launched(&[]), false) else { panic!() };
+    probe.metadata.annotations = Some(
+        [("croft.dev/launch-probe", "3"), ("croft.dev/launched-for", "1/1")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+    );
+    bench.see(1, Change::Claim(probe));
+    let backoff = written(&bench.engine.step(at(LATE)).actions).expect("the probe is counted");
+    assert_eq!(backoff["rounds"], json!(4));
+    // The tenth round of the hour: the next launch is an hour after the first of them, not four minutes after the last.
+    assert_eq!(backoff["until"], json!(time(1 + 3_600)));
+}
+
+#[test]
+fn an_instance_type_whose_node_did_not_register_is_left_out_for_a_while() {
+    let zones = ["us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d", "us-east-1f"];
+    let failed = |until: u64| -> Value {
+        zones
+            .iter()
+            .map(|zone| {
+                json!({"instanceType": "m5.large", "zone": zone, "capacityType": "on-demand", "failures": 1,
+                    "until": time(until), "since": time(0)})
+            })
+            .collect()
+    };
+    for (now, kind) in [(1, "m5.xlarge"), (200, "m5.large")] {
+        let mut bench = Bench::new();
+        bench.see(1, failing(10, 1, 0, 0, &failed(100)));
+        let claims = claims(&mut bench, now, &["a"]);
+        assert_eq!(claims.len(), 1, "{claims:?}");
+        assert_eq!(claims[0]["spec"]["instanceTypes"][0], json!(kind), "at {now}");
+    }
+}
+
+#[test]
+fn what_was_launched_before_an_edit_counts_no_round_after_it() {
+    let mut bench = Bench::new();
+    bench.see(1, failing(10, 2, 9, 100, &json!([])));
+    let Change::Claim(mut old) = claim(10, launched(&[]), false) else { panic!() };
+    let marks = [("croft.dev/launch-probe", "9"), ("croft.dev/launched-for", "1/1")];
+    old.metadata.annotations = Some(marks.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    bench.see(1, Change::Claim(old));
+    let backoff =
+        written(&bench.engine.step(at(LATE)).actions).expect("the claim is counted, so that it can go");
+    assert_eq!((&backoff["rounds"], &backoff["counted"]), (&json!(0), &json!(["pool-a-1"])));
+}

@@ -1,0 +1,142 @@
+//! What the breaker holds back, and what the pool then says.
+
+use croft_controller::{
+    action::Action,
+    seam::{Target, Verb},
+    snapshot::{Change, MachineList},
+};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// Ten nodes of two processors, each with a pod.
+fn ten() -> World {
+    let mut world = World::new(json!({"consolidateAfter": "Never"}));
+    for n in 0..10 {
+        node(&mut world, n);
+    }
+    world.list();
+    world
+}
+
+fn node(world: &mut World, n: usize) {
+    let name = format!("n{n}");
+    world.node(&name, "m.2", json!({}));
+    world.pod(&format!("pod{n}"), &name, 1500, json!({}));
+}
+
+#[test]
+fn instances_that_no_list_shows_are_out() {
+    let mut world = ten();
+    // The lists that this process asked for must have shown every instance by now.
+    world.step(130);
+    not_ready(&mut world, 0, 3_600);
+    // The credentials are another account's: the list is empty.
+    let asked = world.now();
+    world.engine.snapshot.listed(MachineList { asked, machines: Default::default() });
+    world.step(5);
+    assert_eq!(world.deleted(), Vec::<String>::new());
+    assert_eq!(world.told("TooManyUnhealthyNodes").len(), 1);
+    world.list();
+    world.step(5);
+    assert_eq!(world.deleted(), ["n0"]);
+}
+
+/// Shows that a node has not been Ready for so many seconds.
+fn not_ready(world: &mut World, n: usize, seconds: i64) {
+    let since = world.now().wall.checked_sub(SignedDuration::from_secs(seconds)).unwrap();
+    let mut node = json!({"metadata": world.meta(&format!("n{n}")),
+        "spec": {"providerID": format!("aws:///zone-a/n{n}")}});
+    node["metadata"]["labels"] = json!({"node-pool": "p"});
+    node["status"]["conditions"] =
+        json!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": since.to_string()}]);
+    world.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
+}
+
+fn deleting(world: &mut World, n: usize) {
+    let at = world.now().wall.to_string();
+    world.node(&format!("n{n}"), "m.2", json!({"metadata": {"deletionTimestamp": at}}));
+}
+
+/// The condition that the pool gets, if its status is written.
+fn said(world: &World) -> Option<Value> {
+    world.actions.iter().find_map(|action| {
+        let Action::Write { call, .. } = action else { return None };
+        let (Target::Pool(_), Verb::PatchStatus(patch)) = (&call.target, &call.verb) else { return None };
+        let conditions = patch["status"]["conditions"].as_array()?;
+        conditions.iter().find(|c| c["type"] == json!("DisruptionStopped")).cloned()
+    })
+}
+
+#[test]
+fn unhealthy_nodes_are_replaced_unless_too_many_are_out() {
+    for (broken, expected) in [(1, 1), (2, 2), (3, 0)] {
+        let mut world = ten();
+        (0..broken).for_each(|n| not_ready(&mut world, n, 3_600));
+        world.step(5);
+        assert_eq!(world.deleted().len(), expected, "{broken} of 10");
+        let told = world.told("TooManyUnhealthyNodes").len();
+        assert_eq!(told > 0, expected == 0, "{broken} of 10");
+        assert_eq!(said(&world).map(|c| c["status"].clone()), (expected == 0).then(|| json!("True")));
+    }
+}
+
+#[test]
+fn nodes_that_became_unready_lately_count_before_they_are_due() {
+    let mut world = ten();
+    not_ready(&mut world, 0, 3_600);
+    not_ready(&mut world, 1, 60);
+    not_ready(&mut world, 2, 30);
+    world.step(5);
+    assert_eq!(world.deleted(), Vec::<String>::new());
+    assert_eq!(said(&world).unwrap()["reason"], json!("TooManyUnhealthyNodes"));
+    // The youngest was only starting anew: the condition goes, and the oldest is replaced.
+    world.node("n2", "m.2", json!({}));
+    world.step(5);
+    assert_eq!((world.deleted(), said(&world)), (vec!["n0".to_owned()], None));
+}
+
+#[test]
+fn a_pool_is_not_used_up_by_nodes_that_fail_one_after_another() {
+    let mut world = ten();
+    let mut removed = Vec::new();
+    for n in 0..10 {
+        not_ready(&mut world, n, 3_600);
+        world.step(60);
+        for name in world.deleted() {
+            removed.push(name.clone());
+            deleting(&mut world, name[1..].parse().unwrap());
+            not_ready(&mut world, name[1..].parse().unwrap(), 3_600);
+        }
+    }
+    assert_eq!(removed, ["n0", "n1"], "a fifth, while none of them is back");
+}
+
+#[test]
+fn a_recommendation_to_leave_replaces_a_fifth_of_a_pool_at_a_time() {
+    let mut world = ten();
+    let since = world.begun.to_string();
+    let conditions = ["Launched", "Registered", "Initialized", "Ready", "Interrupted"].map(|kind| {
+        let reason = if kind == "Interrupted" { "RebalanceRecommendation" } else { "x" };
+        json!({"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": since})
+    });
+    for n in 0..10 {
+        world.node(&format!("n{n}"), "m.2", json!({"status": {"conditions": conditions}}));
+    }
+    world.step(5);
+    let replaced: Vec<String> = world
+        .created()
+        .iter()
+        .flat_map(|claim| {
+            let replaces =
+                claim["metadata"]["annotations"]["croft.dev/replaces"].as_str().unwrap().to_owned();
+            replaces.split(',').map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    assert_eq!(replaced, ["n0", "n1"], "{:?}", world.actions);
+    assert_eq!(world.deleted(), Vec::<String>::new());
+    assert_eq!(world.told("TooManyRebalanceRecommendations").len(), 1);
+}

@@ -1,0 +1,104 @@
+//! Instances that never boot, again and again: what is launched for them is bounded, and forgotten once they do.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use croft_cloud::tags;
+use croft_controller::settings::Settings;
+use croft_ec2_sim::control::Control;
+use tokio::time::sleep;
+
+use crate::{
+    actors::surround,
+    run::{REGISTRATION_TIMEOUT, Run},
+    runs::rest,
+    store::Id,
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const LOOK_EVERY: Duration = Duration::from_secs(20);
+
+/// Instances by pool, as they were seen so far: the cloud forgets those that are long terminated.
+type Launched = BTreeMap<String, BTreeSet<String>>;
+
+fn see(run: &Run, launched: &mut Launched) {
+    for (id, instance) in run.shared.world.lock().unwrap().instances() {
+        let pool = instance.tags.get(tags::POOL).cloned().unwrap_or_default();
+        launched.entry(pool).or_default().insert(id.clone());
+    }
+}
+
+fn counts(launched: &Launched) -> BTreeMap<String, usize> {
+    launched.iter().map(|(pool, ids)| (pool.clone(), ids.len())).collect()
+}
+
+/// A pod of each workload goes, and its controller makes another.
+fn recreate(run: &Run) {
+    let now = run.shared.clock.true_wall();
+    let mut store = run.shared.store.lock().unwrap();
+    for workload in &run.actors.lock().unwrap().workloads {
+        let of_namespace = |id: &&Id| id.1 == workload.namespace;
+        let first = store.of_kind("Pod").map(|(id, _)| id).find(of_namespace).cloned();
+        if let Some(id) = first {
+            store.delete(&id, None, now);
+        }
+    }
+}
+
+async fn play(seed: u64) {
+    let mut run = Run::new(seed);
+    let boots = |run: &Run, works| {
+        run.shared.world.lock().unwrap().control(Control::Boots { works }).unwrap();
+    };
+    boots(&run, false);
+    let actors = surround(&run.shared, &run.actors);
+    run.start();
+    // What is launched before the first node is given up on is a scale-up like any other.
+    sleep(REGISTRATION_TIMEOUT - LOOK_EVERY).await;
+    let mut launched = Launched::new();
+    see(&run, &mut launched);
+    let burst = counts(&launched);
+    assert!(!burst.is_empty(), "seed {seed}: nothing is launched");
+    for look in 0..(HOUR.as_secs() / LOOK_EVERY.as_secs()) {
+        sleep(LOOK_EVERY).await;
+        recreate(&run);
+        see(&run, &mut launched);
+        if look % 60 == 30 {
+            // What was counted must not be forgotten with the process.
+            run.processes.clear();
+            run.start();
+        }
+        assert_eq!(run.check(), Vec::<String>::new(), "seed {seed}");
+    }
+    let most = usize::try_from(Settings::default().unregistered_per_hour).unwrap();
+    let all = counts(&launched);
+    println!("storm: seed={seed} burst={burst:?} after an hour={all:?}");
+    for (pool, count) in &all {
+        let more = count - burst.get(pool).copied().unwrap_or(0);
+        assert!(more <= most, "seed {seed}: {more} launches of {pool} in an hour without a node: {all:?}");
+    }
+    boots(&run, true);
+    // A pool that has had its rounds of the hour launches in the next one.
+    sleep(HOUR).await;
+    assert_eq!(rest(&mut run).await, Vec::<String>::new(), "seed {seed}");
+    let store = run.shared.store.lock().unwrap();
+    for (id, pool) in store.of_kind("TenantPool") {
+        assert!(
+            pool["status"]["launchBackoff"]["rounds"].as_i64().unwrap_or(0) == 0,
+            "seed {seed}: {id:?} {pool}"
+        );
+    }
+    drop(store);
+    actors.abort();
+}
+
+#[test]
+fn launches_without_a_node_are_bounded_and_pods_run_once_instances_boot() {
+    for seed in 1..=6 {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(play(seed));
+    }
+}

@@ -1,0 +1,540 @@
+//! What the API server allows in fields of which several resources have one: names, labels, taints, amounts,
+//! durations. Each function is the schema of such a field, with rules whose messages say what to write instead.
+//!
+//! A rule in CEL is preferred to a `pattern`, whose message is the regular expression. Every list, map and string has
+//! a greatest size: the API server multiplies these to estimate what the rules cost, and refuses a CRD above its limit
+//! (`k8s.io/apiextensions-apiserver`, `StaticEstimatedCostLimit`). The same schemas judge files and stored objects, by
+//! [`crate::rules`].
+
+mod ec2;
+
+pub(crate) use ec2::*;
+use schemars::{Schema, SchemaGenerator};
+use serde_json::{Value, json};
+
+/// A DNS label, which a namespace's name is.
+const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$";
+/// A DNS subdomain, which most objects' names are.
+const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// The key of a label, a taint or a resource: a name, or a DNS subdomain, a slash and a name.
+const QUALIFIED: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+/// The value of a label or a taint.
+const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
+/// Characters of a label's value: lists of many values are held to these alone, which the estimate of costs allows.
+const LABEL_CHARACTERS: &str = "^[A-Za-z0-9_.-]*$";
+/// A Go duration. The digits are few enough that no sum of parts overflows.
+const DURATION: &str =
+    r"^([0-9]{1,5}(\\.[0-9]{1,3})?h|[0-9]{1,7}(\\.[0-9]{1,3})?m|[0-9]{1,9}(\\.[0-9]{1,3})?s|[0-9]{1,12}ms)+$";
+/// Domains whose labels Kubernetes, the cloud or Croft itself writes, and subdomains of them.
+const WRITTEN_BY_OTHERS: &str =
+    r"^(([^/]*\\.)?(kubernetes\\.io|k8s\\.io)|(.*\\.)?croft\\.dev|karpenter\\.sh|karpenter\\.k8s\\.aws)/";
+
+/// Longest key of a label: a DNS subdomain, a slash and a name.
+const KEY_LENGTH: u32 = 317;
+
+fn schema(value: Value) -> Schema {
+    Schema::try_from(value).unwrap_or_default()
+}
+
+fn rule(rule: impl Into<String>, message: &str) -> Value {
+    json!({"rule": rule.into(), "message": message})
+}
+
+/// Names of namespaces, each once.
+pub(crate) fn namespaces(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "array",
+        "items": {"type": "string", "maxLength": 253},
+        "maxItems": 10_000,
+        "x-kubernetes-list-type": "set",
+        "x-kubernetes-validations": [rule(
+            format!("self.all(n, n.matches('{DNS_LABEL}'))"),
+            "write exact names of namespaces: at most 63 lower-case letters, digits and '-'. A pattern such as team-* is no name: list each namespace, or select a Tenant's by label with namespaceSelector",
+        )],
+    }))
+}
+
+/// Names of TenantPools, each once.
+pub(crate) fn pools(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "array",
+        "items": {"type": "string", "maxLength": 253},
+        "minItems": 1,
+        "maxItems": 64,
+        "x-kubernetes-list-type": "set",
+        "x-kubernetes-validations": [rule(
+            format!("self.all(p, size(p) <= 40 && p.matches('{SUBDOMAIN}'))"),
+            "write exact names of TenantPools: at most 40 lower-case letters, digits, '-' and '.'",
+        )],
+    }))
+}
+
+/// User names, each once.
+pub(crate) fn users(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "array",
+        "items": {"type": "string", "maxLength": 253},
+        "maxItems": 64,
+        "x-kubernetes-list-type": "set",
+        "x-kubernetes-validations": [rule(
+            "self.all(u, u.matches('^[^*[:space:]]+$'))",
+            "write exact user names such as system:kube-scheduler: names are compared as they are, without patterns",
+        )],
+    }))
+}
+
+/// A selector of namespaces by label.
+pub(crate) fn selector(_: &mut SchemaGenerator) -> Schema {
+    let operator = json!({
+        "type": "string",
+        "description": "How the label's value relates to `values`.",
+        "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
+    });
+    let values = json!({
+        "type": "array",
+        "description": "Values for In and NotIn, at least one; none for Exists and DoesNotExist.",
+        "items": {"type": "string", "maxLength": 63},
+        "maxItems": 500,
+        "x-kubernetes-list-type": "atomic",
+        "x-kubernetes-validations": [rule(format!("self.all(v, v.matches('{LABEL_CHARACTERS}'))"), VALUE_WORDS)],
+    });
+    schema(json!({
+        "type": "object",
+        "properties": {
+            "matchLabels": label_map("Labels that the namespace must have, with these values."),
+            "matchExpressions": {
+                "type": "array",
+                "description": "Requirements on labels of the namespace, all of which must hold.",
+                "maxItems": 64,
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {
+                            "type": "string",
+                            "description": "The label's key.",
+                            "maxLength": KEY_LENGTH,
+                            "x-kubernetes-validations": [rule(format!("self.matches('{QUALIFIED}')"), KEY_WORDS)],
+                        },
+                        "operator": operator,
+                        "values": values,
+                    },
+                    "x-kubernetes-validations": [
+                        rule(
+                            "!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)",
+                            "operators In and NotIn need values: write at least one. NotIn without values would claim every namespace",
+                        ),
+                        rule(
+                            "!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0",
+                            "operators Exists and DoesNotExist take no values: leave values out, or write In or NotIn",
+                        ),
+                    ],
+                },
+            },
+        },
+        "x-kubernetes-validations": [rule(
+            "(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",
+            "an empty namespaceSelector would claim every namespace: write at least one matchLabels entry or matchExpressions requirement",
+        )],
+    }))
+}
+
+const KEY_WORDS: &str = "write a label's key such as team or example.com/team: a name of at most 63 letters, digits, '-', '_' and '.', behind a DNS name and a slash if it has a prefix";
+const VALUE_WORDS: &str = "write a label's value: at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit";
+
+fn label_map(description: &str) -> Value {
+    json!({
+        "type": "object",
+        "description": description,
+        "maxProperties": 64,
+        "additionalProperties": {
+            "type": "string",
+            "maxLength": 253,
+            "x-kubernetes-validations": [rule(format!("self.matches('{LABEL_VALUE}')"), VALUE_WORDS)],
+        },
+        "x-kubernetes-validations": [rule(
+            format!("self.all(k, size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}'))"),
+            KEY_WORDS,
+        )],
+    })
+}
+
+/// The key of a label.
+pub(crate) fn key(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": KEY_LENGTH,
+        "x-kubernetes-validations": [rule(format!("self.matches('{QUALIFIED}')"), KEY_WORDS)],
+    }))
+}
+
+/// Values of a label: so many in so many requirements that a rule in CEL would cost more than the API server allows.
+pub(crate) fn label_values(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "array",
+        "items": {"type": "string", "maxLength": 63, "pattern": LABEL_CHARACTERS},
+        "maxItems": 1_000,
+    }))
+}
+
+/// Labels as a claim records them.
+pub(crate) fn recorded_labels(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "object",
+        "maxProperties": 200,
+        "additionalProperties": {"type": "string", "maxLength": 253},
+    }))
+}
+
+/// How an instance is paid for.
+pub(crate) fn capacity_type(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({"type": "string", "enum": ["on-demand", "spot", "reserved"]}))
+}
+
+/// The key of a pool's label and taint.
+pub(crate) fn pool_key(_: &mut SchemaGenerator) -> Schema {
+    let own = "self.matches('^([^/]*\\\\.)?node-restriction\\\\.kubernetes\\\\.io/')";
+    schema(json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": KEY_LENGTH,
+        "x-kubernetes-validations": [
+            rule(format!("self.matches('{QUALIFIED}')"), KEY_WORDS),
+            rule(
+                format!("{own} || !self.matches('{WRITTEN_BY_OTHERS}')"),
+                "this label is written by Kubernetes, the cloud, Karpenter or Croft: write a key of your own such as example.com/pool, or one under node-restriction.kubernetes.io/",
+            ),
+        ],
+    }))
+}
+
+/// The value of a pool's label and taint.
+pub(crate) fn pool_value(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 253,
+        "x-kubernetes-validations": [rule(format!("self.matches('{LABEL_VALUE}')"), VALUE_WORDS)],
+    }))
+}
+
+/// Labels of a pool's nodes: those that a kubelet may register with, and that say nothing about the instance.
+/// Source: kubernetes, cmd/kubelet/app/options/options.go (`ValidateKubeletFlags`).
+pub(crate) fn template_labels(_: &mut SchemaGenerator) -> Schema {
+    let mut labels = label_map("");
+    let allowed = "k.matches('^([^/]*\\\\.)?(kubelet|node)\\\\.kubernetes\\\\.io/')";
+    push(
+        &mut labels,
+        rule(
+            format!(
+                "self.all(k, !k.matches('{WRITTEN_BY_OTHERS}') || ({allowed} && k != 'node.kubernetes.io/instance-type'))"
+            ),
+            "no kubelet may set a label under kubernetes.io, k8s.io or node-restriction.kubernetes.io, but for kubelet.kubernetes.io/ and node.kubernetes.io/; and labels of zone, type, architecture and capacity type follow from the instance. Write a key of your own such as example.com/team, and choose instances by requirements",
+        ),
+    );
+    schema(labels)
+}
+
+/// Annotations of a pool's nodes.
+pub(crate) fn template_annotations(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "object",
+        "maxProperties": 64,
+        "additionalProperties": {"type": "string", "maxLength": 4_096},
+        "x-kubernetes-validations": [
+            rule(format!("self.all(k, size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}'))"), KEY_WORDS),
+            rule(
+                "self.all(k, !k.matches('^((.*\\\\.)?croft\\\\.dev|karpenter\\\\.sh)/') || k.endsWith('/do-not-disrupt'))",
+                "Croft writes annotations under croft.dev/ itself: of those write only croft.dev/do-not-disrupt or karpenter.sh/do-not-disrupt",
+            ),
+        ],
+    }))
+}
+
+/// Requirements of a pool on its nodes' labels: a list of what [`crate::pool::Requirement`] says, for keys that an
+/// instance can have.
+pub(crate) fn requirements(generator: &mut SchemaGenerator) -> Schema {
+    let capacity = "['on-demand', 'spot', 'reserved']";
+    let among = |key: &str, values: &str| {
+        format!(
+            "self.all(r, !(r.key in {key}) || !(r.operator in ['In', 'NotIn']) || !has(r.values) || r.values.all(v, v in {values}))"
+        )
+    };
+    schema(json!({
+        "type": "array",
+        "items": generator.subschema_for::<crate::pool::Requirement>(),
+        "maxItems": 100,
+        "x-kubernetes-validations": [
+            rule(
+                "self.all(r, !r.key.matches('^(.*\\\\.)?croft\\\\.dev/') || r.key == 'croft.dev/capacity-type')",
+                "of the keys under croft.dev/ only croft.dev/capacity-type says something about an instance: write that one, or the well-known key that you mean",
+            ),
+            rule(
+                "self.all(r, !r.key.startsWith('karpenter.sh/') || r.key == 'karpenter.sh/capacity-type')",
+                "of the keys under karpenter.sh/ only karpenter.sh/capacity-type says something about an instance: write that one, or a label of your own in template.metadata.labels",
+            ),
+            rule(
+                "self.all(r, !(r.key in ['kubernetes.io/hostname']) && !r.key.matches('^([^/]*\\\\.)?(node-restriction|node-role)\\\\.kubernetes\\\\.io/'))",
+                "an instance has no such label before it is launched: leave the requirement out, and choose by type, zone, architecture or capacity type",
+            ),
+            rule(
+                among("['karpenter.sh/capacity-type', 'croft.dev/capacity-type']", capacity),
+                "karpenter.sh/capacity-type is on-demand, spot or reserved: write one of these",
+            ),
+            rule(
+                among("['kubernetes.io/arch', 'beta.kubernetes.io/arch']", "['amd64', 'arm64']"),
+                "kubernetes.io/arch is amd64 or arm64: write one of these",
+            ),
+        ],
+    }))
+}
+
+/// Taints of a pool's nodes.
+pub(crate) fn taints(_: &mut SchemaGenerator) -> Schema {
+    schema(taint_list(
+        "!self.exists(t, t.key.matches('^((.*\\\\.)?croft\\\\.dev|karpenter\\\\.sh|([^/]*\\\\.)?node\\\\.kubernetes\\\\.io|([^/]*\\\\.)?node\\\\.cloudprovider\\\\.kubernetes\\\\.io)/'))",
+        "Kubernetes, the cloud or Croft writes taints under node.kubernetes.io, node.cloudprovider.kubernetes.io, croft.dev and karpenter.sh, and takes them away: write a key of your own such as example.com/gpu",
+    ))
+}
+
+/// Taints that something on the node takes away.
+pub(crate) fn startup_taints(_: &mut SchemaGenerator) -> Schema {
+    schema(taint_list(
+        "!self.exists(t, t.key.matches('^((.*\\\\.)?croft\\\\.dev|karpenter\\\\.sh|([^/]*\\\\.)?node\\\\.kubernetes\\\\.io)/'))",
+        "Kubernetes or Croft writes taints under node.kubernetes.io, croft.dev and karpenter.sh: write the key of the taint that your own DaemonSet takes away",
+    ))
+}
+
+/// Taints as a claim records them.
+pub(crate) fn recorded_taints(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({"type": "array", "maxItems": 200, "items": taint(json!([]), json!([]))}))
+}
+
+fn taint(key: Value, value: Value) -> Value {
+    json!({
+        "type": "object",
+        "description": "A taint of a node.",
+        "required": ["key", "effect"],
+        "properties": {
+            "key": {
+                "type": "string",
+                "description": "The taint's key.",
+                "minLength": 1,
+                "maxLength": KEY_LENGTH,
+                "x-kubernetes-validations": key,
+            },
+            "value": {
+                "type": "string",
+                "description": "The taint's value.",
+                "maxLength": 253,
+                "x-kubernetes-validations": value,
+            },
+            "effect": {
+                "type": "string",
+                "description": "What happens to pods that don't tolerate the taint.",
+                "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"],
+            },
+        },
+    })
+}
+
+fn taint_list(allowed: &str, words: &str) -> Value {
+    let key = json!([rule(format!("self.matches('{QUALIFIED}')"), KEY_WORDS)]);
+    let value = json!([rule(format!("self.matches('{LABEL_VALUE}')"), VALUE_WORDS)]);
+    json!({
+        "type": "array",
+        "maxItems": 32,
+        "items": taint(key, value),
+        "x-kubernetes-validations": [
+            rule(allowed, words),
+            rule(
+                "self.all(t, self.exists_one(u, u.key == t.key && u.effect == t.effect))",
+                "a node has one taint per key and effect: write each pair once",
+            ),
+        ],
+    })
+}
+
+/// A key is a resource that nodes have, or one of `more`.
+fn resource_rule(more: &str) -> String {
+    format!(
+        "self.all(k, k in ['cpu', 'memory', 'ephemeral-storage', 'pods'{more}] || k.startsWith('hugepages-') || (k.contains('/') && size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}')))"
+    )
+}
+
+/// Amounts by resource name, none of them negative. An int-or-string counts as large as a whole request in the
+/// estimate of what rules cost, hence the few entries and the one call.
+fn amounts(names: Value) -> Value {
+    json!({
+        "type": "object",
+        "maxProperties": 24,
+        "additionalProperties": {"x-kubernetes-int-or-string": true},
+        "x-kubernetes-validations": [
+            rule(
+                "self.all(k, type(self[k]) == int ? self[k] >= 0 : (isQuantity(self[k]) && !self[k].startsWith('-')))",
+                "write amounts that aren't negative: a number with an optional suffix, such as 500m, 100 or 64Gi",
+            ),
+            names,
+        ],
+    })
+}
+
+/// Limits: amounts of resources, nodes and dollars per hour.
+pub(crate) fn limits(_: &mut SchemaGenerator) -> Schema {
+    let mut limits = amounts(rule(
+        resource_rule(", 'nodes', 'costPerHour'"),
+        "there are limits of cpu, memory, ephemeral-storage, pods, nodes, costPerHour (dollars), hugepages-* and devices such as nvidia.com/gpu: write one of these",
+    ));
+    push(
+        &mut limits,
+        rule(
+            "!('nodes' in self) || type(self['nodes']) == int || self['nodes'].matches('^[0-9]+$')",
+            "nodes is a whole number: write for example 50",
+        ),
+    );
+    schema(limits)
+}
+
+/// What one pod asks for.
+pub(crate) fn requests(_: &mut SchemaGenerator) -> Schema {
+    let mut requests = amounts(rule(
+        resource_rule(""),
+        "pods ask for cpu, memory, ephemeral-storage, hugepages-* and devices such as nvidia.com/gpu: write one of these",
+    ));
+    push(&mut requests, rule("size(self) > 0", "write what each pod asks for, such as cpu: 500m"));
+    schema(requests)
+}
+
+fn push(schema: &mut Value, rule: Value) {
+    if let Some(rules) = schema.get_mut("x-kubernetes-validations").and_then(Value::as_array_mut) {
+        rules.push(rule);
+    }
+}
+
+/// What a duration must be beside one, and what to write.
+type Bound = (&'static str, &'static str);
+
+const AT_MOST_TEN_YEARS: Bound = (
+    "duration(self) <= duration('87600h')",
+    "write at most 87600h, which is ten years, or leave the field out",
+);
+
+fn duration(never: bool, bounds: &[Bound]) -> Schema {
+    let (or_never, words) = if never {
+        ("self == 'Never' || ", "write a duration such as 30s, 5m, 1h30m or 720h, or Never")
+    } else {
+        ("", "write a duration such as 30s, 5m, 1h30m or 720h")
+    };
+    let mut rules = vec![rule(format!("{or_never}self.matches('{DURATION}')"), words)];
+    // Only of what is a duration, so that one mistake is one message.
+    let only = |bound: &str| format!("!self.matches('{DURATION}') || {bound}");
+    rules.extend(bounds.iter().map(|(bound, words)| rule(only(bound), words)));
+    schema(json!({"type": "string", "maxLength": 32, "x-kubernetes-validations": rules}))
+}
+
+/// How old a node gets. A replacement needs minutes to boot: below that, each node would expire before the node in its
+/// place is ready, and the pool would replace its nodes for ever.
+pub(crate) fn expire_after(_: &mut SchemaGenerator) -> Schema {
+    let least = "nodes that live for less than 5m would be replaced for ever: write 5m or more, or Never";
+    duration(true, &[("duration(self) >= duration('5m')", least), AT_MOST_TEN_YEARS])
+}
+
+/// How long a node has been empty.
+pub(crate) fn consolidate_after(_: &mut SchemaGenerator) -> Schema {
+    duration(true, &[AT_MOST_TEN_YEARS])
+}
+
+/// How long pods may take to leave. Kubernetes gives a pod 30 s to end.
+pub(crate) fn termination_grace_period(_: &mut SchemaGenerator) -> Schema {
+    let least = "pods get 30 s to end from Kubernetes: write 30s or more, or leave the field out for as long as it takes";
+    duration(false, &[("duration(self) >= duration('30s')", least), AT_MOST_TEN_YEARS])
+}
+
+/// Dollars per hour.
+pub(crate) fn dollars(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "maxLength": 32,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[0-9]{1,9}(\\\\.[0-9]{1,6})?$')",
+            "write dollars per hour that aren't negative, such as 0.05",
+        )],
+    }))
+}
+
+/// A number of nodes, or a share.
+pub(crate) fn share(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "maxLength": 32,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^(100%|[0-9]{1,2}%|[0-9]{1,9})$')",
+            "write a number of nodes such as 3, or a share from 0% to 100%",
+        )],
+    }))
+}
+
+/// A line of a crontab.
+pub(crate) fn schedule(_: &mut SchemaGenerator) -> Schema {
+    let list =
+        |one: &str| format!("(\\\\*|{one}(-{one})?)(/[1-9][0-9]?)?(,(\\\\*|{one}(-{one})?)(/[1-9][0-9]?)?)*");
+    let fields = [
+        "[0-5]?[0-9]",
+        "([01]?[0-9]|2[0-3])",
+        "(0?[1-9]|[12][0-9]|3[01])",
+        "(0?[1-9]|1[0-2]|[jJ][aA][nN]|[fF][eE][bB]|[mM][aA][rR]|[aA][pP][rR]|[mM][aA][yY]|[jJ][uU][nN]|[jJ][uU][lL]|[aA][uU][gG]|[sS][eE][pP]|[oO][cC][tT]|[nN][oO][vV]|[dD][eE][cC])",
+        "([0-7]|[sS][uU][nN]|[mM][oO][nN]|[tT][uU][eE]|[wW][eE][dD]|[tT][hH][uU]|[fF][rR][iI]|[sS][aA][tT])",
+    ];
+    let fields = fields.map(list).join(" +");
+    schema(json!({
+        "type": "string",
+        "maxLength": 200,
+        "x-kubernetes-validations": [rule(
+            format!("self.matches('^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|{fields})$')"),
+            "write five fields as in crontab, in UTC: minute (0-59), hour (0-23), day (1-31), month (1-12) and weekday (0-7 or mon-sun), such as 0 9 * * mon-fri; or @hourly, @daily, @weekly, @monthly, @yearly",
+        )],
+    }))
+}
+
+/// For how long a budget holds.
+pub(crate) fn window(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "maxLength": 32,
+        "x-kubernetes-validations": [
+            rule(
+                "self.matches('^([0-9]{1,5}h([0-9]{1,7}m)?(0s)?|[0-9]{1,7}m(0s)?)$')",
+                "write hours and minutes such as 8h, 1h30m or 45m",
+            ),
+            rule(
+                "!self.matches('^([0-9]{1,5}h([0-9]{1,7}m)?(0s)?|[0-9]{1,7}m(0s)?)$') || duration(self) >= duration('1m')",
+                "a budget that holds for no time keeps nothing: write 1m or more",
+            ),
+        ],
+    }))
+}
+
+/// A reference to an EC2NodeClass.
+pub(crate) fn class_group(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({"type": "string", "enum": ["croft.dev"]}))
+}
+
+/// The kind of a class.
+pub(crate) fn class_kind(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({"type": "string", "enum": ["EC2NodeClass"]}))
+}
+
+/// The name of an object.
+pub(crate) fn object_name(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 253,
+        "x-kubernetes-validations": [rule(
+            format!("self.matches('{SUBDOMAIN}')"),
+            "write the name of an object: lower-case letters, digits, '-' and '.'",
+        )],
+    }))
+}

@@ -1,0 +1,422 @@
+//! Croft's own identities: what a stolen token of the controller or of the webhook may not write, though RBAC grants
+//! the verb.
+//!
+//! RBAC knows no fields, and can't name an object that is created or whose name isn't known when the role is written.
+//! Each policy here adds that to one granted verb. Its match condition is the user, in the namespace that Croft is
+//! installed in, so it says nothing about other requests. Fields are compared by what may differ, not by what may not: a
+//! field that a later Kubernetes adds is closed from its first day.
+//!
+//! A request's object is judged as it is after mutation. So a mutating webhook of another project that rewrites a
+//! DaemonSet whenever it is written is refused together with the controller's write, and the message says where to look.
+
+use serde_json::{Value, json};
+
+use super::{Keys, Policy, parameters::PREFIX};
+use crate::{
+    model::{
+        BUILT_IN_EXEMPT, CERTIFICATE_LEASE, CLAIM_ANNOTATION, CONTROLLER_LEASE, IDENTITY_PREFIX,
+        INJECTED_ANNOTATION, MARK_KEY, NAME_LABEL, TENANCY_LABEL, UNREGISTERED_TAINT,
+    },
+    seen::{REPLICA_LABEL, WEBHOOK},
+};
+
+/// Written by the API server itself with every change.
+const KEPT_BY_THE_SERVER: [&str; 3] = ["managedFields", "resourceVersion", "generation"];
+/// The DaemonSet's template generation, which the API server keeps as an annotation.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+/// Labels that nodes outside every pool carry too: no evidence of a pool, whatever key a pool declares.
+const ON_EVERY_NODE: &str = "^((beta|topology|failure-domain\\\\.beta)\\\\.)?kubernetes\\\\.io/|\
+                             ^node\\\\.kubernetes\\\\.io/instance-type$|^node-role\\\\.";
+/// Labels of nodes that run the control plane.
+const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+
+/// The names of Croft's ServiceAccounts.
+const CONTROLLER: &str = "croft-controller";
+const WEBHOOK_ACCOUNT: &str = "croft-webhook";
+
+/// Every policy of this module.
+pub(super) fn all() -> [Policy; 7] {
+    [daemonsets(), namespaces(), pods(), nodes(), declarations(), configurations(), leases()]
+}
+
+/// CEL: the request is made by this ServiceAccount of Croft's.
+fn is_by(account: &str) -> String {
+    format!("request.userInfo.username == 'system:serviceaccount:' + params.metadata.name + ':{account}'")
+}
+
+fn policy(
+    name: &'static str,
+    account: &str,
+    constraints: Value,
+    variables: Vec<(&'static str, String)>,
+    validations: Vec<(String, String)>,
+) -> Policy {
+    let conditions = vec![("by-this-identity", is_by(account))];
+    Policy { name, constraints, conditions, variables, validations, parameters: true }
+}
+
+/// Words as a CEL list; JSON's strings are CEL's.
+fn list(words: &[&str]) -> String {
+    json!(words).to_string()
+}
+
+fn constraints(group: &str, resources: &[&str], operations: &[&str]) -> Value {
+    json!({"resourceRules": [{
+        "apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": resources,
+    }]})
+}
+
+/// True if everything in the map at `path` is as it was, but for keys `k` for which `free` holds. A path such as
+/// `.?spec.?template`. `dyn` keeps the API server's type checker from warning that an object is no map: at run time it
+/// is one.
+fn same_but(path: &str, free: &str) -> String {
+    let (new, old) =
+        (format!("dyn(object){path}.orValue({{}})"), format!("dyn(oldObject){path}.orValue({{}})"));
+    let free = if free.is_empty() { String::new() } else { format!("{free} || ") };
+    format!("{new}.all(k, {free}(k in {old} && {new}[k] == {old}[k])) && {old}.all(k, {free}k in {new})")
+}
+
+fn same(path: &str) -> String {
+    format!("dyn(object){path} == dyn(oldObject){path}")
+}
+
+fn same_but_these(path: &str, free: &[&str]) -> String {
+    same_but(path, &format!("k in {}", list(free)))
+}
+
+fn metadata_but(free: &[&str]) -> String {
+    same_but_these(".?metadata", &[&KEPT_BY_THE_SERVER, free].concat())
+}
+
+fn every(parts: &[String]) -> String {
+    parts.iter().map(|part| format!("({part})")).collect::<Vec<_>>().join(" && ")
+}
+
+/// The plan of a DaemonSet, and nothing of what its pods run. In the built-in namespaces nothing is planned; what an earlier
+/// version injected there, and recorded, is taken out.
+fn daemonsets() -> Policy {
+    let template = ".?spec.?template";
+    let exempt = list(&BUILT_IN_EXEMPT);
+    let recorded = |object: &str| {
+        format!("'{INJECTED_ANNOTATION}' in dyn({object}){template}.?metadata.?annotations.orValue({{}})")
+    };
+    let planned = every(&[
+        same_but_these(".?spec", &["template"]),
+        same_but_these(template, &["metadata", "spec"]),
+        same_but_these(&format!("{template}.?metadata"), &["annotations"]),
+        same_but_these(&format!("{template}.?metadata.?annotations"), &[INJECTED_ANNOTATION]),
+        same_but_these(&format!("{template}.?spec"), &["nodeSelector", "tolerations", "affinity"]),
+        same_but_these(&format!("{template}.?spec.?affinity"), &["nodeAffinity"]),
+        same_but_these(
+            &format!("{template}.?spec.?affinity.?nodeAffinity"),
+            &["requiredDuringSchedulingIgnoredDuringExecution"],
+        ),
+    ]);
+    policy(
+        "croft-controller-daemonsets",
+        CONTROLLER,
+        constraints("apps", &["daemonsets"], &["UPDATE"]),
+        Vec::new(),
+        vec![
+            (
+                planned,
+                format!(
+                    "'the controller may change nodeSelector, tolerations, required node affinity and the annotation \
+                     {INJECTED_ANNOTATION} of the pod template of DaemonSet ' + object.metadata.name + ', and nothing else: look \
+                     for another mutating webhook that rewrites DaemonSets'"
+                ),
+            ),
+            (
+                every(&[
+                    metadata_but(&["annotations"]),
+                    same_but_these(".?metadata.?annotations", &[TEMPLATE_GENERATION]),
+                ]),
+                "'the controller may not change the metadata of DaemonSet ' + object.metadata.name".to_owned(),
+            ),
+            (
+                format!(
+                    "!(request.namespace == params.metadata.name || request.namespace in {exempt}) || \
+                     object.spec == oldObject.spec || ({} && !({}))",
+                    recorded("oldObject"),
+                    recorded("object")
+                ),
+                "'the controller may take what was injected out of a DaemonSet of namespace ' + request.namespace + ', which is \
+                 always exempt, and change nothing else of it'"
+                    .to_owned(),
+            ),
+        ],
+    )
+}
+
+/// What the policies read from a namespace, and nothing else of it.
+fn namespaces() -> Policy {
+    policy(
+        "croft-controller-namespaces",
+        CONTROLLER,
+        constraints("", &["namespaces"], &["UPDATE"]),
+        Vec::new(),
+        vec![(
+            every(&[
+                metadata_but(&["labels", "annotations"]),
+                same_but_these(".?metadata.?labels", &[TENANCY_LABEL]),
+                // What the installation runs for is written once, by the first start, and never changed.
+                same_but(
+                    ".?metadata.?annotations",
+                    &format!(
+                        "(k.startsWith('{PREFIX}') || k.startsWith('{IDENTITY_PREFIX}') && \
+                         !(k in dyn(oldObject).?metadata.?annotations.orValue({{}})))"
+                    ),
+                ),
+                same(".?spec"),
+                same(".?status"),
+            ]),
+            format!(
+                "'the controller may change the label {TENANCY_LABEL} and annotations under {PREFIX} (and once under \
+                 {IDENTITY_PREFIX}) of namespace ' + \
+                 object.metadata.name + ', and nothing else'"
+            ),
+        )],
+    )
+}
+
+/// Where a waiting pod is meant to go.
+fn pods() -> Policy {
+    policy(
+        "croft-controller-pods",
+        CONTROLLER,
+        constraints("", &["pods/status"], &["UPDATE"]),
+        Vec::new(),
+        vec![(
+            every(&[metadata_but(&[]), same(".?spec"), same_but_these(".?status", &["nominatedNodeName"])]),
+            "'the controller may change status.nominatedNodeName of pod ' + object.metadata.name + ', and nothing else'"
+                .to_owned(),
+        )],
+    )
+}
+
+/// Nodes of pools, and of those only what registration, cordons and repairs write.
+fn nodes() -> Policy {
+    let old = |field: &str| format!("oldObject.metadata.?{field}.orValue({{}})");
+    let (labels, annotations) = (old("labels"), old("annotations"));
+    let taints = |object: &str| format!("{object}.spec.?taints.orValue([])");
+    let of_a_pool = format!(
+        "!{labels}.exists(k, k in {control_plane}) && ('{MARK_KEY}' in {labels} || '{CLAIM_ANNOTATION}' in {annotations} \
+         || {old_taints}.exists(t, t.key == '{UNREGISTERED_TAINT}' || t.key in variables.keys) || \
+         {labels}.exists(k, k in variables.keys && !k.matches('{ON_EVERY_NODE}')))",
+        control_plane = list(&CONTROL_PLANE),
+        old_taints = taints("oldObject"),
+    );
+    let managed = every(&[
+        metadata_but(&["labels", "annotations", "finalizers"]),
+        // The pool's template chooses labels and annotations, but none that makes a node the control plane's.
+        CONTROL_PLANE.map(|key| format!("!('{key}' in object.metadata.?labels.orValue({{}}))")).join(" && "),
+        finalizers(),
+        same_but_these(".?spec", &["unschedulable", "taints"]),
+        format!(
+            "{}.all(t, t.key.startsWith('croft.dev/') || {}.exists(n, n.key == t.key && n.effect == t.effect))",
+            taints("oldObject"),
+            taints("object")
+        ),
+        same(".?status"),
+    ]);
+    policy(
+        "croft-controller-nodes",
+        CONTROLLER,
+        constraints("", &["nodes"], &["UPDATE", "DELETE"]),
+        vec![Keys::Declared.variable(), ("ofPool", of_a_pool)],
+        vec![
+            (
+                "variables.ofPool".to_owned(),
+                format!(
+                    "'the controller may not touch node ' + request.name + ': it has neither the label of a pool, nor the taint \
+                     {UNREGISTERED_TAINT}, or it runs the control plane'"
+                ),
+            ),
+            (
+                format!("request.operation == 'DELETE' || ({managed})"),
+                "'the controller may change labels, annotations, its own finalizers, spec.unschedulable and taints of node ' + \
+                 request.name + ', may take away only taints under croft.dev/, and may change nothing else'"
+                    .to_owned(),
+            ),
+        ],
+    )
+}
+
+/// Only finalizers under croft.dev/ differ.
+fn finalizers() -> String {
+    let of = |object: &str| {
+        format!("{object}.metadata.?finalizers.orValue([]).filter(f, !f.startsWith('croft.dev/'))")
+    };
+    format!("{} == {}", of("object"), of("oldObject"))
+}
+
+/// What people declare stays as they declared it.
+fn declarations() -> Policy {
+    policy(
+        "croft-controller-declarations",
+        CONTROLLER,
+        constraints(
+            "croft.dev",
+            &["tenants", "tenantpools", "ec2nodeclasses", "croftconfigs"],
+            &["UPDATE"],
+        ),
+        Vec::new(),
+        vec![(
+            every(&[metadata_but(&["finalizers"]), finalizers(), same(".?spec")]),
+            "'the controller may change its own finalizers of ' + request.resource.resource + ' ' + request.name + ', and \
+             nothing else'"
+                .to_owned(),
+        )],
+    )
+}
+
+/// The webhook's registration: where it answers, which authority is trusted, and what depends on the declarations. Which
+/// requests are asked about, and what happens without an answer, is as in [`shipped`], and no webhook of those is taken
+/// out.
+fn configurations() -> Policy {
+    const MUTATING: &str = "mutatingwebhookconfigurations";
+    let owned = list(&["clientConfig", "namespaceSelector", "matchConditions"]);
+    policy(
+        "croft-webhook-configurations",
+        WEBHOOK_ACCOUNT,
+        constraints(
+            "admissionregistration.k8s.io",
+            &[MUTATING, "validatingwebhookconfigurations"],
+            &["UPDATE"],
+        ),
+        vec![
+            ("before", "dyn(oldObject).?webhooks.orValue([])".to_owned()),
+            ("after", "dyn(object).?webhooks.orValue([])".to_owned()),
+            (
+                "shipped",
+                format!(
+                    "request.resource.resource == '{MUTATING}' ? {} : {}",
+                    cel(&shipped(true)),
+                    cel(&shipped(false))
+                ),
+            ),
+        ],
+        vec![(
+            format!(
+                "({}) && variables.after.all(w, w.name in variables.shipped && w.all(k, k in {owned} || \
+                 (k in variables.shipped[w.name] && w[k] == variables.shipped[w.name][k])) && \
+                 variables.shipped[w.name].all(k, k in w)) && variables.before.all(o, !(o.name in variables.shipped) || \
+                 variables.after.exists(w, w.name == o.name))",
+                metadata_but(&[])
+            ),
+            "'the webhook may write its own webhooks into ' + request.resource.resource + ' ' + request.name + ', with \
+             clientConfig, namespaceSelector and matchConditions of its choice, and nothing else'"
+                .to_owned(),
+        )],
+    )
+}
+
+/// By name, what the webhook doesn't choose of the webhooks that it registers.
+fn shipped(mutating: bool) -> Value {
+    let rule = |group: &str, resources: &[&str], operations: &[&str]| {
+        json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": operations, "resources": resources,
+            "scope": "Namespaced"})
+    };
+    let hook = |name: &str, rules: &[Value], failure: &str, seconds: i64| {
+        let mut fields = json!({
+            "name": name, "rules": rules, "failurePolicy": failure, "timeoutSeconds": seconds,
+            "matchPolicy": "Equivalent", "sideEffects": "None", "objectSelector": {}, "admissionReviewVersions": ["v1"],
+        });
+        if let (true, Some(map)) = (mutating, fields.as_object_mut()) {
+            map.insert("reinvocationPolicy".to_owned(), json!("IfNeeded"));
+        }
+        (name.to_owned(), fields)
+    };
+    let (created, written) = (["CREATE"], ["CREATE", "UPDATE"]);
+    let hooks = if mutating {
+        let pods = [rule("", &["pods"], &created), rule("apps", &["daemonsets"], &written)];
+        vec![hook("pods.croft.dev", &pods, "Fail", 3), hook("strangers.croft.dev", &pods, "Fail", 3)]
+    } else {
+        let workloads = [
+            rule("apps", &["deployments", "statefulsets", "replicasets"], &written),
+            rule("batch", &["jobs", "cronjobs"], &written),
+            rule("", &["replicationcontrollers", "podtemplates"], &written),
+        ];
+        vec![
+            hook("placement.croft.dev", &[rule("", &["pods"], &created)], "Fail", 3),
+            hook("bindings.croft.dev", &[rule("", &["pods/binding", "bindings"], &created)], "Fail", 3),
+            hook("warnings.croft.dev", &workloads, "Ignore", 1),
+        ]
+    };
+    Value::Object(hooks.into_iter().collect())
+}
+
+/// JSON as CEL, whose maps and lists hold values of one type: each is made `dyn`.
+fn cel(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let entries: Vec<String> =
+                map.iter().map(|(key, value)| format!("{}: dyn({})", json!(key), cel(value))).collect();
+            format!("{{{}}}", entries.join(", "))
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| format!("dyn({})", cel(item))).collect();
+            format!("[{}]", items.join(", "))
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+/// Leases by name: the controller's own, the webhook's for the certificate, and each replica's own.
+///
+/// RBAC can't name an object that is created, nor a replica's, which is its pod's name. The token of a pod carries that
+/// name; one that was issued without a pod, as in the lab, is told from others' by the replicas' label alone.
+fn leases() -> Policy {
+    let (controller, webhook) = (is_by(CONTROLLER), is_by(WEBHOOK_ACCOUNT));
+    let replica =
+        |object: &str| format!("{object}.metadata.?labels[?'{REPLICA_LABEL}'].orValue('') == '{WEBHOOK}'");
+    let own = format!(
+        "request.operation == 'DELETE' ? {old} : ({new} && (oldObject == null || {old}) && \
+         variables.name != '{CONTROLLER_LEASE}' && (variables.pod == '' || variables.pod == variables.name))",
+        old = replica("oldObject"),
+        new = replica("object"),
+    );
+    let mut constraints = constraints("coordination.k8s.io", &["leases"], &["CREATE", "UPDATE", "DELETE"]);
+    // Every node renews a Lease every few seconds, in a namespace that is left out by its name.
+    if let Some(map) = constraints.as_object_mut() {
+        map.insert(
+            "namespaceSelector".to_owned(),
+            json!({"matchExpressions": [{"key": NAME_LABEL, "operator": "NotIn", "values": BUILT_IN_EXEMPT}]}),
+        );
+    }
+    Policy {
+        name: "croft-leases",
+        constraints,
+        conditions: vec![("by-croft", format!("{controller} || {webhook}"))],
+        variables: vec![
+            (
+                "name",
+                "request.operation == 'DELETE' ? oldObject.metadata.name : object.metadata.name".to_owned(),
+            ),
+            (
+                "pod",
+                "request.userInfo.?extra[?'authentication.kubernetes.io/pod-name'].orValue([''])[0]"
+                    .to_owned(),
+            ),
+        ],
+        validations: vec![
+            (
+                format!(
+                    "!({controller}) || (variables.name == '{CONTROLLER_LEASE}' && \
+                     request.operation != 'DELETE')"
+                ),
+                format!("'the controller writes the Lease {CONTROLLER_LEASE}, and not ' + variables.name"),
+            ),
+            (
+                format!(
+                    "!({webhook}) || (variables.name == '{CERTIFICATE_LEASE}' ? \
+                     request.operation != 'DELETE' : ({own}))"
+                ),
+                format!(
+                    "'a replica of the webhook writes the Leases {CERTIFICATE_LEASE} and its own, and not ' + variables.name"
+                ),
+            ),
+        ],
+        parameters: true,
+    }
+}

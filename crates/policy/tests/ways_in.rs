@@ -1,0 +1,240 @@
+//! Ways in beside a pod's own placement: mirror pods, taints of nodes, names of namespaces, objects that say that they are
+//! being deleted.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod world;
+
+use croft_policy::{Config, Phase, Provisioner, Tenants, judge, model::MARK_KEY, node, review};
+use serde_json::{Value, json};
+
+const CONTROLLER: &str = "system:serviceaccount:croft-system:croft-controller";
+
+struct Asked<'a> {
+    user: &'a str,
+    kind: &'a str,
+    namespace: &'a str,
+    object: Value,
+    old: Value,
+}
+
+/// The sentence of the refusal; empty if it is allowed. With how many operations of a patch.
+fn answer(tenants: &Tenants, asked: &Asked<'_>) -> (String, bool) {
+    let Asked { user, kind, namespace, object, old } = asked;
+    let operation = if old.is_null() { "CREATE" } else { "UPDATE" };
+    let group = if *kind == "DaemonSet" { "apps" } else { "" };
+    let body = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "1", "kind": {"group": group, "version": "v1", "kind": kind}, "namespace": namespace,
+            "operation": operation, "userInfo": {"username": user}, "object": object, "oldObject": old,
+        },
+    })
+    .to_string();
+    let outcome = judge(tenants, &review::parse(body.as_bytes()).unwrap(), Phase::Both);
+    let patched = !outcome.patch.is_empty();
+    (outcome.denial.map(|denial| denial.message).unwrap_or_default(), patched)
+}
+
+fn refused(tenants: &Tenants, asked: &Asked<'_>) -> String {
+    answer(tenants, asked).0
+}
+
+#[test]
+fn a_mirror_pod_in_a_tenants_namespace_is_admitted_only_on_the_tenants_nodes() {
+    let tenants = world::world(Config::default());
+    let cases = [
+        ("tenant-a", "a-1", None),
+        ("tenant-a", "gpu-1", None),
+        ("tenant-a", "b-1", Some("pool-a, pool-a-gpu")),
+        ("tenant-a", "free-1", Some("not a node")),
+        ("tenant-a", "unheard-of", Some("not a node")),
+        // Registered with its taint, not labelled yet: the kubelet tries again.
+        ("tenant-b", "b-2", Some("not a node")),
+        ("nobody", "a-1", None),
+        ("agents", "a-1", None),
+        ("kube-system", "a-1", None),
+    ];
+    for (namespace, node, part) in cases {
+        let object = json!({
+            "metadata": {"name": "static", "annotations": {"kubernetes.io/config.mirror": "hash"}},
+            "spec": {"nodeName": node, "tolerations": [{"operator": "Exists"}]},
+        });
+        let user = format!("system:node:{node}");
+        let asked = Asked { user: &user, kind: "Pod", namespace, object, old: Value::Null };
+        let (said, patched) = answer(&tenants, &asked);
+        assert!(!patched, "a mirror pod is never patched");
+        match part {
+            None => assert_eq!(said, "", "{namespace} {node}"),
+            Some(part) => {
+                assert!(said.contains(part) && said.contains("static pod"), "{namespace} {node}: {said}")
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pools_taint_stays_while_its_label_stays() {
+    let tenants = world::world(Config::default());
+    let taint =
+        |value: &str, effect: &str| json!({"key": "example.com/gpu", "value": value, "effect": effect});
+    let labels = || json!({"example.com/gpu": "a", MARK_KEY: "pool-a-gpu"});
+    let node = |labels: Value, taints: Value| json!({"metadata": {"name": "gpu-1", "labels": labels}, "spec": {"taints": taints}});
+    let both = || json!([taint("a", "NoSchedule"), taint("a", "NoExecute")]);
+    let other = json!({"key": "example.com/other", "effect": "NoSchedule"});
+    let cases = [
+        ("removed", labels(), json!([]), true),
+        ("one effect removed", labels(), json!([taint("a", "NoSchedule")]), true),
+        ("another value", labels(), json!([taint("b", "NoSchedule"), taint("b", "NoExecute")]), true),
+        ("another effect", labels(), json!([taint("a", "PreferNoSchedule"), taint("a", "NoExecute")]), true),
+        (
+            "untouched, another added",
+            labels(),
+            json!([other, taint("a", "NoExecute"), taint("a", "NoSchedule")]),
+            false,
+        ),
+        ("label and taint", json!({MARK_KEY: "pool-a-gpu"}), json!([]), false),
+        ("label alone", json!({MARK_KEY: "pool-a-gpu"}), both(), false),
+    ];
+    for (what, after, taints, is_refused) in cases {
+        for user in ["jane", "system:serviceaccount:kube-system:node-controller", CONTROLLER] {
+            let (object, old) = (node(after.clone(), taints.clone()), node(labels(), both()));
+            let asked = Asked { user, kind: "Node", namespace: "", object, old };
+            let said = refused(&tenants, &asked);
+            assert_eq!(said.contains("remove the label"), is_refused, "{what} by {user}: {said}");
+        }
+    }
+    // What isn't a pool's, or has no label beside it, is anybody's.
+    let old = node(json!({"example.com/gpu": "b"}), json!([taint("a", "NoSchedule"), other]));
+    let asked = Asked {
+        user: "jane",
+        kind: "Node",
+        namespace: "",
+        object: node(json!({"example.com/gpu": "b"}), json!([])),
+        old,
+    };
+    assert_eq!(refused(&tenants, &asked), "");
+}
+
+#[test]
+fn a_kubelet_may_not_relabel_a_node_that_is_being_deleted() {
+    let tenants = world::world(Config::default());
+    let node = |labels: Value| json!({"metadata": {"name": "b-1", "labels": labels, "deletionTimestamp": "2026-01-02T03:04:05Z"}});
+    let kubelet = "system:node:b-1";
+    let (object, old) = (node(json!({"node-pool": "pool-a"})), node(json!({"node-pool": "pool-b"})));
+    let asked = Asked { user: kubelet, kind: "Node", namespace: "", object, old };
+    assert!(refused(&tenants, &asked).contains("may not change"));
+    let asked = Asked {
+        user: kubelet,
+        kind: "Node",
+        namespace: "",
+        object: node(json!({"node-pool": "pool-a"})),
+        old: Value::Null,
+    };
+    assert!(refused(&tenants, &asked).contains("may not register"));
+    let asked = Asked {
+        user: kubelet,
+        kind: "Node",
+        namespace: "",
+        object: node(json!({"a": "b"})),
+        old: node(json!({})),
+    };
+    assert_eq!(refused(&tenants, &asked), "");
+}
+
+#[test]
+fn an_object_that_is_created_is_not_being_deleted() {
+    let tenants = world::world(Config::default());
+    let metadata = || json!({"name": "x", "deletionTimestamp": "2026-01-02T03:04:05Z"});
+    let pod = |namespace, spec: Value| Asked {
+        user: "jane",
+        kind: "Pod",
+        namespace,
+        object: json!({"metadata": metadata(), "spec": spec}),
+        old: Value::Null,
+    };
+    let everything = json!({"tolerations": [{"operator": "Exists"}]});
+    assert!(
+        answer(&tenants, &pod("agents", everything.clone())).1,
+        "kept out of the pools that aren't shared"
+    );
+    assert!(answer(&tenants, &pod("tenant-a", json!({}))).1, "pinned");
+    assert!(refused(&tenants, &pod("nobody", json!({"nodeName": "a-1"}))).contains("belongs to no tenant"));
+    let daemonset = Asked {
+        user: "jane",
+        kind: "DaemonSet",
+        namespace: "tenant-a",
+        old: Value::Null,
+        object: json!({"metadata": metadata(), "spec": {"template": {"spec": {}}}}),
+    };
+    assert!(answer(&tenants, &daemonset).1, "planned");
+    let namespace = Asked {
+        user: "jane",
+        kind: "Namespace",
+        namespace: "",
+        old: Value::Null,
+        object: json!({"metadata": {"name": "x", "labels": {"croft.dev/tenancy": "none"}, "deletionTimestamp": "2026-01-02T03:04:05Z"}}),
+    };
+    assert!(refused(&tenants, &namespace).contains("kept by Croft alone"));
+}
+
+#[test]
+fn a_namespace_to_which_pools_are_open_by_name_needs_assign() {
+    let config = Config {
+        exempt: vec!["left-alone".to_owned()],
+        shared_with: vec!["everywhere".to_owned()],
+        ..Config::default()
+    };
+    let tenants = world::world(config);
+    let create = |name: &str| {
+        let object = json!({"metadata": {"name": name}});
+        refused(&tenants, &Asked { user: "jane", kind: "Namespace", namespace: "", object, old: Value::Null })
+    };
+    assert!(create("agents").contains("assign on tenantpools/pool-c"));
+    assert!(create("left-alone").contains("assign on croftconfigs/default"));
+    assert!(create("everywhere").contains("assign on croftconfigs/default"));
+    for name in ["ordinary", "kube-system", "croft-system"] {
+        assert_eq!(create(name), "", "{name}");
+    }
+    let object = json!({"metadata": {"name": "agents", "labels": {"a": "b"}}});
+    let asked = Asked {
+        user: "jane",
+        kind: "Namespace",
+        namespace: "",
+        object,
+        old: json!({"metadata": {"name": "agents"}}),
+    };
+    assert_eq!(refused(&tenants, &asked), "", "one that is there may be changed");
+}
+
+#[test]
+fn nodes_of_other_provisioners_lack_mark_and_taints_until_their_label_goes() {
+    let mut pools = world::pools();
+    pools.iter_mut().for_each(|pool| pool.provisioner = Provisioner::Karpenter);
+    let of = |name: &str| pools.iter().find(|pool| pool.name == name);
+    let tenants = Tenants::offline(Config::default(), world::tenants(), pools.clone(), vec![], vec![]);
+    let upkeep = |node: &croft_policy::Node| node::upkeep(tenants.rules(), node);
+    let whole = world::node("gpu-1", of("pool-a-gpu"));
+    assert_eq!(upkeep(&whole), None);
+    let mut bare = whole.clone();
+    bare.taints.clear();
+    bare.labels.remove(MARK_KEY);
+    let lacks = upkeep(&bare).unwrap();
+    assert_eq!((lacks.mark.as_deref(), lacks.taints.len()), (Some("pool-a-gpu"), 2));
+    let mut untainted = whole.clone();
+    untainted.taints[0].value = "b".to_owned();
+    assert_eq!(upkeep(&untainted).unwrap().taints, whole.taints[..1]);
+    let mut left = whole.clone();
+    left.labels.remove("example.com/gpu");
+    let lacks = upkeep(&left).unwrap();
+    assert_eq!((lacks.mark, lacks.taints.len()), (None, 0), "the mark alone holds no node in a pool");
+    let mut two = whole.clone();
+    two.labels.insert("node-pool".to_owned(), "pool-b".to_owned());
+    assert_eq!(upkeep(&two), None, "which of the two isn't ours to say");
+    let built_in = world::node("d-1", of("pool-d"));
+    let mut left = built_in.clone();
+    left.labels.remove(MARK_KEY);
+    assert_eq!((upkeep(&built_in), upkeep(&left)), (None, None));
+    // Nodes of Croft's own pools are the claims' business.
+    let own = world::world(Config::default());
+    assert_eq!(node::upkeep(own.rules(), &bare), None);
+}

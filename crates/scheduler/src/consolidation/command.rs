@@ -1,0 +1,174 @@
+use std::collections::BTreeMap;
+
+use crate::{CapacityType, ExistingPlacement, Machine, Options, Price};
+
+/// A node that may be removed.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The node's name.
+    pub node: String,
+    /// Its pool's name.
+    pub pool: String,
+    /// Its price.
+    pub price: Price,
+    /// Its capacity type.
+    pub capacity_type: CapacityType,
+    /// Sum of `PodFacts::disturbance` of its pods.
+    pub disturbance: Price,
+}
+
+/// Constraints of one pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms {
+    /// A command must save more than this and its disruption cost.
+    pub min_savings: Price,
+    /// At most this many nodes may be removed now.
+    pub nodes: usize,
+    /// A command that launches instances removes its nodes in at most so many steps, of that many each; one
+    /// at least.
+    pub steps: usize,
+}
+
+impl Terms {
+    /// Steps that the controller gives a command: a pool with a budget of a tenth of its nodes can be
+    /// replaced whole.
+    pub const STEPS: usize = 10;
+}
+
+/// The question of a search.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Options of each solve; nodes to plan without are added to them.
+    pub options: Options,
+    /// Nodes that may be removed.
+    pub candidates: Vec<Candidate>,
+    /// By pool. Candidates of other pools stay.
+    pub terms: BTreeMap<String, Terms>,
+    /// A spot node is replaced by a spot instance only with at least this many alternative types: otherwise
+    /// each command ends on a rarer type, which is interrupted sooner.
+    pub spot_options: usize,
+}
+
+impl Default for Ask {
+    fn default() -> Self {
+        Self {
+            options: Options { without_counts: true, ..Options::default() },
+            candidates: Vec::new(),
+            terms: BTreeMap::new(),
+            spot_options: 15,
+        }
+    }
+}
+
+/// Nodes that are removed together, and what replaces them.
+#[derive(Clone, Debug)]
+pub struct Move {
+    /// The nodes, by name.
+    pub nodes: Vec<String>,
+    /// Instances to launch first.
+    pub machines: Vec<Machine>,
+    /// Placements onto nodes that stay.
+    pub onto: Vec<ExistingPlacement>,
+    /// Price of the nodes.
+    pub before: Price,
+    /// Price of the instances.
+    pub after: Price,
+    /// Disruption cost of moving the pods.
+    pub disturbance: Price,
+}
+
+impl Move {
+    /// Savings, disruption cost not subtracted.
+    #[must_use]
+    pub fn saves(&self) -> Price {
+        self.before.saturating_sub(self.after)
+    }
+}
+
+/// Why a candidate stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// Its pods are unschedulable elsewhere; the first of the reasons.
+    NoPlace(String),
+    /// Its pods would cost as much elsewhere.
+    NoSaving {
+        /// Price of new instances for them.
+        elsewhere: Price,
+    },
+    /// The savings are below the minimum.
+    TooLittle {
+        /// Savings.
+        saves: Price,
+        /// Minimum savings: minSavings and the disruption cost.
+        needs: Price,
+    },
+    /// Its pods fit elsewhere, but not as kube-scheduler would bind them.
+    TooTight,
+    /// Too few spot types are available to replace it.
+    FewSpotOptions(usize),
+    /// It receives pods of nodes that are removed.
+    TakesPods,
+    /// Pods of its pool are pending, which comes first.
+    Busy,
+    /// The pool's disruption budget is used up.
+    Budget,
+    /// The search ended before it was evaluated.
+    NotTried,
+}
+
+impl Stay {
+    /// The reason as it appears in conditions and JSON.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoPlace(_) => "NoPlace",
+            Self::NoSaving { .. } => "NoSaving",
+            Self::TooLittle { .. } => "TooLittle",
+            Self::TooTight => "TooTight",
+            Self::FewSpotOptions(_) => "FewSpotOptions",
+            Self::TakesPods => "TakesPods",
+            Self::Busy => "Busy",
+            Self::Budget => "Budget",
+            Self::NotTried => "NotTried",
+        }
+    }
+}
+
+impl std::fmt::Display for Stay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoPlace(why) => write!(f, "its pods find no place elsewhere: {why}"),
+            Self::NoSaving { elsewhere } => write!(f, "its pods would cost ${elsewhere}/h elsewhere"),
+            Self::TooLittle { saves, needs } => {
+                write!(f, "giving it back saves ${saves}/h, and ${needs}/h is asked for")
+            }
+            Self::TooTight => {
+                f.write_str("its pods would fit elsewhere, but not as kube-scheduler would bind them")
+            }
+            Self::FewSpotOptions(options) => {
+                write!(f, "only {options} spot types could be launched in its place")
+            }
+            Self::TakesPods => f.write_str("it takes pods of nodes that are removed"),
+            Self::Busy => f.write_str("pods of its pool wait for a place, which comes first"),
+            Self::Budget => f.write_str("the pool's disruption budget is used up"),
+            Self::NotTried => f.write_str("the search ended before it was looked at alone"),
+        }
+    }
+}
+
+/// Result of `consolidate`.
+#[derive(Clone, Debug, Default)]
+pub struct Consolidation {
+    /// Commands; each holds by itself, whether or not the others are carried out.
+    pub moves: Vec<Move>,
+    /// Why each other candidate stays, by node.
+    pub stays: BTreeMap<String, Stay>,
+    /// Price of the candidates.
+    pub before: Price,
+    /// Price after the commands, new instances included.
+    pub after: Price,
+    /// Work steps of the search.
+    pub steps: u64,
+    /// True if the cancel callback or the effort ended the search early.
+    pub cut_short: bool,
+}

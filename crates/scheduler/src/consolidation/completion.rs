@@ -1,0 +1,55 @@
+//! Instances that a command lacks under kube-scheduler's own placement.
+
+use crate::{Cluster, Machine};
+
+/// Each round adds at least one instance; a plan that needs more rounds is far from what kube-scheduler does.
+const TIMES: usize = 5;
+
+/// Adds to a command the instances that it lacks when kube-scheduler binds the pods. Evicted pods are not
+/// nominated, so the planned placement is not guaranteed: where several nodes have room, a plan that fills
+/// them to the brim may leave pods behind.
+///
+/// `lacking` returns the instances that the command's pods need beside what exists and is coming, were they
+/// bound as with [`Options::simulate_default_scheduler`](crate::Options::simulate_default_scheduler). It sees
+/// `cluster` with the command's instances as coming nodes; `cluster` is restored afterwards. Returns `None`
+/// if more instances are lacking after the last round.
+///
+/// # Errors
+///
+/// Those of `lacking`.
+pub fn complete<E>(
+    cluster: &mut Cluster,
+    mut machines: Vec<Machine>,
+    mut lacking: impl FnMut(&Cluster) -> Result<Vec<Machine>, E>,
+) -> Result<Option<Vec<Machine>>, E> {
+    // Fixed width, so that among equally empty nodes the first launched comes first, however many there are.
+    let name = |at: usize| format!("\u{1}?{at:09}");
+    let mut known = 0;
+    let mut result = Ok(None);
+    for _ in 0..TIMES {
+        for (at, machine) in machines.iter().enumerate().skip(known) {
+            cluster.upsert_coming(machine.coming(&name(at)));
+        }
+        known = machines.len();
+        match lacking(cluster) {
+            Ok(more) if more.is_empty() => {
+                result = Ok(Some(machines));
+                break;
+            }
+            Ok(more) => {
+                for machine in &mut machines {
+                    machine.pods.retain(|pod| !more.iter().any(|other| other.pods.contains(pod)));
+                }
+                machines.extend(more);
+            }
+            Err(why) => {
+                result = Err(why);
+                break;
+            }
+        }
+    }
+    for at in 0..known {
+        cluster.remove_coming(&name(at));
+    }
+    result
+}

@@ -1,0 +1,466 @@
+//! The large-neighbourhood search over sets of nodes.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use rayon::prelude::*;
+
+use crate::{
+    Cluster, ComingNode, Options, PodKey, Price, Resources,
+    consolidation::{
+        Ask, Candidate, Consolidation, Move, Stay, Terms,
+        completion::complete,
+        split::{self, Part},
+        value::ReplacementValue,
+    },
+    solve::{cache::SolveCache, solver::solve_with_cache},
+};
+
+/// Steps at effort 1, beside those per node and pod: small clusters are searched until little is left to
+/// find.
+const STEPS: u64 = 1_200_000;
+const STEPS_PER_OBJECT: u64 = 60;
+/// Steps charged for a solve beside its own, and for each pool.
+const STEPS_PER_SOLVE: u64 = 200;
+/// A solve without all candidates, and joint neighbourhoods, get more effort than a single node.
+const EFFORT_TOGETHER: u32 = 4;
+/// Above this many nodes a set is solved with the effort of an ordinary plan of its size.
+const FEW: usize = 60;
+/// Sets that are evaluated together; the best is taken, and the rest evaluated again.
+const BATCH: usize = 16;
+/// Single nodes that are evaluated beside the prefixes.
+const ALONE: usize = 4;
+/// Random neighbourhoods at effort 1, shared by the pools.
+const NEIGHBOURHOODS: usize = 1_024;
+const TRIES_PER_NODE: usize = 24;
+/// Size of a random neighbourhood.
+const FEWEST: u64 = 2;
+const MOST: u64 = 9;
+/// Batches of neighbourhoods without a gain after which the search of a pool ends.
+const PATIENCE: usize = 16;
+/// A pool whose cost is within this fraction of its bound is left as it is.
+const NEAR_ENOUGH: i64 = 200;
+
+/// Searches for commands that lower the cost of the cluster. `cancel` is polled; once it returns true, the
+/// commands found so far are returned.
+#[must_use]
+pub fn consolidate(cluster: &Cluster, ask: &Ask, cancel: &(dyn Fn() -> bool + Sync)) -> Consolidation {
+    let mut search = Search::new(cluster, ask, cancel);
+    let busy = search.busy();
+    for (pool, terms) in &ask.terms {
+        let mut candidates: Vec<&Candidate> = ask.candidates.iter().filter(|c| c.pool == *pool).collect();
+        if busy.contains(pool) {
+            for candidate in candidates {
+                search.result.stays.insert(candidate.node.clone(), Stay::Busy);
+            }
+            continue;
+        }
+        search.rank(pool, &mut candidates);
+        search.pool(pool, *terms, &candidates);
+    }
+    search.finish()
+}
+
+/// How many more nodes may be removed.
+#[derive(Clone, Copy, Debug)]
+struct Allowed {
+    /// At once.
+    now: usize,
+    /// In steps, each after its replacements are ready.
+    staged: usize,
+}
+
+impl Allowed {
+    fn new(terms: Terms) -> Self {
+        Self { now: terms.nodes, staged: terms.nodes.saturating_mul(terms.steps.max(1)) }
+    }
+
+    const fn is_used_up(self) -> bool {
+        self.now == 0
+    }
+
+    fn take(&mut self, nodes: usize) {
+        self.now = self.now.saturating_sub(nodes);
+        self.staged = self.staged.saturating_sub(nodes);
+    }
+
+    /// Keeps the parts that the budget allows. Nodes with replacements may be removed in steps; nodes without
+    /// replacements all at once.
+    fn limit(self, parts: &mut Vec<Part>) {
+        parts.sort_by_key(|part| (part.machines.is_empty(), Reverse(part.net())));
+        let mut left = self.now;
+        parts.retain(|part| {
+            let fits = left > 0;
+            left = left.saturating_sub(part.nodes.len());
+            fits
+        });
+    }
+}
+
+/// Evaluation of a set.
+#[derive(Debug, Default)]
+struct Tried {
+    parts: Vec<Part>,
+    stays: Vec<(usize, Stay)>,
+    net: i64,
+    steps: u64,
+}
+
+impl Tried {
+    /// More is better: savings, then fewer nodes and instances.
+    fn rank(&self) -> (i64, Reverse<usize>) {
+        let size = self.parts.iter().map(|p| p.nodes.len() + p.machines.len()).sum();
+        (self.net, Reverse(size))
+    }
+}
+
+struct Search<'a> {
+    ask: &'a Ask,
+    cancel: &'a (dyn Fn() -> bool + Sync),
+    /// The cluster after the commands so far.
+    work: Cluster,
+    cache: SolveCache,
+    moves: Vec<Move>,
+    /// Nodes that are removed, or that receive pods.
+    settled: BTreeSet<String>,
+    /// Nodes evaluated alone without a gain since the last command.
+    fruitless: BTreeSet<String>,
+    /// Each node's price less what its pods would cost elsewhere and their disruption cost.
+    wasted: BTreeMap<String, i64>,
+    result: Consolidation,
+    most_steps: u64,
+}
+
+impl<'a> Search<'a> {
+    fn new(cluster: &Cluster, ask: &'a Ask, cancel: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        let objects = u64::try_from(cluster.nodes.len() + cluster.pods.len()).unwrap_or(u64::MAX);
+        let effort = u64::from(ask.options.effort.max(1));
+        let result = Consolidation {
+            before: ask.candidates.iter().map(|c| c.price).sum(),
+            stays: ask.candidates.iter().map(|c| (c.node.clone(), Stay::NotTried)).collect(),
+            ..Consolidation::default()
+        };
+        Self {
+            ask,
+            cancel,
+            cache: SolveCache::new(cluster),
+            work: cluster.clone(),
+            moves: Vec::new(),
+            settled: BTreeSet::new(),
+            fruitless: BTreeSet::new(),
+            wasted: BTreeMap::new(),
+            result,
+            most_steps: effort.saturating_mul(STEPS + STEPS_PER_OBJECT.saturating_mul(objects)),
+        }
+    }
+
+    /// Pools with pending pods.
+    fn busy(&mut self) -> BTreeSet<String> {
+        if self.work.pending() == 0 {
+            return BTreeSet::new();
+        }
+        let plan = solve_with_cache(&self.work, &self.ask.options, &self.cache, self.cancel);
+        self.result.steps += plan.steps;
+        let launched = plan.machines.into_iter().map(|m| m.pool);
+        launched.chain(plan.existing.into_iter().filter_map(|e| e.pool)).collect()
+    }
+
+    /// Sorts by wasted share of the price, largest first.
+    fn rank(&mut self, pool: &str, candidates: &mut [&Candidate]) {
+        let Some(rec) = self.work.pools.get(pool) else { return };
+        let mut value = ReplacementValue::new(&self.work, rec);
+        let mut shares: BTreeMap<&str, i128> = BTreeMap::new();
+        for c in candidates.iter() {
+            let here = self.work.find_node(&c.node).map_or(0, |node| value.node(node));
+            let price = c.price.micros();
+            let wasted = price - here - c.disturbance.micros();
+            self.wasted.insert(c.node.clone(), wasted);
+            shares.insert(&c.node, i128::from(wasted) * 1_000_000 / i128::from(price.max(1)));
+        }
+        candidates.sort_by_key(|c| (Reverse(shares.get(c.node.as_str()).copied()), &c.node));
+    }
+
+    fn is_over(&mut self) -> bool {
+        let over = self.result.steps >= self.most_steps || (self.cancel)();
+        self.result.cut_short |= over;
+        over
+    }
+
+    fn pool(&mut self, pool: &str, terms: Terms, ranked: &[&'a Candidate]) {
+        let mut allowed = Allowed::new(terms);
+        // From as many as may go at once down to two.
+        loop {
+            let live = self.live(ranked);
+            let most = allowed.staged.min(live.len());
+            let sizes = std::iter::successors(Some(most), |n| Some(n / 2)).take_while(|n| *n >= 2);
+            let mut sets: Vec<Vec<&Candidate>> =
+                sizes.map(|n| live.iter().take(n).copied().collect()).collect();
+            // The most wasteful ones alone: where one saves as much as many, the many stay.
+            sets.extend(live.iter().take(ALONE).map(|c| vec![*c]));
+            if allowed.is_used_up() || self.is_over() || !self.best_of(sets, &mut allowed) {
+                break;
+            }
+        }
+        // Each alone.
+        let mut next = 0;
+        while next < ranked.len() && !allowed.is_used_up() {
+            if self.is_over() {
+                return;
+            }
+            let chunk: Vec<&Candidate> = ranked.iter().skip(next).take(BATCH).copied().collect();
+            next += chunk.len();
+            let mut again = true;
+            while again && !allowed.is_used_up() {
+                let sets = self.live(&chunk).into_iter().map(|c| vec![c]).collect();
+                again = self.best_of(sets, &mut allowed);
+            }
+        }
+        self.together(pool, terms, ranked, &mut allowed);
+        if allowed.is_used_up() {
+            for candidate in self.live(ranked) {
+                self.result.stays.insert(candidate.node.clone(), Stay::Budget);
+            }
+        }
+    }
+
+    /// Sets that save together what none saves alone.
+    fn together(&mut self, pool: &str, terms: Terms, ranked: &[&'a Candidate], allowed: &mut Allowed) {
+        let mut chance = Chance::new(pool);
+        let effort = usize::try_from(self.ask.options.effort.max(1)).unwrap_or(1);
+        let share = (NEIGHBOURHOODS / self.ask.terms.len().max(1)).max(BATCH);
+        let mut tries = share.min(ranked.len() * TRIES_PER_NODE) * effort;
+        let (mut fruitless, mut tried) = (0, BTreeSet::new());
+        let mut least = None;
+        while tries > 0 && !allowed.is_used_up() && allowed.staged >= 2 && fruitless < PATIENCE {
+            let live = self.live(ranked);
+            if live.len() < 2 || self.is_over() {
+                return;
+            }
+            let held: i64 = live.iter().map(|c| c.price.micros()).sum();
+            let bound = match least {
+                Some(bound) => bound,
+                None => self.least(&live),
+            };
+            least = Some(bound);
+            if held - bound <= terms.min_savings.micros().max(held / NEAR_ENOUGH) {
+                return;
+            }
+            // A small pool has few sets: none is evaluated twice.
+            let sets: Vec<Vec<&Candidate>> = (0..BATCH.min(tries))
+                .map(|_| neighbourhood(live.len(), allowed.staged, &mut chance))
+                .filter(|set| tried.insert(set.clone()))
+                .map(|set| set.into_iter().filter_map(|at| live.get(at).copied()).collect())
+                .collect();
+            tries = tries.saturating_sub(BATCH);
+            fruitless += 1;
+            if self.best_of(sets, allowed) {
+                fruitless = 0;
+                tried.clear();
+                least = None;
+            }
+        }
+    }
+
+    /// A lower estimate of new instances' cost for the pods of `live`. Pods may also go onto nodes that stay,
+    /// so that this is no proof, only a sign that nothing is left to find.
+    fn least(&mut self, live: &[&Candidate]) -> i64 {
+        let mut options = self.ask.options.clone();
+        options.without_nodes.extend(live.iter().map(|c| c.node.clone()));
+        let plan = solve_with_cache(&self.work, &options, &self.cache, self.cancel);
+        self.result.steps = self.result.steps.saturating_add(plan.steps);
+        plan.bound.micros()
+    }
+
+    fn live<'c>(&self, candidates: &[&'c Candidate]) -> Vec<&'c Candidate> {
+        candidates.iter().filter(|c| !self.settled.contains(&c.node)).copied().collect()
+    }
+
+    /// Takes the best of `sets`, if it saves enough.
+    fn best_of(&mut self, mut sets: Vec<Vec<&Candidate>>, allowed: &mut Allowed) -> bool {
+        sets.retain(|set| !matches!(set.as_slice(), [alone] if self.fruitless.contains(&alone.node)));
+        let may = *allowed;
+        let tried: Vec<Tried> = sets.par_iter().map(|set| self.attempt(set, may)).collect();
+        let mut found: Vec<(usize, Tried)> = Vec::new();
+        for (at, tried) in tried.into_iter().enumerate() {
+            self.result.steps = self.result.steps.saturating_add(tried.steps);
+            if let Some([alone]) = sets.get(at).map(Vec::as_slice) {
+                for (_, stay) in &tried.stays {
+                    self.result.stays.insert(alone.node.clone(), stay.clone());
+                    self.fruitless.insert(alone.node.clone());
+                }
+            }
+            if !tried.parts.is_empty() {
+                found.push((at, tried));
+            }
+        }
+        found.sort_by_key(|(at, tried)| (Reverse(tried.rank()), *at));
+        for (at, tried) in found {
+            let Some(set) = sets.get(at) else { continue };
+            let mut made = false;
+            for part in tried.parts {
+                if let Some(part) = self.completed(set, part) {
+                    allowed.take(part.nodes.len());
+                    self.make(set, part);
+                    made = true;
+                }
+                self.cache.changed(&self.work);
+            }
+            if made {
+                self.fruitless.clear();
+                return true;
+            }
+            if let [alone] = set.as_slice() {
+                self.result.stays.insert(alone.node.clone(), Stay::TooTight);
+                self.fruitless.insert(alone.node.clone());
+            }
+        }
+        false
+    }
+
+    /// The part with the instances that it lacks under kube-scheduler's placement, if it still saves enough.
+    fn completed(&mut self, set: &[&Candidate], mut part: Part) -> Option<Part> {
+        if part.machines.len() + part.onto.len() <= 1 {
+            return Some(part);
+        }
+        // In the controller's order: the dearest first, whose pods then find the most room.
+        let mut own: Vec<&Candidate> = part.nodes.iter().filter_map(|at| set.get(*at).copied()).collect();
+        own.sort_by_key(|c| (Reverse(c.price), &c.node));
+        let without: Vec<String> = own.into_iter().map(|c| c.node.clone()).collect();
+        let pods: BTreeSet<PodKey> = without.iter().flat_map(|name| self.work.movable_pods(name)).collect();
+        let options = Options {
+            without_nodes: without,
+            simulate_default_scheduler: true,
+            effort: 0,
+            ..self.ask.options.clone()
+        };
+        let Self { ask, cancel, work, cache, result, .. } = self;
+        let machines = complete(work, part.machines, |cluster| {
+            cache.changed(cluster);
+            let mut plan = solve_with_cache(cluster, &options, cache, *cancel);
+            result.steps = result.steps.saturating_add(plan.steps).saturating_add(STEPS_PER_SOLVE);
+            if let Some(left) = plan.unschedulable.into_iter().find(|left| pods.contains(&left.pod)) {
+                return Err(left);
+            }
+            plan.machines.retain(|machine| machine.pods.iter().any(|pod| pods.contains(pod)));
+            Ok(plan.machines)
+        });
+        let machines = machines.ok().flatten()?;
+        let taken: BTreeSet<&PodKey> = machines.iter().flat_map(|machine| &machine.pods).collect();
+        part.onto.iter_mut().for_each(|placement| placement.pods.retain(|pod| !taken.contains(pod)));
+        part.onto.retain(|placement| !placement.pods.is_empty());
+        let judged = split::judge(work, ask, set, part.nodes, machines).ok()?;
+        Some(Part { onto: part.onto, ..judged })
+    }
+
+    fn attempt(&self, set: &[&Candidate], allowed: Allowed) -> Tried {
+        let mut options = self.ask.options.clone();
+        options.without_nodes.extend(set.iter().map(|c| c.node.clone()));
+        let wasted = set.iter().filter_map(|c| self.wasted.get(&c.node)).sum::<i64>();
+        let least = set
+            .iter()
+            .filter_map(|c| self.ask.terms.get(&c.pool))
+            .map(|t| t.min_savings)
+            .max()
+            .unwrap_or_default();
+        let price: Price = set.iter().map(|c| c.price).sum();
+        // At least the disruption cost of a single node; parts of a larger set may have less.
+        let disturbance = if let [alone] = set { alone.disturbance } else { Price::ZERO };
+        options.cost_cutoff = Some(price.saturating_sub(least.saturating_add(disturbance)));
+        if wasted <= least.micros() {
+            // New instances for its pods would cost as much, however well packed; existing free room may do.
+            options.effort = 0;
+        } else if set.len() > 1 && set.len() <= FEW {
+            options.effort = options.effort.saturating_mul(EFFORT_TOGETHER);
+        }
+        let plan = solve_with_cache(&self.work, &options, &self.cache, self.cancel);
+        let pools = u64::try_from(self.work.pools.len()).unwrap_or(u64::MAX);
+        let steps = plan.steps.saturating_add(pools).saturating_add(STEPS_PER_SOLVE);
+        if plan.cut_short && (self.cancel)() {
+            return Tried { steps, ..Tried::default() };
+        }
+        let (mut parts, stays) = split::split(&self.work, self.ask, set, plan);
+        allowed.limit(&mut parts);
+        let net = parts.iter().map(Part::net).sum();
+        Tried { parts, stays, net, steps }
+    }
+
+    /// Applies a command to the working cluster. Free room on its instances is left to the next search: a
+    /// command that used it would depend on this one.
+    fn make(&mut self, set: &[&Candidate], part: Part) {
+        let nodes = part.nodes.iter().filter_map(|at| set.get(*at)).map(|c| c.node.clone()).collect();
+        for (at, machine) in part.machines.iter().enumerate() {
+            let name = format!("\u{1}{}-{at}", self.moves.len());
+            let full = ComingNode { allocatable: Resources::new(), ..machine.coming(&name) };
+            self.work.upsert_coming(full);
+            for pod in &machine.pods {
+                self.work.relocate(pod, &name, true);
+            }
+        }
+        let made = Move {
+            nodes,
+            machines: part.machines,
+            onto: part.onto,
+            before: part.before,
+            after: part.after,
+            disturbance: part.disturbance,
+        };
+        for node in &made.nodes {
+            self.result.stays.remove(node);
+            self.settled.insert(node.clone());
+            self.work.remove_node(node);
+        }
+        for placement in &made.onto {
+            for pod in &placement.pods {
+                self.work.relocate(pod, &placement.node, placement.coming);
+            }
+            self.settled.insert(placement.node.clone());
+            if let Some(stay) = self.result.stays.get_mut(&placement.node) {
+                *stay = Stay::TakesPods;
+            }
+        }
+        self.moves.push(made);
+    }
+
+    fn finish(mut self) -> Consolidation {
+        self.result.moves = self.moves;
+        let saved: Price = self.result.moves.iter().map(Move::saves).sum();
+        self.result.after = self.result.before.saturating_sub(saved);
+        self.result
+    }
+}
+
+/// Indices of a few nodes, sampled by wasted price.
+fn neighbourhood(live: usize, allowed: usize, chance: &mut Chance) -> BTreeSet<usize> {
+    let size = FEWEST + chance.below(MOST - FEWEST + 1);
+    let size = usize::try_from(size).unwrap_or(2).min(allowed).min(live);
+    let count = u64::try_from(live).unwrap_or(u64::MAX);
+    let mut chosen = BTreeSet::new();
+    while chosen.len() < size {
+        let at = chance.below(count).min(chance.below(count));
+        chosen.insert(usize::try_from(at).unwrap_or(0));
+    }
+    chosen
+}
+
+/// Deterministic pseudo-random numbers (splitmix64).
+struct Chance(u64);
+
+impl Chance {
+    fn new(seed: &str) -> Self {
+        Self(
+            seed.bytes().fold(0x9e37_79b9_7f4a_7c15, |sum, byte| {
+                (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            }),
+        )
+    }
+
+    fn below(&mut self, count: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % count.max(1)
+    }
+}

@@ -1,0 +1,189 @@
+//! Independent parts of a plan without some nodes: nodes are in one part if their pods share a new instance.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use crate::{
+    CapacityType, Cluster, ExistingPlacement, Machine, Plan, PodKey, Price,
+    consolidation::{Ask, Candidate, Stay},
+};
+
+/// A part that saves enough.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Indices into the set that was planned without.
+    pub(super) nodes: Vec<usize>,
+    pub(super) machines: Vec<Machine>,
+    pub(super) onto: Vec<ExistingPlacement>,
+    pub(super) before: Price,
+    pub(super) after: Price,
+    pub(super) disturbance: Price,
+}
+
+impl Part {
+    pub(super) fn net(&self) -> i64 {
+        self.before.micros() - self.after.micros() - self.disturbance.micros()
+    }
+}
+
+/// Members of one part, before it is judged.
+#[derive(Default)]
+struct Draft {
+    nodes: Vec<usize>,
+    machines: Vec<usize>,
+    no_place: Option<String>,
+}
+
+fn root(parent: &mut [usize], mut at: usize) -> usize {
+    while let Some(up) = parent.get(at).copied().filter(|up| *up != at) {
+        at = up;
+    }
+    at
+}
+
+fn join(parent: &mut [usize], a: usize, b: usize) {
+    let (a, b) = (root(parent, a), root(parent, b));
+    if let Some(slot) = parent.get_mut(a.max(b)) {
+        *slot = a.min(b);
+    }
+}
+
+/// Pods that would move, with the index of their node.
+fn sources(cluster: &Cluster, set: &[&Candidate]) -> FxHashMap<PodKey, usize> {
+    let mut sources = FxHashMap::default();
+    for (at, candidate) in set.iter().enumerate() {
+        for key in cluster.movable_pods(&candidate.node) {
+            sources.insert(key, at);
+        }
+    }
+    sources
+}
+
+/// The parts of `plan`, solved without `set`, that save enough, and why each other node stays.
+pub(super) fn split(
+    cluster: &Cluster,
+    ask: &Ask,
+    set: &[&Candidate],
+    mut plan: Plan,
+) -> (Vec<Part>, Vec<(usize, Stay)>) {
+    let sources = sources(cluster, set);
+    let mut parent: Vec<usize> = (0..set.len()).collect();
+    let from =
+        |pods: &[PodKey]| -> Vec<usize> { pods.iter().filter_map(|p| sources.get(p).copied()).collect() };
+    for machine in &plan.machines {
+        let members = from(&machine.pods);
+        for pair in members.windows(2) {
+            if let [a, b] = pair {
+                join(&mut parent, *a, *b);
+            }
+        }
+    }
+    let mut drafts: BTreeMap<usize, Draft> = BTreeMap::new();
+    for at in 0..set.len() {
+        drafts.entry(root(&mut parent, at)).or_default().nodes.push(at);
+    }
+    for (number, machine) in plan.machines.iter().enumerate() {
+        if let Some(at) = from(&machine.pods).first() {
+            drafts.entry(root(&mut parent, *at)).or_default().machines.push(number);
+        }
+    }
+    for left in &plan.unschedulable {
+        if let Some(at) = sources.get(&left.pod) {
+            let why = left.reasons.iter().find(|r| Some(&r.pool) == set.get(*at).map(|c| &c.pool));
+            let why = why.or(left.reasons.first());
+            let why = why.map_or_else(|| left.pod.to_string(), |r| format!("{}: {}", left.pod, r.detail));
+            drafts.entry(root(&mut parent, *at)).or_default().no_place.get_or_insert(why);
+        }
+    }
+    let mut machines: Vec<Option<Machine>> =
+        std::mem::take(&mut plan.machines).into_iter().map(Some).collect();
+    let mut parts = Vec::new();
+    let mut stays = Vec::new();
+    for (draft_root, draft) in drafts {
+        let own: Vec<Machine> =
+            draft.machines.iter().filter_map(|at| machines.get_mut(*at).and_then(Option::take)).collect();
+        let judged = match draft.no_place {
+            Some(why) => Err(Stay::NoPlace(why)),
+            None => judge(cluster, ask, set, draft.nodes.clone(), own),
+        };
+        match judged {
+            Ok(mut part) => {
+                for placement in &plan.existing {
+                    let mut mine = placement.clone();
+                    mine.pods.retain(|p| {
+                        sources.get(p).is_some_and(|at| root(&mut parent.clone(), *at) == draft_root)
+                    });
+                    if !mine.pods.is_empty() {
+                        part.onto.push(mine);
+                    }
+                }
+                parts.push(part);
+            }
+            Err(stay) => stays.extend(draft.nodes.iter().map(|at| (*at, stay.clone()))),
+        }
+    }
+    (parts, stays)
+}
+
+/// Judges whether replacing `members` of the set by `instances` saves enough.
+pub(super) fn judge(
+    cluster: &Cluster,
+    ask: &Ask,
+    set: &[&Candidate],
+    members: Vec<usize>,
+    mut machines: Vec<Machine>,
+) -> Result<Part, Stay> {
+    let nodes = || members.iter().filter_map(|at| set.get(*at));
+    let before: Price = nodes().map(|c| c.price).sum();
+    let after: Price = machines.iter().map(|m| m.price).sum();
+    // An instance without a price may cost anything.
+    if after >= before && before > Price::ZERO || machines.iter().any(|m| m.unpriced) {
+        return Err(Stay::NoSaving { elsewhere: after });
+    }
+    let disturbance: Price = nodes().map(|c| c.disturbance).sum();
+    let least = nodes().filter_map(|c| ask.terms.get(&c.pool)).map(|t| t.min_savings).max();
+    let needs = disturbance.saturating_add(least.unwrap_or(Price::ZERO));
+    let saves = before.saturating_sub(after);
+    if saves <= needs && !(machines.is_empty() && needs == Price::ZERO) {
+        return Err(Stay::TooLittle { saves, needs });
+    }
+    // Whichever alternative is launched, the command must still save enough.
+    let count = u64::try_from(machines.len()).unwrap_or(u64::MAX).max(1);
+    let slack = saves.saturating_sub(needs).micros() / i64::try_from(count).unwrap_or(i64::MAX);
+    for machine in &mut machines {
+        narrow(cluster, machine, machine.price.micros().saturating_add(slack));
+    }
+    let spot = nodes().any(|c| c.capacity_type == CapacityType::Spot);
+    let scarce = machines
+        .iter()
+        .filter(|m| spot && m.capacity_type == CapacityType::Spot && m.options.len() < ask.spot_options)
+        .map(|m| m.options.len())
+        .min();
+    // Replacing several nodes by one ends the descent to ever rarer types; one for one continues it.
+    if let Some(options) = scarce.filter(|_| machines.len() <= members.len()) {
+        return Err(Stay::FewSpotOptions(options));
+    }
+    Ok(Part { nodes: members, machines, onto: Vec::new(), before, after, disturbance })
+}
+
+/// Keeps alternatives and zones that cost less than `limit`; the planned ones always.
+fn narrow(cluster: &Cluster, machine: &mut Machine, limit: i64) {
+    let Some(rec) = cluster.pools.get(&machine.pool) else { return };
+    let price = |name: &str, zone: &str| {
+        let kind = rec.pool.instance_types.iter().find(|t| t.name == name)?;
+        let own = |o: &&crate::Offering| o.zone == zone && o.capacity_type == machine.capacity_type;
+        kind.offerings.iter().find(own)?.price.map(Price::micros)
+    };
+    let (planned, zone) = (machine.instance_type.clone(), machine.zone.clone());
+    let zones: Vec<String> = machine
+        .zones
+        .iter()
+        .filter(|z| **z == zone || price(&planned, z).is_some_and(|p| p < limit))
+        .cloned()
+        .collect();
+    let cheap =
+        |name: &&String| **name == planned || zones.iter().all(|z| price(name, z).is_none_or(|p| p < limit));
+    machine.options = machine.options.iter().filter(cheap).cloned().collect();
+    machine.zones = zones;
+}

@@ -1,0 +1,65 @@
+//! Replacement value of pods, to rank nodes by wasted price.
+
+use rustc_hash::FxHashMap;
+
+use crate::state::{catalog_index::PoolRec, cluster::Cluster, requests::amount};
+
+/// Prices of pod shapes in the linear relaxation: each in the offering where its largest share of an instance
+/// costs least. An estimate for ranking, never for deciding.
+#[derive(Debug)]
+pub(super) struct ReplacementValue<'a> {
+    cluster: &'a Cluster,
+    /// One pool's catalogue: allocatable and price of the cheapest offering per type.
+    offers: Vec<(&'a [(u32, i64)], i64)>,
+    known: FxHashMap<u32, i64>,
+}
+
+impl<'a> ReplacementValue<'a> {
+    pub(super) fn new(cluster: &'a Cluster, rec: &'a PoolRec) -> Self {
+        let mut best: FxHashMap<u32, i64> = FxHashMap::default();
+        for variant in rec.variants.iter() {
+            for at in variant.allowed.and(&rec.catalog.available).iter() {
+                let Some(offer) = rec.catalog.offers.get(at) else { continue };
+                if let Some(price) = offer.price {
+                    best.entry(offer.kind).and_modify(|p| *p = (*p).min(price)).or_insert(price);
+                }
+            }
+        }
+        let offers = best
+            .into_iter()
+            .filter_map(|(kind, price)| Some((&**rec.catalog.allocatable.get(kind as usize)?, price)));
+        Self { cluster, offers: offers.collect(), known: FxHashMap::default() }
+    }
+
+    /// In micro-dollars per hour; 0 where no offering is large enough.
+    fn shape(&mut self, shape: u32) -> i64 {
+        if let Some(known) = self.known.get(&shape) {
+            return *known;
+        }
+        let requests = &self.cluster.tables.shapes.get(shape).requests;
+        let share = |(has, price): &(&[(u32, i64)], i64)| {
+            let mut largest = 0;
+            for (id, size) in requests {
+                let has = amount(has, *id);
+                if has < *size {
+                    return None;
+                }
+                if has > 0 {
+                    largest = largest.max(i128::from(*price) * i128::from(*size) / i128::from(has));
+                }
+            }
+            i64::try_from(largest).ok()
+        };
+        let value = self.offers.iter().filter_map(share).min().unwrap_or(0);
+        self.known.insert(shape, value);
+        value
+    }
+
+    /// What the pods of a node would cost elsewhere, DaemonSet pods left out.
+    pub(super) fn node(&mut self, node: u32) -> i64 {
+        let cluster = self.cluster;
+        let pods = cluster.nodes.get(node as usize).map(|slot| slot.pods.as_slice()).unwrap_or_default();
+        let recs = pods.iter().filter_map(|ix| cluster.pods.get(*ix as usize)?.as_ref());
+        recs.filter(|rec| rec.daemon.is_none()).map(|rec| self.shape(rec.shape)).sum()
+    }
+}

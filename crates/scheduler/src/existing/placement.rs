@@ -1,0 +1,511 @@
+//! Placement onto existing and coming nodes, before any instance is launched.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, VecDeque, hash_map::Entry},
+    sync::Arc,
+};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::{
+    existing::{
+        room::Place,
+        rules::{domain_allows, host_room, spreads_allow},
+    },
+    model::options::Options,
+    solve::{
+        cache::SolveCache,
+        demand::{Class, Demand},
+    },
+    state::{
+        cluster::{Cluster, NodeIx},
+        interner::Sym,
+        requests::amount,
+        taint,
+    },
+    topology::{
+        groups::{Groups, SpreadRule, candidates, eligible, node_domain},
+        preferences::{self, Tally},
+    },
+};
+
+/// Plans pods onto existing nodes, then onto coming ones.
+pub(crate) struct Existing<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) demand: &'a Demand,
+    places: FxHashMap<NodeIx, Place>,
+    cache: &'a SolveCache,
+    /// (class, node) pairs that are ruled out.
+    ruled_out: FxHashSet<(usize, NodeIx)>,
+    /// Places each pod on the emptiest node, as kube-scheduler does.
+    simulate_default_scheduler: bool,
+    tally: Tally,
+    /// By class: classes that need a pod of it on their host.
+    followers: Vec<Vec<usize>>,
+    /// Spreads of planned pods, by group and domain.
+    spreads: FxHashMap<(usize, Sym), SpreadRule>,
+    /// Classes that take a place regardless of others.
+    unrestricted: &'a BTreeSet<usize>,
+    /// Classes that were kept off some node for other pods.
+    held: BTreeSet<usize>,
+    /// Unplaced pods of each class.
+    pub(crate) left: Vec<u32>,
+    pub(crate) steps: u64,
+}
+
+#[expect(clippy::indexing_slicing, reason = "class and group numbers come from the lists that they index")]
+impl<'a> Existing<'a> {
+    pub(crate) fn new(
+        cluster: &'a Cluster,
+        demand: &'a Demand,
+        options: &Options,
+        unrestricted: &'a BTreeSet<usize>,
+        cache: &'a SolveCache,
+    ) -> Self {
+        let ruled_out = options
+            .ruled_out
+            .iter()
+            .filter_map(|(pod, node)| Some((demand.class_of(cluster, pod)?, cluster.find_node(node)?)))
+            .collect();
+        Self {
+            ruled_out,
+            simulate_default_scheduler: options.simulate_default_scheduler,
+            cluster,
+            demand,
+            places: FxHashMap::default(),
+            cache,
+            tally: Tally::default(),
+            followers: Vec::new(),
+            spreads: FxHashMap::default(),
+            unrestricted,
+            held: BTreeSet::new(),
+            left: demand.classes.iter().map(|c| u32::try_from(c.pods.len()).unwrap_or(u32::MAX)).collect(),
+            steps: 0,
+        }
+    }
+
+    /// Places what fits. A pod may make pods with affinity to it placeable, so that rounds repeat until none
+    /// helps.
+    pub(crate) fn run(&mut self, groups: &mut Groups) {
+        if self.cluster.nodes.iter().all(|slot| slot.info.is_none()) {
+            return;
+        }
+        self.followers = followers(groups);
+        if self.simulate_default_scheduler {
+            groups.see_coming(self.cluster);
+            for (class, count) in runs(&self.demand.turns) {
+                if self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
+                    self.class(groups, class, false, count);
+                }
+            }
+        }
+        for coming in [false, true] {
+            if coming {
+                let mut nodes = self.cluster.nodes.iter().filter_map(|slot| slot.info.as_ref());
+                if self.simulate_default_scheduler || !nodes.any(|info| info.coming) {
+                    return;
+                }
+                groups.see_coming(self.cluster);
+            }
+            let mut again = false;
+            loop {
+                let before: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
+                for class in 0..self.demand.classes.len() {
+                    // Free resources only shrink: earlier placements help only classes with affinity or
+                    // spreads.
+                    let may_help = !again || groups.of[class].bound() || groups.of[class].host_near.is_some();
+                    if may_help && self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
+                        self.class(groups, class, coming, u32::MAX);
+                    }
+                }
+                let after: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
+                let waiting =
+                    |c: usize| self.left[c] > 0 && (groups.of[c].bound() || groups.of[c].host_near.is_some());
+                if after == before || !(0..self.left.len()).any(waiting) {
+                    break;
+                }
+                again = true;
+            }
+        }
+    }
+
+    /// Classes that were kept off existing nodes for other pods, and the followers of each.
+    pub(crate) fn held(&self) -> Vec<(usize, Vec<usize>)> {
+        self.held.iter().map(|class| (*class, self.followers[*class].clone())).collect()
+    }
+
+    /// The places that received pods, by node index.
+    pub(crate) fn finish(self) -> Vec<Place> {
+        let mut places: Vec<Place> = self.places.into_values().filter(|p| !p.content.is_empty()).collect();
+        places.sort_unstable_by_key(|p| p.node);
+        places
+    }
+
+    /// Nodes whose labels and taints suit the class, those left out included.
+    fn suitable(&self, class: &Class) -> Arc<[NodeIx]> {
+        let cluster = self.cluster;
+        let shape = class.shape(cluster);
+        let key = (Arc::clone(&class.reqs), shape.tolerations);
+        self.cache.suitable(&key, || {
+            let tables = &cluster.tables;
+            let tolerations = tables.tolerations.get(shape.tolerations);
+            let mut list: Vec<NodeIx> = candidates(cluster, &class.reqs)
+                .into_iter()
+                .filter(|ix| {
+                    let slot = &cluster.nodes[*ix as usize];
+                    slot.info.as_ref().is_some_and(|info| {
+                        !info.deleting
+                            && taint::untolerated(tolerations, &info.taints).is_none()
+                            && class.reqs.iter().all(|r| {
+                                let name = (!info.coming).then_some(slot.name);
+                                tables.reqs.get(*r).matches(&tables.symbols, &info.labels, name)
+                            })
+                    })
+                })
+                .collect();
+            list.sort_by_cached_key(|ix| {
+                let slot = &cluster.nodes[*ix as usize];
+                let soft = slot.info.as_ref().is_some_and(|i| taint::discouraged(tolerations, &i.taints));
+                (soft, tables.symbols.text(slot.name))
+            });
+            list.into()
+        })
+    }
+
+    fn class(&mut self, groups: &mut Groups, number: usize, coming: bool, most: u32) {
+        let demand = self.demand;
+        let class = &demand.classes[number];
+        let nodes = self.suitable(class);
+        let wishes = preferences::wishes(self.cluster, class).next().is_some();
+        let evenly = !groups.of[number].spreads.is_empty();
+        let prefers = wishes || !class.shape(self.cluster).preferred_nodes.is_empty();
+        if evenly && !prefers {
+            self.evenly(groups, number, &nodes, coming);
+            return;
+        }
+        if self.simulate_default_scheduler && !prefers {
+            self.emptiest(groups, number, &nodes, most);
+            return;
+        }
+        // One at a time where domains count, and where each placement changes the next one's preference.
+        let one_by_one = evenly || preferences::shuns_itself(self.cluster, class);
+        loop {
+            let before = self.left[number];
+            let order = self.by_preference(class, &nodes, wishes);
+            for node in order.iter() {
+                if !self.is_open(number, *node, coming) {
+                    continue;
+                }
+                while self.left[number] > 0 {
+                    self.steps += 1;
+                    let most = if one_by_one { 1 } else { self.left[number] };
+                    let placed = self.put(groups, number, *node, most);
+                    if placed == 0 {
+                        break;
+                    }
+                    self.note(number, *node, placed);
+                    if one_by_one {
+                        break;
+                    }
+                }
+                if self.left[number] == 0 {
+                    return;
+                }
+            }
+            if self.left[number] == before || !one_by_one {
+                return;
+            }
+        }
+    }
+
+    /// True if the class may be tried on `node`.
+    pub(super) fn is_open(&self, number: usize, node: NodeIx, coming: bool) -> bool {
+        let info = self.cluster.nodes[node as usize].info.as_ref();
+        let shut = self.demand.gone.contains(&node) || self.ruled_out.contains(&(number, node));
+        !shut && info.is_some_and(|i| self.simulate_default_scheduler || i.coming == coming)
+    }
+
+    pub(super) fn note(&mut self, number: usize, node: NodeIx, placed: u32) {
+        self.left[number] -= placed;
+        let (cluster, demand) = (self.cluster, self.demand);
+        self.tally.note(&demand.classes[number], placed, |key| preferences::domain(cluster, node, key));
+    }
+
+    /// Places pods one by one where the fewest of them are. The more even the placement, the more of them can
+    /// be nominated at the same time, and a pod that isn't nominated takes the room of a later one.
+    fn evenly(&mut self, groups: &mut Groups, number: usize, nodes: &[NodeIx], coming: bool) {
+        let cluster = self.cluster;
+        let mut domains: Vec<(Vec<Option<Sym>>, VecDeque<NodeIx>)> = Vec::new();
+        for node in nodes.iter().filter(|node| self.is_open(number, **node, coming)) {
+            let spreads = groups.of[number].spreads.iter();
+            let values: Vec<_> =
+                spreads.map(|rule| node_domain(cluster, *node, groups.list[rule.group].key)).collect();
+            match domains.iter_mut().find(|(known, _)| *known == values) {
+                Some((_, list)) => list.push_back(*node),
+                None => domains.push((values, VecDeque::from([*node]))),
+            }
+        }
+        while self.left[number] > 0 {
+            let there = |values: &[Option<Sym>]| -> i64 {
+                let rules = groups.of[number].spreads.iter().zip(values);
+                rules.map(|(rule, value)| groups.list[rule.group].count_in(*value)).sum()
+            };
+            let mut order: Vec<(i64, usize)> =
+                domains.iter().enumerate().map(|(at, (values, _))| (there(values), at)).collect();
+            order.sort_unstable();
+            let mut placed = 0;
+            for (_, at) in order {
+                let (values, list) = &mut domains[at];
+                if !spreads_allow(groups, number, values) {
+                    continue;
+                }
+                // A node that refuses although its domain allows the pod is full.
+                while let Some(node) = list.pop_front() {
+                    self.steps += 1;
+                    placed = self.put(groups, number, node, 1);
+                    if placed > 0 {
+                        list.push_back(node);
+                        self.note(number, node, placed);
+                        break;
+                    }
+                }
+                if placed > 0 {
+                    break;
+                }
+            }
+            if placed == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Nodes by the class's preferences, best first; otherwise unchanged.
+    fn by_preference(&mut self, class: &Class, nodes: &Arc<[NodeIx]>, wishes: bool) -> Arc<[NodeIx]> {
+        let cluster = self.cluster;
+        let shape = class.shape(cluster);
+        if shape.preferred_nodes.is_empty() && !wishes {
+            return Arc::clone(nodes);
+        }
+        let tables = &cluster.tables;
+        let mut list = nodes.to_vec();
+        list.sort_by_cached_key(|ix| {
+            let slot = &cluster.nodes[*ix as usize];
+            let labels = slot.info.as_ref().map_or(&[][..], |i| &i.labels);
+            let weight = |(weight, term): &(i32, crate::state::node_requirement::Term)| {
+                if term.matches(&tables.symbols, labels, Some(slot.name)) { i64::from(*weight) } else { 0 }
+            };
+            let node: i64 = shape.preferred_nodes.iter().map(weight).sum();
+            let pods = if wishes {
+                self.tally.score(cluster, self.demand, class, |key| preferences::domain(cluster, *ix, key))
+            } else {
+                0
+            };
+            Reverse(node.saturating_add(pods))
+        });
+        list.into()
+    }
+
+    /// True if a class that others need may go onto `node`: each follower has an affinity target with room
+    /// beside it already, or would have room there.
+    fn leads(&mut self, groups: &Groups, number: usize, node: NodeIx) -> bool {
+        let (cluster, demand) = (self.cluster, self.demand);
+        for other in self.followers[number].clone() {
+            let class = &demand.classes[other];
+            let Some(group) = groups.of[other].host_near else { continue };
+            if self.left[other] == 0 || class.blocked.is_some() {
+                continue;
+            }
+            let nodes = self.suitable(class);
+            let requests = &class.shape(cluster).requests;
+            let affinity_targets = groups.list[group].nodes.iter().filter(|(_, (count, _))| *count > 0);
+            if affinity_targets
+                .into_iter()
+                .any(|(at, _)| nodes.contains(at) && self.has_room(*at, requests, &[]))
+            {
+                continue;
+            }
+            let own = &demand.classes[number].shape(cluster).requests;
+            if !nodes.contains(&node) || !self.has_room(node, requests, own) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Free resources of a node by resource id, less what is planned onto it; `None` without such a node.
+    pub(super) fn free(&self, node: NodeIx) -> Option<&[i64]> {
+        match self.places.get(&node) {
+            Some(place) => Some(&place.free),
+            None => self.cache.room(self.cluster, node).map(|room| room.free.as_slice()),
+        }
+    }
+
+    pub(super) fn has_room(&self, node: NodeIx, requests: &[(u32, i64)], and: &[(u32, i64)]) -> bool {
+        let Some(free) = self.free(node) else { return false };
+        requests.iter().all(|(id, size)| {
+            let free = free.get(*id as usize).copied().unwrap_or(0);
+            free >= size.saturating_add(amount(and, *id))
+        })
+    }
+
+    /// Places as many of the class onto `node` as fit and its rules allow now; returns how many.
+    pub(super) fn put(&mut self, groups: &mut Groups, number: usize, node: NodeIx, limit: u32) -> u32 {
+        let (cluster, demand) = (self.cluster, self.demand);
+        let class = &demand.classes[number];
+        let shape = class.shape(cluster);
+        // Most nodes are full: they are skipped without a copy, before anything else is counted.
+        if !self.places.contains_key(&node) && !may_hold(cluster, node, &shape.requests) {
+            return 0;
+        }
+        if !self.unrestricted.contains(&number)
+            && (!self.followers[number].is_empty() && !self.leads(groups, number, node)
+                || self.breaks(groups, number, node))
+        {
+            self.held.insert(number);
+            return 0;
+        }
+        let place = match self.places.entry(node) {
+            Entry::Occupied(place) => place.into_mut(),
+            Entry::Vacant(entry) => {
+                let Some(room) = self.cache.room(cluster, node).filter(|r| r.holds(&shape.requests)) else {
+                    return 0;
+                };
+                entry.insert(Place::new(node, room))
+            }
+        };
+        let mut most = limit;
+        for (id, size) in &shape.requests {
+            let free = place.free.get(*id as usize).copied().unwrap_or(0);
+            if free < *size {
+                return 0;
+            }
+            most = most.min(u32::try_from(free / size).unwrap_or(u32::MAX));
+        }
+        if !shape.ports.is_empty() {
+            if shape.ports.iter().any(|p| place.ports.iter().any(|q| p.conflicts(q))) {
+                return 0;
+            }
+            most = 1;
+        }
+        if !class.claims.is_empty() {
+            if !attaches(cluster, place, class) {
+                return 0;
+            }
+            most = 1;
+        }
+        let slot = &cluster.nodes[node as usize];
+        let named = |r: &crate::state::node_requirement::NodeReq| {
+            let info = slot.info.as_ref();
+            info.is_some_and(|i| r.matches(&cluster.tables.symbols, &i.labels, Some(slot.name)))
+        };
+        if !class.extra.iter().all(named) {
+            return 0;
+        }
+        most = most.min(host_room(cluster, groups, number, place));
+        if groups.of[number].bound() || groups.of[number].chooses() || !self.followers[number].is_empty() {
+            most = most.min(1);
+        }
+        if most == 0 || !domain_allows(cluster, groups, number, node) {
+            return 0;
+        }
+        for (id, size) in &shape.requests {
+            if let Some(free) = place.free.get_mut(*id as usize) {
+                *free -= size.saturating_mul(i64::from(most));
+            }
+        }
+        place.ports.extend(&shape.ports);
+        place.claims.extend(&class.claims);
+        match place.content.iter_mut().find(|(c, _)| *c == number) {
+            Some((_, n)) => *n += most,
+            None => place.content.push((number, most)),
+        }
+        let count = i64::from(most);
+        let topology = groups.of[number].clone();
+        for g in &topology.host_counted {
+            groups.list[*g].nodes.entry(node).or_default().0 += count;
+            groups.list[*g].total += count;
+        }
+        for g in &topology.host_anti {
+            groups.list[*g].nodes.entry(node).or_default().1 += count;
+        }
+        for g in &topology.counted {
+            if groups.list[*g].filter.is_none_or(|f| eligible(cluster, f, node))
+                && let Some(value) = node_domain(cluster, node, groups.list[*g].key)
+            {
+                groups.list[*g].domain(value).count += count;
+                groups.list[*g].total += count;
+            }
+        }
+        for g in &topology.anti {
+            if let Some(value) = node_domain(cluster, node, groups.list[*g].key) {
+                groups.list[*g].domain(value).holds += count;
+            }
+        }
+        for rule in &topology.spreads {
+            let Some(value) = node_domain(cluster, node, groups.list[rule.group].key) else { continue };
+            let held = self.spreads.entry((rule.group, value)).or_insert(*rule);
+            held.max_skew = held.max_skew.min(rule.max_skew);
+        }
+        most
+    }
+
+    /// True if one more pod of the class on `node`, bound first, would keep out pods that are planned into
+    /// its domain.
+    fn breaks(&self, groups: &Groups, number: usize, node: NodeIx) -> bool {
+        let cluster = self.cluster;
+        !self.spreads.is_empty()
+            && groups.of[number].counted.iter().any(|g| {
+                let group = &groups.list[*g];
+                let Some(value) = node_domain(cluster, node, group.key) else { return false };
+                let Some(rule) = self.spreads.get(&(*g, value)) else { return false };
+                group.filter.is_none_or(|f| eligible(cluster, f, node))
+                    && group.count_in(Some(value)) + 1 - groups.min_count_now(rule) > rule.max_skew
+            })
+    }
+}
+
+/// Runs of equal values with their lengths.
+fn runs(numbers: &[usize]) -> impl Iterator<Item = (usize, u32)> {
+    numbers.chunk_by(|a, b| a == b).filter_map(|run| Some((*run.first()?, u32::try_from(run.len()).ok()?)))
+}
+
+/// By class: classes that need a pod of it on their host and can't start a host themselves.
+#[expect(clippy::indexing_slicing, reason = "class numbers come from the list")]
+fn followers(groups: &Groups) -> Vec<Vec<usize>> {
+    let mut result = vec![Vec::new(); groups.of.len()];
+    let mut waiting: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+    for (class, topology) in groups.of.iter().enumerate().filter(|(_, t)| !t.starts) {
+        if let Some(group) = topology.host_near {
+            waiting.entry(group).or_default().push(class);
+        }
+    }
+    for (class, topology) in groups.of.iter().enumerate().filter(|_| !waiting.is_empty()) {
+        for group in &topology.host_counted {
+            result[class].extend(waiting.get(group).into_iter().flatten().filter(|other| **other != class));
+        }
+    }
+    result
+}
+
+/// False if the node has no room for `requests` in any case: most nodes are full, and cost no more than this
+/// check.
+fn may_hold(cluster: &Cluster, node: NodeIx, requests: &[(u32, i64)]) -> bool {
+    let Some(slot) = cluster.nodes.get(node as usize) else { return false };
+    let Some(info) = &slot.info else { return false };
+    requests.iter().all(|(id, size)| amount(&info.allocatable, *id).saturating_sub(slot.used(*id)) >= *size)
+}
+
+/// True if the node can attach the class's volumes as well.
+fn attaches(cluster: &Cluster, place: &Place, class: &Class) -> bool {
+    let Some(slot) = cluster.nodes.get(place.node as usize) else { return false };
+    let Some(limits) = cluster.volumes.limits.get(&slot.name) else { return true };
+    let mut all = place.claims.clone();
+    all.extend(&class.claims);
+    all.sort_unstable();
+    all.dedup();
+    limits.iter().all(|(driver, limit)| {
+        let count = all.iter().filter(|c| cluster.volumes.driver(**c) == Some(*driver)).count();
+        i64::try_from(count).unwrap_or(i64::MAX) <= *limit
+    })
+}

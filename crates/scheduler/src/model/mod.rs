@@ -1,0 +1,13 @@
+//! What callers pass in and get back: plain values without ids.
+
+pub(crate) mod bit_set;
+pub(crate) mod catalog;
+pub(crate) mod error;
+pub(crate) mod options;
+pub(crate) mod plan;
+pub(crate) mod pool;
+pub(crate) mod price;
+pub(crate) mod quantity;
+pub(crate) mod requirement;
+pub mod resources;
+pub(crate) mod well_known;

@@ -1,0 +1,51 @@
+//! What a caller may ask of [`solve`](crate::solve).
+
+use crate::model::{plan::PodKey, price::Price};
+
+/// Options of a solve. The default is what the controller uses.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Multiple of the default search effort, which is proportional to classes and pods. 0 is plain
+    /// first-fit-decreasing and nothing else.
+    pub effort: u32,
+    /// A plan whose instances cost this much is of no use: the search ends once every plan is proven to cost at least
+    /// this.
+    pub cost_cutoff: Option<Price>,
+    /// Surcharge on spot prices in thousandths, for the risk of losing the instance. 0 is off.
+    pub spot_risk_permille: u32,
+    /// What every node costs beside its price: agents, licences.
+    pub per_node_cost: Price,
+    /// The largest share of one workload's replicas on one node, in percent. 0 is off.
+    pub max_share_percent: u32,
+    /// At most this many alternatives per launch.
+    pub max_options: usize,
+    /// No alternative dearer than this many thousandths of the cheapest.
+    pub option_price_permille: u32,
+    /// Names of nodes to plan without: they count as absent and their pods as demand.
+    pub without_nodes: Vec<String>,
+    /// Those nodes still count against limits: they stay until their replacements are ready.
+    pub without_counts: bool,
+    /// Binds pods onto existing and coming nodes as kube-scheduler does without nominations: each to the emptiest node.
+    /// Pods of `without_nodes` come node by node.
+    pub simulate_default_scheduler: bool,
+    /// Pods and names of nodes: no pod with the needs of this one is planned onto that node.
+    pub ruled_out: Vec<(PodKey, String)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            effort: 1,
+            cost_cutoff: None,
+            spot_risk_permille: 0,
+            per_node_cost: Price::ZERO,
+            max_share_percent: 0,
+            max_options: 60,
+            option_price_permille: 1250,
+            without_nodes: Vec::new(),
+            without_counts: false,
+            simulate_default_scheduler: false,
+            ruled_out: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! What [`solve`](crate::solve) answers.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use k8s_openapi::api::core::v1::Taint;
+use serde::Serialize;
+
+use crate::model::{
+    catalog::CapacityType, pool::ComingNode, price::Price, requirement::Requirement, resources::Resources,
+};
+
+/// Names a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodKey {
+    /// The pod's namespace.
+    pub namespace: Arc<str>,
+    /// The pod's name.
+    pub name: Arc<str>,
+}
+
+impl PodKey {
+    /// Names the pod `name` in `namespace`.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for PodKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+///  An instance to launch.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// A name within the plan, such as `pool-a-1`; the claim's real name is the caller's.
+    pub name: String,
+    /// The pool.
+    pub pool: String,
+    /// The cheapest type that holds the pods.
+    pub instance_type: String,
+    /// Where.
+    pub zone: String,
+    /// How it is paid for.
+    pub capacity_type: CapacityType,
+    /// What it costs; zero if unpriced.
+    pub price: Price,
+    /// True if the catalogue has no price for it.
+    pub unpriced: bool,
+    /// Every label that the node will have, except its host name.
+    pub labels: BTreeMap<String, String>,
+    /// Taints of the node, the pool's own included.
+    pub taints: Vec<Taint>,
+    /// Startup taints of the node.
+    pub startup_taints: Vec<Taint>,
+    /// Who is meant to run there.
+    pub pods: Vec<PodKey>,
+    /// Sum of what those pods and the DaemonSets there ask for.
+    pub requests: Resources,
+    /// What pods may use of the planned type.
+    pub allocatable: Resources,
+    /// What the planned type has.
+    pub capacity: Resources,
+    /// Names of types that can take the node's place in the same zone and capacity type, cheapest first,
+    /// the planned one included.
+    pub options: Vec<String>,
+    /// Zones where the planned type would do as well, the planned one first.
+    pub zones: Vec<String>,
+    /// What the pool asks of its nodes, narrowed to what the pods leave.
+    pub requirements: Vec<Requirement>,
+}
+
+impl Machine {
+    /// The instance once it is asked for, as what the claim `claim` will be.
+    #[must_use]
+    pub fn coming(&self, claim: &str) -> ComingNode {
+        ComingNode {
+            claim: claim.to_owned(),
+            pool: self.pool.clone(),
+            instance_type: self.instance_type.clone(),
+            zone: self.zone.clone(),
+            capacity_type: self.capacity_type,
+            labels: self.labels.clone(),
+            taints: self.taints.clone(),
+            allocatable: self.allocatable.clone(),
+            capacity: self.capacity.clone(),
+        }
+    }
+}
+
+/// Pods that go onto a node that is there or coming.
+#[derive(Clone, Debug)]
+pub struct ExistingPlacement {
+    /// The Node's name, or the NodeClaim's for a coming one.
+    pub node: String,
+    /// The pool whose label it carries.
+    pub pool: Option<String>,
+    /// True if `node` names a NodeClaim whose Node isn't there yet.
+    pub coming: bool,
+    /// Its instance type by its labels; empty if unknown.
+    pub instance_type: String,
+    /// Its zone by its labels; empty if unknown.
+    pub zone: String,
+    /// How it is paid for, by its labels.
+    pub capacity_type: Option<CapacityType>,
+    /// What it costs, if the catalogue knows.
+    pub price: Option<Price>,
+    /// Who is meant to run there.
+    pub pods: Vec<PodKey>,
+    /// Sum of what those pods ask for.
+    pub requests: Resources,
+}
+
+/// Why a pool can't take a pod. A closed set; `croft explain` documents each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum ReasonKind {
+    /// The pool launches nothing: its nodes come from elsewhere.
+    PoolNotProvisioned,
+    /// The catalogue offers the pool nothing, or its requirements exclude everything.
+    NoOfferings,
+    /// The pod doesn't tolerate the pool's taints.
+    TaintNotTolerated,
+    /// A node selector or required node affinity matches no node that the pool could launch.
+    NodeAffinityMismatch,
+    /// No type is large enough in some resource.
+    InsufficientResources,
+    /// A volume's zone or topology can't be had.
+    VolumeTopology,
+    /// The pod needs a PersistentVolumeClaim that isn't there or isn't usable.
+    VolumeNotFound,
+    /// More volumes than a node can attach.
+    VolumeLimit,
+    /// What would fit is offered by the cloud, but not available now.
+    NoCapacity,
+    /// A topology spread constraint leaves no domain.
+    TopologySpread,
+    /// A required pod affinity finds no match.
+    PodAffinity,
+    /// A required pod anti-affinity, the pod's own or another's towards it, leaves no domain.
+    PodAntiAffinity,
+    /// A limit of the pool is reached.
+    PoolLimit,
+    /// A limit of the tenant is reached.
+    TenantLimit,
+    /// A limit of the whole cluster is reached.
+    ClusterLimit,
+    /// Nodes that the pool launched didn't register: it launches nothing for a while.
+    LaunchBackoff,
+    /// The pool's minValues can't be kept with what the pod leaves of its offerings.
+    MinValues,
+    /// The pod has resource claims that Croft can't judge.
+    UnsupportedResourceClaim,
+    /// The pod is larger than the share of one node that it may take.
+    MaxShare,
+    /// There is no pool at all.
+    NoPools,
+}
+
+impl ReasonKind {
+    /// As written in JSON and events.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PoolNotProvisioned => "PoolNotProvisioned",
+            Self::NoOfferings => "NoOfferings",
+            Self::TaintNotTolerated => "TaintNotTolerated",
+            Self::NodeAffinityMismatch => "NodeAffinityMismatch",
+            Self::InsufficientResources => "InsufficientResources",
+            Self::VolumeTopology => "VolumeTopology",
+            Self::VolumeNotFound => "VolumeNotFound",
+            Self::VolumeLimit => "VolumeLimit",
+            Self::NoCapacity => "NoCapacity",
+            Self::TopologySpread => "TopologySpread",
+            Self::PodAffinity => "PodAffinity",
+            Self::PodAntiAffinity => "PodAntiAffinity",
+            Self::PoolLimit => "PoolLimit",
+            Self::TenantLimit => "TenantLimit",
+            Self::ClusterLimit => "ClusterLimit",
+            Self::LaunchBackoff => "LaunchBackoff",
+            Self::MinValues => "MinValues",
+            Self::UnsupportedResourceClaim => "UnsupportedResourceClaim",
+            Self::MaxShare => "MaxShare",
+            Self::NoPools => "NoPools",
+        }
+    }
+
+    /// True if more limit, or more of the cloud's capacity, would help: the pod itself is feasible.
+    #[must_use]
+    pub const fn is_limit(self) -> bool {
+        matches!(
+            self,
+            Self::PoolLimit
+                | Self::TenantLimit
+                | Self::ClusterLimit
+                | Self::NoCapacity
+                | Self::LaunchBackoff
+                | Self::MinValues
+                | Self::MaxShare
+        )
+    }
+}
+
+impl fmt::Display for ReasonKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why one pool can't take a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// The pool; empty where there is none.
+    pub pool: String,
+    /// One of a closed set.
+    pub reason: ReasonKind,
+    /// In words, with the number that would have been enough.
+    pub detail: String,
+}
+
+/// A pod that stays pending.
+#[derive(Clone, Debug)]
+pub struct Unschedulable {
+    /// The pod.
+    pub pod: PodKey,
+    /// One per pool, by pool name.
+    pub reasons: Arc<[Reason]>,
+}
+
+/// What a bound leaves out of account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Relaxed {
+    /// Topology spread constraints.
+    Spread,
+    /// Pod affinity and anti-affinity.
+    Affinity,
+    /// Weights of pools.
+    Weight,
+    /// Limits of pools, tenants and the cluster.
+    Limits,
+}
+
+/// The answer of [`solve`](crate::solve).
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Instances to launch, by pool, each pool's in a fixed order.
+    pub machines: Vec<Machine>,
+    /// Pods that go onto nodes that are there or coming.
+    pub existing: Vec<ExistingPlacement>,
+    /// Pods that stay pending, and why.
+    pub unschedulable: Vec<Unschedulable>,
+    /// Price of the instances to launch.
+    pub cost: Price,
+    /// No plan that places the same pods on new instances costs less than this.
+    pub bound: Price,
+    /// What the bound leaves out of account.
+    pub bound_relaxes: Vec<Relaxed>,
+    /// Work steps that the search took.
+    pub steps: u64,
+    /// True if the stop callback ended the search early.
+    pub cut_short: bool,
+    /// What is odd in the input and was worked around.
+    pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// (cost - bound) / bound; 0 where the bound is 0.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "for display only")]
+    pub fn gap(&self) -> f64 {
+        let (cost, bound) = (self.cost.micros(), self.bound.micros());
+        if bound == 0 { 0.0 } else { (cost - bound) as f64 / bound as f64 }
+    }
+}

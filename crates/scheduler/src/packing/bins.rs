@@ -1,0 +1,403 @@
+//! Bins under construction, and how many pods of an item type fit into each.
+
+use smallvec::SmallVec;
+
+use crate::{
+    packing::{
+        compatibility::CompatibilitySets,
+        limits,
+        problem::{Limit, PackingProblem, Rules, fits},
+    },
+    state::requests::Port,
+};
+
+/// Count and cap of one group on one host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupUse {
+    pub(crate) group: u32,
+    pub(crate) count: u32,
+    pub(crate) cap: u32,
+}
+
+/// An instance under construction.
+#[derive(Clone, Debug)]
+pub(crate) struct Bin {
+    pub(crate) variant: u32,
+    pub(crate) compat_set: u32,
+    /// An offering of the compatibility set that is large enough.
+    pub(crate) offer: u32,
+    pub(crate) pattern: SmallVec<[(u32, u32); 4]>,
+    pub(crate) groups: SmallVec<[GroupUse; 2]>,
+    pub(crate) ports: SmallVec<[Port; 1]>,
+    /// It may still become any offering of its compatibility set.
+    pub(crate) flexible: bool,
+}
+
+/// A packing under construction.
+#[derive(Clone, Debug)]
+pub(crate) struct Packing<'a> {
+    pub(crate) problem: &'a PackingProblem,
+    pub(crate) bins: Vec<Bin>,
+    /// Room left in each bin's witness, flat.
+    pub(crate) free: Vec<i64>,
+    pub(crate) limits: Vec<Limit>,
+    present: Vec<u32>,
+    pub(crate) steps: u64,
+}
+
+#[expect(clippy::indexing_slicing, reason = "bins and free grow together")]
+impl<'a> Packing<'a> {
+    pub(crate) fn new(problem: &'a PackingProblem) -> Self {
+        Self {
+            problem,
+            bins: Vec::new(),
+            free: Vec::new(),
+            limits: problem.limits.clone(),
+            present: problem.present.clone(),
+            steps: 0,
+        }
+    }
+
+    pub(crate) fn free(&self, bin: usize) -> &[i64] {
+        &self.free[bin * self.problem.d..(bin + 1) * self.problem.d]
+    }
+
+    /// How many of `item_type` the rules allow into `bin`.
+    fn rules(&self, bin: &Bin, item_type: usize) -> u32 {
+        let Some(rules) = &self.problem.item_types[item_type].rules else { return u32::MAX };
+        let mut most = rules.most;
+        if !rules.ports.is_empty() {
+            if rules.ports.iter().any(|p| bin.ports.iter().any(|q| p.conflicts(q))) {
+                return 0;
+            }
+            most = most.min(1);
+        }
+        if most != u32::MAX {
+            let there = bin.pattern.iter().find(|(k, _)| *k as usize == item_type).map_or(0, |(_, n)| *n);
+            most = most.saturating_sub(there);
+        }
+        if self.crowds(bin, rules) {
+            return 0;
+        }
+        let after = self.only_affinity_target(bin, rules);
+        for g in &bin.groups {
+            if rules.counts.contains(&g.group) {
+                let cap =
+                    after.map_or(g.cap, |affinity_target| self.cap_after(bin, g.group, affinity_target));
+                most = most.min(cap.saturating_sub(g.count));
+            }
+        }
+        for (group, cap) in &rules.caps {
+            let there = bin.groups.iter().find(|g| g.group == *group).map_or(0, |g| g.count);
+            if rules.counts.contains(group) {
+                most = most.min(cap.saturating_sub(there));
+            } else if there > *cap {
+                return 0;
+            }
+        }
+        for group in &rules.needs {
+            let here = bin.groups.iter().any(|g| g.group == *group && g.count > 0);
+            let first = rules.starts && !self.present.contains(group);
+            if !here && !first {
+                return 0;
+            }
+        }
+        most
+    }
+
+    /// The item type of the only pod in `bin` that `rules` needs: that pod is bound first.
+    fn only_affinity_target(&self, bin: &Bin, rules: &Rules) -> Option<u32> {
+        let need = rules.needs.first()?;
+        let one = bin.groups.iter().any(|g| g.group == *need && g.count == 1);
+        let is_affinity_target = |item_type: u32| {
+            self.problem.item_types[item_type as usize]
+                .rules
+                .as_ref()
+                .is_some_and(|r| r.counts.contains(need))
+        };
+        bin.pattern
+            .iter()
+            .map(|(item_type, _)| *item_type)
+            .find(|item_type| one && is_affinity_target(*item_type))
+    }
+
+    /// The maximum of a group in `bin` without the spreads of `affinity_target`.
+    fn cap_after(&self, bin: &Bin, group: u32, affinity_target: u32) -> u32 {
+        let mut least = u32::MAX;
+        for (item_type, _) in &bin.pattern {
+            let Some(rules) = &self.problem.item_types[*item_type as usize].rules else { continue };
+            if *item_type != affinity_target || rules.apart.contains(&group) {
+                let caps = rules.caps.iter().filter(|(g, _)| *g == group);
+                least = caps.fold(least, |least, (_, cap)| least.min(*cap));
+            }
+        }
+        least
+    }
+
+    /// True if a pod with `rules` would let another pod be bound before the target, after which alone there
+    /// is room for both.
+    fn crowds(&self, bin: &Bin, rules: &Rules) -> bool {
+        bin.groups.iter().any(|g| g.count > g.cap)
+            && bin.pattern.iter().any(|(item_type, _)| {
+                let theirs = &self.problem.item_types[*item_type as usize].rules;
+                theirs.as_ref().is_some_and(|t| t.needs.iter().any(|g| rules.counts.contains(g)))
+            })
+    }
+
+    /// How many of `item_type` fit into `bin`, with the offering and compatibility set that the bin would
+    /// then have.
+    pub(crate) fn room(
+        &self,
+        compat_sets: &mut CompatibilitySets,
+        bin: usize,
+        item_type: usize,
+    ) -> Option<(u32, u32, u32)> {
+        let it = &self.bins[bin];
+        let size = self.problem.size(item_type);
+        let mut most = fits(size, self.free(bin));
+        if most == 0 && !it.flexible {
+            return None;
+        }
+        let (_, own) = self.problem.item_types[item_type].options.iter().find(|(v, _)| *v == it.variant)?;
+        let compat_set = compat_sets.and(self.problem, it.compat_set, *own)?;
+        let mut offer = it.offer;
+        if most == 0 || !compat_sets.contains(compat_set, offer) {
+            if !it.flexible {
+                return None;
+            }
+            (most, offer) = self.other_witness(compat_sets, it, bin, compat_set, size)?;
+        }
+        let mut most = most.min(self.rules(it, item_type)).min(self.problem.item_types[item_type].count);
+        if !self.problem.variants[it.variant as usize].min_values.is_empty() {
+            let used = |n: u32| -> SmallVec<[i64; 4]> {
+                let row = self.problem.row(it.variant, it.offer).iter().zip(self.free(bin));
+                row.zip(size).map(|((r, f), s)| r - f + s.saturating_mul(i64::from(n))).collect()
+            };
+            while most > 0 && !keeps_values(self.problem, compat_sets, it.variant, compat_set, &used(most)) {
+                most /= 2;
+            }
+        }
+        (most > 0).then_some((most, compat_set, offer))
+    }
+
+    /// Another offering of `compat_set` that holds the bin's pods and more of `size`.
+    fn other_witness(
+        &self,
+        compat_sets: &CompatibilitySets,
+        it: &Bin,
+        bin: usize,
+        compat_set: u32,
+        size: &[i64],
+    ) -> Option<(u32, u32)> {
+        let old = self.problem.row(it.variant, it.offer);
+        let free = self.free(bin);
+        let mut best: Option<(u32, u32)> = None;
+        for offer in compat_sets.maximal(compat_set) {
+            let row = self.problem.row(it.variant, *offer);
+            let room: SmallVec<[i64; 4]> =
+                row.iter().zip(old.iter().zip(free)).map(|(new, (o, f))| new - (o - f)).collect();
+            // No resource that the present pods use may be overdrawn.
+            if room.iter().zip(old.iter().zip(free)).any(|(r, (o, f))| *r < 0 && o != f) {
+                continue;
+            }
+            let count = fits(size, &room);
+            if count > 0 && best.is_none_or(|(most, _)| count > most) && self.limit_allows(it, *offer) {
+                best = Some((count, *offer));
+            }
+        }
+        best
+    }
+
+    /// Places `count` of `item_type` into `bin`, with the compatibility set and witness that
+    /// [`Packing::room`] returned.
+    pub(crate) fn put(&mut self, bin: usize, item_type: usize, count: u32, compat_set: u32, offer: u32) {
+        let d = self.problem.d;
+        let it = &mut self.bins[bin];
+        if offer != it.offer {
+            let old = self.problem.row(it.variant, it.offer);
+            let new = self.problem.row(it.variant, offer);
+            for (f, (n, o)) in self.free[bin * d..(bin + 1) * d].iter_mut().zip(new.iter().zip(old)) {
+                *f += n - o;
+            }
+            limits::swap(self.problem, &mut self.limits, it.variant, it.offer, offer);
+        }
+        it.compat_set = compat_set;
+        it.offer = offer;
+        for (f, s) in self.free[bin * d..(bin + 1) * d].iter_mut().zip(self.problem.size(item_type)) {
+            *f -= s.saturating_mul(i64::from(count));
+        }
+        let number = u32::try_from(item_type).unwrap_or(u32::MAX);
+        match it.pattern.iter_mut().find(|(k, _)| *k == number) {
+            Some((_, n)) => *n += count,
+            None => it.pattern.push((number, count)),
+        }
+        let Some(rules) = &self.problem.item_types[item_type].rules else { return };
+        for group in &rules.counts {
+            match it.groups.iter_mut().find(|g| g.group == *group) {
+                Some(g) => g.count += count,
+                None => it.groups.push(GroupUse { group: *group, count, cap: u32::MAX }),
+            }
+            if self.problem.near.contains(group) && !self.present.contains(group) {
+                self.present.push(*group);
+            }
+        }
+        for (group, cap) in &rules.caps {
+            match it.groups.iter_mut().find(|g| g.group == *group) {
+                Some(g) => g.cap = g.cap.min(*cap),
+                None => it.groups.push(GroupUse { group: *group, count: 0, cap: *cap }),
+            }
+        }
+        it.ports.extend(rules.ports.iter().copied());
+    }
+
+    fn limit_allows(&self, bin: &Bin, offer: u32) -> bool {
+        limits::allows_swap(self.problem, &self.limits, bin.variant, bin.offer, offer)
+    }
+
+    /// Opens an empty bin, if the limits allow its instance.
+    pub(crate) fn open(
+        &mut self,
+        variant: u32,
+        compat_set: u32,
+        offer: u32,
+        flexible: bool,
+    ) -> Option<usize> {
+        if !limits::take(self.problem, &mut self.limits, variant, offer) {
+            return None;
+        }
+        self.bins.push(Bin {
+            variant,
+            compat_set,
+            offer,
+            pattern: SmallVec::new(),
+            groups: SmallVec::new(),
+            ports: SmallVec::from_slice(&self.problem.variants[variant as usize].ports),
+            flexible,
+        });
+        self.free.extend_from_slice(self.problem.row(variant, offer));
+        Some(self.bins.len() - 1)
+    }
+
+    /// Removes the last bin.
+    pub(crate) fn close_empty(&mut self) {
+        if let Some(bin) = self.bins.pop() {
+            self.free.truncate(self.bins.len() * self.problem.d);
+            limits::give(self.problem, &mut self.limits, bin.variant, bin.offer);
+        }
+    }
+
+    pub(super) fn is_present(&self, group: u32) -> bool {
+        self.present.contains(&group)
+    }
+
+    pub(super) fn present_count(&self) -> usize {
+        self.present.len()
+    }
+
+    /// Removes the last bin with its pods; `present` is how many groups were present before it.
+    pub(super) fn undo_last(&mut self, present: usize) {
+        self.present.truncate(present);
+        self.close_empty();
+    }
+
+    /// Replaces the packing by `bins`; only for problems without rules and limits.
+    pub(crate) fn take_over(&mut self, bins: Vec<Bin>) {
+        self.free.clear();
+        for bin in &bins {
+            let mut free: SmallVec<[i64; 6]> = SmallVec::from_slice(self.problem.row(bin.variant, bin.offer));
+            for (item_type, n) in &bin.pattern {
+                for (f, s) in free.iter_mut().zip(self.problem.size(*item_type as usize)) {
+                    *f = f.saturating_sub(s.saturating_mul(i64::from(*n)));
+                }
+            }
+            self.free.extend_from_slice(&free);
+        }
+        self.bins = bins;
+    }
+
+    /// Gives each bin the cheapest offering that holds its pods.
+    pub(crate) fn settle(&mut self, compat_sets: &CompatibilitySets) {
+        for bin in 0..self.bins.len() {
+            self.settle_one(compat_sets, bin);
+        }
+    }
+
+    pub(crate) fn settle_one(&mut self, compat_sets: &CompatibilitySets, bin: usize) {
+        let d = self.problem.d;
+        let it = &self.bins[bin];
+        let old = self.problem.row(it.variant, it.offer);
+        let used: SmallVec<[i64; 4]> = old.iter().zip(self.free(bin)).map(|(o, f)| o - f).collect();
+        let Some(offer) = cheapest(self.problem, compat_sets, it.variant, it.compat_set, &used, |offer| {
+            offer == it.offer || self.limit_allows(it, offer)
+        }) else {
+            return;
+        };
+        if offer == it.offer || self.problem.cost(it.variant, offer) > self.problem.cost(it.variant, it.offer)
+        {
+            return;
+        }
+        let new = self.problem.row(it.variant, offer);
+        let (variant, before) = (it.variant, it.offer);
+        for (f, (n, o)) in self.free[bin * d..(bin + 1) * d].iter_mut().zip(new.iter().zip(old)) {
+            *f += n - o;
+        }
+        limits::swap(self.problem, &mut self.limits, variant, before, offer);
+        self.bins[bin].offer = offer;
+    }
+
+    /// The search's cost of all bins.
+    pub(crate) fn cost(&self) -> i64 {
+        self.bins.iter().fold(0i64, |sum, b| sum.saturating_add(self.problem.cost(b.variant, b.offer)))
+    }
+
+    /// How many pods of each item type are placed.
+    pub(crate) fn placed(&self) -> Vec<u32> {
+        let mut placed = vec![0; self.problem.item_types.len()];
+        for (item_type, n) in self.bins.iter().flat_map(|b| &b.pattern) {
+            placed[*item_type as usize] += n;
+        }
+        placed
+    }
+}
+
+/// True if the offerings of `compat_set` that hold `used` keep the pool's minValues.
+fn keeps_values(
+    problem: &PackingProblem,
+    compat_sets: &CompatibilitySets,
+    variant: u32,
+    compat_set: u32,
+    used: &[i64],
+) -> bool {
+    let Some(ctx) = problem.variants.get(variant as usize) else { return false };
+    ctx.min_values.iter().all(|(values, least)| {
+        let mut seen: Vec<u32> = Vec::new();
+        for offer in compat_sets.bits(compat_set).iter() {
+            let Ok(number) = u32::try_from(offer) else { continue };
+            let holds = problem.row(variant, number).iter().zip(used).all(|(r, u)| *u <= 0 || r >= u);
+            let Some(value) = values.get(offer).filter(|v| holds && **v != u32::MAX) else { continue };
+            if !seen.contains(value) {
+                seen.push(*value);
+                if seen.len() >= *least {
+                    return true;
+                }
+            }
+        }
+        seen.len() >= *least
+    })
+}
+
+/// The cheapest offering of `compat_set` whose row holds `used`.
+pub(crate) fn cheapest(
+    problem: &PackingProblem,
+    compat_sets: &CompatibilitySets,
+    variant: u32,
+    compat_set: u32,
+    used: &[i64],
+    allowed: impl Fn(u32) -> bool,
+) -> Option<u32> {
+    let ladder = compat_sets.ladder(compat_set).iter().copied();
+    ladder.into_iter().find(|offer| {
+        let row = problem.row(variant, *offer);
+        row.iter().zip(used).all(|(r, u)| *u <= 0 || r >= u) && allowed(*offer)
+    })
+}

@@ -1,0 +1,239 @@
+//! First-fit-decreasing: plain, and with a price-aware choice of instance.
+
+use crate::packing::{
+    bins::Packing,
+    colocation,
+    compatibility::CompatibilitySets,
+    problem::{PackingProblem, fits},
+};
+
+/// How a new instance is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// The largest, exchanged in the end for the cheapest that holds its pods.
+    Largest,
+    /// The one with which the remaining pods would cost least in the linear relaxation.
+    Balanced,
+}
+
+/// Largest first: by the first resource (cpu), then the second (memory), and so on. Where limits bind,
+/// priority comes first.
+pub(crate) fn order(problem: &PackingProblem) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..problem.item_types.len()).collect();
+    order.sort_by(|a, b| {
+        let priority = |k: usize| problem.item_types.get(k).map_or(0, |item_type| item_type.priority);
+        // An item type that requires another one on its host comes after it.
+        let needs = |k: usize| {
+            let rules = problem.item_types.get(k).and_then(|item_type| item_type.rules.as_deref());
+            rules.is_some_and(|r| !r.needs.is_empty())
+        };
+        priority(*b)
+            .cmp(&priority(*a))
+            .then(needs(*a).cmp(&needs(*b)))
+            .then_with(|| problem.size(*b).cmp(problem.size(*a)))
+            .then(a.cmp(b))
+    });
+    order
+}
+
+/// Packs every item type in order.
+pub(crate) fn pack<'a>(
+    problem: &'a PackingProblem,
+    compat_sets: &mut CompatibilitySets,
+    opening: Opening,
+) -> Packing<'a> {
+    let mut packing = Packing::new(problem);
+    let mut left: Vec<u32> = problem.item_types.iter().map(|k| k.count).collect();
+    run(&mut packing, compat_sets, opening, &mut left);
+    packing.settle(compat_sets);
+    packing
+}
+
+/// Packs the counts in `left` beside what is packed already.
+pub(crate) fn finish(packing: &mut Packing<'_>, compat_sets: &mut CompatibilitySets, left: &mut [u32]) {
+    if left.iter().any(|n| *n > 0) {
+        run(packing, compat_sets, Opening::Balanced, left);
+    }
+}
+
+fn run(packing: &mut Packing<'_>, compat_sets: &mut CompatibilitySets, opening: Opening, left: &mut [u32]) {
+    let problem = packing.problem;
+    let smallest = smallest(problem);
+    let priority = |item_type: usize| problem.item_types.get(item_type).map_or(0, |k| k.priority);
+    let mut open: Vec<usize> = (0..packing.bins.len()).collect();
+    for item_types in order(problem).chunk_by(|a, b| priority(*a) == priority(*b)) {
+        let known = packing.bins.len();
+        colocation::place(packing, compat_sets, item_types, left);
+        open.extend(known..packing.bins.len());
+        for item_type in item_types {
+            one(packing, compat_sets, (opening, *item_type), left, &mut open, &smallest);
+        }
+    }
+}
+
+/// Packs the remaining pods of one item type.
+fn one(
+    packing: &mut Packing<'_>,
+    compat_sets: &mut CompatibilitySets,
+    (opening, item_type): (Opening, usize),
+    left: &mut [u32],
+    open: &mut Vec<usize>,
+    smallest: &[i64],
+) {
+    let Some(count) = left.get(item_type).copied().filter(|n| *n > 0) else { return };
+    if colocation::waits(packing, item_type, left) {
+        return;
+    }
+    let mut rest = fill(packing, compat_sets, item_type, count, open, smallest);
+    while rest > 0 {
+        if let Some(l) = left.get_mut(item_type) {
+            *l = rest;
+        }
+        let Some(bin) = launch(packing, compat_sets, item_type, opening, left) else { break };
+        let Some((most, compat_set, offer)) = packing.room(compat_sets, bin, item_type) else {
+            packing.close_empty();
+            break;
+        };
+        let count = most.min(rest);
+        packing.put(bin, item_type, count, compat_set, offer);
+        open.push(bin);
+        rest -= count;
+    }
+    if let Some(l) = left.get_mut(item_type) {
+        *l = rest;
+    }
+}
+
+/// The least request of any item type for each resource.
+fn smallest(problem: &PackingProblem) -> Vec<i64> {
+    let mut least = vec![i64::MAX; problem.d];
+    for item_type in 0..problem.item_types.len() {
+        for (l, s) in least.iter_mut().zip(problem.size(item_type)) {
+            *l = (*l).min(*s);
+        }
+    }
+    least
+}
+
+/// Fills open bins, first to last; returns the remaining count.
+fn fill(
+    packing: &mut Packing<'_>,
+    compat_sets: &mut CompatibilitySets,
+    item_type: usize,
+    count: u32,
+    open: &mut Vec<usize>,
+    smallest: &[i64],
+) -> u32 {
+    let mut rest = count;
+    let mut full = false;
+    for bin in open.iter() {
+        packing.steps += 1;
+        if rest == 0 {
+            break;
+        }
+        if let Some((most, compat_set, offer)) = packing.room(compat_sets, *bin, item_type) {
+            let count = most.min(rest);
+            packing.put(*bin, item_type, count, compat_set, offer);
+            rest -= count;
+            full |= is_full(packing, compat_sets, *bin, smallest);
+        }
+    }
+    if full {
+        open.retain(|bin| !is_full(packing, compat_sets, *bin, smallest));
+    }
+    rest
+}
+
+/// True if no item type fits into the bin.
+fn is_full(packing: &Packing<'_>, compat_sets: &CompatibilitySets, bin: usize, smallest: &[i64]) -> bool {
+    let Some(it) = packing.bins.get(bin) else { return true };
+    let single = !it.flexible || matches!(compat_sets.maximal(it.compat_set), [only] if *only == it.offer);
+    single && packing.free(bin).iter().zip(smallest).any(|(f, s)| *s > 0 && f < s)
+}
+
+/// Opens a bin for `item_type`, if the limits allow one.
+pub(crate) fn launch(
+    packing: &mut Packing<'_>,
+    compat_sets: &CompatibilitySets,
+    item_type: usize,
+    opening: Opening,
+    left: &[u32],
+) -> Option<usize> {
+    let problem = packing.problem;
+    let options = problem.item_types.get(item_type)?.options.clone();
+    let size = problem.size(item_type);
+    let wanted = match opening {
+        Opening::Largest => options.iter().find_map(|(variant, compat_set)| {
+            let fitting =
+                compat_sets.maximal(*compat_set).iter().find(|o| fits(size, problem.row(*variant, **o)) > 0);
+            fitting.map(|offer| (*variant, *compat_set, *offer))
+        }),
+        Opening::Balanced => {
+            let rest = remaining(problem, item_type, left);
+            packing.steps += u64::try_from(compat_sets.ladder(options.first()?.1).len()).unwrap_or(0) / 4;
+            let mut best: Option<((i128, u32, u32), u32)> = None;
+            for (variant, compat_set) in &options {
+                for offer in compat_sets.ladder(*compat_set) {
+                    let cost = problem.cost(*variant, *offer);
+                    // The following offerings cost more, and at least one instance is paid.
+                    if best.is_some_and(|((least, _, _), _)| i128::from(cost) > least) {
+                        break;
+                    }
+                    let row = problem.row(*variant, *offer);
+                    if fits(size, row) > 0 {
+                        let rank = (divided(cost, row, &rest), *variant, *offer);
+                        if best.is_none_or(|(least, _)| rank < least) {
+                            best = Some((rank, *compat_set));
+                        }
+                    }
+                }
+            }
+            best.map(|((_, variant, offer), compat_set)| (variant, compat_set, offer))
+        }
+    };
+    let (variant, compat_set, offer) = wanted?;
+    let flexible = opening == Opening::Largest;
+    if let Some(bin) = packing.open(variant, compat_set, offer, flexible) {
+        return Some(bin);
+    }
+    // A limit binds: open bins shrink to what they hold, and the rest goes to the cheapest offering that the
+    // limit allows.
+    packing.settle(compat_sets);
+    if let Some(bin) = packing.open(variant, compat_set, offer, flexible) {
+        return Some(bin);
+    }
+    for (variant, compat_set) in &options {
+        for offer in compat_sets.ladder(*compat_set) {
+            packing.steps += 1;
+            if fits(size, problem.row(*variant, *offer)) > 0
+                && let Some(bin) = packing.open(*variant, *compat_set, *offer, true)
+            {
+                return Some(bin);
+            }
+        }
+    }
+    None
+}
+
+/// Sum of the remaining requests of the item types that may go where `item_type` may.
+fn remaining(problem: &PackingProblem, item_type: usize, left: &[u32]) -> Vec<i64> {
+    let mut sum = vec![0i64; problem.d];
+    let Some(options) = problem.item_types.get(item_type).map(|k| &k.options) else { return sum };
+    for (other, count) in left.iter().enumerate().filter(|(_, n)| **n > 0) {
+        if problem.item_types.get(other).is_some_and(|k| k.options == *options) {
+            for (s, size) in sum.iter_mut().zip(problem.size(other)) {
+                *s = s.saturating_add(size.saturating_mul(i64::from(*count)));
+            }
+        }
+    }
+    sum
+}
+
+/// Cost of `rest` on instances of `row` at `cost` each, in the linear relaxation.
+fn divided(cost: i64, row: &[i64], rest: &[i64]) -> i128 {
+    let one = rest.iter().zip(row).filter(|(r, _)| **r > 0).map(|(r, row)| {
+        if *row <= 0 { i128::MAX } else { i128::from(cost).saturating_mul(i128::from(*r)) / i128::from(*row) }
+    });
+    // At least one instance.
+    one.max().unwrap_or(0).max(i128::from(cost))
+}

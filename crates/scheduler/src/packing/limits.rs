@@ -1,0 +1,132 @@
+//! Limits of pools, tenants and the cluster during packing.
+
+use crate::{
+    packing::problem::{Limit, PackingProblem},
+    state::catalog_index::CatalogIndex,
+};
+
+fn capacity_of(catalog: &CatalogIndex, offer: u32, resource: u32) -> i64 {
+    let kind = catalog.kind(offer as usize);
+    catalog.capacity.get(kind).map_or(0, |list| crate::state::requests::amount(list, resource))
+}
+
+fn price_of(catalog: &CatalogIndex, offer: u32) -> i64 {
+    catalog.offers.get(offer as usize).and_then(|o| o.price).unwrap_or(0)
+}
+
+impl Limit {
+    fn capacity(problem: &PackingProblem, variant: u32, offer: u32, resource: u32) -> i64 {
+        problem.variants.get(variant as usize).map_or(0, |ctx| capacity_of(&ctx.catalog, offer, resource))
+    }
+
+    fn price(problem: &PackingProblem, variant: u32, offer: u32) -> i64 {
+        problem.variants.get(variant as usize).map_or(0, |ctx| price_of(&ctx.catalog, offer))
+    }
+
+    /// Counts an instance of `offer`, whether or not the limit allows it.
+    pub(crate) fn spend(&mut self, catalog: &CatalogIndex, offer: u32) {
+        if let Some(nodes) = &mut self.nodes {
+            *nodes -= 1;
+        }
+        if let Some(cost) = &mut self.cost {
+            *cost = cost.saturating_sub(price_of(catalog, offer));
+        }
+        for (id, left) in &mut self.resources {
+            *left = left.saturating_sub(capacity_of(catalog, offer, *id));
+        }
+    }
+
+    /// True if more is counted than the limit allows.
+    pub(crate) fn is_overdrawn(&self) -> bool {
+        self.nodes.is_some_and(|left| left < 0)
+            || self.cost.is_some_and(|left| left < 0)
+            || self.resources.iter().any(|(_, left)| *left < 0)
+    }
+
+    /// True if an instance of `offer` may still be added.
+    pub(crate) fn has_room(&self, catalog: &CatalogIndex, offer: u32) -> bool {
+        let mut after = self.clone();
+        after.spend(catalog, offer);
+        !after.is_overdrawn()
+    }
+
+    fn allows(&self, problem: &PackingProblem, variant: u32, old: Option<u32>, new: u32) -> bool {
+        let back = |f: &dyn Fn(u32) -> i64| old.map_or(0, f);
+        self.nodes.is_none_or(|n| n + i64::from(old.is_some()) >= 1)
+            && self.cost.is_none_or(|left| {
+                let price = |o| Self::price(problem, variant, o);
+                left.saturating_add(back(&price)) >= price(new)
+            })
+            && self.resources.iter().all(|(id, left)| {
+                let has = |o| Self::capacity(problem, variant, o, *id);
+                // Shrinking is always allowed, also beyond a limit that was lowered.
+                let need = has(new);
+                left.saturating_add(back(&has)) >= need || old.is_some_and(|o| has(o) >= need)
+            })
+    }
+
+    fn count(&mut self, problem: &PackingProblem, variant: u32, offer: u32, sign: i64) {
+        if let Some(nodes) = &mut self.nodes {
+            *nodes -= sign;
+        }
+        if let Some(cost) = &mut self.cost {
+            *cost = cost.saturating_sub(sign * Self::price(problem, variant, offer));
+        }
+        for (id, left) in &mut self.resources {
+            *left = left.saturating_sub(sign * Self::capacity(problem, variant, offer, *id));
+        }
+    }
+}
+
+fn of<'a>(problem: &'a PackingProblem, variant: u32) -> impl Iterator<Item = usize> + 'a {
+    problem.variants.get(variant as usize).into_iter().flat_map(|ctx| ctx.limits.iter().copied())
+}
+
+/// True if an instance of `offer` may be added.
+pub(crate) fn allows(problem: &PackingProblem, limits: &[Limit], variant: u32, offer: u32) -> bool {
+    of(problem, variant)
+        .all(|l| limits.get(l).is_none_or(|limit| limit.allows(problem, variant, None, offer)))
+}
+
+/// True if an instance of `old` may become one of `new`.
+pub(crate) fn allows_swap(
+    problem: &PackingProblem,
+    limits: &[Limit],
+    variant: u32,
+    old: u32,
+    new: u32,
+) -> bool {
+    of(problem, variant)
+        .all(|l| limits.get(l).is_none_or(|limit| limit.allows(problem, variant, Some(old), new)))
+}
+
+/// Counts an instance, if the limits allow it.
+pub(crate) fn take(problem: &PackingProblem, limits: &mut [Limit], variant: u32, offer: u32) -> bool {
+    let allowed = allows(problem, limits, variant, offer);
+    if allowed {
+        count(problem, limits, variant, offer, 1);
+    }
+    allowed
+}
+
+/// Removes an instance from the counts.
+pub(crate) fn give(problem: &PackingProblem, limits: &mut [Limit], variant: u32, offer: u32) {
+    count(problem, limits, variant, offer, -1);
+}
+
+/// Counts `new` in the place of `old`.
+pub(crate) fn swap(problem: &PackingProblem, limits: &mut [Limit], variant: u32, old: u32, new: u32) {
+    if limits.is_empty() {
+        return;
+    }
+    count(problem, limits, variant, old, -1);
+    count(problem, limits, variant, new, 1);
+}
+
+fn count(problem: &PackingProblem, limits: &mut [Limit], variant: u32, offer: u32, sign: i64) {
+    for l in of(problem, variant) {
+        if let Some(limit) = limits.get_mut(l) {
+            limit.count(problem, variant, offer, sign);
+        }
+    }
+}

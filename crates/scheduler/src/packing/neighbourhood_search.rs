@@ -1,0 +1,249 @@
+//! Neighbourhood search: removes a few instances, packs their pods again, and keeps the result if it is cheaper.
+
+use crate::packing::{
+    bins::Bin,
+    column_generation::{self, BinType, KnapsackEffort, SearchContext},
+    compatibility::CompatibilitySets,
+    greedy::{self, Chance},
+    problem::{PackingProblem, Pattern},
+    random::Dice,
+    simplex::Column,
+};
+
+/// True if bins may be rearranged freely: no rules between pods of one host, and no limit.
+pub(crate) fn is_free(problem: &PackingProblem) -> bool {
+    problem.item_types.iter().all(|k| k.rules.is_none())
+        && problem
+            .variants
+            .iter()
+            .all(|v| v.limits.is_empty() && v.ports.is_empty() && v.min_values.is_empty())
+}
+
+/// The part of a plan that is packed again.
+struct Part {
+    chosen: Vec<usize>,
+    demand: Vec<u32>,
+    cost: i64,
+}
+
+/// State of the search.
+struct Repair<'a> {
+    search: SearchContext<'a>,
+    problem: &'a PackingProblem,
+    bin_types: &'a [BinType],
+    dual_prices: &'a [f64],
+    pool: Vec<(u32, Pattern)>,
+    dice: Dice,
+    steps: u64,
+}
+
+/// Gain per step of one way to repack.
+#[derive(Clone, Copy, Default)]
+struct Yield {
+    gained: f64,
+    steps: f64,
+}
+
+impl Yield {
+    /// Decays, so that early gains don't decide for ever.
+    fn note(&mut self, gained: i64, steps: u64) {
+        #[expect(clippy::cast_precision_loss, reason = "steers the search")]
+        let (gained, steps) = (gained.max(0) as f64, steps as f64);
+        self.gained = self.gained * 0.9 + gained;
+        self.steps = self.steps * 0.9 + steps;
+    }
+
+    fn rate(&self) -> f64 {
+        if self.steps > 0.0 { self.gained / self.steps } else { f64::INFINITY }
+    }
+}
+
+/// Steps that the relaxation of one part may take.
+const STEPS_OF_A_PART: u64 = 60_000;
+
+/// Improves `bins` for `budget` steps; returns the steps taken. `columns` are patterns known to be good.
+pub(crate) fn improve(
+    search: SearchContext<'_>,
+    compat_sets: &mut CompatibilitySets,
+    dual_prices: &[f64],
+    columns: &[Column],
+    bins: &mut Vec<Bin>,
+    budget: u64,
+) -> u64 {
+    let SearchContext { problem, cancel, .. } = search;
+    let known = |c: &Column| {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of copies")]
+        let pattern = c.entries.iter().map(|(k, n)| (*k, (*n + 0.5) as u32)).collect();
+        (c.bin_type, pattern)
+    };
+    let pool = columns.iter().filter(|c| c.bin_type != u32::MAX).map(known).collect();
+    let mut repair = Repair {
+        search,
+        problem,
+        bin_types: search.bin_types,
+        dual_prices,
+        pool,
+        dice: Dice::new(0x9E37_79B9_7F4A_7C15),
+        steps: 0,
+    };
+    let (mut greedily, mut anew) = (Yield::default(), Yield::default());
+    let cost =
+        |bins: &[Bin]| bins.iter().fold(0i64, |sum, b| sum.saturating_add(problem.cost(b.variant, b.offer)));
+    let mut now = cost(bins);
+    while repair.steps < budget && bins.len() > 1 && !cancel() {
+        let before = repair.steps;
+        // Mostly the way with the higher rate; the relaxation costs more steps and runs when the budget
+        // allows.
+        let likely = anew.rate() > greedily.rate();
+        let relax = budget > 4 * STEPS_OF_A_PART && likely != (repair.dice.below(5) == 0);
+        if relax {
+            repair.relax(compat_sets, bins);
+        } else {
+            for _ in 0..16 {
+                if repair.steps < budget {
+                    repair.greedily(compat_sets, bins);
+                }
+            }
+        }
+        let after = cost(bins);
+        let by = if relax { &mut anew } else { &mut greedily };
+        by.note(now.saturating_sub(after), repair.steps - before);
+        now = after;
+    }
+    repair.steps
+}
+
+#[expect(clippy::indexing_slicing, reason = "item_types and bins are numbered by their lists")]
+#[expect(clippy::cast_precision_loss, reason = "steers the search")]
+impl Repair<'_> {
+    /// The most wasteful of a few sampled instances, and some others.
+    fn choose(&mut self, bins: &[Bin], more: usize) -> Part {
+        let cost = |b: &Bin| self.problem.cost(b.variant, b.offer);
+        let waste = |b: &Bin| {
+            let value: f64 =
+                b.pattern.iter().map(|(k, n)| self.dual_prices[*k as usize] * f64::from(*n)).sum();
+            cost(b) as f64 - value
+        };
+        let candidates: Vec<usize> = (0..4).map(|_| self.dice.below(bins.len())).collect();
+        let worst = candidates.into_iter().max_by(|a, b| waste(&bins[*a]).total_cmp(&waste(&bins[*b])));
+        let mut chosen: Vec<usize> = worst.into_iter().collect();
+        for _ in 0..more {
+            let other = self.dice.below(bins.len());
+            if !chosen.contains(&other) {
+                chosen.push(other);
+            }
+        }
+        let mut part = Part { chosen, demand: vec![0u32; self.problem.item_types.len()], cost: 0 };
+        for at in &part.chosen {
+            part.cost = part.cost.saturating_add(cost(&bins[*at]));
+            for (item_type, n) in &bins[*at].pattern {
+                part.demand[*item_type as usize] += n;
+            }
+        }
+        part
+    }
+
+    fn exchange(bins: &mut Vec<Bin>, mut chosen: Vec<usize>, new: Vec<Bin>) {
+        chosen.sort_unstable_by(|a, b| b.cmp(a));
+        for at in chosen {
+            bins.swap_remove(at);
+        }
+        bins.extend(new);
+    }
+
+    /// Repacks a few instances by best value density.
+    fn greedily(&mut self, compat_sets: &mut CompatibilitySets, bins: &mut Vec<Bin>) {
+        self.steps += 50;
+        let more = 1 + self.dice.below(5);
+        let mut part = self.choose(bins, more);
+        // Small and large perturbations, quick and exact patterns: one finds what another misses.
+        let shake = [0.03, 0.1, 0.3].get(self.dice.below(3)).copied().unwrap_or(0.1);
+        let nodes = if self.dice.below(3) == 0 { 120 } else { 0 };
+        let shaken: Vec<f64> =
+            self.dual_prices.iter().map(|w| w * (1.0 - shake + 2.0 * shake * self.dice.fraction())).collect();
+        // Equal cost is accepted: it leads to another neighbourhood.
+        let ceiling = part.cost.saturating_add(1);
+        // An instance dearer than all of them together can't help; a sample of the rest keeps each try short
+        // and different.
+        let some: Vec<BinType> = self
+            .bin_types
+            .iter()
+            .filter(|s| self.problem.cost(s.variant, s.offer) <= part.cost && self.dice.next() & 3 != 0)
+            .cloned()
+            .collect();
+        let found = greedy::repack(
+            self.problem,
+            compat_sets,
+            &some,
+            &shaken,
+            &mut part.demand,
+            ceiling,
+            nodes,
+            &mut self.steps,
+        );
+        if let Some((new, _)) = found
+            && part.demand.iter().all(|n| *n == 0)
+        {
+            Self::exchange(bins, part.chosen, new);
+        }
+    }
+
+    /// Repacks some more instances by a relaxation of their own.
+    fn relax(&mut self, compat_sets: &mut CompatibilitySets, bins: &mut Vec<Bin>) {
+        let more = 2 + self.dice.below(10);
+        let part = self.choose(bins, more);
+        let mut seed: Vec<(f64, u32, Pattern)> = Vec::new();
+        for (bin_type, pattern) in &self.pool {
+            let Some(at) = self.bin_types.get(*bin_type as usize) else { continue };
+            let cut: Pattern = pattern
+                .iter()
+                .map(|(k, n)| (*k, (*n).min(part.demand[*k as usize])))
+                .filter(|(_, n)| *n > 0)
+                .collect();
+            let value: f64 = cut.iter().map(|(k, n)| self.dual_prices[*k as usize] * f64::from(*n)).sum();
+            let cost = self.problem.cost(at.variant, at.offer).max(1) as f64;
+            if value > 0.8 * cost {
+                seed.push((value / cost, *bin_type, cut));
+            }
+        }
+        self.steps += u64::try_from(self.pool.len()).unwrap_or(0);
+        seed.sort_by(|a, b| b.0.total_cmp(&a.0));
+        seed.truncate(100);
+        let mut seed: Vec<(u32, Pattern)> =
+            seed.into_iter().map(|(_, bin_type, pattern)| (bin_type, pattern)).collect();
+        let old: Vec<Bin> = part.chosen.iter().filter_map(|at| bins.get(*at).cloned()).collect();
+        seed.extend(column_generation::of_bins(self.bin_types, &old));
+        let first = column_generation::generate(
+            self.search,
+            &part.demand,
+            &seed,
+            self.dual_prices,
+            KnapsackEffort::Little,
+            STEPS_OF_A_PART,
+        );
+        self.steps += first.steps;
+        let value: f64 = first.solution.iter().map(|(c, x)| first.columns[*c].cost * x).sum();
+        if value >= part.cost as f64 * (1.0 - 1e-4) {
+            return;
+        }
+        let mut chance = Chance::Dice(Dice::new(self.dice.next() | 1));
+        let dived = greedy::diving_heuristic(
+            self.search,
+            compat_sets,
+            &first,
+            part.demand,
+            &mut chance,
+            4 * STEPS_OF_A_PART,
+        );
+        let Some(dived) = dived else {
+            self.steps += 4 * STEPS_OF_A_PART;
+            return;
+        };
+        self.steps += dived.steps;
+        let all: u32 = dived.bins.iter().flat_map(|b| &b.pattern).map(|(_, n)| n).sum();
+        let wanted: u32 = old.iter().flat_map(|b| &b.pattern).map(|(_, n)| n).sum();
+        if all == wanted && dived.cost() <= part.cost {
+            Self::exchange(bins, part.chosen, dived.bins);
+        }
+    }
+}

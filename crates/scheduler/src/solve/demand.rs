@@ -1,0 +1,292 @@
+//! Pending pods as classes: pods with the same needs, in order of arrival.
+
+use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::{
+    model::{
+        options::Options,
+        plan::{PodKey, ReasonKind},
+    },
+    state::{
+        cluster::{Cluster, NodeIx, PodIx},
+        interner::Sym,
+        node_requirement::{NodeReq, Term},
+        pod_shape::{SelId, Shape},
+    },
+};
+
+/// Pods with the same needs and the same priority.
+#[derive(Debug)]
+pub(crate) struct Class {
+    pub(crate) shape: u32,
+    pub(crate) priority: i32,
+    /// In the order of the demand.
+    pub(crate) pods: Vec<PodIx>,
+    /// Selectors in use that match these pods, sorted.
+    pub(crate) matched: Arc<[SelId]>,
+    /// Ids of node requirements: the pod's own and those of its volumes.
+    pub(crate) reqs: Arc<[u32]>,
+    /// How many of `reqs` are the pod's own.
+    pub(crate) own_reqs: usize,
+    /// A requirement without an id: a combination of several static volumes.
+    pub(crate) extra: Arc<[NodeReq]>,
+    /// Why no pool can take these pods.
+    pub(crate) blocked: Option<(ReasonKind, String)>,
+    /// PersistentVolumeClaims whose volumes are attached to the node.
+    pub(crate) claims: Vec<(Sym, Sym)>,
+}
+
+impl Class {
+    pub(crate) fn shape<'a>(&self, cluster: &'a Cluster) -> &'a Shape {
+        cluster.tables.shapes.get(self.shape)
+    }
+
+    pub(crate) fn matches(&self, selector: SelId) -> bool {
+        self.matched.binary_search(&selector).is_ok()
+    }
+}
+
+/// Input of one solve.
+#[derive(Debug, Default)]
+pub(crate) struct Demand {
+    /// By priority, then by arrival of the first pod.
+    pub(crate) classes: Vec<Class>,
+    /// With `simulate_default_scheduler`: the class of each pod in binding order. Pending pods first, then
+    /// node by node those of nodes left out.
+    pub(crate) turns: Vec<usize>,
+    /// Nodes to plan without.
+    pub(crate) gone: FxHashSet<NodeIx>,
+    /// Nodes left out count against limits all the same.
+    pub(crate) gone_counts: bool,
+}
+
+impl Demand {
+    pub(crate) fn new(cluster: &Cluster, options: &Options) -> Self {
+        let mut gone: FxHashSet<NodeIx> = FxHashSet::default();
+        type Rank = (Reverse<i32>, i64, u64);
+        let mut order: Vec<(Rank, PodIx)> = cluster.demand.iter().map(|(rank, ix)| (*rank, *ix)).collect();
+        for node in options.without_nodes.iter().flat_map(|name| cluster.numbers_of(name)) {
+            if !gone.insert(node) {
+                continue;
+            }
+            let before = order.len();
+            for ix in cluster.nodes.get(node as usize).iter().flat_map(|slot| &slot.pods) {
+                // A DaemonSet's pod is removed with its node.
+                if let Some(Some(rec)) = cluster.pods.get(*ix as usize)
+                    && rec.daemon.is_none()
+                {
+                    order.push((rec.rank(), *ix));
+                }
+            }
+            if options.simulate_default_scheduler {
+                order.get_mut(before..).unwrap_or_default().sort_unstable();
+            }
+        }
+        let turns: Vec<PodIx> = if options.simulate_default_scheduler {
+            order.iter().map(|(_, ix)| *ix).collect()
+        } else {
+            Vec::new()
+        };
+        if !gone.is_empty() {
+            order.sort_unstable();
+        }
+        let matched = Matcher::new(cluster, order.iter().map(|(_, ix)| *ix));
+        let mut numbers: FxHashMap<(i32, u32, Arc<[SelId]>), usize> = FxHashMap::default();
+        let mut by_ident: FxHashMap<u32, Arc<[SelId]>> = FxHashMap::default();
+        let mut classes: Vec<Class> = Vec::new();
+        let mut number_of: FxHashMap<PodIx, usize> = FxHashMap::default();
+        for (_, ix) in order {
+            let Some(Some(rec)) = cluster.pods.get(ix as usize) else { continue };
+            let selectors = by_ident.entry(rec.ident).or_insert_with(|| matched.of(cluster, rec.ident));
+            let key = (rec.priority, rec.shape, Arc::clone(selectors));
+            let number = *numbers.entry(key).or_insert_with_key(|key| {
+                classes.push(resolve(cluster, rec.shape, rec.priority, Arc::clone(&key.2)));
+                classes.len() - 1
+            });
+            if let Some(class) = classes.get_mut(number) {
+                class.pods.push(ix);
+            }
+            if options.simulate_default_scheduler {
+                number_of.insert(ix, number);
+            }
+        }
+        let turns = turns.iter().filter_map(|ix| number_of.get(ix).copied()).collect();
+        Self { classes, turns, gone, gone_counts: options.without_counts }
+    }
+
+    /// The class of a pending pod.
+    pub(crate) fn class_of(&self, cluster: &Cluster, pod: &PodKey) -> Option<usize> {
+        let ix = cluster.pod_number(pod)?;
+        self.classes.iter().position(|class| class.pods.contains(&ix))
+    }
+}
+
+/// Finds which selectors in use match a pod.
+struct Matcher {
+    by_namespace: FxHashMap<Sym, Vec<SelId>>,
+    anywhere: Vec<SelId>,
+}
+
+impl Matcher {
+    fn new(cluster: &Cluster, pods: impl Iterator<Item = PodIx>) -> Self {
+        let tables = &cluster.tables;
+        let (mut shapes, mut namespaces) = (BTreeSet::new(), FxHashSet::default());
+        let mut idents = FxHashSet::default();
+        for ix in pods {
+            if let Some(Some(rec)) = cluster.pods.get(ix as usize) {
+                shapes.insert(rec.shape);
+                if idents.insert(rec.ident) {
+                    namespaces.insert(tables.idents.get(rec.ident).namespace);
+                }
+            }
+        }
+        let mut selectors = BTreeSet::new();
+        for shape in shapes {
+            let shape = tables.shapes.get(shape);
+            selectors.extend(shape.spreads.iter().map(|s| s.selector));
+            selectors.extend(shape.affinity.iter().map(|(s, _)| *s));
+            selectors.extend(shape.anti.iter().map(|(s, _)| *s));
+            selectors.extend(shape.preferred_pods.iter().map(|p| p.selector));
+        }
+        // Anti-affinity of running pods matters only where its selector matches the demand.
+        for (selector, _) in cluster.holders.keys() {
+            let named = tables.selectors.get(*selector).named_namespaces();
+            if named.is_none_or(|names| names.iter().any(|n| namespaces.contains(n))) {
+                selectors.insert(*selector);
+            }
+        }
+        let mut result = Self { by_namespace: FxHashMap::default(), anywhere: Vec::new() };
+        for selector in selectors {
+            match tables.selectors.get(selector).named_namespaces() {
+                Some(names) => {
+                    for name in names {
+                        result.by_namespace.entry(*name).or_default().push(selector);
+                    }
+                }
+                None => result.anywhere.push(selector),
+            }
+        }
+        result
+    }
+
+    fn of(&self, cluster: &Cluster, ident: u32) -> Arc<[SelId]> {
+        let pod = cluster.tables.idents.get(ident);
+        let named = self.by_namespace.get(&pod.namespace).into_iter().flatten();
+        let mut result: Vec<SelId> = named
+            .chain(&self.anywhere)
+            .copied()
+            .filter(|s| {
+                let selector = cluster.tables.selectors.get(*s);
+                selector.matches(&cluster.tables.symbols, &cluster.namespaces, pod)
+            })
+            .collect();
+        result.sort_unstable();
+        result.dedup();
+        result.into()
+    }
+}
+
+/// A class without pods: the shape with the constraints of its volumes.
+fn resolve(cluster: &Cluster, shape: u32, priority: i32, matched: Arc<[SelId]>) -> Class {
+    let it = cluster.tables.shapes.get(shape);
+    let mut class = Class {
+        shape,
+        priority,
+        pods: Vec::new(),
+        matched,
+        reqs: Arc::from([]),
+        own_reqs: it.reqs.len(),
+        extra: Arc::from([]),
+        blocked: None,
+        claims: Vec::new(),
+    };
+    let mut reqs = it.reqs.to_vec();
+    let mut extra = Vec::new();
+    if it.devices {
+        let detail = "the pod has resource claims, which Croft can't judge".to_owned();
+        class.blocked = Some((ReasonKind::UnsupportedResourceClaim, detail));
+    }
+    if let Some((namespace, names)) = &it.claims {
+        for name in names {
+            class.claims.push((*namespace, *name));
+            if let Err(problem) = volume(cluster, *namespace, *name, &mut reqs, &mut extra) {
+                class.blocked.get_or_insert((ReasonKind::VolumeNotFound, problem));
+            }
+        }
+    }
+    class.reqs = reqs.into();
+    class.extra = extra.into();
+    class
+}
+
+/// Adds the node requirements of a claim's volume.
+fn volume(
+    cluster: &Cluster,
+    namespace: Sym,
+    name: Sym,
+    reqs: &mut Vec<u32>,
+    extra: &mut Vec<NodeReq>,
+) -> Result<(), String> {
+    let text = |sym| cluster.tables.symbols.text(sym);
+    let volumes = &cluster.volumes;
+    let shown = || format!("PersistentVolumeClaim {}/{}", text(namespace), text(name));
+    let Some(claim) = volumes.claims.get(&(namespace, name)) else {
+        return Err(format!("{} isn't there", shown()));
+    };
+    if claim.lost {
+        return Err(format!("{} has lost its volume", shown()));
+    }
+    if claim.exclusive {
+        let used = cluster.nodes.iter().any(|slot| slot.claims.contains(&(namespace, name)));
+        if used {
+            return Err(format!("{} is ReadWriteOncePod and in use by another pod", shown()));
+        }
+    }
+    if let Some(volume) = claim.volume {
+        return match volumes.volumes.get(&volume) {
+            Some(volume) => {
+                reqs.extend(&volume.reqs);
+                Ok(())
+            }
+            None => {
+                Err(format!("{} is bound to PersistentVolume {}, which isn't there", shown(), text(volume)))
+            }
+        };
+    }
+    let Some(class_name) = claim.class.or_else(|| volumes.default_class()) else {
+        return Err(format!("{} isn't bound and names no storage class", shown()));
+    };
+    let Some(class) = volumes.classes.get(&class_name) else {
+        return Err(format!("{} names storage class {}, which isn't there", shown(), text(class_name)));
+    };
+    if !class.waits {
+        return Err(format!(
+            "{} isn't bound yet, and storage class {} binds at once, not when a pod comes",
+            shown(),
+            text(class_name)
+        ));
+    }
+    reqs.extend(class.topologies);
+    if class.driver.is_none() {
+        let mut terms: Vec<Term> = Vec::new();
+        let mut free = volumes
+            .volumes
+            .iter()
+            .filter(|(_, v)| !v.claimed && v.class == Some(class_name) && v.size >= claim.size)
+            .collect::<Vec<_>>();
+        free.sort_unstable_by_key(|(name, _)| text(**name));
+        for (_, volume) in &free {
+            match volume.reqs.first() {
+                Some(req) => terms.extend(cluster.tables.reqs.get(*req).terms.iter().cloned()),
+                None => return Ok(()),
+            }
+        }
+        if free.is_empty() {
+            return Err(format!("no free PersistentVolume of class {} suits {}", text(class_name), shown()));
+        }
+        extra.push(NodeReq { terms: terms.into() });
+    }
+    Ok(())
+}

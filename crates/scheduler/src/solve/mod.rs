@@ -1,0 +1,12 @@
+//! One scheduling run, from the demand to the plan.
+
+pub(crate) mod cache;
+pub(crate) mod demand;
+pub(crate) mod item_types;
+pub(crate) mod limits;
+pub(crate) mod offerings;
+pub(crate) mod reasons;
+pub(crate) mod result;
+pub(crate) mod solver;
+pub(crate) mod tables;
+pub(crate) mod tiers;

@@ -1,0 +1,349 @@
+//! Offerings that a class may use, and the domain sets that topology keys partition them into.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError},
+};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::{
+    model::bit_set::BitSet,
+    packing::problem::fits,
+    solve::{
+        cache::Parts,
+        tiers::{Context, Found, Launch, Tier},
+    },
+    state::{interner::Sym, requests::amount, taint},
+    topology::{
+        domains::{Choice, DomainSet, TopologyView},
+        groups::Groups,
+    },
+};
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "classes, pools and variants are numbered by the lists that they index"
+)]
+impl Context<'_> {
+    /// Available offerings of the tier's variants that the class may use and that are large enough; true if
+    /// the class has more than it prefers.
+    pub(super) fn options_of(
+        &self,
+        tier: &Tier<'_>,
+        local: usize,
+        weight: i32,
+        found: &Found,
+    ) -> (SmallVec<[(u32, BitSet); 2]>, bool) {
+        let class = tier.block.classes[local].0;
+        let size = self.size(tier, class);
+        let mut result = SmallVec::new();
+        for a in self.allowed[class].iter().filter(|a| self.pools[a.pool].pool.weight == weight) {
+            let Some(at) = tier.variants.iter().position(|v| *v == (a.pool, a.variant)) else { continue };
+            let table = &tier.tables[at];
+            let open = a.bits.and(&self.pools[a.pool].catalog.available);
+            // The maximal offerings decide whether anything fits; the packing checks sizes again.
+            let edges = table.edges(&open);
+            if edges.maximal.iter().any(|offer| fits(&size, table.row(*offer)) > 0) {
+                result.push((u32::try_from(at).unwrap_or(u32::MAX), open));
+            }
+        }
+        let narrowed = !found.wide.contains(&local) && self.prefer(tier, class, &mut result);
+        (result, narrowed)
+    }
+
+    /// Narrows offerings to what the class prefers, heaviest preference first, wherever that costs nothing:
+    /// every non-dominated instance must be left at the same price. Returns whether any offering is left out.
+    pub(super) fn prefer(
+        &self,
+        tier: &Tier<'_>,
+        class: usize,
+        options: &mut SmallVec<[(u32, BitSet); 2]>,
+    ) -> bool {
+        let cluster = self.cluster;
+        let mut some = false;
+        for (_, term) in &self.demand.classes[class].shape(cluster).preferred_nodes {
+            let narrowed: SmallVec<[(u32, BitSet); 2]> = options
+                .iter()
+                .map(|(at, bits)| {
+                    let (pool, variant) = tier.variants[*at as usize];
+                    let rec = self.pools[pool];
+                    let with = rec.variants[variant].preferred(
+                        &cluster.tables.symbols,
+                        &cluster.keys,
+                        &rec.catalog,
+                        term,
+                    );
+                    (*at, bits.and(&with))
+                })
+                .collect();
+            let free = options.iter().zip(&narrowed).all(|((at, all), (_, some))| {
+                let table = &tier.tables[*at as usize];
+                let (all, some) = (table.edges(all), table.edges(some));
+                all.ladder.len() == some.ladder.len()
+                    && all.ladder.iter().zip(&some.ladder).all(|(a, b)| {
+                        table.cost[*a as usize] == table.cost[*b as usize] && table.row(*a) == table.row(*b)
+                    })
+            });
+            if free {
+                some |= *options != narrowed;
+                *options = narrowed;
+            }
+        }
+        some
+    }
+
+    pub(super) fn size(&self, tier: &Tier<'_>, class: usize) -> SmallVec<[i64; 4]> {
+        let shape = self.demand.classes[class].shape(self.cluster);
+        tier.dims.iter().map(|dim| amount(&shape.requests, *dim)).collect()
+    }
+
+    /// The domain sets: every combination of the domains that some group of the block reads.
+    pub(super) fn view(&self, tier: &Tier<'_>, groups: &Groups) -> TopologyView {
+        let mut keys: Vec<Sym> =
+            groups.list.iter().map(|g| g.key).filter(|k| *k != self.cluster.keys.hostname).collect();
+        keys.sort_unstable_by_key(|k| self.cluster.tables.symbols.text(*k));
+        keys.dedup();
+        let mut view =
+            TopologyView { keys, domain_sets: Vec::new(), opened: Arc::clone(&self.opened), lean: false };
+        if view.keys.is_empty() {
+            return view;
+        }
+        let sizes: Vec<usize> =
+            tier.variants.iter().map(|(pool, _)| self.pools[*pool].catalog.offers.len()).collect();
+        for (at, (pool, variant)) in tier.variants.iter().enumerate() {
+            let rec = self.pools[*pool];
+            let open = rec.variants[*variant].allowed.and(&rec.catalog.available);
+            for (values, bits) in self.parts(*pool, *variant, &view.keys).iter() {
+                let here = bits.and(&open);
+                if here.is_empty() {
+                    continue;
+                }
+                let number = view.domain_sets.iter().position(|c| c.values == *values).unwrap_or_else(|| {
+                    let offers = sizes.iter().map(|size| BitSet::none(*size)).collect();
+                    view.domain_sets.push(DomainSet {
+                        values: values.clone(),
+                        offers,
+                        whole: 0,
+                        fails: SmallVec::new(),
+                    });
+                    view.domain_sets.len() - 1
+                });
+                view.domain_sets[number].offers[at] = here;
+            }
+        }
+        let text = |v: &Option<Sym>| v.map(|v| self.cluster.tables.symbols.text(v));
+        view.domain_sets
+            .sort_by_cached_key(|c| c.values.iter().map(|v| text(v).map(str::to_owned)).collect::<Vec<_>>());
+        for (number, domain_set) in view.domain_sets.iter_mut().enumerate() {
+            domain_set.whole = number;
+        }
+        view
+    }
+
+    /// The catalogue of a variant, partitioned by the values of `keys`. Variants with the same labels share
+    /// it.
+    pub(super) fn parts(&self, pool: usize, variant: usize, keys: &[Sym]) -> Arc<Parts> {
+        let rec = self.pools[pool];
+        let it = &rec.variants[variant];
+        let own = keys.iter().map(|k| crate::state::interner::label(&it.labels, *k)).collect();
+        let key = (Arc::as_ptr(&rec.catalog).addr(), keys.to_vec(), own);
+        let mut known = self.cache.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = known.entry(key).or_insert_with(|| {
+            let size = rec.catalog.offers.len();
+            let mut numbers: FxHashMap<Vec<Option<Sym>>, usize> = FxHashMap::default();
+            let mut parts: Parts = Vec::new();
+            for offer in 0..size {
+                let values =
+                    keys.iter().map(|k| it.value(&self.cluster.keys, &rec.catalog, offer, *k)).collect();
+                let number = *numbers.entry(values).or_insert_with_key(|values| {
+                    parts.push((values.clone(), BitSet::none(size)));
+                    parts.len() - 1
+                });
+                parts[number].1.insert(offer);
+            }
+            Arc::new(parts)
+        });
+        Arc::clone(parts)
+    }
+
+    pub(super) fn choice(
+        &self,
+        tier: &Tier<'_>,
+        groups: &Groups,
+        view: &mut TopologyView,
+        (local, count): (usize, u32),
+        options: &[(u32, BitSet)],
+        found: &Found,
+    ) -> Choice {
+        let class = tier.block.classes[local].0;
+        let topology = &groups.of[local];
+        let mut choice = Choice {
+            class: local,
+            count,
+            priority: self.demand.classes[class].priority,
+            domain_sets: Vec::new(),
+            full: found.full.range((local, 0)..=(local, usize::MAX)).map(|((_, c), n)| (*c, *n)).collect(),
+            counted: Vec::new(),
+            unsure: SmallVec::new(),
+        };
+        if !topology.chooses() && topology.host_near.is_none() {
+            return choice;
+        }
+        let size = self.size(tier, class);
+        let filters: SmallVec<[u32; 2]> =
+            found.parted.range((local, 0)..=(local, u32::MAX)).map(|(_, f)| *f).collect();
+        for number in self.domain_sets(tier, view, &filters) {
+            let domain_set = &view.domain_sets[number];
+            let mut cheapest = None;
+            for (at, bits) in options {
+                let table = &tier.tables[*at as usize];
+                let here = bits.and(&domain_set.offers[*at as usize]);
+                if here.is_empty() {
+                    continue;
+                }
+                let edges = table.edges(&here);
+                let fit = edges.ladder.iter().find(|o| fits(&size, table.row(**o)) > 0);
+                if let Some(cost) = fit.map(|o| table.cost[*o as usize]) {
+                    cheapest = Some(cheapest.map_or(cost, |c: i64| c.min(cost)));
+                }
+            }
+            choice.domain_sets.extend(cheapest.map(|cost| (number, cost)));
+        }
+        for g in &topology.counted {
+            let Some(filter) = groups.list[*g].filter else {
+                choice.counted.push(*g);
+                continue;
+            };
+            let (mut some, mut all) = (false, true);
+            for (at, bits) in options {
+                let mut rest = bits.clone();
+                rest.take_away(&self.passing(tier, *at as usize, filter));
+                all &= rest.is_empty();
+                some |= rest != *bits;
+            }
+            if some {
+                choice.counted.push(*g);
+                if !all && groups.list[*g].live && !choice.unsure.contains(&filter) {
+                    choice.unsure.push(filter);
+                }
+            }
+        }
+        choice
+    }
+
+    /// The domain sets of a class: whole ones, or their parts where some offerings pass one of `filters` and
+    /// others don't.
+    fn domain_sets(&self, tier: &Tier<'_>, view: &mut TopologyView, filters: &[u32]) -> Vec<usize> {
+        let wholes: Vec<usize> =
+            (0..view.domain_sets.len()).filter(|c| view.domain_sets[*c].whole == *c).collect();
+        if filters.is_empty() {
+            return wholes;
+        }
+        let mut result = Vec::new();
+        for whole in wholes {
+            let mut parts = vec![(view.domain_sets[whole].offers.clone(), SmallVec::<[u32; 2]>::new())];
+            for filter in filters {
+                let passing: Vec<BitSet> =
+                    (0..tier.variants.len()).map(|at| self.passing(tier, at, *filter)).collect();
+                for (mut offers, mut fails) in std::mem::take(&mut parts) {
+                    let pass: Vec<BitSet> = offers.iter().zip(&passing).map(|(o, p)| o.and(p)).collect();
+                    offers.iter_mut().zip(&passing).for_each(|(o, p)| o.take_away(p));
+                    parts.push((pass, fails.clone()));
+                    fails.push(*filter);
+                    parts.push((offers, fails));
+                }
+                parts.retain(|(offers, _)| offers.iter().any(|bits| !bits.is_empty()));
+            }
+            for (offers, fails) in parts {
+                let same = |c: &DomainSet| c.whole == whole && c.offers == offers && c.fails == fails;
+                let number = view.domain_sets.iter().position(same).unwrap_or_else(|| {
+                    let values = view.domain_sets[whole].values.clone();
+                    view.domain_sets.push(DomainSet { values, offers, whole, fails });
+                    view.domain_sets.len() - 1
+                });
+                result.push(number);
+            }
+        }
+        result
+    }
+
+    /// Offerings of a variant whose nodes pass `filter`.
+    fn passing(&self, tier: &Tier<'_>, at: usize, filter: u32) -> BitSet {
+        let tables = &self.cluster.tables;
+        let keys = &self.cluster.keys;
+        let filter = tables.filters.get(filter);
+        let (pool, variant) = tier.variants[at];
+        let rec = self.pools[pool];
+        let it = &rec.variants[variant];
+        let size = rec.catalog.offers.len();
+        if let Some(t) = filter.tolerations
+            && taint::untolerated(tables.tolerations.get(t), &rec.taints).is_some()
+        {
+            return BitSet::none(size);
+        }
+        let mut bits = BitSet::all(size);
+        for req in &filter.reqs {
+            let req = tables.reqs.get(*req);
+            bits.intersect(&it.req(&tables.symbols, keys, &rec.catalog, req));
+        }
+        for key in filter.keys.iter().map(|k| keys.canonical(*k)) {
+            // Every new node has these, and the variant's own.
+            let always = [keys.hostname, keys.zone, keys.capacity_type].contains(&key);
+            if always || crate::state::interner::label(&it.labels, key).is_some() {
+                continue;
+            }
+            let mut with = BitSet::none(size);
+            (0..size)
+                .filter(|offer| rec.catalog.value(keys, *offer, key).is_some())
+                .for_each(|o| with.insert(o));
+            bits.intersect(&with);
+        }
+        bits
+    }
+
+    /// (local class, filter) of planned instances that count differently than assumed. Alternatives of an
+    /// instance are narrowed to those that count as it does.
+    pub(super) fn misjudged(
+        &self,
+        tier: &Tier<'_>,
+        view: &TopologyView,
+        choices: &[Choice],
+        launches: &mut [Launch],
+    ) -> BTreeSet<(usize, u32)> {
+        let mut wrong = BTreeSet::new();
+        let unsure: FxHashMap<usize, &Choice> = choices
+            .iter()
+            .filter(|c| !c.unsure.is_empty())
+            .map(|c| (tier.block.classes[c.class].0, c))
+            .collect();
+        if unsure.is_empty() {
+            return wrong;
+        }
+        let mut known: FxHashMap<(usize, u32), BitSet> = FxHashMap::default();
+        for launch in launches {
+            let Some(at) = tier.variants.iter().position(|v| *v == (launch.pool, launch.variant)) else {
+                continue;
+            };
+            let choosy = !self.pools[launch.pool].min_values.is_empty();
+            for (class, domain_set, _) in &launch.content {
+                let Some(choice) = unsure.get(class) else { continue };
+                for filter in &choice.unsure {
+                    if domain_set.is_some_and(|c| view.domain_sets[c].fails.contains(filter)) {
+                        continue;
+                    }
+                    let passing =
+                        known.entry((at, *filter)).or_insert_with(|| self.passing(tier, at, *filter));
+                    let narrowed = launch.bits.and(passing);
+                    if !passing.contains(launch.offer as usize) || choosy && narrowed != launch.bits {
+                        wrong.insert((choice.class, *filter));
+                    } else {
+                        launch.bits = narrowed;
+                    }
+                }
+            }
+        }
+        wrong
+    }
+}

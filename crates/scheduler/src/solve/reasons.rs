@@ -1,0 +1,312 @@
+//! Why a pod is unschedulable, pool by pool: the first constraint that leaves no offering, with the number that would
+//! suffice.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use rustc_hash::FxHashMap;
+
+use crate::{
+    model::{
+        bit_set::BitSet,
+        plan::{Reason, ReasonKind},
+        pool::{LIMIT_COST, LIMIT_NODES},
+        price::Price,
+        quantity::Quantity,
+        resources::{Round, readable},
+    },
+    packing::problem::Limit,
+    solve::{
+        demand::Class,
+        limits::{Owner, node_price, nodes_of},
+        tiers::Context,
+    },
+    state::{catalog_index::PoolRec, pod_shape::Shape, requests::amount, taint},
+};
+
+/// A class that stays unschedulable, and what the search found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Want {
+    pub(crate) class: usize,
+    pub(crate) kind: Option<ReasonKind>,
+}
+
+/// Reasons, computed once per class.
+pub(crate) struct Reasons<'a> {
+    context: &'a Context<'a>,
+    /// What is left of each limit once the planned instances are there.
+    left: Vec<Limit>,
+    known: FxHashMap<Want, Arc<[Reason]>>,
+}
+
+impl<'a> Reasons<'a> {
+    pub(crate) fn new(context: &'a Context<'a>, left: Vec<Limit>) -> Self {
+        Self { context, left, known: FxHashMap::default() }
+    }
+
+    /// One reason per pool, by name.
+    pub(crate) fn of(&mut self, want: Want) -> Arc<[Reason]> {
+        if let Some(known) = self.known.get(&want) {
+            return Arc::clone(known);
+        }
+        let reasons: Arc<[Reason]> = find(self.context, &self.left, want).into();
+        self.known.insert(want, Arc::clone(&reasons));
+        reasons
+    }
+}
+
+fn find(context: &Context<'_>, limits: &[Limit], want: Want) -> Vec<Reason> {
+    let Some(class) = context.demand.classes.get(want.class) else { return Vec::new() };
+    if context.pools.is_empty() {
+        let detail = "there is no pool".to_owned();
+        return vec![Reason { pool: String::new(), reason: ReasonKind::NoPools, detail }];
+    }
+    let one = |(number, rec): (usize, &&PoolRec)| {
+        let (reason, detail) = pool(context, limits, class, number, want);
+        Reason { pool: rec.pool.name.clone(), reason, detail }
+    };
+    context.pools.iter().enumerate().map(one).collect()
+}
+
+#[expect(clippy::indexing_slicing, reason = "pools are numbered by the list that it indexes")]
+fn pool(
+    context: &Context<'_>,
+    limits: &[Limit],
+    class: &Class,
+    number: usize,
+    want: Want,
+) -> (ReasonKind, String) {
+    let (cluster, rec) = (context.cluster, context.pools[number]);
+    let tables = &cluster.tables;
+    let symbols = &tables.symbols;
+    let shape = class.shape(cluster);
+    let name = &rec.pool.name;
+    if let Some((kind, detail)) = &class.blocked {
+        return (*kind, detail.clone());
+    }
+    if let Some(taint) = taint::untolerated(tables.tolerations.get(shape.tolerations), &rec.taints) {
+        return (ReasonKind::TaintNotTolerated, format!("the pod doesn't tolerate {}", taint.show(symbols)));
+    }
+    if !rec.pool.launches && rec.pool.replicas.is_none() {
+        // Its nodes may still have been what the pod waits for; first report what can never suit.
+        return (ReasonKind::PoolNotProvisioned, format!("the nodes of {name} come from elsewhere"));
+    }
+    if rec.variants.iter().all(|v| v.allowed.is_empty()) {
+        return (ReasonKind::NoOfferings, format!("the requirements of {name} exclude every offering"));
+    }
+    let size = rec.catalog.offers.len();
+    let mut left: Vec<BitSet> = rec.variants.iter().map(|v| v.allowed.clone()).collect();
+    for (at, req) in class.reqs.iter().map(|r| tables.reqs.get(*r)).chain(class.extra.iter()).enumerate() {
+        let next: Vec<BitSet> = left
+            .iter()
+            .zip(rec.variants.iter())
+            .map(|(bits, v)| bits.and(&v.req(symbols, &cluster.keys, &rec.catalog, req)))
+            .collect();
+        if next.iter().all(BitSet::is_empty) {
+            if at >= class.own_reqs {
+                let detail = format!("no offering of {name} has {}, which a volume needs", req.show(symbols));
+                return (ReasonKind::VolumeTopology, detail);
+            }
+            return (
+                ReasonKind::NodeAffinityMismatch,
+                format!("no offering of {name} has {}", req.show(symbols)),
+            );
+        }
+        left = next;
+    }
+    if let Some(replicas) = rec.pool.replicas {
+        let detail =
+            format!("{name} has a fixed size (replicas: {replicas}), and none of its nodes has room");
+        return (ReasonKind::PoolLimit, detail);
+    }
+    if let Some(why) = &rec.pool.held {
+        return (ReasonKind::LaunchBackoff, format!("{name} launches nothing for now: {why}"));
+    }
+    let mut all = BitSet::none(size);
+    left.iter().for_each(|bits| all.unite(bits));
+    if let Some(detail) = resources(context, number, shape, &left) {
+        return (ReasonKind::InsufficientResources, detail);
+    }
+    if !all.intersects(&rec.catalog.available) {
+        let detail = format!("what {name} offers and suits the pod is out of capacity now");
+        return (ReasonKind::NoCapacity, detail);
+    }
+    let mut open: Vec<BitSet> = left;
+    open.iter_mut().for_each(|bits| bits.intersect(&rec.catalog.available));
+    if let Some(detail) = resources(context, number, shape, &open) {
+        return (
+            ReasonKind::NoCapacity,
+            format!("what would be large enough is out of capacity now: {detail}"),
+        );
+    }
+    if let Some(detail) = choice(context, number, shape, &open) {
+        return (ReasonKind::MinValues, detail);
+    }
+    match want.kind {
+        Some(ReasonKind::TopologySpread) => (
+            ReasonKind::TopologySpread,
+            "no domain that a node could be launched in keeps the skew of the topology spread constraint"
+                .to_owned(),
+        ),
+        Some(ReasonKind::PodAffinity) => {
+            (ReasonKind::PodAffinity, "no pod that the required pod affinity asks for is in reach".to_owned())
+        }
+        Some(ReasonKind::PodAntiAffinity) => (
+            ReasonKind::PodAntiAffinity,
+            "every domain holds a pod that required anti-affinity keeps apart".to_owned(),
+        ),
+        _ => limit(context, limits, number, &holding(context, number, shape, &open)),
+    }
+}
+
+/// Offerings that hold the pod, of any variant.
+fn holding(context: &Context<'_>, number: usize, shape: &Shape, open: &[BitSet]) -> Vec<u32> {
+    let dims: Vec<u32> = shape.requests.iter().map(|(id, _)| *id).collect();
+    let mut list = Vec::new();
+    for (variant, bits) in open.iter().enumerate() {
+        let table = context.table(number, variant, &dims);
+        let holds =
+            |offer: &u32| table.row(*offer).iter().zip(&shape.requests).all(|(row, (_, size))| row >= size);
+        list.extend(bits.iter().filter_map(|offer| u32::try_from(offer).ok()).filter(holds));
+    }
+    list
+}
+
+/// The resource that no offering has enough of; `None` if some offering is large enough.
+fn resources(context: &Context<'_>, number: usize, shape: &Shape, left: &[BitSet]) -> Option<String> {
+    let rec = context.pools.get(number)?;
+    let names = &context.cluster.tables.resources;
+    let dims: Vec<u32> = shape.requests.iter().map(|(id, _)| *id).collect();
+    let mut most: Vec<i64> = vec![0; dims.len()];
+    for (variant, bits) in left.iter().enumerate() {
+        let table = context.table(number, variant, &dims);
+        for offer in bits.iter() {
+            let row = table.row(u32::try_from(offer).ok()?);
+            if row.iter().zip(&shape.requests).all(|(row, (_, size))| row >= size) {
+                return None;
+            }
+            for (m, r) in most.iter_mut().zip(row) {
+                *m = (*m).max(*r);
+            }
+        }
+    }
+    let name = &rec.pool.name;
+    let too_small = shape.requests.iter().zip(&most).find(|((_, size), most)| size > *most);
+    if let Some(((id, size), most)) = too_small {
+        let resource = names.name(*id);
+        return Some(format!(
+            "largest allocatable {resource} in {name} is {}, pod asks {}",
+            readable(resource, (*most).max(0), Round::Down),
+            readable(resource, *size, Round::Up)
+        ));
+    }
+    let asks: Vec<String> = shape
+        .requests
+        .iter()
+        .filter(|(id, _)| *id != crate::state::requests::RES_PODS)
+        .map(|(id, size)| format!("{} {}", names.name(*id), readable(names.name(*id), *size, Round::Up)))
+        .collect();
+    Some(format!("no type in {name} has {} together", asks.join(" and ")))
+}
+
+/// The pool's minValues that the offerings large enough for the pod can't satisfy; `None` if they can.
+fn choice(context: &Context<'_>, number: usize, shape: &Shape, open: &[BitSet]) -> Option<String> {
+    let rec = context.pools.get(number)?;
+    let cluster = context.cluster;
+    let dims: Vec<u32> = shape.requests.iter().map(|(id, _)| *id).collect();
+    let mut lacking = None;
+    for (variant, bits) in open.iter().enumerate() {
+        let table = context.table(number, variant, &dims);
+        let holds = |offer: &usize| {
+            let row = u32::try_from(*offer).map(|o| table.row(o)).unwrap_or_default();
+            row.iter().zip(&shape.requests).all(|(row, (_, size))| row >= size)
+        };
+        let short = rec.min_values.iter().find_map(|(key, least)| {
+            let values: BTreeSet<_> = bits
+                .iter()
+                .filter(holds)
+                .filter_map(|o| rec.variants.get(variant)?.value(&cluster.keys, &rec.catalog, o, *key))
+                .collect();
+            let there = u32::try_from(values.len()).unwrap_or(u32::MAX);
+            (there < *least).then_some((*key, *least, there))
+        });
+        lacking = Some(short?);
+    }
+    let (key, least, there) = lacking?;
+    let key = cluster.tables.symbols.text(key);
+    Some(format!("{} wants a choice of {least} different {key}; {there} hold the pod", rec.pool.name))
+}
+
+/// Which limit is used up: the first that has no room for any of `offers`.
+#[expect(clippy::indexing_slicing, reason = "pools are numbered by the list that it indexes")]
+fn limit(context: &Context<'_>, left: &[Limit], number: usize, offers: &[u32]) -> (ReasonKind, String) {
+    let rec = context.pools[number];
+    let name = &rec.pool.name;
+    let own = || context.limits.of.get(number).into_iter().flatten().copied();
+    let is_full =
+        |l: &usize| left.get(*l).is_some_and(|left| !offers.iter().any(|o| left.has_room(&rec.catalog, *o)));
+    // Where each has room and together they don't, the nearest is named.
+    let Some(owner) = own().find(is_full).or_else(|| own().next()).and_then(|l| context.limits.owners.get(l))
+    else {
+        return (
+            ReasonKind::InsufficientResources,
+            format!("no node of {name} has room beside what else it must hold"),
+        );
+    };
+    match owner {
+        Owner::Pool => {
+            let limits = &rec.pool.limits;
+            let detail = format!(
+                "the limits of {name} ({}) leave no room for another node; its nodes have {} already",
+                show(limits),
+                used(context, limits, &[rec]),
+            );
+            (ReasonKind::PoolLimit, detail)
+        }
+        Owner::Tenant(tenant) => {
+            let limits = context.cluster.tenants.get(*tenant).map(|t| show(&t.limits)).unwrap_or_default();
+            let detail = format!("the limits of tenant {tenant} ({limits}) leave no room for another node");
+            (ReasonKind::TenantLimit, detail)
+        }
+        Owner::Cluster => {
+            let limits = &context.cluster.limits;
+            let detail = format!(
+                "the limits of the cluster ({}) leave no room for another node; the nodes of all pools have {} already",
+                show(limits),
+                used(context, limits, &context.pools),
+            );
+            (ReasonKind::ClusterLimit, detail)
+        }
+    }
+}
+
+fn show(limits: &BTreeMap<String, Quantity>) -> String {
+    limits.iter().map(|(k, v)| format!("{k} {v}")).collect::<Vec<_>>().join(", ")
+}
+
+/// What the nodes of `pools` have of what is limited.
+fn used(context: &Context<'_>, limits: &BTreeMap<String, Quantity>, pools: &[&PoolRec]) -> String {
+    let (cluster, demand) = (context.cluster, context.demand);
+    let nodes = || pools.iter().flat_map(|rec| nodes_of(cluster, demand, rec).map(move |node| (*rec, node)));
+    let one = |key: &String| -> Option<String> {
+        match key.as_str() {
+            LIMIT_NODES => Some(format!("{} nodes", nodes().count())),
+            LIMIT_COST => {
+                let prices = nodes().filter_map(|(rec, node)| node_price(cluster, rec, node));
+                let cost = prices.fold(0i64, i64::saturating_add);
+                (cost > 0).then(|| format!("{key} {}", Price::from_micros(cost)))
+            }
+            _ => {
+                let id = cluster.tables.resources.find(key)?;
+                let sum = nodes()
+                    .filter_map(|(_, node)| cluster.nodes.get(node as usize)?.info.as_ref())
+                    .fold(0i64, |sum, info| sum.saturating_add(amount(&info.capacity, id)));
+                Some(format!("{key} {}", readable(key, sum, Round::Down)))
+            }
+        }
+    };
+    let there: Vec<String> = limits.keys().filter_map(one).collect();
+    if there.is_empty() { "nothing".to_owned() } else { there.join(", ") }
+}

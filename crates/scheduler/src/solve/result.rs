@@ -1,0 +1,326 @@
+//! From ids back to names: the plan.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Plan,
+    existing::room::Place,
+    model::{
+        catalog::CapacityType,
+        plan::{ExistingPlacement, Machine, PodKey, ReasonKind, Unschedulable},
+        price::Price,
+        requirement::Requirement,
+        resources::Resources,
+        well_known::{CAPACITY_TYPE, CROFT_CAPACITY_TYPE, INSTANCE_TYPE, ZONE},
+    },
+    solve::{
+        limits::node_price,
+        reasons::{Reasons, Want},
+        tiers::{Context, Launch, Solved},
+    },
+    state::{
+        cluster::PodIx,
+        interner::{Sym, label},
+    },
+};
+
+/// Hands out the pods of each class; those of one domain set in the order in which a spread over domain sets
+/// fills them.
+struct Pods<'a> {
+    context: &'a Context<'a>,
+    /// By class and domain set: pods not handed out yet.
+    queues: FxHashMap<(usize, Option<usize>), std::collections::VecDeque<PodIx>>,
+    /// By class: position of the next pod without a domain set.
+    next: Vec<usize>,
+}
+
+impl<'a> Pods<'a> {
+    fn new(context: &'a Context<'a>) -> Self {
+        let next = vec![0; context.demand.classes.len()];
+        Self { context, queues: FxHashMap::default(), next }
+    }
+
+    fn take(&mut self, class: usize) -> Option<PodIx> {
+        let at = self.next.get_mut(class)?;
+        let pod = self.context.demand.classes.get(class)?.pods.get(*at).copied();
+        *at += 1;
+        pod
+    }
+
+    /// Deals a class's next pods over domain sets in turn, so that no domain set is ever far ahead of
+    /// another.
+    fn deal(&mut self, class: usize, mut domain_sets: Vec<(Option<usize>, u32)>) {
+        domain_sets.sort_by_key(|(domain_set, count)| (std::cmp::Reverse(*count), *domain_set));
+        let mut any = true;
+        while any {
+            any = false;
+            for (domain_set, count) in &mut domain_sets {
+                if *count > 0 {
+                    *count -= 1;
+                    any = true;
+                    if let Some(pod) = self.take(class) {
+                        self.queues.entry((class, *domain_set)).or_default().push_back(pod);
+                    }
+                }
+            }
+        }
+    }
+
+    fn pop(&mut self, class: usize, domain_set: Option<usize>, count: u32) -> Vec<PodIx> {
+        let queue = self.queues.entry((class, domain_set)).or_default();
+        (0..count).map_while(|_| queue.pop_front()).collect()
+    }
+
+    fn key(&self, pod: PodIx) -> Option<PodKey> {
+        let rec = self.context.cluster.pods.get(pod as usize)?.as_ref()?;
+        Some(PodKey::clone(&rec.key))
+    }
+}
+
+/// Assembles the plan.
+pub(crate) fn plan(
+    context: &Context<'_>,
+    places: &[Place],
+    solved: Vec<Solved>,
+    hopeless: Vec<(usize, u32)>,
+    steps: u64,
+) -> Plan {
+    let mut plan = Plan { steps, ..Plan::default() };
+    let mut pods = Pods::new(context);
+    let labels: FxHashMap<(Sym, Sym), usize> =
+        context.pools.iter().enumerate().map(|(number, rec)| (rec.label, number)).collect();
+    let keys: std::collections::BTreeSet<Sym> = labels.keys().map(|(key, _)| *key).collect();
+    for place in places {
+        plan.existing.extend(existing(context, place, &mut pods, |node| {
+            keys.iter().filter_map(|key| labels.get(&(*key, label(node, *key)?))).min().copied()
+        }));
+    }
+    plan.existing.sort_by(|a, b| (a.coming, &a.node).cmp(&(b.coming, &b.node)));
+
+    let mut domain_sets: BTreeMap<usize, BTreeMap<Option<usize>, u32>> = BTreeMap::new();
+    for launch in solved.iter().flat_map(|s| &s.launches) {
+        for (class, domain_set, count) in &launch.content {
+            *domain_sets.entry(*class).or_default().entry(*domain_set).or_default() += count;
+        }
+    }
+    for (class, domain_sets) in domain_sets {
+        pods.deal(class, domain_sets.into_iter().collect());
+    }
+    let mut left: Vec<(usize, u32, Option<ReasonKind>)> = Vec::new();
+    let mut launches: Vec<Launch> = Vec::new();
+    let (mut bound, mut relaxed) = (0i64, std::collections::BTreeSet::new());
+    for block in solved {
+        launches.extend(block.launches);
+        left.extend(block.left);
+        bound = bound.saturating_add(block.bound);
+        relaxed.extend(block.relaxed);
+        plan.steps = plan.steps.saturating_add(block.steps);
+        plan.cut_short |= block.cut_short;
+    }
+    launches.sort_by_key(|l| l.pool);
+    let mut numbers: BTreeMap<usize, u32> = BTreeMap::new();
+    for launch in &launches {
+        let number = numbers.entry(launch.pool).or_default();
+        *number += 1;
+        plan.machines.extend(machine(context, launch, *number, &mut pods));
+    }
+    plan.cost = plan.machines.iter().map(|m| m.price).sum();
+    plan.bound = Price::from_micros(bound).min(plan.cost);
+    plan.bound_relaxes = relaxed.into_iter().collect();
+
+    left.extend(hopeless.into_iter().map(|(class, count)| (class, count, None)));
+    left.sort_by_key(|(class, _, _)| *class);
+    let mut reasons = Reasons::new(
+        context,
+        context.limits.after(&context.pools, launches.iter().map(|l| (l.pool, l.offer))),
+    );
+    for (class, count, kind) in left {
+        let reasons = reasons.of(Want { class, kind });
+        for _ in 0..count {
+            let Some(pod) = pods.take(class).and_then(|p| pods.key(p)) else { break };
+            plan.unschedulable.push(Unschedulable { pod, reasons: Arc::clone(&reasons) });
+        }
+    }
+    plan
+}
+
+fn existing(
+    context: &Context<'_>,
+    place: &Place,
+    pods: &mut Pods<'_>,
+    pool_of: impl Fn(&[(Sym, Sym)]) -> Option<usize>,
+) -> Option<ExistingPlacement> {
+    let cluster = context.cluster;
+    let text = |sym| cluster.tables.symbols.text(sym).to_owned();
+    let slot = cluster.nodes.get(place.node as usize)?;
+    let info = slot.info.as_ref()?;
+    let rec = pool_of(&info.labels).and_then(|number| context.pools.get(number));
+    let mut requests = Resources::new();
+    let mut keys = Vec::new();
+    for (class, count) in &place.content {
+        let shape = context.demand.classes.get(*class)?.shape(cluster);
+        for (id, size) in &shape.requests {
+            let name = cluster.tables.resources.name(*id);
+            let sum = requests.get(name).saturating_add(size.saturating_mul(i64::from(*count)));
+            requests.set(name, sum);
+        }
+        for _ in 0..*count {
+            keys.extend(pods.take(*class).and_then(|p| pods.key(p)));
+        }
+    }
+    let get = |key| label(&info.labels, key).map(text);
+    let price = rec.and_then(|rec| node_price(cluster, rec, place.node)).map(Price::from_micros);
+    Some(ExistingPlacement {
+        node: text(slot.name),
+        pool: rec.map(|rec| rec.pool.name.clone()),
+        coming: info.coming,
+        instance_type: get(cluster.keys.instance_type).unwrap_or_default(),
+        zone: get(cluster.keys.zone).unwrap_or_default(),
+        capacity_type: get(cluster.keys.capacity_type).and_then(|c| CapacityType::parse(&c)),
+        price,
+        pods: keys,
+        requests,
+    })
+}
+
+fn machine(context: &Context<'_>, launch: &Launch, number: u32, pods: &mut Pods<'_>) -> Option<Machine> {
+    let cluster = context.cluster;
+    let keys = &cluster.keys;
+    let rec = context.pools.get(launch.pool)?;
+    let variant = rec.variants.get(launch.variant)?;
+    let text = |sym| cluster.tables.symbols.text(sym).to_owned();
+    let offer = rec.catalog.offers.get(launch.offer as usize)?;
+    let kind = rec.catalog.source.get(offer.kind as usize)?;
+
+    let mut requests = Resources::new();
+    let row = launch.table.row(launch.offer);
+    let has = rec.catalog.allocatable.get(offer.kind as usize)?;
+    for ((dim, used), row) in launch.dims.iter().zip(&launch.used).zip(row) {
+        // The row lacks exactly what DaemonSets request of the allocatable.
+        let daemons = crate::state::requests::amount(has, *dim).saturating_sub(*row);
+        requests.set(cluster.tables.resources.name(*dim), used.saturating_add(daemons));
+    }
+    let mut names = Vec::new();
+    for (class, domain_set, count) in &launch.content {
+        names.extend(pods.pop(*class, *domain_set, *count).into_iter().filter_map(|p| pods.key(p)));
+    }
+
+    let mut labels: BTreeMap<String, String> =
+        rec.catalog.type_labels(launch.offer as usize).map(|(k, v)| (text(k), text(v))).collect();
+    labels.insert(text(keys.zone), text(offer.zone));
+    if let Some(region) = rec.catalog.value(keys, launch.offer as usize, keys.region) {
+        labels.insert(text(keys.region), text(region));
+    }
+    labels.insert(CAPACITY_TYPE.to_owned(), offer.capacity.as_str().to_owned());
+    labels.insert(CROFT_CAPACITY_TYPE.to_owned(), offer.capacity.as_str().to_owned());
+    labels.extend(variant.labels.iter().map(|(k, v)| (text(*k), text(*v))));
+    labels.extend(rec.pool.labels.iter().map(|(k, v)| (k.clone(), v.clone())));
+
+    let options = options(context, launch);
+    let zones = zones(context, launch);
+    let mut requirements = rec.pool.requirements.clone();
+    requirements.push(Requirement::any_of(INSTANCE_TYPE, options.iter().cloned()));
+    requirements.push(Requirement::any_of(ZONE, zones.iter().cloned()));
+    requirements.push(Requirement::any_of(CAPACITY_TYPE, [offer.capacity.as_str()]));
+    Some(Machine {
+        name: format!("{}-{number}", rec.pool.name),
+        pool: rec.pool.name.clone(),
+        instance_type: kind.name.clone(),
+        zone: text(offer.zone),
+        capacity_type: offer.capacity,
+        price: Price::from_micros(offer.price.unwrap_or(0)),
+        unpriced: offer.price.is_none(),
+        labels,
+        taints: rec.pool.taints.clone(),
+        startup_taints: rec.pool.startup_taints.clone(),
+        pods: names,
+        requests,
+        allocatable: kind.allocatable(),
+        capacity: kind.capacity.clone(),
+        options,
+        zones,
+        requirements,
+    })
+}
+
+/// True if the offering holds the pods of the launch.
+fn holds(launch: &Launch, offer: u32) -> bool {
+    launch.table.row(offer).iter().zip(&launch.used).all(|(row, used)| *used <= 0 || row >= used)
+}
+
+/// Instance types that can take the planned one's place in its zone and capacity type, cheapest first.
+fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
+    let Some(rec) = context.pools.get(launch.pool) else { return Vec::new() };
+    let catalog = &rec.catalog;
+    let Some(own) = catalog.offers.get(launch.offer as usize) else { return Vec::new() };
+    let cost = |o: u32| launch.table.cost.get(o as usize).copied().unwrap_or(i64::MAX);
+    let limit =
+        i128::from(cost(launch.offer)) * i128::from(context.options.option_price_permille.max(1000)) / 1000;
+    let has = |kind: u32| catalog.capacity.get(kind as usize);
+    let suits = |o: u32| {
+        launch.bits.contains(o as usize)
+            && catalog.offers.get(o as usize).is_some_and(|it| {
+                it.zone == own.zone
+                    && it.capacity == own.capacity
+                    && holds(launch, o)
+                    // A limit counts the planned type's capacity; a larger alternative would exceed it.
+                    && (!launch.limited
+                        || cost(o) <= cost(launch.offer)
+                            && has(it.kind).zip(has(own.kind)).is_some_and(|(a, b)| {
+                                a.iter().all(|(id, v)| *v <= crate::state::requests::amount(b, *id))
+                            })
+                        || o == launch.offer)
+            })
+    };
+    // Among equal costs, the planned one comes first.
+    let all = launch.table.by_cost().iter().copied();
+    let cheaper = all.clone().take_while(|o| cost(*o) < cost(launch.offer));
+    let rest = all.skip_while(|o| cost(*o) < cost(launch.offer)).filter(|o| *o != launch.offer);
+    let list = cheaper.chain([launch.offer]).chain(rest);
+    let mut names: Vec<String> = Vec::new();
+    let mut missing: Vec<(Sym, u32, std::collections::BTreeSet<Option<Sym>>)> =
+        rec.min_values.iter().map(|(key, n)| (*key, *n, std::collections::BTreeSet::new())).collect();
+    for o in list {
+        let wanted = missing.iter().any(|(_, n, seen)| u32::try_from(seen.len()).unwrap_or(u32::MAX) < *n);
+        let near = i128::from(cost(o)) <= limit && names.len() < context.options.max_options.max(1);
+        if !near && !wanted {
+            break;
+        }
+        if !suits(o) {
+            continue;
+        }
+        let Some(name) = catalog.source.get(catalog.kind(o as usize)).map(|t| &t.name) else { continue };
+        if !names.contains(name) {
+            names.push(name.clone());
+            for (key, _, seen) in &mut missing {
+                seen.insert(catalog.value(&context.cluster.keys, o as usize, *key));
+            }
+        }
+    }
+    names
+}
+
+/// Zones where the planned type serves as well, the planned zone first.
+fn zones(context: &Context<'_>, launch: &Launch) -> Vec<String> {
+    let Some(rec) = context.pools.get(launch.pool) else { return Vec::new() };
+    let catalog = &rec.catalog;
+    let Some(own) = catalog.offers.get(launch.offer as usize) else { return Vec::new() };
+    let cost = |o: usize| launch.table.cost.get(o).copied().unwrap_or(i64::MAX);
+    let limit = i128::from(cost(launch.offer as usize))
+        * i128::from(context.options.option_price_permille.max(1000))
+        / 1000;
+    let near = |o: usize| {
+        i128::from(cost(o)) <= limit && (!launch.limited || cost(o) <= cost(launch.offer as usize))
+    };
+    let mut list: Vec<(bool, i64, Sym)> = catalog
+        .numbered(own.kind)
+        .filter(|(o, it)| launch.bits.contains(*o) && it.capacity == own.capacity && near(*o))
+        .map(|(o, it)| (it.zone != own.zone, cost(o), it.zone))
+        .collect();
+    let text = |sym| context.cluster.tables.symbols.text(sym);
+    list.sort_by(|a, b| (a.0, a.1, text(a.2)).cmp(&(b.0, b.1, text(b.2))));
+    list.dedup_by_key(|(_, _, zone)| *zone);
+    list.into_iter().map(|(_, _, zone)| text(zone).to_owned()).collect()
+}

@@ -1,0 +1,118 @@
+//! What the packing reads of a tier's variants: their offerings, less the requests of DaemonSets.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use crate::{
+    model::bit_set::BitSet,
+    packing::{
+        offering_table::{Surcharge, Table},
+        problem::VariantCtx,
+    },
+    solve::tiers::{Context, Tier},
+    state::{catalog_index::PoolRec, interner::Sym, requests::amount, taint},
+};
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "classes, pools and variants are numbered by the lists that they index"
+)]
+impl Context<'_> {
+    /// DaemonSets that will run on instances of a variant: (offerings, requests by dimension, shape).
+    fn daemons(&self, pool: usize, variant: usize, dims: &[u32]) -> Vec<(BitSet, Vec<i64>, u32)> {
+        let tables = &self.cluster.tables;
+        let rec = self.pools[pool];
+        let it = &rec.variants[variant];
+        let mut result = Vec::new();
+        for daemon in self.cluster.daemons.values() {
+            let shape = tables.shapes.get(daemon.shape);
+            let tolerations = tables.tolerations.get(shape.tolerations);
+            if taint::untolerated(tolerations, &rec.taints).is_some() {
+                continue;
+            }
+            let mut bits = it.allowed.clone();
+            for req in &shape.reqs {
+                let req = tables.reqs.get(*req);
+                bits.intersect(&it.req(&tables.symbols, &self.cluster.keys, &rec.catalog, req));
+            }
+            if !bits.is_empty() {
+                let size = dims.iter().map(|dim| amount(&shape.requests, *dim)).collect();
+                result.push((bits, size, daemon.shape));
+            }
+        }
+        result
+    }
+
+    pub(crate) fn table(&self, pool: usize, variant: usize, dims: &[u32]) -> Arc<Table> {
+        let rec = self.pools[pool];
+        let daemons = self.daemons(pool, variant, dims);
+        let surcharge = Surcharge {
+            spot_permille: i64::from(self.options.spot_risk_permille),
+            per_node: self.options.per_node_cost.micros(),
+        };
+        let uniform = daemons.iter().all(|(bits, _, _)| *bits == rec.variants[variant].allowed);
+        let mut all = vec![0i64; dims.len()];
+        for (_, size, _) in &daemons {
+            for (a, s) in all.iter_mut().zip(size) {
+                *a = a.saturating_add(*s);
+            }
+        }
+        if uniform {
+            let key = (Arc::as_ptr(&rec.catalog).addr(), dims.to_vec(), all.clone());
+            let mut known = self.cache.tables.lock().unwrap_or_else(PoisonError::into_inner);
+            let all: Arc<[i64]> = all.into();
+            let table = known
+                .entry(key)
+                .or_insert_with(|| Arc::new(Table::new(&rec.catalog, dims, surcharge, |_| Arc::clone(&all))));
+            return Arc::clone(table);
+        }
+        let sums: Mutex<FxHashMap<Vec<usize>, Arc<[i64]>>> = Mutex::default();
+        Arc::new(Table::new(&rec.catalog, dims, surcharge, |offer| {
+            let which: Vec<usize> = (0..daemons.len()).filter(|d| daemons[*d].0.contains(offer)).collect();
+            let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+            let sum = sums.entry(which).or_insert_with_key(|which| {
+                let mut sum = vec![0i64; dims.len()];
+                for d in which {
+                    for (a, s) in sum.iter_mut().zip(&daemons[*d].1) {
+                        *a = a.saturating_add(*s);
+                    }
+                }
+                sum.into()
+            });
+            Arc::clone(sum)
+        }))
+    }
+
+    pub(super) fn variant_contexts(&self, tier: &Tier<'_>) -> Vec<VariantCtx> {
+        let mut list = Vec::new();
+        for ((pool, variant), table) in tier.variants.iter().zip(&tier.tables) {
+            let rec = self.pools[*pool];
+            let ports = self
+                .daemons(*pool, *variant, &tier.dims)
+                .iter()
+                .flat_map(|(_, _, shape)| self.cluster.tables.shapes.get(*shape).ports.iter().copied())
+                .collect();
+            list.push(VariantCtx {
+                pool: *pool,
+                variant: *variant,
+                catalog: Arc::clone(&rec.catalog),
+                table: Arc::clone(table),
+                ports,
+                limits: self.limits.of[*pool].clone(),
+                min_values: self.min_values(rec),
+            });
+        }
+        list
+    }
+
+    /// For each minValues of the pool: each offering's value as a number, and how many distinct values must
+    /// remain.
+    fn min_values(&self, rec: &PoolRec) -> Vec<(Vec<u32>, usize)> {
+        let column = |key: Sym| {
+            let value = |o| rec.catalog.value(&self.cluster.keys, o, key).map_or(u32::MAX, |v| v.0);
+            (0..rec.catalog.offers.len()).map(value).collect()
+        };
+        rec.min_values.iter().map(|(key, n)| (column(*key), *n as usize)).collect()
+    }
+}

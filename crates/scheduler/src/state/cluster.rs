@@ -1,0 +1,273 @@
+//! The incremental state of existing objects and demand.
+//!
+//! Upserts intern Kubernetes objects at once and keep nothing else of them; [`solve`](crate::solve) then costs what
+//! is pending, not what exists.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Namespace, Pod, Toleration},
+};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    model::{
+        error::InputError,
+        plan::PodKey,
+        pool::{Pool, TenantLimits},
+        quantity::Quantity,
+    },
+    state::{
+        catalog_index::{CatalogIndex, Keys, PoolRec},
+        interner::{self, Sym},
+        node::NodeSlot,
+        pod::PodRec,
+        pod_shape::{self, SelId, Tables},
+        selector::NamespaceLabels,
+        volume::Volumes,
+    },
+};
+
+/// Number of a node or a coming node.
+pub(crate) type NodeIx = u32;
+/// Number of a pod.
+pub(crate) type PodIx = u32;
+
+/// A DaemonSet's requests on nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Daemon {
+    pub(crate) shape: u32,
+}
+
+/// The incremental state that [`solve`](crate::solve) reads.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    pub(crate) tables: Tables,
+    pub(crate) keys: Keys,
+    pub(crate) pools: BTreeMap<String, PoolRec>,
+    pub(crate) tenants: BTreeMap<String, TenantLimits>,
+    /// What the nodes of all pools may have together.
+    pub(crate) limits: BTreeMap<String, Quantity>,
+    pub(crate) namespaces: NamespaceLabels,
+    /// By namespace and name.
+    pub(crate) daemons: BTreeMap<(Sym, Sym), Daemon>,
+    pub(crate) volumes: Volumes,
+
+    pub(crate) pods: Vec<Option<PodRec>>,
+    pub(super) pod_numbers: FxHashMap<Arc<PodKey>, PodIx>,
+    pub(super) free_pods: Vec<PodIx>,
+    pub(super) arrivals: u64,
+    /// Pending pods: (priority, highest first; creation; arrival) to id.
+    pub(crate) demand: BTreeMap<(std::cmp::Reverse<i32>, i64, u64), PodIx>,
+
+    pub(crate) nodes: Vec<NodeSlot>,
+    pub(super) node_numbers: FxHashMap<(bool, Sym), NodeIx>,
+    pub(super) free_nodes: Vec<NodeIx>,
+    /// Entries of the tables after the last reuse of ids.
+    pub(super) tidied: usize,
+    /// Nodes and coming nodes by label.
+    pub(crate) by_label: FxHashMap<(Sym, Sym), std::collections::BTreeSet<NodeIx>>,
+    /// Running pods by identity (what selectors read of them) and node.
+    pub(crate) ident_nodes: FxHashMap<u32, FxHashMap<NodeIx, u32>>,
+    pub(crate) idents_of: FxHashMap<Sym, std::collections::BTreeSet<u32>>,
+    /// Running pods with required anti-affinity, by term and node.
+    pub(crate) holders: FxHashMap<(SelId, Sym), FxHashMap<NodeIx, u32>>,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        let mut tables = Tables::default();
+        let keys = Keys::new(&mut tables.symbols);
+        Self {
+            tables,
+            keys,
+            pools: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            limits: BTreeMap::new(),
+            namespaces: NamespaceLabels::default(),
+            daemons: BTreeMap::new(),
+            volumes: Volumes::default(),
+            pods: Vec::new(),
+            pod_numbers: FxHashMap::default(),
+            free_pods: Vec::new(),
+            arrivals: 0,
+            demand: BTreeMap::new(),
+            nodes: Vec::new(),
+            node_numbers: FxHashMap::default(),
+            free_nodes: Vec::new(),
+            tidied: 0,
+            by_label: FxHashMap::default(),
+            ident_nodes: FxHashMap::default(),
+            idents_of: FxHashMap::default(),
+            holders: FxHashMap::default(),
+        }
+    }
+}
+
+impl Cluster {
+    /// An empty cluster.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds or replaces a pool.
+    ///
+    /// # Errors A requirement or a taint that can't be parsed, or a label that another pool has already; the
+    /// pool's last good state stays.
+    pub fn upsert_pool(&mut self, pool: Pool) -> Result<(), InputError> {
+        self.tidy();
+        let name = pool.name.clone();
+        let error = |field: String, problem: String| InputError {
+            kind: "TenantPool",
+            name: name.clone(),
+            field,
+            problem,
+        };
+        let twin = self.pools.values().find(|other| {
+            other.pool.name != pool.name && other.pool.key == pool.key && other.pool.value == pool.value
+        });
+        if let Some(twin) = twin {
+            let problem = format!(
+                "{}={} is the label of pool {} already: two pools can't share key and value",
+                pool.key, pool.value, twin.pool.name
+            );
+            return Err(error("spec.value".to_owned(), problem));
+        }
+        for (resource, limit) in &pool.limits {
+            if limit.is_negative() {
+                let problem = format!("{limit} is negative: write 0 or more");
+                return Err(error(format!("spec.limits.{resource}"), problem));
+            }
+        }
+        let catalog = self.catalog(&pool);
+        let rec = PoolRec::new(&mut self.tables, &self.keys, pool, catalog)
+            .map_err(|(field, problem)| error(field, problem))?;
+        self.pools.insert(name, rec);
+        Ok(())
+    }
+
+    /// The index of the pool's catalogue, shared with other pools that have the same.
+    fn catalog(&mut self, pool: &Pool) -> Arc<CatalogIndex> {
+        let types = &pool.instance_types;
+        let known = self.pools.values().find(|rec| {
+            Arc::ptr_eq(&rec.catalog.source, types)
+                || (rec.catalog.source.len() == types.len() && rec.catalog.source == *types)
+        });
+        match known {
+            Some(rec) => Arc::clone(&rec.catalog),
+            None => Arc::new(CatalogIndex::new(&mut self.tables, &self.keys, types)),
+        }
+    }
+
+    /// Removes a pool.
+    pub fn remove_pool(&mut self, name: &str) {
+        self.pools.remove(name);
+    }
+
+    /// Adds or replaces the limits of a tenant.
+    pub fn upsert_tenant_limits(&mut self, limits: TenantLimits) {
+        self.tenants.insert(limits.tenant.clone(), limits);
+    }
+
+    /// Removes a tenant's limits.
+    pub fn remove_tenant_limits(&mut self, tenant: &str) {
+        self.tenants.remove(tenant);
+    }
+
+    /// Replaces what the nodes of all pools may have together, as [`Pool::limits`]; no limit if empty.
+    pub fn set_limits(&mut self, limits: BTreeMap<String, Quantity>) {
+        self.limits = limits;
+    }
+
+    /// Adds or replaces a namespace's labels, which pod affinity may select by.
+    pub fn upsert_namespace(&mut self, namespace: &Namespace) {
+        self.tidy();
+        let name = self.tables.symbols.sym(namespace.metadata.name.as_deref().unwrap_or_default());
+        let mut map = namespace.metadata.labels.clone().unwrap_or_default();
+        // The API server sets it; a file may lack it.
+        map.entry("kubernetes.io/metadata.name".to_owned())
+            .or_insert_with(|| namespace.metadata.name.clone().unwrap_or_default());
+        let labels = interner::labels(&mut self.tables.symbols, &map);
+        self.namespaces.insert(name, labels);
+    }
+
+    /// Removes a namespace.
+    pub fn remove_namespace(&mut self, name: &str) {
+        if let Some(name) = self.tables.symbols.find(name) {
+            self.namespaces.remove(&name);
+        }
+    }
+
+    /// Adds or replaces a DaemonSet: its requests are reserved on every node that it will run on.
+    ///
+    /// # Errors A field of the pod template that can't be parsed; the DaemonSet's last good state stays.
+    pub fn upsert_daemonset(&mut self, daemonset: &DaemonSet) -> Result<(), InputError> {
+        self.tidy();
+        let namespace = daemonset.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let name = daemonset.metadata.name.clone().unwrap_or_default();
+        let Some(spec) = &daemonset.spec else { return Ok(()) };
+        let mut metadata = spec.template.metadata.clone().unwrap_or_default();
+        metadata.namespace = Some(namespace.clone());
+        metadata.name = Some(name.clone());
+        let mut pod = Pod { metadata, spec: spec.template.spec.clone(), status: None };
+        if let Some(spec) = &mut pod.spec {
+            // What the DaemonSet controller adds to each of its pods (AddOrUpdateDaemonPodTolerations).
+            let tolerations = spec.tolerations.get_or_insert_default();
+            for (key, effect) in [
+                ("node.kubernetes.io/not-ready", "NoExecute"),
+                ("node.kubernetes.io/unreachable", "NoExecute"),
+                ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+                ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+                ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+                ("node.kubernetes.io/unschedulable", "NoSchedule"),
+            ] {
+                tolerations.push(Toleration {
+                    key: Some(key.to_owned()),
+                    operator: Some("Exists".to_owned()),
+                    effect: Some(effect.to_owned()),
+                    ..Toleration::default()
+                });
+            }
+        }
+        let shape = pod_shape::compile(&mut self.tables, &pod).map_err(|error| InputError {
+            kind: "DaemonSet",
+            name: format!("{namespace}/{name}"),
+            ..error
+        })?;
+        let key = (self.tables.symbols.sym(&namespace), self.tables.symbols.sym(&name));
+        self.daemons.insert(key, Daemon { shape });
+        Ok(())
+    }
+
+    /// Removes a DaemonSet.
+    pub fn remove_daemonset(&mut self, namespace: &str, name: &str) {
+        if let (Some(namespace), Some(name)) =
+            (self.tables.symbols.find(namespace), self.tables.symbols.find(name))
+        {
+            self.daemons.remove(&(namespace, name));
+        }
+    }
+
+    /// The id of a pod.
+    pub(crate) fn pod_number(&self, pod: &PodKey) -> Option<PodIx> {
+        self.pod_numbers.get(pod).copied()
+    }
+
+    /// A copy without pending pods: what is added to it is all that is planned.
+    #[must_use]
+    pub fn at_rest(&self) -> Self {
+        let mut copy = self.clone();
+        for ix in self.demand.values() {
+            copy.drop_pod(*ix);
+        }
+        copy
+    }
+
+    /// Number of pending pods that Croft plans.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.demand.len()
+    }
+}

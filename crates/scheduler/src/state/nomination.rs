@@ -1,0 +1,262 @@
+//! Which pods of a plan must be nominated to their node, and which nominations are compatible.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use crate::{
+    model::{plan::PodKey, requirement::Operator},
+    state::{
+        cluster::{Cluster, NodeIx},
+        interner::Sym,
+        node_requirement::Expr,
+        pod::PodRec,
+        pod_shape::{SelId, Shape, Spread},
+        taint,
+    },
+    topology::groups::{eligible, node_domain},
+};
+
+/// A pod planned for a node.
+struct Planned<'c, 'p> {
+    rec: &'c PodRec,
+    key: &'p PodKey,
+    /// Its required affinity is satisfied by bound pods, or it has none.
+    met: bool,
+}
+
+impl Cluster {
+    /// Of the pods planned for one node, those that may have it as `status.nominatedNodeName` at the same
+    /// time.
+    ///
+    /// kube-scheduler tries a pod's nominated node with all other pods nominated to it counted as if they ran
+    /// there, but counts no pod that is nominated elsewhere (RunFilterPluginsWithNominatedPods). Two pods
+    /// that must spread over zones, both planned for a node of one zone, would keep each other out for ever.
+    #[must_use]
+    pub fn nominable<'p>(&self, pods: &'p [PodKey], labels: &BTreeMap<String, String>) -> Vec<&'p PodKey> {
+        let found = |key: &'p PodKey| {
+            let ix = self.pod_numbers.get(key)?;
+            Some((self.pods.get(*ix as usize)?.as_ref()?, key))
+        };
+        let mut known: FxHashMap<(SelId, Sym), bool> = FxHashMap::default();
+        let mut pods: Vec<Planned<'_, 'p>> = pods
+            .iter()
+            .filter_map(found)
+            .map(|(rec, key)| Planned { rec, key, met: self.is_met(rec, labels, &mut known) })
+            .collect();
+        // In binding order: a pod without a nomination takes what it finds, so that it should be the last
+        // one. A pod whose required affinity no bound pod satisfies comes after all others, whatever its
+        // priority.
+        pods.sort_by_key(|pod| (!pod.met, pod.rec.rank()));
+        let mut chosen: Vec<Planned<'_, 'p>> = Vec::new();
+        let mut known: FxHashMap<(SelId, Sym, u32), i64> = FxHashMap::default();
+        for pod in pods {
+            chosen.push(pod);
+            if !self.evenly(&chosen, labels, &mut known) {
+                chosen.pop();
+            }
+        }
+        chosen.into_iter().map(|pod| pod.key).collect()
+    }
+
+    /// True if the plan for one node needs no nominations: its pods are interchangeable, only resources,
+    /// labels and taints decide where they go, and no other pending pod may go there. Whichever of them
+    /// kube-scheduler binds there, the others have room elsewhere, as planned. That saves two writes per pod.
+    #[must_use]
+    pub fn interchangeable(&self, pods: &[PodKey]) -> bool {
+        let found =
+            |key: &PodKey| self.pod_numbers.get(key).and_then(|ix| self.pods.get(*ix as usize)?.as_ref());
+        let Some((shape, node)) = pods.first().and_then(found).and_then(|rec| Some((rec.shape, rec.node?)))
+        else {
+            return false;
+        };
+        if !self.tables.shapes.get(shape).only_room()
+            || !pods.iter().all(|key| found(key).is_some_and(|r| r.shape == shape))
+        {
+            return false;
+        }
+        let mut enters: FxHashMap<u32, bool> = FxHashMap::default();
+        let waiting = self.pods.iter().flatten().filter(|rec| rec.node.is_none() || rec.nominated);
+        waiting
+            .filter(|rec| rec.daemon.is_none() && rec.shape != shape)
+            .all(|rec| !*enters.entry(rec.shape).or_insert_with(|| self.admits(node, rec.shape)))
+    }
+
+    /// True if two pending pods are the same to every constraint, their own and others': either may take the
+    /// other's place.
+    #[must_use]
+    pub fn alike(&self, one: &PodKey, other: &PodKey) -> bool {
+        let traits = |key: &PodKey| {
+            let rec = self.pods.get(*self.pod_numbers.get(key)? as usize)?.as_ref()?;
+            Some((rec.shape, rec.ident, rec.priority))
+        };
+        traits(one).is_some_and(|held| traits(other) == Some(held))
+    }
+
+    /// True if the node's labels and taints admit such pods.
+    fn admits(&self, node: NodeIx, shape: u32) -> bool {
+        let Some(slot) = self.nodes.get(node as usize) else { return true };
+        let Some(info) = &slot.info else { return true };
+        let (tables, shape) = (&self.tables, self.tables.shapes.get(shape));
+        shape.reqs.iter().all(|r| tables.reqs.get(*r).matches(&tables.symbols, &info.labels, Some(slot.name)))
+            && taint::untolerated(tables.tolerations.get(shape.tolerations), &info.taints).is_none()
+    }
+
+    /// True if a bound pod satisfies the required affinity in the domains that `labels` give, or if there is
+    /// none.
+    fn is_met(
+        &self,
+        rec: &PodRec,
+        labels: &BTreeMap<String, String>,
+        known: &mut FxHashMap<(SelId, Sym), bool>,
+    ) -> bool {
+        let Some((selector, keys)) = &self.tables.shapes.get(rec.shape).affinity else { return true };
+        keys.iter().all(|key| {
+            let key = self.keys.canonical(*key);
+            *known.entry((*selector, key)).or_insert_with(|| {
+                let Some(here) = self.domain_of(labels, key) else { return false };
+                let mut meant = FxHashMap::default();
+                let mut some = |node| self.bound_on(node, *selector, &mut meant) > 0;
+                if key == self.keys.hostname {
+                    return self.find_node(self.tables.symbols.text(here)).is_some_and(some);
+                }
+                let nodes = 0..NodeIx::try_from(self.nodes.len()).unwrap_or(NodeIx::MAX);
+                nodes.filter(|node| node_domain(self, *node, key) == Some(here)).any(&mut some)
+            })
+        })
+    }
+
+    /// The value of `key` (canonical) among a node's labels.
+    fn domain_of(&self, labels: &BTreeMap<String, String>, key: Sym) -> Option<Sym> {
+        let symbols = &self.tables.symbols;
+        let is_key = |k: &str| symbols.find(k).is_some_and(|k| self.keys.canonical(k) == key);
+        labels.iter().find(|(k, _)| is_key(k)).and_then(|(_, value)| symbols.find(value))
+    }
+
+    /// True if no spread of these pods keeps one of them out because of the others, with all other pods where
+    /// they are bound. What keeps it out in any case doesn't depend on nominations.
+    fn evenly(
+        &self,
+        pods: &[Planned<'_, '_>],
+        labels: &BTreeMap<String, String>,
+        known: &mut FxHashMap<(SelId, Sym, u32), i64>,
+    ) -> bool {
+        let tables = &self.tables;
+        pods.iter().enumerate().all(|(at, Planned { rec, met, .. })| {
+            tables.shapes.get(rec.shape).spreads.iter().filter(|s| s.hard).all(|spread| {
+                let meant = |ident| self.means(spread.selector, ident);
+                // Only nominations of its own priority and above count for a pod.
+                let counts = |other: &PodRec| other.priority >= rec.priority && meant(other.ident);
+                let others = || {
+                    let others = pods.iter().enumerate().filter(|(number, _)| *number != at);
+                    others.map(|(_, other)| other).filter(|other| counts(other.rec))
+                };
+                let count = others().count();
+                if count == 0 {
+                    return true;
+                }
+                let key = (spread.selector, spread.key, spread.filter);
+                let ahead = *known.entry(key).or_insert_with(|| self.ahead(spread, labels));
+                // A follower can't be bound first and make room again, and by its turn others may have come
+                // to other nodes of the domain.
+                let host = self.keys.canonical(spread.key) == self.keys.hostname;
+                if *met && !host && ahead != i64::MIN && others().any(|other| !other.met) {
+                    return false;
+                }
+                let count = count.saturating_add(usize::from(meant(rec.ident)));
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                count.saturating_add(ahead) <= i64::from(spread.max_skew)
+            })
+        })
+    }
+
+    fn means(&self, selector: SelId, ident: u32) -> bool {
+        let selector = self.tables.selectors.get(selector);
+        selector.matches(&self.tables.symbols, &self.namespaces, self.tables.idents.get(ident))
+    }
+
+    /// True if the spread sees no domain but `here`, which is then never ahead of another.
+    fn is_confined(&self, spread: &Spread, here: Sym) -> bool {
+        let tables = &self.tables;
+        let only = |expr: &Expr| {
+            let key = self.keys.canonical(expr.key) == self.keys.canonical(spread.key);
+            key && expr.operator == Operator::In && *expr.values == [here]
+        };
+        let reqs = tables.filters.get(spread.filter).reqs.iter().map(|req| tables.reqs.get(*req));
+        spread.min_domains <= 1
+            && reqs.into_iter().any(|req| matches!(&*req.terms, [term] if term.labels.iter().any(only)))
+    }
+
+    /// By how many pods the domain that `labels` say is ahead of the least of the others, or behind it; what is planned and
+    /// not bound doesn't count.
+    fn ahead(&self, spread: &Spread, labels: &BTreeMap<String, String>) -> i64 {
+        let key = self.keys.canonical(spread.key);
+        let Some(here) = self.domain_of(labels, key) else { return 0 };
+        let mut meant: FxHashMap<u32, bool> = FxHashMap::default();
+        if key == self.keys.hostname {
+            // A fresh host has none.
+            return self
+                .find_node(self.tables.symbols.text(here))
+                .map_or(0, |node| self.bound_on(node, spread.selector, &mut meant));
+        }
+        if self.is_confined(spread, here) {
+            return i64::MIN;
+        }
+        let mut counts: FxHashMap<Sym, i64> = FxHashMap::from_iter([(here, 0)]);
+        for number in 0..NodeIx::try_from(self.nodes.len()).unwrap_or(NodeIx::MAX) {
+            let info = self.nodes.get(number as usize).and_then(|slot| slot.info.as_ref());
+            if info.is_none() || !eligible(self, spread.filter, number) {
+                continue;
+            }
+            // One on its way opens its domain, and has none yet.
+            let Some(value) = node_domain(self, number, key) else { continue };
+            *counts.entry(value).or_default() += self.bound_on(number, spread.selector, &mut meant);
+        }
+        let domains = i64::try_from(counts.len()).unwrap_or(i64::MAX);
+        let own = counts.remove(&here).unwrap_or(0);
+        let least = if domains < i64::from(spread.min_domains) {
+            0
+        } else {
+            counts.into_values().min().unwrap_or(own)
+        };
+        own.saturating_sub(least)
+    }
+
+    /// How many pods that a selector means are bound to a node; `meant` says which identities those are.
+    fn bound_on(&self, node: NodeIx, selector: SelId, meant: &mut FxHashMap<u32, bool>) -> i64 {
+        let slot = self.nodes.get(node as usize);
+        let pods =
+            slot.iter().flat_map(|slot| &slot.pods).filter_map(|pod| self.pods.get(*pod as usize)?.as_ref());
+        let is_meant = |ident| self.means(selector, ident);
+        let count = pods
+            .filter(|rec| !rec.nominated && *meant.entry(rec.ident).or_insert_with(|| is_meant(rec.ident)));
+        i64::try_from(count.count()).unwrap_or(i64::MAX)
+    }
+}
+
+impl Shape {
+    /// True if no other pod, no volume, port or device, and no preference has a say in where such a pod goes.
+    fn only_room(&self) -> bool {
+        let Self {
+            requests: _,
+            reqs: _,
+            tolerations: _,
+            ports,
+            spreads,
+            affinity,
+            anti,
+            preferred_nodes,
+            preferred_pods,
+            claims,
+            devices,
+        } = self;
+        ports.is_empty()
+            && spreads.is_empty()
+            && affinity.is_none()
+            && anti.is_empty()
+            && preferred_nodes.is_empty()
+            && preferred_pods.is_empty()
+            && claims.is_none()
+            && !devices
+    }
+}

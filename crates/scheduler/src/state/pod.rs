@@ -1,0 +1,225 @@
+//! Pods: demand, or running somewhere.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::{
+    model::{error::InputError, plan::PodKey},
+    state::{
+        cluster::{Cluster, NodeIx, PodIx},
+        interner::Sym,
+        pod_shape,
+    },
+};
+
+/// A pod that is demand or that holds room on a node.
+#[derive(Clone, Debug)]
+pub(crate) struct PodRec {
+    pub(crate) key: Arc<PodKey>,
+    pub(crate) shape: u32,
+    pub(crate) ident: u32,
+    pub(crate) priority: i32,
+    /// When it was made, in microseconds, and in what order it came.
+    pub(crate) order: (i64, u64),
+    pub(crate) node: Option<NodeIx>,
+    /// It isn't bound to `node`: a plan means it for that one.
+    pub(crate) nominated: bool,
+    /// The DaemonSet that owns it.
+    pub(crate) daemon: Option<(Sym, Sym)>,
+}
+
+impl PodRec {
+    pub(crate) fn rank(&self) -> (Reverse<i32>, i64, u64) {
+        (Reverse(self.priority), self.order.0, self.order.1)
+    }
+}
+
+/// The scheduler whose pods are Croft's business.
+const SCHEDULER: &str = "default-scheduler";
+
+impl Cluster {
+    /// Takes in a pod, or its new state. Decides by itself whether it is demand (no node, not gated, not being
+    /// deleted, not finished, not a DaemonSet's, not another scheduler's), holds room on a node, or doesn't count.
+    ///
+    /// # Errors
+    /// A field that can't be read. The pod then doesn't count at all.
+    pub fn upsert_pod(&mut self, pod: &Pod) -> Result<(), InputError> {
+        self.tidy();
+        let key = PodKey::new(
+            pod.metadata.namespace.as_deref().unwrap_or("default"),
+            pod.metadata.name.as_deref().unwrap_or_default(),
+        );
+        let spec = pod.spec.as_ref();
+        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+        let finished = matches!(phase, Some("Succeeded" | "Failed"));
+        let node = spec.and_then(|s| s.node_name.as_deref()).filter(|n| !n.is_empty());
+        let owner = pod
+            .metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|o| o.kind == "DaemonSet" && o.controller == Some(true));
+        let demand = node.is_none()
+            && owner.is_none()
+            && pod.metadata.deletion_timestamp.is_none()
+            && spec.is_none_or(|s| {
+                s.scheduling_gates.as_ref().is_none_or(Vec::is_empty)
+                    && s.scheduler_name.as_deref().is_none_or(|n| n.is_empty() || n == SCHEDULER)
+            });
+        let old = self.pod_numbers.get(&key).copied();
+        let arrival =
+            old.and_then(|ix| self.pods.get(ix as usize)).and_then(Option::as_ref).map(|rec| rec.order.1);
+        if let Some(ix) = old {
+            self.drop_pod(ix);
+        }
+        if finished || (node.is_none() && !demand) {
+            return Ok(());
+        }
+        let shape = pod_shape::compile(&mut self.tables, pod)?;
+        let ident = pod_shape::ident(&mut self.tables, pod);
+        let symbols = &mut self.tables.symbols;
+        let daemon = owner.map(|o| (symbols.sym(&key.namespace), symbols.sym(&o.name)));
+        let node = node.map(|name| symbols.sym(name)).map(|name| self.node_number(false, name));
+        let created = pod.metadata.creation_timestamp.as_ref().map_or(0, |t| t.0.as_microsecond());
+        let arrival = arrival.unwrap_or(self.arrivals);
+        self.arrivals += 1;
+        let rec = PodRec {
+            key: Arc::new(key),
+            shape,
+            ident,
+            priority: spec.and_then(|s| s.priority).unwrap_or(0),
+            order: (created, arrival),
+            node,
+            nominated: false,
+            daemon,
+        };
+        self.add_pod(rec);
+        Ok(())
+    }
+
+    /// Forgets a pod.
+    pub fn remove_pod(&mut self, namespace: &str, name: &str) {
+        if let Some(ix) = self.pod_numbers.get(&PodKey::new(namespace, name)).copied() {
+            self.drop_pod(ix);
+        }
+    }
+
+    /// Counts a waiting pod as running on `target`, a Node's name or, with `coming`, a NodeClaim's: an earlier
+    /// plan means it for that one, so it is no demand any more. Holds until the pod is released, removed or taken
+    /// in anew.
+    pub fn nominate(&mut self, pod: &PodKey, target: &str, coming: bool) {
+        self.renominate(pod, Some((target, coming)));
+    }
+
+    /// Makes a nominated pod demand again.
+    pub fn release(&mut self, pod: &PodKey) {
+        self.renominate(pod, None);
+    }
+
+    fn renominate(&mut self, pod: &PodKey, target: Option<(&str, bool)>) {
+        let Some(ix) = self.pod_numbers.get(pod).copied() else { return };
+        let held = |rec: &PodRec| rec.node.is_some() && !rec.nominated;
+        if self.pods.get(ix as usize).and_then(Option::as_ref).is_none_or(held) {
+            return;
+        }
+        let Some(rec) = self.pods.get(ix as usize).cloned().flatten() else { return };
+        self.drop_pod(ix);
+        let node = target.map(|(name, coming)| {
+            let name = self.tables.symbols.sym(name);
+            self.node_number(coming, name)
+        });
+        self.add_pod(PodRec { node, nominated: node.is_some(), ..rec });
+    }
+
+    /// Counts a pod, running or not, as planned for `target`: what a search for a cheaper cluster supposes.
+    pub(crate) fn relocate(&mut self, pod: &PodKey, target: &str, coming: bool) {
+        let Some(ix) = self.pod_numbers.get(pod).copied() else { return };
+        let Some(rec) = self.pods.get(ix as usize).cloned().flatten() else { return };
+        self.drop_pod(ix);
+        let name = self.tables.symbols.sym(target);
+        let node = self.node_number(coming, name);
+        self.add_pod(PodRec { node: Some(node), nominated: true, ..rec });
+    }
+
+    fn add_pod(&mut self, rec: PodRec) {
+        let ix = self.free_pods.pop().unwrap_or_else(|| {
+            self.pods.push(None);
+            PodIx::try_from(self.pods.len() - 1).unwrap_or(PodIx::MAX)
+        });
+        self.pod_numbers.insert(Arc::clone(&rec.key), ix);
+        match rec.node {
+            Some(node) => self.settle(node, ix, &rec),
+            None => {
+                self.demand.insert(rec.rank(), ix);
+            }
+        }
+        if let Some(slot) = self.pods.get_mut(ix as usize) {
+            *slot = Some(rec);
+        }
+    }
+
+    pub(super) fn drop_pod(&mut self, ix: PodIx) {
+        let Some(rec) = self.pods.get_mut(ix as usize).and_then(Option::take) else { return };
+        self.pod_numbers.remove(&rec.key);
+        self.free_pods.push(ix);
+        match rec.node {
+            Some(node) => self.unsettle(node, ix, &rec),
+            None => {
+                self.demand.remove(&rec.rank());
+            }
+        }
+    }
+
+    /// Counts a running pod on its node.
+    fn settle(&mut self, node: NodeIx, ix: PodIx, rec: &PodRec) {
+        let shape = self.tables.shapes.get(rec.shape);
+        for term in &shape.anti {
+            *self.holders.entry(*term).or_default().entry(node).or_default() += 1;
+        }
+        *self.ident_nodes.entry(rec.ident).or_default().entry(node).or_default() += 1;
+        let namespace = self.tables.idents.get(rec.ident).namespace;
+        self.idents_of.entry(namespace).or_default().insert(rec.ident);
+        if let Some(slot) = self.nodes.get_mut(node as usize) {
+            slot.settle(ix, shape, rec.daemon);
+        }
+    }
+
+    fn unsettle(&mut self, node: NodeIx, ix: PodIx, rec: &PodRec) {
+        let shape = self.tables.shapes.get(rec.shape);
+        for term in &shape.anti {
+            if let Some(map) = self.holders.get_mut(term) {
+                take_one(map, node);
+                if map.is_empty() {
+                    self.holders.remove(term);
+                }
+            }
+        }
+        if let Some(map) = self.ident_nodes.get_mut(&rec.ident) {
+            take_one(map, node);
+            if map.is_empty() {
+                self.ident_nodes.remove(&rec.ident);
+                let namespace = self.tables.idents.get(rec.ident).namespace;
+                if let Some(set) = self.idents_of.get_mut(&namespace) {
+                    set.remove(&rec.ident);
+                    if set.is_empty() {
+                        self.idents_of.remove(&namespace);
+                    }
+                }
+            }
+        }
+        if let Some(slot) = self.nodes.get_mut(node as usize) {
+            slot.unsettle(ix, shape, rec.daemon);
+        }
+        self.release_node(node);
+    }
+}
+
+fn take_one(map: &mut rustc_hash::FxHashMap<NodeIx, u32>, node: NodeIx) {
+    if let Some(count) = map.get_mut(&node) {
+        *count -= 1;
+        if *count == 0 {
+            map.remove(&node);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Volumes, as far as they say where a pod can run.
+
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    storage::v1::{CSINode, StorageClass},
+};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    model::{
+        error::InputError,
+        quantity::Quantity,
+        well_known::{REGION, ZONE},
+    },
+    state::{
+        cluster::Cluster,
+        interner::Sym,
+        node_requirement::{Expr, NodeReq, Term},
+    },
+};
+
+/// A PersistentVolumeClaim.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) volume: Option<Sym>,
+    pub(crate) class: Option<Sym>,
+    pub(crate) size: i64,
+    /// ReadWriteOncePod.
+    pub(crate) exclusive: bool,
+    pub(crate) lost: bool,
+}
+
+/// A PersistentVolume.
+#[derive(Clone, Debug)]
+pub(crate) struct Volume {
+    /// Numbers of requirements on the node.
+    pub(crate) reqs: Box<[u32]>,
+    pub(crate) class: Option<Sym>,
+    pub(crate) claimed: bool,
+    pub(crate) size: i64,
+    pub(crate) driver: Option<Sym>,
+}
+
+/// A StorageClass.
+#[derive(Clone, Debug)]
+pub(crate) struct Class {
+    pub(crate) waits: bool,
+    pub(crate) topologies: Option<u32>,
+    /// The driver; `None` for volumes that are made by hand.
+    pub(crate) driver: Option<Sym>,
+    default: bool,
+}
+
+/// All of them, by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Volumes {
+    pub(crate) claims: FxHashMap<(Sym, Sym), Claim>,
+    pub(crate) volumes: FxHashMap<Sym, Volume>,
+    pub(crate) classes: FxHashMap<Sym, Class>,
+    /// Attach limits by node: (driver, count).
+    pub(crate) limits: FxHashMap<Sym, Box<[(Sym, i64)]>>,
+}
+
+impl Volumes {
+    /// Every string and requirement that volumes name.
+    pub(super) fn symbols(&self, mut see: impl FnMut(Sym), mut see_req: impl FnMut(u32)) {
+        for ((namespace, name), claim) in &self.claims {
+            [Some(*namespace), Some(*name), claim.volume, claim.class]
+                .into_iter()
+                .flatten()
+                .for_each(&mut see);
+        }
+        for (name, volume) in &self.volumes {
+            [Some(*name), volume.class, volume.driver].into_iter().flatten().for_each(&mut see);
+            volume.reqs.iter().copied().for_each(&mut see_req);
+        }
+        for (name, class) in &self.classes {
+            [Some(*name), class.driver].into_iter().flatten().for_each(&mut see);
+            class.topologies.into_iter().for_each(&mut see_req);
+        }
+        for (name, limits) in &self.limits {
+            see(*name);
+            limits.iter().for_each(|(driver, _)| see(*driver));
+        }
+    }
+
+    /// The class that claims get which name none.
+    pub(crate) fn default_class(&self) -> Option<Sym> {
+        self.classes.iter().filter(|(_, c)| c.default).map(|(name, _)| *name).max()
+    }
+
+    /// The driver that attaches a claim's volume.
+    pub(crate) fn driver(&self, claim: (Sym, Sym)) -> Option<Sym> {
+        let claim = self.claims.get(&claim)?;
+        match claim.volume.and_then(|v| self.volumes.get(&v)) {
+            Some(volume) => volume.driver,
+            None => self.classes.get(&claim.class?).and_then(|c| c.driver),
+        }
+    }
+}
+
+fn size(
+    map: Option<&std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
+) -> Result<i64, String> {
+    match map.and_then(|m| m.get("storage")) {
+        Some(text) => text.0.parse::<Quantity>().map(Quantity::units).map_err(|e| e.to_string()),
+        None => Ok(0),
+    }
+}
+
+impl Cluster {
+    /// Takes in a PersistentVolumeClaim, or its new state.
+    ///
+    /// # Errors
+    /// A size that can't be read.
+    pub fn upsert_pvc(&mut self, pvc: &PersistentVolumeClaim) -> Result<(), InputError> {
+        self.tidy();
+        let namespace = pvc.metadata.namespace.as_deref().unwrap_or("default");
+        let name = pvc.metadata.name.as_deref().unwrap_or_default();
+        let spec = pvc.spec.as_ref();
+        let size = size(spec.and_then(|s| s.resources.as_ref()).and_then(|r| r.requests.as_ref())).map_err(
+            |problem| InputError {
+                kind: "PersistentVolumeClaim",
+                name: format!("{namespace}/{name}"),
+                field: "spec.resources.requests.storage".to_owned(),
+                problem,
+            },
+        )?;
+        let symbols = &mut self.tables.symbols;
+        let volume = spec.and_then(|s| s.volume_name.as_deref()).filter(|v| !v.is_empty());
+        let claim = Claim {
+            volume: volume.map(|v| symbols.sym(v)),
+            class: spec.and_then(|s| s.storage_class_name.as_deref()).map(|c| symbols.sym(c)),
+            size,
+            exclusive: spec
+                .and_then(|s| s.access_modes.as_ref())
+                .is_some_and(|modes| modes.iter().any(|m| m == "ReadWriteOncePod")),
+            lost: pvc.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Lost"),
+        };
+        let key = (symbols.sym(namespace), symbols.sym(name));
+        self.volumes.claims.insert(key, claim);
+        Ok(())
+    }
+
+    /// Forgets a PersistentVolumeClaim.
+    pub fn remove_pvc(&mut self, namespace: &str, name: &str) {
+        let symbols = &self.tables.symbols;
+        if let (Some(namespace), Some(name)) = (symbols.find(namespace), symbols.find(name)) {
+            self.volumes.claims.remove(&(namespace, name));
+        }
+    }
+
+    /// Takes in a PersistentVolume, or its new state.
+    ///
+    /// # Errors
+    /// A node affinity or size that can't be read.
+    pub fn upsert_pv(&mut self, pv: &PersistentVolume) -> Result<(), InputError> {
+        self.tidy();
+        let name = pv.metadata.name.as_deref().unwrap_or_default();
+        let error = |field: &str, problem: String| InputError {
+            kind: "PersistentVolume",
+            name: name.to_owned(),
+            field: field.to_owned(),
+            problem,
+        };
+        let spec = pv.spec.as_ref();
+        let mut reqs = Vec::new();
+        if let Some(required) = spec.and_then(|s| s.node_affinity.as_ref()).and_then(|a| a.required.as_ref())
+        {
+            let req = NodeReq::from_api(&mut self.tables.symbols, required)
+                .map_err(|p| error("spec.nodeAffinity", p))?;
+            reqs.push(self.tables.req(req));
+        }
+        // Old volumes say their zones by label, several joined by two underscores (the VolumeZone plugin).
+        let old = [
+            ZONE,
+            REGION,
+            "failure-domain.beta.kubernetes.io/zone",
+            "failure-domain.beta.kubernetes.io/region",
+        ];
+        for key in old {
+            if let Some(text) = pv.metadata.labels.as_ref().and_then(|l| l.get(key)) {
+                let values = text.split("__").map(|v| self.tables.symbols.sym(v)).collect();
+                let key = self.tables.symbols.sym(key);
+                reqs.push(self.tables.req(NodeReq::all_of(vec![Expr::any_of(key, values)])));
+            }
+        }
+        let size =
+            size(spec.and_then(|s| s.capacity.as_ref())).map_err(|p| error("spec.capacity.storage", p))?;
+        let symbols = &mut self.tables.symbols;
+        let class = spec.and_then(|s| s.storage_class_name.as_deref()).unwrap_or_default();
+        let volume = Volume {
+            reqs: reqs.into(),
+            class: Some(symbols.sym(class)),
+            claimed: spec.is_some_and(|s| s.claim_ref.is_some()),
+            size,
+            driver: spec.and_then(|s| s.csi.as_ref()).map(|csi| symbols.sym(&csi.driver)),
+        };
+        let name = symbols.sym(name);
+        self.volumes.volumes.insert(name, volume);
+        Ok(())
+    }
+
+    /// Forgets a PersistentVolume.
+    pub fn remove_pv(&mut self, name: &str) {
+        if let Some(name) = self.tables.symbols.find(name) {
+            self.volumes.volumes.remove(&name);
+        }
+    }
+
+    /// Takes in a StorageClass, or its new state.
+    ///
+    /// # Errors
+    /// None as yet; what can't be read is the API server's to refuse.
+    pub fn upsert_storage_class(&mut self, class: &StorageClass) -> Result<(), InputError> {
+        self.tidy();
+        let symbols = &mut self.tables.symbols;
+        let name = symbols.sym(class.metadata.name.as_deref().unwrap_or_default());
+        let mut terms = Vec::new();
+        for term in class.allowed_topologies.iter().flatten() {
+            let exprs = term.match_label_expressions.iter().flatten().map(|e| {
+                let values = e.values.iter().map(|v| symbols.sym(v)).collect();
+                Expr::any_of(symbols.sym(&e.key), values)
+            });
+            terms.push(Term { labels: exprs.collect(), fields: Box::default() });
+        }
+        let by_hand = class.provisioner == "kubernetes.io/no-provisioner";
+        let driver = (!by_hand).then(|| symbols.sym(&class.provisioner));
+        let topologies = (!terms.is_empty()).then(|| self.tables.req(NodeReq { terms: terms.into() }));
+        let default = class
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|a| a.get("storageclass.kubernetes.io/is-default-class"))
+            .is_some_and(|v| v == "true");
+        let waits = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
+        self.volumes.classes.insert(name, Class { waits, topologies, driver, default });
+        Ok(())
+    }
+
+    /// Forgets a StorageClass.
+    pub fn remove_storage_class(&mut self, name: &str) {
+        if let Some(name) = self.tables.symbols.find(name) {
+            self.volumes.classes.remove(&name);
+        }
+    }
+
+    /// Takes in how many volumes a node can attach.
+    ///
+    /// # Errors
+    /// None as yet; what can't be read is the API server's to refuse.
+    pub fn upsert_csi_node(&mut self, node: &CSINode) -> Result<(), InputError> {
+        self.tidy();
+        let symbols = &mut self.tables.symbols;
+        let name = symbols.sym(node.metadata.name.as_deref().unwrap_or_default());
+        let limits = node.spec.drivers.iter().filter_map(|d| {
+            let count = d.allocatable.as_ref()?.count?;
+            Some((symbols.sym(&d.name), i64::from(count)))
+        });
+        let limits = limits.collect();
+        self.volumes.limits.insert(name, limits);
+        Ok(())
+    }
+
+    /// Forgets how many volumes a node can attach.
+    pub fn remove_csi_node(&mut self, name: &str) {
+        if let Some(name) = self.tables.symbols.find(name) {
+            self.volumes.limits.remove(&name);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Whom the pods that wait may concern.
+
+use std::{
+    collections::BTreeMap,
+    hash::{Hash, Hasher},
+};
+
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::state::{catalog_index::PoolRec, cluster::Cluster, taint};
+
+/// The pods that wait for a place, by what decides where they may go.
+#[derive(Clone, Debug, Default)]
+pub struct Waiting(FxHashMap<u32, u64>);
+
+impl Cluster {
+    /// The pods that wait for a place now.
+    #[must_use]
+    pub fn waiting(&self) -> Waiting {
+        let mut shapes: FxHashMap<u32, FxHasher> = FxHashMap::default();
+        for (rank, ix) in &self.demand {
+            let Some(Some(rec)) = self.pods.get(*ix as usize) else { continue };
+            (rank.1, &rec.key).hash(shapes.entry(rec.shape).or_default());
+        }
+        Waiting(shapes.into_iter().map(|(shape, hasher)| (shape, hasher.finish())).collect())
+    }
+}
+
+impl Cluster {
+    /// The pods that wait for a place now, by the pools whose labels and taints let them in: the names of the pools, and a
+    /// number that says which pods these are.
+    #[must_use]
+    pub fn waiting_by_pools(&self) -> BTreeMap<Vec<String>, u64> {
+        let mut groups: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+        for (shape, hash) in self.waiting().0 {
+            let sum = groups.entry(self.pools_of(shape)).or_default();
+            // In whatever order the map has them.
+            *sum = sum.wrapping_add(hash ^ u64::from(shape));
+        }
+        groups
+    }
+
+    /// A copy in which only those pods wait whose pools, as [`Cluster::waiting_by_pools`] names them, `keep` approves.
+    #[must_use]
+    pub fn with_waiting(&self, keep: impl Fn(&[String]) -> bool) -> Self {
+        let mut known: FxHashMap<u32, bool> = FxHashMap::default();
+        let mut copy = self.clone();
+        for ix in self.demand.values() {
+            let Some(Some(rec)) = self.pods.get(*ix as usize) else { continue };
+            if !*known.entry(rec.shape).or_insert_with(|| keep(&self.pools_of(rec.shape))) {
+                copy.drop_pod(*ix);
+            }
+        }
+        copy
+    }
+
+    fn pools_of(&self, shape: u32) -> Vec<String> {
+        let pools = self.pools.iter().filter(|(_, rec)| self.enters(shape, rec));
+        pools.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// True if the labels and the taints of a pool let pods of this shape in.
+    fn enters(&self, shape: u32, rec: &PoolRec) -> bool {
+        let tables = &self.tables;
+        let shape = tables.shapes.get(shape);
+        let req = |r: &u32| tables.reqs.get(*r);
+        taint::untolerated(tables.tolerations.get(shape.tolerations), &rec.taints).is_none()
+            && rec.variants.iter().any(|variant| {
+                !shape.reqs.iter().any(|r| variant.rejects(&tables.symbols, &self.keys, req(r)))
+            })
+    }
+}
+
+impl Waiting {
+    /// A number that says which of them the labels and the taints of a pool let in; none if there is no such pod.
+    #[must_use]
+    pub fn for_pool(&self, cluster: &Cluster, pool: &str) -> Option<u64> {
+        let rec = cluster.pools.get(pool)?;
+        let own = self.0.iter().filter(|(shape, _)| cluster.enters(**shape, rec));
+        // In whatever order the map has them.
+        own.map(|(shape, hash)| hash ^ u64::from(*shape)).reduce(u64::wrapping_add)
+    }
+}

@@ -1,0 +1,376 @@
+//! The order in which classes choose their domain sets, and which ones each may have.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::{
+    model::plan::ReasonKind,
+    state::interner::Sym,
+    topology::{
+        constraint_tracker::{ConstraintTracker, is_affinity_seed},
+        domains::{Choice, Decided, Item, Order, TopologyView},
+        groups::{Groups, Topology},
+    },
+};
+
+/// Spreads that are violated by the final counts: in another binding order their pods would be kept out.
+fn broken(
+    groups: &Groups,
+    view: &TopologyView,
+    choices: &[Choice],
+    items: &[Item],
+) -> Vec<(usize, usize, Sym)> {
+    let by_class: FxHashMap<usize, &Choice> = choices.iter().map(|c| (c.class, c)).collect();
+    let mut least: FxHashMap<(usize, usize), i64> = FxHashMap::default();
+    let mut result = Vec::new();
+    for item in items {
+        let Some((choice, topology)) = by_class.get(&item.class).zip(groups.of.get(item.class)) else {
+            continue;
+        };
+        for (at, rule) in topology.spreads.iter().enumerate() {
+            let Some(group) = groups.list.get(rule.group) else { continue };
+            let Some(value) = item.domain_set.and_then(|domain_set| view.value(group, domain_set)) else {
+                continue;
+            };
+            let least = *least.entry((item.class, at)).or_insert_with(|| view.least(groups, choice, rule));
+            if group.find(value).map_or(0, |d| d.count) - least > rule.max_skew {
+                result.push((item.class, rule.group, value));
+            }
+        }
+    }
+    result
+}
+
+/// By class with spreads: the domain sets where they hold before any pending pod is placed, if not all do.
+fn at_once(groups: &Groups, view: &TopologyView, choices: &[Choice]) -> FxHashMap<usize, Vec<usize>> {
+    let mut result = FxHashMap::default();
+    for choice in choices {
+        let Some(topology) = groups.of.get(choice.class).filter(|t| !t.spreads.is_empty()) else { continue };
+        let leasts = leasts(groups, view, choice, topology);
+        let holds = |domain_set: &usize| spreads_hold(groups, view, *domain_set, topology, &leasts);
+        let domain_sets: Vec<usize> =
+            choice.domain_sets.iter().map(|(domain_set, _)| *domain_set).filter(holds).collect();
+        if domain_sets.len() < choice.domain_sets.len() {
+            result.insert(choice.class, domain_sets);
+        }
+    }
+    result
+}
+
+/// Classes that may start the group that they need.
+fn starting<'a>(groups: &Groups, choices: &'a [Choice]) -> Vec<&'a Choice> {
+    let starts = |choice: &&Choice| {
+        let Some(topology) = groups.of.get(choice.class) else { return false };
+        let none = |g: &usize| groups.list.get(*g).is_none_or(|g| g.total == 0);
+        topology.starts
+            && !topology.near.is_empty()
+            && topology.near.iter().chain(&topology.host_near).all(none)
+    };
+    choices.iter().filter(starts).collect()
+}
+
+/// Classes of `starting` that are alone in a domain, while pods that they need go to other domains and may be
+/// bound before them.
+fn premature_starters(
+    groups: &Groups,
+    view: &TopologyView,
+    choices: &[Choice],
+    starting: &[&Choice],
+    items: &[Item],
+) -> Vec<usize> {
+    let near = |choice: &Choice| groups.of.get(choice.class).map_or(&[][..], |t| &t.near);
+    // By group: the domains of its affinity seeds, with the highest priority of those that go there.
+    let mut led: FxHashMap<usize, BTreeMap<Sym, i32>> =
+        starting.iter().flat_map(|c| near(c)).map(|g| (*g, BTreeMap::new())).collect();
+    if led.is_empty() {
+        return Vec::new();
+    }
+    let by_class: FxHashMap<usize, &Choice> = choices.iter().map(|c| (c.class, c)).collect();
+    for item in items {
+        let Some((choice, domain_set)) = by_class.get(&item.class).zip(item.domain_set) else { continue };
+        for g in choice.counted.iter().filter(|g| is_affinity_seed(groups, choice, **g)) {
+            let Some((domains, group)) = led.get_mut(g).zip(groups.list.get(*g)) else { continue };
+            if let Some(value) = view.value(group, domain_set) {
+                let most = domains.entry(value).or_insert(choice.priority);
+                *most = choice.priority.max(*most);
+            }
+        }
+    }
+    let starting: BTreeMap<usize, &Choice> = starting.iter().map(|c| (c.class, *c)).collect();
+    let strays = |item: &&Item| {
+        let Some((choice, domain_set)) = starting.get(&item.class).zip(item.domain_set) else { return false };
+        near(choice).iter().any(|g| {
+            let Some((domains, group)) = led.get(g).zip(groups.list.get(*g)) else { return false };
+            let leads = |priority: &i32| *priority >= choice.priority;
+            let here = view.value(group, domain_set).and_then(|value| domains.get(&value));
+            domains.values().any(leads) && !here.is_some_and(leads)
+        })
+    };
+    items.iter().filter(strays).map(|item| item.class).collect()
+}
+
+/// Decides the domain set of every pod in `choices`.
+pub(crate) fn decide(groups: &mut Groups, view: &TopologyView, choices: &[Choice], order: &Order) -> Decided {
+    let mut out = Decided::default();
+    let starting = starting(groups, choices);
+    let Order { late, in_turn, .. } = order;
+    let mut tracker = ConstraintTracker::new(groups, view, choices, order);
+    tracker.at_once = at_once(groups, view, choices);
+    let mut order: Vec<&Choice> = choices.iter().collect();
+    // Anti-affinity chooses first, then affinity, then classes that are only counted; spreads come last, when
+    // the counts are known.
+    order.sort_by_key(|c| {
+        let rank = groups.of.get(c.class).map_or(0, |t| {
+            if !t.anti.is_empty() {
+                0
+            } else if !t.near.is_empty() {
+                1
+            } else if t.spreads.is_empty() {
+                2
+            } else {
+                3
+            }
+        });
+        let rank = if *in_turn { 0 } else { rank };
+        (Reverse(c.priority), late.contains(&c.class), rank)
+    });
+    let mut waiting: Vec<(&Choice, u32)> = order.iter().map(|c| (*c, c.count)).collect();
+    loop {
+        let mut next: Vec<(&Choice, u32)> = Vec::new();
+        let mut progress = false;
+        for of_one_priority in waiting.chunk_by(|a, b| a.0.priority == b.0.priority) {
+            let mut now = of_one_priority.to_vec();
+            for yields in [true, false] {
+                tracker.yields = yields && !in_turn;
+                for (choice, count) in std::mem::take(&mut now) {
+                    let Some(topology) = groups.of.get(choice.class).cloned() else { continue };
+                    if !topology.chooses() {
+                        out.items.push(Item { class: choice.class, domain_set: None, count });
+                        tracker.anywhere(choice.class, &topology);
+                        progress = true;
+                        continue;
+                    }
+                    let left = take_turns(groups, view, (choice, count), &mut next, &mut tracker, &mut out);
+                    progress |= left < count;
+                    if left == 0 {
+                        continue;
+                    }
+                    if yields && !topology.anti.is_empty() {
+                        now.push((choice, left));
+                    } else {
+                        next.push((choice, left));
+                    }
+                }
+            }
+        }
+        next.retain(|(_, n)| *n > 0);
+        waiting = next;
+        if waiting.is_empty() || !progress && !tracker.give_up_seeds() {
+            break;
+        }
+    }
+    for (choice, count) in waiting {
+        let Some(topology) = groups.of.get(choice.class) else { continue };
+        let leasts = leasts(groups, view, choice, topology);
+        let mut reasons =
+            choice.domain_sets.iter().filter_map(|(c, _)| blocked(groups, view, *c, topology, &leasts, true));
+        let otherwise = topology.host_near.map_or(ReasonKind::TopologySpread, |_| ReasonKind::PodAffinity);
+        out.left.push((choice.class, count, reasons.next().unwrap_or(otherwise)));
+    }
+    out.broken = broken(groups, view, choices, &out.items);
+    out.premature_starters = premature_starters(groups, view, choices, &starting, &out.items);
+    out
+}
+
+fn leasts(groups: &Groups, view: &TopologyView, choice: &Choice, topology: &Topology) -> SmallVec<[i64; 4]> {
+    topology.spreads.iter().map(|rule| view.least(groups, choice, rule)).collect()
+}
+
+/// Gives up to `count` pods of the class their domain sets. A pod of `waiting` with required affinity is
+/// retried as soon as a matching pod is placed, as in kube-scheduler. Returns how many of the class found
+/// none.
+fn take_turns<'a>(
+    groups: &mut Groups,
+    view: &TopologyView,
+    (choice, count): (&'a Choice, u32),
+    waiting: &mut [(&'a Choice, u32)],
+    tracker: &mut ConstraintTracker<'a>,
+    out: &mut Decided,
+) -> u32 {
+    let Some(topology) = groups.of.get(choice.class).cloned() else { return count };
+    let mut left = count;
+    while left > 0 {
+        let joins = |(other, n): &&mut (&Choice, u32)| {
+            *n > 0 && other.class < choice.class && needs_one_of(groups, other.class, choice, &topology)
+        };
+        let joining: SmallVec<[_; 4]> = waiting.iter_mut().filter(joins).collect();
+        let step = if joining.is_empty() { left } else { 1 };
+        let rest = spread_out(groups, view, choice, &topology, step, tracker, out);
+        left -= step - rest;
+        tracker.left.insert(choice.class, left);
+        if rest > 0 {
+            break;
+        }
+        for (other, n) in joining {
+            let Some(topology) = groups.of.get(other.class).cloned() else { continue };
+            *n = spread_out(groups, view, other, &topology, *n, tracker, out);
+        }
+    }
+    left
+}
+
+/// True if pods of `class` must be near a pod of `choice`.
+fn needs_one_of(groups: &Groups, class: usize, choice: &Choice, topology: &Topology) -> bool {
+    groups.of.get(class).is_some_and(|other| {
+        other.near.iter().any(|g| choice.counted.contains(g))
+            || other.host_near.is_some_and(|g| topology.host_counted.contains(&g))
+    })
+}
+
+/// Gives up to `count` pods of the class their domain sets; returns how many found none.
+fn spread_out<'a>(
+    groups: &mut Groups,
+    view: &TopologyView,
+    choice: &'a Choice,
+    topology: &Topology,
+    count: u32,
+    tracker: &mut ConstraintTracker<'a>,
+    out: &mut Decided,
+) -> u32 {
+    let filtered = |g: &usize| groups.list.get(*g).is_some_and(|group| group.filter.is_some() && group.live);
+    let others: SmallVec<[usize; 8]> = choice.counted.iter().copied().filter(filtered).collect();
+    // Without a spread, the rest of the class can follow at once.
+    let one_by_one = !topology.spreads.is_empty()
+        || !others.is_empty()
+        || tracker.leads(choice.class)
+        || topology.anti.iter().any(|g| topology.counted.contains(g));
+    let mut per_cell: SmallVec<[(usize, u32); 4]> = SmallVec::new();
+    let mut left = count;
+    while left > 0 {
+        let leasts = leasts(groups, view, choice, topology);
+        let may_start = !tracker.follows(choice.class);
+        // Pods of others shut out (first those that come before), followers left behind, others' spreads
+        // violated, holds only later, own pods there, others' pods there, price, domain set: less is better.
+        type Rank = ((u32, u32), usize, usize, bool, i64, i64, i64, usize);
+        let mut best: Option<Rank> = None;
+        for (domain_set, price) in &choice.domain_sets {
+            out.steps += 1;
+            if room(choice, *domain_set, &per_cell, out) == 0
+                || blocked(groups, view, *domain_set, topology, &leasts, may_start).is_some()
+                || !tracker.hosted(groups, topology, view.whole(*domain_set))
+            {
+                continue;
+            }
+            let count = |g: usize| view.at(groups, *domain_set, g).map_or(0, |d| d.0);
+            let own: i64 = topology.spreads.iter().map(|s| count(s.group)).sum();
+            let counts = |g: &&usize| groups.list.get(**g).is_some_and(|g| view.counts(g, *domain_set));
+            let beside: i64 = others.iter().filter(counts).map(|g| count(*g)).sum();
+            let behind = tracker.left_behind(choice.class, view.whole(*domain_set));
+            let broken = tracker.broken(groups, view, choice, *domain_set);
+            let shut = tracker.shut_out(groups, view, choice, topology, *domain_set);
+            let later = tracker
+                .at_once
+                .get(&choice.class)
+                .is_some_and(|domain_sets| !domain_sets.contains(domain_set));
+            let rank = (shut, behind, broken, later, own, beside, *price, *domain_set);
+            if best.is_none_or(|least| rank < least) {
+                best = Some(rank);
+            }
+        }
+        let Some((shut, .., domain_set)) = best.filter(|(shut, ..)| !tracker.yields || shut.0 == 0) else {
+            break;
+        };
+        // With others at stake, the next pod is judged again.
+        let one_by_one = one_by_one || shut.1 > 0;
+        let step = if one_by_one { 1 } else { left.min(room(choice, domain_set, &per_cell, out)) };
+        place(groups, view, domain_set, choice, topology, i64::from(step));
+        tracker.placed(groups, view, choice, topology, domain_set);
+        match per_cell.iter_mut().find(|(c, _)| *c == domain_set) {
+            Some((_, n)) => *n += step,
+            None => per_cell.push((domain_set, step)),
+        }
+        left -= step;
+        tracker.left.insert(choice.class, left);
+    }
+    for (domain_set, count) in per_cell {
+        out.items.push(Item { class: choice.class, domain_set: Some(domain_set), count });
+    }
+    left
+}
+
+/// How many more of the class have room in the domain set, as far as is known; `here` are those that aren't
+/// in `out` yet.
+fn room(choice: &Choice, domain_set: usize, here: &[(usize, u32)], out: &Decided) -> u32 {
+    let Some((_, most)) = choice.full.iter().find(|(full, _)| *full == domain_set) else { return u32::MAX };
+    let placed = out.items.iter().filter(|i| i.class == choice.class && i.domain_set == Some(domain_set));
+    let here = here.iter().filter(|(c, _)| *c == domain_set).map(|(_, n)| *n);
+    most.saturating_sub(placed.map(|i| i.count).chain(here).sum())
+}
+
+fn place(
+    groups: &mut Groups,
+    view: &TopologyView,
+    domain_set: usize,
+    choice: &Choice,
+    topology: &Topology,
+    count: i64,
+) {
+    for g in &choice.counted {
+        let Some(group) = groups.list.get_mut(*g) else { continue };
+        if let Some(value) = view.value(group, domain_set).filter(|_| view.counts(group, domain_set)) {
+            group.domain(value).count += count;
+            group.total += count;
+        }
+    }
+    for g in &topology.anti {
+        let Some(group) = groups.list.get_mut(*g) else { continue };
+        if let Some(value) = view.value(group, domain_set) {
+            group.domain(value).holds += count;
+        }
+    }
+}
+
+/// The constraint that keeps one more pod of the class out of the domain set.
+fn blocked(
+    groups: &Groups,
+    view: &TopologyView,
+    domain_set: usize,
+    topology: &Topology,
+    leasts: &[i64],
+    may_start: bool,
+) -> Option<ReasonKind> {
+    if !spreads_hold(groups, view, domain_set, topology, leasts) {
+        return Some(ReasonKind::TopologySpread);
+    }
+    if !topology.near.is_empty() {
+        let mut all = topology.near.iter().chain(&topology.host_near);
+        let first =
+            may_start && topology.starts && all.all(|g| groups.list.get(*g).is_none_or(|g| g.total == 0));
+        for g in &topology.near {
+            match view.at(groups, domain_set, *g) {
+                None => return Some(ReasonKind::PodAffinity),
+                Some((0, _)) if !first => return Some(ReasonKind::PodAffinity),
+                Some(_) => {}
+            }
+        }
+    }
+    let keeps_off = topology.anti.iter().any(|g| view.at(groups, domain_set, *g).is_some_and(|d| d.0 > 0))
+        || topology.counted.iter().any(|g| view.at(groups, domain_set, *g).is_some_and(|d| d.1 > 0));
+    keeps_off.then_some(ReasonKind::PodAntiAffinity)
+}
+
+/// True if the spreads of a class allow one more of it in the domain set.
+fn spreads_hold(
+    groups: &Groups,
+    view: &TopologyView,
+    domain_set: usize,
+    topology: &Topology,
+    leasts: &[i64],
+) -> bool {
+    topology.spreads.iter().zip(leasts).all(|(rule, least)| {
+        let there = view.at(groups, domain_set, rule.group);
+        there.is_some_and(|(count, _)| count + i64::from(rule.own) - least <= rule.max_skew)
+    })
+}

@@ -1,0 +1,180 @@
+//! Topology domains, decided by counting before packing.
+//!
+//! A *domain set* is one combination of the domains that matter: usually a zone. Each pod that a live group
+//! constrains or counts gets a domain set, one after the other, so that the order itself shows that kube-scheduler
+//! can bind them: every pod's constraints hold at its turn. What is left for the packing are sizes and sets of
+//! offerings.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use smallvec::SmallVec;
+
+use crate::{
+    model::{bit_set::BitSet, plan::ReasonKind},
+    state::interner::Sym,
+    topology::groups::{Group, Groups, SpreadRule},
+};
+
+/// One combination of domains.
+#[derive(Clone, Debug)]
+pub(crate) struct DomainSet {
+    /// One per key; `None`: nodes there lack the label.
+    pub(crate) values: Vec<Option<Sym>>,
+    /// Offerings of each variant in it.
+    pub(crate) offers: Vec<BitSet>,
+    /// The domain set that this one is a part of, or its own index.
+    pub(crate) whole: usize,
+    /// Filters that no offering of a part passes, while others of the whole do.
+    pub(crate) fails: SmallVec<[u32; 2]>,
+}
+
+/// The domain sets that a class may choose.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    pub(crate) class: usize,
+    pub(crate) count: u32,
+    pub(crate) priority: i32,
+    /// Domain sets where an available offering is large enough, with the price of the cheapest.
+    pub(crate) domain_sets: Vec<(usize, i64)>,
+    /// Domain sets with room for so many pods and no more.
+    pub(crate) full: SmallVec<[(usize, u32); 2]>,
+    /// Groups of [`Topology::counted`] whose filter some of the class's offerings pass.
+    pub(crate) counted: Vec<usize>,
+    /// Filters of those groups that other offerings of the class don't pass: the instance decides.
+    pub(crate) unsure: SmallVec<[u32; 2]>,
+}
+
+/// Pods of one class in one domain set; `None`: the domain set doesn't matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) class: usize,
+    pub(crate) domain_set: Option<usize>,
+    pub(crate) count: u32,
+}
+
+/// Order in which classes choose.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// Classes that come after the others of their priority.
+    pub(crate) late: BTreeSet<usize>,
+    /// Classes that don't start a domain while others that they need are pending.
+    pub(crate) following: BTreeSet<usize>,
+    /// In order of arrival, regardless of others: a placement that holds only in that order is better than
+    /// none.
+    pub(crate) in_turn: bool,
+}
+
+/// Result of the assignment.
+#[derive(Debug, Default)]
+pub(crate) struct Decided {
+    pub(crate) items: Vec<Item>,
+    /// (class, count, constraint that kept them out).
+    pub(crate) left: Vec<(usize, u32, ReasonKind)>,
+    /// (class, group, domain) where a class's spread holds only if its pods are bound before others that were
+    /// decided later.
+    pub(crate) broken: Vec<(usize, usize, Sym)>,
+    /// Premature starters: classes that start a domain, while pods that they need may go to other domains
+    /// before them.
+    pub(crate) premature_starters: Vec<usize>,
+    pub(crate) steps: u64,
+}
+
+impl Decided {
+    /// Unplaced pods by priority, highest first.
+    pub(crate) fn left_by_priority(&self, choices: &[Choice]) -> Vec<u32> {
+        let mut left: BTreeMap<Reverse<i32>, u32> = BTreeMap::new();
+        for choice in choices {
+            *left.entry(Reverse(choice.priority)).or_default() +=
+                self.left.iter().filter(|(class, ..)| *class == choice.class).map(|(_, n, _)| n).sum::<u32>();
+        }
+        left.into_values().collect()
+    }
+}
+
+/// The domain sets, and the keys that tell them apart.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TopologyView {
+    pub(crate) keys: Vec<Sym>,
+    pub(crate) domain_sets: Vec<DomainSet>,
+    /// Domains that the whole plan opens.
+    pub(crate) opened: Arc<[Opened]>,
+    /// A domain set that a class could use counts as a domain only once it has a pod: its other nodes may
+    /// never be launched.
+    pub(crate) lean: bool,
+}
+
+/// A domain that a planned instance opens: the filter of the spread that counts it, its key and its value.
+pub(crate) type Opened = (u32, Sym, Sym);
+
+/// By filter and key of spreads: the domains that each of them counts.
+pub(crate) type Seen = BTreeMap<(u32, Sym), BTreeSet<Sym>>;
+
+impl TopologyView {
+    pub(super) fn whole(&self, domain_set: usize) -> usize {
+        self.domain_sets.get(domain_set).map_or(domain_set, |c| c.whole)
+    }
+
+    /// True if pods in the domain set count for the group under its filter.
+    pub(crate) fn counts(&self, group: &Group, domain_set: usize) -> bool {
+        group.filter.is_none_or(|f| self.domain_sets.get(domain_set).is_none_or(|c| !c.fails.contains(&f)))
+    }
+
+    /// The value of a group's key in a domain set.
+    pub(crate) fn value(&self, group: &Group, domain_set: usize) -> Option<Sym> {
+        let at = self.keys.iter().position(|k| *k == group.key)?;
+        self.domain_sets.get(domain_set)?.values.get(at).copied().flatten()
+    }
+
+    /// Count and holders of a group in a domain set; `None` without the label.
+    pub(super) fn at(&self, groups: &Groups, domain_set: usize, group: usize) -> Option<(i64, i64)> {
+        let group = groups.list.get(group)?;
+        let value = self.value(group, domain_set)?;
+        Some(group.find(value).map_or((0, 0), |d| (d.count, d.holds)))
+    }
+
+    /// The domains that exist or that the class could open.
+    fn domains(&self, group: &Group, choice: &Choice) -> SmallVec<[Sym; 8]> {
+        let mut seen: SmallVec<[Sym; 8]> =
+            group.domains.iter().filter(|d| d.exists).map(|d| d.value).collect();
+        // An instance launched for other pods opens a domain as well, if it passes the filter: the class may
+        // be too large for it, not tolerate its taints, or, with nodeAffinityPolicy: Ignore, not go there at
+        // all.
+        let own = choice.domain_sets.iter().filter_map(|(domain_set, _)| self.value(group, *domain_set));
+        let own = own.filter(|value| !self.lean || group.count_in(Some(*value)) > 0);
+        let others =
+            self.opened.iter().filter(|(filter, key, _)| Some(*filter) == group.filter && *key == group.key);
+        for value in own.chain(others.map(|(_, _, value)| *value)) {
+            if !seen.contains(&value) {
+                seen.push(value);
+            }
+        }
+        seen
+    }
+
+    /// The least count among domains that exist or that the class could open; zero with fewer than
+    /// `min_domains`.
+    pub(super) fn least(&self, groups: &Groups, choice: &Choice, rule: &SpreadRule) -> i64 {
+        let Some(group) = groups.list.get(rule.group) else { return 0 };
+        let seen = self.domains(group, choice);
+        let number = i64::try_from(seen.len()).unwrap_or(i64::MAX);
+        if number < rule.min_domains {
+            return 0;
+        }
+        seen.iter().map(|value| group.find(*value).map_or(0, |d| d.count)).min().unwrap_or(0)
+    }
+
+    /// Records the domains that the spreads of a class count.
+    pub(crate) fn note_seen(&self, groups: &Groups, choice: &Choice, seen: &mut Seen) {
+        for rule in groups.of.get(choice.class).into_iter().flat_map(|t| &t.spreads) {
+            let Some(group) = groups.list.get(rule.group) else { continue };
+            let Some(filter) = group.filter else { continue };
+            let domains = self.domains(group, choice);
+            let known = seen.entry((filter, group.key)).or_insert_with(|| domains.iter().copied().collect());
+            known.retain(|value| domains.contains(value));
+        }
+    }
+}

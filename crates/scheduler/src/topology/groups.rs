@@ -1,0 +1,380 @@
+//! Topology groups: the pods that a selector matches, counted by topology domain.
+
+use rustc_hash::FxHashMap;
+
+use crate::{
+    solve::demand::Demand,
+    state::{
+        cluster::{Cluster, NodeIx},
+        interner::{Sym, label},
+        pod_shape::{SelId, Shape},
+        taint,
+    },
+};
+
+/// One domain of a group's topology.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Domain {
+    pub(crate) value: Sym,
+    /// Pods that the selector matches.
+    pub(crate) count: i64,
+    /// Pods whose anti-affinity repels such pods.
+    pub(crate) holds: i64,
+    /// An eligible node is in it: kube-scheduler counts the domain.
+    pub(crate) exists: bool,
+}
+
+/// Pods that a selector matches, by domain of one topology key.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) selector: SelId,
+    pub(crate) key: Sym,
+    /// Only nodes that pass this filter count.
+    pub(crate) filter: Option<u32>,
+    /// Domains of any key other than the hostname.
+    pub(crate) domains: Vec<Domain>,
+    /// For the hostname: pods per node, and holders per node.
+    pub(crate) nodes: FxHashMap<NodeIx, (i64, i64)>,
+    /// Pods that the selector matches, in any domain.
+    pub(crate) total: i64,
+    /// Some pending pod is constrained by it, or some running pod holds it.
+    pub(crate) live: bool,
+}
+
+impl Group {
+    pub(crate) fn domain(&mut self, value: Sym) -> &mut Domain {
+        let at = match self.domains.iter().position(|d| d.value == value) {
+            Some(at) => at,
+            None => {
+                self.domains.push(Domain { value, count: 0, holds: 0, exists: false });
+                self.domains.len() - 1
+            }
+        };
+        #[expect(clippy::indexing_slicing, reason = "just found or made")]
+        &mut self.domains[at]
+    }
+
+    pub(crate) fn find(&self, value: Sym) -> Option<&Domain> {
+        self.domains.iter().find(|d| d.value == value)
+    }
+
+    /// Count of a domain; zero without the label.
+    pub(crate) fn count_in(&self, value: Option<Sym>) -> i64 {
+        value.and_then(|value| self.find(value)).map_or(0, |d| d.count)
+    }
+}
+
+/// A hard topology spread constraint of a class.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpreadRule {
+    pub(crate) group: usize,
+    pub(crate) max_skew: i64,
+    pub(crate) min_domains: i64,
+    /// The class matches its own selector.
+    pub(crate) own: bool,
+}
+
+/// Topology constraints of a class, as indices into [`Groups::list`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Topology {
+    pub(crate) spreads: Vec<SpreadRule>,
+    pub(crate) host_spreads: Vec<SpreadRule>,
+    /// Groups of which a pod must be in the domain; `starts`: the class matches all terms itself.
+    pub(crate) near: Vec<usize>,
+    pub(crate) host_near: Option<usize>,
+    pub(crate) starts: bool,
+    pub(crate) anti: Vec<usize>,
+    pub(crate) host_anti: Vec<usize>,
+    /// Groups that count the class.
+    pub(crate) counted: Vec<usize>,
+    pub(crate) host_counted: Vec<usize>,
+}
+
+impl Topology {
+    /// True if the choice of domain matters: the class is constrained by it or counted in it.
+    pub(crate) fn chooses(&self) -> bool {
+        !(self.spreads.is_empty() && self.near.is_empty() && self.anti.is_empty() && self.counted.is_empty())
+    }
+
+    /// True if the class itself is constrained to some domain.
+    pub(crate) fn bound(&self) -> bool {
+        !(self.spreads.is_empty() && self.near.is_empty() && self.anti.is_empty())
+    }
+}
+
+/// All groups of a solve, and each class's constraints.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Groups {
+    pub(crate) list: Vec<Group>,
+    pub(crate) of: Vec<Topology>,
+}
+
+#[derive(Default)]
+struct Numbers {
+    ids: FxHashMap<(SelId, Sym, Option<u32>), usize>,
+    by_selector: FxHashMap<SelId, Vec<usize>>,
+}
+
+impl Numbers {
+    fn get(&mut self, list: &mut Vec<Group>, selector: SelId, key: Sym, filter: Option<u32>) -> usize {
+        *self.ids.entry((selector, key, filter)).or_insert_with(|| {
+            list.push(Group {
+                selector,
+                key,
+                filter,
+                domains: Vec::new(),
+                nodes: FxHashMap::default(),
+                total: 0,
+                live: false,
+            });
+            self.by_selector.entry(selector).or_default().push(list.len() - 1);
+            list.len() - 1
+        })
+    }
+}
+
+#[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
+impl Groups {
+    pub(crate) fn new(cluster: &Cluster, demand: &Demand) -> Self {
+        let mut list = Vec::new();
+        let mut numbers = Numbers::default();
+        let host = cluster.keys.hostname;
+        let key = |key: Sym| cluster.keys.canonical(key);
+        let mut of: Vec<Topology> = Vec::new();
+        for class in &demand.classes {
+            let shape: &Shape = class.shape(cluster);
+            let mut topology = Topology::default();
+            for s in shape.spreads.iter().filter(|s| s.hard) {
+                let group = numbers.get(&mut list, s.selector, key(s.key), Some(s.filter));
+                list[group].live = true;
+                let rule = SpreadRule {
+                    group,
+                    max_skew: i64::from(s.max_skew),
+                    min_domains: i64::from(s.min_domains),
+                    own: class.matches(s.selector),
+                };
+                let to = if s.key == host { &mut topology.host_spreads } else { &mut topology.spreads };
+                to.push(rule);
+            }
+            if let Some((selector, keys)) = &shape.affinity {
+                topology.starts = class.matches(*selector);
+                for k in keys {
+                    let group = numbers.get(&mut list, *selector, key(*k), None);
+                    list[group].live = true;
+                    if *k == host {
+                        topology.host_near = Some(group);
+                    } else {
+                        topology.near.push(group);
+                    }
+                }
+            }
+            if topology.host_near.is_some()
+                && let Some((selector, _)) = &shape.affinity
+            {
+                // Pods on one host share its zone: domains that the class chooses must be those of its
+                // affinity targets.
+                let chosen = shape.spreads.iter().filter(|s| s.hard).map(|s| s.key);
+                for k in chosen.chain(shape.anti.iter().map(|(_, k)| *k)).filter(|k| *k != host) {
+                    let group = numbers.get(&mut list, *selector, key(k), None);
+                    list[group].live = true;
+                    if !topology.near.contains(&group) {
+                        topology.near.push(group);
+                    }
+                }
+            }
+            for (selector, k) in &shape.anti {
+                let group = numbers.get(&mut list, *selector, key(*k), None);
+                list[group].live = true;
+                let to = if *k == host { &mut topology.host_anti } else { &mut topology.anti };
+                to.push(group);
+            }
+            of.push(topology);
+        }
+        // Anti-affinity of running pods, where it concerns the demand.
+        let seen: rustc_hash::FxHashSet<SelId> =
+            demand.classes.iter().flat_map(|c| c.matched.iter().copied()).collect();
+        let mut terms: Vec<_> = cluster.holders.keys().filter(|(s, _)| seen.contains(s)).copied().collect();
+        terms.sort_unstable();
+        for (selector, k) in terms {
+            let group = numbers.get(&mut list, selector, key(k), None);
+            list[group].live = true;
+            hold(cluster, demand, &mut list[group], (selector, k));
+        }
+        for group in &mut list {
+            count(cluster, demand, group);
+        }
+        for (class, topology) in demand.classes.iter().zip(&mut of) {
+            for selector in class.matched.iter() {
+                for group in numbers.by_selector.get(selector).into_iter().flatten() {
+                    let to = if list[*group].key == host {
+                        &mut topology.host_counted
+                    } else {
+                        &mut topology.counted
+                    };
+                    to.push(*group);
+                }
+            }
+        }
+        Self { list, of }
+    }
+
+    /// Marks domains of coming nodes as existing: they exist by the time that pods are bound to those nodes.
+    pub(crate) fn see_coming(&mut self, cluster: &Cluster) {
+        for (ix, slot) in cluster.nodes.iter().enumerate() {
+            if slot.info.as_ref().is_none_or(|i| !i.coming) {
+                continue;
+            }
+            let node = NodeIx::try_from(ix).unwrap_or(NodeIx::MAX);
+            for group in self.list.iter_mut().filter(|g| g.key != cluster.keys.hostname) {
+                if let Some(value) = group
+                    .filter
+                    .filter(|f| eligible(cluster, *f, node))
+                    .and_then(|_| node_domain(cluster, node, group.key))
+                {
+                    group.domain(value).exists = true;
+                }
+            }
+        }
+    }
+
+    /// The least count among the domains that kube-scheduler counts now; zero with fewer than `min_domains`.
+    pub(crate) fn min_count_now(&self, rule: &SpreadRule) -> i64 {
+        let seen = self.list[rule.group].domains.iter().filter(|d| d.exists);
+        let (mut least, mut number) = (i64::MAX, 0);
+        for domain in seen {
+            least = least.min(domain.count);
+            number += 1;
+        }
+        if number == 0 || number < rule.min_domains { 0 } else { least }
+    }
+}
+
+/// True for a node that exists and isn't left out.
+pub(crate) fn there(cluster: &Cluster, demand: &Demand, node: NodeIx) -> bool {
+    !demand.gone.contains(&node)
+        && cluster.nodes.get(node as usize).is_some_and(|slot| slot.info.as_ref().is_some_and(|i| !i.coming))
+}
+
+/// The label `key` (canonical) of a node, by that name or an older one.
+pub(crate) fn node_domain(cluster: &Cluster, node: NodeIx, key: Sym) -> Option<Sym> {
+    let info = cluster.nodes.get(node as usize)?.info.as_ref()?;
+    label(&info.labels, key)
+}
+
+/// True if `node` passes `filter`.
+pub(crate) fn eligible(cluster: &Cluster, filter: u32, node: NodeIx) -> bool {
+    let Some(slot) = cluster.nodes.get(node as usize) else { return false };
+    let Some(info) = &slot.info else { return false };
+    let tables = &cluster.tables;
+    let filter = tables.filters.get(filter);
+    // A coming node gets its hostname label when it registers.
+    let has = |key: &Sym| label(&info.labels, *key).is_some() || info.coming && *key == cluster.keys.hostname;
+    filter.keys.iter().all(has)
+        && filter
+            .reqs
+            .iter()
+            .all(|r| tables.reqs.get(*r).matches(&tables.symbols, &info.labels, Some(slot.name)))
+        && filter
+            .tolerations
+            .is_none_or(|t| taint::untolerated(tables.tolerations.get(t), &info.taints).is_none())
+}
+
+fn hold(cluster: &Cluster, demand: &Demand, group: &mut Group, term: (SelId, Sym)) {
+    for (node, count) in cluster.holders.get(&term).into_iter().flatten() {
+        if !there(cluster, demand, *node) {
+            continue;
+        }
+        if group.key == cluster.keys.hostname {
+            group.nodes.entry(*node).or_default().1 += i64::from(*count);
+        } else if let Some(value) = node_domain(cluster, *node, term.1) {
+            group.domain(value).holds += i64::from(*count);
+        }
+    }
+}
+
+fn count(cluster: &Cluster, demand: &Demand, group: &mut Group) {
+    let tables = &cluster.tables;
+    let selector = tables.selectors.get(group.selector);
+    let host = group.key == cluster.keys.hostname;
+    let mut add = |ident: u32| {
+        if !selector.matches(&tables.symbols, &cluster.namespaces, tables.idents.get(ident)) {
+            return;
+        }
+        for (node, count) in cluster.ident_nodes.get(&ident).into_iter().flatten() {
+            if !there(cluster, demand, *node) || group.filter.is_some_and(|f| !eligible(cluster, f, *node)) {
+                continue;
+            }
+            let count = i64::from(*count);
+            if host {
+                group.nodes.entry(*node).or_default().0 += count;
+                group.total += count;
+            } else if let Some(value) = node_domain(cluster, *node, group.key) {
+                group.domain(value).count += count;
+                group.total += count;
+            }
+        }
+    };
+    match selector.named_namespaces() {
+        Some(names) => {
+            for name in names {
+                cluster.idents_of.get(name).into_iter().flatten().for_each(|ident| add(*ident));
+            }
+        }
+        None => cluster.idents_of.values().flatten().for_each(|ident| add(*ident)),
+    }
+    if let Some(filter) = group.filter.filter(|_| !host) {
+        let reqs = &tables.filters.get(filter).reqs;
+        for node in candidates(cluster, reqs) {
+            if there(cluster, demand, node)
+                && eligible(cluster, filter, node)
+                && let Some(value) = node_domain(cluster, node, group.key)
+            {
+                group.domain(value).exists = true;
+            }
+        }
+    }
+    // Hash maps give domains in no order; plans need one.
+    group.domains.sort_unstable_by(|a, b| tables.symbols.text(a.value).cmp(tables.symbols.text(b.value)));
+}
+
+/// Existing and coming nodes that may satisfy all of `reqs`: those under the rarest label that one of them
+/// names.
+pub(crate) fn candidates(cluster: &Cluster, reqs: &[u32]) -> Vec<NodeIx> {
+    let mut best: Option<(usize, &crate::state::node_requirement::Expr)> = None;
+    for req in reqs {
+        let req = cluster.tables.reqs.get(*req);
+        let [term] = &*req.terms else { continue };
+        for expr in term.labels.iter().filter(|e| {
+            e.operator == crate::model::requirement::Operator::In && e.key != cluster.keys.hostname
+        }) {
+            let size =
+                expr.values.iter().map(|v| cluster.by_label.get(&(expr.key, *v)).map_or(0, |s| s.len()));
+            let size = size.sum();
+            if best.is_none_or(|(least, _)| size < least) {
+                best = Some((size, expr));
+            }
+        }
+    }
+    match best {
+        Some((_, expr)) => {
+            let sets = expr.values.iter().filter_map(|v| cluster.by_label.get(&(expr.key, *v)));
+            sets.flatten().copied().collect()
+        }
+        None => {
+            let all = cluster.nodes.iter().enumerate().filter(|(_, slot)| slot.info.is_some());
+            all.filter_map(|(ix, _)| NodeIx::try_from(ix).ok()).collect()
+        }
+    }
+}
+
+/// Groups that constrain or count `class`, by index.
+pub(crate) fn all_of(topology: &Topology) -> impl Iterator<Item = usize> + '_ {
+    let spreads = topology.spreads.iter().chain(&topology.host_spreads).map(|s| s.group);
+    spreads
+        .chain(topology.near.iter().copied())
+        .chain(topology.host_near)
+        .chain(topology.anti.iter().copied())
+        .chain(topology.host_anti.iter().copied())
+        .chain(topology.counted.iter().copied())
+        .chain(topology.host_counted.iter().copied())
+}

@@ -1,0 +1,292 @@
+//! A stream of attacks on isolation, without a pause, while something is done to the cluster.
+//!
+//! ```text
+//!  Attack { counter, attempt } ──one task each, again and again──▶ Tally { attempts, breaches by counter }
+//! ```
+//!
+//! Every attempt is a server-side dry run, so that it goes through admission whole and leaves nothing behind. An attempt that
+//! succeeds is a breach, under the name of its counter. A request that no API server answers is neither: the API server may
+//! be restarting. More attacks, with counters of their own, are added to those of [`placement`] and [`kubelets`].
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use croft_policy::model::MARK_KEY;
+use croft_testkit::ControlPlane;
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::ground::{Answer, create, pod};
+
+/// Pods that are admitted onto nodes which aren't theirs.
+pub const ADMITTED: &str = "admitted";
+/// Nodes that a kubelet relabels into or out of a pool.
+pub const RELABELLED: &str = "relabelled";
+/// Objects outside tenants that were changed.
+pub const DISTURBED: &str = "disturbed";
+
+/// Between two attempts of one attack.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Whether a pod with this spec, once admitted, stays off the nodes that aren't its own.
+type Harmless = fn(&Value) -> bool;
+
+type Attempt = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// What an attempt came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was refused, or did no harm.
+    Held,
+    /// It succeeded; what was let through.
+    Breach(String),
+    /// No answer.
+    Unanswered,
+}
+
+/// Something that must never succeed, as often as it is tried.
+pub struct Attack {
+    counter: &'static str,
+    attempt: Box<dyn Fn() -> Attempt + Send + Sync>,
+}
+
+impl Attack {
+    /// An attack whose breaches count as `counter`.
+    pub fn new<F>(counter: &'static str, attempt: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        Self { counter, attempt: Box::new(move || Box::pin(attempt())) }
+    }
+}
+
+/// What came of a stream.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Attempts that were answered.
+    pub answered: u64,
+    /// What was let through, by counter. A counter without breaches is there as well.
+    pub breaches: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Tally {
+    /// Adds what another stream came to.
+    pub fn add(&mut self, other: Self) {
+        self.answered += other.answered;
+        for (counter, breaches) in other.breaches {
+            self.breaches.entry(counter).or_default().extend(breaches);
+        }
+    }
+
+    fn take(&mut self, counter: &'static str, outcome: Outcome) {
+        self.answered += u64::from(outcome != Outcome::Unanswered);
+        if let Outcome::Breach(what) = outcome {
+            self.count(counter, vec![what]);
+        }
+    }
+
+    /// Counts `breaches` under `counter`.
+    pub fn count(&mut self, counter: &'static str, breaches: Vec<String>) {
+        self.breaches.entry(counter).or_default().extend(breaches);
+    }
+
+    /// True if nothing was let through.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.breaches.values().all(Vec::is_empty)
+    }
+
+    /// `counter=number` of each of `counters`, separated by spaces.
+    #[must_use]
+    pub fn words(&self, counters: &[&'static str]) -> String {
+        let number =
+            |counter: &&'static str| format!("{counter}={}", self.breaches.get(counter).map_or(0, Vec::len));
+        counters.iter().map(number).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A stream of attacks that runs until it is stopped.
+pub struct Stream {
+    stop: Arc<AtomicBool>,
+    tally: Arc<Mutex<Tally>>,
+    tasks: JoinSet<()>,
+}
+
+impl Stream {
+    /// Begins.
+    #[must_use]
+    pub fn start(attacks: Vec<Attack>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let tally = Arc::new(Mutex::new(Tally::default()));
+        let mut tasks = JoinSet::new();
+        for attack in attacks {
+            let (stop, tally) = (Arc::clone(&stop), Arc::clone(&tally));
+            lock(&tally).breaches.entry(attack.counter).or_default();
+            tasks.spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let outcome = (attack.attempt)().await;
+                    lock(&tally).take(attack.counter, outcome);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            });
+        }
+        Self { stop, tally, tasks }
+    }
+
+    /// Attempts that were answered so far.
+    #[must_use]
+    pub fn answered(&self) -> u64 {
+        lock(&self.tally).answered
+    }
+
+    /// Ends once every attempt under way is over.
+    pub async fn stop(mut self) -> Tally {
+        self.stop.store(true, Ordering::Relaxed);
+        while self.tasks.join_next().await.is_some() {}
+        lock(&self.tally).clone()
+    }
+}
+
+fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A pod that would run on a node that isn't its own: outcome of its creation, of which `harmless` judges the spec that was let
+/// through.
+async fn creation(client: Client, pod: Value, harmless: Harmless) -> Outcome {
+    match create(&client, &pod, true).await {
+        Err(_) => Outcome::Unanswered,
+        Ok(Answer::Refused(_)) => Outcome::Held,
+        Ok(Answer::Done(object)) => {
+            let spec = object.data.get("spec").cloned().unwrap_or_default();
+            if harmless(&spec) { Outcome::Held } else { Outcome::Breach(spec.to_string()) }
+        }
+    }
+}
+
+/// Every term of the required node affinity rules out the built-in key.
+fn is_kept_out(spec: &Value) -> bool {
+    let terms = spec
+        .pointer("/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms");
+    let kept_out = |term: &Value| {
+        let expressions = term.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+        expressions.into_iter().any(|e| {
+            e.get("key").and_then(Value::as_str) == Some(MARK_KEY)
+                && e.get("operator").and_then(Value::as_str) == Some("DoesNotExist")
+        })
+    };
+    terms.and_then(Value::as_array).is_some_and(|terms| !terms.is_empty() && terms.iter().all(kept_out))
+}
+
+/// The pod is pinned to a pool of tenant a of the arena.
+fn is_pinned_to_a(spec: &Value) -> bool {
+    let label = |key: &str| spec.get("nodeSelector").and_then(|s| s.get(key)).and_then(Value::as_str);
+    label("node-pool") == Some("pool-a") || label("other-key") == Some("two")
+}
+
+/// Pods of the arena's non-tenant namespace that tolerate a pool's taint, select its label or name its node, and pods of a
+/// tenant that would run outside its pools.
+///
+/// # Errors
+/// When no client can be made.
+pub async fn placement(plane: &ControlPlane) -> anyhow::Result<Vec<Attack>> {
+    let client = plane.admin().await?;
+    let tolerates = |toleration: Value| json!({"tolerations": [toleration]});
+    let cases: Vec<(&str, Value, Harmless)> = vec![
+        (
+            "nobody",
+            tolerates(json!({"key": "node-pool", "operator": "Equal", "value": "pool-a"})),
+            is_kept_out,
+        ),
+        ("nobody", tolerates(json!({"key": "other-key", "operator": "Exists"})), is_kept_out),
+        ("nobody", tolerates(json!({"operator": "Exists"})), is_kept_out),
+        (
+            "nobody",
+            json!({"nodeSelector": {"node-pool": "pool-a"}, "tolerations": [{"key": "node-pool", "operator": "Exists"}]}),
+            is_kept_out,
+        ),
+        ("tenant-a", json!({}), is_pinned_to_a),
+        ("tenant-a", json!({"nodeSelector": {"node-pool": "pool-b"}}), is_pinned_to_a),
+    ];
+    let attack = |(namespace, spec, harmless): (&str, Value, Harmless)| {
+        let (client, pod) = (client.clone(), pod(namespace, "attack", spec));
+        Attack::new(ADMITTED, move || creation(client.clone(), pod.clone(), harmless))
+    };
+    Ok(cases.into_iter().map(attack).collect())
+}
+
+/// Kubelets of the arena that relabel their nodes into and out of pools.
+///
+/// # Errors
+/// When no client can be made.
+pub async fn kubelets(plane: &ControlPlane) -> anyhow::Result<Vec<Attack>> {
+    let mut attacks = Vec::new();
+    for (node, key, value) in [
+        ("free-1", "node-pool", json!("pool-a")),
+        ("free-2", "other-key", json!("two")),
+        ("free-2", MARK_KEY, json!("pool-a")),
+        ("a-1", "node-pool", json!("pool-b")),
+        ("b-1", "node-pool", Value::Null),
+    ] {
+        let client = plane.client_for(&format!("system:node:{node}"), &["system:nodes"]).await?;
+        let patch = json!({"metadata": {"labels": {key: value}}});
+        attacks.push(Attack::new(RELABELLED, move || relabel(client.clone(), node, patch.clone())));
+    }
+    Ok(attacks)
+}
+
+async fn relabel(client: Client, node: &'static str, patch: Value) -> Outcome {
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    match Api::<Node>::all(client).patch(node, &dry, &Patch::Merge(&patch)).await {
+        Ok(_) => Outcome::Breach(format!("node {node}: {patch}")),
+        Err(kube::Error::Api(_)) => Outcome::Held,
+        Err(_) => Outcome::Unanswered,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_breach_is_counted_and_a_missing_answer_is_not() {
+        let attacks = vec![
+            Attack::new(ADMITTED, async || Outcome::Breach("x".to_owned())),
+            Attack::new(RELABELLED, async || Outcome::Held),
+            Attack::new(DISTURBED, async || Outcome::Unanswered),
+        ];
+        let stream = Stream::start(attacks);
+        while stream.answered() < 4 {
+            tokio::task::yield_now().await;
+        }
+        let tally = stream.stop().await;
+        assert!(!tally.is_clean());
+        assert_ne!(tally.breaches[ADMITTED].len(), 0);
+        assert_eq!(tally.words(&[RELABELLED, DISTURBED]), "relabelled=0 disturbed=0");
+    }
+
+    #[test]
+    fn only_a_pod_that_every_term_keeps_out_is_harmless() {
+        let spec = |terms: Value| json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}});
+        let out = json!({"matchExpressions": [{"key": MARK_KEY, "operator": "DoesNotExist"}]});
+        let other = json!({"matchExpressions": [{"key": "zone", "operator": "Exists"}]});
+        assert!(is_kept_out(&spec(json!([out]))));
+        for terms in [json!([out, other]), json!([other]), json!([])] {
+            assert!(!is_kept_out(&spec(terms)));
+        }
+        assert!(!is_kept_out(&json!({})));
+    }
+}

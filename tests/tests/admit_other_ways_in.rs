@@ -1,0 +1,392 @@
+//! Ways onto a tenant's nodes and into its Services that aren't a pod's own placement, on the real API server with
+//! everything of Croft: what is refused, what is restored, and what holds with the webhook stopped.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use std::time::Duration;
+
+use croft_testkit::{
+    ControlPlane, Croft, Options, Part,
+    wait::{Seen, until},
+};
+use croft_tests::{
+    ground::{SOON, answer, astray, create, kept_arena, pod},
+    stack::event_about,
+};
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Namespace, Node, Pod},
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    discovery::ApiResource,
+};
+use serde_json::{Value, json};
+
+const MARK: &str = "node-restriction.kubernetes.io/pool";
+const GRACE: Duration = Duration::from_secs(15);
+
+struct Ground {
+    plane: ControlPlane,
+    croft: Croft,
+    admin: Client,
+}
+
+#[tokio::test]
+async fn no_other_way_leads_in() {
+    let (plane, croft) = kept_arena(Options::default()).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    let mut ground = Ground { plane, croft, admin };
+    marked(&ground.admin, "tenant-a").await;
+    exempt_namespaces_add(&ground).await;
+    taints_stay(&ground).await;
+    taints_are_restored(&ground).await;
+    names_need_the_verb(&ground).await;
+    nodes_leave_by_their_label(&ground).await;
+    deleted_objects_are_judged(&ground).await;
+    created_objects_are_not_deleted(&ground).await;
+    mirror_pods(&mut ground).await;
+    assert_eq!(astray(&ground.admin).await.unwrap(), Vec::<String>::new());
+}
+
+impl Ground {
+    async fn user(&self, name: &str) -> Client {
+        self.plane.client_for(name, &[]).await.unwrap()
+    }
+
+    async fn kubelet(&self, node: &str) -> Client {
+        self.plane.client_for(&format!("system:node:{node}"), &["system:nodes"]).await.unwrap()
+    }
+
+    async fn node(&self, name: &str) -> Node {
+        Api::all(self.admin.clone()).get(name).await.unwrap()
+    }
+
+    async fn kubectl(&self, arguments: &str) -> Result<(), String> {
+        let done = self.plane.kubectl(arguments.split(' ')).await;
+        done.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// Waits until the controller has written a tenant's pools onto its namespace.
+async fn marked(admin: &Client, namespace: &str) {
+    let api: Api<Namespace> = Api::all(admin.clone());
+    until("the namespace is marked", SOON, async || {
+        let found = api.get(namespace).await?.annotations().get("policy.croft.dev/pools").cloned();
+        Ok::<_, kube::Error>(Seen::from_option(found, "no annotation"))
+    })
+    .await
+    .unwrap();
+}
+
+fn tainted(node: &Node, key: &str) -> bool {
+    node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == key)
+}
+
+/// `exemptNamespaces` adds to the namespaces that a cluster starts with: a DaemonSet of kube-system stays as it is.
+async fn exempt_namespaces_add(ground: &Ground) {
+    let config = r#"{"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"},
+        "spec": {"exemptNamespaces": ["left-alone"]}}"#;
+    ground.plane.apply(config).await.unwrap();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "left-alone"}});
+    assert!(create(&ground.admin, &namespace, false).await.unwrap().is_done());
+    let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
+    let kept_out = |text: &str| text.contains("DoesNotExist");
+    until("the setting is in force", SOON, async || {
+        let said = create(&ground.admin, &pod("left-alone", "x", tolerant.clone()), true).await?.sentence();
+        let done = said.starts_with("allowed") && !kept_out(&said);
+        anyhow::Ok(Seen::from_option(done.then_some(()), said))
+    })
+    .await
+    .unwrap();
+    for namespace in ["kube-system", "kube-public", "kube-node-lease", "croft-system"] {
+        let agent = json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": namespace},
+            "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": {
+                "metadata": {"labels": {"app": "agent"}},
+                "spec": {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "c"}]}}},
+        });
+        let said = create(&ground.admin, &agent, true).await.unwrap().sentence();
+        assert!(said.starts_with("allowed") && !kept_out(&said), "{namespace}: {said}");
+        if namespace == "kube-system" {
+            assert!(create(&ground.admin, &agent, false).await.unwrap().is_done());
+        }
+    }
+    // The controller has gone through the DaemonSets when it has planned one that was made later.
+    let later = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "later", "namespace": "nobody"},
+        "spec": {"selector": {"matchLabels": {"app": "later"}}, "template": {
+            "metadata": {"labels": {"app": "later"}},
+            "spec": {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "c"}]}}},
+    });
+    assert!(kept_out(&create(&ground.admin, &later, false).await.unwrap().sentence()));
+    let agent = Api::<DaemonSet>::namespaced(ground.admin.clone(), "kube-system").get("agent").await.unwrap();
+    assert_eq!(agent.metadata.generation, Some(1), "nothing has rewritten it: {:?}", agent.spec);
+}
+
+/// A pool's taint can't be removed or changed while its label stays, by any user.
+async fn taints_stay(ground: &Ground) {
+    for taint in
+        ["b-1 node-pool-", "two-1 other-key:NoExecute-", "--overwrite b-1 node-pool=other:NoSchedule"]
+    {
+        let command = format!("taint node {taint}");
+        until(&command, SOON, async || {
+            let said = ground.kubectl(&format!("{command} --dry-run=server")).await;
+            let refused = said.as_ref().is_err_and(|said| said.contains("so its taint stays"));
+            anyhow::Ok(Seen::from_option(refused.then_some(()), format!("{said:?}")))
+        })
+        .await
+        .unwrap();
+        assert!(ground.kubectl(&command).await.is_err(), "{taint}");
+    }
+    ground.kubectl("taint node b-1 example.com/other=x:NoSchedule").await.unwrap();
+    ground.kubectl("taint node b-1 example.com/other-").await.unwrap();
+    assert!(tainted(&ground.node("b-1").await, "node-pool"));
+}
+
+const BREAK_GLASS: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: test-break-glass}
+rules: [{apiGroups: [croft.dev], resources: [croftconfigs], verbs: [break-glass]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: test-break-glass}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: test-break-glass}
+subjects: [{kind: ServiceAccount, namespace: croft-break-glass, name: 'on'}]
+";
+
+/// A pool's taint that was removed while enforcement was stopped comes back, with all its effects.
+async fn taints_are_restored(ground: &Ground) {
+    let api: Api<Node> = Api::all(ground.admin.clone());
+    for (node, key, effects) in [("b-1", "node-pool", 1), ("two-1", "other-key", 2)] {
+        ground.plane.apply(BREAK_GLASS).await.unwrap();
+        until("the taints can be removed", SOON, async || {
+            let gone = json!({"spec": {"taints": null}});
+            let removed = api.patch(node, &PatchParams::default(), &Patch::Merge(gone)).await;
+            Ok::<_, kube::Error>(Seen::from_option(removed.as_ref().ok().map(drop), format!("{removed:?}")))
+        })
+        .await
+        .unwrap();
+        ground.kubectl("delete clusterrolebinding test-break-glass").await.unwrap();
+        until("the taints are there again", SOON, async || {
+            let node = api.get(node).await?;
+            let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+            let of_pool = taints.iter().filter(|taint| taint.key == key).count();
+            Ok::<_, kube::Error>(Seen::from_option((of_pool == effects).then_some(()), format!("{taints:?}")))
+        })
+        .await
+        .unwrap();
+    }
+}
+
+const ASSIGN: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: assigns-pool-b}
+rules: [{apiGroups: [croft.dev], resources: [tenantpools], resourceNames: [pool-b], verbs: [assign]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: assigns-pool-b}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: assigns-pool-b}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: maker}]
+";
+
+/// A namespace to which pools are open by its name is created only by a user who may assign these pools.
+async fn names_need_the_verb(ground: &Ground) {
+    let maker = ground.user("maker").await;
+    let shared = r#"{"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "pool-b"},
+        "spec": {"key": "node-pool", "provisioner": "None", "sharedWith": ["agents", "later-agents"]}}"#;
+    let config = r#"{"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"},
+        "spec": {"exemptNamespaces": ["left-alone", "later-exempt"], "sharedWith": ["later-shared"]}}"#;
+    ground.plane.apply(shared).await.unwrap();
+    ground.plane.apply(config).await.unwrap();
+    let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let says = async |name: &str, part: &str| {
+        until(&format!("{name}: {part}"), SOON, async || {
+            let said = create(&maker, &namespace(name), true).await?.sentence();
+            anyhow::Ok(Seen::from_option(said.contains(part).then_some(()), said))
+        })
+        .await
+        .unwrap();
+    };
+    says("later-agents", "assign on tenantpools/pool-b").await;
+    says("later-exempt", "assign on croftconfigs/default").await;
+    says("later-shared", "assign on croftconfigs/default").await;
+    for name in ["later-agents", "later-exempt", "later-shared"] {
+        assert!(!create(&maker, &namespace(name), false).await.unwrap().is_done(), "{name}");
+    }
+    assert!(create(&maker, &namespace("ordinary"), false).await.unwrap().is_done());
+    ground.plane.apply(ASSIGN).await.unwrap();
+    says("later-agents", "allowed").await;
+    says("later-exempt", "assign on croftconfigs/default").await;
+    assert!(create(&maker, &namespace("later-agents"), false).await.unwrap().is_done());
+    assert!(create(&ground.admin, &namespace("later-exempt"), false).await.unwrap().is_done());
+}
+
+/// A node of another provisioner leaves its pool by the pool's label; Croft's mark goes, and an event says so.
+async fn nodes_leave_by_their_label(ground: &Ground) {
+    ground.kubectl("label node a-2 node-pool-").await.unwrap();
+    let api: Api<Node> = Api::all(ground.admin.clone());
+    until("the mark is gone", SOON, async || {
+        let labels = api.get("a-2").await?.labels().clone();
+        Ok::<_, kube::Error>(Seen::from_option(
+            (!labels.contains_key(MARK)).then_some(()),
+            format!("{labels:?}"),
+        ))
+    })
+    .await
+    .unwrap();
+    let said = event_about(&ground.admin, "Node", "a-2", "NodeLeftPool").await.unwrap();
+    assert!(said.contains("TenantPool pool-a"), "{said}");
+    assert!(tainted(&ground.node("a-2").await, "node-pool"), "it stays closed until its taint is removed");
+    // Back in the pool, and marked again.
+    ground.kubectl("label node a-2 node-pool=pool-a").await.unwrap();
+    until("the mark is back", SOON, async || {
+        let mark = api.get("a-2").await?.labels().get(MARK).cloned();
+        Ok::<_, kube::Error>(Seen::from_option(mark.filter(|mark| mark == "pool-a"), "none"))
+    })
+    .await
+    .unwrap();
+}
+
+/// What is being deleted, but held by a finalizer, may not change hands: pods are bound to such a node.
+async fn deleted_objects_are_judged(ground: &Ground) {
+    let nodes: Api<Node> = Api::all(ground.admin.clone());
+    let held = |finalizers: Value| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+    let params = PatchParams::default();
+    nodes.patch("b-2", &params, &held(json!(["example.com/held"]))).await.unwrap();
+    nodes.delete("b-2", &DeleteParams::default()).await.unwrap();
+    assert!(ground.node("b-2").await.metadata.deletion_timestamp.is_some());
+    let kubelet: Api<Node> = Api::all(ground.kubelet("b-2").await);
+    for (what, patch) in [
+        ("another pool", json!({"metadata": {"labels": {"node-pool": "pool-a"}}})),
+        ("no pool", json!({"metadata": {"labels": {"node-pool": null}}})),
+    ] {
+        for status in [false, true] {
+            let patch = Patch::Merge(&patch);
+            let result = if status {
+                kubelet.patch_status("b-2", &params, &patch).await
+            } else {
+                kubelet.patch("b-2", &params, &patch).await
+            };
+            let message = result.expect_err(what).to_string();
+            assert!(message.contains("may not"), "{what}: {message}");
+        }
+    }
+
+    let namespaces: Api<Namespace> = Api::all(ground.user("maker").await);
+    let leaving = json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "leaving", "finalizers": ["example.com/held"]}});
+    assert!(create(&ground.admin, &leaving, false).await.unwrap().is_done());
+    let all: Api<Namespace> = Api::all(ground.admin.clone());
+    all.delete("leaving", &DeleteParams::default()).await.unwrap();
+    for (what, patch) in [
+        ("annotation", json!({"metadata": {"annotations": {"policy.croft.dev/shared": "*"}}})),
+        ("label", json!({"metadata": {"labels": {"croft.dev/tenancy": "other"}}})),
+    ] {
+        let message =
+            namespaces.patch("leaving", &params, &Patch::Merge(patch)).await.expect_err(what).to_string();
+        assert!(message.contains("kept by Croft alone"), "{what}: {message}");
+    }
+    let message = namespaces
+        .patch("leaving", &params, &Patch::Merge(json!({"metadata": {"labels": {"team": "a"}}})))
+        .await
+        .expect_err("a claimed label")
+        .to_string();
+    assert!(message.contains("assign"), "{message}");
+    all.patch("leaving", &params, &held(json!(null))).await.unwrap();
+    nodes.patch("b-2", &params, &held(json!(null))).await.unwrap();
+}
+
+/// Server-side apply stores the deletionTimestamp of an object that it creates. That object is judged all the same.
+async fn created_objects_are_not_deleted(ground: &Ground) {
+    let maker = ground.user("maker").await;
+    let far = "2099-01-02T03:04:05Z";
+    let apply = PatchParams::apply("attack").force();
+    let exists = json!([{"operator": "Exists"}]);
+    for (what, namespace, spec, part) in [
+        (
+            "a node of a pool that isn't shared",
+            "agents",
+            json!({"nodeName": "a-1", "tolerations": exists}),
+            "belongs to no tenant",
+        ),
+        ("a foreign node", "tenant-a", json!({"nodeName": "b-1"}), "run in its pools only"),
+        ("a foreign pool", "tenant-a", json!({"nodeSelector": {"node-pool": "pool-b"}}), "may not use"),
+    ] {
+        let mut pod = pod(namespace, "undead", spec);
+        pod["metadata"]["deletionTimestamp"] = json!(far);
+        let pods: Api<DynamicObject> =
+            Api::namespaced_with(maker.clone(), namespace, &ApiResource::erase::<Pod>(&()));
+        let said = answer(pods.patch("undead", &apply, &Patch::Apply(&pod)).await).unwrap();
+        assert!(!said.is_done() && said.sentence().contains(part), "{what}: {}", said.sentence());
+    }
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "undead", "deletionTimestamp": far, "labels": {"croft.dev/tenancy": "none"}}});
+    let namespaces: Api<DynamicObject> = Api::all_with(maker, &ApiResource::erase::<Namespace>(&()));
+    let said = answer(namespaces.patch("undead", &apply, &Patch::Apply(&namespace)).await).unwrap();
+    assert!(!said.is_done() && said.sentence().contains("kept by Croft alone"), "{}", said.sentence());
+}
+
+/// A mirror pod of `node`, as its kubelet makes it, with the labels of somebody's Service.
+async fn mirror(ground: &Ground, namespace: &str, node: &str) -> String {
+    let uid = ground.node(node).await.uid().unwrap();
+    let mut pod = pod(
+        namespace,
+        &format!("web-{node}"),
+        json!({"nodeName": node, "tolerations": [{"operator": "Exists"}]}),
+    );
+    pod["metadata"]["annotations"] =
+        json!({"kubernetes.io/config.mirror": "hash", "kubernetes.io/config.source": "file"});
+    pod["metadata"]["labels"] = json!({"app": "web"});
+    pod["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": true}]);
+    let kubelet = ground.kubelet(node).await;
+    let said = create(&kubelet, &pod, false).await.unwrap();
+    let sentence = said.sentence();
+    if said.is_done() {
+        let api: Api<Pod> = Api::namespaced(kubelet, namespace);
+        api.delete(&format!("web-{node}"), &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
+    sentence
+}
+
+async fn mirror_pods(ground: &mut Ground) {
+    for (namespace, node, refused) in [
+        ("tenant-a", "b-1", true),
+        ("tenant-a", "free-1", true),
+        ("tenant-a", "a-1", false),
+        ("tenant-a", "two-1", false),
+        ("tenant-b", "b-1", false),
+        ("nobody", "b-1", false),
+        ("kube-system", "b-1", false),
+    ] {
+        let said = mirror(ground, namespace, node).await;
+        if refused {
+            assert!(said.contains("static pod"), "{namespace} {node}: {said}");
+        } else {
+            assert!(said.starts_with("allowed"), "{namespace} {node}: {said}");
+        }
+    }
+    // Without the webhook no mirror pod comes into a tenant's namespace; the platform's own come everywhere else.
+    ground.croft.stop(Part::Webhook, GRACE).await.unwrap();
+    for (namespace, node, refused) in [
+        ("tenant-a", "b-1", true),
+        ("tenant-a", "a-1", true),
+        ("nobody", "b-1", false),
+        ("kube-system", "b-1", false),
+    ] {
+        let said = mirror(ground, namespace, node).await;
+        assert_eq!(!said.starts_with("allowed"), refused, "{namespace} {node}: {said}");
+    }
+    ground.croft.resume(&ground.plane, Part::Webhook).await.unwrap();
+}

@@ -1,0 +1,248 @@
+//! An edit of a Tenant, a TenantPool or the CroftConfig does what it says, on the real control plane.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::BTreeSet;
+
+use croft_api::{Tenant, TenantPool};
+use croft_testkit::wait::{Seen, until};
+use croft_tests::{
+    cli::croft,
+    manifests::{class, deployment, joined, on_demand, tenant},
+    stack::{EVENTUALLY, Stack, claims, condition_of, is_ready, nodes, pods, running},
+};
+use k8s_openapi::{
+    api::apps::v1::DaemonSet,
+    jiff::{SignedDuration, Timestamp},
+};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+/// Pools whose nodes come from elsewhere, and never do: pods there wait.
+const SWAPPED: [&str; 2] = ["swap-a", "swap-b"];
+/// A requirement by Croft's own name of a label.
+const STEADY: &str = "steady";
+/// A pool of a fixed size whose own label is the pool-name label.
+const FIXED: &str = "fixed";
+/// Handed to another provisioner, and back.
+const HANDED: &str = "handed";
+/// Its taint gets another effect.
+const TAINTED: &str = "tainted";
+
+fn platform() -> String {
+    let quiet = || json!({"consolidateAfter": "Never"});
+    let mut steady = on_demand(&["m5.large"], quiet());
+    steady["template"]["spec"]["requirements"][0]["key"] = json!("croft.dev/capacity-type");
+    let mut fixed = on_demand(&["m5.large"], quiet());
+    fixed["key"] = json!("node-restriction.kubernetes.io/pool");
+    fixed["value"] = json!("blue");
+    fixed["replicas"] = json!(1);
+    let handed = on_demand(&["m5.large"], json!({"consolidateAfter": "5s"}));
+    let tainted = on_demand(&["m5.large"], quiet());
+    let mut documents = vec![class("default"), exempting(), agent()];
+    documents.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "agents"}}));
+    for name in SWAPPED {
+        documents.extend(tenant(name, name, &json!({"key": "node-pool", "provisioner": "None"})));
+    }
+    for (name, spec) in [(STEADY, steady), (FIXED, fixed), (HANDED, handed), (TAINTED, tainted)] {
+        documents.extend(tenant(name, name, &spec));
+    }
+    documents.push(deployment(SWAPPED[0], "waits", 2, "100m", "64Mi"));
+    for name in [STEADY, HANDED, TAINTED] {
+        documents.push(deployment(name, "web", 1, "1500m", "256Mi"));
+    }
+    documents.sort_by_key(|document| document["kind"] != "Namespace");
+    joined(&documents)
+}
+
+/// The namespace `agents` is left alone.
+fn exempting() -> Value {
+    json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"},
+        "spec": {"exemptNamespaces": ["kube-system", "kube-public", "kube-node-lease", "croft-system", "agents"]}})
+}
+
+/// A node agent that tolerates everything.
+fn agent() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "agents"},
+    "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": {
+        "metadata": {"labels": {"app": "agent"}},
+        "spec": {"tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "c", "image": "registry.example/agent:1"}]},
+    }}})
+}
+
+async fn patch(stack: &Stack, kind: &str, name: &str, patch: Value) {
+    let patch = patch.to_string();
+    stack.plane.kubectl(["patch", kind, name, "--type=merge", "-p", &patch]).await.unwrap();
+}
+
+async fn uids(client: &Client, pool: &str) -> BTreeSet<String> {
+    claims(client, pool).await.unwrap().iter().filter_map(kube::ResourceExt::uid).collect()
+}
+
+#[tokio::test]
+async fn edits_do_what_they_say() {
+    let mut stack = Stack::start().await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    stack.plane.apply(&platform()).await.unwrap();
+    for name in [STEADY, HANDED, TAINTED] {
+        running(&client, name, 1).await.unwrap();
+    }
+    until("the node of the pool of a fixed size", EVENTUALLY, async || {
+        let claims = claims(&client, FIXED).await?;
+        let seen = claims.iter().map(|claim| format!("{} {}", claim.name_any(), is_ready(claim)));
+        let seen = seen.collect::<Vec<_>>().join(", ");
+        let there = claims.len() == 1 && claims.iter().all(is_ready);
+        Ok::<_, kube::Error>(Seen::from_option(there.then_some(()), seen))
+    })
+    .await
+    .unwrap();
+    let steady = (uids(&client, STEADY).await, uids(&client, FIXED).await);
+
+    handed_over(&stack, &client).await;
+    a_lost_pool(&stack, &client).await;
+    a_deleted_pool(&stack, &client).await;
+    a_lost_selector(&stack, &client).await;
+    changed_effects(&stack, &client).await;
+    an_absent_config(&stack, &client).await;
+
+    // Minutes later: nothing that was left alone was replaced, and what was handed over is there.
+    assert_eq!((uids(&client, STEADY).await, uids(&client, FIXED).await), steady, "no instance was replaced");
+    assert_eq!(
+        claims(&client, HANDED).await.unwrap().len(),
+        1,
+        "an empty node of another provisioner's pool stays"
+    );
+    patch(&stack, "tenantpool", HANDED, json!({"spec": {"provisioner": "Croft"}})).await;
+    until("the empty node terminated", EVENTUALLY, async || {
+        let left = claims(&client, HANDED).await?.len();
+        Ok::<_, kube::Error>(Seen::from_option((left == 0).then_some(()), left))
+    })
+    .await
+    .unwrap();
+    stack.check().unwrap();
+}
+
+async fn handed_over(stack: &Stack, client: &Client) {
+    patch(stack, "tenantpool", HANDED, json!({"spec": {"provisioner": "None"}})).await;
+    let said = condition_of::<TenantPool>(client, HANDED, "NodesManaged", "False").await.unwrap();
+    assert!(said.message.starts_with("1 nodes that Croft launched stay"), "{}", said.message);
+    stack.plane.kubectl(["delete", "deployment", "web", "-n", HANDED]).await.unwrap();
+}
+
+/// Two tenants swap their pools while pods of one wait.
+async fn a_lost_pool(stack: &Stack, client: &Client) {
+    let waits = async |pool: &str| {
+        until(&format!("pods that wait for {pool}"), EVENTUALLY, async || {
+            let pods = pods(client, SWAPPED[0]).await?;
+            let selector = |pod: &k8s_openapi::api::core::v1::Pod| {
+                let spec = pod.spec.clone().unwrap_or_default();
+                spec.node_selector.unwrap_or_default().remove("node-pool").unwrap_or_default()
+            };
+            let seen: Vec<String> = pods.iter().map(selector).collect();
+            let all = seen.len() == 2 && seen.iter().all(|found| found == pool);
+            Ok::<_, kube::Error>(Seen::from_option(all.then_some(()), format!("{seen:?}")))
+        })
+        .await
+        .unwrap();
+    };
+    waits(SWAPPED[0]).await;
+    let [_, _, mut first] = tenant(SWAPPED[0], SWAPPED[1], &json!({}));
+    let [_, _, mut second] = tenant(SWAPPED[1], SWAPPED[0], &json!({}));
+    first["spec"]["pools"] = json!([SWAPPED[1]]);
+    second["spec"]["pools"] = json!([SWAPPED[0]]);
+    let edit = joined(&[first, second]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("edit.yaml");
+    std::fs::write(&file, &edit).unwrap();
+    let (code, text) = croft(&stack.plane, &format!("plan -f {} --live", file.display())).await.unwrap();
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("2 waiting pods recreated"), "{text}");
+    stack.plane.apply(&edit).await.unwrap();
+    waits(SWAPPED[1]).await;
+}
+
+/// A pool that a Tenant names is deleted: it counts until the Tenant names another.
+async fn a_deleted_pool(stack: &Stack, client: &Client) {
+    let pool = SWAPPED[0];
+    stack.plane.kubectl(["delete", "tenantpool", pool, "--wait=false"]).await.unwrap();
+    let said = condition_of::<TenantPool>(client, pool, "DeletionBlocked", "True").await.unwrap();
+    assert!(said.message.contains(&format!("spec.pools of {}", SWAPPED[1])), "{}", said.message);
+    // Its key is guarded still, and its tenant's pods are planned for it.
+    let probe = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": SWAPPED[1]},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    stack.plane.apply(&probe.to_string()).await.unwrap();
+    let made = pods(client, SWAPPED[1]).await.unwrap().remove(0);
+    assert_eq!(made.spec.unwrap().node_selector.unwrap()["node-pool"], pool);
+    patch(stack, "tenant", SWAPPED[1], json!({"spec": {"pools": [SWAPPED[1]]}})).await;
+    let api: Api<TenantPool> = Api::all(client.clone());
+    until("the pool released", EVENTUALLY, async || {
+        let there = api.get_opt(pool).await?;
+        Ok::<_, kube::Error>(Seen::from_option(there.is_none().then_some(()), format!("{there:?}")))
+    })
+    .await
+    .unwrap();
+}
+
+async fn a_lost_selector(stack: &Stack, client: &Client) {
+    let younger = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": "younger"},
+        "spec": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": STEADY}}, "pools": [STEADY]}});
+    stack.plane.apply(&younger.to_string()).await.unwrap();
+    let said = condition_of::<Tenant>(client, "younger", "Accepted", "False").await.unwrap();
+    assert_eq!(said.reason, "NamespaceConflict");
+    assert!(said.message.contains("spec.namespaceSelector matches"), "{}", said.message);
+}
+
+/// The pods of a pool follow its nodes to a taint that they did not tolerate when they were made.
+async fn changed_effects(stack: &Stack, client: &Client) {
+    let before = uids(client, TAINTED).await;
+    patch(stack, "tenantpool", TAINTED, json!({"spec": {"effects": ["NoSchedule", "NoExecute"]}})).await;
+    until("the node replaced by one with both taints", EVENTUALLY, async || {
+        let claims = claims(client, TAINTED).await?;
+        let fresh = claims.len() == 1 && claims.iter().all(|claim| !before.contains(&claim.uid().unwrap()));
+        let seen = claims.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>().join(", ");
+        Ok::<_, kube::Error>(Seen::from_option(fresh.then_some(()), seen))
+    })
+    .await
+    .unwrap();
+    let pod = running(client, TAINTED, 1).await.unwrap().remove(0).spec.unwrap();
+    let all = nodes(client).await.unwrap();
+    let taints = all[&pod.node_name.unwrap()].spec.clone().unwrap().taints.unwrap_or_default();
+    let effects: BTreeSet<String> =
+        taints.into_iter().filter(|t| t.value.as_deref() == Some(TAINTED)).map(|t| t.effect).collect();
+    assert_eq!(effects, ["NoExecute", "NoSchedule"].map(str::to_owned).into());
+}
+
+/// The CroftConfig is deleted: its exemptions hold for a minute. Then it is there again, and what was injected goes.
+async fn an_absent_config(stack: &Stack, client: &Client) {
+    let api: Api<DaemonSet> = Api::namespaced(client.clone(), "agents");
+    let template = async || {
+        let template = api.get("agent").await?.spec.unwrap().template;
+        Ok::<_, kube::Error>(serde_json::to_string(&template).unwrap())
+    };
+    let before = template().await.unwrap();
+    assert!(!before.contains("croft.dev/injected"), "{before}");
+    let deleted = Timestamp::now();
+    stack.plane.kubectl(["delete", "croftconfig", "default"]).await.unwrap();
+    until("the agent planned like any non-tenant DaemonSet", EVENTUALLY, async || {
+        let now = template().await?;
+        Ok::<_, kube::Error>(Seen::from_option(now.contains("croft.dev/injected").then_some(()), now))
+    })
+    .await
+    .unwrap();
+    let lasted = Timestamp::now().duration_since(deleted);
+    assert!(lasted >= SignedDuration::from_secs(59), "the exemption ended after {lasted:#}");
+    stack.plane.apply(&exempting().to_string()).await.unwrap();
+    until("the agent as it was", EVENTUALLY, async || {
+        let now = template().await?;
+        let clean = !now.contains("croft.dev/injected") && !now.contains("matchExpressions");
+        Ok::<_, kube::Error>(Seen::from_option(clean.then_some(()), now))
+    })
+    .await
+    .unwrap();
+}

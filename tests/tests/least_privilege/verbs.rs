@@ -1,0 +1,277 @@
+//! The verbs that RBAC grants to Croft's processes, compared with what they ask of the API server in a day's work.
+
+use std::collections::BTreeSet;
+
+use croft_api::TenantPool;
+use croft_policy::{model::MARK_KEY, policies::parameters::IN_FORCE};
+use croft_testkit::{
+    CroftOptions, Options, Part, http,
+    wait::{Seen, until},
+};
+use croft_tests::{
+    audit::{Audit, CONTROLLER_USER, Request, WEBHOOK_USER},
+    manifests::{class, deployment, joined, on_demand, tenant},
+    stack::{EVENTUALLY, Stack, claims, events, node_of, nodes, pods, running},
+};
+use k8s_openapi::api::{
+    core::v1::Secret,
+    rbac::v1::{ClusterRole, PolicyRule, Role},
+};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+const TENANT: &str = "tenant-a";
+const POOL: &str = "pool-a";
+/// The one node that Croft doesn't launch.
+const BY_HAND: &str = "by-hand";
+/// Logs in more detail than a diagnosis needs.
+const CHATTY: &str = "--log=info,croft_webhook=trace,croft_controller=trace,croft_runtime=trace,croft_cloud_aws=trace,kube=debug";
+
+/// User, group, resource, verb, and why the verb is granted.
+type Unseen = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+/// Verbs that no request of the audit log shows, each with the reason why it is granted all the same.
+const UNSEEN: &[Unseen] = &[
+    (WEBHOOK_USER, "croft.dev", "tenants", "list", NO_STREAMS),
+    (WEBHOOK_USER, "croft.dev", "tenantpools", "list", NO_STREAMS),
+    (WEBHOOK_USER, "croft.dev", "croftconfigs", "list", NO_STREAMS),
+    (WEBHOOK_USER, "", "namespaces", "list", NO_STREAMS),
+    (WEBHOOK_USER, "", "nodes", "list", NO_STREAMS),
+];
+const NO_STREAMS: &str = "an API server that has no streaming lists is asked for ordinary ones";
+
+/// One verb on one resource, for one user.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Grant {
+    user: &'static str,
+    group: String,
+    resource: String,
+    verb: String,
+    /// Of these names; of all, if there are none.
+    names: Vec<String>,
+}
+
+impl Grant {
+    fn is_used_by(&self, request: &Request) -> bool {
+        let Request { user, verb, group, resource, name, .. } = request;
+        self.user == user
+            && self.verb == *verb
+            && self.group == *group
+            && self.resource == *resource
+            && (self.names.is_empty() || self.names.contains(name))
+    }
+}
+
+fn is_the_unseen(grant: &Grant, (user, group, resource, verb, _): &Unseen) -> bool {
+    grant.user == *user && grant.group == *group && grant.resource == *resource && grant.verb == *verb
+}
+
+fn grants(user: &'static str, rules: Vec<PolicyRule>) -> Vec<Grant> {
+    let mut grants = Vec::new();
+    for rule in rules {
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                grants.extend(rule.verbs.iter().map(|verb| Grant {
+                    user,
+                    group: group.clone(),
+                    resource: resource.clone(),
+                    verb: verb.clone(),
+                    names: rule.resource_names.clone().unwrap_or_default(),
+                }));
+            }
+        }
+    }
+    grants
+}
+
+async fn granted(client: &Client) -> Vec<Grant> {
+    let (cluster, own): (Api<ClusterRole>, Api<Role>) =
+        (Api::all(client.clone()), Api::namespaced(client.clone(), "croft-system"));
+    let mut all = Vec::new();
+    for (name, user) in [("croft-controller", CONTROLLER_USER), ("croft-webhook", WEBHOOK_USER)] {
+        all.extend(grants(user, cluster.get(name).await.unwrap().rules.unwrap_or_default()));
+        all.extend(grants(user, own.get(name).await.unwrap().rules.unwrap_or_default()));
+    }
+    all
+}
+
+fn daemonset() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": TENANT},
+        "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": {
+            "metadata": {"labels": {"app": "agent"}},
+            "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "registry.example/agent:1"}]}}}})
+}
+
+fn machine(claim: &croft_api::NodeClaim) -> String {
+    let id = claim.status.as_ref().and_then(|status| status.provider_id.clone()).unwrap_or_default();
+    id.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// Waits until no claim of the pool is left, or none of `old`.
+async fn gone(client: &Client, old: &BTreeSet<String>) {
+    until("the end of claims", EVENTUALLY, async || {
+        let names: Vec<String> = claims(client, POOL).await?.iter().map(|claim| claim.name_any()).collect();
+        let left = names.iter().any(|name| old.contains(name));
+        Ok::<_, kube::Error>(Seen::from_option((!left).then_some(()), names.join(", ")))
+    })
+    .await
+    .unwrap();
+}
+
+fn names(claims: &[croft_api::NodeClaim]) -> BTreeSet<String> {
+    claims.iter().map(|claim| claim.name_any()).collect()
+}
+
+/// Everything that Croft does with an API server, once.
+async fn a_days_work(stack: &mut Stack, client: &Client) {
+    // A workload and a node agent from before their tenant: pods are made again, the DaemonSet is planned again.
+    let quiet = json!({"consolidateAfter": "Never"});
+    let [namespace, mut pool, tenant] = tenant(TENANT, POOL, &on_demand(&["m5.xlarge"], quiet));
+    pool["spec"]["key"] = json!("node-pool");
+    let small = deployment(TENANT, "small", 1, "100m", "128Mi");
+    let before = [namespace, daemonset(), deployment(TENANT, "large", 1, "2", "1Gi"), small];
+    stack.plane.apply(&joined(&before)).await.unwrap();
+    until("the pods that are too early", EVENTUALLY, async || {
+        let count = pods(client, TENANT).await?.len();
+        Ok::<_, kube::Error>(Seen::from_option((count == 2).then_some(()), format!("{count} pods")))
+    })
+    .await
+    .unwrap();
+    let config = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"}, "spec": {}});
+    stack.plane.apply(&joined(&[config, class("default"), pool.clone(), tenant])).await.unwrap();
+    // Two pods and the agent's, on one instance: they aren't alike, so they are nominated.
+    let up = running(client, TENANT, 3).await.unwrap();
+    let node = node_of(&up[0]);
+    assert!(up.iter().all(|pod| node_of(pod) == node), "{:?}", up.iter().map(node_of).collect::<Vec<_>>());
+
+    // A node that others made for a pool, and that lacks its taint.
+    let by_hand = [
+        json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "pool-b"},
+            "spec": {"provisioner": "None"}}),
+        json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": BY_HAND, "labels": {"lab.croft.dev/kubelet": "kwok", MARK_KEY: "pool-b"}}}),
+    ];
+    stack.plane.apply(&joined(&by_hand)).await.unwrap();
+    until("the taint of the node that others made", EVENTUALLY, async || {
+        let all = nodes(client).await?;
+        let taints = all.get(BY_HAND).and_then(|node| node.spec.clone()?.taints).unwrap_or_default();
+        let tainted = taints.iter().any(|taint| taint.key == MARK_KEY);
+        Ok::<_, kube::Error>(Seen::from_option(tainted.then_some(()), format!("{taints:?}")))
+    })
+    .await
+    .unwrap();
+
+    // An interruption: a replacement, then evictions, then the end of claim and node.
+    let old = claims(client, POOL).await.unwrap();
+    let news = json!({"do": "interrupt", "instance": machine(&old[0]), "news": "spot-warning"});
+    stack.control(&news).await.unwrap();
+    gone(client, &names(&old)).await;
+    running(client, TENANT, 3).await.unwrap();
+
+    // An instance that dies takes its pods with it.
+    let old = claims(client, POOL).await.unwrap();
+    stack.control(&json!({"do": "end", "instance": machine(&old[0])})).await.unwrap();
+    gone(client, &names(&old)).await;
+    running(client, TENANT, 3).await.unwrap();
+
+    // Drift, then the end of the pool.
+    let old = claims(client, POOL).await.unwrap();
+    pool["spec"]["template"]["metadata"] = json!({"labels": {"team": "blue"}});
+    stack.plane.apply(&joined(&[pool])).await.unwrap();
+    gone(client, &names(&old)).await;
+    let old = names(&claims(client, POOL).await.unwrap());
+    stack.plane.kubectl(["delete", "tenant", TENANT, "--wait=false"]).await.unwrap();
+    stack.plane.kubectl(["delete", "tenantpool", POOL, "--wait=false"]).await.unwrap();
+    gone(client, &old).await;
+    let pools: Api<TenantPool> = Api::all(client.clone());
+    until("the pool's end", EVENTUALLY, async || {
+        let left = pools.get_opt(POOL).await?.is_some();
+        let nodes: Vec<String> = nodes(client).await?.into_keys().filter(|name| name != BY_HAND).collect();
+        let done = !left && nodes.is_empty();
+        Ok::<_, kube::Error>(Seen::from_option(done.then_some(()), nodes.join(", ")))
+    })
+    .await
+    .unwrap();
+}
+
+/// Logs, metrics and events.
+async fn everything_said(stack: &mut Stack, client: &Client) -> String {
+    let mut said = String::new();
+    for part in [Part::Webhook, Part::Controller] {
+        let health = stack.croft.health(part).unwrap();
+        said.push_str(&http::get(health, "/metrics").await.unwrap().body);
+        said.push_str(&std::fs::read_to_string(stack.plane.log(part.binary())).unwrap());
+    }
+    for (_, reason, note) in events(client).await.unwrap() {
+        said.push_str(&format!("{reason} {note}\n"));
+    }
+    assert!(said.contains("croft_webhook_") && said.contains("leading") && said.contains("SpotWarning"));
+    said
+}
+
+/// Words of private keys and tokens.
+async fn secrets(stack: &Stack, client: &Client) -> Vec<String> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), "croft-system");
+    let held = api.get("croft-webhook-tls").await.unwrap().data.unwrap();
+    let keys = held.into_iter().filter(|(name, _)| name.ends_with(".key"));
+    let pem = keys.map(|(_, key)| String::from_utf8(key.0).unwrap()).collect::<Vec<_>>().join("\n");
+    let mut words: Vec<String> = pem
+        .lines()
+        .filter(|line| !line.starts_with("--"))
+        .map(|line| line.chars().take(24).collect())
+        .collect();
+    assert!(words.len() >= 4, "the leaf's key and the authority's");
+    let before = words.len();
+    for file in std::fs::read_dir(stack.plane.folder().join("kubeconfig")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let tokens =
+            text.split(|c: char| c.is_whitespace() || c == '"').filter(|word| word.starts_with("eyJ"));
+        // A token's signature: its claims are in the audit log of any cluster.
+        words.extend(tokens.filter_map(|token| token.rsplit('.').next().map(str::to_owned)));
+    }
+    assert!(words.len() >= before + 2, "a token for each process");
+    words.retain(|word| word.len() >= 16);
+    words
+}
+
+/// A refusal, but for the one that the controller asks for, to learn whether its parameters are in force, and that of a
+/// namespace that is being deleted, which takes no new object.
+fn is_forbidden(request: &Request) -> bool {
+    let said = |words: &str| request.message.contains(words);
+    request.code == 403 && !said(IN_FORCE) && !said("because it is being terminated")
+}
+
+#[tokio::test]
+async fn a_days_work_uses_what_is_granted_and_tells_no_secret() {
+    let (mut audit, options) = Audit::new(Options::default(), &[CONTROLLER_USER, WEBHOOK_USER]).unwrap();
+    let croft = CroftOptions::find()
+        .unwrap()
+        .flag(Part::Controller, "--interruption-queue=croft")
+        .flag(Part::Controller, CHATTY)
+        .flag(Part::Webhook, "--drain=1")
+        .flag(Part::Webhook, CHATTY);
+    let mut stack = Stack::start_with(options, croft).await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    a_days_work(&mut stack, &client).await;
+    let said = everything_said(&mut stack, &client).await;
+    for word in secrets(&stack, &client).await {
+        assert!(!said.contains(&word), "{}... is told", word.get(..8).unwrap_or_default());
+    }
+    // At their end, the processes give back their Leases.
+    for part in [Part::Webhook, Part::Controller] {
+        stack.croft.stop(part, EVENTUALLY).await.unwrap();
+    }
+
+    let requests = audit.take().unwrap();
+    let forbidden: BTreeSet<&Request> = requests.iter().filter(|request| is_forbidden(request)).collect();
+    assert!(forbidden.is_empty(), "{forbidden:#?}");
+    let granted = granted(&client).await;
+    let unused: Vec<&Grant> = granted
+        .iter()
+        .filter(|grant| !requests.iter().any(|request| grant.is_used_by(request)))
+        .filter(|grant| !UNSEEN.iter().any(|unseen| is_the_unseen(grant, unseen)))
+        .collect();
+    assert!(unused.is_empty(), "granted and not used: {unused:#?}");
+    let stale = UNSEEN.iter().find(|unseen| !granted.iter().any(|grant| is_the_unseen(grant, unseen)));
+    assert!(stale.is_none(), "the table lists what isn't granted: {stale:?}");
+}
