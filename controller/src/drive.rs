@@ -8,36 +8,37 @@ use tokio::{
 };
 
 use crate::{
-    act::Executor,
-    action::{Action, Key, Report, Rest},
+    action::{Action, Key},
+    config::settings::Settings,
     engine::{Engine, KINDS},
+    executor::Executor,
     metrics::Metrics,
-    settings::Settings,
-    snapshot::Change,
+    result::{ActionReport, Backoff},
+    state::Change,
     time::Now,
 };
 
-/// Actions at once; more would only wait in the API server's queues.
-const ACTIONS_AT_ONCE: usize = 128;
-/// Changes taken in before the next round of decisions.
-const CHANGES_AT_ONCE: usize = 2_048;
-/// A round takes at most a third of the time, however much happens.
-const ROUND_SHARE: u32 = 2;
-/// How long actions under way may take to end when the process stops.
-const FAREWELL: Duration = Duration::from_secs(5);
-/// Between two looks whether this process leads now.
+/// Concurrent actions; more would only wait in the API server's queues.
+const CONCURRENT_ACTIONS: usize = 128;
+/// Changes taken in before the next pass.
+const CHANGES_PER_PASS: usize = 2_048;
+/// A pass takes at most a third of the time, whatever the rate of changes.
+const PAUSE_FACTOR: u32 = 2;
+/// How long in-flight actions may take to end when the process stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two checks whether this process leads.
 const STANDBY_PAUSE: Duration = Duration::from_millis(200);
 const TAKE_OVER_RETRY: Duration = Duration::from_secs(1);
 
-/// Drives one engine. `L` says whether this process leads.
+/// Drives one engine. `L` tells whether this process leads.
 pub struct Driver<L> {
     engine: Engine,
     executor: Executor,
     metrics: Metrics,
     shortest_pause: Duration,
     leads: L,
-    tasks: JoinSet<Report>,
-    held: BTreeMap<Id, (Vec<Key>, AbortHandle)>,
+    tasks: JoinSet<ActionReport>,
+    in_flight: BTreeMap<Id, (Vec<Key>, AbortHandle)>,
     slots: Arc<Semaphore>,
     led: bool,
 }
@@ -53,13 +54,13 @@ impl<L: Fn() -> bool> Driver<L> {
             metrics,
             leads,
             tasks: JoinSet::new(),
-            held: BTreeMap::new(),
-            slots: Arc::new(Semaphore::new(ACTIONS_AT_ONCE)),
+            in_flight: BTreeMap::new(),
+            slots: Arc::new(Semaphore::new(CONCURRENT_ACTIONS)),
             led: false,
         }
     }
 
-    /// Drives until `stopping` ends. `synced` is told once the first lists are in.
+    /// Drives until `stopping` ends. Calls `synced` once the first lists are complete.
     pub async fn drive(
         &mut self,
         mut changes: mpsc::Receiver<Change>,
@@ -67,7 +68,7 @@ impl<L: Fn() -> bool> Driver<L> {
         synced: impl Fn(bool),
     ) {
         tokio::pin!(stopping);
-        let mut told_synced = false;
+        let mut reported_synced = false;
         let mut next: Option<Duration> = Some(Duration::ZERO);
         let mut not_before = Duration::ZERO;
         loop {
@@ -76,11 +77,11 @@ impl<L: Fn() -> bool> Driver<L> {
             tokio::select! {
                 biased;
                 () = &mut stopping => return,
-                Some(ended) = self.tasks.join_next_with_id() => self.ended(ended),
+                Some(ended) = self.tasks.join_next_with_id() => self.complete(ended),
                 Some(change) = changes.recv() => {
                     let now = self.executor.now();
                     self.engine.observe(change, now);
-                    for _ in 1..CHANGES_AT_ONCE {
+                    for _ in 1..CHANGES_PER_PASS {
                         let Ok(change) = changes.try_recv() else { break };
                         self.engine.observe(change, now);
                     }
@@ -89,10 +90,10 @@ impl<L: Fn() -> bool> Driver<L> {
                 else => return,
             }
             while let Some(ended) = self.tasks.try_join_next_with_id() {
-                self.ended(ended);
+                self.complete(ended);
             }
-            if !told_synced && self.engine.snapshot.is_synced(&KINDS) {
-                told_synced = true;
+            if !reported_synced && self.engine.snapshot().is_synced(&KINDS) {
+                reported_synced = true;
                 synced(true);
             }
             let now = self.executor.now();
@@ -102,7 +103,7 @@ impl<L: Fn() -> bool> Driver<L> {
                 continue;
             }
             if now.mono < not_before {
-                // Something has happened: decide as soon as the last round's pause is over.
+                // Something has changed: the next pass starts as soon as the pause after the last one is over.
                 next = Some(not_before);
                 continue;
             }
@@ -110,44 +111,44 @@ impl<L: Fn() -> bool> Driver<L> {
                 next = Some(self.executor.now().mono + TAKE_OVER_RETRY);
                 continue;
             }
-            next = self.round();
+            next = self.run_pass();
             let took = self.executor.now().mono.saturating_sub(now.mono);
-            not_before = self.executor.now().mono + (took * ROUND_SHARE).max(self.shortest_pause);
+            not_before = self.executor.now().mono + (took * PAUSE_FACTOR).max(self.shortest_pause);
         }
     }
 
-    /// What the leader before wrote last may not have come by the watch yet, and a plan made without its last
-    /// claims would launch them again.
+    /// Lists the claims before the first pass. The watch may lag behind the former leader's last writes, and a plan
+    /// made without its last claims would launch them again.
     async fn take_over(&mut self, now: Now) -> bool {
-        if !self.engine.snapshot.is_synced(&KINDS) {
+        if !self.engine.snapshot().is_synced(&KINDS) {
             return false;
         }
-        match self.executor.claims().await {
+        match self.executor.list_claims().await {
             Ok(claims) => {
-                self.engine.claims_listed(claims, now);
+                self.engine.observe_claims(claims, now);
                 self.led = true;
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "failed to take over, tried again");
+                tracing::warn!(%error, "failed to list the claims, retrying");
                 false
             }
         }
     }
 
-    fn round(&mut self) -> Option<Duration> {
+    fn run_pass(&mut self) -> Option<Duration> {
         let now = self.executor.now();
         let step = self.engine.step(now);
         for action in step.actions {
             self.start(action);
         }
         let took = self.executor.now().mono.saturating_sub(now.mono);
-        self.metrics.stepped(&self.engine, took.as_secs_f64());
-        step.wake
+        self.metrics.observe_pass(&self.engine, took.as_secs_f64());
+        step.requeue_at
     }
 
     fn start(&mut self, action: Action) {
-        self.metrics.action(action.name());
+        self.metrics.count_action(action.name());
         let keys = action.keys();
         let executor = self.executor.clone();
         let slots = Arc::clone(&self.slots);
@@ -155,32 +156,35 @@ impl<L: Fn() -> bool> Driver<L> {
             let _slot = slots.acquire_owned().await;
             executor.run(action).await
         });
-        self.held.insert(task.id(), (keys, task));
+        self.in_flight.insert(task.id(), (keys, task));
     }
 
-    fn ended(&mut self, ended: Result<(Id, Report), tokio::task::JoinError>) {
+    fn complete(&mut self, ended: Result<(Id, ActionReport), tokio::task::JoinError>) {
         let now = self.executor.now();
         match ended {
             Ok((id, report)) => {
-                self.held.remove(&id);
+                self.in_flight.remove(&id);
                 self.engine.complete(report, now);
             }
             Err(error) => {
-                tracing::error!(%error, "an action's task failed; it is decided anew");
-                let keys = self.held.remove(&error.id()).map(|(keys, _)| keys).unwrap_or_default();
-                self.engine.complete(Report { rest: Rest::Grow, ..Report::done(keys) }, now);
+                tracing::error!(%error, "the task of an action failed; deciding again");
+                let keys = self.in_flight.remove(&error.id()).map(|(keys, _)| keys).unwrap_or_default();
+                self.engine.complete(
+                    ActionReport { backoff: Backoff::Exponential, ..ActionReport::done(keys) },
+                    now,
+                );
             }
         }
     }
 
-    /// Lets actions under way end; waiting for news isn't worth waiting for.
-    pub async fn farewell(&mut self) {
-        for (_, task) in self.held.values().filter(|(keys, _)| keys.contains(&Key::News)) {
+    /// Lets in-flight actions end, but for the wait on the interruption queue.
+    pub async fn stop(&mut self) {
+        for (_, task) in self.in_flight.values().filter(|(keys, _)| keys.contains(&Key::Interruptions)) {
             task.abort();
         }
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(FAREWELL, all).await.is_err() {
-            tracing::info!("actions under way are left to the next leader");
+        if tokio::time::timeout(STOP_TIMEOUT, all).await.is_err() {
+            tracing::info!("in-flight actions are left to the next leader");
         }
     }
 }

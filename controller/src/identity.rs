@@ -1,8 +1,9 @@
-//! Which account, region and cluster the process acts for, and whether the cluster's earlier processes acted for the same.
+//! The account, region and cluster that the process acts for, and whether earlier processes of this cluster acted
+//! for the same.
 //!
-//! The first start writes them as annotations of Croft's own Namespace. A process that finds others there doesn't lead:
-//! the instances of the recorded account would look lost to it, and the instances of a cluster that this one was copied
-//! from would look like its own. An operator who means the change removes the annotations.
+//! The first start records them as annotations of Croft's own Namespace. A process that finds others there doesn't
+//! lead: the recorded account's instances would look lost to it, and the instances of a cluster that this one was
+//! copied from would look like its own. An operator who intends the change removes the annotations.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,18 +17,18 @@ use kube::{
 use serde_json::json;
 
 /// The prefix of the annotations.
-const PREFIX: &str = croft_policy::model::IDENTITY_PREFIX;
-/// How long a start waits for the cloud to name the account. Tenancy doesn't wait for an outage of the cloud: a process
-/// starts without the account's name, and compares it once the cloud names it.
+const PREFIX: &str = crate::definitions::keys::IDENTITY_PREFIX;
+/// How long a start waits for the account's id. Tenancy doesn't wait for an outage of the cloud: a process starts
+/// without the id, and compares it once the cloud returns it.
 const ACCOUNT_WITHIN: Duration = Duration::from_secs(10);
-/// Between two comparisons while they differ, or can't be made.
+/// Between two comparisons while they differ, or fail.
 const COMPARE_EVERY: Duration = Duration::from_secs(2);
-/// Between two questions for the account after the start.
+/// Between two requests for the account's id after the start.
 const ACCOUNT_EVERY: Duration = Duration::from_secs(30);
-/// Between two log lines that say the same.
-const SAY_EVERY: u32 = 30;
+/// Comparisons between two equal log lines.
+const LOG_EVERY: u32 = 30;
 
-/// What a process acts for. What it doesn't know isn't compared.
+/// The identity that a process acts for. Unknown parts aren't compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The cloud's account.
@@ -38,12 +39,12 @@ pub struct Identity {
     pub cluster_name: String,
     /// The uid of the Namespace kube-system.
     pub cluster_uid: String,
-    /// The API server's address that instances are told, where the process was started with one.
+    /// The API server's address that instances are told, if it was given as an argument.
     pub endpoint: Option<String>,
 }
 
 impl Identity {
-    /// Annotations that say it.
+    /// The annotations that record the identity.
     #[must_use]
     pub fn annotations(&self) -> BTreeMap<String, String> {
         let entries = [
@@ -57,7 +58,7 @@ impl Identity {
         known.map(|(key, value)| (format!("{PREFIX}{key}"), value.to_owned())).collect()
     }
 
-    /// What `recorded` says otherwise: key, recorded value, own value.
+    /// Differences from `recorded`: key, recorded value, own value.
     #[must_use]
     pub fn differences(&self, recorded: &BTreeMap<String, String>) -> Vec<(String, String, String)> {
         let own = self.annotations().into_iter();
@@ -69,9 +70,9 @@ impl Identity {
     }
 }
 
-/// What an operator is told of `differences` in the annotations of `namespace`.
+/// The message for an operator about `differences` in the annotations of `namespace`.
 #[must_use]
-pub fn explain(namespace: &str, differences: &[(String, String, String)]) -> String {
+pub fn mismatch_message(namespace: &str, differences: &[(String, String, String)]) -> String {
     let each = |(key, recorded, own): &(String, String, String)| {
         format!("{} {recorded}, and this process has {own}", key.strip_prefix(PREFIX).unwrap_or(key))
     };
@@ -85,28 +86,28 @@ pub fn explain(namespace: &str, differences: &[(String, String, String)]) -> Str
     )
 }
 
-/// Compares what the process acts for with what is recorded, and records it where nothing is.
-pub struct Guard {
-    /// For the Namespace.
+/// Compares the process's identity with the recorded one, and records it if none is.
+pub struct IdentityCheck {
+    /// Client for the Namespace.
     pub client: Client,
     /// Croft's own Namespace.
     pub namespace: String,
-    /// Names the account.
+    /// Returns the account's id.
     pub cloud: Arc<dyn CloudProvider>,
-    /// What the process acts for, as far as its arguments say.
+    /// The process's identity, as far as its arguments give it.
     pub own: Identity,
 }
 
-impl Guard {
+impl IdentityCheck {
     /// Waits until the recorded identity is the process's own. `None` once `stop` begins.
     pub async fn confirm(mut self, stop: &Shutdown, gate: &Gate) -> Option<Self> {
-        let mut said: u32 = 0;
+        let mut comparisons: u32 = 0;
         loop {
             if self.own.account.is_none() {
-                let asked = tokio::time::timeout(ACCOUNT_WITHIN, self.name_account()).await;
+                let asked = tokio::time::timeout(ACCOUNT_WITHIN, self.fetch_account()).await;
                 if !matches!(asked, Ok(true)) {
                     tracing::warn!(
-                        "failed to learn the account in time; it is compared once the cloud names it"
+                        "failed to get the account's id in time; it is compared once the cloud returns it"
                     );
                 }
             }
@@ -116,13 +117,13 @@ impl Guard {
                     return Some(self);
                 }
                 Ok(Some(why)) => {
-                    if said.is_multiple_of(SAY_EVERY) {
+                    if comparisons.is_multiple_of(LOG_EVERY) {
                         tracing::error!("{why}");
                     }
-                    said = said.wrapping_add(1);
+                    comparisons = comparisons.wrapping_add(1);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, namespace = self.namespace, "failed to compare the identity, tried again");
+                    tracing::warn!(%error, namespace = self.namespace, "failed to compare the identity, retrying");
                 }
             }
             tokio::select! {
@@ -132,14 +133,14 @@ impl Guard {
         }
     }
 
-    /// Compares the account once the cloud names it, if it didn't at the start; ends the process if it is another one.
+    /// Compares the account once its id is known, if it wasn't at the start; ends the process if it is another one.
     pub async fn watch(mut self, stop: Shutdown) {
         while self.own.account.is_none() {
             tokio::select! {
                 () = stop.wait() => return,
                 () = tokio::time::sleep(ACCOUNT_EVERY) => {}
             }
-            if !self.name_account().await {
+            if !self.fetch_account().await {
                 continue;
             }
             match self.compare().await {
@@ -150,14 +151,14 @@ impl Guard {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "failed to compare the identity, tried again");
+                    tracing::warn!(%error, "failed to compare the identity, retrying");
                     self.own.account = None;
                 }
             }
         }
     }
 
-    async fn name_account(&mut self) -> bool {
+    async fn fetch_account(&mut self) -> bool {
         match self.cloud.account().await {
             Ok(account) => {
                 self.own.account = Some(account.id);
@@ -165,24 +166,24 @@ impl Guard {
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "failed to learn the account");
+                tracing::warn!(%error, "failed to get the account's id");
                 false
             }
         }
     }
 
-    /// What differs, in words; records what isn't recorded yet.
+    /// The message about differences; records what isn't recorded yet.
     async fn compare(&self) -> Result<Option<String>, kube::Error> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let namespace = api.get(&self.namespace).await?;
         let recorded = namespace.metadata.annotations.unwrap_or_default();
         let differences = self.own.differences(&recorded);
         if !differences.is_empty() {
-            return Ok(Some(explain(&self.namespace, &differences)));
+            return Ok(Some(mismatch_message(&self.namespace, &differences)));
         }
         let own = self.own.annotations();
         if own.keys().any(|key| !recorded.contains_key(key)) {
-            // Of two processes that start at once, the second one compares itself with the first.
+            // Of two processes that start at once, the second compares itself with the first.
             let patch = json!({"metadata": {
                 "resourceVersion": namespace.metadata.resource_version, "annotations": own,
             }});
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_and_known_is_compared() {
+    fn recorded_and_known_parts_are_compared() {
         let recorded = own().annotations();
         assert_eq!(own().differences(&recorded), []);
         assert_eq!(own().differences(&BTreeMap::new()), [], "nothing is recorded before the first start");
@@ -225,9 +226,9 @@ mod tests {
     }
 
     #[test]
-    fn the_error_names_the_difference_and_the_command() {
+    fn the_message_names_the_difference_and_the_command() {
         let moved = Identity { account: Some("2".to_owned()), ..own() };
-        let why = explain("croft-system", &moved.differences(&own().annotations()));
+        let why = mismatch_message("croft-system", &moved.differences(&own().annotations()));
         assert!(why.contains("account 1, and this process has 2"), "{why}");
         let command = "kubectl annotate namespace croft-system identity.croft.dev/account-";
         assert!(why.ends_with(command), "{why}");

@@ -1,42 +1,56 @@
-//! Croft's controller: makes machines for pods that have no place, and gives machines back that have no pods.
+//! Croft's controller: launches nodes for pods that don't fit, and removes nodes that aren't needed.
 //!
 //! ```text
-//!            watches                                             API server
-//!   API server ──Change──▶ ┌────────────────────────────┐           ▲
-//!                          │ Engine                     │           │ Call
-//!                          │  Snapshot ─▶ decide (pure) │──Action──▶ Executor
-//!                          │  Memory, Flights, Recorder │◀──Report── │
-//!                          └────────────────────────────┘           ▼ LaunchRequest, ...
+//!            watches                                               API server
+//!   API server ──Change──▶ ┌─────────────────────────────┐         ▲
+//!                          │ Engine                      │         │ Call
+//!                          │  Snapshot ─▶ deciders (pure)│──Action──▶ Executor
+//!                          │  InFlight, EventRecorder    │◀──Report─ │
+//!                          └─────────────────────────────┘         ▼ LaunchRequest, ...
 //!                                                                CloudProvider
 //! ```
 //!
-//! [`engine::Engine`] is the whole controller without its surroundings: it takes in what is new, and gives out
-//! what to do about it; time is an argument. [`act::Executor`] carries actions out through two traits,
-//! [`seam::KubeApi`] and `croft_cloud::CloudProvider`, and is the only place with effects. [`run`] puts both
-//! together with watches, a leader's Lease and metrics; the simulation in the tests puts the same two together
-//! with an API server and a cloud in memory, on virtual time.
+//! [`engine::Engine`] is the whole controller without I/O: it takes in changes and reports, and gives out actions;
+//! time is an argument. [`executor::Executor`] carries actions out through two traits, [`kube_api::KubeApi`] and
+//! `croft_cloud::CloudProvider`, and is the only place with effects. [`run`] connects both with watches, the leader's
+//! Lease and metrics. The simulation in the tests connects the same two with an API server and a cloud in memory, on
+//! virtual time.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `state` | the snapshot of the cluster: watched objects, what calls answered, the scheduler's interned cluster |
+//! | `reconcile` | the context of one pass: time, settings, in-flight keys, the actions asked for |
+//! | `provisioning` | pending pods to NodeClaims; launch backoff; panics of the scheduler |
+//! | `nodeclaim` | NodeClaims: launch, registration, initialization, termination, garbage collection |
+//! | `disruption` | expired, drifted, empty, underutilised, interrupted and unhealthy nodes |
+//! | `nodepool` | TenantPools: status, static capacity, deletion |
+//! | `nodeclass` | EC2NodeClasses: status, offerings |
+//! | `tenant` | Tenants and the CroftConfig: status, what admission reads, misplaced pods, DaemonSets |
+//! | `executor` | the effects of actions |
+//! | `kube_api` | the API server: calls, watches, the leader gate |
+//! | `definitions` | every metric, condition, event reason and key that the controller writes |
 
-pub mod act;
 pub mod action;
-pub mod args;
-mod batch;
-pub mod decide;
+mod cloud_provider;
+pub mod config;
+pub mod definitions;
+pub mod disruption;
 pub mod drive;
 pub mod engine;
 pub mod events;
-pub mod fence;
-pub mod flights;
+pub mod executor;
 pub mod identity;
-pub mod merge;
+pub mod in_flight;
+pub mod kube_api;
+pub mod merge_patch;
 pub mod metrics;
-pub mod names;
-mod provider;
+pub mod nodeclaim;
+pub mod nodeclass;
+pub mod nodepool;
+pub mod provisioning;
+pub mod reconcile;
+pub mod result;
 pub mod run;
-pub mod seam;
-pub mod settings;
-pub mod snapshot;
-pub mod solver;
-pub mod tenants;
+pub mod state;
+pub mod tenant;
 pub mod time;
-mod trim;
-pub mod watch;

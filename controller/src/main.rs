@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use croft_controller::{args::Args, run::run};
+use croft_controller::{config::args::Args, run::run};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -1,4 +1,4 @@
-//! What the controller measures of itself.
+//! The controller's metrics, as `definitions::metrics` defines them. The driver updates them after each pass.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
@@ -8,12 +8,13 @@ use k8s_openapi::api::core::v1::Pod;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::{Registry, Unit},
+    registry::{Metric as Encoded, Registry, Unit},
 };
 
 use crate::{
+    definitions::metrics::{self as definitions, Kind, Metric},
     engine::Engine,
-    seam::{Answer, ApiError, Call, KubeApi},
+    kube_api::{ApiError, Call, KubeApi, Response},
 };
 
 /// One call to the API server.
@@ -30,21 +31,21 @@ pub struct ActionLabels {
     action: &'static str,
 }
 
-/// Decisions to give nodes back.
+/// Outcomes of disruptions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct DisruptionLabels {
     reason: &'static str,
     outcome: &'static str,
 }
 
-/// Nodes as the condition Consolidatable of their claims has them.
+/// Nodes by their claims' condition Consolidatable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct VerdictLabels {
+pub struct ConsolidationLabels {
     consolidatable: &'static str,
     reason: &'static str,
 }
 
-/// What plans are made for.
+/// The purpose of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RunLabels {
     run: &'static str,
@@ -55,24 +56,34 @@ pub struct RunLabels {
 pub struct Metrics {
     calls: Family<CallLabels, Counter>,
     actions: Family<ActionLabels, Counter>,
-    pending: Gauge,
-    unplaced: Gauge,
-    claims: Gauge,
+    pending_pods: Gauge,
+    unschedulable_pods: Gauge,
+    nodeclaims: Gauge,
     nodes: Gauge,
-    leading: Gauge,
-    plans: Counter,
+    leader: Gauge,
+    scheduling_runs: Counter,
     launch_failures: Counter,
-    unregistered: Counter,
-    held_pools: Gauge,
-    held_by_limits: Gauge,
-    panics: Family<RunLabels, Counter>,
-    terminated: Counter,
+    launches_unregistered: Counter,
+    pools_in_launch_backoff: Gauge,
+    pods_held_by_cluster_limits: Gauge,
+    solver_panics: Family<RunLabels, Counter>,
+    instances_terminated: Counter,
     disruptions: Family<DisruptionLabels, Counter>,
-    verdicts: Family<VerdictLabels, Gauge>,
-    saved: Gauge<f64, AtomicU64>,
+    nodes_consolidation_status: Family<ConsolidationLabels, Gauge>,
+    consolidation_saved: Gauge<f64, AtomicU64>,
     interruptions: Counter,
-    step_seconds: Histogram,
+    reconcile_duration: Histogram,
     cost: Gauge<f64, AtomicU64>,
+}
+
+/// Registers `metric` as it is defined.
+pub(crate) fn register(registry: &mut Registry, definition: Metric, metric: impl Encoded) {
+    match definition.kind {
+        Kind::Counter | Kind::Gauge => registry.register(definition.name, definition.help, metric),
+        Kind::Seconds => {
+            registry.register_with_unit(definition.name, definition.help, Unit::Seconds, metric);
+        }
+    }
 }
 
 impl Metrics {
@@ -82,184 +93,143 @@ impl Metrics {
         let metrics = Self {
             calls: Family::default(),
             actions: Family::default(),
-            pending: Gauge::default(),
-            unplaced: Gauge::default(),
-            claims: Gauge::default(),
+            pending_pods: Gauge::default(),
+            unschedulable_pods: Gauge::default(),
+            nodeclaims: Gauge::default(),
             nodes: Gauge::default(),
-            leading: Gauge::default(),
-            plans: Counter::default(),
+            leader: Gauge::default(),
+            scheduling_runs: Counter::default(),
             launch_failures: Counter::default(),
-            unregistered: Counter::default(),
-            held_pools: Gauge::default(),
-            held_by_limits: Gauge::default(),
-            panics: Family::default(),
-            terminated: Counter::default(),
+            launches_unregistered: Counter::default(),
+            pools_in_launch_backoff: Gauge::default(),
+            pods_held_by_cluster_limits: Gauge::default(),
+            solver_panics: Family::default(),
+            instances_terminated: Counter::default(),
             disruptions: Family::default(),
-            verdicts: Family::default(),
-            saved: Gauge::default(),
+            nodes_consolidation_status: Family::default(),
+            consolidation_saved: Gauge::default(),
             interruptions: Counter::default(),
             // From a tenth of a millisecond to three seconds.
-            step_seconds: Histogram::new((0..16).map(|n| 0.0001 * f64::from(2_u32.pow(n)))),
+            reconcile_duration: Histogram::new((0..16).map(|n| 0.0001 * f64::from(2_u32.pow(n)))),
             cost: Gauge::default(),
         };
-        let r = registry.sub_registry_with_prefix("croft_controller");
-        r.register("api_calls", "Calls to the API server that write", metrics.calls.clone());
-        r.register("actions", "Actions that decisions asked for", metrics.actions.clone());
-        r.register("pending_pods", "Pods that wait for a place", metrics.pending.clone());
-        r.register("unplaced_pods", "Pods that the last plan couldn't place", metrics.unplaced.clone());
-        r.register("nodeclaims", "NodeClaims", metrics.claims.clone());
-        r.register("nodes", "Nodes", metrics.nodes.clone());
-        r.register("leading", "1 while this process leads", metrics.leading.clone());
-        r.register("plans", "Plans made", metrics.plans.clone());
-        r.register(
-            "launch_failures",
-            "Launches that ended without a machine",
-            metrics.launch_failures.clone(),
-        );
-        r.register(
-            "launches_unregistered",
-            "Instances that were launched and whose node never registered",
-            metrics.unregistered.clone(),
-        );
-        r.register(
-            "pools_in_launch_backoff",
-            "Pools whose launches are held back, in whole or some instance types, because nodes don't register",
-            metrics.held_pools.clone(),
-        );
-        r.register(
-            "pods_held_by_cluster_limits",
-            "Pods and spare places that the limits of the CroftConfig keep waiting",
-            metrics.held_by_limits.clone(),
-        );
-        r.register(
-            "solver_panics",
-            "Plans that panicked, by what they were made for: pods, replicas, disruption, or consolidation. The pools \
-             concerned have the condition PlanningFailed",
-            metrics.panics.clone(),
-        );
-        r.register("machines_terminated", "Machines confirmed gone", metrics.terminated.clone());
-        r.register(
-            "interruptions",
-            "Machines that the cloud said it would take away",
-            metrics.interruptions.clone(),
-        );
-        r.register(
-            "disruptions",
-            "Decisions to give nodes back, by reason and by what came of them: begun, done, undone, or dropped when \
-             looked at again",
-            metrics.disruptions.clone(),
-        );
-        r.register(
-            "nodes_by_verdict",
-            "Nodes by the status and reason of the condition Consolidatable: which are to go, and what keeps the others",
-            metrics.verdicts.clone(),
-        );
-        r.register(
-            "consolidation_saved_dollars_per_hour",
-            "What the moves that were begun to save money save together",
-            metrics.saved.clone(),
-        );
-        r.register_with_unit(
-            "step",
-            "Time that one round of decisions takes",
-            Unit::Seconds,
-            metrics.step_seconds.clone(),
-        );
-        r.register("cost_dollars_per_hour", "Price of all machines with a claim", metrics.cost.clone());
+        register(registry, definitions::API_CALLS, metrics.calls.clone());
+        register(registry, definitions::ACTIONS, metrics.actions.clone());
+        register(registry, definitions::PENDING_PODS, metrics.pending_pods.clone());
+        register(registry, definitions::UNSCHEDULABLE_PODS, metrics.unschedulable_pods.clone());
+        register(registry, definitions::NODECLAIMS, metrics.nodeclaims.clone());
+        register(registry, definitions::NODES, metrics.nodes.clone());
+        register(registry, definitions::LEADER, metrics.leader.clone());
+        register(registry, definitions::SCHEDULING_RUNS, metrics.scheduling_runs.clone());
+        register(registry, definitions::LAUNCH_FAILURES, metrics.launch_failures.clone());
+        register(registry, definitions::LAUNCHES_UNREGISTERED, metrics.launches_unregistered.clone());
+        register(registry, definitions::POOLS_IN_LAUNCH_BACKOFF, metrics.pools_in_launch_backoff.clone());
+        let held = metrics.pods_held_by_cluster_limits.clone();
+        register(registry, definitions::PODS_HELD_BY_CLUSTER_LIMITS, held);
+        register(registry, definitions::SOLVER_PANICS, metrics.solver_panics.clone());
+        register(registry, definitions::INSTANCES_TERMINATED, metrics.instances_terminated.clone());
+        register(registry, definitions::INTERRUPTIONS, metrics.interruptions.clone());
+        register(registry, definitions::DISRUPTIONS, metrics.disruptions.clone());
+        let statuses = metrics.nodes_consolidation_status.clone();
+        register(registry, definitions::NODES_CONSOLIDATION_STATUS, statuses);
+        register(registry, definitions::CONSOLIDATION_SAVED, metrics.consolidation_saved.clone());
+        register(registry, definitions::RECONCILE_DURATION, metrics.reconcile_duration.clone());
+        register(registry, definitions::COST, metrics.cost.clone());
         metrics
     }
 
-    /// Notes an action that is carried out.
-    pub fn action(&self, action: &'static str) {
+    /// Counts an action that starts.
+    pub fn count_action(&self, action: &'static str) {
         self.actions.get_or_create(&ActionLabels { action }).inc();
     }
 
-    /// Notes whether this process leads.
-    pub fn leading(&self, leading: bool) {
-        self.leading.set(i64::from(leading));
+    /// Records whether this process leads.
+    pub fn set_leader(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
     }
 
-    /// Notes how long a round of decisions took, and what the picture holds after it.
-    pub fn stepped(&self, engine: &Engine, seconds: f64) {
+    /// Records the duration of a pass, and the engine's state after it.
+    pub fn observe_pass(&self, engine: &Engine, seconds: f64) {
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        let (snapshot, counts) = (&engine.snapshot, engine.counts);
-        self.step_seconds.observe(seconds);
-        self.pending.set(count(snapshot.demand.len()));
-        self.unplaced.set(i64::try_from(counts.unplaced).unwrap_or(i64::MAX));
-        self.claims.set(count(snapshot.claims.len()));
-        self.nodes.set(count(snapshot.nodes.len()));
-        raise(&self.plans, counts.plans);
-        raise(&self.launch_failures, counts.launch_failures);
-        raise(&self.unregistered, counts.unregistered);
-        self.held_pools.set(count(snapshot.held_pools()));
-        self.held_by_limits.set(count(counts.held_by_limits));
-        for (run, panics) in snapshot.solver.panics() {
-            raise(&self.panics.get_or_create(&RunLabels { run: run.as_str() }), panics);
+        let (snapshot, planning, results) = (engine.snapshot(), engine.planning(), engine.results());
+        self.reconcile_duration.observe(seconds);
+        self.pending_pods.set(count(snapshot.demand().len()));
+        self.unschedulable_pods.set(i64::try_from(planning.unschedulable).unwrap_or(i64::MAX));
+        self.nodeclaims.set(count(snapshot.claims().len()));
+        self.nodes.set(count(snapshot.nodes().len()));
+        raise(&self.scheduling_runs, planning.runs);
+        raise(&self.launch_failures, results.launch_failures);
+        raise(&self.launches_unregistered, engine.unregistered_launches());
+        self.pools_in_launch_backoff.set(count(snapshot.pools_with_launch_hold()));
+        self.pods_held_by_cluster_limits.set(count(planning.held_by_limits));
+        for (purpose, panics) in engine.solver().panics() {
+            raise(&self.solver_panics.get_or_create(&RunLabels { run: purpose.as_str() }), panics);
         }
-        raise(&self.terminated, counts.terminated);
-        raise(&self.interruptions, counts.interruptions);
-        for (reason, outcome, count) in engine.disruption().tally.iter() {
+        raise(&self.instances_terminated, results.terminated);
+        raise(&self.interruptions, results.interruptions);
+        for (reason, outcome, count) in engine.disruption().history().outcomes() {
             let labels = DisruptionLabels { reason, outcome: outcome.as_str() };
             raise(&self.disruptions.get_or_create(&labels), count);
         }
-        for (goes, reason, nodes) in engine.disruption().saying.counts() {
-            let consolidatable = if goes { "true" } else { "false" };
-            self.verdicts.get_or_create(&VerdictLabels { consolidatable, reason }).set(count(nodes));
+        for (consolidatable, reason, nodes) in engine.disruption().statuses().counts() {
+            let consolidatable = if consolidatable { "true" } else { "false" };
+            let labels = ConsolidationLabels { consolidatable, reason };
+            self.nodes_consolidation_status.get_or_create(&labels).set(count(nodes));
         }
-        self.saved.set(counts.saved.dollars());
-        self.cost.set(snapshot.cost.dollars());
+        self.consolidation_saved.set(engine.disruption().history().saved().dollars());
+        self.cost.set(snapshot.cost().dollars());
     }
 }
 
-/// Lets `counter` say what the engine has counted.
+/// Raises `counter` to the engine's count.
 fn raise(counter: &Counter, counted: u64) {
     counter.inc_by(counted.saturating_sub(counter.get()));
 }
 
-/// Counts calls.
+/// Counts calls to the API server.
 #[derive(Clone)]
-pub struct Metered<T> {
+pub struct MeteredApi<T> {
     inner: T,
     metrics: Metrics,
 }
 
-impl<T: KubeApi> Metered<T> {
+impl<T: KubeApi> MeteredApi<T> {
     /// Counts calls to `inner`.
     #[must_use]
     pub fn new(inner: T, metrics: Metrics) -> Self {
         Self { inner, metrics }
     }
 
-    /// Shared, as the executor wants it.
+    /// Shared, for the executor.
     #[must_use]
     pub fn shared(self) -> Arc<Self> {
         Arc::new(self)
     }
+
+    fn count<R>(&self, verb: &'static str, kind: &'static str, response: &Result<R, ApiError>) {
+        let result = response.as_ref().map_or_else(ApiError::reason, |_| "ok");
+        self.metrics.calls.get_or_create(&CallLabels { verb, kind, result }).inc();
+    }
 }
 
 #[async_trait]
-impl<T: KubeApi> KubeApi for Metered<T> {
-    async fn call(&self, call: Call) -> Result<Answer, ApiError> {
+impl<T: KubeApi> KubeApi for MeteredApi<T> {
+    async fn call(&self, call: Call) -> Result<Response, ApiError> {
         let (verb, kind) = (call.verb.name(), call.target.kind());
-        let answer = self.inner.call(call).await;
-        let result = answer.as_ref().map_or_else(ApiError::reason, |_| "ok");
-        self.metrics.calls.get_or_create(&CallLabels { verb, kind, result }).inc();
-        answer
+        let response = self.inner.call(call).await;
+        self.count(verb, kind, &response);
+        response
     }
 
-    async fn claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
-        let answer = self.inner.claims().await;
-        let result = answer.as_ref().map_or_else(ApiError::reason, |_| "ok");
-        let labels = CallLabels { verb: "list", kind: "NodeClaim", result };
-        self.metrics.calls.get_or_create(&labels).inc();
-        answer
+    async fn list_claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
+        let response = self.inner.list_claims().await;
+        self.count("list", "NodeClaim", &response);
+        response
     }
 
-    async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
-        let answer = self.inner.pods_on(node).await;
-        let result = answer.as_ref().map_or_else(ApiError::reason, |_| "ok");
-        let labels = CallLabels { verb: "list", kind: "Pod", result };
-        self.metrics.calls.get_or_create(&labels).inc();
-        answer
+    async fn list_pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
+        let response = self.inner.list_pods_on(node).await;
+        self.count("list", "Pod", &response);
+        response
     }
 }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
+use croft_api::hash::hash;
 use croft_cloud::CloudProvider;
 use croft_runtime::{
     clock::{Clock, SystemClock},
@@ -17,15 +18,14 @@ use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 
 use crate::{
-    act::Executor,
-    args::Args,
+    cloud_provider,
+    config::args::Args,
     drive::Driver,
-    fence::Fence,
-    identity::{Guard, Identity},
-    metrics::{Metered, Metrics},
-    names, provider,
-    seam::{KubeApi, KubeClient},
-    tenants, watch,
+    executor::Executor,
+    identity::{Identity, IdentityCheck},
+    kube_api::{KubeApi, KubeClient, leader_gate::LeaderGate, watch},
+    metrics::{MeteredApi, Metrics},
+    tenant,
 };
 
 /// The controllers' Lease.
@@ -35,13 +35,13 @@ const API_SERVER_RETRY: Duration = Duration::from_secs(1);
 /// Runs the controller until `stop` begins.
 ///
 /// # Errors
-/// When the cluster or the cloud can't be reached with what is given, or the metrics' port is taken.
+/// If the cluster or the cloud can't be reached, or the metrics' port is taken.
 pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let client = connect(args.process.kubeconfig.as_deref()).await?;
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
-    let upkeep = tenants::Upkeep::new(&mut registry);
+    let tenant_metrics = tenant::TenantMetrics::new(&mut registry);
     let health = Health::default();
     let known = health.gate("identity");
     let synced = health.gate("synced");
@@ -49,9 +49,9 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     observe::spawn(args.process.health_listen, Arc::new(registry), health, observe_stop.clone()).await?;
     let Some(cluster_uid) = cluster_uid(&client, &stop).await else { return Ok(()) };
     let cloud: Arc<dyn CloudProvider> =
-        provider::connect(&args, &cluster_uid).await.context("failed to set up the cloud")?;
+        cloud_provider::connect(&args, &cluster_uid).await.context("failed to connect to the cloud")?;
 
-    let guard = Guard {
+    let check = IdentityCheck {
         client: client.clone(),
         namespace: args.namespace.clone(),
         cloud: Arc::clone(&cloud),
@@ -63,32 +63,32 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
             endpoint: args.cluster_endpoint.clone(),
         },
     };
-    let Some(guard) = guard.confirm(&stop, &known).await else { return Ok(()) };
-    let _guard = tokio::spawn(guard.watch(stop.clone()));
+    let Some(check) = check.confirm(&stop, &known).await else { return Ok(()) };
+    let _identity = tokio::spawn(check.watch(stop.clone()));
 
-    let identity = args.identity.clone().unwrap_or_else(|| identity(clock.as_ref()));
+    let identity = args.identity.clone().unwrap_or_else(|| process_name(clock.as_ref()));
     let lease_stop = Shutdown::new();
     let lease = LeaseConfig::new(args.namespace.clone(), LEASE, identity.clone());
     let (leader, election) = lease::elect(client.clone(), lease, Arc::clone(&clock), lease_stop.clone());
 
-    let api = Metered::new(KubeClient::new(client.clone()), metrics.clone()).shared();
-    let api: Arc<dyn KubeApi> = Arc::new(Fence::new(api, leader.clone(), Arc::clone(&clock)));
-    let cloud: Arc<dyn CloudProvider> = Arc::new(Fence::new(cloud, leader.clone(), Arc::clone(&clock)));
+    let api = MeteredApi::new(KubeClient::new(client.clone()), metrics.clone()).shared();
+    let api: Arc<dyn KubeApi> = Arc::new(LeaderGate::new(api, leader.clone(), Arc::clone(&clock)));
+    let cloud: Arc<dyn CloudProvider> = Arc::new(LeaderGate::new(cloud, leader.clone(), Arc::clone(&clock)));
     let executor = Executor::new(api, cloud, Arc::clone(&clock), clock.monotonic(), &identity);
-    let (changes, _watches) = watch::everything(&client);
-    let (changes, _upkeep) =
-        tenants::spawn(&client, &args.namespace, changes, leader.clone(), Arc::clone(&clock), upkeep);
+    let (changes, _watches) = watch::watch_all(&client);
+    let (changes, _tenants) =
+        tenant::spawn(&client, &args.namespace, changes, leader.clone(), Arc::clone(&clock), tenant_metrics);
     let leads = {
         let (leader, clock, metrics) = (leader.clone(), Arc::clone(&clock), metrics.clone());
         move || {
             let leads = leader.is_valid(clock.monotonic());
-            metrics.leading(leads);
+            metrics.set_leader(leads);
             leads
         }
     };
     let mut driver = Driver::new(args.settings(), executor, metrics, leads);
     driver.drive(changes, stop.wait(), |is| synced.set(is)).await;
-    driver.farewell().await;
+    driver.stop().await;
     lease_stop.begin();
     if let Err(error) = election.await {
         tracing::warn!(%error, "the election's task failed");
@@ -97,20 +97,20 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who this process is: nobody else ever was.
-fn identity(clock: &dyn Clock) -> String {
+/// A name for this process that no other process ever had.
+fn process_name(clock: &dyn Clock) -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "croft-controller".to_owned());
     let pid = std::process::id().to_string();
-    format!("{host}-{}", names::hash(&[&host, &pid, &clock.wall().to_string()], 10))
+    format!("{host}-{}", hash(&[&host, &pid, &clock.wall().to_string()], 10))
 }
 
-/// The uid of kube-system stands for the cluster: it is there from the first moment and never changes.
+/// The uid of the Namespace kube-system identifies the cluster: it exists from the start and never changes.
 async fn cluster_uid(client: &Client, stop: &Shutdown) -> Option<String> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     loop {
         match namespaces.get("kube-system").await {
             Ok(namespace) => return namespace.metadata.uid,
-            Err(error) => tracing::warn!(%error, "failed to read Namespace kube-system, tried again"),
+            Err(error) => tracing::warn!(%error, "failed to read Namespace kube-system, retrying"),
         }
         tokio::select! {
             () = stop.wait() => return None,

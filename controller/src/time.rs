@@ -1,11 +1,11 @@
-//! The time that decisions are given.
+//! The time that deciders are given.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// One moment, on both clocks: what is written into the API uses `wall`, every waiting uses `mono`, so
-/// that a stepped wall clock shortens no grace period that was begun in this process.
+/// One moment on both clocks. Times written into the API use `wall`, waits use `mono`, so that a stepped wall clock
+/// shortens no grace period that began in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// Wall clock.
@@ -15,13 +15,13 @@ pub struct Now {
 }
 
 impl Now {
-    /// How long ago `then` was on the wall clock; zero for a time in the future.
+    /// Time since `then` on the wall clock; zero for a time in the future.
     #[must_use]
     pub fn since(&self, then: Timestamp) -> Duration {
         Duration::try_from(self.wall.duration_since(then)).unwrap_or(Duration::ZERO)
     }
 
-    /// The moment `after` from now, on the wall clock.
+    /// The wall clock `after` from now.
     #[must_use]
     pub fn wall_in(&self, after: Duration) -> Timestamp {
         SignedDuration::try_from(after)
@@ -31,7 +31,7 @@ impl Now {
     }
 }
 
-/// The earlier of two wake-up times.
+/// The earlier of two times.
 #[must_use]
 pub fn earliest(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     match (a, b) {

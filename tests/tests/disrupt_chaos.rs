@@ -56,7 +56,7 @@ async fn begin_drain(stack: &Stack, client: &Client, claim: &NodeClaim) {
     })
     .await
     .unwrap();
-    let said = event_about(client, "NodeClaim", &name, "DrainBlocked").await.unwrap();
+    let said = event_about(client, "NodeClaim", &name, "FailedDraining").await.unwrap();
     assert!(said.contains("web"), "{said}");
 }
 
@@ -142,7 +142,7 @@ async fn a_replacement_that_does_not_come_leaves_all_as_it_was() {
     stack.plane.kubectl(["patch", "tenantpool", "pool-a", "--type=merge", "-p", patch]).await.unwrap();
     let undone = until("a move that is undone", EVENTUALLY, async || {
         let said = croft_tests::stack::events(&client).await?;
-        let undone = said.iter().find(|(_, reason, _)| reason == "DisruptionUndone").cloned();
+        let undone = said.iter().find(|(_, reason, _)| reason == "DisruptionFailed").cloned();
         Ok::<_, kube::Error>(Seen::from_option(undone, format!("{said:?}")))
     })
     .await

@@ -66,8 +66,9 @@ async fn a_changed_template_rolls_the_nodes_one_by_one() {
     .unwrap();
     let all = nodes(&client).await.unwrap();
     assert!(all.len() == 2 && all.values().all(|n| label(n, "team") == "blue"), "{:?}", all.keys());
-    let note =
-        event_about(&client, "NodeClaim", &first_drifted.into_inner().unwrap(), "Disrupting").await.unwrap();
+    let note = event_about(&client, "NodeClaim", &first_drifted.into_inner().unwrap(), "DisruptionStarted")
+        .await
+        .unwrap();
     assert!(note.contains("Drifted: pool.labels changed since its launch"), "{note}");
     stack.check().unwrap();
 }
@@ -111,7 +112,7 @@ async fn a_window_holds_back_what_has_drifted_until_it_is_removed() {
     .unwrap();
     let said = events(&client).await.unwrap();
     let moves: Vec<_> =
-        said.iter().filter(|(_, reason, _)| reason == "Disrupting").map(|(_, _, note)| note).collect();
+        said.iter().filter(|(_, reason, _)| reason == "DisruptionStarted").map(|(_, _, note)| note).collect();
     assert!(!moves.is_empty() && moves.iter().all(|note| note.starts_with("Drifted: ")), "{moves:?}");
     running(&client, "tenant-a", 2).await.unwrap();
     stack.check().unwrap();

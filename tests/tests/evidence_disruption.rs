@@ -83,7 +83,7 @@ async fn a_label_removed_by_hand_is_put_back(stack: &Stack, client: &Client, wor
     let claim = claims(client, "pool-a").await.unwrap().remove(0);
     let node = claim.status.as_ref().and_then(|status| status.node_name.clone()).unwrap();
     stack.plane.kubectl(["label", "node", &node, &format!("{CAPACITY_TYPE}-")]).await.unwrap();
-    event_about(client, "NodeClaim", &claim.name_any(), "Relabelled").await.unwrap();
+    event_about(client, "NodeClaim", &claim.name_any(), "LabelsRestored").await.unwrap();
     until("the label to be back", EVENTUALLY, async || {
         let value = label(&nodes(client).await?[&node], CAPACITY_TYPE);
         Ok::<_, kube::Error>(Seen::from_option((value == "on-demand").then_some(()), value))

@@ -134,7 +134,7 @@ async fn node_deleted(stack: &mut Stack, client: &Client) {
     let of_node = |c: &&NodeClaim| c.status.as_ref().and_then(|s| s.node_name.as_ref()) == Some(&node);
     let claim = claim.iter().find(of_node).unwrap().clone();
     stack.plane.kubectl(["delete", "node", node.as_str(), "--wait=false"]).await.unwrap();
-    event_about(client, "NodeClaim", &claim.name_any(), "DrainBlocked").await.unwrap();
+    event_about(client, "NodeClaim", &claim.name_any(), "FailedDraining").await.unwrap();
     let still = running(client, TENANT, 2).await.unwrap();
     assert!(still.iter().any(|p| p.uid() == pod.uid() && node_of(p) == node), "the budget held the pod");
     let works = |m: &Value| m["id"] == json!(instance_of(&claim));

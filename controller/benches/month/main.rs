@@ -36,7 +36,7 @@ use std::{
 use bill::Bill;
 use chance::Chance;
 use cluster::{Shared, SimClock};
-use croft_controller::settings::Settings;
+use croft_controller::config::settings::Settings;
 use croft_ec2_sim::world::{Settings as Account, World};
 use croft_scheduler::{CapacityType, InstanceType};
 use crowd::Crowd;
@@ -133,7 +133,7 @@ async fn play(days: u64, size: u64, seed: u64) {
     let crowd = Arc::new(Mutex::new(Crowd::new(&load, Arc::clone(&types))));
     let settings = Settings {
         // Nobody takes machines away here; looking for those less often changes nothing but the time that it takes.
-        machines_every: Duration::from_secs(600),
+        list_instances_every: Duration::from_secs(600),
         // Rounds of decisions take no time on a paused clock: at full speed, a second has hundreds of them. One in a
         // second makes everything later, and what is measured here no better.
         shortest_pause: Duration::from_secs(1),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_controller::names;
+use croft_controller::definitions::keys;
 use serde_json::Value;
 
 use crate::crowd::NodeState;
@@ -47,7 +47,7 @@ impl Watchdog {
         let claim = self.claims.entry(name.to_owned()).or_default();
         object["spec"]["pool"].as_str().unwrap_or_default().clone_into(&mut claim.pool);
         claim.node = object["status"]["nodeName"].as_str().map(str::to_owned);
-        let replaces = object["metadata"]["annotations"][names::REPLACES].as_str().unwrap_or_default();
+        let replaces = object["metadata"]["annotations"][keys::REPLACES].as_str().unwrap_or_default();
         claim.replaces = replaces.split(',').filter(|r| !r.is_empty()).map(str::to_owned).collect();
         let deleted = !object["metadata"]["deletionTimestamp"].is_null();
         if !deleted || claim.deleted {

@@ -2,8 +2,8 @@
 
 use croft_controller::{
     action::Action,
-    seam::{Call, Target, Verb},
-    snapshot::Change,
+    kube_api::{Call, Target, Verb},
+    state::Change,
 };
 use serde_json::{Value, json};
 
@@ -106,7 +106,7 @@ fn an_edit_of_the_pool_or_its_class_launches_at_once() {
         let mut bench = Bench::new();
         bench.see(1, failing(10, if class { 1 } else { 2 }, 9, 10_000, &json!([])));
         if class {
-            let mut object = (*bench.engine.snapshot.classes["class"].object).clone();
+            let mut object = (*bench.engine.snapshot().classes()["class"].object).clone();
             object.metadata.generation = Some(2);
             object.metadata.resource_version = Some("99".to_owned());
             bench.see(1, Change::Class(Box::new(object)));

@@ -6,11 +6,12 @@ use croft_api::condition::{READY, Statement};
 use croft_api::{EC2NodeClass, NodeClaim, TenantPool};
 use croft_cloud::{ClassFindings, ObservedNode};
 use croft_controller::{
-    action::{Action, Key, News, Report, Rest},
+    action::{Action, Key},
+    config::settings::Settings,
     engine::{Engine, KINDS, Step},
-    seam::{Answer, Target, Verb},
-    settings::Settings,
-    snapshot::Change,
+    kube_api::{Response, Target, Verb},
+    result::{ActionReport, ActionResult, Backoff},
+    state::Change,
     time::Now,
 };
 use croft_scheduler::InstanceType;
@@ -43,7 +44,7 @@ pub struct Bench {
     /// Nodes that the provider was told of.
     pub observed: Vec<ObservedNode>,
     /// What a look at a machine's pods finds; nothing, unless a test says otherwise.
-    pub found: Vec<Answer>,
+    pub found: Vec<Response>,
 }
 
 impl Bench {
@@ -82,7 +83,7 @@ impl Bench {
     pub fn answer(&mut self, seconds: u64, action: Action) {
         let keys = action.keys();
         let news = match action {
-            Action::Resolve(_) => vec![News::Findings(
+            Action::Resolve(_) => vec![ActionResult::Findings(
                 "class".to_owned(),
                 Box::new(ClassFindings {
                     conditions: vec![Statement {
@@ -94,14 +95,14 @@ impl Bench {
                     ..ClassFindings::default()
                 }),
             )],
-            Action::AskOffers(_) => vec![News::Offers("class".to_owned(), Ok(types()))],
+            Action::ListOfferings(_) => vec![ActionResult::Offerings("class".to_owned(), Ok(types()))],
             // Until a test says otherwise the cloud can't be asked again.
-            Action::ListMachines if self.engine.snapshot.machines.0.is_none() => {
-                vec![News::Machines(at(seconds), Vec::new())]
+            Action::ListInstances if self.engine.snapshot().instances().is_none() => {
+                vec![ActionResult::Instances(at(seconds), Vec::new())]
             }
             _ => Vec::new(),
         };
-        self.engine.complete(Report { news, ..Report::done(keys) }, at(seconds));
+        self.engine.complete(ActionReport { results: news, ..ActionReport::done(keys) }, at(seconds));
     }
 
     pub fn see(&mut self, seconds: u64, change: Change) {
@@ -116,31 +117,35 @@ impl Bench {
     }
 
     /// Ends an action well, with what was learned.
-    pub fn done(&mut self, seconds: u64, action: &Action, news: Vec<News>) {
-        self.engine.complete(Report { news, ..Report::done(action.keys()) }, at(seconds));
+    pub fn done(&mut self, seconds: u64, action: &Action, news: Vec<ActionResult>) {
+        self.engine
+            .complete(ActionReport { results: news, ..ActionReport::done(action.keys()) }, at(seconds));
     }
 
     /// The actions of a step that aren't upkeep of pools, classes and lists, nor what is said of a claim's standing
     /// towards consolidation: tests of disruption have that.
     pub fn decide(&mut self, seconds: u64) -> Vec<Action> {
         let Step { mut actions, .. } = self.engine.step(at(seconds));
-        let looks: Vec<Action> = actions.extract_if(.., |a| matches!(a, Action::LookForPods(_))).collect();
+        let looks: Vec<Action> = actions.extract_if(.., |a| matches!(a, Action::VerifyNoPods(_))).collect();
         for look in &looks {
-            let Action::LookForPods(asked) = look else { continue };
-            let (answers, rest) = (self.found.clone(), Rest::For(Duration::from_secs(1)));
-            let report = if answers.is_empty() {
-                let vacant = News::Vacant(asked.subject.clone(), at(seconds).mono);
-                Report { news: vec![vacant], ..Report::done(look.keys()) }
+            let Action::VerifyNoPods(asked) = look else { continue };
+            let (responses, backoff) = (self.found.clone(), Backoff::After(Duration::from_secs(1)));
+            let report = if responses.is_empty() {
+                let vacant = ActionResult::NoPodsFound(asked.subject.clone(), at(seconds).mono);
+                ActionReport { results: vec![vacant], ..ActionReport::done(look.keys()) }
             } else {
-                Report { answers, rest, ..Report::done(look.keys()) }
+                ActionReport { responses, backoff, ..ActionReport::done(look.keys()) }
             };
             self.engine.complete(report, at(seconds));
         }
-        let nodes: Vec<Action> = actions.extract_if(.., |a| matches!(a, Action::LookForNode(_))).collect();
+        let nodes: Vec<Action> = actions.extract_if(.., |a| matches!(a, Action::VerifyNoNode(_))).collect();
         for action in &nodes {
-            let Action::LookForNode(claim) = action else { continue };
-            let none = News::NoNode(claim.metadata.name.clone().unwrap(), at(seconds).mono);
-            self.engine.complete(Report { news: vec![none], ..Report::done(action.keys()) }, at(seconds));
+            let Action::VerifyNoNode(claim) = action else { continue };
+            let none = ActionResult::NoNode(claim.metadata.name.clone().unwrap(), at(seconds).mono);
+            self.engine.complete(
+                ActionReport { results: vec![none], ..ActionReport::done(action.keys()) },
+                at(seconds),
+            );
         }
         if !looks.is_empty() || !nodes.is_empty() {
             actions.extend(self.engine.step(at(seconds)).actions);
@@ -148,23 +153,23 @@ impl Bench {
         let (kept, upkeep): (Vec<_>, Vec<_>) = actions.into_iter().partition(|action| {
             !matches!(
                 action,
-                Action::ListMachines
+                Action::ListInstances
                     | Action::Resolve(_)
-                    | Action::AskOffers(_)
+                    | Action::ListOfferings(_)
                     | Action::Sweep { .. }
-                    | Action::AwaitNews
+                    | Action::ReceiveInterruptions
                     | Action::ObserveCapacity(_)
-                    | Action::Tell(_)
+                    | Action::RecordEvent(_)
             ) && !action.keys().iter().all(|key| matches!(key, Key::Pool(_)))
                 && !says_standing(action)
         });
         for action in upkeep {
             match action {
-                Action::Tell(notice) => self.told.push((notice.reason.into_owned(), notice.note)),
-                Action::AwaitNews => {}
+                Action::RecordEvent(event) => self.told.push((event.reason.into_owned(), event.note)),
+                Action::ReceiveInterruptions => {}
                 Action::ObserveCapacity(nodes) => {
                     self.observed.extend(nodes);
-                    self.engine.complete(Report::done(vec![Key::Capacity]), at(seconds));
+                    self.engine.complete(ActionReport::done(vec![Key::Capacity]), at(seconds));
                 }
                 said if says_standing(&said) => self.done(seconds, &said, vec![]),
                 other => self.answer(seconds, other),
@@ -185,7 +190,7 @@ pub fn pool(version: u64, more: &Value) -> Change {
         "status": {"conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
     });
-    croft_controller::merge::apply(&mut object["spec"], more);
+    croft_controller::merge_patch::apply(&mut object["spec"], more);
     Change::Pool(read::<TenantPool>(object))
 }
 

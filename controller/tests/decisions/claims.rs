@@ -5,9 +5,10 @@ use std::time::Duration;
 use croft_api::pool::LaunchBackoff;
 use croft_cloud::{MachineState, Terminated};
 use croft_controller::{
-    action::{Action, Key, News, Report, Rest},
-    seam::{Answer, Target, Verb},
-    snapshot::Change,
+    action::{Action, Key},
+    kube_api::{Response, Target, Verb},
+    result::{ActionReport, ActionResult, Backoff},
+    state::Change,
 };
 use croft_scheduler::PodKey;
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ fn while_pods_keep_coming_only_large_machines_are_launched() {
     let [Action::CreateClaims(new)] = &actions[..] else { panic!("{actions:?}") };
     let first: Vec<_> = new.claims.iter().map(|claim| claim.spec.instance_types[0].as_str()).collect();
     assert_eq!(first, ["m5.xlarge"], "three pods fill it; a small one for the fourth may become a large one");
-    bench.engine.complete(Report::done(actions[0].keys()), at(2));
+    bench.engine.complete(ActionReport::done(actions[0].keys()), at(2));
     let actions = bench.decide(3);
     let [Action::CreateClaims(new)] = &actions[..] else { panic!("{actions:?}") };
     let rest: Vec<_> = new.claims.iter().map(|claim| claim.spec.instance_types[0].as_str()).collect();
@@ -54,8 +55,11 @@ fn a_pod_whose_claim_was_not_made_is_planned_again() {
     bench.decide(1);
     let actions = bench.decide(2);
     let [Action::CreateClaims(new)] = &actions[..] else { panic!("{actions:?}") };
-    let news = vec![News::NotCreated(new.claims.iter().map(|c| c.name.clone()).collect())];
-    bench.engine.complete(Report { news, rest: Rest::None, ..Report::done(actions[0].keys()) }, at(2));
+    let news = vec![ActionResult::ClaimsNotCreated(new.claims.iter().map(|c| c.name.clone()).collect())];
+    bench.engine.complete(
+        ActionReport { results: news, backoff: Backoff::None, ..ActionReport::done(actions[0].keys()) },
+        at(2),
+    );
     bench.decide(2);
     assert!(matches!(&bench.decide(4)[..], [Action::CreateClaims(_)]));
 }
@@ -69,7 +73,7 @@ fn a_new_claim_is_launched_and_a_refused_one_is_deleted() {
     assert_eq!(launch.request.attempt, 1);
     assert!(launch.request.taints.iter().any(|t| t.key == "croft.dev/unregistered"));
     assert!(!launch.request.labels.contains_key("node-pool"), "a kubelet may not set the pool's key");
-    bench.engine.complete(Report::done(actions[0].keys()), at(1));
+    bench.engine.complete(ActionReport::done(actions[0].keys()), at(1));
 
     let refused = json!({"attempt": {"number": 1, "requestHash": "h"}, "conditions": [
         {"type": "Launched", "status": "False", "reason": "NoCapacity", "message": "m", "lastTransitionTime": time(1)}]});
@@ -145,7 +149,7 @@ fn a_node_that_was_taken_in_is_marked_as_its_claims() {
         }
         let (Target::Node(_), Verb::Patch(patch)) = verb(&actions) else { panic!("{actions:?}") };
         assert_eq!(patch["metadata"]["annotations"], json!({"croft.dev/claim": "pool-a-1"}), "{annotations}");
-        assert!(!bench.told.iter().any(|(reason, _)| reason == "Relabelled"), "{:?}", bench.told);
+        assert!(!bench.told.iter().any(|(reason, _)| reason == "LabelsRestored"), "{:?}", bench.told);
     }
 }
 
@@ -247,13 +251,16 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
     bench.see(1, pod("a", Some("node-1")));
     let actions = bench.decide(1);
     assert!(matches!(verb(&actions), (Target::Node(_), Verb::JsonPatch(_))));
-    bench.engine.complete(Report::done(actions[0].keys()), at(1));
+    bench.engine.complete(ActionReport::done(actions[0].keys()), at(1));
 
     bench.see(2, node(21, "aws:///us-east-1a/i-1", registered_labels(), disrupted.clone(), true));
     let actions = bench.decide(2);
     assert!(matches!(verb(&actions), (Target::Pod(..), Verb::Evict { uid }) if uid == "a-uid"));
     bench.engine.complete(
-        Report { rest: Rest::For(Duration::from_secs(2)), ..Report::done(actions[0].keys()) },
+        ActionReport {
+            backoff: Backoff::After(Duration::from_secs(2)),
+            ..ActionReport::done(actions[0].keys())
+        },
         at(2),
     );
     assert!(bench.decide(3).is_empty(), "the eviction rests, and the machine waits for it");
@@ -261,17 +268,25 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
     bench.see(5, Change::PodGone(croft_scheduler::PodKey::new("tenant-a", "a")));
     let actions = bench.decide(5);
     assert!(matches!(&actions[..], [Action::Terminate { ids }] if ids == &["i-1"]));
-    let news = |state| vec![News::Terminated(vec![Terminated { id: "i-1".to_owned(), state }])];
-    let rest = Rest::For(Duration::from_secs(3));
+    let news = |state| vec![ActionResult::Terminated(vec![Terminated { id: "i-1".to_owned(), state }])];
+    let rest = Backoff::After(Duration::from_secs(3));
     bench.engine.complete(
-        Report { news: news(MachineState::ShuttingDown), rest, ..Report::done(actions[0].keys()) },
+        ActionReport {
+            results: news(MachineState::ShuttingDown),
+            backoff: rest,
+            ..ActionReport::done(actions[0].keys())
+        },
         at(5),
     );
     assert!(bench.decide(6).is_empty());
     let actions = bench.decide(8);
     assert!(matches!(&actions[..], [Action::Terminate { .. }]), "asked again until it is gone");
     bench.engine.complete(
-        Report { news: news(MachineState::Terminated), rest, ..Report::done(actions[0].keys()) },
+        ActionReport {
+            results: news(MachineState::Terminated),
+            backoff: rest,
+            ..ActionReport::done(actions[0].keys())
+        },
         at(8),
     );
     let actions = bench.decide(8);
@@ -282,9 +297,10 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
         panic!()
     };
     free.metadata.finalizers = None;
-    bench
-        .engine
-        .complete(Report { answers: vec![Answer::Node(free)], ..Report::done(actions[0].keys()) }, at(8));
+    bench.engine.complete(
+        ActionReport { responses: vec![Response::Node(free)], ..ActionReport::done(actions[0].keys()) },
+        at(8),
+    );
     let actions = bench.decide(8);
     assert!(matches!(verb(&actions), (Target::Node(_), Verb::Delete { .. })), "{actions:?}");
     bench.see(9, Change::NodeGone("node-1".to_owned()));
@@ -300,7 +316,7 @@ fn a_pod_that_no_watch_has_shown_leaves_before_its_machine_goes() {
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
     bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true));
     let Change::Pod(hidden) = pod("a", Some("node-1")) else { panic!() };
-    bench.found = vec![Answer::Pod(hidden)];
+    bench.found = vec![Response::Pod(hidden)];
     assert!(bench.decide(1).is_empty(), "kube-scheduler may not have seen the cordon yet");
     let actions = bench.decide(2);
     assert!(
@@ -325,12 +341,12 @@ fn a_list_anew_makes_a_machine_be_looked_at_anew() {
     // The first attempt is answered with a failure; what was said of the machine's pods still holds.
     let actions = bench.decide(4);
     assert!(matches!(&actions[..], [Action::Terminate { .. }]), "{actions:?}");
-    bench.engine.complete(Report::done(actions[0].keys()), at(4));
+    bench.engine.complete(ActionReport::done(actions[0].keys()), at(4));
     let Change::Pod(bound) = pod("a", Some("node-1")) else { panic!() };
-    bench.found = vec![Answer::Pod(bound)];
+    bench.found = vec![Response::Pod(bound)];
     let actions = bench.decide(5);
     assert!(matches!(&actions[..], [Action::Terminate { .. }]), "{actions:?}");
-    bench.engine.complete(Report::done(actions[0].keys()), at(5));
+    bench.engine.complete(ActionReport::done(actions[0].keys()), at(5));
     bench.see(6, Change::Listed(Box::new(closed())));
     let actions = bench.decide(6);
     assert!(matches!(verb(&actions), (Target::Pod(..), Verb::Evict { .. })), "{actions:?}");
@@ -343,7 +359,7 @@ fn a_machine_whose_node_no_watch_has_shown_is_drained() {
     let Change::Node(hidden) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true) else {
         panic!()
     };
-    bench.found = vec![Answer::Node(hidden)];
+    bench.found = vec![Response::Node(hidden)];
     let actions = bench.decide(1);
     assert!(matches!(verb(&actions), (Target::Node(_), Verb::JsonPatch(_))), "cordoned first: {actions:?}");
 }
@@ -359,13 +375,16 @@ fn a_claim_that_was_never_sent_is_released_and_one_without_answer_is_looked_for(
     let open = json!({"attempt": {"number": 1, "requestHash": "h", "request": "stored"}});
     bench.see(1, claim(10, open, true));
     let actions = bench.decide(1);
-    assert!(matches!(&actions[..], [Action::FindMachine(_)]));
+    assert!(matches!(&actions[..], [Action::FindInstance(_)]));
     bench.engine.complete(
-        Report { news: vec![News::NoMachine("pool-a-1".to_owned())], ..Report::done(actions[0].keys()) },
+        ActionReport {
+            results: vec![ActionResult::InstanceNotFound("pool-a-1".to_owned())],
+            ..ActionReport::done(actions[0].keys())
+        },
         at(1),
     );
-    assert!(matches!(&bench.decide(60)[..], [Action::FindMachine(_)]), "absence needs patience");
-    bench.engine.complete(Report::done(vec![Key::Claim("pool-a-1".to_owned())]), at(60));
+    assert!(matches!(&bench.decide(60)[..], [Action::FindInstance(_)]), "absence needs patience");
+    bench.engine.complete(ActionReport::done(vec![Key::Claim("pool-a-1".to_owned())]), at(60));
     let actions = bench.decide(121);
     assert!(matches!(verb(&actions), (Target::Claim(_), Verb::Patch(_))));
 }
@@ -434,9 +453,9 @@ fn pods_of_a_machine_that_is_gone_are_removed_with_its_node() {
     bench.see(1, pod("a", Some("node-1")));
     let terminated = vec![Terminated { id: "i-1".to_owned(), state: MachineState::Terminated }];
     bench.engine.complete(
-        Report {
-            news: vec![News::Terminated(terminated)],
-            ..Report::done(vec![Key::Machine("i-1".to_owned())])
+        ActionReport {
+            results: vec![ActionResult::Terminated(terminated)],
+            ..ActionReport::done(vec![Key::Instance("i-1".to_owned())])
         },
         at(1),
     );
@@ -456,7 +475,7 @@ fn a_claim_that_adopts_is_not_released_before_its_machine_is_known() {
     adopting.metadata.annotations = Some([("croft.dev/adopts".to_owned(), "i-9".to_owned())].into());
     bench.see(1, Change::Claim(adopting));
     let actions = bench.decide(1);
-    assert!(matches!(&actions[..], [Action::FindMachine(_)]), "{actions:?}");
+    assert!(matches!(&actions[..], [Action::FindInstance(_)]), "{actions:?}");
 }
 
 #[test]
@@ -469,10 +488,10 @@ fn who_takes_the_place_of_another_like_it_leaves_it_its_own() {
     }
     let key = |name: &str| PodKey::new("tenant-a", name);
     let meant_for = |bench: &Bench, claim: &str| -> Vec<PodKey> {
-        bench.engine.snapshot.nominated_to(claim).map(|(key, _)| key.clone()).collect()
+        bench.engine.snapshot().nominated_to(claim).map(|(key, _)| key.clone()).collect()
     };
     for (name, claim) in [("a", "pool-a-1"), ("b", "pool-a-2")] {
-        bench.engine.snapshot.nominate(&key(name), claim);
+        bench.engine.snapshot_mut().nominate(&key(name), claim);
     }
     // kube-scheduler binds the other one first. Bound pods have labels of their node's zone (PodTopologyLabels).
     let bound = |name: &str| {
@@ -486,7 +505,11 @@ fn who_takes_the_place_of_another_like_it_leaves_it_its_own() {
     assert_eq!(meant_for(&bench, "pool-a-2"), [key("a")]);
 
     // And one that no plan has seen.
-    bench.engine.snapshot.nominate(&key("a"), "pool-a-1");
+    bench.engine.snapshot_mut().nominate(&key("a"), "pool-a-1");
     bench.see(3, bound("c"));
-    assert_eq!(bench.engine.snapshot.unplanned().collect::<Vec<_>>(), [&key("a")], "it is demand again");
+    assert_eq!(
+        bench.engine.snapshot().unnominated_demand().collect::<Vec<_>>(),
+        [&key("a")],
+        "it is demand again"
+    );
 }

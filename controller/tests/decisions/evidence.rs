@@ -2,9 +2,10 @@
 
 use croft_cloud::{CloudMachine, MachineState, Terminated};
 use croft_controller::{
-    action::{Action, Key, News, Report},
-    seam::{Answer, Target, Verb},
-    snapshot::Change,
+    action::{Action, Key},
+    kube_api::{Response, Target, Verb},
+    result::{ActionReport, ActionResult},
+    state::Change,
 };
 use serde_json::{Value, json};
 
@@ -25,8 +26,11 @@ fn instance(state: MachineState, cluster: &str) -> CloudMachine {
 }
 
 fn list(bench: &mut Bench, seconds: u64, machines: Vec<CloudMachine>) {
-    let news = vec![News::Machines(at(seconds), machines)];
-    bench.engine.complete(Report { news, ..Report::done(vec![Key::Machines]) }, at(seconds));
+    let news = vec![ActionResult::Instances(at(seconds), machines)];
+    bench.engine.complete(
+        ActionReport { results: news, ..ActionReport::done(vec![Key::ListInstances]) },
+        at(seconds),
+    );
 }
 
 /// A registered claim with a node and a pod.
@@ -60,7 +64,7 @@ fn described(bench: &mut Bench, seconds: u64, found: &[CloudMachine]) -> Vec<Act
     let asked: Vec<Action> = actions.extract_if(.., |a| matches!(a, Action::DescribeInstances(_))).collect();
     for action in &asked {
         let Action::DescribeInstances(ids) = action else { continue };
-        let news = News::Described(at(seconds).mono, ids.clone(), found.to_vec());
+        let news = ActionResult::InstancesDescribed(at(seconds).mono, ids.clone(), found.to_vec());
         bench.done(seconds, action, vec![news]);
     }
     if !asked.is_empty() {
@@ -104,7 +108,7 @@ fn an_instance_whose_tag_was_overwritten_keeps_its_claim_and_gets_its_tag_again(
     assert!(message.contains("aws ec2 create-tags --resources i-1"), "{message}");
     assert!(bench.told.iter().any(|(reason, _)| reason == "TagOverwritten"), "{:?}", bench.told);
     let ended: Vec<Key> = actions.iter().flat_map(Action::keys).collect();
-    bench.engine.complete(Report::done(ended), at(321));
+    bench.engine.complete(ActionReport::done(ended), at(321));
 
     let mut status = launched(&["Registered", "Initialized"]);
     status["conditions"] = conditions;
@@ -139,7 +143,7 @@ fn one_answer_that_an_id_is_unknown_is_no_proof() {
     let actions = described(&mut bench, 322, &[known]);
     assert!(!deletes_claim(&actions), "known after all: {actions:?}");
     let ended: Vec<Key> = actions.iter().flat_map(Action::keys).collect();
-    bench.engine.complete(Report::done(ended), at(322));
+    bench.engine.complete(ActionReport::done(ended), at(322));
     assert!(!deletes_claim(&described(&mut bench, 383, &[])), "unknown again since a moment ago");
 }
 
@@ -182,12 +186,12 @@ fn an_unknown_id_is_not_terminated_while_its_node_is_ready() {
         let terminate = decide(&mut bench, 2);
         assert!(matches!(&terminate[..], [Action::Terminate { .. }]), "{terminate:?}");
         let unknown = Terminated { id: "i-1".to_owned(), state: MachineState::Unknown };
-        bench.done(2, &terminate[0], vec![News::Terminated(vec![unknown])]);
+        bench.done(2, &terminate[0], vec![ActionResult::Terminated(vec![unknown])]);
         for at in (3..seconds).step_by(61) {
             let actions = described(&mut bench, at, &[]);
             for action in actions.iter().filter(|a| matches!(a, Action::Terminate { .. })) {
                 let unknown = Terminated { id: "i-1".to_owned(), state: MachineState::Unknown };
-                bench.done(at, action, vec![News::Terminated(vec![unknown])]);
+                bench.done(at, action, vec![ActionResult::Terminated(vec![unknown])]);
             }
             let lets_go = actions.iter().any(|a| matches!(a, Action::Write { key: Key::Node(_), .. }));
             assert!(!(lets_go && (ready || at < 120)), "{at}: {actions:?}");
@@ -211,7 +215,7 @@ fn deleting_a_node_drains_it_like_deleting_its_claim() {
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(2).wall));
     bench.see(2, Change::Node(deleted));
     assert!(deletes_claim(&decide(&mut bench, 2)));
-    bench.engine.complete(Report::done(vec![Key::Claim("pool-a-1".to_owned())]), at(2));
+    bench.engine.complete(ActionReport::done(vec![Key::Claim("pool-a-1".to_owned())]), at(2));
     bench.see(3, claim(11, launched(&["Registered", "Initialized"]), true));
     let cordon = decide(&mut bench, 3);
     assert!(matches!(verb(&cordon), (Target::Node(_), Verb::JsonPatch(_))), "{cordon:?}");
@@ -223,7 +227,7 @@ fn pods_of_a_node_that_was_removed_by_force_leave_before_the_instance_goes() {
     let gone = Change::Gone("node-uid".into(), Box::new(Change::NodeGone("node-1".to_owned())));
     bench.see(2, gone);
     assert!(deletes_claim(&decide(&mut bench, 2)));
-    bench.engine.complete(Report::done(vec![Key::Claim("pool-a-1".to_owned())]), at(2));
+    bench.engine.complete(ActionReport::done(vec![Key::Claim("pool-a-1".to_owned())]), at(2));
     bench.see(3, claim(11, launched(&["Registered", "Initialized"]), true));
     let evict = decide(&mut bench, 3);
     assert!(matches!(verb(&evict), (Target::Pod(..), Verb::Evict { uid }) if uid == "a-uid"), "{evict:?}");
@@ -234,12 +238,15 @@ fn a_registered_claim_whose_node_the_api_server_has_is_kept() {
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
     let actions = bench.engine.step(at(1)).actions;
-    let asked = actions.iter().find(|a| matches!(a, Action::LookForNode(_))).unwrap();
+    let asked = actions.iter().find(|a| matches!(a, Action::VerifyNoNode(_))).unwrap();
     assert!(!deletes_claim(&actions));
     let Change::Node(there) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true) else {
         panic!()
     };
-    bench.engine.complete(Report { answers: vec![Answer::Node(there)], ..Report::done(asked.keys()) }, at(1));
+    bench.engine.complete(
+        ActionReport { responses: vec![Response::Node(there)], ..ActionReport::done(asked.keys()) },
+        at(1),
+    );
     assert!(!deletes_claim(&decide(&mut bench, 2)));
 }
 
@@ -257,7 +264,7 @@ fn a_node_is_empty_only_if_the_api_server_has_no_pod_there() {
     decide(&mut bench, 31);
     // The watch of pods has stalled.
     let Change::Pod(hidden) = pod("a", Some("node-1")) else { panic!() };
-    bench.found = vec![Answer::Pod(hidden)];
+    bench.found = vec![Response::Pod(hidden)];
     let actions = decide(&mut bench, 33);
     assert!(!deletes_claim(&actions));
     let (Target::Node(_), Verb::JsonPatch(patch)) = verb(&actions) else { panic!("{actions:?}") };
@@ -283,7 +290,7 @@ fn an_instance_without_a_claim_is_adopted_if_it_has_a_node_and_looked_at_if_it_h
     let mut bench = Bench::new();
     lists(&mut bench);
     let Change::Pod(hidden) = pod("a", Some("node-1")) else { panic!() };
-    bench.found = vec![Answer::Pod(hidden)];
+    bench.found = vec![Response::Pod(hidden)];
     assert!(decide(&mut bench, 201).is_empty(), "a pod is bound to its name");
     bench.found.clear();
     let actions = decide(&mut bench, 203);

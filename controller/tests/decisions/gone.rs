@@ -1,9 +1,10 @@
 //! Deletions, seen and unseen, and what is told of objects after them.
 
 use croft_controller::{
-    action::{Action, Key, News, Report},
-    seam::{Answer, Target},
-    snapshot::Change,
+    action::{Action, Key},
+    kube_api::{Response, Target},
+    result::{ActionReport, ActionResult},
+    state::Change,
 };
 use croft_scheduler::PodKey;
 use serde_json::json;
@@ -24,15 +25,15 @@ fn a_late_deletion_of_a_pod_leaves_the_next_of_its_name() {
     bench.see(1, pod_of("first", "100"));
     // A StatefulSet's pod comes again under its name; the answer to a call shows it before the watch does.
     let Change::Pod(second) = pod_of("second", "120") else { panic!() };
-    bench.engine.snapshot.answered(Answer::Pod(second), at(2));
+    bench.engine.snapshot_mut().observe_response(Response::Pod(second), at(2));
     bench.see(2, Change::Gone("first".into(), Box::new(Change::PodGone(key.clone()))));
     bench.see(2, pod_of("second", "120"));
-    assert_eq!(bench.engine.snapshot.pods[&key].uid.as_ref(), "second");
+    assert_eq!(bench.engine.snapshot().pods()[&key].uid.as_ref(), "second");
     // What was deleted stays deleted, whoever still tells of it.
     bench.see(3, Change::Gone("second".into(), Box::new(Change::PodGone(key.clone()))));
     let Change::Pod(late) = pod_of("second", "125") else { panic!() };
-    bench.engine.snapshot.answered(Answer::Pod(late), at(3));
-    assert!(!bench.engine.snapshot.pods.contains_key(&key));
+    bench.engine.snapshot_mut().observe_response(Response::Pod(late), at(3));
+    assert!(!bench.engine.snapshot().pods().contains_key(&key));
 }
 
 #[test]
@@ -41,11 +42,13 @@ fn what_the_api_server_does_not_have_is_gone_though_no_watch_has_said_so() {
     bench.see(1, claim(10, json!({}), false));
     let actions = bench.decide(1);
     assert!(matches!(&actions[..], [Action::Launch(_)]));
-    let gone = |uid: &str| News::NotFound(Target::Claim("pool-a-1".to_owned()), uid.to_owned());
+    let gone = |uid: &str| ActionResult::NotFound(Target::Claim("pool-a-1".to_owned()), uid.to_owned());
     bench.done(1, &actions[0], vec![gone("another-uid")]);
-    assert!(bench.engine.snapshot.claims.contains_key("pool-a-1"), "it is about another one");
-    bench.engine.complete(Report { news: vec![gone("claim-uid")], ..Report::done(vec![]) }, at(1));
-    assert!(bench.engine.snapshot.claims.is_empty());
+    assert!(bench.engine.snapshot().claims().contains_key("pool-a-1"), "it is about another one");
+    bench
+        .engine
+        .complete(ActionReport { results: vec![gone("claim-uid")], ..ActionReport::done(vec![]) }, at(1));
+    assert!(bench.engine.snapshot().claims().is_empty());
     assert!(bench.decide(2).is_empty());
 }
 
@@ -61,8 +64,8 @@ fn a_new_leaders_list_ends_what_it_lacks_and_not_what_is_newer() {
     for (name, uid, version) in [("old", "u-old", 10), ("kept", "u-kept", 11), ("new", "u-new", 30)] {
         bench.see(1, Change::Claim(named(name, uid, version)));
     }
-    bench.engine.claims_listed(vec![*named("kept", "u-kept", 20)], at(2));
-    let names: Vec<&String> = bench.engine.snapshot.claims.keys().collect();
+    bench.engine.observe_claims(vec![*named("kept", "u-kept", 20)], at(2));
+    let names: Vec<&String> = bench.engine.snapshot().claims().keys().collect();
     assert_eq!(names, ["kept", "new"]);
 }
 
@@ -72,8 +75,8 @@ fn a_claim_without_its_last_finalizer_is_gone() {
     bench.see(1, claim(10, json!({}), true));
     let Change::Claim(mut released) = claim(11, json!({}), true) else { panic!() };
     released.metadata.finalizers = None;
-    bench.engine.snapshot.answered(Answer::Claim(released), at(1));
-    assert!(bench.engine.snapshot.claims.is_empty());
+    bench.engine.snapshot_mut().observe_response(Response::Claim(released), at(1));
+    assert!(bench.engine.snapshot().claims().is_empty());
 }
 
 #[test]
@@ -88,7 +91,7 @@ fn nothing_touches_a_claim_while_its_create_may_be_repeated() {
     seen.metadata.name = Some(name.clone());
     bench.see(3, Change::Claim(seen));
     assert!(bench.decide(3).is_empty(), "its create hasn't been answered: released, it would be made again");
-    bench.engine.complete(Report::done(actions[0].keys()), at(3));
+    bench.engine.complete(ActionReport::done(actions[0].keys()), at(3));
     assert!(matches!(&bench.decide(3)[..], [Action::Launch(launch)] if launch.request.claim_name == name));
 }
 
@@ -104,10 +107,10 @@ fn two_claims_whose_machines_had_one_address_keep_to_their_own_machine() {
     second.status.as_mut().unwrap().provider_id = Some("aws:///us-east-1a/i-2".to_owned());
     bench.see(1, Change::Claim(second));
     bench.see(1, node(20, "aws:///us-east-1a/i-2", registered_labels(), json!([]), true));
-    let snapshot = &bench.engine.snapshot;
+    let snapshot = bench.engine.snapshot();
     assert_eq!(snapshot.claim_of_node("node-1").unwrap().metadata.name.as_deref(), Some("pool-a-2"));
     bench.see(2, Change::Gone("claim-uid".into(), Box::new(Change::ClaimGone("pool-a-1".to_owned()))));
-    let snapshot = &bench.engine.snapshot;
+    let snapshot = bench.engine.snapshot();
     assert_eq!(snapshot.claim_of_node("node-1").unwrap().metadata.name.as_deref(), Some("pool-a-2"));
 }
 
@@ -115,15 +118,22 @@ fn two_claims_whose_machines_had_one_address_keep_to_their_own_machine() {
 fn a_node_without_instance_and_claim_is_deleted_if_it_is_crofts_and_not_ready() {
     let lists = |bench: &mut Bench| {
         for seconds in [300, 400] {
-            let news = vec![News::Machines(at(seconds), Vec::new())];
-            bench.engine.complete(Report { news, ..Report::done(vec![Key::Machines]) }, at(seconds));
+            let news = vec![ActionResult::Instances(at(seconds), Vec::new())];
+            bench.engine.complete(
+                ActionReport { results: news, ..ActionReport::done(vec![Key::ListInstances]) },
+                at(seconds),
+            );
         }
     };
     let describe = |bench: &mut Bench, seconds: u64| {
         let actions = bench.decide(seconds);
         let [Action::DescribeInstances(ids)] = &actions[..] else { return actions };
         assert_eq!(ids, &["i-9"]);
-        bench.done(seconds, &actions[0], vec![News::Described(at(seconds).mono, ids.clone(), Vec::new())]);
+        bench.done(
+            seconds,
+            &actions[0],
+            vec![ActionResult::InstancesDescribed(at(seconds).mono, ids.clone(), Vec::new())],
+        );
         bench.decide(seconds)
     };
     for (ours, ready, expected) in [(true, false, 1), (false, false, 0), (true, true, 0)] {
@@ -151,11 +161,11 @@ fn after_a_restore_the_next_object_of_a_name_has_a_lower_version() {
     let Change::Claim(mut again) = claim(20, json!({}), false) else { panic!() };
     again.metadata.uid = Some("second-uid".to_owned());
     // An answer may be older than what is held; a watch shows what is there now.
-    bench.engine.snapshot.answered(Answer::Claim(again.clone()), at(2));
-    assert_eq!(bench.engine.snapshot.claims["pool-a-1"].metadata.uid.as_deref(), Some("claim-uid"));
+    bench.engine.snapshot_mut().observe_response(Response::Claim(again.clone()), at(2));
+    assert_eq!(bench.engine.snapshot().claims()["pool-a-1"].metadata.uid.as_deref(), Some("claim-uid"));
     bench.see(2, Change::Claim(again));
     bench.see(2, Change::Gone("claim-uid".into(), Box::new(Change::ClaimGone("pool-a-1".to_owned()))));
-    assert_eq!(bench.engine.snapshot.claims["pool-a-1"].metadata.uid.as_deref(), Some("second-uid"));
+    assert_eq!(bench.engine.snapshot().claims()["pool-a-1"].metadata.uid.as_deref(), Some("second-uid"));
 }
 
 #[test]
@@ -166,7 +176,7 @@ fn what_a_restore_brings_back_is_followed_again() {
     let listed = claim(20, json!({}), false);
     bench.see(3, Change::Listed(Box::new(listed)));
     bench.see(4, claim(21, json!({}), true));
-    let held = &bench.engine.snapshot.claims["pool-a-1"];
+    let held = &bench.engine.snapshot().claims()["pool-a-1"];
     assert!(
         held.metadata.deletion_timestamp.is_some(),
         "its deletion is news, though it was seen deleted before"

@@ -2,9 +2,10 @@
 
 use croft_cloud::{CloudMachine, Interruption, InterruptionKind, MachineState};
 use croft_controller::{
-    action::{Action, Key, News, Report},
-    seam::{Target, Verb},
-    snapshot::{Change, MachineList},
+    action::{Action, Key},
+    kube_api::{Target, Verb},
+    result::{ActionReport, ActionResult},
+    state::{Change, InstanceList},
 };
 use serde_json::{Value, json};
 
@@ -36,8 +37,11 @@ fn told(news: Interruption) -> Bench {
 }
 
 fn hear(bench: &mut Bench, seconds: u64, news: Interruption) {
-    let news = vec![News::Interruptions(vec![news])];
-    bench.engine.complete(Report { news, ..Report::done(vec![Key::News]) }, at(seconds));
+    let news = vec![ActionResult::Interruptions(vec![news])];
+    bench.engine.complete(
+        ActionReport { results: news, ..ActionReport::done(vec![Key::Interruptions]) },
+        at(seconds),
+    );
 }
 
 /// Lets the claim's status be written, and shows the claim with it.
@@ -63,7 +67,7 @@ fn news_is_acknowledged_once_the_claim_says_it() {
     assert_eq!(status["leaveBy"], json!(at(121).wall.to_string()));
     let actions = bench.decide(1);
     let acknowledged = actions.iter().find_map(|a| match a {
-        Action::Acknowledge(news) => Some(news[0].receipt.as_str()),
+        Action::AcknowledgeInterruptions(news) => Some(news[0].receipt.as_str()),
         _ => None,
     });
     assert_eq!(acknowledged, Some("receipt-1"));
@@ -87,8 +91,8 @@ fn a_spot_machine_is_cordoned_and_replaced_first_and_left_in_time() {
     // The replacement is late: half of the two minutes are the pods'.
     bench.see(2, node(21, "aws:///us-east-1a/i-1", registered_labels(), disrupted(), true));
     let keys: Vec<Key> = actions.iter().flat_map(Action::keys).collect();
-    let read = vec![News::Acknowledged(vec![news(InterruptionKind::SpotWarning, Some(121))])];
-    bench.engine.complete(Report { news: read, ..Report::done(keys) }, at(2));
+    let read = vec![ActionResult::Acknowledged(vec![news(InterruptionKind::SpotWarning, Some(121))])];
+    bench.engine.complete(ActionReport { results: read, ..ActionReport::done(keys) }, at(2));
     let mut replacement = made.unwrap().claims[0].object.clone();
     replacement["metadata"]["uid"] = json!("replacement-uid");
     replacement["metadata"]["resourceVersion"] = json!("30");
@@ -209,7 +213,7 @@ fn listed(bench: &mut Bench, seconds: u64, launched: u64, state: MachineState) {
         ..CloudMachine::default()
     };
     let machines = [("i-1".to_owned(), instance)].into();
-    bench.engine.snapshot.listed(MachineList { asked: at(seconds), machines });
+    bench.engine.snapshot_mut().set_instances(InstanceList { asked: at(seconds), instances: machines });
 }
 
 #[test]
@@ -226,10 +230,13 @@ fn a_message_from_before_the_instance_started_or_about_what_is_over_is_acknowled
         let mut bench = told(news.clone());
         listed(&mut bench, 30, launched, MachineState::Running);
         let actions = bench.decide(30);
-        assert!(actions.iter().any(|a| matches!(a, Action::Acknowledge(_))), "{news:?}: {actions:?}");
+        assert!(
+            actions.iter().any(|a| matches!(a, Action::AcknowledgeInterruptions(_))),
+            "{news:?}: {actions:?}"
+        );
         let acts = |a: &Action| match a {
             Action::Write { call, .. } => !matches!(call.verb, Verb::Patch(_)),
-            other => !matches!(other, Action::Acknowledge(_)),
+            other => !matches!(other, Action::AcknowledgeInterruptions(_)),
         };
         assert!(!actions.iter().any(acts), "{news:?}: {actions:?}");
         assert_eq!(bench.told.iter().filter(|(reason, _)| reason == "InterruptionIgnored").count(), 1);
@@ -242,7 +249,7 @@ fn a_message_that_an_instance_stops_counts_once_the_cloud_says_so() {
         let of = |a: &Action| matches!(a, Action::Write { call, .. } if !matches!(call.verb, Verb::Patch(_)));
         actions.iter().any(|a| of(a) || matches!(a, Action::Terminate { .. }))
     };
-    let read = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::Acknowledge(_)));
+    let read = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::AcknowledgeInterruptions(_)));
     let mut bench = told(news(InterruptionKind::StateChange, None));
     // What was listed before the message says nothing about it, nor does a list that may lag behind it.
     let actions = bench.decide(1);
@@ -275,14 +282,14 @@ fn an_instance_that_the_cloud_says_is_going_is_not_drained() {
     listed(&mut bench, 2, 0, MachineState::Stopping);
     let status = written(&mut bench, 1);
     let actions: Vec<Action> =
-        bench.decide(1).into_iter().filter(|a| !matches!(a, Action::Acknowledge(_))).collect();
+        bench.decide(1).into_iter().filter(|a| !matches!(a, Action::AcknowledgeInterruptions(_))).collect();
     assert!(matches!(verb(&actions), (Target::Claim(_), Verb::Delete { .. })));
     bench.done(1, &actions[0], vec![]);
     let instance =
         CloudMachine { id: "i-1".to_owned(), state: MachineState::ShuttingDown, ..Default::default() };
     let ids = vec!["i-1".to_owned()];
     let described = Action::DescribeInstances(ids.clone());
-    bench.done(1, &described, vec![News::Described(at(1).mono, ids, vec![instance])]);
+    bench.done(1, &described, vec![ActionResult::InstancesDescribed(at(1).mono, ids, vec![instance])]);
     bench.see(4, claim(12, status, true));
     let actions = bench.decide(4);
     assert!(matches!(&actions[..], [Action::Terminate { .. }]), "its pod isn't asked to leave: {actions:?}");
@@ -305,7 +312,7 @@ fn a_recommendation_waits_for_the_replacement_and_heeds_pods_that_may_not_go() {
         let touched = actions.iter().flat_map(Action::keys).any(|k| k == Key::Node("node-1".to_owned()));
         assert!(!touched, "the node stays open until its replacement is ready");
         let keys: Vec<Key> = actions.iter().flat_map(Action::keys).collect();
-        bench.engine.complete(Report::done(keys), at(1));
+        bench.engine.complete(ActionReport::done(keys), at(1));
         let deleted = |actions: &[Action]| {
             actions.iter().any(|a| {
                 matches!(a, Action::Write { call, .. } if call.target == Target::Claim("pool-a-1".to_owned())
@@ -327,12 +334,16 @@ fn messages_about_instances_of_no_claim_are_left_on_the_queue_and_acknowledged_w
         let machines = if kind == InterruptionKind::Other { vec![] } else { vec!["i-9".to_owned()] };
         hear(&mut bench, 1, Interruption { machines, ..news(kind, None) });
         let first = bench.decide(1);
-        assert_eq!(matches!(&first[..], [Action::Acknowledge(_)]), at_once, "{kind:?}: {first:?}");
+        assert_eq!(
+            matches!(&first[..], [Action::AcknowledgeInterruptions(_)]),
+            at_once,
+            "{kind:?}: {first:?}"
+        );
         if !at_once {
             assert!(bench.decide(61).is_empty(), "another cluster may read the same queue");
             hear(&mut bench, 602, Interruption { machines: vec!["i-9".to_owned()], ..news(kind, None) });
             assert!(bench.decide(602).is_empty(), "its launch may not have been answered yet");
-            assert!(matches!(&bench.decide(662)[..], [Action::Acknowledge(_)]));
+            assert!(matches!(&bench.decide(662)[..], [Action::AcknowledgeInterruptions(_)]));
         }
     }
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use croft_cloud::{CloudMachine, MachineState};
 use croft_controller::{
-    action::{Action, Key, News, Report},
+    action::{Action, Key},
+    config::settings::Settings,
     engine::{Engine, KINDS},
-    seam::{Answer, Call, Target, Verb},
-    settings::Settings,
-    snapshot::Change,
+    kube_api::{Call, Response, Target, Verb},
+    result::{ActionReport, ActionResult},
+    state::Change,
 };
 use croft_scheduler::CapacityType;
 use serde_json::{Value, json};
@@ -46,8 +47,11 @@ fn running() -> Value {
 }
 
 fn list(bench: &mut Bench, seconds: u64, machines: Vec<CloudMachine>) {
-    let news = vec![News::Machines(at(seconds), machines)];
-    bench.engine.complete(Report { news, ..Report::done(vec![Key::Machines]) }, at(seconds));
+    let news = vec![ActionResult::Instances(at(seconds), machines)];
+    bench.engine.complete(
+        ActionReport { results: news, ..ActionReport::done(vec![Key::ListInstances]) },
+        at(seconds),
+    );
 }
 
 fn lose_the_claim(bench: &mut Bench, seconds: u64) {
@@ -61,7 +65,7 @@ fn makes_claims(bench: &mut Bench, seconds: u64) -> bool {
     actions.extend(bench.decide(seconds + 2));
     let made = actions.iter().any(|action| matches!(action, Action::CreateClaims(_)));
     let ended: Vec<Key> = actions.iter().flat_map(Action::keys).collect();
-    bench.engine.complete(Report::done(ended), at(seconds + 2));
+    bench.engine.complete(ActionReport::done(ended), at(seconds + 2));
     made
 }
 
@@ -104,7 +108,7 @@ fn a_claim_that_was_released_leaves_its_place_at_once() {
     assert!(!makes_claims(&mut bench, 1));
     let Change::Claim(mut released) = claim(11, running(), true) else { panic!() };
     released.metadata.finalizers = None;
-    bench.engine.snapshot.answered(Answer::Claim(released), at(5));
+    bench.engine.snapshot_mut().observe_response(Response::Claim(released), at(5));
     assert!(makes_claims(&mut bench, 5));
 }
 
@@ -232,9 +236,9 @@ fn nothing_is_planned_before_the_machines_were_listed_once() {
         engine.observe(Change::Synced(kind), at(0));
     }
     let actions = engine.step(at(0)).actions;
-    assert!(actions.iter().any(|action| matches!(action, Action::ListMachines)), "{actions:?}");
+    assert!(actions.iter().any(|action| matches!(action, Action::ListInstances)), "{actions:?}");
     let mut bench = full_pool();
-    bench.engine.snapshot.machines = (None, None);
+    bench.engine.snapshot_mut().clear_instances();
     bench.see(1, pod("a", None));
     assert!(!makes_claims(&mut bench, 1));
     list(&mut bench, 5, Vec::new());

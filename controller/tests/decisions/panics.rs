@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use croft_controller::{
     action::Action,
-    decide::apart::search,
-    seam::{Call, Target, Verb},
-    snapshot::Change,
-    solver::{Panicked, Run, Solver, catch},
+    kube_api::{Call, Target, Verb},
+    provisioning::{
+        panic_isolation::search,
+        solver::{Panicked, Purpose, Solver, catch},
+    },
+    state::Change,
 };
 use croft_scheduler::{Cluster, consolidation::Consolidation, solve};
 use serde_json::{Value, json};
@@ -38,10 +40,10 @@ fn pod_b(name: &str) -> Change {
 fn poisoned(a: &Value, b: &Value) -> Bench {
     let mut bench = Bench::with_pool(a);
     bench.see(0, pool_b(4, b));
-    bench.engine.snapshot.solver = Solver::new(|cluster: &Cluster, options| {
+    bench.engine.set_solver(Solver::new(|cluster: &Cluster, options| {
         assert!(cluster.waiting().for_pool(cluster, "pool-b").is_none(), "a poison pod");
         solve(cluster, options, &|| false)
-    });
+    }));
     bench
 }
 
@@ -74,8 +76,8 @@ fn said(bench: &mut Bench, seconds: u64) -> Option<Value> {
     conditions.into_iter().flatten().find(|condition| condition["type"] == json!("PlanningFailed"))
 }
 
-fn panics(bench: &Bench, run: Run) -> u64 {
-    bench.engine.snapshot.solver.panics().find(|(one, _)| *one == run).unwrap().1
+fn panics(bench: &Bench, run: Purpose) -> u64 {
+    bench.engine.solver().panics().find(|(one, _)| *one == run).unwrap().1
 }
 
 #[test]
@@ -84,19 +86,19 @@ fn pods_whose_plan_panics_are_left_out_and_those_of_other_pools_get_their_nodes(
     bench.see(1, pod("fine", None));
     bench.see(1, pod_b("poison"));
     assert_eq!(launches(&mut bench, 1), ["pool-a"]);
-    assert!(panics(&bench, Run::Pods) >= 2, "together, and alone");
+    assert!(panics(&bench, Purpose::Pods) >= 2, "together, and alone");
     // As long as nothing changes it costs nothing.
-    let before = panics(&bench, Run::Pods);
+    let before = panics(&bench, Purpose::Pods);
     bench.see(25, pod("another", None));
     launches(&mut bench, 25);
-    assert_eq!(panics(&bench, Run::Pods), before);
+    assert_eq!(panics(&bench, Purpose::Pods), before);
 
     let condition = said(&mut bench, LOOKED_AGAIN).expect("the pool says so");
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("SolverPanicked")));
     assert!(condition["message"].as_str().unwrap().contains("a poison pod"), "{condition}");
 
     // Healed, and changed: planned again.
-    bench.engine.snapshot.solver = Solver::default();
+    bench.engine.set_solver(Solver::default());
     bench.see(120, pod_b("more"));
     assert!(launches(&mut bench, 120).contains(&"pool-b".to_owned()));
 }
@@ -106,7 +108,7 @@ fn what_is_left_out_is_tried_again_when_its_time_comes() {
     let mut bench = poisoned(&json!({}), &json!({}));
     bench.see(1, pod_b("poison"));
     assert_eq!(launches(&mut bench, 1), Vec::<String>::new());
-    bench.engine.snapshot.solver = Solver::default();
+    bench.engine.set_solver(Solver::default());
     assert_eq!(launches(&mut bench, 100), Vec::<String>::new());
     assert_eq!(launches(&mut bench, 304), ["pool-b"]);
 }
@@ -125,7 +127,7 @@ fn a_pool_of_a_fixed_size_whose_plan_panics_leaves_other_pools_alone() {
     let mut bench = poisoned(&json!({"replicas": 1}), &json!({"replicas": 1}));
     assert!(launches(&mut bench, 1).contains(&"pool-a".to_owned()));
     launches(&mut bench, 5);
-    assert_eq!(panics(&bench, Run::Replicas), 1);
+    assert_eq!(panics(&bench, Purpose::Replicas), 1);
     let condition = said(&mut bench, LOOKED_AGAIN).expect("the pool says so");
     assert!(condition["message"].as_str().unwrap().contains("(replicas)"), "{condition}");
 }

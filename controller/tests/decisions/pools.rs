@@ -2,8 +2,8 @@
 
 use croft_controller::{
     action::{Action, Key},
-    seam::Verb,
-    snapshot::Change,
+    kube_api::Verb,
+    state::Change,
 };
 use serde_json::json;
 

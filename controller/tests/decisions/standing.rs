@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use croft_controller::{
-    action::{Action, NewClaims, News, Report},
-    seam::{Target, Verb},
-    snapshot::Change,
+    action::{Action, NewClaims},
+    kube_api::{Target, Verb},
+    result::{ActionReport, ActionResult},
+    state::Change,
 };
 use croft_scheduler::PodKey;
 use serde_json::{Value, json};
@@ -49,7 +50,7 @@ fn come(bench: &mut Bench, seconds: u64, action: &Action) -> Vec<String> {
     bench.done(seconds, action, vec![]);
     let mut counted = pool(4000 * seconds, &json!({}));
     if let Change::Pool(counted) = &mut counted {
-        counted.spec = bench.engine.snapshot.pools["pool-a"].spec.clone();
+        counted.spec = bench.engine.snapshot().pools()["pool-a"].spec.clone();
         let status = json!({"claimCounter": new.counter, "conditions": [condition("Accepted", 0)]});
         counted.status = Some(serde_json::from_value(status).unwrap());
     }
@@ -136,7 +137,7 @@ fn a_fixed_size_keeps_within_limits_and_says_what_is_missing() {
     let said = bench
         .told
         .iter()
-        .any(|(reason, note)| reason == "Short" && note.starts_with("2 of 3 nodes are ready"));
+        .any(|(reason, note)| reason == "Insufficient" && note.starts_with("2 of 3 nodes are ready"));
     assert!(said, "{:?}", bench.told);
 }
 
@@ -169,7 +170,7 @@ fn a_node_of_a_fixed_size_that_is_too_old_is_replaced_first_and_counted_once() {
     let actions = bench.decide(3702);
     assert_eq!(deleted(&actions), [first[0].as_str()]);
     // While the old one is drained it isn't one too few, and before that it wasn't one too many.
-    let mut going = (*bench.engine.snapshot.claims[&first[0]]).clone();
+    let mut going = (*bench.engine.snapshot().claims()[&first[0]]).clone();
     going.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(3702).wall));
     going.metadata.resource_version = Some("8000000".to_owned());
@@ -193,7 +194,7 @@ fn spare_places_are_kept_and_give_way_and_are_made_again() {
     let first = come(&mut bench, 2, &actions[0]);
     assert!(bench.decide(4).is_empty());
     assert!(deleted(&bench.decide(600)).is_empty(), "a node that is kept for the next pods isn't empty");
-    assert!(bench.told.iter().all(|(reason, _)| reason != "Short"), "{:?}", bench.told);
+    assert!(bench.told.iter().all(|(reason, _)| reason != "Insufficient"), "{:?}", bench.told);
     // A pod takes the room, and new room is made.
     let Change::Pod(mut bound) = pod("a", None) else { panic!() };
     bound.spec.as_mut().unwrap().node_name = Some(first[0].clone());
@@ -226,7 +227,10 @@ fn a_pod_that_comes_takes_a_spare_place_at_once() {
     let pods: usize = made(&actions).claims.len();
     assert_eq!(pods, 1, "what the pod takes of the spare places is made again");
     let key = PodKey::new("tenant-a", "a");
-    assert!(bench.engine.snapshot.unplanned().any(|k| *k == key), "the pod itself waits for no machine");
+    assert!(
+        bench.engine.snapshot().unnominated_demand().any(|k| *k == key),
+        "the pod itself waits for no machine"
+    );
 }
 
 #[test]
@@ -241,7 +245,8 @@ fn spare_places_overrun_no_limit() {
         let actions = bench.decide(seconds);
         assert!(makes_nothing(&actions), "{actions:?}");
     }
-    let said = bench.told.iter().any(|(reason, note)| reason == "Short" && note.contains("spare places"));
+    let said =
+        bench.told.iter().any(|(reason, note)| reason == "Insufficient" && note.contains("spare places"));
     assert!(said, "{:?}", bench.told);
 }
 
@@ -276,7 +281,7 @@ fn a_node_that_the_scheduler_does_not_take_is_ruled_out_after_two_rounds() {
 fn what_a_class_lacks_is_an_event_in_the_conditions_own_words() {
     let mut bench = Bench::new();
     let Change::Class(mut class) = ({
-        let object = (*bench.engine.snapshot.classes["class"].object).clone();
+        let object = (*bench.engine.snapshot().classes()["class"].object).clone();
         Change::Class(Box::new(object))
     }) else {
         panic!()
@@ -284,14 +289,14 @@ fn what_a_class_lacks_is_an_event_in_the_conditions_own_words() {
     class.metadata.resource_version = Some("5".to_owned());
     class.status = Some(
         serde_json::from_value(json!({"conditions": [{
-            "type": "SubnetsReady", "status": "False", "reason": "NothingMatches", "observedGeneration": 1,
+            "type": "SubnetsReady", "status": "False", "reason": "NoInstanceTypeMatches", "observedGeneration": 1,
             "message": "no subnet matches", "lastTransitionTime": at(1).wall.to_string()}]}))
         .unwrap(),
     );
     bench.see(1, Change::Class(class));
     bench.decide(1);
     assert!(
-        bench.told.contains(&("NothingMatches".to_owned(), "no subnet matches".to_owned())),
+        bench.told.contains(&("NoInstanceTypeMatches".to_owned(), "no subnet matches".to_owned())),
         "{:?}",
         bench.told
     );
@@ -301,7 +306,7 @@ fn what_a_class_lacks_is_an_event_in_the_conditions_own_words() {
 fn a_shortage_is_said_on_the_pool_with_what_is_used_instead() {
     use croft_cloud::{Fault, FaultClass, OfferingKey, Shortage};
     let mut bench = Bench::new();
-    let types = bench.engine.snapshot.classes["class"].types.clone().unwrap();
+    let types = bench.engine.snapshot().classes()["class"].types.clone().unwrap();
     let shortages: Vec<Shortage> = types
         .iter()
         .flat_map(|t| t.offerings.iter().map(move |o| (t, o)))
@@ -336,7 +341,13 @@ fn a_shortage_is_said_on_the_pool_with_what_is_used_instead() {
             .unwrap(),
         )),
     );
-    bench.engine.complete(Report { news: vec![News::Shortages(shortages)], ..Report::done(vec![]) }, at(1));
+    bench.engine.complete(
+        ActionReport {
+            results: vec![ActionResult::UnavailableOfferings(shortages)],
+            ..ActionReport::done(vec![])
+        },
+        at(1),
+    );
     bench.decide(3);
     let told: Vec<&String> =
         bench.told.iter().filter(|(reason, _)| reason == "NoCapacity").map(|(_, note)| note).collect();
@@ -357,10 +368,10 @@ fn nothing_is_written_twice_for_what_has_not_changed() {
     for seconds in 3..30 {
         assert!(bench.decide(seconds).is_empty());
     }
-    let plans = bench.engine.counts.plans;
+    let plans = bench.engine.planning().runs;
     bench.decide(60);
     bench.decide(90);
-    assert_eq!(bench.engine.counts.plans, plans, "an idle cluster isn't planned again");
+    assert_eq!(bench.engine.planning().runs, plans, "an idle cluster isn't planned again");
 }
 
 #[test]

@@ -5,9 +5,10 @@ use croft_api::{
     stored::{Checked, Stored, Unread},
 };
 use croft_controller::{
-    action::{Action, Key, Report},
-    seam::Verb,
-    snapshot::Change,
+    action::{Action, Key},
+    kube_api::Verb,
+    result::ActionReport,
+    state::Change,
 };
 use serde_json::json;
 
@@ -42,7 +43,7 @@ fn actions(bench: &mut Bench) -> Vec<Action> {
     for seconds in (30..3_600).step_by(2) {
         let actions = bench.decide(seconds);
         let ended: Vec<Key> = actions.iter().flat_map(Action::keys).collect();
-        bench.engine.complete(Report::done(ended), at(seconds));
+        bench.engine.complete(ActionReport::done(ended), at(seconds));
         all.extend(actions);
     }
     all
@@ -66,7 +67,7 @@ fn the_last_good_version_of_a_pool_stays_in_force() {
     bench.see(20, unread(9, "pool-uid"));
     // Once more, as after a write of its status.
     bench.see(21, unread(10, "pool-uid"));
-    let held = &bench.engine.snapshot.pools["pool-a"];
+    let held = &bench.engine.snapshot().pools()["pool-a"];
     assert_eq!(held.metadata.resource_version.as_deref(), Some("10"), "writes hold for the newest version");
     assert_eq!(held.spec.disruption.consolidate_after, "30s");
     for name in ["a", "b"] {

@@ -2,8 +2,8 @@
 
 use croft_controller::{
     action::Action,
-    seam::{Target, Verb},
-    snapshot::{Change, MachineList},
+    kube_api::{Target, Verb},
+    state::{Change, InstanceList},
 };
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ fn instances_that_no_list_shows_are_out() {
     not_ready(&mut world, 0, 3_600);
     // The credentials are another account's: the list is empty.
     let asked = world.now();
-    world.engine.snapshot.listed(MachineList { asked, machines: Default::default() });
+    world.engine.snapshot_mut().set_instances(InstanceList { asked, instances: Default::default() });
     world.step(5);
     assert_eq!(world.deleted(), Vec::<String>::new());
     assert_eq!(world.told("TooManyUnhealthyNodes").len(), 1);

@@ -1,11 +1,10 @@
 //! What an edit of a pool does to the nodes that are there, and to those that would be launched.
 
-use croft_api::TenantPool;
+use croft_api::{TenantPool, drift};
 use croft_controller::{
     action::Action,
-    decide::disrupt::drift,
-    seam::{Target, Verb},
-    snapshot::Change,
+    kube_api::{Target, Verb},
+    state::Change,
 };
 use serde_json::{Value, json};
 
@@ -13,9 +12,9 @@ use crate::world::World;
 
 /// Shows the pool `name` with `more` merged into the whole object.
 fn edit(world: &mut World, name: &str, more: &Value) {
-    let mut object = serde_json::to_value(&*world.engine.snapshot.pools[name]).unwrap();
+    let mut object = serde_json::to_value(&*world.engine.snapshot().pools()[name]).unwrap();
     object["metadata"]["resourceVersion"] = world.meta(name)["resourceVersion"].clone();
-    croft_controller::merge::apply(&mut object, more);
+    croft_controller::merge_patch::apply(&mut object, more);
     world.observe(Change::Pool(Box::new(serde_json::from_value(object).unwrap())));
 }
 
@@ -33,7 +32,7 @@ fn pool(world: &mut World, name: &str, created: &str, spec: &Value) {
         "spec": {"key": "node-pool", "template": {"spec": {"nodeClassRef": {"name": "c"}}}},
         "status": {"conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
             "lastTransitionTime": created}]}});
-    croft_controller::merge::apply(&mut object["spec"], spec);
+    croft_controller::merge_patch::apply(&mut object["spec"], spec);
     world.observe(Change::Pool(Box::new(serde_json::from_value::<TenantPool>(object).unwrap())));
 }
 
@@ -79,7 +78,7 @@ fn a_requirement_under_another_name_of_a_label_drifts_no_node() {
     world.node("n0", "m.2", json!({}));
     // As it was before Croft gave nodes that label.
     let mut node = json!({"metadata": world.meta("n0"), "spec": {"providerID": "aws:///zone-a/n0"}});
-    let mut labels = world.engine.snapshot.nodes["n0"].labels.clone();
+    let mut labels = world.engine.snapshot().nodes()["n0"].labels.clone();
     labels.remove("croft.dev/capacity-type");
     node["metadata"]["labels"] = json!(labels);
     node["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
@@ -88,7 +87,7 @@ fn a_requirement_under_another_name_of_a_label_drifts_no_node() {
     for _ in 0..10 {
         world.step(6);
         assert!(world.created().is_empty() && world.deleted().is_empty(), "{:?}", world.actions);
-        assert!(world.told("Disrupting").is_empty());
+        assert!(world.told("DisruptionStarted").is_empty());
     }
 }
 
@@ -113,8 +112,8 @@ fn a_node_that_would_not_meet_its_own_pool_is_not_launched() {
 #[test]
 fn changed_effects_split_no_pool() {
     let mut world = World::new(json!({"consolidateAfter": "Never"}));
-    let snapshot = &world.engine.snapshot;
-    let stamp = drift::stamp(&snapshot.pools["p"], &snapshot.classes["c"].object);
+    let snapshot = world.engine.snapshot();
+    let stamp = drift::stamp(&snapshot.pools()["p"], &snapshot.classes()["c"].object);
     let annotated = json!({"metadata": {"annotations": {"croft.dev/launched-with": stamp}}});
     world.node("n0", "m.2", annotated);
     let exact = json!([{"key": "node-pool", "operator": "Equal", "value": "p", "effect": "NoSchedule"}]);

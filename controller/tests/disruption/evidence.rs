@@ -2,7 +2,7 @@
 
 use croft_controller::{
     action::{Action, Key},
-    seam::{Target, Verb},
+    kube_api::{Target, Verb},
 };
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use croft_controller::{decide::disrupt::tally::Outcome, snapshot::Change};
+use croft_controller::{disruption::outcomes::Outcome, state::Change};
 use croft_scheduler::PodKey;
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ fn the_replacement_comes_first_and_is_looked_at_again() {
     assert_eq!((gone, world.cordoned()), (["n0", "n1", "n2"].map(str::to_owned).to_vec(), 0));
     // Looked at again before the claims are seen to go, it is still one move.
     world.step(3);
-    assert_eq!(world.tally("Underutilized"), [(Outcome::Begun, 1), (Outcome::Done, 1)]);
+    assert_eq!(world.tally("Underutilized"), [(Outcome::Started, 1), (Outcome::Completed, 1)]);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_move_of_several_nodes_keeps_within_the_budget() {
     }
     world.step(5);
     assert!(world.deleted().is_empty());
-    assert_eq!(world.tally("Underutilized"), [(Outcome::Begun, 1), (Outcome::Done, 1)]);
+    assert_eq!(world.tally("Underutilized"), [(Outcome::Started, 1), (Outcome::Completed, 1)]);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_move_whose_budget_closes_leaves_the_rest_as_it_is() {
     world.node(&name, "m.4", json!({"metadata": {"annotations": made["metadata"]["annotations"]}}));
     world.step(1);
     assert_eq!(world.deleted(), [name]);
-    assert_eq!(world.told("DisruptionUndone").len(), 3);
+    assert_eq!(world.told("DisruptionFailed").len(), 3);
 }
 
 #[test]
@@ -108,9 +108,9 @@ fn a_replacement_that_does_not_come_undoes_the_decision() {
     world.node(&name, "m.4", going);
     world.step(1);
     assert!(world.deleted().is_empty(), "{:?}", world.deleted());
-    assert_eq!(world.told("DisruptionUndone").len(), 3);
+    assert_eq!(world.told("DisruptionFailed").len(), 3);
     world.step(1);
-    assert_eq!(world.tally("Underutilized"), [(Outcome::Begun, 1), (Outcome::Undone, 1)]);
+    assert_eq!(world.tally("Underutilized"), [(Outcome::Started, 1), (Outcome::RolledBack, 1)]);
     world.observe(Change::ClaimGone(name.clone()));
     world.observe(Change::NodeGone(name));
     // Left alone for a while, then asked about again.
@@ -129,7 +129,7 @@ fn what_was_launched_and_no_longer_suffices_undoes_the_decision() {
     assert!(world.deleted().is_empty());
     world.step(31);
     assert_eq!(world.deleted(), [name]);
-    assert!(world.told("DisruptionUndone")[0].contains("no longer fit"), "{:?}", world.actions);
+    assert!(world.told("DisruptionFailed")[0].contains("no longer fit"), "{:?}", world.actions);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn an_answer_about_other_pods_is_dropped() {
     world.answer(&search);
     world.step(1);
     assert!(world.created().is_empty() && world.deleted().is_empty(), "{:?}", world.actions);
-    assert_eq!(world.tally("Underutilized"), [(Outcome::Dropped, 1)]);
+    assert_eq!(world.tally("Underutilized"), [(Outcome::Invalidated, 1)]);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn what_keeps_a_node_keeps_it_out_of_the_question() {
     let mut world = three();
     world.budget(0);
     assert!(world.step(0).is_none() && world.step(11).is_none());
-    assert_eq!(world.kept_by("PodBudget"), 3);
+    assert_eq!(world.kept_by("PDBBlocked"), 3);
     world.budget(1);
     assert!(world.step(11).is_some());
 
@@ -185,7 +185,7 @@ fn what_keeps_a_node_keeps_it_out_of_the_question() {
     assert!(world.step(11).is_none());
     assert_eq!(world.kept_by("Budget"), 3);
     world.pool(json!({"budgets": [{"nodes": "1"}]}), json!({}));
-    assert_eq!(world.step(11).unwrap().ask.terms["p"].nodes, 1);
+    assert_eq!(world.step(11).unwrap().ask.constraints["p"].nodes, 1);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn drift_replaces_within_its_budget_and_says_why() {
     assert_eq!(made.len(), 1, "{:?}", world.actions);
     assert_eq!(made[0]["metadata"]["annotations"]["croft.dev/replaces"], json!("n0,n1"));
     assert_eq!(made[0]["metadata"]["annotations"]["croft.dev/disruption-reason"], json!("Drifted"));
-    let told = world.told("Disrupting");
+    let told = world.told("DisruptionStarted");
     assert!(
         told.len() == 2 && told[0].starts_with("Drifted: pool.labels changed since its launch"),
         "{told:?}"
@@ -308,7 +308,7 @@ fn what_changes_in_one_pool_asks_nothing_about_another() {
         world.pod(&format!("pod-{node}"), node, 1800, own);
     }
     let search = world.search();
-    assert_eq!(search.ask.terms.keys().collect::<Vec<_>>(), ["p", "q"]);
+    assert_eq!(search.ask.constraints.keys().collect::<Vec<_>>(), ["p", "q"]);
     world.answer(&search);
     world.step(1);
     assert!(world.step(600).is_none(), "the same is asked again");
@@ -319,7 +319,7 @@ fn what_changes_in_one_pool_asks_nothing_about_another() {
     world.pod("pod-n1", "n1", 1800, own);
     assert!(world.step(0).is_none());
     let search = world.step(6).unwrap();
-    assert_eq!(search.ask.terms.keys().collect::<Vec<_>>(), ["q"]);
+    assert_eq!(search.ask.constraints.keys().collect::<Vec<_>>(), ["q"]);
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn why_each_node_stays_is_said_on_its_claim() {
         said,
         [
             ("n0", "False", "NoSaving"),
-            ("n1", "False", "PodKept"),
+            ("n1", "False", "PodDoNotDisrupt"),
             ("n2", "False", "BarePod"),
             ("n3", "True", "Empty"),
         ]
@@ -408,5 +408,5 @@ fn what_replaces_a_node_is_enough_for_kube_scheduler_which_knows_of_no_plan() {
     }
     world.step(1);
     assert_eq!(world.deleted(), ["n0"]);
-    assert!(world.told("DisruptionUndone").is_empty());
+    assert!(world.told("DisruptionFailed").is_empty());
 }

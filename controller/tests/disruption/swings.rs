@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_controller::{
     action::Action,
-    seam::{Target, Verb},
-    snapshot::Change,
+    kube_api::{Target, Verb},
+    state::Change,
 };
 use croft_scheduler::PodKey;
 use proptest::prelude::*;
@@ -166,7 +166,7 @@ impl Town {
     }
 
     fn kind(&self, node: &str) -> String {
-        let labels = &self.world.engine.snapshot.nodes[node].labels;
+        let labels = &self.world.engine.snapshot().nodes()[node].labels;
         labels["node.kubernetes.io/instance-type"].clone()
     }
 

@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_cloud::{CloudMachine, MachineState};
 use croft_controller::{
-    action::{Action, News, Report, Search},
-    decide::disrupt::tally::Outcome,
+    action::{Action, ConsolidationSearch},
+    config::settings::Settings,
+    disruption::outcomes::Outcome,
     engine::{Engine, KINDS},
-    seam::{Target, Verb},
-    settings::Settings,
-    snapshot::{Change, MachineList},
+    kube_api::{Target, Verb},
+    result::{ActionReport, ActionResult},
+    state::{Change, InstanceList},
     time::Now,
 };
 use croft_scheduler::{CapacityType, InstanceType, Offering, Price, Resources, consolidation::consolidate};
@@ -74,9 +75,9 @@ impl World {
             .unwrap(),
         )));
         world.pool(disruption, json!({}));
-        world.engine.snapshot.offers("c", Ok(types()));
+        world.engine.snapshot_mut().set_offerings("c", Ok(types()));
         let asked = world.now();
-        world.engine.snapshot.listed(MachineList { asked, machines: BTreeMap::new() });
+        world.engine.snapshot_mut().set_instances(InstanceList { asked, instances: BTreeMap::new() });
         for kind in KINDS {
             world.observe(Change::Synced(kind));
         }
@@ -93,8 +94,8 @@ impl World {
             "disruption": {"consolidateAfter": "5s", "budgets": [{"nodes": "100%"}]},
             "template": {"spec": {"nodeClassRef": {"name": "c"}}},
         });
-        croft_controller::merge::apply(&mut spec["disruption"], &disruption);
-        croft_controller::merge::apply(&mut spec["template"], &template);
+        croft_controller::merge_patch::apply(&mut spec["disruption"], &disruption);
+        croft_controller::merge_patch::apply(&mut spec["template"], &template);
         let meta = self.meta(name);
         let pool = json!({
             "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": meta, "spec": spec,
@@ -136,7 +137,7 @@ impl World {
                 "conditions": (["Launched", "Registered", "Initialized", "Ready"].map(|kind| json!({"type": kind,
                     "status": "True", "reason": "x", "message": "", "lastTransitionTime": self.begun.to_string()})))},
         });
-        croft_controller::merge::apply(&mut claim, &extra);
+        croft_controller::merge_patch::apply(&mut claim, &extra);
         let claim: croft_api::NodeClaim = serde_json::from_value(claim).unwrap();
         let has = types().iter().find(|t| t.name == kind).unwrap().capacity.to_quantities();
         let mut node = json!({
@@ -159,8 +160,9 @@ impl World {
 
     /// Shows a node as it was, cordoned by Croft or open again.
     pub fn cordon(&mut self, name: &str, closed: bool) {
-        let view = &self.engine.snapshot.nodes[name];
-        let taint = json!({"key": croft_controller::names::DISRUPTED_TAINT, "effect": "NoSchedule"});
+        let view = &self.engine.snapshot().nodes()[name];
+        let taint =
+            json!({"key": croft_controller::definitions::keys::DISRUPTED_TAINT, "effect": "NoSchedule"});
         let own = json!({"key": "node-pool", "value": view.labels["node-pool"], "effect": "NoSchedule"});
         let taints = if closed { vec![own, taint] } else { vec![own] };
         let (labels, amounts) = (view.labels.clone(), view.capacity.to_quantities());
@@ -184,13 +186,13 @@ impl World {
             ..CloudMachine::default()
         };
         let machines =
-            self.engine.snapshot.claims.keys().map(|name| (name.clone(), instance(name))).collect();
-        self.engine.snapshot.listed(MachineList { asked, machines });
+            self.engine.snapshot().claims().keys().map(|name| (name.clone(), instance(name))).collect();
+        self.engine.snapshot_mut().set_instances(InstanceList { asked, instances: machines });
     }
 
     /// Shows a node without a label that it had.
     pub fn unlabel(&mut self, name: &str, label: &str) {
-        let view = self.engine.snapshot.nodes[name].clone();
+        let view = self.engine.snapshot().nodes()[name].clone();
         let amounts = view.capacity.to_quantities();
         let mut node = json!({
             "metadata": self.meta(name),
@@ -220,7 +222,7 @@ impl World {
         pod["metadata"]["namespace"] = json!("a");
         pod["metadata"]["labels"] = json!({"app": "web"});
         pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": true}]);
-        croft_controller::merge::apply(&mut pod, &extra);
+        croft_controller::merge_patch::apply(&mut pod, &extra);
         self.observe(Change::Pod(Box::new(serde_json::from_value(pod).unwrap())));
     }
 
@@ -233,37 +235,38 @@ impl World {
     }
 
     /// Steps after `seconds`; every action but a search ends well at once, without effect.
-    pub fn step(&mut self, seconds: u64) -> Option<Box<Search>> {
+    pub fn step(&mut self, seconds: u64) -> Option<Box<ConsolidationSearch>> {
         self.seconds += seconds;
         let now = self.now();
         let step = self.engine.step(now);
-        (self.actions, self.wake) = (step.actions, step.wake);
+        (self.actions, self.wake) = (step.actions, step.requeue_at);
         let mut search = None;
         for action in self.actions.clone() {
             match action {
                 Action::Consolidate(one) => search = Some(one),
                 // The API server has the pods that the engine has been shown.
-                Action::LookForPods(look) => {
-                    let vacant = News::Vacant(look.subject.clone(), now.mono);
-                    let keys = Action::LookForPods(look).keys();
-                    self.engine.complete(Report { news: vec![vacant], ..Report::done(keys) }, now);
+                Action::VerifyNoPods(look) => {
+                    let vacant = ActionResult::NoPodsFound(look.subject.clone(), now.mono);
+                    let keys = Action::VerifyNoPods(look).keys();
+                    self.engine
+                        .complete(ActionReport { results: vec![vacant], ..ActionReport::done(keys) }, now);
                 }
-                other => self.engine.complete(Report::done(other.keys()), now),
+                other => self.engine.complete(ActionReport::done(other.keys()), now),
             }
         }
         search
     }
 
-    pub fn answer(&mut self, search: &Search) {
+    pub fn answer(&mut self, search: &ConsolidationSearch) {
         let found = consolidate(&search.cluster, &search.ask, &|| false);
         let keys = Action::Consolidate(Box::new(search.clone())).keys();
-        let news = vec![News::Consolidation(Box::new(found))];
+        let news = vec![ActionResult::Consolidation(Box::new(found))];
         let now = self.now();
-        self.engine.complete(Report { news, ..Report::done(keys) }, now);
+        self.engine.complete(ActionReport { results: news, ..ActionReport::done(keys) }, now);
     }
 
     /// Steps until something is searched for.
-    pub fn search(&mut self) -> Box<Search> {
+    pub fn search(&mut self) -> Box<ConsolidationSearch> {
         self.step(0);
         self.step(11).expect("a search")
     }
@@ -316,7 +319,7 @@ impl World {
 
     pub fn told(&self, reason: &str) -> Vec<String> {
         let note = |action: &Action| match action {
-            Action::Tell(notice) if notice.reason == reason => Some(notice.note.clone()),
+            Action::RecordEvent(event) if event.reason == reason => Some(event.note.clone()),
             _ => None,
         };
         self.actions.iter().filter_map(note).collect()
@@ -324,13 +327,13 @@ impl World {
 
     /// What came of decisions so far, by reason.
     pub fn tally(&self, reason: &str) -> Vec<(Outcome, u64)> {
-        let all = self.engine.disruption().tally.iter();
+        let all = self.engine.disruption().history().outcomes();
         all.filter(|(of, _, _)| *of == reason).map(|(_, outcome, count)| (outcome, count)).collect()
     }
 
     /// How many nodes stay for a reason.
     pub fn kept_by(&self, reason: &str) -> usize {
-        let mut all = self.engine.disruption().saying.counts();
+        let mut all = self.engine.disruption().statuses().counts();
         all.find(|(goes, of, _)| !goes && *of == reason).map_or(0, |(_, _, count)| count)
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use croft_controller::names::DISRUPTED_TAINT;
+use croft_controller::definitions::keys::DISRUPTED_TAINT;
 use croft_ec2_sim::{
     instances::State,
     world::{Happening, World},

@@ -215,7 +215,7 @@ impl CloudProvider for SimCloud {
 
     async fn prepare(&self, request: &LaunchRequest) -> Result<Prepared, LaunchError> {
         let user_data = json!({"labels": request.labels, "taints": request.taints}).to_string();
-        let name = format!("t-{}", croft_controller::names::hash(&[&user_data], 20));
+        let name = format!("t-{}", croft_api::hash::hash(&[&user_data], 20));
         let params = vec![
             ("LaunchTemplateName".to_owned(), name.clone()),
             ("LaunchTemplateData.ImageId".to_owned(), self.image()),
@@ -262,7 +262,7 @@ impl CloudProvider for SimCloud {
         }
         let body =
             json!({"claim": request.claim_name, "ct": request.capacity_type, "params": params}).to_string();
-        Ok(Prepared { hash: croft_controller::names::hash(&[&body], 16), body })
+        Ok(Prepared { hash: croft_api::hash::hash(&[&body], 16), body })
     }
 
     async fn launch(&self, prepared: &Prepared) -> Result<Launched, LaunchError> {

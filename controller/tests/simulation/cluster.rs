@@ -12,12 +12,12 @@ use std::{
 use async_trait::async_trait;
 use croft_api::NodeClaim;
 use croft_controller::{
-    act::Executor,
+    config::settings::Settings,
     drive::Driver,
+    executor::Executor,
+    kube_api::{ApiError, Call, KubeApi, Response, Target},
     metrics::Metrics,
-    seam::{Answer, ApiError, Call, KubeApi, Target},
-    settings::Settings,
-    snapshot::Change,
+    state::Change,
 };
 use croft_ec2_sim::world::World;
 use croft_runtime::clock::Clock;
@@ -154,7 +154,7 @@ impl SimApi {
 
 #[async_trait]
 impl KubeApi for SimApi {
-    async fn call(&self, call: Call) -> Result<Answer, ApiError> {
+    async fn call(&self, call: Call) -> Result<Response, ApiError> {
         self.wait(0, 2).await;
         let (verb, target) = (call.verb.name(), call.target.clone());
         let mono = self.shared.clock.start.elapsed();
@@ -199,7 +199,7 @@ impl KubeApi for SimApi {
         answer
     }
 
-    async fn claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
+    async fn list_claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
         self.wait(1, 10).await;
         if self.links.api_cut.load(Ordering::Relaxed) {
             let (verb, target) = ("list", Target::Claim("*".to_owned()));
@@ -209,7 +209,7 @@ impl KubeApi for SimApi {
         Ok(store.of_kind("NodeClaim").map(|(_, o)| *read(o)).collect())
     }
 
-    async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
+    async fn list_pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
         self.wait(1, 10).await;
         let lost = self.shared.faults.lock().unwrap().api_lost;
         if self.links.api_cut.load(Ordering::Relaxed) || self.shared.chance.lock().unwrap().permille(lost) {
@@ -427,14 +427,14 @@ async fn watch(
 
 fn applied(id: &Id, object: &Value) -> Change {
     match answer(id, object) {
-        Answer::Claim(o) => Change::Claim(o),
-        Answer::Pool(o) => Change::Pool(o),
-        Answer::Class(o) => Change::Class(o),
-        Answer::Node(o) => Change::Node(o),
-        Answer::Pod(o) => Change::Pod(o),
-        Answer::Config(o) => Change::Config(o),
-        Answer::Done if id.0 == "PodDisruptionBudget" => Change::Budget(read(object)),
-        Answer::Done => Change::Tenant(read(object)),
+        Response::Claim(o) => Change::Claim(o),
+        Response::Pool(o) => Change::Pool(o),
+        Response::Class(o) => Change::Class(o),
+        Response::Node(o) => Change::Node(o),
+        Response::Pod(o) => Change::Pod(o),
+        Response::Config(o) => Change::Config(o),
+        Response::Done if id.0 == "PodDisruptionBudget" => Change::Budget(read(object)),
+        Response::Done => Change::Tenant(read(object)),
     }
 }
 

@@ -7,11 +7,11 @@ use std::{
 
 use tokio::time::sleep;
 
-use crate::{actors::surround, run::Run, runs::rest};
+use crate::{actors::surround, run::Purpose, runs::rest};
 
 /// Pods come, go and come again, with the controller dying at point `at`; what is broken, and how many points there were.
 async fn play(seed: u64, at: u64) -> (Vec<String>, u64) {
-    let mut run = Run::new(seed);
+    let mut run = Purpose::new(seed);
     run.shared.dies_at.store(at, Ordering::Relaxed);
     let actors = surround(&run.shared, &run.actors);
     run.start();

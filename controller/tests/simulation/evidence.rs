@@ -7,9 +7,9 @@ use croft_ec2_sim::sqs::News;
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::{actors::surround, run::Run, runs::rest};
+use crate::{actors::surround, run::Purpose, runs::rest};
 
-impl Run {
+impl Purpose {
     /// Look-ups of what the class names find nothing for a while.
     pub fn find_nothing(&mut self) {
         let shared = std::sync::Arc::clone(&self.shared);
@@ -61,12 +61,12 @@ impl Run {
 }
 
 /// Plays with runs of several seeds whose clusters are at rest.
-fn each_seed(seeds: std::ops::Range<u64>, play: impl AsyncFn(&mut Run, u64)) {
+fn each_seed(seeds: std::ops::Range<u64>, play: impl AsyncFn(&mut Purpose, u64)) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         for seed in seeds {
-            let mut run = Run::new(seed);
+            let mut run = Purpose::new(seed);
             for workload in &mut run.actors.lock().unwrap().workloads {
                 workload.away = None;
                 workload.replicas = workload.replicas.max(4);

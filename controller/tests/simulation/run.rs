@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use croft_controller::{merge, settings::Settings};
+use croft_controller::{config::settings::Settings, merge_patch};
 use croft_ec2_sim::world::{Settings as Account, World};
 use croft_scheduler::{CapacityType, InstanceType};
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ fn pool(capacity_key: &str, capacity_types: &[&str], more: &Value) -> Value {
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }]},
     });
-    merge::apply(&mut pool["spec"], more);
+    merge_patch::apply(&mut pool["spec"], more);
     pool
 }
 
@@ -77,7 +77,7 @@ pub struct Limits {
     pub cluster: Option<i64>,
 }
 
-pub struct Run {
+pub struct Purpose {
     pub shared: Arc<Shared>,
     pub actors: Arc<Mutex<Actors>>,
     pub processes: Vec<Process>,
@@ -92,7 +92,7 @@ pub struct Run {
     next_process: usize,
 }
 
-impl Run {
+impl Purpose {
     pub fn new(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let types = types();
@@ -198,7 +198,7 @@ impl Run {
         let skew = i64::try_from(self.chance.between(0, 60_000)).unwrap() - 30_000;
         // What takes minutes in production takes seconds here, so that a run sees it.
         let settings = Settings {
-            machines_every: Duration::from_secs(20),
+            list_instances_every: Duration::from_secs(20),
             orphan_grace: Duration::from_secs(30),
             resolve_every: Duration::from_secs(20),
             repair_after: Duration::from_secs(90),

@@ -6,7 +6,7 @@ use croft_ec2_sim::{control::Control, sqs::News};
 use croft_scheduler::CapacityType;
 use tokio::time::sleep;
 
-use crate::{actors::surround, cluster::Faults, run::Run};
+use crate::{actors::surround, cluster::Faults, run::Purpose};
 
 /// Longer than a node takes to be replaced by another.
 const SETTLE_WINDOW: Duration = Duration::from_secs(60);
@@ -14,7 +14,7 @@ const SETTLE_WINDOW: Duration = Duration::from_secs(60);
 const SETTLE_WINDOWS: usize = 20;
 
 /// Lets everything come to rest; what is broken then, if anything is.
-pub async fn rest(run: &mut Run) -> Vec<String> {
+pub async fn rest(run: &mut Purpose) -> Vec<String> {
     run.shared.set_faults(Faults::default());
     {
         let mut world = run.shared.world.lock().unwrap();
@@ -42,7 +42,7 @@ pub async fn rest(run: &mut Run) -> Vec<String> {
 }
 
 /// While nothing changes, instances must stop changing: what is replaced by its like is replaced for ever.
-async fn settle(run: &mut Run) -> Vec<String> {
+async fn settle(run: &mut Purpose) -> Vec<String> {
     let mut before = run.instances();
     for _ in 0..SETTLE_WINDOWS {
         sleep(SETTLE_WINDOW).await;
@@ -58,7 +58,7 @@ async fn settle(run: &mut Run) -> Vec<String> {
 
 /// Plays one run; what is broken, if anything is.
 async fn play(seed: u64) -> Vec<String> {
-    let mut run = Run::new(seed);
+    let mut run = Purpose::new(seed);
     let actors = surround(&run.shared, &run.actors);
     let image = run.dead_image.map(|(from, until)| {
         let world = Arc::clone(&run.shared.world);
@@ -142,7 +142,7 @@ fn the_same_seed_gives_the_same_run() {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let mut run = Run::new(seed);
+            let mut run = Purpose::new(seed);
             let _actors = surround(&run.shared, &run.actors);
             run.start();
             sleep(Duration::from_secs(60)).await;
@@ -165,7 +165,7 @@ fn no_pod_is_on_a_spot_machine_when_it_is_taken_back() {
     runtime.block_on(async {
         let mut interrupted = 0;
         for seed in 0..8 {
-            let mut run = Run::new(seed);
+            let mut run = Purpose::new(seed);
             for workload in &mut run.actors.lock().unwrap().workloads {
                 workload.away = None;
             }

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use croft_controller::{
-    merge,
-    seam::{Answer, ApiError, Call, Target, Verb},
+    kube_api::{ApiError, Call, Response, Target, Verb},
+    merge_patch,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::de::DeserializeOwned;
@@ -164,7 +164,7 @@ impl Store {
         }
     }
 
-    pub fn call(&mut self, call: Call, now: Timestamp) -> Result<Answer, ApiError> {
+    pub fn call(&mut self, call: Call, now: Timestamp) -> Result<Response, ApiError> {
         let Call { target, verb } = call;
         let (id, name) = (id_of(&target), verb.name());
         let conflict = |target: Target, message: &str| ApiError::Conflict {
@@ -173,7 +173,7 @@ impl Store {
             message: message.to_owned(),
         };
         if matches!(target, Target::Event(_)) {
-            return Ok(Answer::Done);
+            return Ok(Response::Done);
         }
         match verb {
             Verb::Create(object) => {
@@ -200,7 +200,7 @@ impl Store {
                 let before = self.identity(&id);
                 self.change(&id, |object| {
                     if status {
-                        merge::apply(object, &json!({"status": patch["status"]}));
+                        merge_patch::apply(object, &json!({"status": patch["status"]}));
                         return;
                     }
                     if let Some(parts) = patch.as_object_mut() {
@@ -209,7 +209,7 @@ impl Store {
                             parts.remove("spec");
                         }
                     }
-                    merge::apply(object, &patch);
+                    merge_patch::apply(object, &patch);
                 });
                 let after = self.identity(&id);
                 if after.is_some() && after != before {
@@ -248,7 +248,7 @@ impl Store {
                     self.broken.push(format!("{id:?} was deleted against its disruption budget"));
                 }
                 self.delete(&id, grace_seconds, now);
-                return Ok(Answer::Done);
+                return Ok(Response::Done);
             }
             Verb::Evict { uid } => {
                 let Some(object) = self.objects.get(&id) else {
@@ -262,10 +262,10 @@ impl Store {
                     return Err(ApiError::TooMany { verb: name, target, message: message.to_owned() });
                 }
                 self.delete(&id, None, now);
-                return Ok(Answer::Done);
+                return Ok(Response::Done);
             }
         }
-        Ok(self.objects.get(&id).map_or(Answer::Done, |object| answer(&id, object)))
+        Ok(self.objects.get(&id).map_or(Response::Done, |object| answer(&id, object)))
     }
 
     /// What an API server gives an object once and for all.
@@ -321,15 +321,15 @@ impl Store {
     }
 }
 
-pub fn answer(id: &Id, object: &Value) -> Answer {
+pub fn answer(id: &Id, object: &Value) -> Response {
     match id.0 {
-        "NodeClaim" => Answer::Claim(read(object)),
-        "TenantPool" => Answer::Pool(read(object)),
-        "EC2NodeClass" => Answer::Class(read(object)),
-        "CroftConfig" => Answer::Config(read(object)),
-        "Node" => Answer::Node(read(object)),
-        "Pod" => Answer::Pod(read(object)),
-        _ => Answer::Done,
+        "NodeClaim" => Response::Claim(read(object)),
+        "TenantPool" => Response::Pool(read(object)),
+        "EC2NodeClass" => Response::Class(read(object)),
+        "CroftConfig" => Response::Config(read(object)),
+        "Node" => Response::Node(read(object)),
+        "Pod" => Response::Pod(read(object)),
+        _ => Response::Done,
     }
 }
 

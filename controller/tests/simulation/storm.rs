@@ -6,13 +6,13 @@ use std::{
 };
 
 use croft_cloud::tags;
-use croft_controller::settings::Settings;
+use croft_controller::config::settings::Settings;
 use croft_ec2_sim::control::Control;
 use tokio::time::sleep;
 
 use crate::{
     actors::surround,
-    run::{REGISTRATION_TIMEOUT, Run},
+    run::{Purpose, REGISTRATION_TIMEOUT},
     runs::rest,
     store::Id,
 };
@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// Instances by pool, as they were seen so far: the cloud forgets those that are long terminated.
 type Launched = BTreeMap<String, BTreeSet<String>>;
 
-fn see(run: &Run, launched: &mut Launched) {
+fn see(run: &Purpose, launched: &mut Launched) {
     for (id, instance) in run.shared.world.lock().unwrap().instances() {
         let pool = instance.tags.get(tags::POOL).cloned().unwrap_or_default();
         launched.entry(pool).or_default().insert(id.clone());
@@ -35,7 +35,7 @@ fn counts(launched: &Launched) -> BTreeMap<String, usize> {
 }
 
 /// A pod of each workload goes, and its controller makes another.
-fn recreate(run: &Run) {
+fn recreate(run: &Purpose) {
     let now = run.shared.clock.true_wall();
     let mut store = run.shared.store.lock().unwrap();
     for workload in &run.actors.lock().unwrap().workloads {
@@ -48,8 +48,8 @@ fn recreate(run: &Run) {
 }
 
 async fn play(seed: u64) {
-    let mut run = Run::new(seed);
-    let boots = |run: &Run, works| {
+    let mut run = Purpose::new(seed);
+    let boots = |run: &Purpose, works| {
         run.shared.world.lock().unwrap().control(Control::Boots { works }).unwrap();
     };
     boots(&run, false);
@@ -72,7 +72,7 @@ async fn play(seed: u64) {
         }
         assert_eq!(run.check(), Vec::<String>::new(), "seed {seed}");
     }
-    let most = usize::try_from(Settings::default().unregistered_per_hour).unwrap();
+    let most = usize::try_from(Settings::default().unregistered_launches_per_hour).unwrap();
     let all = counts(&launched);
     println!("storm: seed={seed} burst={burst:?} after an hour={all:?}");
     for (pool, count) in &all {

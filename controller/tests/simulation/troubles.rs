@@ -13,11 +13,11 @@ use tokio::time::sleep;
 use crate::{
     actors,
     cluster::{Faults, Links},
-    run::Run,
+    run::Purpose,
     store::Id,
 };
 
-impl Run {
+impl Purpose {
     /// One thing that goes wrong, or that a user does.
     pub async fn trouble(&mut self) {
         let which = self.chance.below(30);

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use build::{cluster, kind, kinds, node, pod, pool};
 use croft_scheduler::{
     CapacityType, Cluster, InstanceType, Options, PodKey, Pool, Price,
-    consolidation::{Ask, Candidate, Consolidation, Move, Stay, Terms, consolidate},
+    consolidation::{Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection, consolidate},
     solve,
 };
 use proptest::prelude::*;
@@ -95,24 +95,28 @@ impl World {
         result
     }
 
-    fn ask(&self, terms: Terms) -> Ask {
+    fn ask(&self, constraints: PoolConstraints) -> Ask {
         let candidates = self.nodes.iter().map(|(name, (kind, zone, capacity))| Candidate {
             node: name.clone(),
             pool: "p".to_owned(),
             price: self.price(kind, zone, *capacity),
             capacity_type: *capacity,
-            disturbance: Price::ZERO,
+            disruption_cost: Price::ZERO,
         });
-        Ask { candidates: candidates.collect(), terms: [("p".to_owned(), terms)].into(), ..Ask::default() }
+        Ask {
+            candidates: candidates.collect(),
+            constraints: [("p".to_owned(), constraints)].into(),
+            ..Ask::default()
+        }
     }
 
-    fn search(&self, terms: Terms) -> Consolidation {
-        consolidate(&self.cluster(), &self.ask(terms), &|| false)
+    fn search(&self, constraints: PoolConstraints) -> Consolidation {
+        consolidate(&self.cluster(), &self.ask(constraints), &|| false)
     }
 
     /// Makes the moves: every pod that leaves must be told where to.
     fn apply(&mut self, found: &Consolidation) {
-        for one in &found.moves {
+        for one in &found.commands {
             let mut told: BTreeMap<PodKey, String> = BTreeMap::new();
             for machine in &one.machines {
                 self.made += 1;
@@ -135,7 +139,7 @@ impl World {
 
     /// Makes a move as kube-scheduler would: the dearest node goes first, and each of its pods to the emptiest that has
     /// room.
-    fn bind(&mut self, one: &Move) {
+    fn bind(&mut self, one: &Command) {
         for (at, machine) in one.machines.iter().enumerate() {
             let is = (machine.instance_type.clone(), machine.zone.clone(), machine.capacity_type);
             self.nodes.insert(format!("{at:03}"), is);
@@ -184,7 +188,7 @@ impl World {
     }
 }
 
-const ALL: Terms = Terms { min_savings: Price::ZERO, nodes: usize::MAX, steps: 1 };
+const ALL: PoolConstraints = PoolConstraints { min_savings: Price::ZERO, nodes: usize::MAX, steps: 1 };
 
 fn world(held: &[Held]) -> World {
     World::new(pool("p", kinds()), held)
@@ -192,9 +196,9 @@ fn world(held: &[Held]) -> World {
 
 /// (nodes given back, types launched), sorted, over all moves.
 fn summary(found: &Consolidation) -> (Vec<String>, Vec<String>) {
-    let mut nodes: Vec<_> = found.moves.iter().flat_map(|m| m.nodes.clone()).collect();
+    let mut nodes: Vec<_> = found.commands.iter().flat_map(|m| m.nodes.clone()).collect();
     let mut machines: Vec<_> =
-        found.moves.iter().flat_map(|m| m.machines.iter().map(|m| m.instance_type.clone())).collect();
+        found.commands.iter().flat_map(|m| m.machines.iter().map(|m| m.instance_type.clone())).collect();
     nodes.sort();
     machines.sort();
     (nodes, machines)
@@ -205,7 +209,7 @@ fn pods_that_fit_elsewhere_free_their_node() {
     let world = world(&[held("m.4", &[(2500, 1024), (500, 1024)]), held("m.2", &[(1000, 1024)])]);
     let found = world.search(ALL);
     assert_eq!(summary(&found), (vec!["node-001".to_owned()], Vec::new()));
-    assert_eq!(found.moves[0].onto[0].node, "node-000");
+    assert_eq!(found.commands[0].onto[0].node, "node-000");
     assert_eq!((found.before, found.after), (dollars(0.3), dollars(0.2)));
 }
 
@@ -235,31 +239,31 @@ fn several_give_way_to_fewer_that_cost_less() {
 fn little_is_not_worth_a_move() {
     let world = world(&[held("m.4", &[(2000, 1024)])]);
     for (min, moves) in [(0.0, 1), (0.09, 1), (0.1, 0), (1.0, 0)] {
-        let found = world.search(Terms { min_savings: dollars(min), ..ALL });
-        assert_eq!(found.moves.len(), moves, "{min}");
+        let found = world.search(PoolConstraints { min_savings: dollars(min), ..ALL });
+        assert_eq!(found.commands.len(), moves, "{min}");
         if moves == 0 {
-            let stay = Stay::TooLittle { saves: dollars(0.1), needs: dollars(min) };
-            assert_eq!(found.stays["node-000"], stay);
+            let stay = Rejection::BelowMinSavings { saves: dollars(0.1), needs: dollars(min) };
+            assert_eq!(found.rejections["node-000"], stay);
         }
     }
     let mut ask = world.ask(ALL);
-    ask.candidates[0].disturbance = dollars(0.2);
-    assert!(consolidate(&world.cluster(), &ask, &|| false).moves.is_empty());
+    ask.candidates[0].disruption_cost = dollars(0.2);
+    assert!(consolidate(&world.cluster(), &ask, &|| false).commands.is_empty());
 }
 
 #[test]
 fn alternatives_keep_the_move_worth_it() {
     let world = world(&[held("m.8", &[(2000, 1024)])]);
-    let found = world.search(Terms { min_savings: dollars(0.25), ..ALL });
+    let found = world.search(PoolConstraints { min_savings: dollars(0.25), ..ALL });
     // m.2 saves 0.30. Were m.4 launched in its place, 0.20 would be saved: less than asked for.
-    assert_eq!(found.moves[0].machines[0].options, ["m.2"]);
+    assert_eq!(found.commands[0].machines[0].options, ["m.2"]);
 }
 
 #[test]
 fn a_full_node_says_what_its_pods_would_cost_elsewhere() {
     let world = world(&[held("m.2", &[(2000, 1024)])]);
     let found = world.search(ALL);
-    assert_eq!(found.stays["node-000"], Stay::NoSaving { elsewhere: dollars(0.1) });
+    assert_eq!(found.rejections["node-000"], Rejection::NoSaving { elsewhere: dollars(0.1) });
     assert_eq!((found.before, found.after), (dollars(0.1), dollars(0.1)));
 }
 
@@ -272,13 +276,13 @@ fn what_kube_scheduler_would_bind_otherwise_comes_about_or_stays() {
     let mut world = World::new(pool("p", kinds.clone()), &[held("m.16", &[&large[..], &small[..]].concat())]);
     let found = world.search(ALL);
     assert_eq!(summary(&found), (vec!["node-000".to_owned()], vec!["m.4".to_owned(); 3]));
-    world.bind(&found.moves[0]);
+    world.bind(&found.commands[0]);
     world.check();
 
     let world = World::new(pool("p", kinds), &[held("m.16", &[&small[..], &large[..]].concat())]);
     let found = world.search(ALL);
-    assert!(found.moves.is_empty(), "{:?}", found.moves);
-    assert_eq!(found.stays["node-000"], Stay::TooTight);
+    assert!(found.commands.is_empty(), "{:?}", found.commands);
+    assert_eq!(found.rejections["node-000"], Rejection::SchedulerWouldNotFit);
 }
 
 #[test]
@@ -288,15 +292,15 @@ fn what_may_not_go_stays_and_takes_pods() {
     ask.candidates.retain(|c| c.node == "node-001");
     let found = consolidate(&world.cluster(), &ask, &|| false);
     assert_eq!(summary(&found).0, ["node-001"]);
-    assert_eq!(found.moves[0].onto[0].node, "node-000");
+    assert_eq!(found.commands[0].onto[0].node, "node-000");
 }
 
 #[test]
 fn what_takes_the_pods_of_others_stays_for_that() {
     let world = world(&[held("m.2", &[(1000, 1024)]), held("m.2", &[(1000, 1024)])]);
     let found = world.search(ALL);
-    assert_eq!((summary(&found).0.len(), found.stays.len()), (1, 1));
-    assert!(found.stays.values().all(|s| *s == Stay::TakesPods), "{:?}", found.stays);
+    assert_eq!((summary(&found).0.len(), found.rejections.len()), (1, 1));
+    assert!(found.rejections.values().all(|s| *s == Rejection::ReceivesPods), "{:?}", found.rejections);
 }
 
 #[test]
@@ -309,7 +313,7 @@ fn another_architecture_is_taken_where_the_pods_allow_it() {
     let pinned = json!({"spec": {"nodeName": "node-000",
         "nodeSelector": {"node-pool": "p", "kubernetes.io/arch": "amd64"}}});
     cluster.upsert_pod(&pod("node-000-pod-0", "2000m", "1024Mi", pinned)).unwrap();
-    assert!(consolidate(&cluster, &world.ask(ALL), &|| false).moves.is_empty());
+    assert!(consolidate(&cluster, &world.ask(ALL), &|| false).commands.is_empty());
 }
 
 #[test]
@@ -317,10 +321,10 @@ fn budgets_bound_how_many_go() {
     let held: Vec<Held> = (0..20).map(|_| held("m.4", &[(100, 128)])).collect();
     let world = world(&held);
     for nodes in [0, 1, 3, 7] {
-        let found = world.search(Terms { nodes, ..ALL });
-        let given: usize = found.moves.iter().map(|m| m.nodes.len()).sum();
+        let found = world.search(PoolConstraints { nodes, ..ALL });
+        let given: usize = found.commands.iter().map(|m| m.nodes.len()).sum();
         assert!(given <= nodes && (nodes == 0 || given > 0), "{given} of {nodes}");
-        assert!(found.stays.values().any(|s| *s == Stay::Budget), "{:?}", found.stays);
+        assert!(found.rejections.values().any(|s| *s == Rejection::Budget), "{:?}", found.rejections);
     }
 }
 
@@ -329,9 +333,9 @@ fn what_is_launched_for_many_lets_them_go_step_by_step() {
     // No pod fits onto another node: only one machine in place of all of them is cheaper.
     let held: Vec<Held> = (0..4).map(|_| held("m.4", &[(3000, 1024)])).collect();
     let mut world = world(&held);
-    assert!(world.search(Terms { nodes: 1, ..ALL }).moves.is_empty());
-    let found = world.search(Terms { nodes: 1, steps: 4, ..ALL });
-    let sizes: Vec<_> = found.moves.iter().map(|m| (m.nodes.len(), m.machines.len())).collect();
+    assert!(world.search(PoolConstraints { nodes: 1, ..ALL }).commands.is_empty());
+    let found = world.search(PoolConstraints { nodes: 1, steps: 4, ..ALL });
+    let sizes: Vec<_> = found.commands.iter().map(|m| (m.nodes.len(), m.machines.len())).collect();
     assert!(sizes.iter().all(|(nodes, machines)| nodes > machines && *machines > 0), "{sizes:?}");
     world.apply(&found);
     world.check();
@@ -340,10 +344,10 @@ fn what_is_launched_for_many_lets_them_go_step_by_step() {
 #[test]
 fn who_needs_no_machine_goes_at_once_and_within_the_budget() {
     let held: Vec<Held> = (0..20).map(|_| held("m.4", &[(100, 128)])).collect();
-    let found = world(&held).search(Terms { nodes: 2, steps: 3, ..ALL });
-    let at_once = found.moves.iter().filter(|m| m.machines.is_empty());
-    assert!(at_once.map(|m| m.nodes.len()).sum::<usize>() <= 2, "{:?}", found.moves);
-    assert!(found.moves.iter().map(|m| m.nodes.len()).sum::<usize>() <= 6, "{:?}", found.moves);
+    let found = world(&held).search(PoolConstraints { nodes: 2, steps: 3, ..ALL });
+    let at_once = found.commands.iter().filter(|m| m.machines.is_empty());
+    assert!(at_once.map(|m| m.nodes.len()).sum::<usize>() <= 2, "{:?}", found.commands);
+    assert!(found.commands.iter().map(|m| m.nodes.len()).sum::<usize>() <= 6, "{:?}", found.commands);
 }
 
 #[test]
@@ -352,8 +356,12 @@ fn limits_hold_while_both_are_there() {
     pool.limits.insert("nodes".to_owned(), "1".parse().unwrap());
     let world = World::new(pool, &[held("m.4", &[(1000, 1024)])]);
     let found = world.search(ALL);
-    assert!(found.moves.is_empty());
-    assert!(matches!(&found.stays["node-000"], Stay::NoPlace(_)), "{:?}", found.stays);
+    assert!(found.commands.is_empty());
+    assert!(
+        matches!(&found.rejections["node-000"], Rejection::PodsUnschedulable(_)),
+        "{:?}",
+        found.rejections
+    );
 }
 
 #[test]
@@ -363,11 +371,11 @@ fn waiting_pods_come_first() {
     let more = json!({"spec": {"nodeSelector": {"node-pool": "p"}}});
     cluster.upsert_pod(&pod("waits", "8", "1Gi", more.clone())).unwrap();
     let found = consolidate(&cluster, &world.ask(ALL), &|| false);
-    assert_eq!((found.moves.len(), &found.stays["node-000"]), (0, &Stay::Busy));
+    assert_eq!((found.commands.len(), &found.rejections["node-000"]), (0, &Rejection::Busy));
     // One that no plan can place holds nothing up.
     let mut cluster = world.cluster();
     cluster.upsert_pod(&pod("never", "800", "1Gi", more)).unwrap();
-    assert_eq!(consolidate(&cluster, &world.ask(ALL), &|| false).moves.len(), 1);
+    assert_eq!(consolidate(&cluster, &world.ask(ALL), &|| false).commands.len(), 1);
 }
 
 #[test]
@@ -382,10 +390,14 @@ fn spot_moves_to_spot_only_with_many_types_to_choose_from() {
     pool.requirements = vec![build::requirement("karpenter.sh/capacity-type", &["spot"])];
     let world = World::new(pool, &[Held { kind: "m.8".to_owned(), spot: true, pods: vec![(1000, 1024)] }]);
     let found = world.search(ALL);
-    assert!(found.moves.is_empty());
-    assert!(matches!(found.stays["node-000"], Stay::FewSpotOptions(n) if n < 15), "{:?}", found.stays);
+    assert!(found.commands.is_empty());
+    assert!(
+        matches!(found.rejections["node-000"], Rejection::FewSpotOptions(n) if n < 15),
+        "{:?}",
+        found.rejections
+    );
     let ask = Ask { spot_options: 1, ..world.ask(ALL) };
-    assert_eq!(consolidate(&world.cluster(), &ask, &|| false).moves.len(), 1);
+    assert_eq!(consolidate(&world.cluster(), &ask, &|| false).commands.len(), 1);
 }
 
 #[test]
@@ -424,7 +436,7 @@ fn comes_about(held: &[Held]) {
     let mut world = world(held);
     loop {
         let found = world.search(ALL);
-        let [one] = found.moves.as_slice() else { break };
+        let [one] = found.commands.as_slice() else { break };
         world.bind(one);
         world.check();
         // Names of nodes that the next search may give back.
@@ -458,13 +470,13 @@ proptest! {
     #[test]
     fn never_dearer_never_over_budget_and_it_ends(held in clusters(), nodes in 1usize..8) {
         let mut world = world(&held);
-        let terms = Terms { min_savings: Price::ZERO, nodes, steps: 1 };
+        let constraints = PoolConstraints { min_savings: Price::ZERO, nodes, steps: 1 };
         let mut cost = world.cost();
         for round in 0.. {
-            let found = world.search(terms);
-            prop_assert!(found.moves.iter().map(|m| m.nodes.len()).sum::<usize>() <= nodes);
+            let found = world.search(constraints);
+            prop_assert!(found.commands.iter().map(|m| m.nodes.len()).sum::<usize>() <= nodes);
             prop_assert_eq!(found.before, cost);
-            if found.moves.is_empty() {
+            if found.commands.is_empty() {
                 break;
             }
             world.apply(&found);
@@ -514,7 +526,7 @@ proptest! {
         }
         loop {
             let found = world.search(ALL);
-            if found.moves.is_empty() {
+            if found.commands.is_empty() {
                 break;
             }
             world.apply(&found);

@@ -5,11 +5,12 @@
 
 use std::{collections::BTreeMap, io::Write as _};
 
-use croft_api::{TenantPool, budget, disruption::DisruptionReason, pool::Provisioner};
+use croft_api::{TenantPool, disruption::DisruptionReason, pool::Provisioner};
+use croft_disruption::budgets::{NodeCounts, allowance, constraints};
 use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::{
-    CapacityType, Cluster, InstanceType, Options, PodKey, Price, Quantity,
-    consolidation::{Ask, Candidate, Consolidation, Move, Terms, consolidate},
+    CapacityType, Cluster, InstanceType, Options, PodKey, Price,
+    consolidation::{Ask, Candidate, Command, Consolidation, PoolConstraints, consolidate},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -17,7 +18,7 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::{
-    keeps::{Ground, is_kept},
+    keeps::{InputPods, is_do_not_disrupt},
     text::month,
 };
 use crate::{
@@ -41,11 +42,11 @@ pub struct Savings {
 /// Searches for a cheaper cluster.
 pub(crate) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], options: &Options) -> Savings {
     let now = SystemClock.wall();
-    let ground = Ground::new(input, now);
+    let pods = InputPods::new(input, now);
     let mut kept = BTreeMap::new();
     let options = Options { without_counts: true, ..options.clone() };
     let mut ask = Ask { options, ..Ask::default() };
-    let mut nodes: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    let mut nodes: BTreeMap<String, NodeCounts> = BTreeMap::new();
     for node in &input.nodes {
         let name = node.name_any();
         let pool = pool_of(input, &node.object).filter(|p| p.spec.provisioner == Provisioner::Croft);
@@ -53,30 +54,32 @@ pub(crate) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], o
             kept.insert(name, "it belongs to no pool that Croft provisions".to_owned());
             continue;
         };
-        let (total, out) = nodes.entry(pool.name_any()).or_default();
-        *total += 1;
-        *out += usize::from(is_out(&node.object));
-        match candidate(input, types, &node.object, pool, &ground) {
+        let counts = nodes.entry(pool.name_any()).or_default();
+        counts.total += 1;
+        counts.out += usize::from(is_out(&node.object));
+        match candidate(input, types, &node.object, pool, &pods) {
             Ok(candidate) => ask.candidates.push(candidate),
             Err(why) => {
                 kept.insert(name, why);
             }
         }
     }
-    for (name, (total, out)) in nodes {
+    for (name, counts) in nodes {
         if let Some(pool) = input.pools.get("", &name) {
-            ask.terms.insert(name, terms(&pool.object, total, out, now));
+            ask.constraints.insert(name, pool_constraints(&pool.object, counts, now));
         }
     }
     let found = consolidate(cluster, &ask, &|| false);
     let mut given: BTreeMap<&str, usize> = BTreeMap::new();
-    for candidate in ask.candidates.iter().filter(|c| !found.stays.contains_key(&c.node)) {
+    for candidate in ask.candidates.iter().filter(|c| !found.rejections.contains_key(&c.node)) {
         *given.entry(&candidate.pool).or_default() += 1;
     }
-    let held =
-        ask.terms.iter().any(|(pool, terms)| given.get(pool.as_str()).copied().unwrap_or(0) >= terms.nodes);
+    let held = ask
+        .constraints
+        .iter()
+        .any(|(pool, constraints)| given.get(pool.as_str()).copied().unwrap_or(0) >= constraints.nodes);
     let in_time = held.then(|| {
-        ask.terms.values_mut().for_each(|terms| terms.nodes = usize::MAX);
+        ask.constraints.values_mut().for_each(|constraints| constraints.nodes = usize::MAX);
         let all = consolidate(cluster, &ask, &|| false);
         all.before.saturating_sub(all.after)
     });
@@ -106,16 +109,11 @@ fn is_out(node: &Node) -> bool {
             .any(|t| t.key == "croft.dev/disrupted")
 }
 
-fn terms(pool: &TenantPool, total: usize, out: usize, now: Timestamp) -> Terms {
-    let least = pool.spec.disruption.min_savings.parse::<Quantity>();
-    // A budget that can't be read keeps all: it may have been meant to.
-    let budgets = &pool.spec.disruption.budgets;
-    let allowed = budget::allowed(budgets, total, DisruptionReason::Underutilized, now).unwrap_or(0);
-    Terms {
-        min_savings: least.map_or(Price::MAX, |q| Price::from_micros(q.micros_floor())),
-        nodes: allowed.saturating_sub(out),
-        steps: Terms::STEPS,
-    }
+fn pool_constraints(pool: &TenantPool, counts: NodeCounts, now: Timestamp) -> PoolConstraints {
+    let disruption = &pool.spec.disruption;
+    // A budget that can't be read keeps every node: it may have been meant to.
+    let allowed = allowance(disruption, counts, DisruptionReason::Underutilized, now);
+    constraints(disruption, allowed.map_or(0, |allowed| allowed.more))
 }
 
 /// The node as the search takes it, or why it is kept.
@@ -124,7 +122,7 @@ fn candidate(
     types: &[InstanceType],
     node: &Node,
     pool: &TenantPool,
-    ground: &Ground<'_>,
+    pods: &InputPods<'_>,
 ) -> Result<Candidate, String> {
     if is_out(node) {
         return Err("it is on its way out, or not Ready".to_owned());
@@ -132,7 +130,6 @@ fn candidate(
     let claim = input.claims.iter().find(|claim| {
         claim.status.as_ref().is_some_and(|s| s.node_name == node.metadata.name && s.node_name.is_some())
     });
-    let disturbance = ground.disturbance(node, claim.is_some_and(|c| is_kept(&c.object)), pool)?;
     let label = |key: &str| node.labels().get(key).map(String::as_str);
     let capacity_type = label("karpenter.sh/capacity-type").and_then(CapacityType::parse).unwrap_or_default();
     let paid =
@@ -144,13 +141,14 @@ fn candidate(
         let mut offers = kind.offerings.iter().filter(|o| o.capacity_type == capacity_type);
         offers.find(|o| Some(o.zone.as_str()) == zone)?.price
     };
-    let price = paid.or_else(listed).ok_or("nobody knows what it costs")?;
-    Ok(Candidate { node: node.name_any(), pool: pool.name_any(), price, capacity_type, disturbance })
+    let annotated = claim.is_some_and(|c| is_do_not_disrupt(&c.object));
+    let (price, disruption_cost) = pods.candidate(node, pool, annotated, paid.or_else(listed))?;
+    Ok(Candidate { node: node.name_any(), pool: pool.name_any(), price, capacity_type, disruption_cost })
 }
 
 /// Why one node stays or goes, in words.
 pub(crate) fn why(savings: &Savings, node: &str) -> Option<String> {
-    let gone = savings.found.moves.iter().find(|one| one.nodes.iter().any(|n| n == node));
+    let gone = savings.found.commands.iter().find(|one| one.nodes.iter().any(|n| n == node));
     if let Some(one) = gone {
         return Some(format!(
             "it could be given back now: that saves ${}/h ({} a month)",
@@ -158,11 +156,11 @@ pub(crate) fn why(savings: &Savings, node: &str) -> Option<String> {
             month(one.saves())
         ));
     }
-    let stay = savings.found.stays.get(node).map(ToString::to_string);
+    let stay = savings.found.rejections.get(node).map(ToString::to_string);
     stay.or_else(|| savings.kept.get(node).cloned()).map(|why| format!("it stays: {why}"))
 }
 
-fn machines(one: &Move) -> String {
+fn machines(one: &Command) -> String {
     let types: Vec<String> =
         one.machines.iter().map(|m| format!("{} in {}", m.instance_type, m.zone)).collect();
     if types.is_empty() { "nothing".to_owned() } else { shortened(&types, 3) }
@@ -179,7 +177,7 @@ pub(super) fn text(savings: &Savings, out: &mut Output) -> Result<(), Failure> {
         ("$/H AFTER", Align::Right),
         ("SAVES", Align::Right),
     ]);
-    for one in &found.moves {
+    for one in &found.commands {
         let moved: usize = one.onto.iter().map(|p| p.pods.len()).sum();
         table.row(vec![
             shortened(&one.nodes, 3),
@@ -196,9 +194,9 @@ pub(super) fn text(savings: &Savings, out: &mut Output) -> Result<(), Failure> {
         writeln!(out)?;
     }
     let saved = found.before.saturating_sub(found.after);
-    let given: usize = found.moves.iter().map(|m| m.nodes.len()).sum();
+    let given: usize = found.commands.iter().map(|m| m.nodes.len()).sum();
     let count = counted(given, "node");
-    writeln!(out, "{BOLD}{count} would be given back in {}{BOLD:#}", counted(found.moves.len(), "move"))?;
+    writeln!(out, "{BOLD}{count} would be given back in {}{BOLD:#}", counted(found.commands.len(), "move"))?;
     writeln!(
         out,
         "{GOOD}${saved}/h{GOOD:#} saved ({} a month): ${}/h instead of ${}/h",
@@ -216,7 +214,7 @@ pub(super) fn text(savings: &Savings, out: &mut Output) -> Result<(), Failure> {
     let stays: BTreeMap<&String, String> = kept
         .iter()
         .map(|(node, why)| (node, why.clone()))
-        .chain(found.stays.iter().map(|(node, stay)| (node, stay.to_string())))
+        .chain(found.rejections.iter().map(|(node, stay)| (node, stay.to_string())))
         .collect();
     for (node, why) in stays {
         writeln!(out, "{DIM}{node} stays: {why}{DIM:#}")?;
@@ -269,7 +267,7 @@ impl Document {
     pub(super) fn new(savings: &Savings) -> Self {
         let names = |pods: &[PodKey]| pods.iter().map(ToString::to_string).collect::<Vec<_>>();
         let found = &savings.found;
-        let moves = found.moves.iter().map(|one| MoveDocument {
+        let moves = found.commands.iter().map(|one| MoveDocument {
             nodes: one.nodes.clone(),
             machines: one
                 .machines
@@ -292,7 +290,7 @@ impl Document {
             .kept
             .iter()
             .map(|(node, why)| (node.clone(), StayDocument { reason: "Kept", detail: why.clone() }));
-        let stays = found.stays.iter().map(|(node, stay)| {
+        let stays = found.rejections.iter().map(|(node, stay)| {
             (node.clone(), StayDocument { reason: stay.reason(), detail: stay.to_string() })
         });
         Self {

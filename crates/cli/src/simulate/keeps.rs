@@ -1,10 +1,16 @@
-//! What keeps a node that could be given back: the same as in the controller, as far as it can be read off objects.
+//! Facts of files, as the rules of `croft_disruption` take them: which pods and budgets keep a node, and what moving its
+//! pods costs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::BTreeMap, time::Duration};
 
-use croft_api::{TenantPool, convert::policy::selector, disruption::ConsolidationPolicy, duration};
+use croft_api::{TenantPool, convert::policy::selector};
+use croft_disruption::{
+    blockers::{self, BudgetFacts, DisruptionBlocker, PodFacts},
+    cost::{self, MovedPod},
+    eligibility::{self, Eligibility, NodeFacts},
+};
 use croft_policy::selector::Selector;
-use croft_scheduler::{PodKey, Price, consolidation::PodFacts};
+use croft_scheduler::{PodKey, Price};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -17,15 +23,9 @@ use kube::ResourceExt as _;
 
 use crate::input::Input;
 
-/// By which pods, nodes, claims and pools ask to be left alone.
-const KEEPS: [&str; 2] = ["croft.dev/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-fn asks(object: &impl kube::ResourceExt) -> bool {
-    KEEPS.iter().any(|key| object.annotations().get(*key).is_some_and(|v| v == "true"))
-}
-
-/// The uid of what would make a pod again.
+/// The uid of a pod's controller.
 pub(super) fn owner(pod: &Pod) -> Option<&str> {
     let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
@@ -34,6 +34,10 @@ pub(super) fn owner(pod: &Pod) -> Option<&str> {
 fn is_daemon(pod: &Pod) -> bool {
     let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().any(|o| o.controller == Some(true) && o.kind == "DaemonSet")
+}
+
+fn key(pod: &Pod) -> PodKey {
+    PodKey::new(&pod.namespace().unwrap_or_default(), &pod.name_any())
 }
 
 /// A PodDisruptionBudget that can be read.
@@ -45,7 +49,7 @@ struct Budget<'a> {
 }
 
 /// Pods of the input by node and by owner, and the budgets that cover them.
-pub(super) struct Ground<'a> {
+pub(super) struct InputPods<'a> {
     on: BTreeMap<&'a str, Vec<&'a Pod>>,
     replicas: BTreeMap<&'a str, usize>,
     pods: Vec<&'a Pod>,
@@ -53,9 +57,9 @@ pub(super) struct Ground<'a> {
     now: Timestamp,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> InputPods<'a> {
     pub(super) fn new(input: &'a Input, now: Timestamp) -> Self {
-        let mut ground = Self {
+        let mut pods = Self {
             on: BTreeMap::new(),
             replicas: BTreeMap::new(),
             pods: Vec::new(),
@@ -63,19 +67,19 @@ impl<'a> Ground<'a> {
             now,
         };
         for pod in &input.pods {
-            ground.pods.push(&pod.object);
+            pods.pods.push(&pod.object);
             if let Some(node) = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) {
-                ground.on.entry(node).or_default().push(&pod.object);
+                pods.on.entry(node).or_default().push(&pod.object);
             }
             if let Some(owner) = owner(&pod.object) {
-                *ground.replicas.entry(owner).or_default() += 1;
+                *pods.replicas.entry(owner).or_default() += 1;
             }
         }
         for budget in &input.budgets {
             let wanted = budget.spec.as_ref().and_then(|s| s.selector.as_ref());
             // The API server refuses selectors that can't be read.
             if let Some(selector) = wanted.and_then(|s| selector(s).ok()) {
-                ground.budgets.push(Budget {
+                pods.budgets.push(Budget {
                     namespace: budget.namespace().unwrap_or_default(),
                     name: budget.name_any(),
                     selector,
@@ -83,75 +87,79 @@ impl<'a> Ground<'a> {
                 });
             }
         }
-        ground
+        pods
     }
 
-    /// What moving a node's pods has to be worth, or why the node stays.
-    pub(super) fn disturbance(
+    /// Price and disruption cost of a node that consolidation may consider.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(super) fn candidate(
         &self,
         node: &Node,
-        claim_asks: bool,
         pool: &TenantPool,
-    ) -> Result<Price, String> {
-        let pods = self.on.get(node.name_any().as_str()).map(Vec::as_slice).unwrap_or_default();
-        let mut work = pods.iter().copied().filter(|pod| !is_daemon(pod)).peekable();
-        let disruption = &pool.spec.disruption;
-        if work.peek().is_some() && disruption.consolidation_policy == ConsolidationPolicy::WhenEmpty {
-            return Err("it has pods, and its pool's consolidationPolicy is WhenEmpty".to_owned());
-        }
-        let Ok(Some(after)) = duration::parse(&disruption.consolidate_after) else {
-            return Err("its pool's consolidateAfter is Never".to_owned());
+        claim_annotated: bool,
+        price: Option<Price>,
+    ) -> Result<(Price, Price), String> {
+        let on_node = self.on.get(node.name_any().as_str()).map(Vec::as_slice).unwrap_or_default();
+        let work: Vec<(PodKey, &Pod)> =
+            on_node.iter().filter(|pod| !is_daemon(pod)).map(|pod| (key(pod), *pod)).collect();
+        let pods = || {
+            work.iter().map(|(key, pod)| PodFacts {
+                key,
+                do_not_disrupt: is_do_not_disrupt(*pod),
+                has_controller: owner(pod).is_some(),
+            })
         };
-        for (what, asks) in [("node", asks(node)), ("pool", asks(pool)), ("claim", claim_asks)] {
-            if asks {
-                return Err(format!("the {what} is annotated do-not-disrupt"));
+        let blocked = |wanted: &PodKey| {
+            let (_, pod) = work.iter().find(|(key, _)| key == wanted)?;
+            self.eviction_blocked(pod)
+        };
+        let blocker = || -> Option<DisruptionBlocker> {
+            blockers::by_pods(pods(), blocked).or_else(|| blockers::by_bare_pod(pods()))
+        };
+        // A file doesn't show pods that have gone, so the youngest pod tells when the pods last changed.
+        let ages = work.iter().filter_map(|(_, pod)| self.age(pod));
+        let facts = NodeFacts {
+            provisioned_by_croft: true,
+            works: true,
+            annotated: blockers::annotated(is_do_not_disrupt(node), is_do_not_disrupt(pool), claim_annotated),
+            has_work: !work.is_empty(),
+            steady_for: ages.min().unwrap_or(Duration::MAX),
+            price,
+            ..NodeFacts::default()
+        };
+        let cost = || cost::of_node(work.iter().map(|(_, pod)| self.moved(pod)));
+        match eligibility::evaluate(&facts, &pool.spec.disruption, blocker) {
+            Eligibility::Candidate { price } => Ok((price, cost())),
+            // An empty node is removed without a search; here it counts as savings, too.
+            Eligibility::Settled { status, .. } if status.consolidatable => {
+                price.map(|price| (price, cost())).ok_or_else(|| "its price is unknown".to_owned())
             }
+            Eligibility::Settled { status, .. } => Err(status.message),
         }
-        let mut seen: BTreeSet<&str> = BTreeSet::new();
-        let mut disturbance = Price::ZERO;
-        for pod in work {
-            let key = PodKey::new(&pod.namespace().unwrap_or_default(), &pod.name_any());
-            if asks(pod) {
-                return Err(format!("pod {key} is annotated do-not-disrupt"));
-            }
-            let Some(owner) = owner(pod) else {
-                return Err(format!("pod {key} has no controller that would make it again"));
-            };
-            if let Some(why) = self.held(pod) {
-                return Err(format!("pod {key} {why}"));
-            }
-            let started = pod.status.as_ref().and_then(|s| s.start_time.as_ref());
-            let age = started.map_or(0, |at| self.now.duration_since(at.0).as_secs());
-            let age_seconds = u64::try_from(age).unwrap_or(0);
-            if started.is_some() && age_seconds < after.as_secs() {
-                return Err(format!(
-                    "pod {key} has come within its pool's consolidateAfter of {}",
-                    disruption.consolidate_after
-                ));
-            }
-            let facts = PodFacts {
-                age_seconds,
-                replicas: self.replicas.get(owner).copied().unwrap_or(1),
-                deletion_cost: pod.annotations().get(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),
-                first_of_owner: seen.insert(owner),
-            };
-            disturbance += facts.disturbance();
-        }
-        Ok(disturbance)
     }
 
-    /// Why a pod can't be evicted now.
-    fn held(&self, pod: &Pod) -> Option<String> {
-        let mut covering = self.budgets.iter().filter(|budget| budget.covers(pod));
-        let budget = covering.next()?;
-        if let Some(other) = covering.next() {
-            let (one, other) = (&budget.name, &other.name);
-            return Some(format!(
-                "is covered by two disruption budgets, {one} and {other}; it can't be evicted"
-            ));
+    fn age(&self, pod: &Pod) -> Option<Duration> {
+        let started = pod.status.as_ref()?.start_time.as_ref()?;
+        Some(Duration::try_from(self.now.duration_since(started.0)).unwrap_or(Duration::ZERO))
+    }
+
+    fn moved<'p>(&self, pod: &'p Pod) -> MovedPod<'p> {
+        let owner = owner(pod).unwrap_or_default();
+        MovedPod {
+            owner,
+            age_seconds: self.age(pod).map_or(0, |age| age.as_secs()),
+            replicas: self.replicas.get(owner).copied().unwrap_or(1),
+            deletion_cost: pod.annotations().get(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),
         }
-        (self.allowed(budget) < 1)
-            .then(|| format!("can't be evicted now: PodDisruptionBudget {} allows none", budget.name))
+    }
+
+    fn eviction_blocked(&self, pod: &Pod) -> Option<String> {
+        let covering = self.budgets.iter().filter(|budget| budget.covers(pod));
+        blockers::eviction_blocked(
+            covering.map(|budget| BudgetFacts { name: &budget.name, allowed: self.allowed(budget) }),
+        )
     }
 
     /// How many pods a budget lets go: what its status says, or what its controller would write there.
@@ -169,8 +177,8 @@ impl<'a> Ground<'a> {
             spec.and_then(|s| s.min_available.as_ref()),
             spec.and_then(|s| s.max_unavailable.as_ref()),
         ) {
-            (Some(least), _) => of(least, expected),
-            (None, Some(most)) => expected - of(most, expected),
+            (Some(least), _) => scaled(least, expected),
+            (None, Some(most)) => expected - scaled(most, expected),
             (None, None) => expected,
         };
         healthy - least
@@ -178,7 +186,7 @@ impl<'a> Ground<'a> {
 }
 
 /// A number, or a share of `all` rounded up, as the controller of budgets rounds it.
-fn of(value: &IntOrString, all: i64) -> i64 {
+fn scaled(value: &IntOrString, all: i64) -> i64 {
     match value {
         IntOrString::Int(number) => i64::from(*number),
         IntOrString::String(text) => {
@@ -195,7 +203,7 @@ impl Budget<'_> {
     }
 }
 
-/// True if an object carries the annotation.
-pub(super) fn is_kept(object: &impl kube::ResourceExt) -> bool {
-    asks(object)
+/// True if an object has the annotation do-not-disrupt.
+pub(super) fn is_do_not_disrupt(object: &impl kube::ResourceExt) -> bool {
+    blockers::blocks(object.annotations())
 }

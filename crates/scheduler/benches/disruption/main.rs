@@ -136,7 +136,7 @@ fn decide(catalog: &str, nodes: usize, pools: usize) -> Value {
     let seconds = begun.elapsed().as_secs_f64();
     println!(
         "decide: {have_nodes} nodes, {have_pods} pods, {pools} pools: {seconds:.2} s, {} moves, ${}/h -> ${}/h, {} steps{}",
-        found.moves.len(),
+        found.commands.len(),
         found.before,
         found.after,
         found.steps,
@@ -151,7 +151,7 @@ fn settle(world: &mut World, rules: Rules) -> u32 {
     for round in 1..200 {
         // Between two rounds pods grow old again.
         world.now += if quiet == 0 { 120 } else { 24 * 60 };
-        quiet = if world.consolidate(rules).moves.is_empty() { quiet + 1 } else { 0 };
+        quiet = if world.consolidate(rules).commands.is_empty() { quiet + 1 } else { 0 };
         if quiet == 5 {
             return round;
         }

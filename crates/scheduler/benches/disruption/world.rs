@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use croft_disruption::cost::{self, MovedPod};
 use croft_scheduler::{
     CapacityType, Cluster, InstanceType, Machine, Options, Plan, PodKey, Pool, Price, Requirement,
-    consolidation::{Ask, Candidate, Consolidation, PodFacts, Terms, consolidate},
+    consolidation::{Ask, Candidate, Consolidation, PoolConstraints, consolidate},
     solve,
 };
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -58,13 +59,13 @@ pub struct Deployment {
 pub struct Rules {
     pub min_savings: Price,
     pub budget_percent: usize,
-    pub disturbance: bool,
+    pub disruption_cost: bool,
 }
 
-pub const FREE: Rules = Rules { min_savings: Price::ZERO, budget_percent: 100, disturbance: false };
+pub const FREE: Rules = Rules { min_savings: Price::ZERO, budget_percent: 100, disruption_cost: false };
 /// What a pool has that says nothing.
 pub const DEFAULTS: Rules =
-    Rules { min_savings: Price::from_micros(10_000), budget_percent: 10, disturbance: true };
+    Rules { min_savings: Price::from_micros(10_000), budget_percent: 10, disruption_cost: true };
 
 pub struct World {
     pub cluster: Cluster,
@@ -214,30 +215,26 @@ impl World {
         let mut ask = Ask::default();
         for (name, node) in &self.nodes {
             *per_pool.entry(node.pool.clone()).or_default() += 1;
-            let mut seen = Vec::new();
-            let mut disturbance = Price::ZERO;
-            for running in by_node.get(name.as_str()).into_iter().flatten().filter(|_| rules.disturbance) {
-                let first_of_owner = !seen.contains(&running.deployment);
-                seen.push(running.deployment);
-                let facts = PodFacts {
-                    age_seconds: (self.now - running.since) * 60,
-                    replicas: replicas[&running.deployment],
-                    deletion_cost: 0,
-                    first_of_owner,
-                };
-                disturbance += facts.disturbance();
-            }
+            let running = by_node.get(name.as_str()).into_iter().flatten();
+            let owners: Vec<String> = running.clone().map(|pod| pod.deployment.to_string()).collect();
+            let moved = running.zip(&owners).filter(|_| rules.disruption_cost).map(|(pod, owner)| MovedPod {
+                owner,
+                age_seconds: (self.now - pod.since) * 60,
+                replicas: replicas[&pod.deployment],
+                deletion_cost: 0,
+            });
+            let disruption_cost = cost::of_node(moved);
             ask.candidates.push(Candidate {
                 node: name.clone(),
                 pool: node.pool.clone(),
                 price: node.price,
                 capacity_type: node.capacity_type,
-                disturbance,
+                disruption_cost,
             });
         }
         for (pool, total) in per_pool {
             let nodes = (total * rules.budget_percent).div_ceil(100);
-            ask.terms.insert(pool, Terms { min_savings: rules.min_savings, nodes, steps: 1 });
+            ask.constraints.insert(pool, PoolConstraints { min_savings: rules.min_savings, nodes, steps: 1 });
         }
         ask
     }
@@ -247,7 +244,7 @@ impl World {
         let ask = self.ask(rules);
         let found = consolidate(&self.cluster, &ask, &|| false);
         let mut given: BTreeMap<String, usize> = BTreeMap::new();
-        for one in &found.moves {
+        for one in &found.commands {
             for machine in &one.machines {
                 let node = self.launch(machine);
                 machine.pods.iter().for_each(|pod| self.bind(pod, &node));
@@ -263,7 +260,7 @@ impl World {
                 self.cluster.remove_node(node);
             }
         }
-        self.violations += given.iter().filter(|(pool, n)| **n > ask.terms[*pool].nodes).count() as u64;
+        self.violations += given.iter().filter(|(pool, n)| **n > ask.constraints[*pool].nodes).count() as u64;
         let nodes = &self.nodes;
         let lost = self.pods.values().filter(|p| p.node.as_ref().is_some_and(|n| !nodes.contains_key(n)));
         self.violations += lost.count() as u64;

@@ -13,13 +13,13 @@ pub struct Candidate {
     pub price: Price,
     /// Its capacity type.
     pub capacity_type: CapacityType,
-    /// Sum of `PodFacts::disturbance` of its pods.
-    pub disturbance: Price,
+    /// Disruption cost of moving its pods.
+    pub disruption_cost: Price,
 }
 
 /// Constraints of one pool.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Terms {
+pub struct PoolConstraints {
     /// A command must save more than this and its disruption cost.
     pub min_savings: Price,
     /// At most this many nodes may be removed now.
@@ -29,7 +29,7 @@ pub struct Terms {
     pub steps: usize,
 }
 
-impl Terms {
+impl PoolConstraints {
     /// Steps that the controller gives a command: a pool with a budget of a tenth of its nodes can be
     /// replaced whole.
     pub const STEPS: usize = 10;
@@ -43,7 +43,7 @@ pub struct Ask {
     /// Nodes that may be removed.
     pub candidates: Vec<Candidate>,
     /// By pool. Candidates of other pools stay.
-    pub terms: BTreeMap<String, Terms>,
+    pub constraints: BTreeMap<String, PoolConstraints>,
     /// A spot node is replaced by a spot instance only with at least this many alternative types: otherwise
     /// each command ends on a rarer type, which is interrupted sooner.
     pub spot_options: usize,
@@ -54,7 +54,7 @@ impl Default for Ask {
         Self {
             options: Options { without_counts: true, ..Options::default() },
             candidates: Vec::new(),
-            terms: BTreeMap::new(),
+            constraints: BTreeMap::new(),
             spot_options: 15,
         }
     }
@@ -62,7 +62,7 @@ impl Default for Ask {
 
 /// Nodes that are removed together, and what replaces them.
 #[derive(Clone, Debug)]
-pub struct Move {
+pub struct Command {
     /// The nodes, by name.
     pub nodes: Vec<String>,
     /// Instances to launch first.
@@ -74,10 +74,10 @@ pub struct Move {
     /// Price of the instances.
     pub after: Price,
     /// Disruption cost of moving the pods.
-    pub disturbance: Price,
+    pub disruption_cost: Price,
 }
 
-impl Move {
+impl Command {
     /// Savings, disruption cost not subtracted.
     #[must_use]
     pub fn saves(&self) -> Price {
@@ -87,27 +87,27 @@ impl Move {
 
 /// Why a candidate stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stay {
+pub enum Rejection {
     /// Its pods are unschedulable elsewhere; the first of the reasons.
-    NoPlace(String),
+    PodsUnschedulable(String),
     /// Its pods would cost as much elsewhere.
     NoSaving {
         /// Price of new instances for them.
         elsewhere: Price,
     },
     /// The savings are below the minimum.
-    TooLittle {
+    BelowMinSavings {
         /// Savings.
         saves: Price,
         /// Minimum savings: minSavings and the disruption cost.
         needs: Price,
     },
     /// Its pods fit elsewhere, but not as kube-scheduler would bind them.
-    TooTight,
+    SchedulerWouldNotFit,
     /// Too few spot types are available to replace it.
     FewSpotOptions(usize),
     /// It receives pods of nodes that are removed.
-    TakesPods,
+    ReceivesPods,
     /// Pods of its pool are pending, which comes first.
     Busy,
     /// The pool's disruption budget is used up.
@@ -116,17 +116,17 @@ pub enum Stay {
     NotTried,
 }
 
-impl Stay {
+impl Rejection {
     /// The reason as it appears in conditions and JSON.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::NoPlace(_) => "NoPlace",
+            Self::PodsUnschedulable(_) => "PodsUnschedulable",
             Self::NoSaving { .. } => "NoSaving",
-            Self::TooLittle { .. } => "TooLittle",
-            Self::TooTight => "TooTight",
+            Self::BelowMinSavings { .. } => "BelowMinSavings",
+            Self::SchedulerWouldNotFit => "SchedulerWouldNotFit",
             Self::FewSpotOptions(_) => "FewSpotOptions",
-            Self::TakesPods => "TakesPods",
+            Self::ReceivesPods => "ReceivesPods",
             Self::Busy => "Busy",
             Self::Budget => "Budget",
             Self::NotTried => "NotTried",
@@ -134,24 +134,24 @@ impl Stay {
     }
 }
 
-impl std::fmt::Display for Stay {
+impl std::fmt::Display for Rejection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NoPlace(why) => write!(f, "its pods find no place elsewhere: {why}"),
+            Self::PodsUnschedulable(why) => write!(f, "its pods are unschedulable elsewhere: {why}"),
             Self::NoSaving { elsewhere } => write!(f, "its pods would cost ${elsewhere}/h elsewhere"),
-            Self::TooLittle { saves, needs } => {
-                write!(f, "giving it back saves ${saves}/h, and ${needs}/h is asked for")
+            Self::BelowMinSavings { saves, needs } => {
+                write!(f, "removing it saves ${saves}/h, less than the minimum of ${needs}/h")
             }
-            Self::TooTight => {
+            Self::SchedulerWouldNotFit => {
                 f.write_str("its pods would fit elsewhere, but not as kube-scheduler would bind them")
             }
             Self::FewSpotOptions(options) => {
                 write!(f, "only {options} spot types could be launched in its place")
             }
-            Self::TakesPods => f.write_str("it takes pods of nodes that are removed"),
-            Self::Busy => f.write_str("pods of its pool wait for a place, which comes first"),
+            Self::ReceivesPods => f.write_str("it receives pods of nodes that are removed"),
+            Self::Busy => f.write_str("pods of its pool are pending, which comes first"),
             Self::Budget => f.write_str("the pool's disruption budget is used up"),
-            Self::NotTried => f.write_str("the search ended before it was looked at alone"),
+            Self::NotTried => f.write_str("the search ended before it was evaluated alone"),
         }
     }
 }
@@ -160,9 +160,9 @@ impl std::fmt::Display for Stay {
 #[derive(Clone, Debug, Default)]
 pub struct Consolidation {
     /// Commands; each holds by itself, whether or not the others are carried out.
-    pub moves: Vec<Move>,
+    pub commands: Vec<Command>,
     /// Why each other candidate stays, by node.
-    pub stays: BTreeMap<String, Stay>,
+    pub rejections: BTreeMap<String, Rejection>,
     /// Price of the candidates.
     pub before: Price,
     /// Price after the commands, new instances included.

@@ -17,12 +17,10 @@
 
 mod command;
 mod completion;
-mod disruption_cost;
 mod search;
 mod split;
 mod value;
 
 pub use command::*;
 pub use completion::complete;
-pub use disruption_cost::PodFacts;
 pub use search::consolidate;

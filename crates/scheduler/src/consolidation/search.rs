@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use crate::{
     Cluster, ComingNode, Options, PodKey, Price, Resources,
     consolidation::{
-        Ask, Candidate, Consolidation, Move, Stay, Terms,
+        Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection,
         completion::complete,
         split::{self, Part},
         value::ReplacementValue,
@@ -49,16 +49,16 @@ const NEAR_ENOUGH: i64 = 200;
 pub fn consolidate(cluster: &Cluster, ask: &Ask, cancel: &(dyn Fn() -> bool + Sync)) -> Consolidation {
     let mut search = Search::new(cluster, ask, cancel);
     let busy = search.busy();
-    for (pool, terms) in &ask.terms {
+    for (pool, constraints) in &ask.constraints {
         let mut candidates: Vec<&Candidate> = ask.candidates.iter().filter(|c| c.pool == *pool).collect();
         if busy.contains(pool) {
             for candidate in candidates {
-                search.result.stays.insert(candidate.node.clone(), Stay::Busy);
+                search.result.rejections.insert(candidate.node.clone(), Rejection::Busy);
             }
             continue;
         }
         search.rank(pool, &mut candidates);
-        search.pool(pool, *terms, &candidates);
+        search.pool(pool, *constraints, &candidates);
     }
     search.finish()
 }
@@ -73,8 +73,8 @@ struct Allowed {
 }
 
 impl Allowed {
-    fn new(terms: Terms) -> Self {
-        Self { now: terms.nodes, staged: terms.nodes.saturating_mul(terms.steps.max(1)) }
+    fn new(constraints: PoolConstraints) -> Self {
+        Self { now: constraints.nodes, staged: constraints.nodes.saturating_mul(constraints.steps.max(1)) }
     }
 
     const fn is_used_up(self) -> bool {
@@ -103,7 +103,7 @@ impl Allowed {
 #[derive(Debug, Default)]
 struct Tried {
     parts: Vec<Part>,
-    stays: Vec<(usize, Stay)>,
+    rejections: Vec<(usize, Rejection)>,
     net: i64,
     steps: u64,
 }
@@ -122,7 +122,7 @@ struct Search<'a> {
     /// The cluster after the commands so far.
     work: Cluster,
     cache: SolveCache,
-    moves: Vec<Move>,
+    commands: Vec<Command>,
     /// Nodes that are removed, or that receive pods.
     settled: BTreeSet<String>,
     /// Nodes evaluated alone without a gain since the last command.
@@ -139,7 +139,7 @@ impl<'a> Search<'a> {
         let effort = u64::from(ask.options.effort.max(1));
         let result = Consolidation {
             before: ask.candidates.iter().map(|c| c.price).sum(),
-            stays: ask.candidates.iter().map(|c| (c.node.clone(), Stay::NotTried)).collect(),
+            rejections: ask.candidates.iter().map(|c| (c.node.clone(), Rejection::NotTried)).collect(),
             ..Consolidation::default()
         };
         Self {
@@ -147,7 +147,7 @@ impl<'a> Search<'a> {
             cancel,
             cache: SolveCache::new(cluster),
             work: cluster.clone(),
-            moves: Vec::new(),
+            commands: Vec::new(),
             settled: BTreeSet::new(),
             fruitless: BTreeSet::new(),
             wasted: BTreeMap::new(),
@@ -175,7 +175,7 @@ impl<'a> Search<'a> {
         for c in candidates.iter() {
             let here = self.work.find_node(&c.node).map_or(0, |node| value.node(node));
             let price = c.price.micros();
-            let wasted = price - here - c.disturbance.micros();
+            let wasted = price - here - c.disruption_cost.micros();
             self.wasted.insert(c.node.clone(), wasted);
             shares.insert(&c.node, i128::from(wasted) * 1_000_000 / i128::from(price.max(1)));
         }
@@ -188,8 +188,8 @@ impl<'a> Search<'a> {
         over
     }
 
-    fn pool(&mut self, pool: &str, terms: Terms, ranked: &[&'a Candidate]) {
-        let mut allowed = Allowed::new(terms);
+    fn pool(&mut self, pool: &str, constraints: PoolConstraints, ranked: &[&'a Candidate]) {
+        let mut allowed = Allowed::new(constraints);
         // From as many as may go at once down to two.
         loop {
             let live = self.live(ranked);
@@ -217,19 +217,25 @@ impl<'a> Search<'a> {
                 again = self.best_of(sets, &mut allowed);
             }
         }
-        self.together(pool, terms, ranked, &mut allowed);
+        self.together(pool, constraints, ranked, &mut allowed);
         if allowed.is_used_up() {
             for candidate in self.live(ranked) {
-                self.result.stays.insert(candidate.node.clone(), Stay::Budget);
+                self.result.rejections.insert(candidate.node.clone(), Rejection::Budget);
             }
         }
     }
 
     /// Sets that save together what none saves alone.
-    fn together(&mut self, pool: &str, terms: Terms, ranked: &[&'a Candidate], allowed: &mut Allowed) {
+    fn together(
+        &mut self,
+        pool: &str,
+        constraints: PoolConstraints,
+        ranked: &[&'a Candidate],
+        allowed: &mut Allowed,
+    ) {
         let mut chance = Chance::new(pool);
         let effort = usize::try_from(self.ask.options.effort.max(1)).unwrap_or(1);
-        let share = (NEIGHBOURHOODS / self.ask.terms.len().max(1)).max(BATCH);
+        let share = (NEIGHBOURHOODS / self.ask.constraints.len().max(1)).max(BATCH);
         let mut tries = share.min(ranked.len() * TRIES_PER_NODE) * effort;
         let (mut fruitless, mut tried) = (0, BTreeSet::new());
         let mut least = None;
@@ -244,7 +250,7 @@ impl<'a> Search<'a> {
                 None => self.least(&live),
             };
             least = Some(bound);
-            if held - bound <= terms.min_savings.micros().max(held / NEAR_ENOUGH) {
+            if held - bound <= constraints.min_savings.micros().max(held / NEAR_ENOUGH) {
                 return;
             }
             // A small pool has few sets: none is evaluated twice.
@@ -286,8 +292,8 @@ impl<'a> Search<'a> {
         for (at, tried) in tried.into_iter().enumerate() {
             self.result.steps = self.result.steps.saturating_add(tried.steps);
             if let Some([alone]) = sets.get(at).map(Vec::as_slice) {
-                for (_, stay) in &tried.stays {
-                    self.result.stays.insert(alone.node.clone(), stay.clone());
+                for (_, stay) in &tried.rejections {
+                    self.result.rejections.insert(alone.node.clone(), stay.clone());
                     self.fruitless.insert(alone.node.clone());
                 }
             }
@@ -312,7 +318,7 @@ impl<'a> Search<'a> {
                 return true;
             }
             if let [alone] = set.as_slice() {
-                self.result.stays.insert(alone.node.clone(), Stay::TooTight);
+                self.result.rejections.insert(alone.node.clone(), Rejection::SchedulerWouldNotFit);
                 self.fruitless.insert(alone.node.clone());
             }
         }
@@ -360,14 +366,14 @@ impl<'a> Search<'a> {
         let wasted = set.iter().filter_map(|c| self.wasted.get(&c.node)).sum::<i64>();
         let least = set
             .iter()
-            .filter_map(|c| self.ask.terms.get(&c.pool))
+            .filter_map(|c| self.ask.constraints.get(&c.pool))
             .map(|t| t.min_savings)
             .max()
             .unwrap_or_default();
         let price: Price = set.iter().map(|c| c.price).sum();
         // At least the disruption cost of a single node; parts of a larger set may have less.
-        let disturbance = if let [alone] = set { alone.disturbance } else { Price::ZERO };
-        options.cost_cutoff = Some(price.saturating_sub(least.saturating_add(disturbance)));
+        let disruption_cost = if let [alone] = set { alone.disruption_cost } else { Price::ZERO };
+        options.cost_cutoff = Some(price.saturating_sub(least.saturating_add(disruption_cost)));
         if wasted <= least.micros() {
             // New instances for its pods would cost as much, however well packed; existing free room may do.
             options.effort = 0;
@@ -380,10 +386,10 @@ impl<'a> Search<'a> {
         if plan.cut_short && (self.cancel)() {
             return Tried { steps, ..Tried::default() };
         }
-        let (mut parts, stays) = split::split(&self.work, self.ask, set, plan);
+        let (mut parts, rejections) = split::split(&self.work, self.ask, set, plan);
         allowed.limit(&mut parts);
         let net = parts.iter().map(Part::net).sum();
-        Tried { parts, stays, net, steps }
+        Tried { parts, rejections, net, steps }
     }
 
     /// Applies a command to the working cluster. Free room on its instances is left to the next search: a
@@ -391,23 +397,23 @@ impl<'a> Search<'a> {
     fn make(&mut self, set: &[&Candidate], part: Part) {
         let nodes = part.nodes.iter().filter_map(|at| set.get(*at)).map(|c| c.node.clone()).collect();
         for (at, machine) in part.machines.iter().enumerate() {
-            let name = format!("\u{1}{}-{at}", self.moves.len());
+            let name = format!("\u{1}{}-{at}", self.commands.len());
             let full = ComingNode { allocatable: Resources::new(), ..machine.coming(&name) };
             self.work.upsert_coming(full);
             for pod in &machine.pods {
                 self.work.relocate(pod, &name, true);
             }
         }
-        let made = Move {
+        let made = Command {
             nodes,
             machines: part.machines,
             onto: part.onto,
             before: part.before,
             after: part.after,
-            disturbance: part.disturbance,
+            disruption_cost: part.disruption_cost,
         };
         for node in &made.nodes {
-            self.result.stays.remove(node);
+            self.result.rejections.remove(node);
             self.settled.insert(node.clone());
             self.work.remove_node(node);
         }
@@ -416,16 +422,16 @@ impl<'a> Search<'a> {
                 self.work.relocate(pod, &placement.node, placement.coming);
             }
             self.settled.insert(placement.node.clone());
-            if let Some(stay) = self.result.stays.get_mut(&placement.node) {
-                *stay = Stay::TakesPods;
+            if let Some(stay) = self.result.rejections.get_mut(&placement.node) {
+                *stay = Rejection::ReceivesPods;
             }
         }
-        self.moves.push(made);
+        self.commands.push(made);
     }
 
     fn finish(mut self) -> Consolidation {
-        self.result.moves = self.moves;
-        let saved: Price = self.result.moves.iter().map(Move::saves).sum();
+        self.result.commands = self.commands;
+        let saved: Price = self.result.commands.iter().map(Command::saves).sum();
         self.result.after = self.result.before.saturating_sub(saved);
         self.result
     }

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     CapacityType, Cluster, ExistingPlacement, Machine, Plan, PodKey, Price,
-    consolidation::{Ask, Candidate, Stay},
+    consolidation::{Ask, Candidate, Rejection},
 };
 
 /// A part that saves enough.
@@ -18,12 +18,12 @@ pub(super) struct Part {
     pub(super) onto: Vec<ExistingPlacement>,
     pub(super) before: Price,
     pub(super) after: Price,
-    pub(super) disturbance: Price,
+    pub(super) disruption_cost: Price,
 }
 
 impl Part {
     pub(super) fn net(&self) -> i64 {
-        self.before.micros() - self.after.micros() - self.disturbance.micros()
+        self.before.micros() - self.after.micros() - self.disruption_cost.micros()
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) fn split(
     ask: &Ask,
     set: &[&Candidate],
     mut plan: Plan,
-) -> (Vec<Part>, Vec<(usize, Stay)>) {
+) -> (Vec<Part>, Vec<(usize, Rejection)>) {
     let sources = sources(cluster, set);
     let mut parent: Vec<usize> = (0..set.len()).collect();
     let from =
@@ -99,12 +99,12 @@ pub(super) fn split(
     let mut machines: Vec<Option<Machine>> =
         std::mem::take(&mut plan.machines).into_iter().map(Some).collect();
     let mut parts = Vec::new();
-    let mut stays = Vec::new();
+    let mut rejections = Vec::new();
     for (draft_root, draft) in drafts {
         let own: Vec<Machine> =
             draft.machines.iter().filter_map(|at| machines.get_mut(*at).and_then(Option::take)).collect();
         let judged = match draft.no_place {
-            Some(why) => Err(Stay::NoPlace(why)),
+            Some(why) => Err(Rejection::PodsUnschedulable(why)),
             None => judge(cluster, ask, set, draft.nodes.clone(), own),
         };
         match judged {
@@ -120,10 +120,10 @@ pub(super) fn split(
                 }
                 parts.push(part);
             }
-            Err(stay) => stays.extend(draft.nodes.iter().map(|at| (*at, stay.clone()))),
+            Err(stay) => rejections.extend(draft.nodes.iter().map(|at| (*at, stay.clone()))),
         }
     }
-    (parts, stays)
+    (parts, rejections)
 }
 
 /// Judges whether replacing `members` of the set by `instances` saves enough.
@@ -133,20 +133,20 @@ pub(super) fn judge(
     set: &[&Candidate],
     members: Vec<usize>,
     mut machines: Vec<Machine>,
-) -> Result<Part, Stay> {
+) -> Result<Part, Rejection> {
     let nodes = || members.iter().filter_map(|at| set.get(*at));
     let before: Price = nodes().map(|c| c.price).sum();
     let after: Price = machines.iter().map(|m| m.price).sum();
     // An instance without a price may cost anything.
     if after >= before && before > Price::ZERO || machines.iter().any(|m| m.unpriced) {
-        return Err(Stay::NoSaving { elsewhere: after });
+        return Err(Rejection::NoSaving { elsewhere: after });
     }
-    let disturbance: Price = nodes().map(|c| c.disturbance).sum();
-    let least = nodes().filter_map(|c| ask.terms.get(&c.pool)).map(|t| t.min_savings).max();
-    let needs = disturbance.saturating_add(least.unwrap_or(Price::ZERO));
+    let disruption_cost: Price = nodes().map(|c| c.disruption_cost).sum();
+    let least = nodes().filter_map(|c| ask.constraints.get(&c.pool)).map(|t| t.min_savings).max();
+    let needs = disruption_cost.saturating_add(least.unwrap_or(Price::ZERO));
     let saves = before.saturating_sub(after);
     if saves <= needs && !(machines.is_empty() && needs == Price::ZERO) {
-        return Err(Stay::TooLittle { saves, needs });
+        return Err(Rejection::BelowMinSavings { saves, needs });
     }
     // Whichever alternative is launched, the command must still save enough.
     let count = u64::try_from(machines.len()).unwrap_or(u64::MAX).max(1);
@@ -162,9 +162,9 @@ pub(super) fn judge(
         .min();
     // Replacing several nodes by one ends the descent to ever rarer types; one for one continues it.
     if let Some(options) = scarce.filter(|_| machines.len() <= members.len()) {
-        return Err(Stay::FewSpotOptions(options));
+        return Err(Rejection::FewSpotOptions(options));
     }
-    Ok(Part { nodes: members, machines, onto: Vec::new(), before, after, disturbance })
+    Ok(Part { nodes: members, machines, onto: Vec::new(), before, after, disruption_cost })
 }
 
 /// Keeps alternatives and zones that cost less than `limit`; the planned ones always.

@@ -1,0 +1,156 @@
+//! The condition `Consolidatable` of claims: why each node stays or is removed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use croft_api::{
+    NodeClaim,
+    condition::{CONSOLIDATABLE, Statement, set},
+};
+use croft_disruption::eligibility::ConsolidationStatus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::{
+    action::Key,
+    nodeclaim::{conditions::find_condition, writes::status_action},
+    reconcile::ReconcileContext,
+};
+
+/// At most 20 status writes per pass, so that other actions are not delayed.
+const WRITES_PER_PASS: usize = 20;
+/// A transient status is written once it has lasted this long: on a busy node pods change more often than any user reads.
+const TRANSIENT_FOR: Duration = Duration::from_secs(120);
+/// Between two writes of the same reason with another message: prices and names change more often than any user reads.
+const MESSAGE_EVERY: Duration = Duration::from_secs(600);
+
+/// The statuses, and which of them are written. Times are on the monotonic clock.
+#[derive(Debug, Default)]
+pub struct ConsolidationStatuses {
+    statuses: BTreeMap<String, ConsolidationStatus>,
+    /// Claims whose condition may differ from their status.
+    unwritten: BTreeSet<String>,
+    /// When a claim's condition was last written.
+    written: BTreeMap<String, Duration>,
+    /// Since when a claim's status is transient.
+    transient_since: BTreeMap<String, Duration>,
+    /// Claims by status and reason; reasons that occurred once stay with 0.
+    counts: BTreeMap<(bool, &'static str), usize>,
+    /// The number of claims when they were counted; none if statuses have changed since.
+    counted: Option<usize>,
+}
+
+impl ConsolidationStatuses {
+    pub(crate) fn set(&mut self, claim: &str, status: ConsolidationStatus) {
+        let known = self.statuses.get(claim);
+        if known != Some(&status) || !self.written.contains_key(claim) {
+            self.statuses.insert(claim.to_owned(), status);
+            self.unwritten.insert(claim.to_owned());
+            self.counted = None;
+        }
+    }
+
+    /// Nodes by status and reason.
+    pub fn counts(&self) -> impl Iterator<Item = (bool, &'static str, usize)> {
+        self.counts.iter().map(|((consolidatable, reason), count)| (*consolidatable, *reason, *count))
+    }
+
+    /// The status of a claim's node.
+    #[must_use]
+    pub fn status(&self, claim: &str) -> Option<&ConsolidationStatus> {
+        self.statuses.get(claim)
+    }
+
+    fn count(&mut self, claims: usize) {
+        self.counted = Some(claims);
+        self.counts.values_mut().for_each(|count| *count = 0);
+        for status in self.statuses.values() {
+            *self.counts.entry((status.consolidatable, status.reason)).or_default() += 1;
+        }
+    }
+
+    /// Writes the conditions that differ from their status.
+    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>) {
+        let snapshot = ctx.snapshot;
+        if self.counted != Some(snapshot.claims().len()) {
+            self.statuses.retain(|name, _| snapshot.claims().contains_key(name));
+            self.written.retain(|name, _| snapshot.claims().contains_key(name));
+            self.transient_since.retain(|name, _| snapshot.claims().contains_key(name));
+            self.count(snapshot.claims().len());
+        }
+        let (mut left, mut waits) = (WRITES_PER_PASS, false);
+        for name in self.unwritten.clone() {
+            let (Some(claim), Some(status)) = (snapshot.claims().get(&name), self.statuses.get(&name)) else {
+                self.unwritten.remove(&name);
+                continue;
+            };
+            let change = change(claim, status);
+            let lately =
+                self.written.get(&name).is_some_and(|at| ctx.now.mono.saturating_sub(*at) < MESSAGE_EVERY);
+            if change == Change::None
+                || change == Change::Message && lately
+                || claim.metadata.deletion_timestamp.is_some()
+            {
+                self.written.entry(name.clone()).or_insert(ctx.now.mono);
+                self.unwritten.remove(&name);
+                self.transient_since.remove(&name);
+                continue;
+            }
+            if !status.is_transient() {
+                self.transient_since.remove(&name);
+            } else {
+                let since = *self.transient_since.entry(name.clone()).or_insert(ctx.now.mono);
+                if !ctx.has_lasted(since, TRANSIENT_FOR) {
+                    continue;
+                }
+            }
+            if left == 0 || !ctx.is_idle(&Key::Claim(name.clone())) {
+                waits = true;
+                continue;
+            }
+            left -= 1;
+            write(ctx, &name, claim, status);
+            self.unwritten.remove(&name);
+            self.transient_since.remove(&name);
+            self.written.insert(name, ctx.now.mono);
+        }
+        if waits {
+            ctx.requeue_after(Duration::from_secs(1));
+        }
+    }
+}
+
+fn write(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim, status: &ConsolidationStatus) {
+    let mut new = claim.status.clone().unwrap_or_default();
+    let statement = Statement {
+        kind: CONSOLIDATABLE,
+        status: Some(status.consolidatable),
+        reason: status.reason,
+        message: status.message.clone(),
+    };
+    set(&mut new.conditions, statement, claim.metadata.generation, Time(ctx.now.wall));
+    if let Some(action) = status_action(name, claim, &new) {
+        ctx.request(action);
+    }
+}
+
+/// How a condition differs from the status.
+#[derive(PartialEq, Eq)]
+enum Change {
+    None,
+    Message,
+    Reason,
+}
+
+fn change(claim: &NodeClaim, status: &ConsolidationStatus) -> Change {
+    let condition = claim.status.as_ref().and_then(|s| find_condition(s, CONSOLIDATABLE));
+    let Some(condition) = condition else { return Change::Reason };
+    if (condition.status == "True") != status.consolidatable || condition.reason != status.reason {
+        Change::Reason
+    } else if condition.message != status.message {
+        Change::Message
+    } else {
+        Change::None
+    }
+}

@@ -1,0 +1,446 @@
+//! Expired and drifted nodes: replaced whatever the cost, as many at once as the budgets allow.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use croft_api::{
+    EC2NodeClass, NodeClaim, TenantPool,
+    condition::{DRIFTED, EXPIRED, INITIALIZED, Statement, set},
+    disruption::DisruptionReason,
+    drift::{self, Standing},
+    expiry,
+    pool::Provisioner,
+};
+use croft_disruption::blockers::DisruptionBlocker;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+use crate::{
+    action::{Action, Key},
+    definitions::{conditions as reasons, events, keys},
+    disruption::{
+        budgets::BudgetLedger,
+        commands::Commands,
+        facts::{annotation_blocker, pod_blocker},
+        outcomes::History,
+        replacement::{self, NewCommand},
+    },
+    kube_api::{Call, Target, Verb},
+    nodeclaim::{lifecycle::Lifecycle, node_patch, termination, writes::status_action},
+    provisioning::launch_backoff,
+    reconcile::{ReconcileContext, object_reference},
+    state::{NodeView, Snapshot, has_condition},
+};
+
+/// Between two evaluations of a pool's nodes.
+const EVALUATE_EVERY: Duration = Duration::from_secs(5);
+/// Labels that were changed by hand are restored at once. If that has failed for so long, drift is evaluated on the
+/// labels as they are.
+const LABELS_RESTORED_WITHIN: Duration = Duration::from_secs(600);
+/// Nodes replaced by one command: if one of its replacements isn't launched, all of them stay.
+const NODES_PER_COMMAND: usize = 5;
+/// The replacement of a drifted node, if it drifts without an edit, is itself replaced so long after its launch at the
+/// earliest.
+const DRIFTS_AGAIN_AFTER: Duration = Duration::from_secs(3_600);
+
+/// Replaces expired and drifted nodes.
+#[derive(Debug, Default)]
+pub struct Drift {
+    evaluated: BTreeMap<String, Evaluated>,
+    cache: Cache,
+}
+
+/// What drift reads beside the snapshot, and what it changes.
+pub(crate) struct DriftInputs<'p> {
+    /// Which nodes' labels were changed by hand.
+    pub(crate) lifecycle: &'p Lifecycle,
+    /// Commands in flight.
+    pub(crate) commands: &'p Commands<'p>,
+    /// The ledger of budgets.
+    pub(crate) ledger: &'p BudgetLedger<'p>,
+    /// Outcomes and backoff.
+    pub(crate) history: &'p mut History,
+}
+
+/// Claims that are as they would be launched now, as long as no input of that changes.
+#[derive(Debug, Default)]
+struct Cache {
+    wanted: BTreeMap<String, Arc<drift::Wanted>>,
+    current: BTreeMap<String, Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    claim: Arc<NodeClaim>,
+    node: u64,
+    wanted: Arc<drift::Wanted>,
+    expires: Option<Timestamp>,
+}
+
+impl Cache {
+    fn retain_known(&mut self, snapshot: &Snapshot) {
+        self.wanted.retain(|pool, _| snapshot.pools().contains_key(pool));
+        self.current.retain(|claim, _| snapshot.claims().contains_key(claim));
+    }
+
+    fn wanted(
+        &mut self,
+        name: &str,
+        pool: &Arc<TenantPool>,
+        class: &Arc<EC2NodeClass>,
+    ) -> Arc<drift::Wanted> {
+        if let Some(known) = self.wanted.get(name).filter(|known| known.is_of(pool, class)) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(drift::Wanted::new(pool, class));
+        self.wanted.insert(name.to_owned(), Arc::clone(&new));
+        new
+    }
+
+    /// When a claim expires, if it is known not to have drifted.
+    fn expires(
+        &self,
+        name: &str,
+        claim: &Arc<NodeClaim>,
+        node: &NodeView,
+        wanted: &Arc<drift::Wanted>,
+    ) -> Option<Option<Timestamp>> {
+        let known = self.current.get(name)?;
+        let same = Arc::ptr_eq(&known.claim, claim)
+            && known.node == node.version
+            && Arc::ptr_eq(&known.wanted, wanted);
+        same.then_some(known.expires)
+    }
+}
+
+/// The last evaluation of a pool's nodes. Times are on the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+struct Evaluated {
+    at: Duration,
+    pool_version: u64,
+    /// When the evaluation changes by time alone.
+    changes_at: Option<Duration>,
+    /// True if nothing was to be written: a write may fail.
+    done: bool,
+}
+
+impl Evaluated {
+    fn is_outdated(&self, pool_version: u64, mono: Duration) -> bool {
+        let unfinished = !self.done && mono.saturating_sub(self.at) >= EVALUATE_EVERY;
+        unfinished || self.pool_version != pool_version || self.changes_at.is_some_and(|at| at <= mono)
+    }
+}
+
+/// A node that is due for replacement.
+struct DueNode<'a> {
+    name: &'a String,
+    claim: &'a Arc<NodeClaim>,
+    node: &'a str,
+    reason: DisruptionReason,
+    why: String,
+}
+
+/// The status of one claim: whether it is expired, and how it has drifted.
+struct ClaimStatus<'a> {
+    name: &'a String,
+    claim: &'a Arc<NodeClaim>,
+    expired: bool,
+    drifted: Option<String>,
+}
+
+/// What the evaluation of a pool's nodes found.
+#[derive(Default)]
+struct Found<'a> {
+    due: Vec<DueNode<'a>>,
+    statuses: Vec<ClaimStatus<'a>>,
+    /// Claims without a record of what they were launched with, and that record.
+    stamps: Vec<(&'a String, &'a Arc<NodeClaim>, String)>,
+}
+
+impl Drift {
+    /// Evaluates the nodes of every pool that is due.
+    pub(crate) fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>, inputs: &mut DriftInputs<'_>) {
+        let snapshot = ctx.snapshot;
+        let mono = ctx.now.mono;
+        let mut due = Vec::new();
+        for (name, pool) in snapshot.pools() {
+            let pool_version = snapshot.pool_version(name);
+            match self.evaluated.get(name) {
+                Some(last) if !last.is_outdated(pool_version, mono) => {
+                    last.changes_at.inspect(|at| ctx.requeue_at(*at));
+                }
+                Some(last) if !ctx.has_lasted(last.at, EVALUATE_EVERY) => {}
+                _ => due.push((name, pool, pool_version)),
+            }
+        }
+        if due.is_empty() {
+            return;
+        }
+        self.cache.retain_known(snapshot);
+        self.evaluated.retain(|name, _| snapshot.pools().contains_key(name));
+        for (name, pool, pool_version) in due {
+            let (done, changes_at) = ctx.collect_requeue(|ctx| self.evaluate_pool(ctx, inputs, name, pool));
+            self.evaluated.insert(name.clone(), Evaluated { at: mono, pool_version, changes_at, done });
+        }
+    }
+
+    /// Evaluates and replaces the nodes of a pool. True if that leaves nothing to be written.
+    fn evaluate_pool<'a>(
+        &mut self,
+        ctx: &mut ReconcileContext<'a>,
+        inputs: &mut DriftInputs<'_>,
+        pool_name: &'a String,
+        pool: &'a Arc<TenantPool>,
+    ) -> bool {
+        let snapshot = ctx.snapshot;
+        let mut found = Found::default();
+        for (name, claim) in snapshot.claims_of_pool(pool_name) {
+            if claim.metadata.deletion_timestamp.is_some() || !has_condition(claim, INITIALIZED) {
+                continue;
+            }
+            let Some((node, view)) = snapshot.node_of(claim) else { continue };
+            if pool.spec.provisioner != Provisioner::Croft {
+                if has_drift_condition(claim) {
+                    found.statuses.push(ClaimStatus { name, claim, expired: false, drifted: None });
+                }
+                continue;
+            }
+            let Some((reason, why)) = self.evaluate_claim(
+                ctx,
+                inputs.lifecycle,
+                (pool_name, pool),
+                (name, claim, view),
+                &mut found,
+            ) else {
+                continue;
+            };
+            let due = DueNode { name, claim, node, reason, why };
+            if is_replaceable(ctx, inputs, pool, view, &due) {
+                found.due.push(due);
+            }
+        }
+        if !inputs.commands.concern(pool_name) && !snapshot.is_ending(pool_name, pool) {
+            replace(ctx, inputs, pool, &mut found.due);
+        }
+        let done = found.statuses.is_empty() && found.stamps.is_empty();
+        // Last: a status write locks the claim, and would delay its deletion.
+        for (name, claim, stamp) in found.stamps {
+            ctx.request(write_stamp(name, claim, &stamp));
+        }
+        for status in found.statuses {
+            write_status(ctx, &status);
+        }
+        done
+    }
+
+    /// Why a claim's node is due for replacement, if it is. Its status and its stamp go to `found`.
+    fn evaluate_claim<'a>(
+        &mut self,
+        ctx: &mut ReconcileContext<'a>,
+        lifecycle: &Lifecycle,
+        (pool_name, pool): (&'a String, &'a Arc<TenantPool>),
+        (name, claim, view): (&'a String, &'a Arc<NodeClaim>, &NodeView),
+        found: &mut Found<'a>,
+    ) -> Option<(DisruptionReason, String)> {
+        let snapshot = ctx.snapshot;
+        let class = snapshot.class_of(pool).and_then(|c| snapshot.classes().get(c));
+        let wanted = class.map(|class| self.cache.wanted(pool_name, pool, &class.object));
+        if let Some(wanted) = &wanted
+            && let Some(expires) = self.cache.expires(name, claim, view, wanted)
+            && !has_come(ctx, expires)
+        {
+            return None;
+        }
+        let changed = lifecycle.labels_changed_since(name);
+        let labels = match changed.filter(|since| ctx.has_lasted(*since, LABELS_RESTORED_WITHIN)) {
+            None => node_patch::restored_labels(claim, view),
+            Some(_) => view.labels.clone(),
+        };
+        let mut current = None;
+        let judged = wanted.as_ref().map(|wanted| (drift::judge(claim, &labels, wanted), wanted));
+        let drifted = match judged {
+            Some((Standing::Drifted(fields), _)) => Some(fields.join(", ")),
+            Some((Standing::Unstamped(stamp), _)) => {
+                found.stamps.push((name, claim, stamp));
+                None
+            }
+            Some((Standing::Current, wanted)) => {
+                current = Some(wanted);
+                None
+            }
+            None => None,
+        };
+        let expires = expiry::at(claim, pool);
+        let expired = has_come(ctx, expires);
+        if let Some(wanted) = current.filter(|_| !expired && changed.is_none() && !has_drift_condition(claim))
+        {
+            let (claim, wanted) = (Arc::clone(claim), Arc::clone(wanted));
+            let current = Current { claim, node: view.version, wanted, expires };
+            self.cache.current.insert(name.clone(), current);
+        }
+        let why = match (expired, &drifted) {
+            (true, _) => Some((DisruptionReason::Expired, "it is older than expireAfter".to_owned())),
+            (false, Some(fields)) => {
+                Some((DisruptionReason::Drifted, format!("{fields} changed since its launch")))
+            }
+            (false, None) => None,
+        };
+        found.statuses.push(ClaimStatus { name, claim, expired, drifted });
+        why
+    }
+}
+
+/// True if nothing blocks the replacement of a node that is due; otherwise records an event about the blocker.
+fn is_replaceable(
+    ctx: &mut ReconcileContext<'_>,
+    inputs: &DriftInputs<'_>,
+    pool: &TenantPool,
+    view: &NodeView,
+    due: &DueNode<'_>,
+) -> bool {
+    let DueNode { name, claim, node, reason, why } = due;
+    if inputs.commands.is_replaced(name)
+        || inputs.commands.is_replacement(name)
+        || inputs.history.is_in_backoff(name, ctx)
+    {
+        return false;
+    }
+    if *reason == DisruptionReason::Drifted && drifts_at_once(ctx, name, claim, pool) {
+        let note = format!(
+            "{}: {why}, but it replaces a node that drifted, and neither the pool nor its class was edited since: its \
+             replacement would drift, too. It is replaced {} min after its launch; find out what changes it",
+            reason.as_str(),
+            DRIFTS_AGAIN_AFTER.as_secs() / 60
+        );
+        ctx.event(object_reference(&***claim), true, events::DISRUPTION_BLOCKED, note);
+        return false;
+    }
+    if let Some(blocker) = blocker(ctx, claim, node, view, pool) {
+        let note = format!("{}: {why}, but {blocker}", reason.as_str());
+        ctx.event(object_reference(&***claim), false, events::DISRUPTION_BLOCKED, note);
+        return false;
+    }
+    true
+}
+
+/// True if a replacement of a drifted node has drifted itself without any edit, and was launched lately: replacing it
+/// would launch instances without end.
+fn drifts_at_once(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim, pool: &TenantPool) -> bool {
+    let annotations = claim.metadata.annotations.as_ref();
+    let replaces_drifted = annotations.and_then(|a| a.get(keys::DISRUPTION_REASON)).map(String::as_str)
+        == Some(DisruptionReason::Drifted.as_str());
+    let created = ctx.snapshot.milestones(name).created;
+    replaces_drifted
+        && annotations.is_some_and(|a| a.contains_key(keys::LAUNCHED_FOR))
+        && launch_backoff::is_launched_for(ctx.snapshot, pool, claim)
+        && !ctx.has_lasted(created, DRIFTS_AGAIN_AFTER)
+}
+
+/// True if a time on the wall clock has come; otherwise asks for another pass then.
+fn has_come(ctx: &mut ReconcileContext<'_>, at: Option<Timestamp>) -> bool {
+    let Some(at) = at else { return false };
+    let left = Duration::try_from(at.duration_since(ctx.now.wall)).unwrap_or(Duration::ZERO);
+    if !left.is_zero() {
+        ctx.requeue_after(left);
+    }
+    left.is_zero()
+}
+
+/// Starts a command for nodes that are due: the oldest first, and only nodes with the same reason.
+fn replace(
+    ctx: &mut ReconcileContext<'_>,
+    inputs: &mut DriftInputs<'_>,
+    pool: &TenantPool,
+    due: &mut Vec<DueNode<'_>>,
+) {
+    due.sort_by_key(|d| (d.reason != DisruptionReason::Expired, d.claim.metadata.creation_timestamp.clone()));
+    let Some(reason) = due.first().map(|d| d.reason) else { return };
+    due.retain(|d| d.reason == reason);
+    due.truncate(inputs.ledger.allowance(ctx, pool, reason).more.min(NODES_PER_COMMAND));
+    // All nodes together if they can be replaced; else the first that can alone.
+    let sets = [due.get(..)].into_iter().chain((0..due.len()).map(|at| due.get(at..=at))).flatten();
+    for set in sets.filter(|set| !set.is_empty()) {
+        let nodes: Vec<&str> = set.iter().map(|d| d.node).collect();
+        match replacement::plan_replacements(ctx, set.iter().map(|d| d.claim), &nodes, &[]) {
+            Ok(plan) => {
+                let claims: Vec<(&str, &Arc<NodeClaim>)> =
+                    set.iter().map(|d| (d.name.as_str(), d.claim)).collect();
+                let note = set.first().map_or("", |d| d.why.as_str());
+                let machines = &plan.machines;
+                let command = NewCommand { reason: reason.as_str(), claims: &claims, machines, note };
+                if replacement::start(ctx, inputs.history, &command) {
+                    set.iter().for_each(|d| inputs.ledger.take(&d.claim.spec.pool));
+                }
+                return;
+            }
+            Err(why) => {
+                if let [one] = set {
+                    let note = format!("{}: {}, but without the node {why}", reason.as_str(), one.why);
+                    ctx.event(object_reference(&**one.claim), true, events::DISRUPTION_BLOCKED, note);
+                }
+            }
+        }
+    }
+}
+
+/// What blocks the replacement of a node. With a terminationGracePeriod nothing may keep a node forever, so its pods
+/// don't block here.
+fn blocker(
+    ctx: &ReconcileContext<'_>,
+    claim: &NodeClaim,
+    node: &str,
+    view: &NodeView,
+    pool: &TenantPool,
+) -> Option<DisruptionBlocker> {
+    let bounded = termination::grace_period(ctx.snapshot, claim).is_some();
+    let by_pods = || if bounded { None } else { pod_blocker(ctx.snapshot, node) };
+    annotation_blocker(claim, view, pool).or_else(by_pods)
+}
+
+fn write_stamp(name: &str, claim: &NodeClaim, stamp: &str) -> Action {
+    Action::Write {
+        key: Key::Claim(name.to_owned()),
+        call: Call {
+            target: Target::Claim(name.to_owned()),
+            verb: Verb::Patch(json!({"metadata": {
+                "uid": claim.metadata.uid,
+                "annotations": {keys::LAUNCHED_WITH: stamp},
+            }})),
+        },
+        requeue_after: Duration::ZERO,
+    }
+}
+
+/// True if the claim has the condition Expired or Drifted.
+fn has_drift_condition(claim: &NodeClaim) -> bool {
+    let conditions = claim.status.iter().flat_map(|s| &s.conditions);
+    conditions.into_iter().any(|c| c.type_ == EXPIRED || c.type_ == DRIFTED)
+}
+
+/// Writes the conditions Expired and Drifted, and removes those that no longer hold.
+fn write_status(ctx: &mut ReconcileContext<'_>, status: &ClaimStatus<'_>) {
+    let ClaimStatus { name, claim, expired, drifted } = status;
+    let Some(old) = &claim.status else { return };
+    if !expired && drifted.is_none() && !has_drift_condition(claim) {
+        return;
+    }
+    let (mut new, mut changed) = (old.clone(), false);
+    let fields = drifted.as_deref().unwrap_or_default();
+    let statements = [
+        (EXPIRED, *expired, reasons::TOO_OLD, "the node is older than its pool's expireAfter".to_owned()),
+        (DRIFTED, drifted.is_some(), reasons::FIELDS_CHANGED, format!("changed since the launch: {fields}")),
+    ];
+    for (kind, holds, reason, message) in statements {
+        if holds {
+            let statement = Statement { kind, status: Some(true), reason, message };
+            changed |= set(&mut new.conditions, statement, claim.metadata.generation, Time(ctx.now.wall));
+        } else {
+            let before = new.conditions.len();
+            new.conditions.retain(|c| c.type_ != kind);
+            changed |= new.conditions.len() != before;
+        }
+    }
+    if let Some(action) = status_action(name, claim, &new).filter(|_| changed) {
+        ctx.request(action);
+    }
+}

@@ -1,0 +1,50 @@
+//! Facts of the snapshot, as the rules of `croft_disruption` take them.
+
+use croft_api::{NodeClaim, TenantPool};
+use croft_disruption::blockers::{
+    BudgetFacts, DisruptionBlocker, PodFacts, annotated, blocks, by_bare_pod, by_pods, eviction_blocked,
+};
+use croft_scheduler::PodKey;
+
+use crate::state::{NodeView, Snapshot};
+
+/// The blocker by annotation of a node, its pool or its claim.
+pub(crate) fn annotation_blocker(
+    claim: &NodeClaim,
+    node: &NodeView,
+    pool: &TenantPool,
+) -> Option<DisruptionBlocker> {
+    annotated(
+        blocks(&node.annotations),
+        blocks(pool.metadata.annotations.iter().flatten()),
+        blocks(claim.metadata.annotations.iter().flatten()),
+    )
+}
+
+/// What blocks the eviction of a node's pods now.
+pub(crate) fn pod_blocker(snapshot: &Snapshot, node: &str) -> Option<DisruptionBlocker> {
+    by_pods(evictable_pods(snapshot, node), |pod| pdb_blocks(snapshot, pod))
+}
+
+/// The first bare pod of a node.
+pub(crate) fn bare_pod_blocker(snapshot: &Snapshot, node: &str) -> Option<DisruptionBlocker> {
+    by_bare_pod(evictable_pods(snapshot, node))
+}
+
+/// Pods of a node that would have to be evicted.
+fn evictable_pods<'a>(snapshot: &'a Snapshot, node: &str) -> impl Iterator<Item = PodFacts<'a>> {
+    let pods = snapshot.pods_on(node).filter(|(_, pod)| pod.must_leave() && pod.deletion.is_none());
+    pods.map(|(key, pod)| PodFacts {
+        key,
+        do_not_disrupt: pod.traits.do_not_disrupt,
+        has_controller: pod.owner.is_some(),
+    })
+}
+
+fn pdb_blocks(snapshot: &Snapshot, key: &PodKey) -> Option<String> {
+    let pod = snapshot.pods().get(key)?;
+    let label = |name: &str| pod.labels.get(name).map(String::as_str);
+    let budgets = snapshot.budgets(&key.namespace)?.iter();
+    let covering = budgets.filter(|(_, budget)| budget.selector.as_ref().is_some_and(|s| s.matches(label)));
+    eviction_blocked(covering.map(|(name, budget)| BudgetFacts { name, allowed: i64::from(budget.allowed) }))
+}

@@ -1,0 +1,378 @@
+//! Commands: replacements are launched first, then the replaced nodes are drained; without replacements, nothing is
+//! drained.
+//!
+//! ```text
+//!   claims created, naming those they replace ──▶ all initialized ──▶ validated ──▶ replaced claims deleted
+//!        │                                            │                  │
+//!        └── one isn't created, or is deleted ────────┴── pods no ───────┴──▶ rolled back: empty replacements are
+//!                                                         longer fit          deleted, the nodes stay
+//! ```
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
+use croft_scheduler::{
+    Cluster, Machine, Options, Plan, PodKey, Price,
+    consolidation::{Rejection, complete},
+};
+use serde_json::json;
+
+use crate::{
+    action::{Action, Key},
+    definitions::{events, keys},
+    disruption::{
+        budgets::BudgetLedger,
+        commands::{Command, Commands},
+        outcomes::{History, Outcome},
+    },
+    kube_api::{Call, Target, Verb},
+    merge_patch,
+    nodeclaim::writes::delete_claim,
+    nodepool::static_capacity,
+    provisioning::{
+        new_claims::provision,
+        solver::{Purpose, Solver},
+    },
+    reconcile::{ReconcileContext, object_reference},
+    state::{Snapshot, has_condition, price},
+};
+
+/// How long pods may not fit onto their replacements before the command is rolled back.
+const UNFIT_FOR: Duration = Duration::from_secs(30);
+/// A node whose command was rolled back is left alone for this long.
+const BACKOFF: Duration = Duration::from_secs(600);
+
+/// A claim with its name.
+type NamedClaim<'a> = (&'a str, &'a Arc<NodeClaim>);
+
+/// What the steps of commands share.
+struct Step<'p, 'c> {
+    history: &'p mut History,
+    ledger: &'p BudgetLedger<'c>,
+    id: &'c str,
+    command: &'p Command<'c>,
+    /// Claims to be replaced that aren't deleted yet, in the order of removal.
+    waiting: Vec<NamedClaim<'c>>,
+}
+
+/// Advances commands in flight.
+#[derive(Debug, Default)]
+pub struct Replacement {
+    /// Commands whose replacements are initialized and whose pods don't fit there, and since when.
+    unfit_since: BTreeMap<String, Duration>,
+}
+
+impl Replacement {
+    /// Takes the next step of every command in flight.
+    pub fn reconcile(
+        &mut self,
+        ctx: &mut ReconcileContext<'_>,
+        history: &mut History,
+        commands: &Commands<'_>,
+        ledger: &BudgetLedger<'_>,
+    ) {
+        self.unfit_since.retain(|id, _| commands.contains(id));
+        for (id, command) in commands.iter() {
+            let stays = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_none();
+            let replaced = command.replaced.iter().filter(|(_, claim)| stays(claim));
+            let mut waiting: Vec<NamedClaim<'_>> = replaced.map(|(name, claim)| (*name, *claim)).collect();
+            waiting.sort_by_cached_key(|(_, claim)| removal_order(claim));
+            // Claims of this command may still be in creation.
+            let creating =
+                || ctx.snapshot.pools().keys().any(|pool| !ctx.is_idle(&Key::CreateClaims(pool.clone())));
+            if !waiting.is_empty() && !creating() {
+                Step { history: &mut *history, ledger, id, command, waiting }
+                    .advance(ctx, &mut self.unfit_since);
+            }
+        }
+    }
+}
+
+impl Step<'_, '_> {
+    fn advance(&mut self, ctx: &mut ReconcileContext<'_>, unfit_since: &mut BTreeMap<String, Duration>) {
+        let snapshot = ctx.snapshot;
+        if self.waiting.iter().any(|(_, claim)| !snapshot.is_provisioned_by_croft(&claim.spec.pool)) {
+            self.roll_back(ctx, "its pool was handed to another provisioner");
+            return;
+        }
+        let replacements = &self.command.replacements;
+        if replacements.len() < self.command.expected
+            || replacements.values().any(|claim| claim.metadata.deletion_timestamp.is_some())
+        {
+            self.roll_back(ctx, "a replacement wasn't launched");
+            return;
+        }
+        if !replacements.values().all(|claim| has_condition(claim, INITIALIZED)) {
+            return;
+        }
+        let nodes: Vec<&str> =
+            self.waiting.iter().filter_map(|(_, claim)| Some(snapshot.node_of(claim)?.0)).collect();
+        match plan_as_bound(snapshot, ctx.solver, snapshot.cluster(), &nodes) {
+            Ok(plan) if plan.machines.is_empty() => {
+                self.history.count_command(self.id, self.command.reason, Outcome::Completed);
+                self.remove_nodes(ctx);
+            }
+            other => {
+                let since = *unfit_since.entry(self.id.to_owned()).or_insert(ctx.now.mono);
+                if ctx.has_lasted(since, UNFIT_FOR) {
+                    let why = other.err().map_or_else(String::new, |why| format!(": {why}"));
+                    self.roll_back(ctx, &format!("its pods no longer fit onto their replacements{why}"));
+                }
+            }
+        }
+    }
+
+    /// Deletes the replaced claims, as many at once as the budget allows.
+    fn remove_nodes(&mut self, ctx: &mut ReconcileContext<'_>) {
+        for (name, claim) in self.waiting.clone() {
+            match self.pace(ctx, claim) {
+                Pace::Now => {}
+                Pace::Later => continue,
+                Pace::Never => {
+                    self.roll_back(ctx, "the pool's budget allows no more disruptions");
+                    return;
+                }
+            }
+            let note = format!(
+                "{}: its replacement {} is ready; its pods are evicted now",
+                self.command.reason,
+                self.command.replacements.keys().copied().collect::<Vec<_>>().join(", "),
+            );
+            ctx.event(object_reference(&**claim), false, events::DISRUPTED, note);
+            ctx.request(delete_claim(name, claim));
+        }
+    }
+
+    /// Whether the pool's budget lets a node go now. Interrupted nodes go whatever the budget.
+    fn pace(&self, ctx: &mut ReconcileContext<'_>, claim: &NodeClaim) -> Pace {
+        let known = DisruptionReason::named(self.command.reason);
+        let Some((reason, pool)) = known.zip(ctx.snapshot.pools().get(&claim.spec.pool)) else {
+            return Pace::Now;
+        };
+        let allowance = self.ledger.allowance(ctx, pool, reason);
+        if allowance.at_once == 0 {
+            return Pace::Never;
+        }
+        if allowance.waiting == 0 {
+            return Pace::Later;
+        }
+        self.ledger.remove_waiting(&claim.spec.pool);
+        Pace::Now
+    }
+
+    /// Keeps the replaced nodes. Deletes the replacements that are empty; the others become ordinary nodes.
+    fn roll_back(&mut self, ctx: &mut ReconcileContext<'_>, why: &str) {
+        self.history.count_command(self.id, self.command.reason, Outcome::RolledBack);
+        for (name, claim) in &self.waiting {
+            self.history.back_off(name, ctx.now.mono + BACKOFF);
+            self.history.search_again(&claim.spec.pool);
+            let note = format!("{}: {why}; the node stays", self.command.reason);
+            ctx.event(object_reference(&***claim), true, events::DISRUPTION_FAILED, note);
+        }
+        for (name, claim) in &self.command.replacements {
+            if claim.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let snapshot = ctx.snapshot;
+            let node = snapshot.node_of(claim).map(|(node, _)| node);
+            let used = node.is_some_and(|node| snapshot.pods_on(node).any(|(_, p)| p.counts_as_work()))
+                || snapshot.nominated_to(name).next().is_some();
+            ctx.request(if used { release(name, claim) } else { delete_claim(name, claim) });
+        }
+    }
+}
+
+/// When a replaced node is removed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Now,
+    Later,
+    Never,
+}
+
+/// Removes the annotations of a command from a replacement.
+fn release(name: &str, claim: &NodeClaim) -> Action {
+    Action::Write {
+        key: Key::Claim(name.to_owned()),
+        call: Call {
+            target: Target::Claim(name.to_owned()),
+            verb: Verb::Patch(json!({"metadata": {
+                "uid": claim.metadata.uid,
+                "annotations": {keys::MOVE: null, keys::REPLACES: null},
+            }})),
+        },
+        requeue_after: Duration::ZERO,
+    }
+}
+
+/// The order in which a command's nodes are removed: the most expensive first, whose pods then have the most room. The
+/// search assumes the same order.
+fn removal_order(claim: &NodeClaim) -> (Reverse<Option<Price>>, Option<String>) {
+    (Reverse(price(claim)), claim.status.as_ref().and_then(|status| status.node_name.clone()))
+}
+
+/// Plans the pods of `nodes` without these nodes; instances for other pods are left out.
+///
+/// # Errors
+/// Which pod is unschedulable, and why.
+pub(crate) fn plan_without(snapshot: &Snapshot, solver: &Solver, nodes: &[&str]) -> Result<Plan, String> {
+    plan_pods(snapshot, solver, snapshot.cluster(), nodes, Options::default())
+}
+
+/// [`plan_without`], with pods bound to existing nodes as kube-scheduler would, which knows no plan. Nodes are removed in
+/// [`removal_order`].
+fn plan_as_bound(
+    snapshot: &Snapshot,
+    solver: &Solver,
+    cluster: &Cluster,
+    nodes: &[&str],
+) -> Result<Plan, String> {
+    let options = Options { simulate_default_scheduler: true, ..Options::default() };
+    plan_pods(snapshot, solver, cluster, nodes, options)
+}
+
+fn plan_pods(
+    snapshot: &Snapshot,
+    solver: &Solver,
+    cluster: &Cluster,
+    nodes: &[&str],
+    options: Options,
+) -> Result<Plan, String> {
+    let pods: BTreeSet<PodKey> = nodes
+        .iter()
+        .flat_map(|node| snapshot.pods_on(node))
+        .filter(|(_, pod)| pod.must_leave())
+        .map(|(key, _)| key.clone())
+        .collect();
+    let without_nodes = nodes.iter().map(|n| (*n).to_owned()).collect();
+    let options = Options { without_nodes, without_counts: true, ..options };
+    let planned = solver.plan(Purpose::Disruption, cluster, &options);
+    let mut plan = planned.map_err(|panicked| panicked.to_string())?;
+    if let Some(left) = plan.unschedulable.iter().find(|left| pods.contains(&left.pod)) {
+        let why = left.reasons.first().map_or("", |r| r.detail.as_str());
+        return Err(format!("pod {} is unschedulable: {why}", left.pod));
+    }
+    // Headroom pods on those nodes move like pods.
+    let headroom = nodes.iter().any(|node| snapshot.has_headroom_on(node));
+    plan.machines.retain(|machine| {
+        machine.pods.iter().any(|pod| pods.contains(pod) || (headroom && Snapshot::is_headroom(pod)))
+    });
+    plan.existing.retain(|placement| placement.pods.iter().any(|pod| pods.contains(pod)));
+    Ok(plan)
+}
+
+/// A plan with the additional instances that it needs for kube-scheduler to bring it about.
+fn completed(snapshot: &Snapshot, solver: &Solver, nodes: &[&str], mut plan: Plan) -> Result<Plan, String> {
+    if plan.machines.len() + plan.existing.len() <= 1 {
+        return Ok(plan);
+    }
+    let mut nodes = nodes.to_vec();
+    nodes.sort_by_cached_key(|node| snapshot.claim_of_node(node).map(|claim| removal_order(claim)));
+    let mut cluster = snapshot.cluster().clone();
+    let lacking =
+        |cluster: &Cluster| plan_as_bound(snapshot, solver, cluster, &nodes).map(|plan| plan.machines);
+    let machines = complete(&mut cluster, plan.machines, lacking)?;
+    plan.machines = machines.ok_or_else(|| Rejection::SchedulerWouldNotFit.to_string())?;
+    Ok(plan)
+}
+
+/// Plans the replacements of `claims`, whose nodes are `nodes`: for their pods, or, in a pool with static capacity, as
+/// many nodes as are removed. `leaving` are nodes of commands in flight: their pods are placed first.
+///
+/// # Errors
+/// Why the nodes can't be replaced.
+pub(crate) fn plan_replacements<'a>(
+    ctx: &ReconcileContext<'_>,
+    claims: impl IntoIterator<Item = &'a Arc<NodeClaim>>,
+    nodes: &[&str],
+    leaving: &[&str],
+) -> Result<Plan, String> {
+    let (snapshot, solver) = (ctx.snapshot, ctx.solver);
+    let fixed = claims.into_iter().next().and_then(|claim| {
+        let pool = snapshot.pools().get(&claim.spec.pool)?;
+        static_capacity::replicas(pool).map(|_| (&claim.spec.pool, pool))
+    });
+    let Some((name, pool)) = fixed else {
+        let nodes = [nodes, leaving].concat();
+        return completed(snapshot, solver, &nodes, plan_without(snapshot, solver, &nodes)?);
+    };
+    let planned = static_capacity::plan_nodes(snapshot, solver, pool, nodes.len());
+    let (plan, lack) = planned.map_err(|panicked| panicked.to_string())?;
+    match lack {
+        Some(lack) => Err(format!("pool {name} would lack a node: {}", lack.detail)),
+        None => Ok(plan),
+    }
+}
+
+/// A command to start.
+pub(crate) struct NewCommand<'p> {
+    /// The disruption reason.
+    pub(crate) reason: &'p str,
+    /// The claims to replace.
+    pub(crate) claims: &'p [NamedClaim<'p>],
+    /// The instances to launch first.
+    pub(crate) machines: &'p [Machine],
+    /// Why, for events.
+    pub(crate) note: &'p str,
+}
+
+/// Starts a command: launches its instances, or deletes the claims at once if it needs none. False if a key that it needs
+/// is locked; then a later pass decides again.
+pub(crate) fn start(ctx: &mut ReconcileContext<'_>, history: &mut History, command: &NewCommand<'_>) -> bool {
+    let NewCommand { reason, claims, machines, note } = command;
+    if !claims.iter().all(|(name, _)| ctx.is_idle(&Key::Claim((*name).to_owned()))) {
+        return false;
+    }
+    if machines.is_empty() {
+        history.count(reason, Outcome::Started);
+        history.count(reason, Outcome::Completed);
+        for (name, claim) in *claims {
+            ctx.event(object_reference(&***claim), false, events::DISRUPTED, format!("{reason}: {note}"));
+            ctx.request(delete_claim(name, claim));
+        }
+        return true;
+    }
+    let plan = Plan { machines: machines.to_vec(), ..Plan::default() };
+    let mut created = provision(ctx.snapshot, &plan).claims;
+    let count: usize = created.iter().map(|new| new.claims.len()).sum();
+    if count < machines.len() {
+        // A pool was deleted meanwhile.
+        return false;
+    }
+    // Other claims that the same limit counts are in creation: the plan didn't know them.
+    if created.iter().any(|new| ctx.is_limit_in_flight(&new.pool)) {
+        return false;
+    }
+    let Some(id) = created.first().and_then(|new| new.claims.first()).map(|c| c.name.clone()) else {
+        return false;
+    };
+    let replaces = claims.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",");
+    let mut launched = Vec::new();
+    for claim in created.iter_mut().flat_map(|new| &mut new.claims) {
+        launched.push(claim.name.clone());
+        let annotations = json!({"metadata": {"annotations": {
+            keys::MOVE: format!("{id}/{count}"),
+            keys::REPLACES: replaces,
+            keys::DISRUPTION_REASON: reason,
+        }}});
+        merge_patch::apply(&mut claim.object, &annotations);
+    }
+    let actions: Vec<Action> = created.into_iter().map(Action::CreateClaims).collect();
+    if !actions.iter().flat_map(Action::keys).all(|key| ctx.is_idle(&key)) {
+        return false;
+    }
+    history.count(reason, Outcome::Started);
+    for (_, claim) in *claims {
+        let note = format!("{reason}: {note}; its replacement {} is launched first", launched.join(", "));
+        ctx.event(object_reference(&***claim), false, events::DISRUPTION_STARTED, note);
+    }
+    for action in actions {
+        ctx.request(action);
+    }
+    true
+}

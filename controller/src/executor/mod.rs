@@ -1,0 +1,9 @@
+//! Carries out actions: the only place with effects.
+
+mod create;
+mod dispatch;
+mod launch;
+mod register;
+mod verify;
+
+pub use dispatch::Executor;

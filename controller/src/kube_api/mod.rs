@@ -1,0 +1,10 @@
+//! The API server: the calls that the controller makes, the watches that it follows, and the leader gate.
+
+mod api;
+mod client;
+pub mod leader_gate;
+mod trim;
+pub mod watch;
+
+pub use api::{ApiError, Call, KubeApi, Response, Target, Verb};
+pub use client::KubeClient;

@@ -1,0 +1,180 @@
+//! Watches: turns events of the API server into changes. The whole objects are dropped right after.
+
+use std::{collections::BTreeMap, fmt::Debug, pin::pin};
+
+use croft_api::{
+    CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool,
+    stored::{Checked, Kind, Stored, Unread},
+};
+use croft_scheduler::PodKey;
+use futures::StreamExt;
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    policy::v1::PodDisruptionBudget,
+    storage::v1::{CSINode, StorageClass, VolumeAttachment},
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    core::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::{sync::mpsc, task::JoinSet};
+
+use crate::{
+    kube_api::trim::{trim, trim_node},
+    state::Change,
+};
+
+/// Changes that may wait in one channel. Beyond that the watches wait, and the API server buffers.
+pub(crate) const QUEUE: usize = 1_024;
+/// Objects per page of a first list.
+const PAGE: u32 = 500;
+
+type Name = (String, String);
+
+/// Watches every kind that deciders read, until the tasks are dropped.
+#[must_use]
+pub fn watch_all(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let mut tasks = JoinSet::new();
+    let list = || watcher::Config::default().page_size(PAGE);
+    // Finished pods need no node: leaving them out keeps finished Jobs from filling the memory.
+    let unfinished = list().fields("status.phase!=Succeeded,status.phase!=Failed");
+    macro_rules! watch {
+        ($kind:ty, $name:literal, $config:expr, $change:expr, $gone:expr) => {
+            tasks.spawn(follow::<$kind>(
+                Api::all(client.clone()),
+                $config,
+                $name,
+                |o| Some($change(Box::new(o))),
+                $gone,
+                sender.clone(),
+            ));
+        };
+    }
+    watch!(Pod, "Pod", unfinished, Change::Pod, |(ns, name)| Change::PodGone(PodKey::new(&ns, &name)));
+    watch!(Node, "Node", list(), |node: Box<Node>| Change::Node(Box::new(trim_node(*node))), |(_, name)| {
+        Change::NodeGone(name)
+    });
+    macro_rules! watch_own {
+        ($kind:ty, $name:literal, $change:expr, $gone:expr) => {
+            let mut checked = Checked::default();
+            let read = move |stored: Stored<$kind>| own_change(stored, &mut checked, $change);
+            let api = Api::all(client.clone());
+            tasks.spawn(follow::<Stored<$kind>>(api, list(), $name, read, $gone, sender.clone()));
+        };
+    }
+    watch_own!(NodeClaim, "NodeClaim", Change::Claim, |(_, name)| Change::ClaimGone(name));
+    watch_own!(TenantPool, "TenantPool", Change::Pool, |(_, name)| Change::PoolGone(name));
+    watch_own!(EC2NodeClass, "EC2NodeClass", Change::Class, |(_, name)| Change::ClassGone(name));
+    watch_own!(Tenant, "Tenant", Change::Tenant, |(_, name)| Change::TenantGone(name));
+    watch_own!(CroftConfig, "CroftConfig", Change::Config, |(_, name)| Change::ConfigGone(name));
+    watch!(DaemonSet, "DaemonSet", list(), Change::DaemonSet, |(ns, name)| Change::DaemonSetGone(ns, name));
+    watch!(PersistentVolumeClaim, "PersistentVolumeClaim", list(), Change::Pvc, |(ns, name)| {
+        Change::PvcGone(ns, name)
+    });
+    watch!(PersistentVolume, "PersistentVolume", list(), Change::Pv, |(_, name)| Change::PvGone(name));
+    watch!(StorageClass, "StorageClass", list(), Change::StorageClass, |(_, name)| {
+        Change::StorageClassGone(name)
+    });
+    watch!(CSINode, "CSINode", list(), Change::CsiNode, |(_, name)| Change::CsiNodeGone(name));
+    watch!(VolumeAttachment, "VolumeAttachment", list(), Change::Attachment, |(_, name)| {
+        Change::AttachmentGone(name)
+    });
+    watch!(PodDisruptionBudget, "PodDisruptionBudget", list(), Change::Budget, |(ns, name)| {
+        Change::BudgetGone(ns, name)
+    });
+    tasks.spawn(follow::<PartialObjectMeta<Namespace>>(
+        Api::all(client.clone()),
+        list(),
+        "Namespace",
+        |o| Some(Change::Namespace(Box::new(Namespace { metadata: o.metadata, ..Namespace::default() }))),
+        |(_, name)| Change::NamespaceGone(name),
+        sender,
+    ));
+    (receiver, tasks)
+}
+
+/// A change of one of Croft's objects. Each object is read on its own, so that an invalid one affects no other.
+fn own_change<K: Kind>(
+    stored: Stored<K>,
+    checked: &mut Checked,
+    change: fn(Box<K>) -> Change,
+) -> Option<Change> {
+    match stored.read(checked) {
+        Ok(object) => Some(change(Box::new(object))),
+        Err(unread) => {
+            let Unread { stand_in, flaw } = *unread;
+            let stand_in = change(Box::new(stand_in?));
+            Some(Change::Unread(Box::new(stand_in), Box::new(flaw)))
+        }
+    }
+}
+
+async fn follow<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    kind: &'static str,
+    mut change: impl FnMut(K) -> Option<Change> + Send,
+    gone: impl Fn(Name) -> Change + Send,
+    sender: mpsc::Sender<Change>,
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut stream = pin!(watcher::watcher(api, config).default_backoff());
+    let mut held: BTreeMap<Name, Box<str>> = BTreeMap::new();
+    let mut listed: BTreeMap<Name, Box<str>> = BTreeMap::new();
+    let gone = |name: Name, uid: Box<str>| Change::Gone(uid, Box::new(gone(name)));
+    let mut change = |object| change(trim(object));
+    while let Some(event) = stream.next().await {
+        let changes = match event {
+            Ok(Event::Init) => {
+                listed.clear();
+                Vec::new()
+            }
+            Ok(Event::InitApply(object)) => {
+                listed.insert(name(&object), uid(&object));
+                change(object).map(|change| Change::Listed(Box::new(change))).into_iter().collect()
+            }
+            Ok(Event::InitDone) => {
+                // Objects that the new list lacks were deleted while the watch was interrupted.
+                let before = std::mem::replace(&mut held, std::mem::take(&mut listed));
+                let lost = before.into_iter().filter(|(name, _)| !held.contains_key(name));
+                let mut changes: Vec<_> = lost.map(|(name, uid)| gone(name, uid)).collect();
+                changes.push(Change::Synced(kind));
+                changes
+            }
+            Ok(Event::Apply(object)) => {
+                held.insert(name(&object), uid(&object));
+                change(object).into_iter().collect()
+            }
+            Ok(Event::Delete(object)) => {
+                let (name, uid) = (name(&object), uid(&object));
+                held.remove(&name);
+                vec![gone(name, uid)]
+            }
+            Err(error) => {
+                tracing::warn!(%error, kind, "the watch failed and is restarted");
+                Vec::new()
+            }
+        };
+        for change in changes {
+            if sender.send(change).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn uid<K: Resource>(object: &K) -> Box<str> {
+    object.uid().unwrap_or_default().into()
+}
+
+fn name<K: Resource>(object: &K) -> Name {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}

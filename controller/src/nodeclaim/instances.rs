@@ -1,0 +1,134 @@
+//! Instances in doubt: described by id, which is the evidence that an instance is gone.
+//!
+//! ```text
+//!   a list lacks it, or shows it going    ──┐                       ┌── going: nothing on it can be waited for
+//!   a message that it stops or terminates ──┼──▶ described by id ───┼── works: its tag is lost, and is written again
+//!   its termination met an unknown id     ──┘                       └── unknown: gone once that has lasted, and its
+//!                                                                       node isn't Ready
+//! ```
+//!
+//! A list is filtered by a tag that any tool can overwrite, and it shows only the account and region that the process
+//! calls. Neither says anything about an instance that the list lacks, so the instance is described by its id.
+
+use croft_api::{
+    NodeClaim,
+    condition::{INSTANCE_TAGGED, Statement, set},
+};
+use croft_cloud::tags;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::{
+    action::Action,
+    definitions::conditions as reasons,
+    nodeclaim::{
+        conditions::{find_condition, is_instance_going},
+        writes::status_action,
+    },
+    reconcile::{ReconcileContext, object_reference},
+    state::{NodeView, instance_of},
+};
+
+/// True if the instance no longer exists: terminated, or certainly unknown while `node` isn't Ready.
+#[must_use]
+pub fn is_gone(ctx: &ReconcileContext<'_>, id: &str, node: Option<&NodeView>) -> bool {
+    ctx.evidence.is_terminated(id) || is_lost(ctx, id, node)
+}
+
+/// True if the cloud hasn't known the id for long, and the node, if there is one, isn't Ready.
+#[must_use]
+pub fn is_lost(ctx: &ReconcileContext<'_>, id: &str, node: Option<&NodeView>) -> bool {
+    node.is_none_or(|node| !node.ready) && ctx.evidence.is_unknown_for(id, ctx.settings.orphan_grace)
+}
+
+/// Describes the instances in doubt, and restores the tag of those that work and lack it.
+pub fn reconcile(ctx: &mut ReconcileContext<'_>) {
+    let snapshot = ctx.snapshot;
+    let mut ids = Vec::new();
+    for (name, claim) in snapshot.dirty_claims() {
+        let Some(id) = instance_of(claim) else { continue };
+        if !is_in_doubt(ctx, name, claim, id) {
+            ctx.evidence.forget_description(id);
+            record_restored_tag(ctx, name, claim);
+            continue;
+        }
+        let described = ctx.evidence.description_requested(id);
+        if described.is_none_or(|at| ctx.has_lasted(at, ctx.settings.list_instances_every)) {
+            ids.push(id.to_owned());
+        }
+        restore_tag(ctx, name, claim, id);
+    }
+    if !ids.is_empty() {
+        ctx.request(Action::DescribeInstances(ids));
+    }
+}
+
+fn is_in_doubt(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim, id: &str) -> bool {
+    if ctx.evidence.is_termination_unknown(id) || is_instance_going(claim) {
+        return true;
+    }
+    let Some(list) = ctx.snapshot.instances() else { return false };
+    match list.instances.get(id) {
+        Some(listed) => !listed.state.is_alive(),
+        None => {
+            let known = ctx.snapshot.milestones(name).launched;
+            known.is_some_and(|at| list.asked.mono >= at.saturating_add(ctx.settings.orphan_grace))
+        }
+    }
+}
+
+fn is_listed(ctx: &ReconcileContext<'_>, id: &str) -> bool {
+    ctx.snapshot.instances().is_some_and(|list| list.instances.contains_key(id))
+}
+
+/// An instance that works and that no list shows has lost the tag by which lists find it.
+fn restore_tag(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim, id: &str) {
+    let Some(instance) = ctx.evidence.described(id) else { return };
+    if is_listed(ctx, id) || !instance.state.is_alive() {
+        return;
+    }
+    let (reason, what) = match instance.tags.get(tags::CLUSTER) {
+        None => (reasons::TAG_MISSING, format!("instance {id} has no tag {}", tags::CLUSTER)),
+        Some(value) => {
+            (reasons::TAG_OVERWRITTEN, format!("instance {id} has the tag {}={value}", tags::CLUSTER))
+        }
+    };
+    let message = format!(
+        "{what}, so that the list of this cluster's instances lacks it. Croft writes the tag again; if the cloud refuses \
+         that, write it by hand: aws ec2 create-tags --resources {id} --tags \"Key={},Value=$(kubectl get namespace \
+         kube-system -o jsonpath={{.metadata.uid}})\"",
+        tags::CLUSTER,
+    );
+    ctx.event(object_reference(claim), true, reason, message.clone());
+    let statement = Statement { kind: INSTANCE_TAGGED, status: Some(false), reason, message };
+    write_condition(ctx, name, claim, statement);
+    let uid = claim.metadata.uid.clone().unwrap_or_default();
+    let own = [
+        (tags::CLAIM_UID.to_owned(), uid),
+        (tags::CLAIM.to_owned(), name.to_owned()),
+        (tags::POOL.to_owned(), claim.spec.pool.clone()),
+    ];
+    ctx.request(Action::Tag { id: id.to_owned(), tags: own.into() });
+}
+
+fn record_restored_tag(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim) {
+    let condition = claim.status.as_ref().and_then(|s| find_condition(s, INSTANCE_TAGGED));
+    let was_lost = condition.is_some_and(|c| c.status == "False");
+    if was_lost && instance_of(claim).is_some_and(|id| is_listed(ctx, id)) {
+        let message = format!("the instance has the tag {} of this cluster", tags::CLUSTER);
+        let kind = INSTANCE_TAGGED;
+        write_condition(
+            ctx,
+            name,
+            claim,
+            Statement { kind, status: Some(true), reason: reasons::TAGGED, message },
+        );
+    }
+}
+
+fn write_condition(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim, statement: Statement) {
+    let mut status = claim.status.clone().unwrap_or_default();
+    set(&mut status.conditions, statement, claim.metadata.generation, Time(ctx.now.wall));
+    if let Some(action) = status_action(name, claim, &status) {
+        ctx.request(action);
+    }
+}

@@ -1,0 +1,439 @@
+//! The lifecycle of claims, from creation to initialized nodes.
+//!
+//! ```text
+//!   (created) ──Launch──▶ Launched ──Register──▶ Registered ──initialize──▶ Initialized = Ready
+//!       │                    │                       │
+//!       └── refused, or ─────┴── node never ─────────┴── node or instance gone ──▶ deleted ──▶ termination
+//!           timeout              registered
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use croft_api::{
+    NodeClaim, NodeClaimStatus,
+    condition::{DRIFTED, INITIALIZED, INTERRUPTED, LAUNCHED, REGISTERED, Statement},
+};
+use croft_cloud::{LaunchRequest, ObservedNode};
+use croft_scheduler::{CapacityType, PodKey, Quantity, Resources};
+use k8s_openapi::api::core::v1::Taint;
+
+use crate::{
+    action::{Action, Key, Launch, Registration},
+    definitions::{conditions as reasons, events, keys},
+    disruption::emptiness::Emptiness,
+    in_flight::InFlight,
+    kube_api::Verb,
+    nodeclaim::{
+        conditions::{find_condition, set_with_ready},
+        node_patch,
+        termination::Termination,
+        writes::{delete_claim, patch_node, status_action},
+    },
+    provisioning::launch_backoff,
+    reconcile::{ReconcileContext, object_reference},
+    state::{Evidence, NodeView, Snapshot, has_condition, instance_of},
+};
+
+/// Taints of a node whose components are still starting; such a node isn't initialized.
+const STARTING_TAINTS: [&str; 3] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+];
+/// The condition Initialized is written as False only this long after the registration: most nodes are initialized by
+/// then, and a write per step and node would be most of the writes while many nodes start.
+const NOT_INITIALIZED_AFTER: Duration = Duration::from_secs(5);
+
+/// Reconciles claims.
+#[derive(Debug, Default)]
+pub struct Lifecycle {
+    /// Claims whose node was found as it should be, and the node's version then.
+    maintained: BTreeMap<String, (Arc<NodeClaim>, u64)>,
+    /// Claims whose node lacks labels that it should have, and since when.
+    labels_changed_since: BTreeMap<String, Duration>,
+    /// Claims whose node's capacity was reported to the cloud provider.
+    capacity_reported: BTreeSet<String>,
+    termination: Termination,
+}
+
+impl Lifecycle {
+    /// Since when the labels of a claim's node differ from what they should be, on the monotonic clock.
+    #[must_use]
+    pub fn labels_changed_since(&self, claim: &str) -> Option<Duration> {
+        self.labels_changed_since.get(claim).copied()
+    }
+
+    /// The termination of claims.
+    pub fn termination_mut(&mut self) -> &mut Termination {
+        &mut self.termination
+    }
+
+    /// Forgets deleted claims and pods.
+    pub fn retain_known(&mut self, snapshot: &Snapshot) {
+        self.capacity_reported.retain(|claim| snapshot.claims().contains_key(claim));
+        self.termination.retain_known(snapshot);
+    }
+
+    /// Takes the next step of every dirty claim. `emptiness` tells since when nodes are cordoned as empty.
+    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>, emptiness: &Emptiness) {
+        let snapshot = ctx.snapshot;
+        if self.maintained.len() > snapshot.claims().len() {
+            self.maintained.retain(|name, _| snapshot.claims().contains_key(name));
+        }
+        self.labels_changed_since.retain(|name, _| snapshot.claims().contains_key(name));
+        for (name, claim) in snapshot.dirty_claims() {
+            if !ctx.is_idle(&Key::Claim(name.clone())) {
+                continue;
+            }
+            if claim.metadata.deletion_timestamp.is_some() {
+                self.termination.reconcile(ctx, emptiness, name, claim);
+            } else if claim.status.as_ref().is_none_or(|s| s.provider_id.is_none()) {
+                launch(ctx, name, claim);
+            } else if !has_condition(claim, REGISTERED) {
+                register(ctx, name, claim);
+            } else {
+                self.maintain(ctx, name, claim);
+            }
+        }
+        self.report_capacity(ctx);
+    }
+
+    /// Reports the capacity of nodes to the cloud provider, once for each: the next plan for their type uses it.
+    fn report_capacity(&mut self, ctx: &mut ReconcileContext<'_>) {
+        if !ctx.is_idle(&Key::Capacity) {
+            return;
+        }
+        let snapshot = ctx.snapshot;
+        let mut observed = Vec::new();
+        for (name, claim) in snapshot.dirty_claims() {
+            // A drifted node was set up in another way than the next one will be.
+            let skipped = !has_condition(claim, INITIALIZED) || has_condition(claim, DRIFTED);
+            if skipped || self.capacity_reported.contains(name) {
+                continue;
+            }
+            let (Some((_, node)), Some(status)) = (snapshot.node_of(claim), &claim.status) else { continue };
+            let (Some(instance_type), Some(image_id)) = (&status.instance_type, &status.image_id) else {
+                continue;
+            };
+            self.capacity_reported.insert(name.clone());
+            observed.push(ObservedNode {
+                class: claim.spec.node_class_ref.name.clone(),
+                instance_type: instance_type.clone(),
+                image_id: image_id.clone(),
+                capacity: node.capacity.clone(),
+                allocatable: node.allocatable.clone(),
+            });
+        }
+        if !observed.is_empty() {
+            ctx.request(Action::ObserveCapacity(observed));
+        }
+    }
+
+    /// True if a claim needs no pass until something changes: it is initialized, and its node is Ready and not empty.
+    #[must_use]
+    pub fn is_settled(
+        &self,
+        snapshot: &Snapshot,
+        evidence: &Evidence,
+        in_flight: &InFlight,
+        name: &str,
+        claim: &Arc<NodeClaim>,
+    ) -> bool {
+        if claim.metadata.deletion_timestamp.is_some()
+            || !has_condition(claim, INITIALIZED)
+            || has_condition(claim, INTERRUPTED)
+        {
+            return false;
+        }
+        let Some((node_name, node)) = snapshot.node_of(claim) else { return false };
+        let free = |key: Key| !in_flight.is_in_flight(&key) && in_flight.failures(&key) == 0;
+        self.is_maintained(name, claim, node)
+            && !instance_of(claim).is_some_and(|id| evidence.is_in_doubt(id))
+            && node.ready
+            && !node.deleting
+            && !node.has_taint(keys::DISRUPTED_TAINT)
+            && (self.capacity_reported.contains(name) || has_condition(claim, DRIFTED))
+            && snapshot.pods_on(node_name).any(|(_, pod)| pod.counts_as_work())
+            && free(Key::Claim(name.to_owned()))
+            && free(Key::Node(node_name.to_owned()))
+    }
+
+    fn is_maintained(&self, name: &str, claim: &Arc<NodeClaim>, node: &NodeView) -> bool {
+        let known = self.maintained.get(name);
+        known.is_some_and(|(c, version)| Arc::ptr_eq(c, claim) && *version == node.version)
+    }
+
+    /// Keeps labels, taints, annotations and finalizer of a registered node, and initializes it.
+    fn maintain(&mut self, ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>) {
+        let snapshot = ctx.snapshot;
+        let node = snapshot.node_of(claim);
+        if node.is_some() {
+            ctx.evidence.forget_node_of(name);
+        }
+        let Some((node_name, node)) = node.filter(|(_, node)| !node.deleting) else {
+            delete_without_node(ctx, name, claim, node.map(|(name, _)| name));
+            return;
+        };
+        // Labels are many: those of an unchanged node need no comparison.
+        if node.version != 0 && self.is_maintained(name, claim, node) {
+            return;
+        }
+        let pool = snapshot.pools().get(&claim.spec.pool).map(|p| &**p);
+        let repair = node_patch::repair(claim, node);
+        if repair.as_ref().is_some_and(|repair| repair.labels) {
+            self.labels_changed_since.entry(name.to_owned()).or_insert(ctx.now.mono);
+            let note = format!("labels of node {node_name} were changed; they are restored");
+            ctx.event(object_reference(&**claim), true, events::LABELS_RESTORED, note);
+        } else {
+            self.labels_changed_since.remove(name);
+        }
+        if repair.as_ref().is_some_and(|repair| repair.taints) {
+            let note = format!("taints of its pool were removed from node {node_name}; they are restored");
+            ctx.event(object_reference(&**claim), true, events::TAINTS_RESTORED, note);
+        }
+        let repair = repair.map(|repair| Verb::JsonPatch(repair.patch));
+        let write = repair.or_else(|| node_patch::missing_marks(claim, pool, node).map(Verb::Patch));
+        let write = write.or_else(|| node_patch::add_finalizer(node).map(Verb::JsonPatch));
+        let as_it_should_be = write.is_none();
+        if let Some(verb) = write {
+            ctx.request(patch_node(node_name, verb));
+        }
+        if has_condition(claim, INITIALIZED) {
+            if as_it_should_be {
+                self.maintained.insert(name.to_owned(), (Arc::clone(claim), node.version));
+            }
+            return;
+        }
+        initialize(ctx, name, claim, node_name, node);
+    }
+}
+
+fn launch(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>) {
+    let status = claim.status.as_ref();
+    let open = status.and_then(|s| s.attempt.as_ref()).is_some_and(|a| a.request.is_some());
+    let refused = status
+        .and_then(|s| find_condition(s, LAUNCHED))
+        .filter(|c| c.status == "False" && !open)
+        .map(|c| c.message.clone());
+    if let Some(message) = refused {
+        ctx.event(object_reference(&**claim), true, events::LAUNCH_FAILED, message);
+        ctx.request(delete_claim(name, claim));
+        return;
+    }
+    let created = ctx.snapshot.milestones(name).created;
+    if ctx.has_lasted(created, ctx.settings.launch_timeout) {
+        let after = ctx.settings.launch_timeout.as_secs();
+        let note =
+            format!("no instance after {after} s; the claim is deleted and its pods are planned again");
+        ctx.event(object_reference(&**claim), true, events::LAUNCH_TIMEOUT, note);
+        ctx.request(delete_claim(name, claim));
+        return;
+    }
+    if claim.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(keys::ADOPTS)) {
+        ctx.request(Action::FindInstance(Arc::clone(claim)));
+        return;
+    }
+    if let Some(request) = launch_request(ctx, name, claim) {
+        ctx.request(Action::Launch(Box::new(Launch { claim: Arc::clone(claim), request })));
+    } else {
+        let class = &claim.spec.node_class_ref.name;
+        let note = format!("EC2NodeClass {class} not found; create it, or change the pool's nodeClassRef");
+        ctx.event(object_reference(&**claim), true, events::CLASS_NOT_FOUND, note);
+    }
+}
+
+/// The claim's launch request; none if its class doesn't exist.
+fn launch_request(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> Option<LaunchRequest> {
+    let spec = &claim.spec;
+    let class = &ctx.snapshot.classes().get(&spec.node_class_ref.name)?.object;
+    let mut taints = spec.taints.clone();
+    taints.extend(spec.startup_taints.clone());
+    taints.push(Taint {
+        key: keys::UNREGISTERED_TAINT.to_owned(),
+        effect: "NoExecute".to_owned(),
+        value: None,
+        time_added: None,
+    });
+    let pool_key = ctx.snapshot.pools().get(&spec.pool).map(|p| p.spec.key.as_str());
+    let labels = spec
+        .labels
+        .iter()
+        .filter(|(key, _)| Some(key.as_str()) != pool_key && *key != keys::POOL_LABEL)
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    let last = claim.status.as_ref().and_then(|s| s.attempt.as_ref()).map_or(0, |a| a.number);
+    Some(LaunchRequest {
+        claim_name: name.to_owned(),
+        claim_uid: claim.metadata.uid.clone()?,
+        pool: spec.pool.clone(),
+        tenant: ctx.snapshot.tenant_of_pool(&spec.pool).map(str::to_owned),
+        attempt: last.saturating_add(1),
+        class: Arc::clone(class),
+        instance_types: spec.instance_types.clone(),
+        zones: spec.zones.clone(),
+        capacity_type: CapacityType::parse(&spec.capacity_type)?,
+        requests: requests(claim),
+        labels,
+        taints,
+        tags: BTreeMap::new(),
+    })
+}
+
+/// The requests of the claim's pods. The controller wrote them itself, so an unreadable one is left out.
+fn requests(claim: &NodeClaim) -> Resources {
+    let mut requests = Resources::new();
+    for (resource, amount) in &claim.spec.requests {
+        if let Ok(quantity) = amount.0.parse::<Quantity>() {
+            requests.set_quantity(resource, quantity);
+        }
+    }
+    requests
+}
+
+fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>) {
+    let Some(status) = claim.status.as_ref() else { return };
+    let snapshot = ctx.snapshot;
+    if let Some((node_name, node)) = snapshot.node_of(claim) {
+        let pool = snapshot.pools().get(&claim.spec.pool).map(|p| &**p);
+        let planned: Vec<PodKey> = snapshot.nominated_to(name).map(|(key, _)| key.clone()).collect();
+        // Pods that can't be nominated are scheduled by their own constraints.
+        let nominable = if snapshot.cluster().interchangeable(&planned) {
+            Vec::new()
+        } else {
+            let mut labels = claim.spec.labels.clone();
+            labels.extend(status.zone.clone().map(|zone| (keys::ZONE_LABEL.to_owned(), zone)));
+            snapshot.cluster().nominable(&planned, &labels)
+        };
+        let pods = nominable
+            .into_iter()
+            .filter_map(|key| Some((key, snapshot.pods().get(key)?)))
+            .filter(|(_, pod)| pod.nominated.as_deref() != Some(node_name))
+            .map(|(key, pod)| (key.clone(), pod.uid.clone()))
+            .collect();
+        ctx.request(Action::Register(Box::new(Registration {
+            claim: Arc::clone(claim),
+            node: node_name.to_owned(),
+            patch: node_patch::registration(claim, pool, node),
+            pods,
+        })));
+        return;
+    }
+    report_mismatch(ctx, claim, status);
+    let launched = snapshot.milestones(name).launched.unwrap_or(ctx.now.mono);
+    // Counted first: a launch that is forgotten with its claim would be repeated without end.
+    if ctx.has_lasted(launched, ctx.settings.registration_timeout)
+        && launch_backoff::is_counted(ctx, name, claim)
+    {
+        let note = format!(
+            "instance {} has registered no node {} in {} s; see its console output and user data. It is terminated",
+            status.provider_id.as_deref().unwrap_or_default(),
+            status.node_name.as_deref().unwrap_or_default(),
+            ctx.settings.registration_timeout.as_secs(),
+        );
+        ctx.event(object_reference(&**claim), true, events::REGISTRATION_TIMEOUT, note);
+        ctx.request(delete_claim(name, claim));
+    }
+}
+
+/// Reports a node that has the name of the instance's node and another provider id.
+fn report_mismatch(ctx: &mut ReconcileContext<'_>, claim: &NodeClaim, status: &NodeClaimStatus) {
+    let Some(name) = status.node_name.as_deref() else { return };
+    let Some(node) = ctx.snapshot.nodes().get(name) else { return };
+    if let Some(other) = node.provider_id.as_deref() {
+        let note = format!(
+            "node {name} has the provider id {other}, but this claim's instance is {}: it gets no label and keeps its \
+             taint. Find out which process registered it",
+            status.provider_id.as_deref().unwrap_or_default(),
+        );
+        ctx.event(object_reference(claim), true, events::NODE_MISMATCH, note);
+    }
+}
+
+/// Writes the condition Initialized of a registered node.
+fn initialize(
+    ctx: &mut ReconcileContext<'_>,
+    name: &str,
+    claim: &NodeClaim,
+    node_name: &str,
+    node: &NodeView,
+) {
+    let missing = initialization_blocker(claim, node);
+    let registered = claim.status.as_ref().and_then(|s| find_condition(s, REGISTERED));
+    let registered = registered.map_or(ctx.now.wall, |c| c.last_transition_time.0);
+    if missing.is_some() && !ctx.is_older(registered, NOT_INITIALIZED_AFTER) {
+        return;
+    }
+    let mut status = claim.status.clone().unwrap_or_default();
+    let statement = initialized_statement(node_name, missing);
+    set_with_ready(&mut status, statement, claim.metadata.generation, ctx.now.wall);
+    if let Some(action) = status_action(name, claim, &status) {
+        ctx.request(action);
+    }
+}
+
+/// Deletes a registered claim whose Node is being deleted (`deleting`) or gone: its instance is drained and terminated.
+fn delete_without_node(
+    ctx: &mut ReconcileContext<'_>,
+    name: &str,
+    claim: &Arc<NodeClaim>,
+    deleting: Option<&str>,
+) {
+    let node = claim.status.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or_default();
+    let note = match deleting {
+        Some(node) => format!(
+            "node {node} is being deleted: its pods are evicted within their PodDisruptionBudgets, then its instance is \
+             terminated"
+        ),
+        // The watch may lag: the API server itself is asked.
+        None if !ctx.evidence.has_no_node(name) => {
+            ctx.request(Action::VerifyNoNode(Arc::clone(claim)));
+            return;
+        }
+        None => format!("node {node} is gone; its instance is drained and terminated"),
+    };
+    ctx.event(object_reference(&**claim), false, events::NODE_GONE, note);
+    ctx.request(delete_claim(name, claim));
+}
+
+/// The condition Initialized of a registered node, given what it still lacks.
+#[must_use]
+pub fn initialized_statement(node: &str, missing: Option<String>) -> Statement {
+    match missing {
+        None => Statement {
+            kind: INITIALIZED,
+            status: Some(true),
+            reason: reasons::INITIALIZED,
+            message: format!("node {node} is Ready and has the resources of its instance type"),
+        },
+        Some(message) => {
+            Statement { kind: INITIALIZED, status: Some(false), reason: reasons::WAITING, message }
+        }
+    }
+}
+
+/// What a registered node still lacks to be initialized.
+#[must_use]
+pub fn initialization_blocker(claim: &NodeClaim, node: &NodeView) -> Option<String> {
+    if !node.ready {
+        return Some("the node is not Ready yet".to_owned());
+    }
+    let starting = |t: &&Taint| {
+        STARTING_TAINTS.contains(&t.key.as_str())
+            || claim.spec.startup_taints.iter().any(|s| s.key == t.key && s.effect == t.effect)
+    };
+    if let Some(taint) = node.taints.iter().find(starting) {
+        return Some(format!("the node still has taint {}:{}", taint.key, taint.effect));
+    }
+    let known = claim.status.as_ref().map(|s| &s.allocatable);
+    // A device whose plugin hasn't reported yet is absent or zero.
+    let missing = known.into_iter().flatten().find(|(resource, amount)| {
+        resource.contains('/')
+            && amount.0.parse::<Quantity>().is_ok_and(|q| q > Quantity::ZERO)
+            && node.allocatable.get(resource) == 0
+    });
+    missing.map(|(resource, _)| format!("the node hasn't reported {resource} yet"))
+}

@@ -1,0 +1,12 @@
+//! NodeClaims, from creation to release. The engine runs [`instances`], [`lifecycle`] and [`garbage_collection`] in each
+//! pass.
+
+pub mod conditions;
+pub mod garbage_collection;
+pub mod instances;
+pub mod launch_attempt;
+pub mod lifecycle;
+pub mod node_patch;
+pub mod pod_check;
+pub mod termination;
+pub mod writes;

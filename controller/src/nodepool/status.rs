@@ -1,0 +1,312 @@
+//! Status and finalizer of TenantPools.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use croft_api::{
+    TenantPool, TenantPoolStatus,
+    amount::Amount,
+    condition::{ACCEPTED, INITIALIZED, READY, SPEC_VALID, Statement, UNLIMITED, set},
+    convert::unlimited,
+    pool::Provisioner,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde_json::json;
+
+use crate::{
+    action::{Action, Key},
+    definitions::{conditions as reasons, keys},
+    disruption::breaker::{Cause, Stopped},
+    kube_api::{Call, Target, Verb},
+    merge_patch,
+    nodeclaim::{garbage_collection::GarbageCollection, writes::WATCH_LAG},
+    nodepool::{
+        deletion::{Deletion, Step, deletion_condition},
+        holdings::{Holdings, count},
+        static_capacity::{StaticCapacity, replicas},
+        supply::Supplies,
+    },
+    provisioning::{launch_backoff::registration_condition, panic_isolation::PanicIsolation},
+    reconcile::{ReconcileContext, object_reference},
+    state::{Snapshot, has_condition},
+};
+
+/// A pool without changes is compared again after this long, if a pass runs anyway.
+const COMPARE_AGAIN: Duration = Duration::from_secs(60);
+/// While pods arrive, status writes of their pool wait for this long: names of claims are reserved on the same object,
+/// and a scheduling run would wait for the write.
+const DEFERRED_FOR: Duration = Duration::from_secs(5);
+
+/// What other deciders know about pools.
+#[derive(Clone, Copy)]
+pub struct PoolInputs<'a> {
+    /// Nodes that pools with static capacity lack.
+    pub static_capacity: &'a StaticCapacity,
+    /// Pools on which the scheduler panics.
+    pub panics: &'a PanicIsolation,
+    /// Whether garbage collection is stopped.
+    pub garbage_collection: &'a GarbageCollection,
+}
+
+/// The last comparison of a pool's status.
+#[derive(Clone, Debug)]
+struct Compared {
+    at: Duration,
+    inputs: StatusInputs,
+    /// Since when the inputs differ from those.
+    stale_since: Option<Duration>,
+}
+
+/// The inputs of a pool's status, as numbers that change with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StatusInputs {
+    pool_version: u64,
+    unavailable_version: u64,
+    /// Plans determine how static capacity and headroom stand.
+    plan_version: Option<u64>,
+    collects: bool,
+    /// What the breaker keeps.
+    stopped: Option<Cause>,
+    /// Rounds of launches without a node, and offerings left out.
+    backoff: (i32, usize),
+    panics: bool,
+}
+
+/// Writes statuses and finalizers.
+#[derive(Debug, Default)]
+pub struct PoolStatus {
+    compared: BTreeMap<String, Compared>,
+    supplies: Supplies,
+    deletion: Deletion,
+}
+
+impl PoolStatus {
+    /// Writes the status of every pool whose inputs have changed, and takes the next step of each deletion.
+    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>, inputs: PoolInputs<'_>) {
+        let snapshot = ctx.snapshot;
+        self.compared.retain(|name, _| snapshot.pools().contains_key(name));
+        self.supplies.retain_known(snapshot);
+        self.deletion.retain_known(snapshot);
+        for (name, pool) in snapshot.pools() {
+            let has_finalizer = pool.metadata.finalizers.iter().flatten().any(|f| f == keys::POOL_FINALIZER);
+            if pool.metadata.deletion_timestamp.is_none() {
+                if !has_finalizer {
+                    ctx.request(write_finalizers(name, pool, true));
+                }
+            } else if !has_finalizer {
+                continue;
+            } else if self.deletion.advance(ctx, name, pool) == Step::Release {
+                ctx.request(write_finalizers(name, pool, false));
+                continue;
+            }
+            let now = status_inputs(ctx, name, pool, inputs);
+            if !self.is_due(ctx, name, now) || !ctx.is_idle(&Key::Pool(name.clone())) {
+                continue;
+            }
+            self.compared.insert(name.clone(), Compared { at: ctx.now.mono, inputs: now, stale_since: None });
+            let statements = self.statements(ctx, name, pool, inputs);
+            write_status(ctx, name, pool, &statements);
+        }
+    }
+
+    fn is_due(&mut self, ctx: &mut ReconcileContext<'_>, name: &str, inputs: StatusInputs) -> bool {
+        let Some(compared) = self.compared.get_mut(name) else { return true };
+        if compared.inputs == inputs {
+            compared.stale_since = None;
+            return ctx.now.mono.saturating_sub(compared.at) >= COMPARE_AGAIN;
+        }
+        let since = *compared.stale_since.get_or_insert(ctx.now.mono);
+        let deferred = ctx.awaits_plan && !ctx.has_lasted(since, DEFERRED_FOR);
+        !deferred && ctx.has_lasted(compared.at, ctx.settings.status_every)
+    }
+
+    fn statements(
+        &mut self,
+        ctx: &ReconcileContext<'_>,
+        name: &String,
+        pool: &Arc<TenantPool>,
+        inputs: PoolInputs<'_>,
+    ) -> Vec<Statement> {
+        if pool.metadata.deletion_timestamp.is_some() {
+            return deletion_condition(ctx.snapshot, name).into_iter().collect();
+        }
+        if pool.spec.provisioner != Provisioner::Croft {
+            return provisioned_elsewhere(ctx.snapshot, name, pool).into_iter().collect();
+        }
+        let mut statements = self.supplies.statements(ctx.snapshot, name, pool);
+        statements.extend(replicas_condition(ctx.snapshot, inputs.static_capacity, name, pool));
+        statements.extend(headroom_condition(ctx.snapshot, name));
+        statements.extend(ctx.stopped(name).map(Stopped::statement));
+        statements.extend(registration_condition(ctx, pool));
+        statements.extend(inputs.panics.statement(name));
+        let tenants = ctx.snapshot.tenants().values().filter(|t| t.spec.pools.contains(name));
+        statements.push(unlimited::of_pool(pool, tenants.map(|tenant| &**tenant)));
+        if let Some(why) = inputs.garbage_collection.stopped() {
+            statements.push(Statement {
+                kind: reasons::COLLECTION_STOPPED,
+                status: Some(true),
+                reason: reasons::TOO_MANY_ORPHANS,
+                message: why.to_owned(),
+            });
+        }
+        statements
+    }
+}
+
+fn status_inputs(
+    ctx: &ReconcileContext<'_>,
+    name: &str,
+    pool: &TenantPool,
+    inputs: PoolInputs<'_>,
+) -> StatusInputs {
+    let snapshot = ctx.snapshot;
+    let follows_plan = replicas(pool).is_some() || snapshot.headroom_of(name).is_some();
+    let backoff = pool.status.as_ref().and_then(|status| status.launch_backoff.as_ref());
+    StatusInputs {
+        pool_version: snapshot.pool_version(name),
+        unavailable_version: snapshot.unavailable_version(),
+        plan_version: follows_plan.then_some(snapshot.plan_version()),
+        collects: inputs.garbage_collection.stopped().is_none(),
+        stopped: ctx.stopped(name).map(|stopped| stopped.cause),
+        backoff: backoff.map_or((0, 0), |backoff| (backoff.rounds, backoff.offerings.len())),
+        panics: inputs.panics.statement(name).is_some(),
+    }
+}
+
+/// Writes the status if it differs, with events about conditions that became False.
+fn write_status(
+    ctx: &mut ReconcileContext<'_>,
+    name: &str,
+    pool: &Arc<TenantPool>,
+    statements: &[Statement],
+) {
+    let old = pool.status.clone().unwrap_or_default();
+    let new = new_status(ctx, pool, &count(ctx.snapshot, name), &old, statements);
+    let Some(patch) = merge_patch::diff_of(&old, &new) else { return };
+    record_events(ctx, pool, &old, statements);
+    // Conditions are written as a whole, so the write holds only for the version that was read.
+    let ObjectMeta { uid, resource_version, .. } = &pool.metadata;
+    let metadata = if patch.get("conditions").is_some() {
+        json!({"uid": uid, "resourceVersion": resource_version})
+    } else {
+        json!({"uid": uid})
+    };
+    ctx.request(Action::Write {
+        key: Key::Pool(name.to_owned()),
+        call: Call {
+            target: Target::Pool(name.to_owned()),
+            verb: Verb::PatchStatus(json!({"metadata": metadata, "status": patch})),
+        },
+        requeue_after: Duration::ZERO,
+    });
+}
+
+fn new_status(
+    ctx: &ReconcileContext<'_>,
+    pool: &TenantPool,
+    held: &Holdings,
+    old: &TenantPoolStatus,
+    statements: &[Statement],
+) -> TenantPoolStatus {
+    let mut new = old.clone();
+    new.nodes = Some(held.nodes);
+    new.resources =
+        held.capacity.to_quantities().into_iter().map(|(n, q)| (n, Amount(q.to_string()))).collect();
+    new.cost_per_hour = Some(held.cost.to_string());
+    // A condition without a statement no longer holds.
+    new.conditions.retain(|c| {
+        c.type_ == ACCEPTED || c.type_ == SPEC_VALID || statements.iter().any(|s| s.kind == c.type_)
+    });
+    for statement in statements {
+        set(&mut new.conditions, statement.clone(), pool.metadata.generation, Time(ctx.now.wall));
+    }
+    new
+}
+
+/// The condition of a pool whose provisioner is no longer Croft, while nodes that Croft launched remain.
+fn provisioned_elsewhere(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> Option<Statement> {
+    let left = snapshot.claims_of_pool(name).count();
+    let message = format!(
+        "{left} nodes that Croft launched stay: while spec.provisioner is {:?}, Croft neither removes empty ones nor \
+         consolidates or replaces any; delete their NodeClaims, or set spec.provisioner: Croft",
+        pool.spec.provisioner
+    );
+    (left > 0).then_some(Statement {
+        kind: reasons::NODES_MANAGED,
+        status: Some(false),
+        reason: reasons::PROVISIONED_ELSEWHERE,
+        message,
+    })
+}
+
+fn replicas_condition(
+    snapshot: &Snapshot,
+    static_capacity: &StaticCapacity,
+    name: &str,
+    pool: &TenantPool,
+) -> Option<Statement> {
+    let wanted = replicas(pool)?;
+    let claims = snapshot.claims_of_pool(name).map(|(_, claim)| claim);
+    let stays = claims.filter(|c| c.metadata.deletion_timestamp.is_none());
+    let ready = stays.filter(|c| has_condition(c, INITIALIZED)).count().min(wanted);
+    let mut message = format!("{ready} of {wanted} nodes are ready");
+    let (reason, why) = match static_capacity.why(name) {
+        _ if ready == wanted => (reasons::ALL_READY, None),
+        Some(why) => (reasons::INSUFFICIENT, Some(why)),
+        None => (reasons::IN_FLIGHT, None),
+    };
+    if let Some(why) = why {
+        message.push_str(": ");
+        message.push_str(why);
+    }
+    Some(Statement { kind: reasons::REPLICAS_READY, status: Some(ready == wanted), reason, message })
+}
+
+fn headroom_condition(snapshot: &Snapshot, name: &str) -> Option<Statement> {
+    let headroom = snapshot.headroom_of(name)?;
+    let mut message =
+        format!("{} of {} headroom pods have a place or an in-flight node", headroom.placed, headroom.wanted);
+    if let Some(why) = &headroom.why {
+        message.push_str(": ");
+        message.push_str(why);
+    }
+    let complete = headroom.placed == headroom.wanted;
+    let reason = if complete { reasons::RESERVED } else { reasons::INSUFFICIENT };
+    Some(Statement { kind: reasons::HEADROOM_READY, status: Some(complete), reason, message })
+}
+
+fn record_events(
+    ctx: &mut ReconcileContext<'_>,
+    pool: &Arc<TenantPool>,
+    old: &TenantPoolStatus,
+    statements: &[Statement],
+) {
+    let is_reported = |s: &&Statement| s.status == Some(false) && ![READY, UNLIMITED].contains(&s.kind);
+    for statement in statements.iter().filter(is_reported) {
+        let was = old.conditions.iter().find(|c| c.type_ == statement.kind);
+        if was.is_none_or(|c| c.status != "False" || c.reason != statement.reason) {
+            let warning = statement.reason != reasons::IN_FLIGHT;
+            ctx.event(object_reference(&**pool), warning, statement.reason, statement.message.clone());
+        }
+    }
+}
+
+/// Adds Croft's finalizer to a pool, or removes it.
+fn write_finalizers(name: &str, pool: &TenantPool, add: bool) -> Action {
+    let others = pool.metadata.finalizers.iter().flatten().map(String::as_str);
+    let mut finalizers: Vec<&str> = others.filter(|f| *f != keys::POOL_FINALIZER).collect();
+    if add {
+        finalizers.push(keys::POOL_FINALIZER);
+    }
+    Action::Write {
+        key: Key::Pool(name.to_owned()),
+        call: Call {
+            target: Target::Pool(name.to_owned()),
+            verb: Verb::Patch(json!({"metadata": {
+                "uid": pool.metadata.uid,
+                "resourceVersion": pool.metadata.resource_version,
+                "finalizers": finalizers,
+            }})),
+        },
+        requeue_after: if add { Duration::ZERO } else { WATCH_LAG },
+    }
+}

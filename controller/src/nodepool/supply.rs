@@ -1,0 +1,253 @@
+//! Whether a pool can launch nodes: by its class, its requirements and the cloud's capacity.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use croft_api::{
+    EC2NodeClass, TenantPool,
+    condition::{READY, Statement, is_true},
+};
+use croft_cloud::supply::{Verdict, describe, survey};
+use croft_scheduler::{InstanceType, Requirement};
+
+use crate::{
+    definitions::{conditions as reasons, keys},
+    provisioning::requirements::never_met_requirement,
+    state::Snapshot,
+};
+
+/// The statements about pools' offerings, as long as their inputs are unchanged.
+#[derive(Debug, Default)]
+pub(super) struct Supplies(BTreeMap<String, Known>);
+
+#[derive(Debug)]
+struct Known {
+    pool: Arc<TenantPool>,
+    types: Arc<[InstanceType]>,
+    unavailable_version: u64,
+    statements: Vec<Statement>,
+}
+
+impl Supplies {
+    pub(super) fn retain_known(&mut self, snapshot: &Snapshot) {
+        self.0.retain(|name, _| snapshot.pools().contains_key(name));
+    }
+
+    /// The conditions about what a pool may launch.
+    pub(super) fn statements(
+        &mut self,
+        snapshot: &Snapshot,
+        name: &str,
+        pool: &Arc<TenantPool>,
+    ) -> Vec<Statement> {
+        let mut statements = Vec::new();
+        let class_name =
+            pool.spec.template.as_ref().map(|t| t.spec.node_class_ref.name.as_str()).unwrap_or_default();
+        let class = snapshot.class_of(pool).and_then(|c| snapshot.classes().get(c));
+        statements.push(class_condition(class_name, class.map(|c| &*c.object)));
+        let problem = snapshot.problem("TenantPool", name);
+        let types = class.and_then(|c| c.types.as_ref());
+        match (problem, types) {
+            (Some(problem), _) => statements.push(Statement {
+                kind: reasons::REQUIREMENTS_VALID,
+                status: Some(false),
+                reason: reasons::UNREADABLE,
+                message: format!("{}: {}", problem.field, problem.problem),
+            }),
+            (None, Some(types)) => statements.extend(self.offering_statements(snapshot, name, pool, types)),
+            (None, None) => statements.push(Statement {
+                kind: reasons::REQUIREMENTS_VALID,
+                status: None,
+                reason: reasons::OFFERINGS_UNKNOWN,
+                message: class
+                    .and_then(|c| c.types_error.clone())
+                    .unwrap_or_else(|| "the offerings of the class are not known yet".to_owned()),
+            }),
+        }
+        let failing =
+            statements.iter().find(|s| s.kind != reasons::CAPACITY_AVAILABLE && s.status != Some(true));
+        statements.push(match failing {
+            None => Statement {
+                kind: READY,
+                status: Some(true),
+                reason: reasons::READY,
+                message: "the pool can launch nodes".to_owned(),
+            },
+            Some(s) => {
+                Statement { kind: READY, status: s.status, reason: s.reason, message: s.message.clone() }
+            }
+        });
+        statements
+    }
+
+    /// Statements about the offerings that the requirements leave of `types`.
+    fn offering_statements(
+        &mut self,
+        snapshot: &Snapshot,
+        name: &str,
+        pool: &Arc<TenantPool>,
+        types: &Arc<[InstanceType]>,
+    ) -> Vec<Statement> {
+        let known = self.0.get(name).filter(|known| {
+            known.pool.spec == pool.spec
+                && Arc::ptr_eq(&known.types, types)
+                && known.unavailable_version == snapshot.unavailable_version()
+        });
+        if let Some(known) = known {
+            return known.statements.clone();
+        }
+        let statements = offering_statements(snapshot, name, pool, types);
+        let known = Known {
+            pool: Arc::clone(pool),
+            types: Arc::clone(types),
+            unavailable_version: snapshot.unavailable_version(),
+            statements: statements.clone(),
+        };
+        self.0.insert(name.to_owned(), known);
+        statements
+    }
+}
+
+fn class_condition(name: &str, class: Option<&EC2NodeClass>) -> Statement {
+    let statement =
+        |status, reason, message| Statement { kind: reasons::CLASS_READY, status, reason, message };
+    let Some(class) = class else {
+        let message = format!("EC2NodeClass {name} not found; create it, or change nodeClassRef");
+        return statement(Some(false), reasons::CLASS_NOT_FOUND, message);
+    };
+    let conditions = class.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    match conditions.iter().find(|c| c.type_ == READY) {
+        Some(_) if is_true(conditions, READY) => {
+            statement(Some(true), reasons::CLASS_READY_REASON, format!("EC2NodeClass {name} is ready"))
+        }
+        Some(ready) if ready.status == "False" => statement(
+            Some(false),
+            reasons::CLASS_NOT_READY,
+            format!("EC2NodeClass {name} is not ready: {}", ready.message),
+        ),
+        _ => statement(
+            None,
+            reasons::CLASS_NOT_RESOLVED,
+            format!("EC2NodeClass {name} hasn't been resolved yet"),
+        ),
+    }
+}
+
+fn offering_statements(
+    snapshot: &Snapshot,
+    name: &str,
+    pool: &TenantPool,
+    types: &[InstanceType],
+) -> Vec<Statement> {
+    let requirements: Vec<Requirement> = pool
+        .spec
+        .template
+        .iter()
+        .flat_map(|t| &t.spec.requirements)
+        .map(croft_api::convert::scheduler::requirement)
+        .collect();
+    let mut possible: Vec<InstanceType> = Vec::new();
+    for kind in types {
+        let mut kept = kind.clone();
+        kept.offerings.retain(|o| allows(&requirements, pool, kind, o));
+        if !kept.offerings.is_empty() {
+            possible.push(kept);
+        }
+    }
+    if possible.is_empty() {
+        let unmatched = requirements.iter().find(|r| {
+            !types.iter().any(|t| t.offerings.iter().any(|o| allows(std::slice::from_ref(r), pool, t, o)))
+        });
+        let message = match unmatched {
+            Some(r) => format!(
+                "no instance type has {} {} [{}]; change that requirement",
+                r.key,
+                r.operator.as_str(),
+                r.values.join(", "),
+            ),
+            None if types.is_empty() => "the class's images and subnets leave no instance type".to_owned(),
+            None => "no instance type meets all requirements together; loosen one".to_owned(),
+        };
+        return vec![Statement {
+            kind: reasons::REQUIREMENTS_VALID,
+            status: Some(false),
+            reason: reasons::NO_INSTANCE_TYPE_MATCHES,
+            message,
+        }];
+    }
+    if let Some(never) = never_met_requirement(pool, &possible) {
+        let message = format!(
+            "no node that Croft launches has {never}: neither instance types nor spec.template.metadata.labels give that label; \
+             change the requirement, or add the label"
+        );
+        return vec![Statement {
+            kind: reasons::REQUIREMENTS_VALID,
+            status: Some(false),
+            reason: reasons::REQUIREMENT_NEVER_MET,
+            message,
+        }];
+    }
+    let valid = Statement {
+        kind: reasons::REQUIREMENTS_VALID,
+        status: Some(true),
+        reason: reasons::VALID,
+        message: "the requirements leave something to launch".to_owned(),
+    };
+    let supplies = survey(&possible, snapshot.unavailable_offerings());
+    let verdict = Verdict::of(&supplies);
+    let mut message = describe(&supplies);
+    if verdict == Verdict::Dry {
+        message
+            .push_str("; it is retried automatically, and looser requirements would give it more offerings");
+        message.push_str(&lighter_pools(snapshot, name, pool));
+    }
+    let capacity = Statement {
+        kind: reasons::CAPACITY_AVAILABLE,
+        status: Some(verdict != Verdict::Dry),
+        reason: verdict.as_str(),
+        message,
+    };
+    vec![valid, capacity]
+}
+
+/// The lighter pools that pods may use meanwhile.
+fn lighter_pools(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> String {
+    let owners = snapshot.tenants().values().filter(|t| t.spec.pools.iter().any(|p| p == name));
+    let mut others: Vec<(i32, &str)> = owners
+        .flat_map(|t| &t.spec.pools)
+        .filter_map(|other| Some((snapshot.pools().get(other)?.spec.weight, other.as_str())))
+        .filter(|(weight, other)| *weight < pool.spec.weight && *other != name)
+        .collect();
+    others.sort_unstable_by_key(|(weight, other)| (std::cmp::Reverse(*weight), *other));
+    others.dedup();
+    if others.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<String> =
+        others.iter().map(|(weight, other)| format!("{other} (weight {weight})")).collect();
+    format!("; pods that may use other pools go to {} meanwhile", shown.join(", "))
+}
+
+fn allows(
+    requirements: &[Requirement],
+    pool: &TenantPool,
+    kind: &InstanceType,
+    offering: &croft_scheduler::Offering,
+) -> bool {
+    requirements.iter().all(|r| {
+        let template = pool.spec.template.as_ref().and_then(|t| t.metadata.labels.get(&r.key));
+        match r.key.as_str() {
+            "kubernetes.io/os" | "beta.kubernetes.io/os" => kind.os.iter().any(|os| r.matches(Some(os))),
+            "kubernetes.io/arch" | "beta.kubernetes.io/arch" => r.matches(Some(&kind.arch)),
+            keys::INSTANCE_TYPE_LABEL | "beta.kubernetes.io/instance-type" => r.matches(Some(&kind.name)),
+            keys::ZONE_LABEL | "failure-domain.beta.kubernetes.io/zone" => r.matches(Some(&offering.zone)),
+            keys::CAPACITY_TYPE_LABEL | "croft.dev/capacity-type" => {
+                r.matches(Some(offering.capacity_type.as_str()))
+            }
+            key => match kind.labels.get(key).or(template) {
+                Some(value) => r.matches(Some(value)),
+                // A label that no instance type has is one that the pool gives its nodes.
+                None => !r.key.starts_with("karpenter.k8s.aws/") || r.matches(None),
+            },
+        }
+    })
+}

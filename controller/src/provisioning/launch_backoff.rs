@@ -1,0 +1,402 @@
+//! Launch backoff: pools whose nodes never register launch less and less, until a launch succeeds or the pool is edited.
+//!
+//! ```text
+//!   nodes register ──▶ no limit on launches
+//!        ▲   │ a node doesn't register
+//!        │   ▼
+//!        │  hold: nothing is launched for 30 s, twice as long each round, at most so many rounds an hour
+//!        │   │ over
+//!        │   ▼
+//!        └─ probe: one launch; no other until its node registers, or the next round begins
+//! ```
+//!
+//! Failures are counted in the pool's status before the NodeClaim is deleted, so that no restart forgets them. Launches in
+//! flight are not counted, and launches that were in flight together are one round: a large scale-up isn't held for the
+//! few instances of it that fail while others register. Offerings that failed are left out for longer than the pool, so
+//! that a probe tries another.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use croft_api::{
+    NodeClaim, TenantPool,
+    condition::{REGISTERED, Statement},
+    pool::{LaunchBackoff, OfferingBackoff, Provisioner},
+};
+use croft_scheduler::{CapacityType, Machine};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+use crate::{
+    action::{Action, Key},
+    config::settings::Settings,
+    definitions::{conditions as reasons, keys},
+    kube_api::{Call, Target, Verb},
+    merge_patch,
+    nodeclaim::conditions::is_instance_going,
+    reconcile::ReconcileContext,
+    state::{LaunchHold, Snapshot, has_condition, instance_of},
+    time::{Now, earliest},
+};
+
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+/// An offering is left out for so many times the pool's backoff.
+const OFFERING_TIMES: u32 = 4;
+/// The longest backoff, in first backoffs.
+const MAX_TIMES: u32 = 20;
+/// Offerings that a status lists; the oldest are dropped first.
+const OFFERINGS: usize = 50;
+
+/// The launch backoff in a pool's status, unless the pool or its class was edited since.
+fn current_backoff<'a>(snapshot: &Snapshot, pool: &'a TenantPool) -> Option<&'a LaunchBackoff> {
+    let backoff = pool.status.as_ref()?.launch_backoff.as_ref()?;
+    let edited = (backoff.pool_generation, backoff.class_generation) != generations(snapshot, pool);
+    (!edited).then_some(backoff)
+}
+
+fn generations(snapshot: &Snapshot, pool: &TenantPool) -> (i64, i64) {
+    let class = snapshot.class_of(pool).and_then(|class| snapshot.classes().get(class));
+    let class = class.and_then(|class| class.object.metadata.generation);
+    (pool.metadata.generation.unwrap_or_default(), class.unwrap_or_default())
+}
+
+/// Claims of a pool that are launched or about to be, and have no node yet.
+fn in_flight_claims<'a>(snapshot: &'a Snapshot, pool: &str) -> impl Iterator<Item = &'a Arc<NodeClaim>> {
+    let claims = snapshot.claims_of_pool(pool).map(|(_, claim)| claim);
+    claims.filter(|claim| !has_condition(claim, REGISTERED) && claim.metadata.deletion_timestamp.is_none())
+}
+
+/// Sets the launch holds of pools and offerings whose launches failed. Returns when the next backoff ends.
+pub fn set_launch_holds(snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
+    let mut wake = None;
+    let mut held: BTreeMap<String, LaunchHold> = BTreeMap::new();
+    let mut is_over = |until: &Time| {
+        let left = Duration::try_from(until.0.duration_since(now.wall)).unwrap_or(Duration::ZERO);
+        if !left.is_zero() {
+            wake = earliest(wake, Some(now.mono.saturating_add(left)));
+        }
+        left.is_zero()
+    };
+    for (name, pool) in snapshot.pools() {
+        let Some(backoff) = current_backoff(snapshot, pool) else { continue };
+        let mut one = LaunchHold::default();
+        if backoff.rounds > 0 {
+            let waits = !is_over(&backoff.until);
+            if waits || in_flight_claims(snapshot, name).next().is_some() {
+                one.why = Some(describe(backoff, waits));
+            }
+        }
+        for offering in &backoff.offerings {
+            let waits = !is_over(&offering.until);
+            let is_probed = || in_flight_claims(snapshot, name).any(|claim| may_be(claim, offering));
+            if waits || is_probed() {
+                one.offerings.insert(offering_key(offering));
+            }
+        }
+        if one != LaunchHold::default() {
+            held.insert(name.clone(), one);
+        }
+    }
+    snapshot.set_launch_holds(held);
+    wake
+}
+
+fn offering_key(offering: &OfferingBackoff) -> (String, String, CapacityType) {
+    let capacity_type = CapacityType::parse(&offering.capacity_type).unwrap_or_default();
+    (offering.instance_type.clone(), offering.zone.clone(), capacity_type)
+}
+
+fn may_be(claim: &NodeClaim, offering: &OfferingBackoff) -> bool {
+    claim.spec.capacity_type == offering.capacity_type
+        && claim.spec.zones.contains(&offering.zone)
+        && claim.spec.instance_types.contains(&offering.instance_type)
+}
+
+fn describe(backoff: &LaunchBackoff, waits: bool) -> String {
+    let next = if waits {
+        format!("the next launch is tried after {}", backoff.until.0.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    } else {
+        "one launch at a time is tried until a node registers".to_owned()
+    };
+    format!(
+        "in {} rounds of launches no node registered (last: {}); {next}",
+        backoff.rounds, backoff.instance
+    )
+}
+
+/// The planned instances of a pool that may be launched now: one while the pool probes, and one of each offering
+/// that failed before. The others are planned again once the outcome is known.
+pub(crate) fn limit_probes<'m>(
+    snapshot: &Snapshot,
+    pool: &TenantPool,
+    machines: Vec<&'m Machine>,
+) -> Vec<&'m Machine> {
+    let Some(backoff) = current_backoff(snapshot, pool) else { return machines };
+    let most = if backoff.rounds > 0 { 1 } else { usize::MAX };
+    let mut probed = BTreeSet::new();
+    let failed: BTreeSet<_> = backoff.offerings.iter().map(offering_key).collect();
+    let mut admitted = machines;
+    admitted.retain(|machine| {
+        let offering = (machine.instance_type.clone(), machine.zone.clone(), machine.capacity_type);
+        !failed.contains(&offering) || probed.insert(offering)
+    });
+    admitted.truncate(most);
+    admitted
+}
+
+/// True if a type failed in the zone and capacity type of `machine`: then it is no alternative.
+pub(crate) fn has_failed(
+    snapshot: &Snapshot,
+    pool: &TenantPool,
+    machine: &Machine,
+    instance_type: &str,
+) -> bool {
+    current_backoff(snapshot, pool).is_some_and(|backoff| {
+        backoff.offerings.iter().any(|failed| {
+            failed.instance_type == instance_type
+                && failed.zone == machine.zone
+                && failed.capacity_type == machine.capacity_type.as_str()
+        })
+    })
+}
+
+/// The rounds of launches before a launch now; none while the pool's nodes register.
+pub(crate) fn rounds_before_launch(snapshot: &Snapshot, pool: &TenantPool) -> Option<String> {
+    let backoff = current_backoff(snapshot, pool).filter(|backoff| backoff.rounds > 0)?;
+    Some(backoff.rounds.to_string())
+}
+
+/// The generations of the pool and its class, recorded on new claims.
+pub(crate) fn launched_for(snapshot: &Snapshot, pool: &TenantPool) -> String {
+    let (pool, class) = generations(snapshot, pool);
+    format!("{pool}/{class}")
+}
+
+/// True if neither the pool nor its class was edited since the claim was created.
+pub(crate) fn is_launched_for(snapshot: &Snapshot, pool: &TenantPool, claim: &NodeClaim) -> bool {
+    let launched = claim.metadata.annotations.as_ref().and_then(|a| a.get(keys::LAUNCHED_FOR));
+    launched.is_none_or(|launched| *launched == launched_for(snapshot, pool))
+}
+
+fn rounds_before(claim: &NodeClaim) -> i32 {
+    let probe = claim.metadata.annotations.as_ref().and_then(|a| a.get(keys::LAUNCH_PROBE));
+    probe.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// True if a claim whose node didn't register is counted in the pool's status, or need not be: then it may be
+/// deleted.
+pub(crate) fn is_counted(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> bool {
+    let Some(pool) = ctx.snapshot.pools().get(&claim.spec.pool) else { return true };
+    let backoff = pool.status.as_ref().and_then(|status| status.launch_backoff.as_ref());
+    !is_counting(pool) || backoff.is_some_and(|backoff| backoff.counted.iter().any(|counted| counted == name))
+}
+
+fn is_counting(pool: &TenantPool) -> bool {
+    pool.metadata.deletion_timestamp.is_none() && pool.spec.provisioner == Provisioner::Croft
+}
+
+/// True if the claim's instance was launched and its node won't register: the timeout is over, or the cloud says
+/// that the instance is going.
+fn has_failed_to_register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> bool {
+    let Some(id) = instance_of(claim) else { return false };
+    if has_condition(claim, REGISTERED)
+        || claim.metadata.deletion_timestamp.is_some()
+        || ctx.snapshot.node_of(claim).is_some()
+    {
+        return false;
+    }
+    let launched = ctx.snapshot.milestones(name).launched.unwrap_or(ctx.now.mono);
+    ctx.has_lasted(launched, ctx.settings.registration_timeout)
+        || is_instance_going(claim)
+        || ctx.evidence.is_going(id)
+}
+
+/// Counts launches whose node didn't register.
+#[derive(Debug, Default)]
+pub struct LaunchFailures {
+    unregistered: u64,
+}
+
+impl LaunchFailures {
+    /// Launches whose node didn't register, since the process started.
+    #[must_use]
+    pub const fn unregistered(&self) -> u64 {
+        self.unregistered
+    }
+
+    /// Counts launches whose node didn't register, and clears the backoff of pools where a node registered or that were
+    /// edited.
+    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>) {
+        let snapshot = ctx.snapshot;
+        let mut failed: BTreeMap<&str, Vec<(&String, &Arc<NodeClaim>)>> = BTreeMap::new();
+        for (name, claim) in snapshot.dirty_claims() {
+            if has_failed_to_register(ctx, name, claim) && !is_counted(ctx, name, claim) {
+                failed.entry(&claim.spec.pool).or_default().push((name, claim));
+            }
+        }
+        for (name, pool) in snapshot.pools() {
+            let old = pool.status.as_ref().and_then(|status| status.launch_backoff.as_ref());
+            let failed = failed.remove(name.as_str()).unwrap_or_default();
+            if old.is_none() && failed.is_empty()
+                || !is_counting(pool)
+                || !ctx.is_idle(&Key::Pool(name.clone()))
+            {
+                continue;
+            }
+            let mut new = current_backoff(snapshot, pool).cloned().unwrap_or_default();
+            (new.pool_generation, new.class_generation) = generations(snapshot, pool);
+            new.counted.extend(failed.iter().map(|(name, _)| (*name).clone()));
+            // A launch before an edit says nothing about launches after it.
+            let same_generation = failed.iter().filter(|(_, claim)| is_launched_for(snapshot, pool, claim));
+            for (_, claim) in same_generation {
+                record_failure(&mut new, claim, ctx.settings, ctx.now);
+            }
+            clear_recovered(&mut new, snapshot, name, ctx.now.wall);
+            new.counted.retain(|claim| snapshot.claims().contains_key(claim));
+            let is_over = new.rounds == 0 && new.offerings.is_empty() && new.counted.is_empty();
+            let new = (!is_over).then_some(new);
+            let Some(patch) =
+                merge_patch::diff_of(&json!({"launchBackoff": old}), &json!({"launchBackoff": new}))
+            else {
+                continue;
+            };
+            self.unregistered = self.unregistered.saturating_add(failed.len() as u64);
+            ctx.request(Action::Write {
+                key: Key::Pool(name.clone()),
+                call: Call {
+                    target: Target::Pool(name.clone()),
+                    verb: Verb::PatchStatus(json!({
+                        "metadata": {"uid": pool.metadata.uid, "resourceVersion": pool.metadata.resource_version},
+                        "status": patch,
+                    })),
+                },
+                requeue_after: Duration::ZERO,
+            });
+        }
+    }
+}
+
+fn creation_time(claim: &NodeClaim) -> Timestamp {
+    claim.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+/// Counts a launch whose node didn't register.
+fn record_failure(backoff: &mut LaunchBackoff, claim: &NodeClaim, settings: &Settings, now: Now) {
+    let status = claim.status.as_ref();
+    if let Some(id) = status.and_then(|status| status.provider_id.clone()) {
+        backoff.instance = id;
+    }
+    let round = rounds_before(claim).saturating_add(1);
+    if round > backoff.rounds {
+        backoff.rounds = round;
+        backoff.since = Time(creation_time(claim));
+        backoff.ended.push(Time(now.wall));
+        backoff.until = next_launch(backoff, settings, now.wall);
+    } else if round == backoff.rounds {
+        backoff.since = Time(backoff.since.0.min(creation_time(claim)));
+    }
+    if let Some(status) = status
+        && let (Some(instance_type), Some(zone)) = (&status.instance_type, &status.zone)
+    {
+        let offering = OfferingBackoff {
+            instance_type: instance_type.clone(),
+            zone: zone.clone(),
+            capacity_type: claim.spec.capacity_type.clone(),
+            failures: 0,
+            until: Time(now.wall),
+            since: Time(creation_time(claim)),
+        };
+        record_offering_failure(backoff, offering, creation_time(claim), settings, now.wall);
+    }
+}
+
+/// When the pool may launch again: after its backoff, and when the last hour has fewer rounds than the maximum.
+fn next_launch(backoff: &mut LaunchBackoff, settings: &Settings, now: Timestamp) -> Time {
+    backoff.ended.retain(|ended| now.duration_since(ended.0) < HOUR);
+    let after = add(now, exponential(settings.launch_backoff, backoff.rounds));
+    let most = usize::try_from(settings.unregistered_launches_per_hour.max(1)).unwrap_or(usize::MAX);
+    let oldest = backoff.ended.len().checked_sub(most).and_then(|at| backoff.ended.get(at));
+    let within = oldest.map_or(after, |oldest| oldest.0.checked_add(HOUR).unwrap_or(after));
+    Time(after.max(within))
+}
+
+fn record_offering_failure(
+    backoff: &mut LaunchBackoff,
+    new: OfferingBackoff,
+    created: Timestamp,
+    settings: &Settings,
+    now: Timestamp,
+) {
+    let at = backoff.offerings.iter().position(|known| offering_key(known) == offering_key(&new));
+    let mut entry = at.map_or(new, |at| backoff.offerings.remove(at));
+    if entry.failures == 0 || created > entry.since.0 {
+        entry.failures = entry.failures.saturating_add(1);
+        entry.since = Time(created);
+        let first = settings.launch_backoff.saturating_mul(OFFERING_TIMES);
+        entry.until = Time(add(now, exponential(first, entry.failures)));
+    }
+    backoff.offerings.push(entry);
+    let surplus = backoff.offerings.len().saturating_sub(OFFERINGS);
+    backoff.offerings.drain(..surplus);
+}
+
+/// `first`, doubled with every further time.
+fn exponential(first: Duration, times: i32) -> Duration {
+    let doublings = u32::try_from(times.saturating_sub(1)).unwrap_or(0).min(16);
+    first.saturating_mul(1 << doublings).min(first.saturating_mul(MAX_TIMES))
+}
+
+fn add(at: Timestamp, span: Duration) -> Timestamp {
+    at.checked_add(SignedDuration::try_from(span).unwrap_or(HOUR)).unwrap_or(Timestamp::MAX)
+}
+
+/// Clears failures that a later registration disproves, and those that are long over.
+fn clear_recovered(backoff: &mut LaunchBackoff, snapshot: &Snapshot, pool: &str, now: Timestamp) {
+    let registered =
+        || snapshot.claims_of_pool(pool).map(|(_, c)| c).filter(|claim| has_condition(claim, REGISTERED));
+    if backoff.rounds > 0 && registered().any(|claim| creation_time(claim) >= backoff.since.0) {
+        backoff.rounds = 0;
+        backoff.ended.clear();
+    }
+    backoff.offerings.retain(|failed| {
+        let same = |claim: &Arc<NodeClaim>| {
+            let status = claim.status.as_ref();
+            status.is_some_and(|status| {
+                status.instance_type.as_deref() == Some(&failed.instance_type)
+                    && status.zone.as_deref() == Some(&failed.zone)
+                    && claim.spec.capacity_type == failed.capacity_type
+            })
+        };
+        let works = registered().any(|claim| same(claim) && creation_time(claim) >= failed.since.0);
+        !works && now.duration_since(failed.until.0) < HOUR
+    });
+}
+
+/// The condition about launches whose node didn't register; none while nodes register.
+pub(crate) fn registration_condition(ctx: &ReconcileContext<'_>, pool: &TenantPool) -> Option<Statement> {
+    let backoff = current_backoff(ctx.snapshot, pool)?;
+    let (reason, what) = if backoff.rounds > 0 {
+        (reasons::NODES_NOT_REGISTERING, describe(backoff, backoff.until.0 > ctx.now.wall))
+    } else {
+        let first = backoff.offerings.last()?;
+        let what = format!(
+            "{} instance types launched nodes that didn't register, last {} in {} ({}); they are left out for a while",
+            backoff.offerings.len(),
+            first.instance_type,
+            first.zone,
+            first.capacity_type,
+        );
+        (reasons::OFFERINGS_NOT_REGISTERING, what)
+    };
+    let message = format!(
+        "{what}; after {} s without a node an instance is terminated. See the instance's console output, the class's image \
+         and user data, its network, and the permission of its role to join the cluster. An edit of the pool or of its class launches \
+         at once",
+        ctx.settings.registration_timeout.as_secs(),
+    );
+    Some(Statement { kind: reasons::NODE_REGISTRATION_HEALTHY, status: Some(false), reason, message })
+}

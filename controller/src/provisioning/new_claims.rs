@@ -1,0 +1,323 @@
+//! Turns a plan into claims, nominations and events.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use croft_api::{
+    NodeClaimSpec, TenantPool,
+    amount::Amount,
+    claim::FINALIZER,
+    drift,
+    pool::{self, NodeClassRef},
+};
+use croft_scheduler::{
+    CapacityType, InstanceType, LIMIT_COST, LIMIT_NODES, Machine, Operator, Plan, PodKey, Price, Reason,
+    ReasonKind, Requirement,
+};
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde_json::json;
+
+use crate::{
+    action::{NewClaim, NewClaims, UserEvent},
+    definitions::{conditions as reasons, events, keys},
+    provisioning::{labels::follows_from_instance, launch_backoff, requirements::unmet_requirements},
+    state::{Snapshot, is_accepted},
+};
+
+/// The longest note of an Event that the API server accepts, in bytes.
+const NOTE_BYTES: usize = 1000;
+
+/// The effects of a plan.
+#[derive(Debug, Default)]
+pub struct ProvisioningPlan {
+    /// Claims to create, by pool.
+    pub claims: Vec<NewClaims>,
+    /// Pods and the claims that they are nominated to.
+    pub nominations: Vec<(PodKey, String)>,
+    /// Existing nodes that pods are planned onto.
+    pub expected: BTreeSet<String>,
+    /// Why pods stay pending, and which claims others wait for.
+    pub events: Vec<UserEvent>,
+}
+
+/// Turns `plan` into claims. Instances of deleted pools are left out.
+#[must_use]
+pub fn provision(snapshot: &Snapshot, plan: &Plan) -> ProvisioningPlan {
+    let mut result = ProvisioningPlan::default();
+    let mut by_pool: BTreeMap<&str, Vec<&Machine>> = BTreeMap::new();
+    for machine in &plan.machines {
+        by_pool.entry(&machine.pool).or_default().push(machine);
+    }
+    for (pool_name, machines) in by_pool {
+        let Some(pool) = snapshot.pools().get(pool_name) else { continue };
+        if snapshot.is_ending(pool_name, pool) || !is_accepted(pool) {
+            continue;
+        }
+        let Some(class) = pool.spec.template.as_ref().map(|t| t.spec.node_class_ref.clone()) else {
+            continue;
+        };
+        let state = snapshot.classes().get(&class.name);
+        let types = state.and_then(|c| c.types.clone()).unwrap_or_default();
+        let stamp = state.map(|c| drift::stamp(pool, &c.object));
+        let limited = limited_resources(snapshot, pool_name, pool);
+        let machines = launch_backoff::limit_probes(snapshot, pool, machines);
+        if machines.is_empty() {
+            continue;
+        }
+        let annotations = ClaimAnnotations {
+            launched_with: stamp,
+            launched_for: launch_backoff::launched_for(snapshot, pool),
+            probe: launch_backoff::rounds_before_launch(snapshot, pool),
+        };
+        let first = pool.status.as_ref().and_then(|s| s.claim_counter).unwrap_or(0);
+        let mut counter = first;
+        let uid = pool.metadata.uid.as_deref().unwrap_or_default();
+        let mut claims = Vec::with_capacity(machines.len());
+        for machine in machines {
+            let unmet = unmet_requirements(pool, machine, &types);
+            if !unmet.is_empty() {
+                result
+                    .events
+                    .extend(machine.pods.iter().map(|pod| unmet_event(snapshot, pod, pool_name, &unmet)));
+                continue;
+            }
+            counter = counter.saturating_add(1);
+            let name = keys::claim_name(pool_name, uid, counter);
+            for pod in &machine.pods {
+                result.nominations.push((pod.clone(), name.clone()));
+                result.events.extend(nominated_event(snapshot, pod, &name, machine));
+            }
+            let mut spec = claim_spec(machine, &class, pool, &types, &limited);
+            spec.instance_types.retain(|kind| {
+                *kind == machine.instance_type || !launch_backoff::has_failed(snapshot, pool, machine, kind)
+            });
+            claims.push(NewClaim { object: claim_object(&name, &spec, pool, &annotations), name, spec });
+        }
+        if claims.is_empty() {
+            continue;
+        }
+        result.claims.push(NewClaims {
+            pool: pool_name.to_owned(),
+            pool_version: pool.metadata.resource_version.clone(),
+            counter,
+            claims,
+        });
+    }
+    for placement in &plan.existing {
+        if placement.coming {
+            result.nominations.extend(placement.pods.iter().map(|pod| (pod.clone(), placement.node.clone())));
+        } else if !placement.pods.iter().all(Snapshot::is_headroom) {
+            result.expected.insert(placement.node.clone());
+        }
+    }
+    for left in plan.unschedulable.iter().filter(|left| !Snapshot::is_headroom(&left.pod)) {
+        result.events.extend(pending_event(snapshot, &left.pod, &left.reasons));
+    }
+    result
+}
+
+/// Resources that some limit counts for the pool.
+fn limited_resources(snapshot: &Snapshot, pool_name: &str, pool: &TenantPool) -> BTreeSet<String> {
+    let tenants = snapshot.tenants().values().filter(|t| t.spec.pools.iter().any(|p| p == pool_name));
+    let of_tenants = tenants.flat_map(|t| t.spec.limits.keys());
+    let of_cluster = snapshot.config().into_iter().flat_map(|config| config.spec.limits.keys());
+    pool.spec
+        .limits
+        .keys()
+        .chain(of_tenants)
+        .chain(of_cluster)
+        .filter(|key| *key != LIMIT_NODES)
+        .cloned()
+        .collect()
+}
+
+fn claim_spec(
+    machine: &Machine,
+    class: &NodeClassRef,
+    pool: &TenantPool,
+    types: &[InstanceType],
+    limited: &BTreeSet<String>,
+) -> NodeClaimSpec {
+    let template = pool.spec.template.as_ref();
+    let planned = types.iter().find(|t| t.name == machine.instance_type);
+    let mut labels = machine.labels.clone();
+    // Labels of the instance are known only once it is launched.
+    labels.retain(|key, _| !follows_from_instance(key, planned));
+    NodeClaimSpec {
+        pool: machine.pool.clone(),
+        node_class_ref: class.clone(),
+        instance_types: alternatives(machine, types, limited),
+        zones: machine.zones.clone(),
+        capacity_type: machine.capacity_type.as_str().to_owned(),
+        requirements: machine.requirements.iter().map(to_requirement).collect(),
+        requests: to_amounts(&machine.requests),
+        taints: machine.taints.clone(),
+        startup_taints: machine.startup_taints.clone(),
+        labels,
+        termination_grace_period: template.and_then(|t| t.spec.termination_grace_period.clone()),
+    }
+}
+
+/// The alternative instance types. The plan counted the planned type against the limits, so under a limit no
+/// alternative may have more of a limited resource: launches in flight can't exceed the limit together.
+fn alternatives(machine: &Machine, types: &[InstanceType], limited: &BTreeSet<String>) -> Vec<String> {
+    let find = |name: &str| types.iter().find(|t| t.name == name);
+    let Some(planned) = find(&machine.instance_type) else { return machine.options.clone() };
+    let price = |t: &InstanceType| price_of(t, &machine.zone, machine.capacity_type);
+    let within = |t: &InstanceType| {
+        limited.iter().all(|name| {
+            if name == LIMIT_COST {
+                matches!((price(t), price(planned)), (Some(a), Some(b)) if a <= b)
+            } else {
+                t.capacity.get(name) <= planned.capacity.get(name)
+            }
+        })
+    };
+    let mut options: Vec<String> = machine
+        .options
+        .iter()
+        .filter(|name| **name == machine.instance_type || find(name).is_some_and(within))
+        .cloned()
+        .collect();
+    if !options.contains(&machine.instance_type) {
+        options.insert(0, machine.instance_type.clone());
+    }
+    options
+}
+
+fn price_of(kind: &InstanceType, zone: &str, capacity_type: CapacityType) -> Option<Price> {
+    kind.offerings.iter().find(|o| o.zone == zone && o.capacity_type == capacity_type).and_then(|o| o.price)
+}
+
+/// Annotations of a new claim.
+struct ClaimAnnotations {
+    launched_with: Option<String>,
+    launched_for: String,
+    probe: Option<String>,
+}
+
+fn claim_object(
+    name: &str,
+    spec: &NodeClaimSpec,
+    pool: &Arc<TenantPool>,
+    annotations: &ClaimAnnotations,
+) -> serde_json::Value {
+    let annotations = [
+        (keys::LAUNCHED_WITH, annotations.launched_with.as_ref()),
+        (keys::LAUNCHED_FOR, Some(&annotations.launched_for)),
+        (keys::LAUNCH_PROBE, annotations.probe.as_ref()),
+    ];
+    let annotations: BTreeMap<&str, &String> =
+        annotations.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    json!({
+        "apiVersion": format!("{}/{}", croft_api::GROUP, croft_api::VERSION),
+        "kind": "NodeClaim",
+        "metadata": {
+            "name": name,
+            "finalizers": [FINALIZER],
+            "labels": {keys::CLAIM_POOL_LABEL: pool.metadata.name},
+            "annotations": annotations,
+        },
+        "spec": spec,
+    })
+}
+
+fn to_amounts(resources: &croft_scheduler::Resources) -> BTreeMap<String, Amount> {
+    resources.to_quantities().into_iter().map(|(name, q)| (name, Amount(q.to_string()))).collect()
+}
+
+fn to_requirement(wanted: &Requirement) -> pool::Requirement {
+    pool::Requirement {
+        key: wanted.key.clone(),
+        operator: match wanted.operator {
+            Operator::In => pool::Operator::In,
+            Operator::NotIn => pool::Operator::NotIn,
+            Operator::Exists => pool::Operator::Exists,
+            Operator::DoesNotExist => pool::Operator::DoesNotExist,
+            Operator::Gt => pool::Operator::Gt,
+            Operator::Lt => pool::Operator::Lt,
+            Operator::Gte => pool::Operator::Gte,
+            Operator::Lte => pool::Operator::Lte,
+        },
+        values: wanted.values.clone(),
+        min_values: wanted.min_values.and_then(|n| i32::try_from(n).ok()),
+    }
+}
+
+/// A node that would not meet its own pool's requirements is not launched.
+fn unmet_event(snapshot: &Snapshot, pod: &PodKey, pool: &str, unmet: &[String]) -> UserEvent {
+    UserEvent {
+        regarding: pod_reference(snapshot, pod),
+        warning: true,
+        reason: reasons::REQUIREMENT_NEVER_MET.into(),
+        note: format!(
+            "{pool}: no node that Croft launches has {}; change that requirement of the TenantPool",
+            unmet.join(", ")
+        ),
+    }
+}
+
+fn pod_reference(snapshot: &Snapshot, pod: &PodKey) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(pod.namespace.to_string()),
+        name: Some(pod.name.to_string()),
+        uid: snapshot.pods().get(pod).map(|p| p.uid.to_string()),
+        ..ObjectReference::default()
+    }
+}
+
+fn nominated_event(snapshot: &Snapshot, pod: &PodKey, claim: &str, machine: &Machine) -> Option<UserEvent> {
+    snapshot.pods().get(pod)?;
+    Some(UserEvent {
+        regarding: pod_reference(snapshot, pod),
+        warning: false,
+        reason: events::NOMINATED.into(),
+        note: format!(
+            "the pod waits for NodeClaim {claim}: {} in {}, {}",
+            machine.instance_type,
+            machine.zone,
+            machine.capacity_type.as_str(),
+        ),
+    })
+}
+
+/// Why a pod stays pending. None if no pool is meant for the pod.
+fn pending_event(snapshot: &Snapshot, pod: &PodKey, reasons: &[Reason]) -> Option<UserEvent> {
+    let foreign = |r: &&Reason| {
+        matches!(
+            r.reason,
+            ReasonKind::TaintNotTolerated
+                | ReasonKind::NodeAffinityMismatch
+                | ReasonKind::PoolNotProvisioned
+                | ReasonKind::NoPools
+        )
+    };
+    // A pod that is pinned to a pool mismatches every other pool: those reasons would hide the one that matters.
+    let own: Vec<&Reason> = reasons.iter().filter(|r| !foreign(r)).collect();
+    let pinned_mismatch: Vec<&Reason> =
+        reasons.iter().filter(|r| r.reason == ReasonKind::NodeAffinityMismatch).collect();
+    let shown = if own.is_empty() { pinned_mismatch } else { own };
+    let first = shown.first()?;
+    let mut note = String::new();
+    for reason in &shown {
+        if !note.is_empty() {
+            note.push_str("; ");
+        }
+        note.push_str(&reason.pool);
+        note.push_str(": ");
+        note.push_str(&reason.detail);
+    }
+    while note.len() > NOTE_BYTES {
+        note.pop();
+    }
+    Some(UserEvent {
+        regarding: pod_reference(snapshot, pod),
+        warning: true,
+        reason: first.reason.as_str().into(),
+        note,
+    })
+}

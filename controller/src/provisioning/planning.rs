@@ -1,0 +1,254 @@
+//! Planning: when a scheduling run is due for the pending pods, and what follows from its plan.
+//!
+//! ```text
+//!   pods arrive ──▶ batch ends ──▶ scheduling run ──▶ claims to create, nominations, events
+//!                                   ▲
+//!   snapshot changed, and a second has passed
+//! ```
+
+use std::{collections::BTreeMap, time::Duration};
+
+use croft_api::condition::INITIALIZED;
+use croft_scheduler::{Options, Plan, PodKey, ReasonKind};
+
+use crate::{
+    action::{Action, Key, UserEvent},
+    config::settings::Settings,
+    in_flight::InFlight,
+    provisioning::{
+        batch::Batch,
+        new_claims::{ProvisioningPlan, provision},
+        panic_isolation::PanicIsolation,
+        rejected_placements::RejectedPlacements,
+        solver::Solver,
+    },
+    state::{Snapshot, has_condition},
+    time::{Now, earliest},
+};
+
+/// How long a nominated pod may take to be bound once its node is initialized.
+const NOMINATION_KEPT: Duration = Duration::from_secs(5);
+/// An existing node that a plan puts pods on doesn't count as empty for this long.
+const PODS_EXPECTED_FOR: Duration = Duration::from_secs(10);
+/// Between two scheduling runs for the same pods when only the rest of the cluster has changed.
+const REPLAN_EVERY: Duration = Duration::from_secs(1);
+
+/// What a scheduling run works with.
+pub struct PlanningContext<'a> {
+    /// The snapshot; nominations are written into it.
+    pub snapshot: &'a mut Snapshot,
+    /// Makes plans.
+    pub solver: &'a Solver,
+    /// Isolates pods whose plans panic.
+    pub panics: &'a mut PanicIsolation,
+    /// Times and sizes.
+    pub settings: &'a Settings,
+    /// In-flight actions and backoff.
+    pub in_flight: &'a InFlight,
+    /// The time.
+    pub now: Now,
+}
+
+/// What planning asks for.
+#[derive(Debug, Default)]
+pub struct Planned {
+    /// Claims to create.
+    pub actions: Vec<Action>,
+    /// Events about pending pods.
+    pub events: Vec<UserEvent>,
+    /// When planning is due again, on the monotonic clock.
+    pub requeue: Option<Duration>,
+}
+
+/// Counts of scheduling runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlanningCounts {
+    /// Scheduling runs.
+    pub runs: u64,
+    /// Work steps of all runs.
+    pub steps: u64,
+    /// Claims asked for.
+    pub claims: u64,
+    /// Pods that the last run left unschedulable.
+    pub unschedulable: u64,
+    /// Pods and headroom pods that the cluster's limits left unschedulable in the last run.
+    pub held_by_limits: usize,
+}
+
+/// Plans for pending pods.
+#[derive(Debug, Default)]
+pub struct Planning {
+    batch: Batch,
+    rejected: RejectedPlacements,
+    /// Claims with nominated pods whose node is initialized, and since when.
+    initialized_since: BTreeMap<String, Duration>,
+    counts: PlanningCounts,
+}
+
+impl Planning {
+    /// Counts of scheduling runs.
+    #[must_use]
+    pub const fn counts(&self) -> &PlanningCounts {
+        &self.counts
+    }
+
+    /// True while a batch of pods is open, so that a run is about to follow.
+    #[must_use]
+    pub const fn is_batch_open(&self) -> bool {
+        self.batch.opened.is_some()
+    }
+
+    /// Releases what no longer holds of earlier plans. Returns when to check again.
+    pub fn release_outdated(&mut self, snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
+        let (changed, check_again) = self.rejected.update(snapshot, now);
+        if changed {
+            snapshot.request_plan();
+        }
+        earliest(self.release_lost_nominations(snapshot, now), check_again)
+    }
+
+    /// Releases the nominations to initialized nodes whose pods weren't bound in time: other pods took their places.
+    fn release_lost_nominations(&mut self, snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
+        let mut requeue = None;
+        let nominated = snapshot.nominated_claims();
+        self.initialized_since.retain(|claim, _| nominated.contains(claim));
+        for claim in nominated {
+            if !snapshot.claims().get(&claim).is_some_and(|c| has_condition(c, INITIALIZED)) {
+                continue;
+            }
+            let since = *self.initialized_since.entry(claim.clone()).or_insert(now.mono);
+            let until = since.saturating_add(NOMINATION_KEPT);
+            if until <= now.mono {
+                snapshot.release_nominations(&claim);
+            } else {
+                requeue = earliest(requeue, Some(until));
+            }
+        }
+        requeue
+    }
+
+    /// Makes a scheduling run, if one is due. `offerings_known` tells whether the offerings of every usable class are
+    /// known: a plan without some pools' offerings would send pods to a lighter pool for good.
+    pub fn reconcile(&mut self, ctx: &mut PlanningContext<'_>, offerings_known: bool) -> Planned {
+        match self.due(ctx, offerings_known) {
+            Due::Now => {
+                let mut planned = self.run(ctx);
+                release_locked(ctx, &mut planned.actions);
+                planned
+            }
+            Due::Later(requeue) => Planned { requeue, ..Planned::default() },
+        }
+    }
+
+    fn due(&mut self, ctx: &PlanningContext<'_>, offerings_known: bool) -> Due {
+        let snapshot = &*ctx.snapshot;
+        self.batch.observe(snapshot.arrivals(), ctx.now.mono);
+        if snapshot.unnominated_demand().next().is_none() {
+            self.batch.opened = None;
+            self.counts.held_by_limits = 0;
+            if !snapshot.has_headroom() {
+                return Due::Later(None);
+            }
+        }
+        // The next plan must know every claim that the last one asked for. Names are reserved on the version of the
+        // pool's status, which a status write in flight is about to change.
+        if ctx.in_flight.any_in_flight(|key| matches!(key, Key::CreateClaims(_) | Key::Pool(_))) {
+            return Due::Later(None);
+        }
+        // Limits also count the cloud's instances, which are first listed in the first pass.
+        if !offerings_known || snapshot.instances().is_none() {
+            return Due::Later(None);
+        }
+        let due = match (self.batch.opened, self.batch.planned) {
+            (Some(opened), _) => self.batch_end(ctx.settings).min(opened + ctx.settings.batch_max),
+            (None, Some((version, _))) if version == snapshot.plan_version() => return Due::Later(None),
+            (None, Some((_, at))) => at + REPLAN_EVERY,
+            (None, None) => ctx.now.mono,
+        };
+        if ctx.now.mono < due { Due::Later(Some(due)) } else { Due::Now }
+    }
+
+    fn batch_end(&self, settings: &Settings) -> Duration {
+        self.batch.ends(settings.batch_idle, settings.batch_max)
+    }
+
+    fn run(&mut self, ctx: &mut PlanningContext<'_>) -> Planned {
+        let now = ctx.now;
+        let options = Options {
+            effort: ctx.settings.effort,
+            ruled_out: self.rejected.ruled_out(),
+            ..Options::default()
+        };
+        ctx.snapshot.release_headroom();
+        let mut plan = ctx.panics.plan(ctx.snapshot, ctx.solver, &options, now);
+        let pods_arrive = self.batch.opened.is_some() && now.mono < self.batch_end(ctx.settings);
+        let deferred = pods_arrive && self.batch.defer(&mut plan.machines, now.mono, ctx.settings.batch_max);
+        if !pods_arrive {
+            self.batch.end();
+        }
+        self.count(&plan);
+        for warning in &plan.warnings {
+            tracing::debug!(warning, "scheduling run");
+        }
+        let ProvisioningPlan { claims, nominations, expected, events } = provision(ctx.snapshot, &plan);
+        if !plan.machines.is_empty() {
+            tracing::info!(
+                instances = plan.machines.len(),
+                pods = nominations.len(),
+                cost_per_hour = %plan.cost,
+                bound_per_hour = %plan.bound,
+                steps = plan.steps,
+                "planned"
+            );
+        }
+        let snapshot = &mut *ctx.snapshot;
+        for (pod, claim) in &nominations {
+            snapshot.nominate(pod, claim);
+        }
+        self.rejected.observe_plan(&plan, now);
+        let headroom_of_new_claims: BTreeMap<PodKey, String> = nominations
+            .into_iter()
+            .filter(|(pod, claim)| Snapshot::is_headroom(pod) && !snapshot.claims().contains_key(claim))
+            .collect();
+        snapshot.assign_headroom(&plan, &headroom_of_new_claims);
+        for node in expected {
+            snapshot.expect_pods(node, now.mono + PODS_EXPECTED_FOR);
+        }
+        self.batch.record_plan(snapshot.plan_version(), snapshot.arrivals(), deferred, now.mono);
+        self.counts.claims += claims.iter().map(|c| c.claims.len() as u64).sum::<u64>();
+        let actions = claims.into_iter().map(Action::CreateClaims).collect();
+        Planned { actions, events, requeue: None }
+    }
+
+    fn count(&mut self, plan: &Plan) {
+        let of_pods = plan.unschedulable.iter().filter(|left| !Snapshot::is_headroom(&left.pod)).count();
+        let by_limits = plan
+            .unschedulable
+            .iter()
+            .filter(|left| left.reasons.iter().any(|reason| reason.reason == ReasonKind::ClusterLimit));
+        self.counts.runs += 1;
+        self.counts.steps = self.counts.steps.saturating_add(plan.steps);
+        self.counts.unschedulable = of_pods as u64;
+        self.counts.held_by_limits = by_limits.count();
+    }
+}
+
+enum Due {
+    Now,
+    Later(Option<Duration>),
+}
+
+/// Releases what was planned for a pool whose last claims couldn't be created and that is in backoff: it is planned
+/// again, and the claims of other pools don't wait.
+fn release_locked(ctx: &mut PlanningContext<'_>, actions: &mut Vec<Action>) {
+    let (in_flight, mono) = (ctx.in_flight, ctx.now.mono);
+    let locked = |action: &mut Action| !action.keys().iter().all(|key| in_flight.is_idle(key, mono));
+    for action in actions.extract_if(.., locked) {
+        if let Action::CreateClaims(new) = action {
+            for claim in &new.claims {
+                ctx.snapshot.release_nominations(&claim.name);
+            }
+            ctx.snapshot.request_plan();
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Whether a node would meet its pool's requirements once it is launched. A node that does not would be replaced as
+//! drifted at once, and so would its replacement, without end. So it is not launched, and the pool's condition says
+//! why.
+
+use std::collections::BTreeMap;
+
+use croft_api::{TenantPool, convert::scheduler as convert};
+use croft_cloud::facts::node_labels;
+use croft_scheduler::{InstanceType, Machine, Operator, Requirement};
+
+use crate::provisioning::labels::follows_from_instance;
+
+fn requirements(pool: &TenantPool) -> impl Iterator<Item = Requirement> + '_ {
+    pool.spec.template.iter().flat_map(|t| &t.spec.requirements).map(convert::requirement)
+}
+
+/// The requirements that the node of `machine` would not meet, by the labels that it will have.
+#[must_use]
+pub fn unmet_requirements(pool: &TenantPool, machine: &Machine, types: &[InstanceType]) -> Vec<String> {
+    let Some(planned) = types.iter().find(|t| t.name == machine.instance_type) else { return Vec::new() };
+    let mut labels = node_labels(planned, &machine.zone, machine.capacity_type);
+    let own = machine.labels.iter().filter(|(key, _)| !follows_from_instance(key, Some(planned)));
+    labels.extend(own.map(|(key, value)| (key.clone(), value.clone())));
+    requirements(pool).filter(|r| !r.is_met_by(&labels)).map(|r| r.to_string()).collect()
+}
+
+/// The first requirement that no node of the pool would meet: about a label that neither an instance type, the
+/// pool, the template nor Croft gives to nodes.
+#[must_use]
+pub fn never_met_requirement(pool: &TenantPool, types: &[InstanceType]) -> Option<Requirement> {
+    let template = pool.spec.template.as_ref().map(|t| t.metadata.labels.clone()).unwrap_or_default();
+    let mut labels: BTreeMap<String, String> = template;
+    labels.insert(croft_api::pool::DEFAULT_KEY.to_owned(), convert::pool_name_label(pool));
+    labels.insert(pool.spec.key.clone(), convert::value(pool));
+    let of_instance = |r: &Requirement| {
+        let of_offering = |t: &InstanceType| {
+            let first = t.offerings.first().map(|o| node_labels(t, &o.zone, o.capacity_type));
+            first.is_some_and(|labels| {
+                Requirement { operator: Operator::Exists, values: Vec::new(), ..r.clone() }.is_met_by(&labels)
+            })
+        };
+        types.iter().any(of_offering)
+    };
+    requirements(pool).filter(|r| !of_instance(r)).find(|r| {
+        // If the requirement names values for a label of the user's own, the scheduler gives the label to the node.
+        let given = r.operator == Operator::In
+            && !follows_from_instance(&r.key, None)
+            && !labels.contains_key(&r.key);
+        !given && !r.is_met_by(&labels)
+    })
+}

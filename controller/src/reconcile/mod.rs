@@ -1,0 +1,5 @@
+//! One reconcile pass: what every decider is given, and how it asks for actions.
+
+mod context;
+
+pub use context::{PassInputs, ReconcileContext, object_reference};

@@ -1,0 +1,102 @@
+//! How actions end: the report of each, and what it learned.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use croft_cloud::{ClassFindings, CloudMachine, Interruption, Shortage, Terminated};
+use croft_scheduler::{InstanceType, PodKey, consolidation::Consolidation};
+
+use crate::{
+    action::Key,
+    kube_api::{Response, Target},
+    provisioning::solver::Panicked,
+    time::Now,
+};
+
+/// How an action ended.
+#[derive(Debug)]
+pub struct ActionReport {
+    /// The keys that it locked.
+    pub keys: Vec<Key>,
+    /// Objects as the API server returned them.
+    pub responses: Vec<Response>,
+    /// What it learned beside objects.
+    pub results: Vec<ActionResult>,
+    /// When the keys are free again.
+    pub backoff: Backoff,
+}
+
+impl ActionReport {
+    /// The report of an action that succeeded and learned nothing.
+    #[must_use]
+    pub fn done(keys: Vec<Key>) -> Self {
+        Self { keys, responses: Vec::new(), results: Vec::new(), backoff: Backoff::None }
+    }
+}
+
+/// When a key is free again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backoff {
+    /// At once.
+    None,
+    /// After this time; the action succeeded.
+    After(Duration),
+    /// After an exponential backoff: the time doubles with every failure in a row.
+    Exponential,
+    /// After an exponential backoff that starts at this time.
+    ExponentialFrom(Duration),
+    /// After this time, since the action failed with a pace of its own.
+    Failed(Duration),
+}
+
+/// What an action learned beside objects. Times are on the monotonic clock.
+#[derive(Debug)]
+pub enum ActionResult {
+    /// A launch has ended without an instance, for good.
+    LaunchFailed {
+        /// The claim.
+        claim: String,
+        /// The reason, in CamelCase.
+        reason: &'static str,
+        /// A sentence.
+        message: String,
+    },
+    /// Claims that were not created: their nominations are void.
+    ClaimsNotCreated(Vec<String>),
+    /// The offerings of a class, or why they are unknown.
+    Offerings(String, Result<Arc<[InstanceType]>, String>),
+    /// The offerings without capacity.
+    UnavailableOfferings(Vec<Shortage>),
+    /// What the terms of a class resolve to.
+    Findings(String, Box<ClassFindings>),
+    /// The instances of the cluster, and when the list was requested.
+    Instances(Now, Vec<CloudMachine>),
+    /// The progress of terminations.
+    Terminated(Vec<Terminated>),
+    /// At this time the API server had no pod that must leave on the instance of this claim, or on this instance
+    /// without a claim.
+    NoPodsFound(String, Duration),
+    /// At this time the API server had no Node of this claim.
+    NoNode(String, Duration),
+    /// The instances found for these ids, requested at this time.
+    InstancesDescribed(Duration, Vec<String>, Vec<CloudMachine>),
+    /// The cloud shows no instance of this claim.
+    InstanceNotFound(String),
+    /// The result of the search for a cheaper cluster.
+    Consolidation(Box<Consolidation>),
+    /// The pools of a search, and the pools for which it panicked.
+    PoolsSearched(BTreeSet<String>, BTreeMap<String, Panicked>),
+    /// The API server refused the eviction of a pod.
+    EvictionBlocked(PodKey, String),
+    /// The API server has no object of this name, so the object with this uid is deleted.
+    NotFound(Target, String),
+    /// Messages of the interruption queue.
+    Interruptions(Vec<Interruption>),
+    /// Messages that were removed from the queue.
+    Acknowledged(Vec<Interruption>),
+    /// Observed capacities differ from what offerings were computed with: they must be listed again.
+    OfferingsChanged,
+}

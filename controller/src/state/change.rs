@@ -1,0 +1,56 @@
+//! Changes of objects, as watches and responses report them.
+
+use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, stored::Flaw};
+use croft_scheduler::PodKey;
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    policy::v1::PodDisruptionBudget,
+    storage::v1::{CSINode, StorageClass, VolumeAttachment},
+};
+
+/// One change.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each is the kind it is named for; `Gone` variants carry the object's name")]
+pub enum Change {
+    Pod(Box<Pod>),
+    PodGone(PodKey),
+    Node(Box<Node>),
+    NodeGone(String),
+    Claim(Box<NodeClaim>),
+    ClaimGone(String),
+    Pool(Box<TenantPool>),
+    PoolGone(String),
+    Class(Box<EC2NodeClass>),
+    ClassGone(String),
+    Tenant(Box<Tenant>),
+    TenantGone(String),
+    Config(Box<CroftConfig>),
+    ConfigGone(String),
+    Namespace(Box<Namespace>),
+    NamespaceGone(String),
+    DaemonSet(Box<DaemonSet>),
+    DaemonSetGone(String, String),
+    Pvc(Box<PersistentVolumeClaim>),
+    PvcGone(String, String),
+    Pv(Box<PersistentVolume>),
+    PvGone(String),
+    StorageClass(Box<StorageClass>),
+    StorageClassGone(String),
+    CsiNode(Box<CSINode>),
+    CsiNodeGone(String),
+    Attachment(Box<VolumeAttachment>),
+    AttachmentGone(String),
+    Budget(Box<PodDisruptionBudget>),
+    BudgetGone(String, String),
+    /// An object in a fresh list. It replaces what is held, whatever the versions: after a restore from a backup
+    /// versions go back, and deleted objects exist again.
+    Listed(Box<Change>),
+    /// An object of Croft's whose stored spec can't be read or breaks a rule: its newest metadata and status, with a
+    /// harmless spec. An earlier version that is held stays in force.
+    Unread(Box<Change>, Box<Flaw>),
+    /// The object with this uid was deleted. A later object of the same name has another uid, and stays.
+    Gone(Box<str>, Box<Change>),
+    /// The first full list of one kind is complete.
+    Synced(&'static str),
+}

@@ -1,0 +1,244 @@
+//! Objects that users write: pools, classes, tenants and the CroftConfig; and other inputs of placement.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use croft_api::{
+    CroftConfig, EC2NodeClass, Tenant, TenantPool, config::SINGLETON, convert::policy::node_labels,
+    pool::Provisioner,
+};
+use croft_policy::{index::Rules, model as policy};
+use croft_scheduler::{LIMIT_NODES, Quantity, TenantLimits};
+use kube::ResourceExt;
+
+use super::{
+    change::Change,
+    records::ClassState,
+    snapshot::{Snapshot, full_name, is_stale},
+    views::{is_accepted, resource_version},
+};
+
+impl Snapshot {
+    pub(super) fn observe_pool(&mut self, pool: TenantPool) {
+        let name = pool.name_any();
+        let new = resource_version(pool.metadata.resource_version.as_deref());
+        let old = self.pools.get(&name);
+        if old.is_some_and(|old| {
+            old.metadata.uid == pool.metadata.uid
+                && !self.is_listing
+                && is_stale(resource_version(old.metadata.resource_version.as_deref()), new)
+        }) {
+            return;
+        }
+        let changed = old.is_none_or(|old| {
+            old.spec != pool.spec
+                || is_accepted(old) != is_accepted(&pool)
+                || old.metadata.deletion_timestamp.is_some() != pool.metadata.deletion_timestamp.is_some()
+        });
+        // Its annotations may block disruption. Its status is written by the controller.
+        let asks_otherwise = old.is_none_or(|old| old.metadata.annotations != pool.metadata.annotations);
+        let pool = Arc::new(pool);
+        let old = self.pools.insert(name.clone(), Arc::clone(&pool));
+        if changed || asks_otherwise {
+            self.pool_versions.bump(&name);
+        }
+        if changed {
+            self.index_pool_labels(&name, old.as_deref(), Some(&pool));
+            self.update_cluster_pool(&name);
+            self.update_headroom_pods(&name);
+        }
+    }
+
+    /// Indexes the labels that the pool's nodes carry. If another pool has one of them, finds which of the two
+    /// counts.
+    pub(super) fn index_pool_labels(
+        &mut self,
+        name: &str,
+        old: Option<&TenantPool>,
+        new: Option<&TenantPool>,
+    ) {
+        let mut contested = false;
+        for label in old.map(node_labels).into_iter().flatten() {
+            if let Some(pools) = self.labelled.get_mut(&label) {
+                contested |= pools.len() > 1;
+                pools.remove(name);
+                if pools.is_empty() {
+                    self.labelled.remove(&label);
+                }
+            }
+        }
+        for label in new.map(node_labels).into_iter().flatten() {
+            let pools = self.labelled.entry(label).or_default();
+            pools.insert(name.to_owned());
+            contested |= pools.len() > 1;
+        }
+        if contested {
+            self.resolve_label_collisions();
+        }
+    }
+
+    /// Finds the pools that don't count, by admission's own rule: of two pools with one label, or one pool-name
+    /// label, the older counts. Pools for which that has changed are taken in again.
+    fn resolve_label_collisions(&mut self) {
+        let pools: Vec<policy::Pool> =
+            self.pools.values().map(|pool| croft_api::convert::policy::pool(pool)).collect();
+        let rules = Rules::new(&policy::Config::default(), std::iter::empty(), pools.iter());
+        let pair = |(younger, older): &(Box<str>, Box<str>)| (younger.to_string(), older.to_string());
+        let now: BTreeMap<String, String> = rules.collisions().iter().map(pair).collect();
+        let before = std::mem::replace(&mut self.collisions, now);
+        let is_new = |pool: &&String| !before.contains_key(*pool);
+        let lost: Vec<String> = self.collisions.keys().filter(is_new).cloned().collect();
+        let counts = |pool: &String| self.pools.contains_key(pool) && !self.collisions.contains_key(pool);
+        let won: Vec<String> = before.into_keys().filter(counts).collect();
+        // Losers first: then the label is free.
+        for pool in lost.into_iter().chain(won) {
+            self.update_cluster_pool(&pool);
+            self.update_headroom_pods(&pool);
+        }
+    }
+
+    /// True unless another provisioner launches the pool's nodes: nodes that Croft launched before then stay as
+    /// they are.
+    #[must_use]
+    pub fn is_provisioned_by_croft(&self, pool: &str) -> bool {
+        self.pools.get(pool).is_none_or(|pool| pool.spec.provisioner == Provisioner::Croft)
+    }
+
+    /// True if the pool is being deleted and no Tenant names it any more: it launches nothing, and its nodes are
+    /// removed. A pool that a Tenant still names works.
+    #[must_use]
+    pub fn is_ending(&self, name: &str, pool: &TenantPool) -> bool {
+        pool.metadata.deletion_timestamp.is_some()
+            && !self.tenants.values().any(|tenant| tenant.spec.pools.iter().any(|named| named == name))
+    }
+
+    /// True unless an older pool has the label of the pool `name`.
+    #[must_use]
+    pub fn has_own_label(&self, name: &str) -> bool {
+        !self.collisions.contains_key(name)
+    }
+
+    pub(super) fn observe_class(&mut self, class: EC2NodeClass) {
+        let name = class.name_any();
+        let new = resource_version(class.metadata.resource_version.as_deref());
+        match self.classes.get_mut(&name) {
+            Some(state)
+                if state.object.metadata.uid == class.metadata.uid
+                    && !self.is_listing
+                    && is_stale(resource_version(state.object.metadata.resource_version.as_deref()), new) => {
+            }
+            Some(state) => {
+                state.object = Arc::new(class);
+                self.plan_version += 1;
+                self.pool_versions.bump_all();
+            }
+            None => {
+                let state = ClassState { object: Arc::new(class), types: None, types_error: None };
+                self.classes.insert(name.clone(), state);
+                self.update_cluster_pools_of_class(&name);
+            }
+        }
+    }
+
+    pub(super) fn observe_tenant(&mut self, tenant: Tenant) {
+        let name = tenant.name_any();
+        if self.tenants.get(&name).is_some_and(|old| old.spec == tenant.spec) {
+            return;
+        }
+        match croft_api::convert::scheduler::tenant_limits(&tenant) {
+            Ok(limits) => {
+                self.problems.remove(&format!("Tenant {name}"));
+                self.cluster.upsert_tenant_limits(limits);
+            }
+            Err(problem) => {
+                // Unreadable limits must not count as no limits: nothing is launched until they can be read.
+                let spec = &tenant.spec;
+                let zero = [(LIMIT_NODES.to_owned(), Quantity::ZERO)];
+                self.cluster.upsert_tenant_limits(TenantLimits {
+                    tenant: name.clone(),
+                    pools: spec.pools.clone(),
+                    limits: zero.into(),
+                });
+                self.problems.insert(format!("Tenant {name}"), problem);
+            }
+        }
+        self.tenants.insert(name, Arc::new(tenant));
+        self.plan_version += 1;
+        self.pool_versions.bump_all();
+    }
+
+    pub(super) fn observe_config(&mut self, config: CroftConfig) {
+        let new = resource_version(config.metadata.resource_version.as_deref());
+        let held = self.config.as_ref();
+        let is_old = held.is_some_and(|held| {
+            held.metadata.uid == config.metadata.uid
+                && !self.is_listing
+                && is_stale(resource_version(held.metadata.resource_version.as_deref()), new)
+        });
+        if is_old || config.name_any() != SINGLETON {
+            return;
+        }
+        let same = held.is_some_and(|held| held.spec.limits == config.spec.limits);
+        if !same {
+            let key = format!("CroftConfig {SINGLETON}");
+            let limits = match croft_api::convert::scheduler::cluster_limits(&config) {
+                Ok(limits) => {
+                    self.problems.remove(&key);
+                    limits
+                }
+                Err(problem) => {
+                    // Unreadable limits must not count as no limits: nothing is launched until they can be read.
+                    self.problems.insert(key, problem);
+                    [(LIMIT_NODES.to_owned(), Quantity::ZERO)].into()
+                }
+            };
+            self.cluster.set_limits(limits);
+            self.plan_version += 1;
+            self.pool_versions.bump_all();
+        }
+        self.config = Some(Arc::new(config));
+    }
+
+    pub(super) fn remove_config(&mut self, name: &str) {
+        if name != SINGLETON || self.config.take().is_none() {
+            return;
+        }
+        self.problems.remove(&format!("CroftConfig {SINGLETON}"));
+        self.cluster.set_limits(BTreeMap::new());
+        self.plan_version += 1;
+        self.pool_versions.bump_all();
+    }
+
+    pub(super) fn observe_placement_input(&mut self, change: Change) {
+        self.plan_version += 1;
+        match change {
+            Change::Namespace(o) => self.cluster.upsert_namespace(&o),
+            Change::NamespaceGone(name) => self.cluster.remove_namespace(&name),
+            Change::DaemonSet(o) => {
+                let read = self.cluster.upsert_daemonset(&o);
+                self.record_problem("DaemonSet", &full_name(&*o), read);
+            }
+            Change::DaemonSetGone(namespace, name) => self.cluster.remove_daemonset(&namespace, &name),
+            Change::Pvc(o) => {
+                let read = self.cluster.upsert_pvc(&o);
+                self.record_problem("PersistentVolumeClaim", &full_name(&*o), read);
+            }
+            Change::PvcGone(namespace, name) => self.cluster.remove_pvc(&namespace, &name),
+            Change::Pv(o) => {
+                let read = self.cluster.upsert_pv(&o);
+                self.record_problem("PersistentVolume", &full_name(&*o), read);
+            }
+            Change::PvGone(name) => self.cluster.remove_pv(&name),
+            Change::StorageClass(o) => {
+                let read = self.cluster.upsert_storage_class(&o);
+                self.record_problem("StorageClass", &full_name(&*o), read);
+            }
+            Change::StorageClassGone(name) => self.cluster.remove_storage_class(&name),
+            Change::CsiNode(o) => {
+                let read = self.cluster.upsert_csi_node(&o);
+                self.record_problem("CSINode", &full_name(&*o), read);
+            }
+            Change::CsiNodeGone(name) => self.cluster.remove_csi_node(&name),
+            _ => {}
+        }
+    }
+}

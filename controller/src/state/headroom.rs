@@ -1,0 +1,99 @@
+//! Headroom: virtual pods of the lowest priority that keep status capacity on a pool's nodes.
+//!
+//! They are released before each scheduling run, so that real pods take their places first, and assigned again
+//! after it.
+
+use std::collections::BTreeMap;
+
+use croft_api::convert::standing::{spare_key, spare_of, spare_places};
+use croft_scheduler::{Plan, PodKey};
+
+use super::{records::HeadroomStatus, snapshot::Snapshot};
+
+impl Snapshot {
+    /// True for a headroom pod.
+    #[must_use]
+    pub fn is_headroom(pod: &PodKey) -> bool {
+        spare_of(pod).is_some()
+    }
+
+    /// True if some pool has headroom.
+    #[must_use]
+    pub fn has_headroom(&self) -> bool {
+        !self.headroom.pools.is_empty()
+    }
+
+    /// The headroom of a pool.
+    #[must_use]
+    pub fn headroom_of(&self, pool: &str) -> Option<&HeadroomStatus> {
+        self.headroom.pools.get(pool)
+    }
+
+    /// True if this node, or this claim's node, holds headroom pods.
+    #[must_use]
+    pub fn has_headroom_on(&self, node_or_claim: &str) -> bool {
+        self.headroom.at.contains_key(node_or_claim)
+    }
+
+    pub(super) fn update_headroom_pods(&mut self, pool: &str) {
+        let before = self.headroom.pools.remove(pool).map_or(0, |status| status.wanted);
+        if before > 0 {
+            // The next scheduling run assigns the places again.
+            self.headroom.at.clear();
+        }
+        for number in 0..before {
+            let key = spare_key(pool, number);
+            self.cluster.remove_pod(&key.namespace, &key.name);
+        }
+        let Some(object) = self.pools.get(pool).cloned() else { return };
+        if object.metadata.deletion_timestamp.is_some() || !self.has_own_label(pool) {
+            return;
+        }
+        let Some(wanted) = &object.spec.headroom else { return };
+        let wanted = usize::try_from(wanted.pods).unwrap_or(0);
+        for pod in spare_places(&object) {
+            let read = self.cluster.upsert_pod(&pod);
+            self.record_problem("TenantPool", &format!("{pool}: spec.headroom"), read);
+        }
+        self.headroom.pools.insert(pool.to_owned(), HeadroomStatus { wanted, ..HeadroomStatus::default() });
+    }
+
+    /// Makes every headroom pod demand again.
+    pub fn release_headroom(&mut self) {
+        for (pool, status) in &self.headroom.pools {
+            for number in 0..status.wanted {
+                self.cluster.release(&spare_key(pool, number));
+            }
+        }
+        self.headroom.at.clear();
+    }
+
+    /// Assigns the places that `plan` gives; `claim_of` has the claim of each headroom pod on a new instance.
+    pub fn assign_headroom(&mut self, plan: &Plan, claim_of: &BTreeMap<PodKey, String>) {
+        if self.headroom.pools.is_empty() {
+            return;
+        }
+        for status in self.headroom.pools.values_mut() {
+            status.placed = status.wanted;
+            status.why = None;
+        }
+        for left in &plan.unschedulable {
+            let Some(pool) = spare_of(&left.pod) else { continue };
+            if let Some(status) = self.headroom.pools.get_mut(pool) {
+                status.placed = status.placed.saturating_sub(1);
+                let own = left.reasons.iter().find(|reason| reason.pool == pool);
+                status.why = own.map(|reason| reason.detail.clone());
+            }
+        }
+        for placement in &plan.existing {
+            for pod in placement.pods.iter().filter(|pod| Self::is_headroom(pod)) {
+                self.cluster.nominate(pod, &placement.node, placement.coming);
+                *self.headroom.at.entry(placement.node.clone()).or_default() += 1;
+            }
+        }
+        for (pod, claim) in claim_of.iter().filter(|(pod, _)| Self::is_headroom(pod)) {
+            self.cluster.nominate(pod, claim, true);
+            *self.headroom.at.entry(claim.clone()).or_default() += 1;
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Launch holds: what pools may not launch for now, because nodes launched before didn't register.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use croft_api::TenantPool;
+use croft_scheduler::InstanceType;
+
+use super::{records::LaunchHold, snapshot::Snapshot, views::is_accepted};
+
+impl Snapshot {
+    /// Replaces all launch holds by `held`.
+    pub fn set_launch_holds(&mut self, held: BTreeMap<String, LaunchHold>) {
+        if held == self.launch_holds {
+            return;
+        }
+        let before = std::mem::replace(&mut self.launch_holds, held);
+        let pools: BTreeSet<String> = before.keys().chain(self.launch_holds.keys()).cloned().collect();
+        for pool in pools {
+            if before.get(&pool) != self.launch_holds.get(&pool) {
+                self.update_cluster_pool(&pool);
+            }
+        }
+    }
+
+    /// The launch hold of a pool.
+    #[must_use]
+    pub fn launch_hold(&self, pool: &str) -> Option<&LaunchHold> {
+        self.launch_holds.get(pool)
+    }
+
+    /// How many pools have a launch hold.
+    #[must_use]
+    pub fn pools_with_launch_hold(&self) -> usize {
+        self.launch_holds.len()
+    }
+
+    /// The instance types that a pool may launch now: those of its class, without the offerings on hold. A pool
+    /// that isn't accepted may launch none: its nodes would be open to non-tenant pods.
+    #[must_use]
+    pub fn launchable_types(&self, name: &str, pool: &TenantPool) -> Arc<[InstanceType]> {
+        let class =
+            self.class_of(pool).filter(|_| is_accepted(pool)).and_then(|class| self.classes.get(class));
+        let types = class.and_then(|class| class.types.clone()).unwrap_or_default();
+        let Some(left_out) =
+            self.launch_holds.get(name).map(|held| &held.offerings).filter(|out| !out.is_empty())
+        else {
+            return types;
+        };
+        let mut types = types.to_vec();
+        for (kind, zone, capacity_type) in left_out {
+            for it in types.iter_mut().filter(|it| it.name == *kind) {
+                for offering in &mut it.offerings {
+                    let same = offering.zone == *zone && offering.capacity_type == *capacity_type;
+                    offering.available &= !same;
+                }
+            }
+        }
+        types.into()
+    }
+}

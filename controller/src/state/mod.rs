@@ -1,0 +1,40 @@
+//! What the controller knows: one incremental snapshot, fed by watches and by the responses to its own calls.
+//!
+//! ```text
+//!   watch ─────┐
+//!              ├──Change──▶ Snapshot ──▶ scheduler::Cluster (interned: pods, nodes, volumes, ...)
+//!   response ──┘               └───────▶ views (few fields: pods, nodes), claims, pools, classes, tenants
+//! ```
+//!
+//! Objects arrive from both sources in any order, so the snapshot takes an object only if its resourceVersion is newer
+//! than the one held. A deleted object stays deleted (`tombstones`).
+
+mod change;
+mod claims;
+mod declared;
+mod dirty_set;
+mod evidence;
+mod headroom;
+mod in_flight_nodes;
+mod invalid_objects;
+mod launch_holds;
+mod milestones;
+mod nodes;
+mod pods;
+mod pool_versions;
+mod records;
+mod snapshot;
+mod tombstones;
+mod unclaimed;
+mod views;
+
+pub use change::Change;
+pub use evidence::Evidence;
+pub use in_flight_nodes::future_node;
+pub use milestones::Milestones;
+pub use records::{ClassState, HeadroomStatus, InstanceList, InvalidObject, LaunchHold};
+pub use snapshot::Snapshot;
+pub use views::{
+    BudgetView, NodeView, PodTraits, PodView, has_condition, instance_id, instance_of, is_accepted, price,
+    resource_version,
+};

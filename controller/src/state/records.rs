@@ -1,0 +1,101 @@
+//! Records that the snapshot holds beside the objects themselves.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use croft_api::{EC2NodeClass, NodeClaim};
+use croft_cloud::CloudMachine;
+use croft_scheduler::{CapacityType, InstanceType};
+
+use crate::time::Now;
+
+/// A class and its offerings.
+#[derive(Clone, Debug)]
+pub struct ClassState {
+    /// The class.
+    pub object: Arc<EC2NodeClass>,
+    /// The instance types that it may launch, with offerings; `None` until they are first listed.
+    pub types: Option<Arc<[InstanceType]>>,
+    /// Why the last list of instance types failed.
+    pub types_error: Option<String>,
+}
+
+/// A list of the cloud's instances.
+#[derive(Clone, Debug)]
+pub struct InstanceList {
+    /// When the list was requested.
+    pub asked: Now,
+    /// The instances, by id.
+    pub instances: BTreeMap<String, CloudMachine>,
+}
+
+/// What one pool may not launch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaunchHold {
+    /// Why the pool launches nothing at all.
+    pub why: Option<String>,
+    /// Offerings that are left out: instance type, zone, capacity type.
+    pub offerings: BTreeSet<(String, String, CapacityType)>,
+}
+
+/// Why the newest version of an object is invalid.
+#[derive(Clone, Debug)]
+pub struct InvalidObject {
+    /// The path of a field, and a sentence.
+    pub why: String,
+    /// True if no earlier version is held, so that a stand-in is in force.
+    pub stands_in: bool,
+}
+
+/// The headroom of all pools.
+#[derive(Debug, Default)]
+pub(super) struct Headroom {
+    pub(super) pools: BTreeMap<String, HeadroomStatus>,
+    /// How many headroom pods each node, or claim without a Node, holds.
+    pub(super) at: BTreeMap<String, usize>,
+}
+
+/// The headroom of one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeadroomStatus {
+    /// Headroom pods that the spec asks for.
+    pub wanted: usize,
+    /// Headroom pods that have a place on a node, or on a claim that was requested.
+    pub placed: usize,
+    /// Why some have no place.
+    pub why: Option<String>,
+}
+
+/// The claim that a pod is planned onto.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Nomination {
+    pub(super) claim: String,
+    pub(super) pod_uid: Box<str>,
+}
+
+/// Instances without a claim that count towards limits.
+#[derive(Debug, Default)]
+pub(super) struct Unclaimed {
+    /// Claims that were deleted before their instance was certainly terminated, by uid, and when.
+    pub(super) lost: BTreeMap<String, (Arc<NodeClaim>, Now)>,
+    /// Their names in the scheduler's cluster.
+    pub(super) counted: BTreeSet<String>,
+    /// When the list of instances was requested that was last evaluated.
+    pub(super) evaluated: Option<Now>,
+}
+
+impl Unclaimed {
+    /// Adds a deleted claim: its instance, or one that is being launched for it, may still exist.
+    pub(super) fn insert_deleted(&mut self, claim: Arc<NodeClaim>, now: Now) {
+        if let Some(uid) = claim.metadata.uid.clone() {
+            self.lost.insert(uid, (claim, now));
+        }
+    }
+
+    /// Removes a claim: it exists again, or was released since its instance is terminated.
+    pub(super) fn remove(&mut self, uid: &str) {
+        self.lost.remove(uid);
+    }
+}

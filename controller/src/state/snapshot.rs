@@ -1,0 +1,538 @@
+//! The snapshot: what is known of the cluster, and how changes enter it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use croft_api::{CroftConfig, NodeClaim, Tenant, TenantPool};
+use croft_cloud::Shortage;
+use croft_scheduler::{Cluster, InputError, InstanceType, PodKey, Price};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+
+use super::{
+    change::Change,
+    milestones::Milestones,
+    pool_versions::PoolVersions,
+    records::{ClassState, Headroom, InstanceList, InvalidObject, LaunchHold, Nomination, Unclaimed},
+    tombstones::Tombstones,
+    views::{BudgetView, NodeView, PodView},
+};
+use crate::{
+    kube_api::{Response, Target},
+    time::Now,
+};
+
+/// What is known of the cluster.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// The scheduler's input.
+    pub(super) cluster: Cluster,
+    pub(super) claims: BTreeMap<String, Arc<NodeClaim>>,
+    pub(super) pools: BTreeMap<String, Arc<TenantPool>>,
+    pub(super) classes: BTreeMap<String, ClassState>,
+    pub(super) tenants: BTreeMap<String, Arc<Tenant>>,
+    pub(super) config: Option<Arc<CroftConfig>>,
+    pub(super) nodes: BTreeMap<String, NodeView>,
+    /// Pods that haven't finished.
+    pub(super) pods: BTreeMap<PodKey, PodView>,
+    /// Pending pods.
+    pub(super) demand: BTreeSet<PodKey>,
+    /// PodDisruptionBudgets by namespace, then name.
+    pub(super) budgets: BTreeMap<String, BTreeMap<String, BudgetView>>,
+    /// The last list of the cloud's instances.
+    pub(super) instances: Option<InstanceList>,
+    /// The list before.
+    pub(super) earlier_instances: Option<InstanceList>,
+    /// Offerings without capacity, as last listed.
+    pub(super) unavailable_offerings: Vec<Shortage>,
+    /// How often these have changed.
+    pub(super) unavailable_version: u64,
+    /// Objects that the scheduler can't use, by kind and name, and why.
+    pub(super) problems: BTreeMap<String, InputError>,
+    /// Objects of Croft's, by kind and name, whose newest version is invalid.
+    pub(super) invalid: BTreeMap<(&'static str, String), InvalidObject>,
+    /// Grows with every change that could change a plan.
+    pub(super) plan_version: u64,
+    /// Grows with every pod that becomes pending.
+    pub(super) arrivals: u64,
+    /// Grows with every change.
+    pub(super) changes: u64,
+    /// Grows when a claim is created or deleted, or gets another instance.
+    pub(super) claim_changes: u64,
+    /// Price of the instances of all claims.
+    pub(super) cost: Price,
+    pub(super) dirty_claims: BTreeSet<String>,
+    pub(super) milestones: BTreeMap<String, Milestones>,
+    pub(super) listed_since: BTreeMap<String, Duration>,
+    pub(super) pool_versions: PoolVersions,
+    /// Pools by the labels that their nodes carry.
+    pub(super) labelled: BTreeMap<(String, String), BTreeSet<String>>,
+    /// Pools that don't count, since an older pool has their label, and the older pool.
+    pub(super) collisions: BTreeMap<String, String>,
+    pub(super) claims_of_pool: BTreeMap<String, BTreeSet<String>>,
+    pub(super) nodes_of_pool: BTreeMap<String, BTreeSet<String>>,
+    /// Claims that replace others.
+    pub(super) replacements: BTreeSet<String>,
+    pub(super) pods_on: BTreeMap<Box<str>, BTreeSet<PodKey>>,
+    /// How many pods each owner has.
+    pub(super) replicas: BTreeMap<Box<str>, usize>,
+    /// Claims by the name of their instance's node: two may share a name, when an address was free again.
+    pub(super) claims_of_node: BTreeMap<String, BTreeSet<String>>,
+    pub(super) raw_nodes: BTreeMap<String, Box<Node>>,
+    pub(super) attachments: BTreeMap<String, String>,
+    pub(super) nominations: BTreeMap<PodKey, Nomination>,
+    pub(super) nominated_to: BTreeMap<String, BTreeSet<PodKey>>,
+    /// Existing nodes that the last plans put pods on, and until when these pods are expected.
+    pub(super) expected_until: BTreeMap<String, Duration>,
+    pub(super) unclaimed: Unclaimed,
+    pub(super) launch_holds: BTreeMap<String, LaunchHold>,
+    pub(super) headroom: Headroom,
+    pub(super) synced: BTreeSet<&'static str>,
+    /// Label sets in use, each held once.
+    pub(super) labels: BTreeSet<Arc<BTreeMap<String, String>>>,
+    pub(super) tombstones: Tombstones,
+    /// True while a change of a fresh list is taken in.
+    pub(super) is_listing: bool,
+    /// True while a response is taken in.
+    pub(super) is_response: bool,
+}
+
+/// Read access.
+impl Snapshot {
+    /// The scheduler's input.
+    #[must_use]
+    pub const fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Claims by name.
+    #[must_use]
+    pub const fn claims(&self) -> &BTreeMap<String, Arc<NodeClaim>> {
+        &self.claims
+    }
+
+    /// Pools by name.
+    #[must_use]
+    pub const fn pools(&self) -> &BTreeMap<String, Arc<TenantPool>> {
+        &self.pools
+    }
+
+    /// Classes by name.
+    #[must_use]
+    pub const fn classes(&self) -> &BTreeMap<String, ClassState> {
+        &self.classes
+    }
+
+    /// Tenants by name.
+    #[must_use]
+    pub const fn tenants(&self) -> &BTreeMap<String, Arc<Tenant>> {
+        &self.tenants
+    }
+
+    /// The CroftConfig, if there is one.
+    #[must_use]
+    pub const fn config(&self) -> Option<&Arc<CroftConfig>> {
+        self.config.as_ref()
+    }
+
+    /// Nodes by name.
+    #[must_use]
+    pub const fn nodes(&self) -> &BTreeMap<String, NodeView> {
+        &self.nodes
+    }
+
+    /// Pods that haven't finished.
+    #[must_use]
+    pub const fn pods(&self) -> &BTreeMap<PodKey, PodView> {
+        &self.pods
+    }
+
+    /// Pending pods.
+    #[must_use]
+    pub const fn demand(&self) -> &BTreeSet<PodKey> {
+        &self.demand
+    }
+
+    /// PodDisruptionBudgets of a namespace, by name.
+    #[must_use]
+    pub fn budgets(&self, namespace: &str) -> Option<&BTreeMap<String, BudgetView>> {
+        self.budgets.get(namespace)
+    }
+
+    /// The last list of the cloud's instances.
+    #[must_use]
+    pub const fn instances(&self) -> Option<&InstanceList> {
+        self.instances.as_ref()
+    }
+
+    /// The list before the last.
+    #[must_use]
+    pub const fn earlier_instances(&self) -> Option<&InstanceList> {
+        self.earlier_instances.as_ref()
+    }
+
+    /// Offerings without capacity, as last listed.
+    #[must_use]
+    pub fn unavailable_offerings(&self) -> &[Shortage] {
+        &self.unavailable_offerings
+    }
+
+    /// How often the offerings without capacity have changed.
+    #[must_use]
+    pub const fn unavailable_version(&self) -> u64 {
+        self.unavailable_version
+    }
+
+    /// Why the scheduler can't use an object.
+    #[must_use]
+    pub fn problem(&self, kind: &str, name: &str) -> Option<&InputError> {
+        self.problems.get(&format!("{kind} {name}"))
+    }
+
+    /// Why the newest version of an object of Croft's is invalid.
+    #[must_use]
+    pub fn invalid(&self, kind: &'static str, name: &str) -> Option<&InvalidObject> {
+        self.invalid.get(&(kind, name.to_owned()))
+    }
+
+    /// Grows with every change that could change a plan.
+    #[must_use]
+    pub const fn plan_version(&self) -> u64 {
+        self.plan_version
+    }
+
+    /// Grows with every pod that becomes pending.
+    #[must_use]
+    pub const fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+
+    /// Grows with every change.
+    #[must_use]
+    pub const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Grows when a claim is created or deleted, or gets another instance.
+    #[must_use]
+    pub const fn claim_changes(&self) -> u64 {
+        self.claim_changes
+    }
+
+    /// Price of the instances of all claims.
+    #[must_use]
+    pub const fn cost(&self) -> Price {
+        self.cost
+    }
+
+    /// When this process first observed the steps of a claim.
+    #[must_use]
+    pub fn milestones(&self, claim: &str) -> Milestones {
+        self.milestones.get(claim).copied().unwrap_or_default()
+    }
+
+    /// When the first of the lists in a row that show the instance was requested.
+    #[must_use]
+    pub fn listed_since(&self, id: &str) -> Option<Duration> {
+        self.listed_since.get(id).copied()
+    }
+
+    /// True once the first list of every kind in `kinds` is in.
+    #[must_use]
+    pub fn is_synced(&self, kinds: &[&'static str]) -> bool {
+        kinds.iter().all(|kind| self.synced.contains(kind))
+    }
+
+    /// Pods on a node.
+    pub fn pods_on(&self, node: &str) -> impl Iterator<Item = (&PodKey, &PodView)> {
+        self.pods_on.get(node).into_iter().flatten().filter_map(|key| Some((key, self.pods.get(key)?)))
+    }
+
+    /// Claims that replace others, by name.
+    pub fn replacements(&self) -> impl Iterator<Item = (&String, &Arc<NodeClaim>)> {
+        self.replacements.iter().filter_map(|name| self.claims.get_key_value(name))
+    }
+
+    /// How many pods an owner has; 1 for a pod without one.
+    #[must_use]
+    pub fn replicas(&self, owner: &str) -> usize {
+        self.replicas.get(owner).copied().unwrap_or(1)
+    }
+
+    /// The claim of a node: one whose instance the node is, or else one whose instance has the node's name.
+    #[must_use]
+    pub fn claim_of_node(&self, node: &str) -> Option<&Arc<NodeClaim>> {
+        let mut claims = self.claims_of_node.get(node)?.iter().filter_map(|name| self.claims.get(name));
+        let first = claims.next()?;
+        if self.node_of(first).is_some() {
+            return Some(first);
+        }
+        Some(claims.find(|claim| self.node_of(claim).is_some()).unwrap_or(first))
+    }
+
+    /// The node of a claim: its name is the one that the cloud gives the claim's instance, and its provider id is the
+    /// instance's.
+    #[must_use]
+    pub fn node_of(&self, claim: &NodeClaim) -> Option<(&str, &NodeView)> {
+        let status = claim.status.as_ref()?;
+        let (name, node) = self.nodes.get_key_value(status.node_name.as_deref()?)?;
+        (node.provider_id.as_deref() == Some(status.provider_id.as_deref()?)).then_some((name.as_str(), node))
+    }
+
+    /// How many volumes are attached to a node.
+    #[must_use]
+    pub fn attachments_on(&self, node: &str) -> usize {
+        self.attachments.values().filter(|n| *n == node).count()
+    }
+
+    /// The one tenant that may use a pool, if there is exactly one.
+    #[must_use]
+    pub fn tenant_of_pool(&self, pool: &str) -> Option<&str> {
+        let mut owners = self.tenants.values().filter(|t| t.spec.pools.iter().any(|p| p == pool));
+        let first = owners.next()?;
+        if owners.next().is_some() { None } else { first.metadata.name.as_deref() }
+    }
+
+    /// True if some limit counts the nodes of both pools together.
+    #[must_use]
+    pub fn share_limit(&self, pool: &str, other: &str) -> bool {
+        let names = |tenant: &Tenant, pool: &str| tenant.spec.pools.iter().any(|name| name == pool);
+        let limited = self.config.as_ref().is_some_and(|config| !config.spec.limits.is_empty());
+        limited
+            || self.tenants.values().any(|t| !t.spec.limits.is_empty() && names(t, pool) && names(t, other))
+    }
+
+    /// True if the claim's node has pods, or is about to have some at `mono` on the monotonic clock.
+    #[must_use]
+    pub fn has_work(&self, claim: &str, node: &str, mono: Duration) -> bool {
+        self.pods_on(node).any(|(_, pod)| pod.counts_as_work())
+            || self.nominated_to(claim).next().is_some()
+            || self.expected_until.get(node).is_some_and(|until| *until > mono)
+            || self.has_headroom_on(node)
+            || self.has_headroom_on(claim)
+    }
+}
+
+/// Changes.
+impl Snapshot {
+    /// Takes in `change`. A change of an object that was deleted before is ignored.
+    pub fn observe(&mut self, change: Change, now: Now) {
+        self.changes += 1;
+        self.forget_invalid(&change);
+        match change {
+            Change::Unread(newest, flaw) => self.observe_invalid(*newest, *flaw, now),
+            Change::Pod(pod) => self.observe_pod(&pod, now),
+            Change::PodGone(key) => self.remove_pod(&key, now),
+            Change::Node(node) => self.observe_node(node, now),
+            Change::NodeGone(name) => self.remove_node(&name, now),
+            Change::Claim(claim) => self.observe_claim(*claim, now),
+            Change::ClaimGone(name) => self.remove_claim(&name, now),
+            Change::Pool(pool) => self.observe_pool(*pool),
+            Change::PoolGone(name) => {
+                let old = self.pools.remove(&name);
+                self.update_headroom_pods(&name);
+                self.cluster.remove_pool(&name);
+                self.pool_versions.forget(&name);
+                self.plan_version += 1;
+                self.problems.remove(&format!("TenantPool {name}"));
+                self.index_pool_labels(&name, old.as_deref(), None);
+            }
+            Change::Class(class) => self.observe_class(*class),
+            Change::ClassGone(name) => {
+                self.classes.remove(&name);
+                self.update_cluster_pools_of_class(&name);
+            }
+            Change::Tenant(tenant) => self.observe_tenant(*tenant),
+            Change::TenantGone(name) => {
+                self.tenants.remove(&name);
+                self.cluster.remove_tenant_limits(&name);
+                self.plan_version += 1;
+                self.pool_versions.bump_all();
+            }
+            Change::Config(config) => self.observe_config(*config),
+            Change::ConfigGone(name) => self.remove_config(&name),
+            Change::Attachment(attachment) => {
+                self.attachments.insert(attachment.name_any(), attachment.spec.node_name);
+            }
+            Change::AttachmentGone(name) => {
+                self.attachments.remove(&name);
+            }
+            Change::Budget(budget) => {
+                let view = BudgetView::read(&budget);
+                self.observe_budget(budget.namespace().unwrap_or_default(), budget.name_any(), Some(view));
+            }
+            Change::BudgetGone(namespace, name) => self.observe_budget(namespace, name, None),
+            Change::Listed(change) => {
+                let listed = match &*change {
+                    Change::Unread(newest, _) => newest,
+                    listed => listed,
+                };
+                let uid = match listed {
+                    Change::Pod(o) => o.metadata.uid.as_deref(),
+                    Change::Node(o) => o.metadata.uid.as_deref(),
+                    Change::Claim(o) => o.metadata.uid.as_deref(),
+                    _ => None,
+                };
+                self.tombstones.remove(uid.unwrap_or_default());
+                self.is_listing = true;
+                self.observe(*change, now);
+                self.is_listing = false;
+            }
+            Change::Gone(uid, change) => self.observe_deletion(uid, *change, now),
+            Change::Synced(kind) => {
+                self.synced.insert(kind);
+                self.plan_version += 1;
+            }
+            other => self.observe_placement_input(other),
+        }
+    }
+
+    /// Takes in the object that a call returned.
+    pub fn observe_response(&mut self, response: Response, now: Now) {
+        self.is_response = true;
+        match response {
+            Response::Claim(o) => self.observe(Change::Claim(o), now),
+            Response::Pool(o) => self.observe(Change::Pool(o), now),
+            Response::Class(o) => self.observe(Change::Class(o), now),
+            Response::Node(o) => self.observe(Change::Node(o), now),
+            Response::Pod(o) => self.observe(Change::Pod(o), now),
+            Response::Config(o) => self.observe(Change::Config(o), now),
+            Response::Done => {}
+        }
+        self.is_response = false;
+    }
+
+    /// Takes in that the API server has no such object: it is deleted, whether or not a watch has shown it.
+    pub fn observe_not_found(&mut self, target: Target, uid: &str, now: Now) {
+        let change = match target {
+            Target::Claim(name) => Change::ClaimGone(name),
+            Target::Pool(name) => Change::PoolGone(name),
+            Target::Class(name) => Change::ClassGone(name),
+            Target::Config(name) => Change::ConfigGone(name),
+            Target::Node(name) => Change::NodeGone(name),
+            Target::Pod(namespace, name) => Change::PodGone(PodKey::new(&namespace, &name)),
+            Target::Event(_) => return,
+        };
+        self.observe_deletion(uid.into(), change, now);
+    }
+
+    pub(super) fn observe_deletion(&mut self, uid: Box<str>, change: Change, now: Now) {
+        let held = match &change {
+            Change::PodGone(key) => self.pods.get(key).map(|o| &*o.uid),
+            Change::NodeGone(name) => self.nodes.get(name).map(|o| &*o.uid),
+            Change::ClaimGone(name) => self.claims.get(name).and_then(|o| o.metadata.uid.as_deref()),
+            Change::PoolGone(name) => self.pools.get(name).and_then(|o| o.metadata.uid.as_deref()),
+            Change::ClassGone(name) => self.classes.get(name).and_then(|c| c.object.metadata.uid.as_deref()),
+            Change::TenantGone(name) => self.tenants.get(name).and_then(|o| o.metadata.uid.as_deref()),
+            Change::ConfigGone(_) => self.config.as_ref().and_then(|o| o.metadata.uid.as_deref()),
+            // Only watches report the other kinds, so their order holds.
+            _ => Some(&*uid),
+        };
+        let is_held = held == Some(&*uid);
+        self.tombstones.insert(uid, now);
+        if is_held {
+            self.observe(change, now);
+        }
+    }
+
+    /// Takes in a list of the cloud's instances.
+    pub fn set_instances(&mut self, list: InstanceList) {
+        self.listed_since.retain(|id, _| list.instances.contains_key(id));
+        for id in list.instances.keys() {
+            self.listed_since.entry(id.clone()).or_insert(list.asked.mono);
+        }
+        self.earlier_instances = self.instances.replace(list);
+        self.mark_all_claims_dirty();
+    }
+
+    /// Takes in the offerings of a class, or why they are unknown.
+    pub fn set_offerings(&mut self, class: &str, types: Result<Arc<[InstanceType]>, String>) {
+        let Some(state) = self.classes.get_mut(class) else { return };
+        self.changes += 1;
+        let error = match types {
+            Ok(types) => {
+                let same =
+                    state.types.as_ref().is_some_and(|old| Arc::ptr_eq(old, &types) || **old == *types);
+                if !same {
+                    state.types = Some(types);
+                    self.update_cluster_pools_of_class(class);
+                }
+                None
+            }
+            Err(why) => Some(why),
+        };
+        if let Some(state) = self.classes.get_mut(class).filter(|state| state.types_error != error) {
+            state.types_error = error;
+            self.pool_versions.bump_all();
+        }
+    }
+
+    /// Takes in the offerings without capacity.
+    pub fn set_unavailable_offerings(&mut self, offerings: Vec<Shortage>) {
+        if self.unavailable_offerings != offerings {
+            self.unavailable_offerings = offerings;
+            self.unavailable_version += 1;
+        }
+    }
+
+    /// Drops both lists of instances, as if none was ever received.
+    pub fn clear_instances(&mut self) {
+        (self.instances, self.earlier_instances) = (None, None);
+    }
+
+    /// Makes the next scheduling run due, although no object has changed.
+    pub fn request_plan(&mut self) {
+        self.plan_version += 1;
+    }
+
+    /// Records that a plan puts pods on an existing node, where they are expected until a time on the monotonic clock.
+    pub fn expect_pods(&mut self, node: String, until: Duration) {
+        self.expected_until.insert(node, until);
+    }
+
+    /// Forgets expectations that are over at `mono` on the monotonic clock.
+    pub fn expire_expected_pods(&mut self, mono: Duration) {
+        self.expected_until.retain(|_, until| *until > mono);
+    }
+
+    /// True if the held version of an object is newer than `new`, or the object is deleted. An object with another uid
+    /// under the same name replaces the held one, even if versions have gone back.
+    pub(super) fn is_superseded(&self, uid: &str, held: Option<(&str, u64)>, new: u64) -> bool {
+        !self.is_listing
+            && (self.tombstones.contains(uid)
+                || held.is_some_and(|(held, version)| {
+                    (held == uid || self.is_response) && is_stale(version, new)
+                }))
+    }
+
+    pub(super) fn record_problem(&mut self, kind: &str, name: &str, read: Result<(), InputError>) {
+        let key = format!("{kind} {name}");
+        match read {
+            Ok(()) => {
+                self.problems.remove(&key);
+            }
+            Err(problem) => {
+                if self.problems.get(&key) != Some(&problem) {
+                    tracing::warn!(object = key, %problem, "the scheduler can't use an object; correct it");
+                    self.problems.insert(key, problem);
+                }
+            }
+        }
+    }
+}
+
+/// True if `new` is not newer than `held`. Responses and watch events of one object arrive in any order. Versions are
+/// absent only in tests of pure logic.
+pub(super) fn is_stale(held: u64, new: u64) -> bool {
+    new != 0 && new <= held
+}
+
+pub(super) fn full_name<K: ResourceExt>(object: &K) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    }
+}

@@ -1,0 +1,134 @@
+//! Instances without a NodeClaim: the claim was deleted by force, or is missing after a restore. They count towards
+//! limits until they are certainly terminated, since they are billed until then.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use croft_cloud::CloudMachine;
+use croft_scheduler::{ComingNode, Resources};
+
+use super::{
+    in_flight_nodes::in_flight_node,
+    records::InstanceList,
+    snapshot::Snapshot,
+    views::{instance_id, instance_of},
+};
+use crate::{definitions::keys, time::Now};
+
+impl Snapshot {
+    /// Counts the instances without a claim. A launch that was in flight when its claim was deleted shows in the
+    /// list within `grace`. `is_gone` tells which instances are certainly terminated.
+    pub fn count_unclaimed(&mut self, grace: Duration, is_gone: impl Fn(&str) -> bool) {
+        let asked = self.instances.as_ref().map(|list| list.asked);
+        let none = self.unclaimed.lost.is_empty() && self.unclaimed.counted.is_empty();
+        if none && asked == self.unclaimed.evaluated {
+            return;
+        }
+        self.unclaimed.evaluated = asked;
+        let list = self.instances.take();
+        let mut lost = std::mem::take(&mut self.unclaimed.lost);
+        lost.retain(|uid, (claim, since)| match instance_of(claim) {
+            Some(id) => !is_gone(id) && list.as_ref().is_none_or(|list| may_exist(list, id, *since, grace)),
+            None => list.as_ref().is_none_or(|list| {
+                let tagged = |m: &CloudMachine| m.state.is_alive() && m.claim_uid.as_deref() == Some(uid);
+                list.asked.mono < since.mono.saturating_add(grace) || list.instances.values().any(tagged)
+            }),
+        });
+        let mut found: BTreeMap<String, ComingNode> = BTreeMap::new();
+        for (uid, (claim, _)) in &lost {
+            let node = claim.status.as_ref().and_then(|s| s.node_name.as_deref());
+            if self.counts_as_node(node, instance_of(claim), &claim.spec.pool) {
+                continue;
+            }
+            let planned = claim.spec.instance_types.first().and_then(|t| self.instance_type(claim, t));
+            let name = format!("claim/{uid}");
+            found.insert(name.clone(), ComingNode { claim: name, ..full(in_flight_node(claim, planned)) });
+        }
+        let claimed = self.claimed();
+        for instance in list.iter().flat_map(|list| list.instances.values()) {
+            let uid = instance.claim_uid.as_deref();
+            let known = claimed.contains(instance.id.as_str())
+                || uid.is_some_and(|uid| claimed.contains(uid) || lost.contains_key(uid));
+            if instance.state.is_alive()
+                && !known
+                && !is_gone(&instance.id)
+                && let Some(node) = self.unclaimed_instance(instance)
+            {
+                found.insert(node.claim.clone(), node);
+            }
+        }
+        self.instances = list;
+        self.unclaimed.lost = lost;
+        let before = std::mem::replace(&mut self.unclaimed.counted, found.keys().cloned().collect());
+        if before != self.unclaimed.counted {
+            self.plan_version += 1;
+        }
+        for name in before.iter().filter(|name| !found.contains_key(*name)) {
+            self.cluster.remove_coming(name);
+        }
+        for node in found.into_values() {
+            self.cluster.upsert_coming(node);
+        }
+    }
+
+    /// Instances that claims have, and claims that are still to get theirs.
+    fn claimed(&self) -> BTreeSet<&str> {
+        let claimed = self.claims.values().filter_map(|claim| {
+            let adopts = claim.metadata.annotations.as_ref().and_then(|a| a.get(keys::ADOPTS));
+            instance_of(claim).or(adopts.map(String::as_str)).or(claim.metadata.uid.as_deref())
+        });
+        claimed.collect()
+    }
+
+    fn unclaimed_instance(&self, instance: &CloudMachine) -> Option<ComingNode> {
+        let pool_name = instance.pool.as_deref()?;
+        if self.counts_as_node(Some(&instance.node_name), Some(&instance.id), pool_name) {
+            return None;
+        }
+        let pool = self.pools.get(pool_name)?;
+        let types = self.class_of(pool).and_then(|class| self.classes.get(class)?.types.as_ref());
+        let planned = types.and_then(|types| types.iter().find(|t| t.name == instance.instance_type));
+        let mut labels = planned.map(|planned| planned.labels.clone()).unwrap_or_default();
+        labels.insert(pool.spec.key.clone(), croft_api::convert::scheduler::value(pool));
+        Some(full(ComingNode {
+            claim: format!("instance/{}", instance.id),
+            pool: pool_name.to_owned(),
+            instance_type: instance.instance_type.clone(),
+            zone: instance.zone.clone(),
+            capacity_type: instance.capacity_type,
+            labels,
+            taints: Vec::new(),
+            allocatable: Resources::new(),
+            capacity: planned.map(|planned| planned.capacity.clone()).unwrap_or_default(),
+        }))
+    }
+
+    fn pool_name_label(&self, pool: &str) -> String {
+        let found = self.pools.get(pool).map(|pool| croft_api::convert::scheduler::pool_name_label(pool));
+        found.unwrap_or_else(|| pool.to_owned())
+    }
+
+    /// True if the instance's Node exists with the pool's label, by which it counts already.
+    fn counts_as_node(&self, node: Option<&str>, instance: Option<&str>, pool: &str) -> bool {
+        let node = node.and_then(|name| self.nodes.get(name));
+        node.is_some_and(|node| {
+            node.provider_id.as_deref().map(instance_id) == instance
+                && node.labels.get(keys::POOL_LABEL) == Some(&self.pool_name_label(pool))
+        })
+    }
+}
+
+/// No pod is planned onto it.
+fn full(node: ComingNode) -> ComingNode {
+    ComingNode { allocatable: Resources::new(), ..node }
+}
+
+/// True if `list` shows the instance, or may not show it yet.
+fn may_exist(list: &InstanceList, id: &str, since: Now, grace: Duration) -> bool {
+    match list.instances.get(id) {
+        Some(instance) => instance.state.is_alive(),
+        None => list.asked.mono < since.mono.saturating_add(grace),
+    }
+}

@@ -1,0 +1,218 @@
+//! The writes of this module.
+
+use croft_api::stored::{Kind, Stored};
+use croft_policy::{model::MARK_KEY, node::Upkeep, policies::parameters};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        apps::v1::DaemonSet,
+        core::v1::{Namespace, Node, Pod, Taint},
+        events::v1::Event,
+    },
+    apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, ObjectMeta},
+};
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde_json::{Value, json};
+
+use crate::tenant::decide::Action;
+
+const FIELD_MANAGER: &str = "croft-tenants";
+const CONTROLLER: &str = "croft.dev/tenants";
+/// A node is written often while it starts.
+const MARK_ATTEMPTS: u32 = 10;
+/// Events about cluster-scoped objects go there.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Carries `action` out.
+///
+/// # Errors
+/// When the API server refuses it or can't be reached. What is gone already is no error.
+pub async fn act(client: &Client, action: Action, now: Timestamp) -> Result<(), kube::Error> {
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let result = match action {
+        Action::Parameters { namespace, patch } | Action::Mark { namespace, patch } => {
+            let api: Api<Namespace> = Api::all(client.clone());
+            api.patch_metadata(&namespace, &params, &Patch::Merge(patch)).await.map(|_| ())
+        }
+        // Its answer is what counts: see `probe`.
+        Action::Probe { namespace, revision } => probe(client, &namespace, &revision).await.map(drop),
+        Action::MarkNode { node, upkeep } => mark_node(client, &node, &upkeep, &params).await,
+        Action::NodeLeft { node, pool } => {
+            let api: Api<Node> = Api::all(client.clone());
+            let note = format!(
+                "node {node} is no longer in TenantPool {pool}: its label was removed. Pods of the pool's tenants stay until \
+                 they are evicted; its taint stays until it is removed"
+            );
+            match api.get_metadata(&node).await {
+                Ok(node) => event(client, &about_node(&node.metadata), "NodeLeftPool", &note, now).await,
+                Err(error) => Err(error),
+            }
+        }
+        Action::Status { tenant, status, tell } => {
+            let api: Api<Stored<croft_api::Tenant>> = Api::all(client.clone());
+            // Fields that are empty now must go, which a merge does only where null is written.
+            let mut status = json!(status);
+            for field in ["namespaces", "conditions"] {
+                if let Some(map) = status.as_object_mut() {
+                    map.entry(field).or_insert(Value::Null);
+                }
+            }
+            let written = api.patch_status(&tenant, &params, &Patch::Merge(json!({"status": status}))).await;
+            match written {
+                Ok(object) => {
+                    for (reason, note) in tell {
+                        event(client, &object, reason, &note, now).await?;
+                    }
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            }
+        }
+        Action::PoolStatus { pool, version, conditions, tell } => {
+            conditions_of::<croft_api::TenantPool>(client, &pool, (version, conditions), tell, now).await
+        }
+        Action::ClassStatus { class, version, conditions, tell } => {
+            conditions_of::<croft_api::EC2NodeClass>(client, &class, (version, conditions), tell, now).await
+        }
+        Action::Touch((namespace, name)) => {
+            let api: Api<DaemonSet> = Api::namespaced(client.clone(), &namespace);
+            api.patch_metadata(&name, &params, &Patch::Merge(json!({}))).await.map(|_| ())
+        }
+        Action::Restore { daemonset: (namespace, name), patch } => {
+            let api: Api<DaemonSet> = Api::namespaced(client.clone(), &namespace);
+            let patch = serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
+            api.patch_metadata(&name, &params, &Patch::Json::<()>(patch)).await.map(|_| ())
+        }
+        Action::Recreate { pod: (namespace, name), uid } => {
+            let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+            let params = DeleteParams { preconditions: of(uid), ..DeleteParams::default() };
+            api.delete(&name, &params).await.map(|_| ())
+        }
+        Action::Evict { pod: (namespace, name), uid } => {
+            let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+            let delete_options = Some(DeleteParams { preconditions: of(uid), ..DeleteParams::default() });
+            api.evict(&name, &EvictParams { delete_options, ..EvictParams::default() }).await.map(|_| ())
+        }
+    };
+    match result {
+        // Gone, or another of that name by now: what was to be done is done, or the next round says anew.
+        Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+        result => result,
+    }
+}
+
+fn about_node(metadata: &ObjectMeta) -> Node {
+    Node {
+        metadata: ObjectMeta {
+            name: metadata.name.clone(),
+            uid: metadata.uid.clone(),
+            ..ObjectMeta::default()
+        },
+        ..Node::default()
+    }
+}
+
+/// Writes mark and taints in one patch, so that no pod comes in between. Taints are an atomic list, which others write,
+/// too: the patch holds for the version that it was made of, and is made again when that has passed.
+async fn mark_node(
+    client: &Client,
+    node: &str,
+    upkeep: &Upkeep,
+    params: &PatchParams,
+) -> Result<(), kube::Error> {
+    let api: Api<Node> = Api::all(client.clone());
+    for attempt in 1.. {
+        let held = api.get(node).await?;
+        let mut taints = held.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        for taint in &upkeep.taints {
+            taints.retain(|held| held.key != taint.key || held.effect != taint.effect.as_str());
+            taints.push(Taint {
+                key: taint.key.clone(),
+                value: Some(taint.value.clone()),
+                effect: taint.effect.as_str().to_owned(),
+                ..Taint::default()
+            });
+        }
+        let patch = json!({
+            "metadata": {"resourceVersion": held.metadata.resource_version, "labels": {MARK_KEY: upkeep.mark}},
+            "spec": {"taints": taints},
+        });
+        match api.patch(node, params, &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 409 && attempt < MARK_ATTEMPTS => {}
+            result => return result.map(|_| ()),
+        }
+    }
+    Ok(())
+}
+
+/// Writes the conditions of one version of an object, whatever can be read of its spec.
+async fn conditions_of<K: Kind>(
+    client: &Client,
+    name: &str,
+    (version, conditions): (Option<String>, Vec<Condition>),
+    tell: Option<(&'static str, String)>,
+    now: Timestamp,
+) -> Result<(), kube::Error> {
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let api: Api<Stored<K>> = Api::all(client.clone());
+    let patch = json!({"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}});
+    let object = api.patch_status(name, &params, &Patch::Merge(patch)).await?;
+    match tell {
+        Some((reason, note)) => event(client, &object, reason, &note, now).await,
+        None => Ok(()),
+    }
+}
+
+const fn of(uid: String) -> Option<Preconditions> {
+    Some(Preconditions { uid: Some(uid), resource_version: None })
+}
+
+/// True if the API server's policies read the parameters of `revision`: it then refuses this dry run.
+///
+/// # Errors
+/// When the API server can't be reached, or refuses for another reason.
+pub async fn probe(client: &Client, namespace: &str, revision: &str) -> Result<bool, kube::Error> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    let patch = json!({"metadata": {"annotations": {parameters::PROBE: revision}}});
+    match api.patch_metadata(namespace, &params, &Patch::Merge(patch)).await {
+        Ok(_) => Ok(false),
+        Err(kube::Error::Api(status)) => {
+            let refused = format!("{}{revision}", parameters::IN_FORCE);
+            if status.message.contains(&refused) { Ok(true) } else { Err(kube::Error::Api(status)) }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn event<K: Resource<DynamicType = ()>>(
+    client: &Client,
+    about: &K,
+    reason: &str,
+    note: &str,
+    now: Timestamp,
+) -> Result<(), kube::Error> {
+    let api: Api<Event> = Api::namespaced(client.clone(), DEFAULT_NAMESPACE);
+    let mut event = Event {
+        event_time: Some(MicroTime(now)),
+        type_: Some("Warning".to_owned()),
+        reason: Some(reason.to_owned()),
+        action: Some("Judge".to_owned()),
+        // The API server takes 1 kB.
+        note: Some(note.chars().take(1_000).collect()),
+        regarding: Some(about.object_ref(&())),
+        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_instance: Some(CONTROLLER.to_owned()),
+        ..Event::default()
+    };
+    event.metadata.generate_name = Some("croft-tenant-".to_owned());
+    event.metadata.namespace = Some(DEFAULT_NAMESPACE.to_owned());
+    api.create(&PostParams::default(), &event).await.map(|_| ())
+}

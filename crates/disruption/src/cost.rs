@@ -1,0 +1,119 @@
+//! The disruption cost of moving a node's pods.
+
+use std::collections::BTreeSet;
+
+use croft_scheduler::Price;
+
+/// Cost of moving one pod of many replicas once, in micro-dollars.
+const ONCE_MICROS: i64 = 8_000;
+/// Cost of pulling images for the first pod of an owner on a node, in micro-dollars.
+const PULL_MICROS: i64 = 500;
+/// A pod-deletion-cost (KEP-2255) beyond this counts no further.
+const MOST_DELETION_COST: i64 = 10_000;
+/// A deletion cost of this much doubles the disruption cost.
+const DOUBLING_DELETION_COST: i64 = 100;
+const HOUR: u64 = 3_600;
+
+/// A pod that would have to be moved.
+#[derive(Clone, Copy, Debug)]
+pub struct MovedPod<'a> {
+    /// The uid of its controller; empty if it has none.
+    pub owner: &'a str,
+    /// Seconds since it started.
+    pub age_seconds: u64,
+    /// Pods of the same owner, itself included.
+    pub replicas: usize,
+    /// Annotation `controller.kubernetes.io/pod-deletion-cost`; 0 if absent.
+    pub deletion_cost: i32,
+}
+
+/// The disruption cost of moving the pods of one node: the savings per hour that a command must exceed for them.
+pub fn of_node<'a>(pods: impl IntoIterator<Item = MovedPod<'a>>) -> Price {
+    let mut owners: BTreeSet<&str> = BTreeSet::new();
+    let cost = |pod: MovedPod<'a>| {
+        let MovedPod { owner, age_seconds, replicas, deletion_cost } = pod;
+        PodCost { age_seconds, replicas, deletion_cost, first_of_owner: owners.insert(owner) }.price()
+    };
+    pods.into_iter().map(cost).sum()
+}
+
+/// Inputs of a pod's disruption cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodCost {
+    /// Seconds since it started.
+    pub age_seconds: u64,
+    /// Pods of the same owner, itself included.
+    pub replicas: usize,
+    /// Annotation `controller.kubernetes.io/pod-deletion-cost`; 0 if absent.
+    pub deletion_cost: i32,
+    /// No other pod of the same owner on its node comes before it.
+    pub first_of_owner: bool,
+}
+
+impl PodCost {
+    /// The savings per hour that a command must exceed for this pod.
+    ///
+    /// Savings last until the load changes. So a command must save within an hour what moving its pods costs
+    /// once, and within more the longer they have run: what has held for eight hours may be expected to hold
+    /// for two more, and a cluster at rest ends near its bound. Age counts in steps, so that the cost changes
+    /// seldom. A pod without a second replica is unavailable while it moves.
+    #[must_use]
+    pub fn price(&self) -> Price {
+        let minutes = match self.age_seconds {
+            age if age < 3 * HOUR => 60,
+            age if age < 8 * HOUR => 90,
+            age if age < 16 * HOUR => 120,
+            age if age < 32 * HOUR => 240,
+            age if age < 64 * HOUR => 480,
+            _ => 960,
+        };
+        let alone = match self.replicas {
+            0 | 1 => 4,
+            2 | 3 => 2,
+            _ => 1,
+        };
+        let own = ONCE_MICROS * 60 / minutes * alone;
+        let cost = i64::from(self.deletion_cost).clamp(-MOST_DELETION_COST, MOST_DELETION_COST);
+        let own = if cost < 0 { own / 2 } else { own + own * cost / DOUBLING_DELETION_COST };
+        Price::from_micros(own + if self.first_of_owner { PULL_MICROS } else { 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: PodCost =
+        PodCost { age_seconds: 8 * HOUR, replicas: 10, deletion_cost: 0, first_of_owner: false };
+
+    #[test]
+    fn cost_falls_with_age_and_rises_with_fewer_replicas_and_a_deletion_cost() {
+        for (facts, micros) in [
+            (OLD, 4_000),
+            (PodCost { age_seconds: 0, ..OLD }, 8_000),
+            (PodCost { age_seconds: 3 * HOUR - 1, ..OLD }, 8_000),
+            (PodCost { age_seconds: 3 * HOUR, ..OLD }, 5_333),
+            (PodCost { age_seconds: 16 * HOUR - 1, ..OLD }, 4_000),
+            (PodCost { age_seconds: 16 * HOUR, ..OLD }, 2_000),
+            (PodCost { age_seconds: 32 * HOUR, ..OLD }, 1_000),
+            (PodCost { age_seconds: 64 * HOUR, ..OLD }, 500),
+            (PodCost { replicas: 1, ..OLD }, 16_000),
+            (PodCost { replicas: 3, ..OLD }, 8_000),
+            (PodCost { first_of_owner: true, ..OLD }, 4_500),
+            (PodCost { deletion_cost: 100, ..OLD }, 8_000),
+            (PodCost { deletion_cost: -1, ..OLD }, 2_000),
+            (PodCost { deletion_cost: i32::MAX, ..OLD }, 404_000),
+            (PodCost { deletion_cost: i32::MIN, ..OLD }, 2_000),
+            (PodCost { age_seconds: 0, replicas: 1, ..OLD }, 32_000),
+        ] {
+            assert_eq!(facts.price(), Price::from_micros(micros), "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_pod_of_an_owner_pulls_images() {
+        let pod = |owner| MovedPod { owner, age_seconds: 8 * HOUR, replicas: 10, deletion_cost: 0 };
+        assert_eq!(of_node([]), Price::ZERO);
+        assert_eq!(of_node([pod("a"), pod("a"), pod("b")]), Price::from_micros(3 * 4_000 + 2 * PULL_MICROS));
+    }
+}
