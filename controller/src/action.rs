@@ -8,7 +8,7 @@ use std::{
 };
 
 use croft_api::{EC2NodeClass, NodeClaim, NodeClaimSpec};
-use croft_cloud::{Interruption, LaunchRequest, ObservedNode, Prepared};
+use croft_cloud::{InUse, Interruption, LaunchRequest, ObservedNode};
 use croft_scheduler::{Cluster, PodKey, consolidation::Ask};
 use k8s_openapi::api::core::v1::ObjectReference;
 
@@ -100,12 +100,7 @@ pub enum Action {
     /// Lists the offerings of a class.
     ListOfferings(Arc<EC2NodeClass>),
     /// Removes launch templates and profiles that nothing uses.
-    Sweep {
-        /// Every class.
-        classes: Vec<Arc<EC2NodeClass>>,
-        /// Recorded launch requests of unknown outcome: what they name stays.
-        open: Vec<Prepared>,
-    },
+    Sweep(InUse),
     /// Searches for a cheaper cluster.
     Consolidate(Box<ConsolidationSearch>),
     /// Waits for messages on the interruption queue.
@@ -244,7 +239,7 @@ impl Action {
             Self::ListOfferings(class) => {
                 vec![Key::Offerings(class.metadata.name.clone().unwrap_or_default())]
             }
-            Self::Sweep { .. } => vec![Key::Sweep],
+            Self::Sweep(_) => vec![Key::Sweep],
             Self::Consolidate(_) => vec![Key::Consolidation],
             Self::ReceiveInterruptions => vec![Key::Interruptions],
             Self::AcknowledgeInterruptions(_) => vec![Key::Acknowledgements],
@@ -270,7 +265,7 @@ impl Action {
             Self::ListInstances => "list_instances",
             Self::Resolve(_) => "resolve",
             Self::ListOfferings(_) => "list_offerings",
-            Self::Sweep { .. } => "sweep",
+            Self::Sweep(_) => "sweep",
             Self::Consolidate(_) => "consolidate",
             Self::ReceiveInterruptions => "receive_interruptions",
             Self::AcknowledgeInterruptions(_) => "acknowledge_interruptions",

@@ -344,11 +344,13 @@ impl Engine {
             snapshot.request_plan();
         }
         let holds_again = launch_backoff::set_launch_holds(snapshot, now);
+        let config_again = snapshot.expire_config(now);
         let offerings_known = deciders.node_classes.offerings_known(snapshot, in_flight);
         let panics = &mut deciders.panics;
         let mut context = PlanningContext { snapshot, solver, panics, settings, in_flight, now };
         let planned = deciders.planning.reconcile(&mut context, offerings_known);
-        (planned, earliest(earliest(nominations_again, panics_again), holds_again))
+        let again = [panics_again, holds_again, config_again].into_iter().fold(nominations_again, earliest);
+        (planned, again)
     }
 
     /// Runs the deciders. Returns the actions that they and planning ask for, and when the next pass is due.

@@ -76,7 +76,7 @@ pub struct Crowd {
     numbers: u64,
     pub evictions: u64,
     pub watchdog: Watchdog,
-    /// Price per hour of machines that run, by id.
+    /// Price per hour of running instances, by id.
     meters: BTreeMap<String, f64>,
     dollars: f64,
     pod_ms: f64,
@@ -194,7 +194,7 @@ impl Crowd {
             Happening::Running(id) => {
                 let Some(instance) = world.instance(&id) else { return };
                 let price = self.price(instance);
-                // A machine is paid for from its launch on.
+                // An instance is billed from its launch on.
                 self.dollars += price * ms.saturating_sub(instance.launched) as f64 / HOUR_MS;
                 self.meters.insert(id.clone(), price);
                 self.at(ms + BOOT_MS, Event::Register(id));

@@ -69,7 +69,7 @@ fn main() {
     runtime.block_on(play(days, size, seed));
 }
 
-/// Types of three families of machines, as a tenant would leave them to choose from: on-demand, x86, c, m and r of
+/// Instance types of three families, as a tenant would leave them to choose from: on-demand, x86, c, m and r of
 /// later generations than the second.
 fn types() -> Arc<[InstanceType]> {
     let suits = |t: &&InstanceType| {
@@ -94,7 +94,7 @@ fn build(load: &Load, types: &Arc<[InstanceType]>, seed: u64, clock: &SimClock) 
         seed,
         running_after_ms: 15_000,
         terminated_after_ms: 40_000,
-        // Each tenant's machines have user data of their own.
+        // Each tenant's instances have user data of their own.
         template_quota: usize::MAX,
         // Nothing is repeated this late here: a day's tokens would be most of what the simulation holds.
         token_ttl_ms: 10 * 60_000,
@@ -111,7 +111,7 @@ fn build(load: &Load, types: &Arc<[InstanceType]>, seed: u64, clock: &SimClock) 
     for pool in load.pools() {
         let tenant = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {},
             "spec": {"namespaces": [pool], "pools": [pool]}});
-        // Disruption is as it is where nobody says anything about it.
+        // Disruption has its defaults.
         let body = json!({
             "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {},
             "spec": {"key": "node-pool", "template": {"spec": {"nodeClassRef": {"name": "class"},
@@ -132,7 +132,7 @@ async fn play(days: u64, size: u64, seed: u64) {
     let shared = build(&load, &types, seed, &clock);
     let crowd = Arc::new(Mutex::new(Crowd::new(&load, Arc::clone(&types))));
     let settings = Settings {
-        // Nobody takes machines away here; looking for those less often changes nothing but the time that it takes.
+        // No instance is interrupted here; a rarer list changes only the time that the bench takes.
         list_instances_every: Duration::from_secs(600),
         // Rounds of decisions take no time on a paused clock: at full speed, a second has hundreds of them. One in a
         // second makes everything later, and what is measured here no better.

@@ -15,6 +15,8 @@ ADOPTS = "croft.dev/adopts";
 POOL_LABEL = croft_api::pool::DEFAULT_KEY;
 /// Taint of a node whose kubelet has registered and which Croft hasn't labelled yet: no pod runs there.
 UNREGISTERED_TAINT = croft_policy::model::UNREGISTERED_TAINT;
+/// Label of a node with that taint.
+UNREGISTERED_LABEL = croft_policy::model::UNREGISTERED_LABEL;
 /// Taint of a node that is being removed.
 DISRUPTED_TAINT = "croft.dev/disrupted";
 /// Annotation of a claim that replaces others: the disruption reason.

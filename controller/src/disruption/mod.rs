@@ -1,4 +1,4 @@
-//! Disruption: removes nodes that aren't worth their price, or aren't what they should be. The engine runs [`Disruption`]
+//! Disruption: removes nodes that cost more than they should, or aren't what they should be. The engine runs [`Disruption`]
 //! in each pass.
 //!
 //! ```text

@@ -182,7 +182,11 @@ impl Step<'_, '_> {
             let node = snapshot.node_of(claim).map(|(node, _)| node);
             let used = node.is_some_and(|node| snapshot.pods_on(node).any(|(_, p)| p.counts_as_work()))
                 || snapshot.nominated_to(name).next().is_some();
-            ctx.request(if used { release(name, claim) } else { delete_claim(name, claim) });
+            if used {
+                ctx.request(release(name, claim));
+                continue;
+            }
+            ctx.request(delete_claim(name, claim));
         }
     }
 }

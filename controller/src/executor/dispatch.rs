@@ -119,18 +119,15 @@ impl Executor {
                     },
                 }
             }
-            Action::Sweep { classes, open } => {
-                let classes: Vec<EC2NodeClass> = classes.iter().map(|c| (**c).clone()).collect();
-                match self.cloud.sweep(&classes, &open).await {
-                    Ok(removed) => {
-                        if removed > 0 {
-                            tracing::info!(removed, "removed unused launch templates and profiles");
-                        }
-                        ActionReport::done(keys)
+            Action::Sweep(used) => match self.cloud.sweep(&used).await {
+                Ok(removed) => {
+                    if removed > 0 {
+                        tracing::info!(removed, "removed unused launch templates and instance profiles");
                     }
-                    Err(error) => cloud_failure(keys, &error),
+                    ActionReport::done(keys)
                 }
-            }
+                Err(error) => cloud_failure(keys, &error),
+            },
             Action::Consolidate(search) => self.consolidate(keys, search).await,
             Action::ReceiveInterruptions => match self.cloud.interruptions().await {
                 Ok(messages) => ActionReport {

@@ -264,6 +264,7 @@ fn launch_request(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> 
         .iter()
         .filter(|(key, _)| Some(key.as_str()) != pool_key && *key != keys::POOL_LABEL)
         .map(|(k, v)| (k.clone(), v.clone()))
+        .chain([(keys::UNREGISTERED_LABEL.to_owned(), "true".to_owned())])
         .collect();
     let last = claim.status.as_ref().and_then(|s| s.attempt.as_ref()).map_or(0, |a| a.number);
     Some(LaunchRequest {

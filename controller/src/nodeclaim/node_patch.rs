@@ -70,6 +70,7 @@ pub fn registration(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeVie
         patch.add_entries("annotations", missing_annotations(claim, pool, node));
     }
     patch.add_finalizer(node);
+    patch.remove_label(node, keys::UNREGISTERED_LABEL);
     patch.change_taints(node, keys::UNREGISTERED_TAINT, claim.spec.taints.iter());
     patch.finish()
 }
@@ -171,6 +172,11 @@ pub fn uncordon(node: &NodeView) -> Value {
     patch.finish()
 }
 
+/// A key as part of a JSON pointer.
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
 /// A JSON Patch of a node. A node is written often while it starts: a patch for one version of it would often meet
 /// a conflict. This patch depends only on the positions of the taints that it removes, and the API server retries
 /// it while others write. Taints are an atomic list: a merge patch would write all of them, and restore or drop the
@@ -202,10 +208,18 @@ impl Operations {
         }
     }
 
+    /// Removes a label that the node has.
+    fn remove_label(&mut self, node: &NodeView, key: &str) {
+        if node.labels.contains_key(key) {
+            let path = format!("/metadata/labels/{}", escaped(key));
+            self.0.push(json!({"op": "remove", "path": path}));
+        }
+    }
+
     /// Adds entries to an existing map of the metadata.
     fn add_entries(&mut self, map: &str, entries: Map<String, Value>) {
         for (key, value) in entries {
-            self.add(&format!("/metadata/{map}/{}", key.replace('~', "~0").replace('/', "~1")), &value);
+            self.add(&format!("/metadata/{map}/{}", escaped(&key)), &value);
         }
     }
 

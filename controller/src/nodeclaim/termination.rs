@@ -184,7 +184,7 @@ impl Termination {
         let critical = |pod: &PodView| pod.priority >= CRITICAL_PRIORITY;
         let only_critical = left.iter().all(|(_, pod)| critical(pod));
         for (key, pod) in left.iter().filter(|(_, pod)| critical(pod) == only_critical) {
-            self.evict(ctx, claim, key, pod, deadline);
+            self.remove_pod(ctx, claim, key, pod, deadline);
         }
         // At the deadline the remaining pods end with the instance.
         if is_past_deadline(ctx, name, claim) {
@@ -201,7 +201,7 @@ impl Termination {
     }
 
     /// Evicts a pod. Deletes it in time for its grace period to end with the deadline, whatever blocks its eviction.
-    fn evict(
+    fn remove_pod(
         &self,
         ctx: &mut ReconcileContext<'_>,
         claim: &NodeClaim,

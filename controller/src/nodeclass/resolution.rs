@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_api::{EC2NodeClass, condition::READY};
-use croft_cloud::ClassFindings;
+use croft_cloud::{ClassFindings, InUse};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     nodeclaim::launch_attempt::open_request,
     nodeclass::findings,
     reconcile::{ReconcileContext, object_reference},
-    state::Snapshot,
+    state::{Snapshot, instance_of},
 };
 
 /// A class that isn't ready is resolved this often: a user is probably correcting it.
@@ -141,10 +141,12 @@ impl NodeClasses {
         };
         if due && ctx.is_idle(&Key::Sweep) {
             self.swept = Some(ctx.now.mono);
-            let snapshot = ctx.snapshot;
-            let classes = snapshot.classes().values().map(|c| Arc::clone(&c.object)).collect();
-            let open = snapshot.claims().values().filter_map(|claim| open_request(claim)).collect();
-            ctx.request(Action::Sweep { classes, open });
+            let claims = ctx.snapshot.claims().values();
+            ctx.request(Action::Sweep(InUse {
+                classes: ctx.snapshot.classes().values().map(|class| (*class.object).clone()).collect(),
+                unanswered: claims.clone().filter_map(|claim| open_request(claim)).collect(),
+                instances: claims.filter_map(|claim| instance_of(claim)).map(str::to_owned).collect(),
+            }));
         }
     }
 }

@@ -148,7 +148,7 @@ pub(crate) fn limit_probes<'m>(
     admitted
 }
 
-/// True if a type failed in the zone and capacity type of `machine`: then it is no alternative.
+/// True if a type failed in the zone and capacity type of a planned instance: then it is no alternative.
 pub(crate) fn has_failed(
     snapshot: &Snapshot,
     pool: &TenantPool,

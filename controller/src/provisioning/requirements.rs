@@ -14,7 +14,7 @@ fn requirements(pool: &TenantPool) -> impl Iterator<Item = Requirement> + '_ {
     pool.spec.template.iter().flat_map(|t| &t.spec.requirements).map(convert::requirement)
 }
 
-/// The requirements that the node of `machine` would not meet, by the labels that it will have.
+/// The requirements that the node of a planned instance would not meet, by the labels that it will have.
 #[must_use]
 pub fn unmet_requirements(pool: &TenantPool, machine: &Machine, types: &[InstanceType]) -> Vec<String> {
     let Some(planned) = types.iter().find(|t| t.name == machine.instance_type) else { return Vec::new() };

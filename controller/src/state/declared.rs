@@ -1,12 +1,15 @@
 //! Objects that users write: pools, classes, tenants and the CroftConfig; and other inputs of placement.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_api::{
     CroftConfig, EC2NodeClass, Tenant, TenantPool, config::SINGLETON, convert::policy::node_labels,
     pool::Provisioner,
 };
-use croft_policy::{index::Rules, model as policy};
+use croft_policy::{
+    index::Rules,
+    model::{self as policy, CONFIG_ABSENCE},
+};
 use croft_scheduler::{LIMIT_NODES, Quantity, TenantLimits};
 use kube::ResourceExt;
 
@@ -16,6 +19,7 @@ use super::{
     snapshot::{Snapshot, full_name, is_stale},
     views::{is_accepted, resource_version},
 };
+use crate::time::Now;
 
 impl Snapshot {
     pub(super) fn observe_pool(&mut self, pool: TenantPool) {
@@ -191,21 +195,37 @@ impl Snapshot {
                     [(LIMIT_NODES.to_owned(), Quantity::ZERO)].into()
                 }
             };
+            self.has_cluster_limits = !limits.is_empty();
             self.cluster.set_limits(limits);
             self.plan_version += 1;
             self.pool_versions.bump_all();
         }
+        self.config_absent_since = None;
         self.config = Some(Arc::new(config));
     }
 
-    pub(super) fn remove_config(&mut self, name: &str) {
-        if name != SINGLETON || self.config.take().is_none() {
-            return;
+    /// Removes the CroftConfig. Its limits stay in force until the absence has lasted: `kubectl replace --force` deletes
+    /// it for a moment, too.
+    pub(super) fn remove_config(&mut self, name: &str, now: Now) {
+        if name == SINGLETON && self.config.take().is_some() {
+            self.config_absent_since = Some(now.mono);
         }
+    }
+
+    /// Lifts the limits of a CroftConfig that has been absent for [`CONFIG_ABSENCE`]; otherwise returns when to check
+    /// again.
+    pub fn expire_config(&mut self, now: Now) -> Option<Duration> {
+        let until = self.config_absent_since?.saturating_add(CONFIG_ABSENCE);
+        if now.mono < until {
+            return Some(until);
+        }
+        self.config_absent_since = None;
         self.problems.remove(&format!("CroftConfig {SINGLETON}"));
         self.cluster.set_limits(BTreeMap::new());
+        self.has_cluster_limits = false;
         self.plan_version += 1;
         self.pool_versions.bump_all();
+        None
     }
 
     pub(super) fn observe_placement_input(&mut self, change: Change) {

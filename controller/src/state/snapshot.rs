@@ -64,6 +64,9 @@ pub struct Snapshot {
     pub(super) claim_changes: u64,
     /// Price of the instances of all claims.
     pub(super) cost: Price,
+    /// Since when a CroftConfig whose limits are in force is absent.
+    pub(super) config_absent_since: Option<Duration>,
+    pub(super) has_cluster_limits: bool,
     pub(super) dirty_claims: BTreeSet<String>,
     pub(super) milestones: BTreeMap<String, Milestones>,
     pub(super) listed_since: BTreeMap<String, Duration>,
@@ -300,8 +303,7 @@ impl Snapshot {
     #[must_use]
     pub fn share_limit(&self, pool: &str, other: &str) -> bool {
         let names = |tenant: &Tenant, pool: &str| tenant.spec.pools.iter().any(|name| name == pool);
-        let limited = self.config.as_ref().is_some_and(|config| !config.spec.limits.is_empty());
-        limited
+        self.has_cluster_limits
             || self.tenants.values().any(|t| !t.spec.limits.is_empty() && names(t, pool) && names(t, other))
     }
 
@@ -353,7 +355,7 @@ impl Snapshot {
                 self.pool_versions.bump_all();
             }
             Change::Config(config) => self.observe_config(*config),
-            Change::ConfigGone(name) => self.remove_config(&name),
+            Change::ConfigGone(name) => self.remove_config(&name, now),
             Change::Attachment(attachment) => {
                 self.attachments.insert(attachment.name_any(), attachment.spec.node_name);
             }

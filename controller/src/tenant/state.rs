@@ -274,6 +274,11 @@ impl State {
         let nodes: Vec<_> = self.index.nodes().collect();
         for node in nodes {
             self.look_at(&view, &node);
+            // Nodes may be listed before their pools: without this, such a node would leave its pool unnoticed. A node
+            // whose pool has gone stays that pool's: what is in force outlives the last Tenant by it.
+            if let Some(pool) = own_pool(view.rules(), &node) {
+                self.nodes.insert(node.name, Some(pool.name.to_string()));
+            }
         }
     }
 

@@ -43,7 +43,7 @@ pub struct Bench {
     pub told: Vec<(String, String)>,
     /// Nodes that the provider was told of.
     pub observed: Vec<ObservedNode>,
-    /// What a look at a machine's pods finds; nothing, unless a test says otherwise.
+    /// The pods that a check of an instance finds; none, unless a test sets some.
     pub found: Vec<Response>,
 }
 
@@ -122,7 +122,7 @@ impl Bench {
             .complete(ActionReport { results: news, ..ActionReport::done(action.keys()) }, at(seconds));
     }
 
-    /// The actions of a step that aren't upkeep of pools, classes and lists, nor what is said of a claim's standing
+    /// The actions of a step that concern neither pools, classes and lists, nor the consolidation status of
     /// towards consolidation: tests of disruption have that.
     pub fn decide(&mut self, seconds: u64) -> Vec<Action> {
         let Step { mut actions, .. } = self.engine.step(at(seconds));
@@ -150,20 +150,20 @@ impl Bench {
         if !looks.is_empty() || !nodes.is_empty() {
             actions.extend(self.engine.step(at(seconds)).actions);
         }
-        let (kept, upkeep): (Vec<_>, Vec<_>) = actions.into_iter().partition(|action| {
+        let (kept, routine): (Vec<_>, Vec<_>) = actions.into_iter().partition(|action| {
             !matches!(
                 action,
                 Action::ListInstances
                     | Action::Resolve(_)
                     | Action::ListOfferings(_)
-                    | Action::Sweep { .. }
+                    | Action::Sweep(_)
                     | Action::ReceiveInterruptions
                     | Action::ObserveCapacity(_)
                     | Action::RecordEvent(_)
             ) && !action.keys().iter().all(|key| matches!(key, Key::Pool(_)))
                 && !says_standing(action)
         });
-        for action in upkeep {
+        for action in routine {
             match action {
                 Action::RecordEvent(event) => self.told.push((event.reason.into_owned(), event.note)),
                 Action::ReceiveInterruptions => {}

@@ -73,6 +73,7 @@ fn a_new_claim_is_launched_and_a_refused_one_is_deleted() {
     assert_eq!(launch.request.attempt, 1);
     assert!(launch.request.taints.iter().any(|t| t.key == "croft.dev/unregistered"));
     assert!(!launch.request.labels.contains_key("node-pool"), "a kubelet may not set the pool's key");
+    assert_eq!(launch.request.labels["croft.dev/unregistered"], "true");
     bench.engine.complete(ActionReport::done(actions[0].keys()), at(1));
 
     let refused = json!({"attempt": {"number": 1, "requestHash": "h"}, "conditions": [
@@ -117,13 +118,27 @@ fn only_the_machine_itself_is_registered() {
                 let annotates = |o: &Value| o["path"].as_str().unwrap().starts_with("/metadata/annotations");
                 assert!(
                     !operations.iter().any(annotates),
-                    "it would race whoever writes the first: {operations:?}"
+                    "it would race the writer of the first: {operations:?}"
                 );
             }
             [] if !expected => {}
             other => panic!("{provider_id}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn registration_removes_the_label_of_unregistered_nodes_with_its_taint() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&[]), false));
+    let taints = json!([{"key": "croft.dev/unregistered", "effect": "NoExecute"}]);
+    let labels = json!({"croft.dev/unregistered": "true"});
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", labels, taints, false));
+    let actions = bench.decide(1);
+    let [Action::Register(registration)] = &actions[..] else { panic!("{actions:?}") };
+    let operations = registration.patch.as_array().unwrap();
+    let label = json!({"op": "remove", "path": "/metadata/labels/croft.dev~1unregistered"});
+    assert!(operations.contains(&label), "{operations:?}");
 }
 
 #[test]
@@ -338,7 +353,7 @@ fn a_list_anew_makes_a_machine_be_looked_at_anew() {
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
     bench.see(1, closed());
     assert!(bench.decide(1).is_empty(), "a binding may be under way");
-    // The first attempt is answered with a failure; what was said of the machine's pods still holds.
+    // The first attempt is answered with a failure; the answer about the instance's pods still holds.
     let actions = bench.decide(4);
     assert!(matches!(&actions[..], [Action::Terminate { .. }]), "{actions:?}");
     bench.engine.complete(ActionReport::done(actions[0].keys()), at(4));
@@ -431,7 +446,7 @@ fn at_the_hard_end_the_machine_goes_with_whatever_is_left() {
 }
 
 #[test]
-fn a_pod_that_nobody_ends_any_more_holds_no_machine() {
+fn a_stuck_pod_does_not_block_the_termination() {
     let disrupted = json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}]);
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));

@@ -14,16 +14,15 @@ const SECTION: &str = "## Destructive actions";
 const SOURCES: [&str; 5] =
     ["controller/src", "webhook/src", "crates/runtime/src", "crates/cloud-aws/src", "crates/cli/src"];
 /// What every destructive action is made of: its own decisions, and the calls that any new one would have to make.
-const PRIMITIVES: [&str; 26] = [
+const PRIMITIVES: [&str; 25] = [
     // Decisions of the engine.
     "Verb::Delete {",
     "Verb::Evict {",
     "Action::Terminate {",
-    "Action::Sweep {",
-    "nodes::cordon(",
-    "nodes::unhold(",
-    "lifecycle::delete(",
-    "act(delete(",
+    "Action::Sweep(",
+    "node_patch::cordon(",
+    "node_patch::remove_finalizer(",
+    "delete_claim(",
     "\"finalizers\":",
     // Decisions about tenants.
     "Action::Recreate {",
@@ -143,7 +142,7 @@ fn a_new_action_is_noticed() {
         // Verb::Delete { a comment }
         pub(super) async fn quiet(a: u8) -> u8 { match verb { Verb::Delete { .. } => 1 } }
         fn loud() {
-            round.act(lifecycle::delete(name, claim));
+            ctx.request(delete_claim(name, claim));
         }
         async fn direct(client: &Client) {
             api.delete(\"x\", &params).await

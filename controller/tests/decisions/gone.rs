@@ -29,7 +29,7 @@ fn a_late_deletion_of_a_pod_leaves_the_next_of_its_name() {
     bench.see(2, Change::Gone("first".into(), Box::new(Change::PodGone(key.clone()))));
     bench.see(2, pod_of("second", "120"));
     assert_eq!(bench.engine.snapshot().pods()[&key].uid.as_ref(), "second");
-    // What was deleted stays deleted, whoever still tells of it.
+    // A deleted object stays deleted, whatever still reports it.
     bench.see(3, Change::Gone("second".into(), Box::new(Change::PodGone(key.clone()))));
     let Change::Pod(late) = pod_of("second", "125") else { panic!() };
     bench.engine.snapshot_mut().observe_response(Response::Pod(late), at(3));

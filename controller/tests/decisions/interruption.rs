@@ -1,4 +1,4 @@
-//! What is done about machines that the cloud is about to take away.
+//! Interruptions: instances that the cloud is about to take.
 
 use croft_cloud::{CloudMachine, Interruption, InterruptionKind, MachineState};
 use croft_controller::{
@@ -26,7 +26,7 @@ fn disrupted() -> Value {
     json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}])
 }
 
-/// A machine with a pod, about which `news` came at second 1.
+/// An instance with a pod, about which `news` came at second 1.
 fn told(news: Interruption) -> Bench {
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
@@ -111,7 +111,7 @@ fn a_spot_machine_is_cordoned_and_replaced_first_and_left_in_time() {
     );
 }
 
-/// The second machine of a pool: the first's objects under other names.
+/// The second instance of a pool: the first's objects under other names.
 fn second(change: Change) -> Change {
     match change {
         Change::Claim(mut claim) => {

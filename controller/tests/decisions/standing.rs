@@ -189,7 +189,7 @@ fn spare(pods: i64) -> Value {
 fn spare_places_are_kept_and_give_way_and_are_made_again() {
     let mut bench = Bench::with_pool(&spare(3));
     let actions = bench.decide(1);
-    // Three times half a cpu fit onto one machine of two.
+    // Three times half a cpu fit onto one instance of two.
     assert_eq!(made(&actions).claims.len(), 1);
     let first = come(&mut bench, 2, &actions[0]);
     assert!(bench.decide(4).is_empty());
@@ -246,7 +246,7 @@ fn spare_places_overrun_no_limit() {
         assert!(makes_nothing(&actions), "{actions:?}");
     }
     let said =
-        bench.told.iter().any(|(reason, note)| reason == "Insufficient" && note.contains("spare places"));
+        bench.told.iter().any(|(reason, note)| reason == "Insufficient" && note.contains("headroom pods"));
     assert!(said, "{:?}", bench.told);
 }
 

@@ -51,7 +51,7 @@ fn the_replacement_comes_first_and_is_looked_at_again() {
     let waiting = json!({"metadata": {"annotations": annotations}, "status": {"conditions": []}});
     world.node(&name, &kind, waiting);
     assert!(world.step(20).is_none() && world.deleted().is_empty(), "{:?}", world.actions);
-    // Ready and without pods, it isn't given back as empty.
+    // Ready and without pods, it isn't removed as empty.
     world.node(&name, &kind, json!({"metadata": {"annotations": annotations}}));
     world.step(1);
     let mut gone = world.deleted();
@@ -230,7 +230,7 @@ fn drift_replaces_within_its_budget_and_says_why() {
     }
     world.step(0);
     let made = world.created();
-    // Two of the four, which one machine of twice the size holds at the same price.
+    // Two of the four, which one instance of twice the size holds at the same price.
     assert_eq!(made.len(), 1, "{:?}", world.actions);
     assert_eq!(made[0]["metadata"]["annotations"]["croft.dev/replaces"], json!("n0,n1"));
     assert_eq!(made[0]["metadata"]["annotations"]["croft.dev/disruption-reason"], json!("Drifted"));
@@ -359,7 +359,7 @@ fn why_each_node_stays_is_said_on_its_claim() {
 }
 
 #[test]
-fn nobody_is_woken_for_a_cluster_in_which_nothing_happens() {
+fn an_unchanged_cluster_asks_for_no_pass() {
     let mut world = World::new(json!({}));
     for pool in ["p", "q", "r", "s"] {
         world.pool_named(pool, json!({}), json!({}));
@@ -393,7 +393,7 @@ fn what_replaces_a_node_is_enough_for_kube_scheduler_which_knows_of_no_plan() {
     let mut world = World::new(json!({}));
     world.node("n0", "m.8", json!({}));
     world.pool(json!({"consolidateAfter": "Never"}), json!({"spec": {"expireAfter": "240h"}}));
-    // 6 processors fill three machines of 2; the small pods, each bound to the emptiest, leave only one for the large.
+    // 6 processors fill three instances of 2; the small pods, each bound to the emptiest, leave only one for the large.
     for (name, cpu) in [("pod0", 1000), ("pod1", 1000), ("pod2", 2000), ("pod3", 2000)] {
         world.pod(name, "n0", cpu, json!({}));
     }

@@ -241,7 +241,7 @@ fn swings() -> impl Strategy<Value = Vec<Swing>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Loads that swing in some tenants' pools touch nothing of the others', and move nobody to and fro.
+    /// Loads that swing in some tenants' pools change nothing in the others', and move no pod back and forth.
     #[test]
     fn loads_that_swing_disturb_no_neighbour_and_few_of_their_own(swings in swings()) {
         let mut town = Town::new(swings.clone());

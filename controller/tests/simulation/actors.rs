@@ -174,7 +174,7 @@ impl Actors {
                 self.booting.remove(&id);
             }
         }
-        // A kubelet says that it is there, and whoever watches kubelets says when it isn't.
+        // A kubelet reports its node as Ready, and the node controller reports when it no longer does.
         put_out(store, world);
         for (node, machine) in machines(store) {
             if !is_alive(world, &machine) || !self.up.contains(&machine) {
@@ -349,7 +349,7 @@ fn unreachable(store: &mut Store, node: &Id, now: Timestamp) {
     });
 }
 
-/// A machine goes: whatever still runs there dies with it.
+/// An instance goes: its remaining pods end with it.
 fn gone(store: &mut Store, world: &World, id: &str, now: Timestamp) {
     let Some(instance) = world.instance(id) else { return };
     let name = instance.dns_name("us-east-1");
@@ -368,7 +368,7 @@ fn gone(store: &mut Store, world: &World, id: &str, now: Timestamp) {
         .filter(|(_, pod)| pod["spec"]["nodeName"] == json!(name) && !stuck(pod))
         .map(|(id, _)| id.2.clone())
         .collect();
-    // The cloud's own doing is nobody's fault.
+    // No controller is at fault for the cloud's own act.
     store.taken += killed.len() as u64;
     if !killed.is_empty() && instance.reason.starts_with("Client.") {
         store.broken.push(format!("machine {id} was ended with pods on it: {}", killed.join(", ")));
@@ -423,7 +423,7 @@ fn tolerated(pod: &Value, taint: &Value) -> bool {
         .any(|t| t["key"] == taint["key"] && t["value"] == taint["value"] && t["effect"] == taint["effect"])
 }
 
-/// Every Node, and the id of its machine.
+/// Every Node, and the id of its instance.
 fn machines(store: &Store) -> Vec<(Id, String)> {
     let machine = |node: &Value| Some(node["spec"]["providerID"].as_str()?.rsplit('/').next()?.to_owned());
     store.of_kind("Node").filter_map(|(id, node)| Some((id.clone(), machine(node)?))).collect()
@@ -433,7 +433,7 @@ fn is_alive(world: &World, machine: &str) -> bool {
     world.instance(machine).is_some_and(|instance| instance.state.is_alive())
 }
 
-/// Nodes whose machine is gone aren't Ready.
+/// Nodes whose instance is gone aren't Ready.
 pub fn put_out(store: &mut Store, world: &World) {
     for (node, machine) in machines(store) {
         if !is_alive(world, &machine) {

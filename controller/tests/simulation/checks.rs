@@ -26,7 +26,7 @@ pub fn always(store: &Store, world: &World, limits: &Limits, cpus: &BTreeMap<Str
         if let Some(uid) = instance.tags.get(tags::CLAIM_UID) {
             per_claim.entry(uid).or_default().push(id);
         }
-        // Of what was made after the backup nobody knows before the cloud is asked.
+        // Objects created after the backup are unknown until the cloud is asked.
         let hidden = instance.tags.get(tags::CLUSTER).is_some_and(|value| value != crate::cloud::CLUSTER);
         let unknown = (store.restored || store.blind || hidden)
             && instance.tags.get(tags::CLAIM_UID).is_none_or(|uid| !known.contains(uid.as_str()));

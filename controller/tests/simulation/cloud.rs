@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_api::{EC2NodeClass, condition::READY, condition::Statement, nodeclass::SubnetStatus};
 use croft_cloud::{
-    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption,
+    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, InUse, Interruption,
     InterruptionKind, LaunchError, LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey,
     Prepared, Shortage, Terminated, tags,
 };
@@ -298,7 +298,7 @@ impl CloudProvider for SimCloud {
             let world = self.world.lock().unwrap();
             return match world.instance(id) {
                 Some(instance) if instance.state.is_alive() => Ok(self.launched(id, instance)),
-                // The token's answer is a machine that has gone since.
+                // The token's response is an instance that has been terminated since.
                 Some(_) => Err(LaunchError::Refused {
                     claim,
                     fault: fault("CreateFleet", "IdempotentInstanceTerminated", FaultClass::NoCapacity),
@@ -455,7 +455,7 @@ impl CloudProvider for SimCloud {
             .collect()
     }
 
-    async fn sweep(&self, _: &[EC2NodeClass], _: &[Prepared]) -> Result<usize, CloudError> {
+    async fn sweep(&self, _: &InUse) -> Result<usize, CloudError> {
         Ok(0)
     }
 }

@@ -32,11 +32,11 @@ pub struct Store {
     pub version: u64,
     uids: u64,
     pub broken: Vec<String>,
-    /// Pods that died with a machine which the cloud took away.
+    /// Pods that ended with an instance that the cloud took.
     pub taken: u64,
-    /// Set once it was restored from a backup: what was made since then is known to nobody.
+    /// Set once it was restored from a backup: objects created since then are unknown.
     pub restored: bool,
-    /// Set once a controller called another account: what lost its claim then is known to nobody.
+    /// Set once a controller called another account: instances that lost their claim then are unknown.
     pub blind: bool,
 }
 

@@ -116,7 +116,7 @@ impl Purpose {
         usize::try_from(self.chance.below(count as u64)).unwrap()
     }
 
-    /// A machine that is there, if any.
+    /// An existing instance, if any.
     fn machine(&mut self) -> Option<String> {
         let alive: Vec<String> = {
             let world = self.shared.world.lock().unwrap();
@@ -192,7 +192,7 @@ impl Purpose {
         self.for_a_while(ms, |links, on| links.pods_stalled.store(on, Ordering::Relaxed));
     }
 
-    /// Some types have no machine left, or all have again.
+    /// Some types have no capacity left, or all have again.
     fn shortage(&mut self) {
         let families = ["m5.*", "c5.*", "r5.*", "*.large", "none"];
         let rules = (0..self.chance.below(3))
@@ -213,7 +213,7 @@ impl Purpose {
             sleep(Duration::from_millis(self.chance.between(0, 40_000))).await;
             let mut store = self.shared.store.lock().unwrap();
             store.restore(backup);
-            // A machine that has gone since the backup runs nothing, though its Node was Ready then.
+            // An instance terminated since the backup runs nothing, though its Node was Ready then.
             actors::put_out(&mut store, &self.shared.world.lock().unwrap());
             drop(store);
             self.backup = None;
@@ -243,7 +243,7 @@ impl Purpose {
         }
     }
 
-    /// What the condition asks a human for: the machines whose claims are lost for good go by hand.
+    /// What the condition asks an operator for: the instances whose claims are lost for good go by hand.
     pub fn help_out(&self) {
         let store = self.shared.store.lock().unwrap();
         let stopped = store.of_kind("TenantPool").any(|(_, pool)| {
