@@ -1,26 +1,31 @@
-//! Tenants kept: what the API server and the users must know of them, and what came in before they were known.
+//! Tenants: labels and annotations of their namespaces and nodes, parameters of the admission policies, status of Tenants
+//! and TenantPools, and pods that were admitted before their tenant was known. Also the status of the CroftConfig.
 //!
 //! ```text
-//!  Changes of the engine's watches ──tee──▶ State ──▶ decide (pure) ──Action──▶ act ──▶ API server
-//!  CroftConfig, webhook replicas, policies ──▶ │
+//!  Changes of the engine's watches ───▶ State ──▶ reconcile (pure) ──Action──▶ writes ──▶ API server
+//!  webhook replicas, policies ──────────▶ │
 //! ```
 //!
-//! [`state::State`] holds the few facts that count; [`decide::decide`] compares what is with what should be, as a
-//! pure function of state and time: marks of namespaces and nodes, what the static policies read, conditions of Tenants,
-//! DaemonSets to plan anew, pods to make anew. Every round starts from what is, so that a round that is cut short
-//! or a write that is lost is made up for by the next.
+//! [`state::State`] caches the facts; [`reconcile::reconcile`] compares them with the Tenants, as a pure function of state and
+//! time. Every pass starts from the present facts, so the next pass repairs an interrupted pass or a lost write. The
+//! executor is [`run`], which runs passes while this replica is the leader.
 
-pub mod act;
+mod absences;
+pub mod action;
 pub mod croft_config;
 mod daemonsets;
-pub mod decide;
 mod evictions;
+mod invalid_objects;
+mod namespace_metadata;
+mod parameter_writes;
 mod parameters;
-mod pods;
-mod pools;
+mod placement;
+mod pool_status;
+pub mod reconcile;
 pub mod run;
+mod spec_valid;
 pub mod state;
-mod status;
-mod unread;
+mod tenant_status;
+pub mod writes;
 
 pub use run::{TenantMetrics, spawn};

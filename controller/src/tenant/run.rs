@@ -1,4 +1,4 @@
-//! Watches, rounds and writes.
+//! Watches, passes and writes.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use croft_api::condition::{UNLIMITED, is_true};
+use croft_api::condition::{READY, UNLIMITED, is_true};
 use croft_policy::{
     audit::Broken,
     seen::{REPLICA_LABEL, Report, WEBHOOK},
@@ -39,48 +39,51 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::mpsc, task::JoinSet, time};
 
 use crate::{
+    definitions::{conditions::ISOLATED, metrics as definitions},
     kube_api::watch::QUEUE,
+    metrics::register,
     state::Change,
     tenant::{
-        act::{act, probe},
-        decide::{Action, decide},
-        state::{News, State},
+        action::Action,
+        reconcile::reconcile,
+        state::{Observation, State},
+        writes::{execute, probe},
     },
 };
 
-/// Changes closer together than this are judged together.
-const TOGETHER: Duration = Duration::from_millis(50);
-/// Between two rounds at least, so that a flood of changes costs a bounded share of a core.
-const PAUSE: Duration = Duration::from_millis(200);
-/// Without any change: replicas may have gone silent, and writes may have been lost.
-const ROUND: Duration = Duration::from_secs(10);
-/// The same write isn't repeated for this long, while the watch hasn't shown its effect.
+/// Changes within this time are handled in one pass.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+/// Minimum time between two passes, so that a flood of changes costs a bounded share of a core.
+const MIN_PAUSE: Duration = Duration::from_millis(200);
+/// A pass without any change: the lease of a replica may have expired, or a write may have been lost.
+const RESYNC_EVERY: Duration = Duration::from_secs(10);
+/// A write isn't repeated for this long, until the watch shows its effect.
 const REPEAT_AFTER: Duration = Duration::from_secs(5);
-/// Writes under way at once.
-const AT_ONCE: usize = 8;
-/// A leader starts nothing late, and what it started ends before another may start.
+/// Concurrent writes.
+const MAX_CONCURRENT: usize = 8;
+/// A leader starts no write late, and its writes end before another leader may start.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the upkeep of tenants measures.
+/// Metrics of tenants.
 #[derive(Clone, Debug, Default)]
 pub struct TenantMetrics {
-    misplaced: Gauge,
-    unready: Gauge,
+    not_isolated: Gauge,
+    not_ready: Gauge,
     unlimited: Gauge,
-    failed: Gauge,
+    writes_failed: Gauge,
     violations: Family<Violation, Gauge>,
-    invalid: Family<OfKind, Gauge>,
+    invalid_objects: Family<KindLabel, Gauge>,
 }
 
-/// A kind of Croft's.
+/// Label of a metric: a kind of Croft's objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfKind {
+struct KindLabel {
     kind: &'static str,
 }
 
 const OWN_KINDS: [&str; 5] = ["Tenant", "TenantPool", "EC2NodeClass", "NodeClaim", "CroftConfig"];
 
-/// A rule that can be broken.
+/// Label of a metric: a rule of isolation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Violation {
     rule: &'static str,
@@ -91,58 +94,34 @@ impl TenantMetrics {
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register(
-            "croft_tenants_not_isolated",
-            "Tenants with pods outside their pools, or with others' pods inside them",
-            metrics.misplaced.clone(),
-        );
-        registry.register(
-            "croft_tenants_not_ready",
-            "Tenants whose rules aren't enforced everywhere",
-            metrics.unready.clone(),
-        );
-        registry.register(
-            "croft_tenants_unlimited",
-            "Tenants of which no limit bounds what their nodes cost",
-            metrics.unlimited.clone(),
-        );
-        registry.register(
-            "croft_tenants_writes_failed",
-            "Writes of the last round that failed",
-            metrics.failed.clone(),
-        );
-        registry.register(
-            "croft_violations",
-            "What breaks isolation or could, by rule; `croft audit` names each",
-            metrics.violations.clone(),
-        );
-        registry.register(
-            "croft_invalid_objects",
-            "Objects whose newest version can't be read or breaks a rule of its CRD, by kind; the last good version stays in force",
-            metrics.invalid.clone(),
-        );
+        register(registry, definitions::TENANTS_NOT_ISOLATED, metrics.not_isolated.clone());
+        register(registry, definitions::TENANTS_NOT_READY, metrics.not_ready.clone());
+        register(registry, definitions::TENANTS_UNLIMITED, metrics.unlimited.clone());
+        register(registry, definitions::TENANTS_WRITES_FAILED, metrics.writes_failed.clone());
+        register(registry, definitions::VIOLATIONS, metrics.violations.clone());
+        register(registry, definitions::INVALID_OBJECTS, metrics.invalid_objects.clone());
         metrics
     }
 
     fn count(&self, state: &State) {
-        let not = |kind: &str| {
+        let count_without = |kind: &str| {
             let is_not = |t: &&Arc<croft_api::Tenant>| {
                 let conditions = t.status.iter().flat_map(|s| &s.conditions);
                 conditions.clone().any(|c| c.type_ == kind && c.status != "True")
             };
             i64::try_from(state.tenants.values().filter(is_not).count()).unwrap_or(i64::MAX)
         };
-        self.misplaced.set(not("Isolated"));
-        self.unready.set(not("Ready"));
+        self.not_isolated.set(count_without(ISOLATED));
+        self.not_ready.set(count_without(READY));
         let is_unlimited = |t: &&Arc<croft_api::Tenant>| {
             t.status.as_ref().is_some_and(|status| is_true(&status.conditions, UNLIMITED))
         };
         let unlimited = state.tenants.values().filter(is_unlimited).count();
         self.unlimited.set(i64::try_from(unlimited).unwrap_or(i64::MAX));
-        let invalid = state.unread_by_kind();
+        let invalid = state.invalid_by_kind();
         for kind in OWN_KINDS {
             let count = invalid.get(kind).copied().unwrap_or_default();
-            self.invalid.get_or_create(&OfKind { kind }).set(count);
+            self.invalid_objects.get_or_create(&KindLabel { kind }).set(count);
         }
         for rule in Broken::ALL {
             let count = state.violations.get(&rule).copied().unwrap_or_default();
@@ -151,8 +130,8 @@ impl TenantMetrics {
     }
 }
 
-/// Keeps tenants while `leader` leads, from the engine's own changes, which are passed on to the receiver that is
-/// returned. Ends with the tasks.
+/// Reconciles tenants while `leader` is valid. Takes the changes of the engine's watches and forwards them to the
+/// returned receiver. Ends with the tasks.
 #[must_use]
 pub fn spawn(
     client: &Client,
@@ -162,83 +141,85 @@ pub fn spawn(
     clock: Arc<dyn Clock>,
     metrics: TenantMetrics,
 ) -> (mpsc::Receiver<Change>, JoinSet<()>) {
-    let (on, passed) = mpsc::channel(QUEUE);
+    let (forward, forwarded) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
-    let (sender, mut news) = mpsc::channel(QUEUE);
-    watches(client, namespace, &sender, &mut tasks);
+    let (sender, mut observations) = mpsc::channel(QUEUE);
+    spawn_watches(client, namespace, &sender, &mut tasks);
     let client = client.clone();
     let mut state = State::new(namespace);
     tasks.spawn(async move {
         let start = clock.monotonic();
-        let mut passes = Passes { client, leader, clock, metrics, start, done: BTreeMap::new(), sender };
-        let (mut due, mut not_before) = (Duration::ZERO, Duration::ZERO);
+        let mut writer = Writer { client, leader, clock, metrics, start, done: BTreeMap::new(), sender };
+        let (mut due, mut not_earlier_than) = (Duration::ZERO, Duration::ZERO);
         let mut writing = JoinSet::new();
         loop {
-            let now = passes.now();
+            let now = writer.now();
             tokio::select! {
                 biased;
                 change = changes.recv() => {
                     let Some(change) = change else { return };
                     if state.observe(&change) {
-                        due = due.min(now + TOGETHER);
+                        due = due.min(now + DEBOUNCE);
                     }
-                    if on.send(change).await.is_err() {
+                    if forward.send(change).await.is_err() {
                         return;
                     }
                 }
-                Some(item) = news.recv() => {
-                    if state.learn(item, now) {
-                        due = due.min(now + TOGETHER);
+                Some(item) = observations.recv() => {
+                    if state.observe_own(item, now) {
+                        due = due.min(now + DEBOUNCE);
                     }
                 }
-                // The engine's changes pass while this writes.
+                // The engine's changes are forwarded during writes.
                 Some(failed) = writing.join_next() => {
-                    passes.metrics.failed.set(failed.unwrap_or(1));
-                    not_before = passes.now() + PAUSE;
+                    writer.metrics.writes_failed.set(failed.unwrap_or(1));
+                    not_earlier_than = writer.now() + MIN_PAUSE;
                 }
-                () = time::sleep(due.max(not_before).saturating_sub(now)), if writing.is_empty() => {
-                    due = now + ROUND;
-                    passes.begin(&mut state, &mut writing);
+                () = time::sleep(due.max(not_earlier_than).saturating_sub(now)), if writing.is_empty() => {
+                    due = now + RESYNC_EVERY;
+                    writer.run_pass(&mut state, &mut writing);
                 }
             }
         }
     });
-    (passed, tasks)
+    (forwarded, tasks)
 }
 
-struct Passes {
+struct Writer {
     client: Client,
     leader: Leader,
     clock: Arc<dyn Clock>,
     metrics: TenantMetrics,
     start: Instant,
-    /// What was written lately, and when.
+    /// Recent writes, with their time.
     done: BTreeMap<String, (Action, Duration)>,
-    /// For answers to probes.
-    sender: mpsc::Sender<News>,
+    /// Receives the answers to probes.
+    sender: mpsc::Sender<Observation>,
 }
 
-impl Passes {
+impl Writer {
     fn now(&self) -> Duration {
         self.clock.monotonic().saturating_duration_since(self.start)
     }
 
-    /// Decides, and begins to write what was decided; the task ends with how many writes failed.
-    fn begin(&mut self, state: &mut State, writing: &mut JoinSet<i64>) {
+    /// Runs one pass and starts its writes; the task returns the number of failed writes.
+    fn run_pass(&mut self, state: &mut State, writing: &mut JoinSet<i64>) {
         let now = self.now();
         if !self.leader.is_valid(self.clock.monotonic()) {
             self.done.clear();
-            // The leader tells of these.
+            // The leader records events for these nodes.
             state.left_pools.clear();
             writing.spawn(std::future::ready(0));
             return;
         }
         self.done.retain(|_, (_, at)| now.saturating_sub(*at) < REPEAT_AFTER);
         let wall = self.clock.wall();
-        let mut actions = decide(state, now, wall);
+        let mut actions = reconcile(state, now, wall);
         self.metrics.count(state);
-        actions.retain(|action| self.done.get(&action.key()).is_none_or(|(done, _)| !same(done, action)));
-        // A probe is repeated until its answer is yes.
+        actions.retain(|action| {
+            self.done.get(&action.key()).is_none_or(|(done, _)| !is_same_write(done, action))
+        });
+        // A probe is repeated until the parameters are in force.
         for action in actions.iter().filter(|action| !matches!(action, Action::Probe { .. })) {
             self.done.insert(action.key(), (action.clone(), now));
         }
@@ -250,12 +231,12 @@ impl Passes {
                 .map(|action| async move {
                     match action {
                         Action::Probe { namespace, revision } => {
-                            ask(client, &namespace, revision, sender).await
+                            send_probe(client, &namespace, revision, sender).await
                         }
                         action => write(client, leader, clock.as_ref(), action, wall).await,
                     }
                 })
-                .buffer_unordered(AT_ONCE);
+                .buffer_unordered(MAX_CONCURRENT);
             let failed = results.filter(|done| std::future::ready(!done)).count().await;
             i64::try_from(failed).unwrap_or(i64::MAX)
         });
@@ -267,108 +248,115 @@ async fn write(client: &Client, leader: &Leader, clock: &dyn Clock, action: Acti
         return false;
     }
     let key = action.key();
-    tracing::debug!(what = key, "writing");
-    match time::timeout(WRITE_TIMEOUT, act(client, action, wall)).await {
+    tracing::debug!(object = key, "writing");
+    match time::timeout(WRITE_TIMEOUT, execute(client, action, wall)).await {
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
-            tracing::warn!(what = key, %error, "failed to keep a tenant's affairs, tried again");
+            tracing::warn!(object = key, %error, "failed to write; retried by a later pass");
             false
         }
         Err(_) => {
-            tracing::warn!(what = key, "failed to keep a tenant's affairs: no answer in time, tried again");
+            tracing::warn!(object = key, "write timed out; retried by a later pass");
             false
         }
     }
 }
 
-/// Asks whether the parameters of `revision` are in force, and says so to `sender`. A dry run changes nothing, so a replica that
-/// has just stopped leading may still ask.
-async fn ask(client: &Client, namespace: &str, revision: String, sender: &mpsc::Sender<News>) -> bool {
+/// Probes whether the parameters of `revision` are in force, and sends the answer to `sender`. A dry run changes
+/// nothing, so a replica that has just stopped leading may still send it.
+async fn send_probe(
+    client: &Client,
+    namespace: &str,
+    revision: String,
+    sender: &mpsc::Sender<Observation>,
+) -> bool {
     let (in_force, done) = match time::timeout(WRITE_TIMEOUT, probe(client, namespace, &revision)).await {
         Ok(Ok(in_force)) => (in_force, true),
         Ok(Err(error)) => {
-            tracing::warn!(revision, %error, "failed to ask whether the policies' parameters are in force, asked again");
+            tracing::warn!(revision, %error, "failed to probe the parameters of the admission policies; retried by a later pass");
             (false, false)
         }
         Err(_) => (false, false),
     };
     // The receiver lives as long as the task that spawned this one.
-    let _ = sender.try_send(News::Probed { revision, in_force });
+    let _ = sender.try_send(Observation::ParametersProbed { revision, in_force });
     done
 }
 
-/// Times on conditions differ from round to round until the watch shows them; and counts, which change with every
-/// pod, are worth a write only now and then.
-fn same(a: &Action, b: &Action) -> bool {
+/// Compares two writes without the times of conditions, which differ from pass to pass until the watch shows the
+/// write, and without counts, which change with every pod.
+fn is_same_write(a: &Action, b: &Action) -> bool {
     match (a, b) {
         (Action::Status { status: a, .. }, Action::Status { status: b, .. }) => {
-            let said = |s: &croft_api::TenantStatus| -> Vec<(String, String, String)> {
-                s.conditions.iter().map(|c| (c.type_.clone(), c.status.clone(), c.message.clone())).collect()
-            };
-            said(a) == said(b) && a.namespaces == b.namespaces
+            without_times(&a.conditions) == without_times(&b.conditions) && a.namespaces == b.namespaces
         }
         (
-            Action::PoolStatus { conditions: a, version: of_a, .. },
-            Action::PoolStatus { conditions: b, version: of_b, .. },
-        ) => {
-            let said = |list: &[Condition]| -> Vec<(String, String, String)> {
-                list.iter().map(|c| (c.type_.clone(), c.status.clone(), c.message.clone())).collect()
-            };
-            of_a == of_b && said(a) == said(b)
-        }
-        (
-            Action::ClassStatus { conditions: a, version: of_a, .. },
-            Action::ClassStatus { conditions: b, version: of_b, .. },
-        ) => {
-            let said = |list: &[Condition]| -> Vec<(String, String, String)> {
-                list.iter().map(|c| (c.type_.clone(), c.status.clone(), c.message.clone())).collect()
-            };
-            of_a == of_b && said(a) == said(b)
-        }
+            Action::PoolStatus { conditions: a, version: version_a, .. },
+            Action::PoolStatus { conditions: b, version: version_b, .. },
+        )
+        | (
+            Action::ClassStatus { conditions: a, version: version_a, .. },
+            Action::ClassStatus { conditions: b, version: version_b, .. },
+        ) => version_a == version_b && without_times(a) == without_times(b),
         (a, b) => a == b,
     }
 }
 
-fn watches(client: &Client, namespace: &str, sender: &mpsc::Sender<News>, tasks: &mut JoinSet<()>) {
+fn without_times(conditions: &[Condition]) -> Vec<(&str, &str, &str)> {
+    conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.message.as_str())).collect()
+}
+
+fn spawn_watches(
+    client: &Client,
+    namespace: &str,
+    sender: &mpsc::Sender<Observation>,
+    tasks: &mut JoinSet<()>,
+) {
     let all = watcher::Config::default;
     let leases = all().labels(&format!("{REPLICA_LABEL}={WEBHOOK}"));
-    tasks.spawn(follow::<Lease>(
+    tasks.spawn(watch::<Lease>(
         Api::namespaced(client.clone(), namespace),
         leases,
         "Replica",
         sender.clone(),
-        |object, gone| News::Replica(object.name_any(), (!gone).then(|| Report::read(object.annotations()))),
+        |object, gone| {
+            Observation::Replica(object.name_any(), (!gone).then(|| Report::read(object.annotations())))
+        },
     ));
-    let ours = || all().labels("app.kubernetes.io/part-of=croft");
+    let part_of_croft = || all().labels("app.kubernetes.io/part-of=croft");
     const POLICY: &str = "ValidatingAdmissionPolicy";
     const BINDING: &str = "ValidatingAdmissionPolicyBinding";
-    tasks.spawn(follow::<ValidatingAdmissionPolicy>(
+    tasks.spawn(watch::<ValidatingAdmissionPolicy>(
         Api::all(client.clone()),
-        ours(),
+        part_of_croft(),
         POLICY,
         sender.clone(),
-        |object, gone| policy(POLICY, object, gone),
+        |object, gone| policy_observation(POLICY, object, gone),
     ));
-    tasks.spawn(follow::<ValidatingAdmissionPolicyBinding>(
+    tasks.spawn(watch::<ValidatingAdmissionPolicyBinding>(
         Api::all(client.clone()),
-        ours(),
+        part_of_croft(),
         BINDING,
         sender.clone(),
-        |object, gone| policy(BINDING, object, gone),
+        |object, gone| policy_observation(BINDING, object, gone),
     ));
 }
 
-fn policy<K: Resource<DynamicType = ()> + Serialize>(kind: &str, object: &K, gone: bool) -> News {
+fn policy_observation<K: Resource<DynamicType = ()> + Serialize>(
+    kind: &str,
+    object: &K,
+    gone: bool,
+) -> Observation {
     let value = serde_json::to_value(object).ok().filter(|_| !gone).map(Box::new);
-    News::Policy(kind.to_owned(), object.name_any(), value)
+    Observation::Policy(kind.to_owned(), object.name_any(), value)
 }
 
-async fn follow<K>(
+async fn watch<K>(
     api: Api<K>,
     config: watcher::Config,
     kind: &'static str,
-    sender: mpsc::Sender<News>,
-    news: impl Fn(&K, bool) -> News + Send,
+    sender: mpsc::Sender<Observation>,
+    observation: impl Fn(&K, bool) -> Observation + Send,
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
@@ -382,29 +370,29 @@ async fn follow<K>(
                 Vec::new()
             }
             Ok(Event::InitApply(object)) => {
-                let item = news(&object, false);
+                let item = observation(&object, false);
                 listed.insert(object.name_any(), object);
                 vec![item]
             }
             Ok(Event::InitDone) => {
-                // What the new list lacks was deleted while nobody watched.
+                // Objects that are missing from the new list were deleted while the watch was down.
                 let lost = held.iter().filter(|(name, _)| !listed.contains_key(*name));
-                let mut items: Vec<News> = lost.map(|(_, object)| news(object, true)).collect();
+                let mut items: Vec<Observation> = lost.map(|(_, object)| observation(object, true)).collect();
                 held = std::mem::take(&mut listed);
-                items.push(News::Synced(kind));
+                items.push(Observation::Synced(kind));
                 items
             }
             Ok(Event::Apply(object)) => {
-                let item = news(&object, false);
+                let item = observation(&object, false);
                 held.insert(object.name_any(), object);
                 vec![item]
             }
             Ok(Event::Delete(object)) => {
                 held.remove(&object.name_any());
-                vec![news(&object, true)]
+                vec![observation(&object, true)]
             }
             Err(error) => {
-                tracing::warn!(kind, %error, "the watch broke and is set up again");
+                tracing::warn!(kind, %error, "watch failed; it is restarted");
                 Vec::new()
             }
         };

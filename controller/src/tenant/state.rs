@@ -1,4 +1,4 @@
-//! The facts of which tenants are kept.
+//! The cached facts from which tenants are reconciled.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,33 +31,32 @@ use serde_json::Value;
 use crate::{
     state::Change,
     tenant::{
-        daemonsets,
-        evictions::{Absences, Evicted},
+        absences::Absences,
+        invalid_objects::{ClassFacts, InvalidObject, Name},
         parameters::Parameters,
-        unread::{ClassFacts, Name, Wrong},
     },
 };
 
-/// Something new, beside what the engine's watches say.
+/// An observation beside the changes of the engine's watches.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum Observation {
     /// A webhook replica by the name of its Lease; `None` if it is gone.
     Replica(String, Option<Report>),
-    /// A policy or a binding by kind and name; `None` if it is gone.
+    /// An admission policy or a binding by kind and name; `None` if it is gone.
     Policy(String, String, Option<Box<Value>>),
-    /// The API server was asked whether the parameters of this revision are in force.
-    Probed {
+    /// The API server was probed for the parameters of this revision.
+    ParametersProbed {
         /// The revision.
         revision: String,
-        /// The answer.
+        /// The parameters are in force.
         in_force: bool,
     },
-    /// The first full list of one of these is in.
+    /// The first list of this kind is complete.
     Synced(&'static str),
 }
 
-/// What must be listed once before anything is decided.
-const NEEDED: [&str; 11] = [
+/// Kinds that must be listed before the first decision.
+const REQUIRED_LISTS: [&str; 11] = [
     "Pod",
     "Node",
     "NodeClaim",
@@ -84,7 +83,7 @@ pub struct NamespaceFacts {
     pub deleting: bool,
 }
 
-/// A pod that is not finished.
+/// A pod that isn't finished.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodFacts {
     /// Its uid.
@@ -97,7 +96,7 @@ pub struct PodFacts {
     pub mirror: bool,
     /// It is being deleted.
     pub deleting: bool,
-    /// What decides where it runs, as long as that isn't decided.
+    /// The scheduling fields of the pod, while it is pending.
     pub waiting: Option<Arc<Pod>>,
 }
 
@@ -115,7 +114,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    fn of(reference: &OwnerReference) -> Self {
+    fn from_reference(reference: &OwnerReference) -> Self {
         let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
         Self {
             group: group.to_owned(),
@@ -129,10 +128,19 @@ impl Owner {
 /// A replica of the webhook.
 #[derive(Clone, Debug, Default)]
 pub struct Replica {
-    /// What it says of itself.
+    /// The status that it reports.
     pub report: Report,
-    /// When it was last heard of, on the monotonic clock.
-    pub heard: Duration,
+    /// The time of its last report, on the monotonic clock.
+    pub heard_at: Duration,
+}
+
+/// Evictions that are in flight.
+#[derive(Debug, Default)]
+pub struct Evictions {
+    /// The time of each pod's last eviction request, by uid.
+    pub(super) requested: BTreeMap<String, Duration>,
+    /// Owners, by uid, with evicted pods that aren't all running again.
+    pub(super) owners: BTreeSet<String>,
 }
 
 /// Namespace and name.
@@ -145,7 +153,7 @@ pub struct State {
     snapshot: Option<Tenants>,
     /// Settings.
     pub config: CroftConfigSpec,
-    /// Since when there is no CroftConfig, where there was one: `config` is the last one until that has lasted.
+    /// The time from which the CroftConfig is absent. `config` is the last one until the absence is confirmed.
     config_absent: Option<Duration>,
     config_is_gone: bool,
     /// Tenants by name.
@@ -154,51 +162,51 @@ pub struct State {
     pub pools: BTreeMap<String, Arc<TenantPool>>,
     /// Namespaces by name.
     pub namespaces: BTreeMap<String, NamespaceFacts>,
-    /// For each node, the pool with provisioner None or Karpenter whose own label it has.
+    /// For each node, the pool with provisioner None or Karpenter whose own label the node has.
     pub nodes: BTreeMap<String, Option<String>>,
-    /// Pool and price, in millionths of a dollar per hour, of each claim.
+    /// Pool and price of each claim, in millionths of a dollar per hour.
     pub claims: BTreeMap<String, (String, u64)>,
     /// Pods.
     pub pods: BTreeMap<Key, PodFacts>,
-    /// What the waiting pods of each owner share.
-    waiting_of: BTreeMap<String, Weak<Pod>>,
-    /// DaemonSets, cut down to what is planned.
+    /// The scheduling fields that the pending pods of an owner share.
+    pending_by_owner: BTreeMap<String, Weak<Pod>>,
+    /// DaemonSets, reduced to the fields that admission plans.
     pub daemonsets: BTreeMap<Key, Arc<DaemonSet>>,
-    /// Their versions, which change with every word on their status.
+    /// Their resourceVersions, which change with every status write.
     pub(super) daemonset_versions: BTreeMap<Key, String>,
-    /// Those whose pods are being replaced.
+    /// DaemonSets with a rollout in flight.
     pub(super) daemonsets_rolling: BTreeSet<Key>,
-    /// When those were last written that were not as they should be.
+    /// The time of the last write of each DaemonSet that was out of date.
     pub(super) daemonsets_written: BTreeMap<Key, Duration>,
-    /// How often each rule is broken, as of the last decision.
+    /// The number of violations of each rule, as of the last decision.
     pub violations: BTreeMap<Broken, i64>,
-    /// What is wrong with nodes, by node.
+    /// Findings of nodes, by node.
     node_findings: BTreeMap<String, Vec<Finding>>,
-    /// What is to be written on nodes that Croft doesn't make, by node.
-    pub node_upkeep: BTreeMap<String, Upkeep>,
-    /// Nodes whose label of a pool was removed, and the pools, until that is told.
+    /// The label and taints that nodes lack which Croft didn't launch, by node.
+    pub node_repairs: BTreeMap<String, Upkeep>,
+    /// Nodes whose pool label was removed, with the pool, until an event is recorded.
     pub left_pools: BTreeMap<String, String>,
-    /// Tenants or pools are others than when the nodes were looked at.
+    /// Tenants, pools or settings have changed since the nodes were audited.
     nodes_stale: bool,
     /// EC2NodeClasses by name.
     pub classes: BTreeMap<String, ClassFacts>,
-    /// What is wrong with the newest versions of Croft's objects, by kind and name.
-    pub(super) wrong: BTreeMap<Name, Wrong>,
+    /// Objects of Croft whose newest version is invalid, by kind and name.
+    pub(super) invalid_objects: BTreeMap<Name, InvalidObject>,
     /// Replicas of the webhook.
     pub replicas: BTreeMap<String, Replica>,
-    /// Policies and bindings by kind and name.
+    /// Admission policies and bindings by kind and name.
     pub policies: BTreeMap<Key, Value>,
-    /// What the policies read.
+    /// The parameters of the admission policies.
     pub parameters: Parameters,
-    /// Tenants that are missing, perhaps for a moment.
+    /// Tenants that are absent, perhaps for a moment.
     pub(super) absences: Absences,
-    /// Pods that were evicted as misplaced.
-    pub(super) evicted: Evicted,
-    missing: Vec<&'static str>,
+    /// Evictions of misplaced pods that are in flight.
+    pub(super) evicted: Evictions,
+    unsynced: Vec<&'static str>,
 }
 
 impl State {
-    /// Nothing is known yet of the cluster into whose `namespace` Croft is installed.
+    /// An empty state for a cluster with Croft in `namespace`.
     #[must_use]
     pub fn new(namespace: &str) -> Self {
         let config = CroftConfigSpec::default();
@@ -216,39 +224,39 @@ impl State {
             nodes: BTreeMap::new(),
             claims: BTreeMap::new(),
             pods: BTreeMap::new(),
-            waiting_of: BTreeMap::new(),
+            pending_by_owner: BTreeMap::new(),
             daemonsets: BTreeMap::new(),
             daemonset_versions: BTreeMap::new(),
             daemonsets_rolling: BTreeSet::new(),
             daemonsets_written: BTreeMap::new(),
             violations: BTreeMap::new(),
             node_findings: BTreeMap::new(),
-            node_upkeep: BTreeMap::new(),
+            node_repairs: BTreeMap::new(),
             left_pools: BTreeMap::new(),
             nodes_stale: true,
             classes: BTreeMap::new(),
-            wrong: BTreeMap::new(),
+            invalid_objects: BTreeMap::new(),
             replicas: BTreeMap::new(),
             policies: BTreeMap::new(),
             parameters: Parameters { namespace: namespace.to_owned(), ..Parameters::default() },
             absences: Absences::default(),
-            evicted: Evicted::default(),
-            missing: NEEDED.to_vec(),
+            evicted: Evictions::default(),
+            unsynced: REQUIRED_LISTS.to_vec(),
         }
     }
 
-    /// True once every first list is in.
+    /// Returns true once every first list is complete.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.missing.is_empty()
+        self.unsynced.is_empty()
     }
 
-    /// Tenants and what is theirs, as admission sees it.
+    /// Tenants and their resources, as admission sees them.
     pub fn view(&mut self) -> Tenants {
         self.snapshot.get_or_insert_with(|| self.index.snapshot()).clone()
     }
 
-    /// What is wrong with nodes.
+    /// Findings of nodes.
     pub fn node_findings(&self) -> impl Iterator<Item = &Finding> {
         self.node_findings.values().flatten()
     }
@@ -263,27 +271,28 @@ impl State {
         self.namespaces.keys().filter(is_own).cloned().collect()
     }
 
-    /// Looks at every node again if tenants, pools or settings have changed since.
+    /// Audits every node again if tenants, pools or settings have changed since the last time.
     pub fn refresh_nodes(&mut self) {
         if !std::mem::take(&mut self.nodes_stale) {
             return;
         }
         let view = self.view();
         self.node_findings.clear();
-        self.node_upkeep.clear();
+        self.node_repairs.clear();
         let nodes: Vec<_> = self.index.nodes().collect();
         for node in nodes {
-            self.look_at(&view, &node);
-            // Nodes may be listed before their pools: without this, such a node would leave its pool unnoticed. A node
-            // whose pool has gone stays that pool's: what is in force outlives the last Tenant by it.
+            self.audit_node(&view, &node);
+            // Nodes may be listed before their pools: without this, such a node would leave its pool unnoticed. A
+            // node whose pool is deleted stays in that pool: the parameters remain in force until such nodes are
+            // gone.
             if let Some(pool) = own_pool(view.rules(), &node) {
                 self.nodes.insert(node.name, Some(pool.name.to_string()));
             }
         }
     }
 
-    /// Compares a node with what its pool's nodes are. True if that says something new.
-    fn look_at(&mut self, view: &Tenants, node: &croft_policy::Node) -> bool {
+    /// Audits a node against its pool. Returns true if the findings changed.
+    fn audit_node(&mut self, view: &Tenants, node: &croft_policy::Node) -> bool {
         let findings = audit::node(view, node);
         let found = if findings.is_empty() {
             self.node_findings.remove(&node.name).is_some()
@@ -291,10 +300,10 @@ impl State {
             self.node_findings.insert(node.name.clone(), findings.clone()) != Some(findings)
         };
         match upkeep(view.rules(), node) {
-            Some(upkeep) => {
-                self.node_upkeep.insert(node.name.clone(), upkeep.clone()) != Some(upkeep) || found
+            Some(missing) => {
+                self.node_repairs.insert(node.name.clone(), missing.clone()) != Some(missing) || found
             }
-            None => self.node_upkeep.remove(&node.name).is_some() || found,
+            None => self.node_repairs.remove(&node.name).is_some() || found,
         }
     }
 
@@ -304,11 +313,11 @@ impl State {
         self.nodes_stale = true;
     }
 
-    /// Takes in a change of the engine's watches. True if something that counts is new.
+    /// Applies a change of the engine's watches. Returns true if a fact changed.
     pub fn observe(&mut self, change: &Change) -> bool {
-        let mended = self.mended(change);
+        let corrected = self.corrected(change);
         let new = match change {
-            Change::Unread(newest, flaw) => self.unread(newest, flaw),
+            Change::Unread(newest, flaw) => self.observe_invalid(newest, flaw),
             Change::Tenant(tenant) => {
                 self.absences.end(&tenant.name_any());
                 self.tenant(tenant)
@@ -321,7 +330,7 @@ impl State {
             }
             Change::Pool(pool) => {
                 self.indexed(|index| index.upsert_pool(convert::pool(pool)));
-                let said = |pool: &TenantPool| {
+                let accepted_of = |pool: &TenantPool| {
                     let conditions =
                         pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
                     conditions.iter().find(|c| c.type_ == ACCEPTED).cloned()
@@ -329,7 +338,7 @@ impl State {
                 let new = self
                     .pools
                     .get(&pool.name_any())
-                    .is_none_or(|old| old.spec != pool.spec || said(old) != said(pool));
+                    .is_none_or(|old| old.spec != pool.spec || accepted_of(old) != accepted_of(pool));
                 self.pools.insert(pool.name_any(), Arc::new((**pool).clone()));
                 new
             }
@@ -351,7 +360,7 @@ impl State {
                 self.index.remove_node(name);
                 self.snapshot = None;
                 self.node_findings.remove(name);
-                self.node_upkeep.remove(name);
+                self.node_repairs.remove(name);
                 self.left_pools.remove(name);
                 self.nodes.remove(name).is_some()
             }
@@ -377,7 +386,7 @@ impl State {
             Change::Synced(kind) => self.synced(kind),
             _ => false,
         };
-        new || mended
+        new || corrected
     }
 
     pub(super) fn observe_config(&mut self, config: &CroftConfig) -> bool {
@@ -394,31 +403,32 @@ impl State {
         self.claims.insert(claim.name_any(), facts.clone()) != Some(facts)
     }
 
-    /// Takes in what the watches of this module say, at `now` on the monotonic clock.
-    pub fn learn(&mut self, news: News, now: Duration) -> bool {
+    /// Applies an observation of this module's watches, at `now` on the monotonic clock. Returns true if a fact
+    /// changed.
+    pub fn observe_own(&mut self, news: Observation, now: Duration) -> bool {
         match news {
-            News::Replica(name, Some(report)) => {
+            Observation::Replica(name, Some(report)) => {
                 let new = self.replicas.get(&name).is_none_or(|r| r.report != report);
-                self.replicas.insert(name, Replica { report, heard: now });
+                self.replicas.insert(name, Replica { report, heard_at: now });
                 new
             }
-            News::Replica(name, None) => self.replicas.remove(&name).is_some(),
-            News::Policy(kind, name, Some(value)) => {
+            Observation::Replica(name, None) => self.replicas.remove(&name).is_some(),
+            Observation::Policy(kind, name, Some(value)) => {
                 self.policies.insert((kind, name), *value.clone()) != Some(*value)
             }
-            News::Policy(kind, name, None) => self.policies.remove(&(kind, name)).is_some(),
-            News::Probed { revision, in_force } => {
+            Observation::Policy(kind, name, None) => self.policies.remove(&(kind, name)).is_some(),
+            Observation::ParametersProbed { revision, in_force } => {
                 if in_force {
                     self.parameters.confirm(&revision);
                 }
-                // What isn't in force yet is asked again.
+                // Parameters that aren't in force yet are probed again.
                 true
             }
-            News::Synced(kind) => self.synced(kind),
+            Observation::Synced(kind) => self.synced(kind),
         }
     }
 
-    /// True if the settings are others than before; Croft's own status writes change nothing here.
+    /// Returns true if the settings changed; status writes change no setting.
     fn config(&mut self, config: CroftConfigSpec) -> bool {
         if self.config == config {
             return false;
@@ -429,8 +439,8 @@ impl State {
         true
     }
 
-    /// Returns to the defaults once the CroftConfig has been absent for long enough, counted from the first decision after
-    /// it had gone.
+    /// Returns to the defaults once the CroftConfig has been absent for long enough, counted from the first
+    /// decision after its deletion.
     pub(super) fn confirm_absence(&mut self, now: Duration) {
         if self.config_is_gone && now.saturating_sub(*self.config_absent.get_or_insert(now)) >= CONFIG_ABSENCE
         {
@@ -440,13 +450,13 @@ impl State {
     }
 
     fn synced(&mut self, kind: &str) -> bool {
-        let before = self.missing.len();
-        self.missing.retain(|missing| *missing != kind);
-        self.missing.len() != before
+        let before = self.unsynced.len();
+        self.unsynced.retain(|unsynced| *unsynced != kind);
+        self.unsynced.len() != before
     }
 
     fn tenant(&mut self, tenant: &Tenant) -> bool {
-        // One with a selector that can't be read claims its names only; the API server refuses such a Tenant.
+        // A Tenant with an unreadable selector claims its names only; the API server refuses such a Tenant.
         let plain = || {
             let mut plain = tenant.clone();
             plain.spec.namespace_selector = None;
@@ -478,7 +488,7 @@ impl State {
             self.parameters.written = Some(ours.map(|(name, text)| (name.clone(), text.clone())).collect());
         }
         self.namespaces.insert(namespace.name_any(), facts);
-        // Other labels may decide whose it is.
+        // The labels may change the namespace's tenant.
         true
     }
 
@@ -491,7 +501,7 @@ impl State {
         let is = after.node(&converted.name).cloned();
         self.snapshot = Some(after);
         let view = self.view();
-        let news = self.look_at(&view, &converted);
+        let news = self.audit_node(&view, &converted);
         let own = own_pool(view.rules(), &converted).map(|pool| pool.name.to_string());
         let before = self.nodes.insert(converted.name.clone(), own.clone());
         if let (Some(Some(left)), None) = (&before, &own)
@@ -510,10 +520,11 @@ impl State {
         }
         let node = pod.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|n| !n.is_empty());
         let owner = pod.owner_references().iter().find(|o| o.controller == Some(true));
-        let waiting = node.is_none().then(|| self.share(owner.map(|o| o.uid.as_str()), slim(pod)));
+        let waiting =
+            node.is_none().then(|| self.share_spec(owner.map(|o| o.uid.as_str()), scheduling_fields_of(pod)));
         let facts = PodFacts {
             uid: pod.uid().unwrap_or_default(),
-            owner: owner.map(Owner::of),
+            owner: owner.map(Owner::from_reference),
             mirror: pod.annotations().contains_key(MIRROR_ANNOTATION),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             waiting,
@@ -526,16 +537,16 @@ impl State {
         true
     }
 
-    /// One copy for all pods of an owner, as long as they are the same: thousands of them may wait at once.
-    fn share(&mut self, owner: Option<&str>, pod: Pod) -> Arc<Pod> {
+    /// Shares one copy among the equal pods of an owner: thousands of them may be pending at once.
+    fn share_spec(&mut self, owner: Option<&str>, pod: Pod) -> Arc<Pod> {
         let Some(owner) = owner else { return Arc::new(pod) };
-        let held = self.waiting_of.get(owner).and_then(Weak::upgrade);
+        let held = self.pending_by_owner.get(owner).and_then(Weak::upgrade);
         if let Some(held) = held.filter(|held| **held == pod) {
             return held;
         }
         let new = Arc::new(pod);
-        self.waiting_of.retain(|_, held| held.strong_count() > 0);
-        self.waiting_of.insert(owner.to_owned(), Arc::downgrade(&new));
+        self.pending_by_owner.retain(|_, held| held.strong_count() > 0);
+        self.pending_by_owner.insert(owner.to_owned(), Arc::downgrade(&new));
         new
     }
 
@@ -558,7 +569,7 @@ impl State {
         });
         let key = (daemonset.namespace().unwrap_or_default(), daemonset.name_any());
         self.daemonset_versions.insert(key.clone(), daemonset.resource_version().unwrap_or_default());
-        let rolled = if daemonsets::is_rolling(daemonset) {
+        let rolled = if is_rolling(daemonset) {
             self.daemonsets_rolling.insert(key.clone());
             false
         } else {
@@ -572,7 +583,7 @@ impl State {
     }
 }
 
-/// What decides where a pod runs, without the rest.
+/// The scheduling fields of a pod.
 fn placement(spec: &PodSpec) -> PodSpec {
     PodSpec {
         node_name: spec.node_name.clone(),
@@ -584,14 +595,26 @@ fn placement(spec: &PodSpec) -> PodSpec {
     }
 }
 
-fn slim(pod: &Pod) -> Pod {
-    let mut slim = Pod::default();
-    slim.metadata.annotations.clone_from(&pod.metadata.annotations);
-    slim.spec = pod.spec.as_ref().map(placement);
-    slim
+fn scheduling_fields_of(pod: &Pod) -> Pod {
+    let mut scheduling_fields_of = Pod::default();
+    scheduling_fields_of.metadata.annotations.clone_from(&pod.metadata.annotations);
+    scheduling_fields_of.spec = pod.spec.as_ref().map(placement);
+    scheduling_fields_of
 }
 
-/// Millionths of a dollar, from dollars as they are written in a claim's status.
+/// Returns true while the rollout of `daemonset` is in flight, by the rules of `kubectl rollout status`.
+fn is_rolling(daemonset: &DaemonSet) -> bool {
+    let strategy = daemonset.spec.as_ref().and_then(|s| s.update_strategy.as_ref()?.type_.as_deref());
+    let Some(status) = daemonset.status.as_ref().filter(|_| strategy != Some("OnDelete")) else {
+        return false;
+    };
+    let desired = status.desired_number_scheduled;
+    daemonset.metadata.generation > status.observed_generation
+        || status.updated_number_scheduled.unwrap_or(0) < desired
+        || status.number_available.unwrap_or(0) < desired
+}
+
+/// Millionths of a dollar, from a price in dollars as a claim's status has it.
 fn micros(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let part: String = part.chars().chain(std::iter::repeat('0')).take(6).collect();

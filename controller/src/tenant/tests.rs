@@ -1,9 +1,9 @@
-//! Facts in, actions out.
+//! Changes in, actions out.
 
 use croft_api::{Tenant, TenantPool, TenantStatus, config::Misplaced};
 use croft_policy::{
     model::MARK_KEY,
-    policies::parameters::KEYS,
+    policies::{self, parameters::KEYS},
     seen::{Report, Seen},
 };
 use k8s_openapi::api::{
@@ -11,9 +11,10 @@ use k8s_openapi::api::{
     core::v1::{Namespace, Node, Pod},
 };
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::{state::Change, tenant::state::News};
+use crate::{state::Change, tenant::state::Observation};
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -46,8 +47,8 @@ fn pod(namespace: &str, name: &str, spec: Value, owner: Option<&str>) -> Change 
     Change::Pod(read::<Pod>(pod))
 }
 
-/// Two tenants, one pool each, a node each, and everything that is to be written already written.
-fn settled() -> State {
+/// Two tenants with one pool and one node each; every write is done.
+fn reconciled_state() -> State {
     let mut state = State::new("croft-system");
     let pool = |name: &str, provisioner: &str| {
         Change::Pool(read::<TenantPool>(json!({
@@ -62,15 +63,16 @@ fn settled() -> State {
                 "spec": {"taints": [{"key": "node-pool", "value": pool, "effect": "NoSchedule"}]}}),
         ))
     };
-    let marks = |pool: &str| json!({POOLS_ANNOTATION: format!("node-pool={pool}:NoSchedule:{pool}")});
+    let expected_metadata =
+        |pool: &str| json!({POOLS_ANNOTATION: format!("node-pool={pool}:NoSchedule:{pool}")});
     for change in [
         pool("pool-a", "None"),
         pool("pool-b", "None"),
         tenant("a", "2026-01-01T00:00:00Z", &["tenant-a"], &["pool-a"]),
         tenant("b", "2026-01-02T00:00:00Z", &["tenant-b"], &["pool-b"]),
-        namespace("tenant-a", json!({}), marks("pool-a")),
-        namespace("tenant-b", json!({}), marks("pool-b")),
-        namespace("nobody", json!({TENANCY_LABEL: "none"}), json!({})),
+        namespace("tenant-a", json!({}), expected_metadata("pool-a")),
+        namespace("tenant-b", json!({}), expected_metadata("pool-b")),
+        namespace("non-tenant", json!({TENANCY_LABEL: "none"}), json!({})),
         namespace("kube-system", json!({}), json!({})),
         namespace("croft-system", json!({}), json!({})),
         node("a-1", "pool-a"),
@@ -80,13 +82,13 @@ fn settled() -> State {
     }
     for kind in ["Pod", "Node", "NodeClaim", "TenantPool", "Tenant", "DaemonSet", "Namespace"] {
         assert!(
-            decide(&mut state, NOW, Timestamp::UNIX_EPOCH).is_empty(),
-            "nothing is done before all is known"
+            reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH).is_empty(),
+            "no write before every kind is listed"
         );
         state.observe(&Change::Synced(kind));
     }
     for kind in ["CroftConfig", "Replica", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] {
-        state.learn(News::Synced(kind), NOW);
+        state.observe_own(Observation::Synced(kind), NOW);
     }
     for document in policies::documents("croft-system") {
         policy(&mut state, document);
@@ -94,7 +96,7 @@ fn settled() -> State {
     let mut seen = Seen::default();
     seen.insert("uid-of-a-", 1);
     seen.insert("uid-of-b-", 1);
-    state.learn(News::Replica("r".to_owned(), Some(Report { seen, trouble: None })), NOW);
+    state.observe_own(Observation::Replica("r".to_owned(), Some(Report { seen, trouble: None })), NOW);
     for _ in 0..4 {
         write(&mut state);
     }
@@ -105,12 +107,12 @@ fn settled() -> State {
 fn policy(state: &mut State, document: Value) {
     let text = |pointer: &str| document.pointer(pointer).unwrap().as_str().unwrap().to_owned();
     let (kind, name) = (text("/kind"), text("/metadata/name"));
-    state.learn(News::Policy(kind, name, Some(Box::new(document))), NOW);
+    state.observe_own(Observation::Policy(kind, name, Some(Box::new(document))), NOW);
 }
 
-/// Does to the facts what the writes would do.
+/// Applies the writes of one pass to the state.
 fn write(state: &mut State) -> Vec<Action> {
-    let actions = decide(state, NOW, Timestamp::UNIX_EPOCH);
+    let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
     for action in &actions {
         match action {
             Action::Parameters { namespace: own, patch } => {
@@ -120,7 +122,10 @@ fn write(state: &mut State) -> Vec<Action> {
                 state.observe(&namespace(own, json!({}), annotations));
             }
             Action::Probe { revision, .. } => {
-                state.learn(News::Probed { revision: revision.clone(), in_force: true }, NOW);
+                state.observe_own(
+                    Observation::ParametersProbed { revision: revision.clone(), in_force: true },
+                    NOW,
+                );
             }
             Action::PoolStatus { pool, conditions, .. } => {
                 let mut object = TenantPool::clone(&state.pools[pool]);
@@ -138,57 +143,61 @@ fn write(state: &mut State) -> Vec<Action> {
     actions
 }
 
-fn said(state: &State, tenant: &str, kind: &str) -> (String, String) {
+fn condition_of(state: &State, tenant: &str, kind: &str) -> (String, String) {
     let status = state.tenants[tenant].status.clone().unwrap();
     let condition = status.conditions.into_iter().find(|c| c.type_ == kind).unwrap();
     (condition.status, condition.message)
 }
 
 #[test]
-fn nothing_is_written_twice() {
-    let mut state = settled();
-    assert_eq!(decide(&mut state, NOW, Timestamp::UNIX_EPOCH), Vec::new());
+fn reconciled_state_needs_no_write() {
+    let mut state = reconciled_state();
+    assert_eq!(reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH), Vec::new());
     for kind in ["Accepted", "Ready", "Isolated"] {
-        assert_eq!(said(&state, "a", kind).0, "True", "{kind}");
+        assert_eq!(condition_of(&state, "a", kind).0, "True", "{kind}");
     }
 }
 
 #[test]
-fn what_somebody_changed_is_put_right() {
-    let mut state = settled();
+fn foreign_changes_of_labels_and_parameters_are_reverted() {
+    let mut state = reconciled_state();
     state.observe(&namespace("tenant-a", json!({TENANCY_LABEL: "none"}), json!({})));
     state.observe(&namespace("fresh", json!({}), json!({})));
     state.observe(&namespace("croft-system", json!({}), json!({KEYS: "other"})));
-    let keys: Vec<String> = decide(&mut state, NOW, Timestamp::UNIX_EPOCH).iter().map(Action::key).collect();
+    let keys: Vec<String> =
+        reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH).iter().map(Action::key).collect();
     for key in ["parameters on namespace croft-system", "namespace tenant-a", "namespace fresh"] {
         assert!(keys.contains(&key.to_owned()), "{key}: {keys:?}");
     }
     write(&mut state);
-    assert_eq!(said(&state, "a", "Ready").0, "False", "not before its namespaces are marked");
+    assert_eq!(condition_of(&state, "a", "Ready").0, "False", "not before its namespaces are labelled");
 }
 
 #[test]
-fn a_missing_or_changed_policy_is_told() {
-    let mut state = settled();
+fn missing_or_changed_policy_makes_tenants_not_ready() {
+    let mut state = reconciled_state();
     let documents = policies::documents("croft-system");
     let name = documents[0]["metadata"]["name"].as_str().unwrap().to_owned();
-    state.learn(News::Policy("ValidatingAdmissionPolicyBinding".to_owned(), name.clone(), None), NOW);
+    state.observe_own(
+        Observation::Policy("ValidatingAdmissionPolicyBinding".to_owned(), name.clone(), None),
+        NOW,
+    );
     write(&mut state);
-    let (status, message) = said(&state, "a", "Ready");
+    let (status, message) = condition_of(&state, "a", "Ready");
     assert!(status == "False" && message.contains(&name), "{message}");
     documents.iter().for_each(|document| policy(&mut state, document.clone()));
     write(&mut state);
-    assert_eq!(said(&state, "a", "Ready").0, "True");
+    assert_eq!(condition_of(&state, "a", "Ready").0, "True");
     let mut loosened = documents[0].clone();
     loosened["spec"]["failurePolicy"] = json!("Ignore");
     policy(&mut state, loosened);
     write(&mut state);
-    assert_eq!(said(&state, "a", "Ready").0, "False");
+    assert_eq!(condition_of(&state, "a", "Ready").0, "False");
 }
 
 #[test]
-fn a_pool_with_a_new_key_is_accepted_once_its_key_is_in_force() {
-    let mut state = settled();
+fn pool_with_new_key_is_accepted_once_the_key_is_in_force() {
+    let mut state = reconciled_state();
     let accepted = |state: &State, pool: &str| {
         let conditions = state.pools[pool].status.clone().unwrap_or_default().conditions;
         conditions.into_iter().find(|c| c.type_ == "Accepted").map(|c| (c.status, c.reason)).unwrap()
@@ -204,48 +213,51 @@ fn a_pool_with_a_new_key_is_accepted_once_its_key_is_in_force() {
     for name in ["a", "b", "c"] {
         seen.insert(&format!("uid-of-{name}-"), 1);
     }
-    state.learn(News::Replica("r".to_owned(), Some(Report { seen, trouble: None })), NOW);
+    state.observe_own(Observation::Replica("r".to_owned(), Some(Report { seen, trouble: None })), NOW);
 
-    // The parameter is written; nothing has seen it in force.
+    // The parameter is written, but no probe has seen it in force.
     let actions = write(&mut state);
     assert!(actions.iter().any(|a| matches!(a, Action::Parameters { .. })), "{actions:?}");
     assert_eq!(accepted(&state, "new"), ("False".to_owned(), "KeyNotInForce".to_owned()));
     assert_eq!([accepted(&state, "plain").0, accepted(&state, "known").0], ["True", "True"]);
-    assert_eq!(said(&state, "c", "Ready").0, "False");
-    assert_eq!(said(&state, "a", "Ready").0, "True", "tenants whose keys are in force stay ready");
-    let probe = decide(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    assert_eq!(condition_of(&state, "c", "Ready").0, "False");
+    assert_eq!(condition_of(&state, "a", "Ready").0, "True", "tenants whose keys are in force stay ready");
+    let probe = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
     let probe = probe.into_iter().find_map(|action| match action {
         Action::Probe { revision, .. } => Some(revision),
         _ => None,
     });
-    state.learn(News::Probed { revision: probe.clone().unwrap(), in_force: false }, NOW);
-    let again = decide(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert!(again.iter().any(|a| matches!(a, Action::Probe { .. })), "asked until the answer is yes");
+    state.observe_own(
+        Observation::ParametersProbed { revision: probe.clone().unwrap(), in_force: false },
+        NOW,
+    );
+    let again = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    assert!(again.iter().any(|a| matches!(a, Action::Probe { .. })), "probed until it is in force");
     assert_eq!(accepted(&state, "new").0, "False");
 
-    state.learn(News::Probed { revision: probe.unwrap(), in_force: true }, NOW);
+    state.observe_own(Observation::ParametersProbed { revision: probe.unwrap(), in_force: true }, NOW);
     write(&mut state);
     assert_eq!(accepted(&state, "new").0, "True");
-    assert_eq!(said(&state, "c", "Ready").0, "True");
+    assert_eq!(condition_of(&state, "c", "Ready").0, "True");
 }
 
 #[test]
-fn a_restarted_controller_leaves_what_was_said_until_it_has_asked() {
-    let mut state = settled();
+fn restarted_controller_keeps_conditions_until_its_probe_is_answered() {
+    let mut state = reconciled_state();
     state.parameters.in_force = None;
-    let actions = decide(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    let actions = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
     assert!(matches!(actions.as_slice(), [Action::Probe { .. }]), "{actions:?}");
 }
 
 #[test]
-fn what_is_in_force_stays_while_nodes_outlive_the_last_tenant() {
-    let mut state = settled();
+fn parameters_stay_in_force_while_nodes_remain_after_the_last_tenant() {
+    let mut state = reconciled_state();
     for gone in ["a", "b"] {
         state.observe(&Change::TenantGone(gone.to_owned()));
         state.observe(&Change::PoolGone(format!("pool-{gone}")));
     }
     let writes = |state: &mut State| -> Vec<String> {
-        let actions = decide(state, NOW, Timestamp::UNIX_EPOCH);
+        let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
         let written = |a: &&Action| matches!(a, Action::Parameters { .. } | Action::Mark { .. });
         actions.iter().filter(written).map(Action::key).collect()
     };
@@ -257,9 +269,9 @@ fn what_is_in_force_stays_while_nodes_outlive_the_last_tenant() {
 }
 
 #[test]
-fn without_a_tenant_or_before_every_replica_is_ready_nothing_is_touched() {
+fn nothing_is_written_without_a_tenant_or_before_every_replica_is_ready() {
     let touched = |state: &mut State| -> Vec<Action> {
-        let actions = decide(state, NOW, Timestamp::UNIX_EPOCH);
+        let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
         let outside = |a: &Action| {
             matches!(
                 a,
@@ -270,89 +282,93 @@ fn without_a_tenant_or_before_every_replica_is_ready_nothing_is_touched() {
     };
     let others = |state: &mut State| {
         state.observe(&namespace("tenant-a", json!({}), json!({})));
-        state.observe(&namespace("nobody", json!({}), json!({})));
+        state.observe(&namespace("non-tenant", json!({}), json!({})));
         state.observe(&namespace("croft-system", json!({}), json!({})));
         let bare = json!({"tolerations": [{"operator": "Exists"}]});
-        state.observe(&pod("nobody", "waits", bare.clone(), Some("ReplicaSet")));
+        state.observe(&pod("non-tenant", "waits", bare.clone(), Some("ReplicaSet")));
         state.observe(&Change::DaemonSet(read::<DaemonSet>(json!({
-            "metadata": {"name": "d", "namespace": "nobody"},
+            "metadata": {"name": "d", "namespace": "non-tenant"},
             "spec": {"selector": {}, "template": {"spec": {"containers": [], "tolerations": bare["tolerations"]}}},
         }))));
     };
-    let mut state = settled();
+    let mut state = reconciled_state();
     others(&mut state);
     state.observe(&Change::TenantGone("a".to_owned()));
     state.observe(&Change::TenantGone("b".to_owned()));
     assert_eq!(touched(&mut state), [], "there is no tenant");
 
-    let mut state = settled();
+    let mut state = reconciled_state();
     others(&mut state);
-    state.learn(News::Replica("starting".to_owned(), Some(Report::default())), NOW);
+    state.observe_own(Observation::Replica("starting".to_owned(), Some(Report::default())), NOW);
     assert_eq!(touched(&mut state), [], "a replica isn't ready");
-    state.learn(News::Replica("starting".to_owned(), None), NOW);
+    state.observe_own(Observation::Replica("starting".to_owned(), None), NOW);
     assert!(!touched(&mut state).is_empty());
 }
 
 #[test]
-fn the_younger_claim_and_the_missing_pool_are_told() {
-    let mut state = settled();
+fn younger_claim_and_missing_pool_are_not_accepted() {
+    let mut state = reconciled_state();
     state.observe(&tenant("c", "2026-01-03T00:00:00Z", &["tenant-a", "kube-system"], &["pool-a"]));
     state.observe(&tenant("d", "2026-01-03T00:00:00Z", &["d"], &["gone"]));
     let told: Vec<_> = write(&mut state)
         .into_iter()
         .filter_map(|action| match action {
-            Action::Status { tenant, tell, .. } => Some((tenant, tell)),
+            Action::Status { tenant, events, .. } => Some((tenant, events)),
             _ => None,
         })
-        .flat_map(|(tenant, tell)| tell.into_iter().map(move |(reason, _)| (tenant.clone(), reason)))
+        .flat_map(|(tenant, events)| events.into_iter().map(move |(reason, _)| (tenant.clone(), reason)))
         .collect();
     assert_eq!(told, [("c".to_owned(), "NamespaceConflict"), ("d".to_owned(), "PoolNotFound")]);
-    assert!(said(&state, "c", "Accepted").1.contains("exempt"), "{:?}", said(&state, "c", "Accepted"));
-    assert!(said(&state, "d", "Ready").1.contains("gone"));
-    assert_eq!(said(&state, "a", "Accepted").0, "True", "nothing else stops");
+    assert!(
+        condition_of(&state, "c", "Accepted").1.contains("exempt"),
+        "{:?}",
+        condition_of(&state, "c", "Accepted")
+    );
+    assert!(condition_of(&state, "d", "Ready").1.contains("gone"));
+    assert_eq!(condition_of(&state, "a", "Accepted").0, "True", "nothing else stops");
 }
 
 #[test]
-fn a_pool_with_an_older_ones_label_says_so() {
-    let mut state = settled();
-    let of = |state: &State, pool: &str| {
+fn pool_with_the_label_of_an_older_pool_is_not_accepted() {
+    let mut state = reconciled_state();
+    let accepted_of = |state: &State, pool: &str| {
         let conditions = state.pools[pool].status.clone().unwrap().conditions;
         conditions.into_iter().find(|c| c.type_ == "Accepted").map(|c| (c.status, c.message)).unwrap()
     };
-    assert_eq!(of(&state, "pool-a").0, "True");
+    assert_eq!(accepted_of(&state, "pool-a").0, "True");
     state.observe(&Change::Pool(read::<TenantPool>(json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
         "metadata": {"name": "twin", "creationTimestamp": "2026-02-01T00:00:00Z"},
         "spec": {"key": "node-pool", "value": "pool-a", "provisioner": "None"},
     }))));
     let told = write(&mut state).into_iter().find_map(|action| match action {
-        Action::PoolStatus { tell, .. } => tell,
+        Action::PoolStatus { event, .. } => event,
         _ => None,
     });
     assert_eq!(told.unwrap().0, "LabelTaken");
-    let (status, message) = of(&state, "twin");
+    let (status, message) = accepted_of(&state, "twin");
     assert!(status == "False" && message.contains("older TenantPool pool-a"), "{message}");
-    assert_eq!(of(&state, "pool-a").0, "True");
+    assert_eq!(accepted_of(&state, "pool-a").0, "True");
     assert_eq!(state.violations[&Broken::PoolCollides], 1);
-    assert_eq!(decide(&mut state, NOW, Timestamp::UNIX_EPOCH), Vec::new());
+    assert_eq!(reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH), Vec::new());
 }
 
 #[test]
-fn nodes_that_let_others_in_are_counted_and_named() {
-    let mut state = settled();
+fn nodes_that_admit_other_pods_are_counted_and_named() {
+    let mut state = reconciled_state();
     assert!(state.violations.values().all(|count| *count == 0), "{:?}", state.violations);
     state.observe(&Change::Node(read::<Node>(
         json!({"metadata": {"name": "a-2", "labels": {"node-pool": "pool-a", MARK_KEY: "pool-a"}}}),
     )));
     write(&mut state);
     assert_eq!(state.violations[&Broken::NodeUntainted], 1);
-    let (status, message) = said(&state, "a", "Isolated");
+    let (status, message) = condition_of(&state, "a", "Isolated");
     assert!(
-        status == "False" && message.contains("1 nodes of its pools let others' pods in (a-2)"),
+        status == "False" && message.contains("1 nodes of its pools admit pods of others (a-2)"),
         "{message}"
     );
-    assert_eq!(said(&state, "b", "Isolated").0, "True");
-    // The pool goes: a node with its labels is in no pool.
+    assert_eq!(condition_of(&state, "b", "Isolated").0, "True");
+    // The pool is deleted: a node with its labels is in no pool.
     state.observe(&Change::PoolGone("pool-a".to_owned()));
     write(&mut state);
     assert_eq!(state.violations[&Broken::NodeOfNoPool], 2, "a-1 and a-2");
@@ -362,25 +378,25 @@ fn nodes_that_let_others_in_are_counted_and_named() {
 }
 
 #[test]
-fn a_tenant_is_ready_when_every_replica_that_lives_has_seen_it() {
-    let mut state = settled();
-    state.learn(News::Replica("late".to_owned(), Some(Report::default())), NOW);
+fn tenant_is_ready_when_every_live_replica_has_observed_it() {
+    let mut state = reconciled_state();
+    state.observe_own(Observation::Replica("late".to_owned(), Some(Report::default())), NOW);
     write(&mut state);
-    let (status, message) = said(&state, "a", "Ready");
+    let (status, message) = condition_of(&state, "a", "Ready");
     assert!(status == "False" && message.contains("late"), "{message}");
-    // It has caught up, but API servers can't reach it: what it enforces helps nobody.
+    // It has caught up, but API servers can't reach it, so it enforces nothing.
     let seen = ["a", "b"].map(|name| (format!("uid-of-{name}-"), 1));
     let mut report = Report { trouble: Some("the Secret isn't there".to_owned()), ..Report::default() };
     seen.iter().for_each(|(uid, generation)| report.seen.insert(uid, *generation));
-    state.learn(News::Replica("late".to_owned(), Some(report)), NOW);
+    state.observe_own(Observation::Replica("late".to_owned(), Some(report)), NOW);
     write(&mut state);
-    let (status, message) = said(&state, "a", "Ready");
+    let (status, message) = condition_of(&state, "a", "Ready");
     assert!(
         status == "False" && message.contains("late of croft-webhook: the Secret isn't there"),
         "{message}"
     );
-    // It fell silent, and so did the other: nobody enforces anything.
-    let actions = decide(&mut state, NOW + Duration::from_secs(60), Timestamp::UNIX_EPOCH);
+    // Neither replica reports any more: nothing is enforced.
+    let actions = reconcile(&mut state, NOW + Duration::from_secs(60), Timestamp::UNIX_EPOCH);
     let reasons = actions.iter().filter_map(|a| match a {
         Action::Status { status, .. } => {
             status.conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.reason.clone())
@@ -391,7 +407,7 @@ fn a_tenant_is_ready_when_every_replica_that_lives_has_seen_it() {
 }
 
 #[test]
-fn waiting_pods_of_one_owner_are_held_once_while_they_are_the_same() {
+fn equal_pending_pods_of_one_owner_share_one_copy() {
     let mut state = State::new("croft-system");
     for (name, spec) in [
         ("first", json!({"nodeSelector": {"a": "b"}})),
@@ -407,8 +423,8 @@ fn waiting_pods_of_one_owner_are_held_once_while_they_are_the_same() {
 }
 
 #[test]
-fn pods_from_before_are_made_anew_or_reported() {
-    let mut state = settled();
+fn pods_older_than_their_tenant_are_recreated_or_reported() {
+    let mut state = reconciled_state();
     for change in [
         pod("tenant-a", "waits", json!({}), Some("ReplicaSet")),
         pod("tenant-a", "bare", json!({}), None),
@@ -416,42 +432,42 @@ fn pods_from_before_are_made_anew_or_reported() {
         pod("tenant-a", "agent", json!({}), Some("DaemonSet")),
         pod("tenant-a", "placed", json!({"nodeName": "a-1"}), Some("ReplicaSet")),
         pod("tenant-a", "outside", json!({"nodeName": "b-1"}), Some("StatefulSet")),
-        pod("nobody", "inside", json!({"nodeName": "a-1"}), Some("StatefulSet")),
-        pod("nobody", "fine", json!({}), Some("ReplicaSet")),
+        pod("non-tenant", "inside", json!({"nodeName": "a-1"}), Some("StatefulSet")),
+        pod("non-tenant", "fine", json!({}), Some("ReplicaSet")),
         pod("kube-system", "exempt", json!({"nodeName": "a-1"}), Some("ReplicaSet")),
     ] {
         state.observe(&change);
     }
-    let remedies = |actions: Vec<Action>| -> Vec<String> {
-        let of = |a: &Action| matches!(a, Action::Recreate { .. } | Action::Evict { .. });
-        actions.iter().filter(|a| of(a)).map(Action::key).collect()
+    let recreations = |actions: Vec<Action>| -> Vec<String> {
+        let is_deletion = |a: &Action| matches!(a, Action::Recreate { .. } | Action::Evict { .. });
+        actions.iter().filter(|a| is_deletion(a)).map(Action::key).collect()
     };
-    assert_eq!(remedies(write(&mut state)), ["pod waits"]);
-    let (status, message) = said(&state, "a", "Isolated");
+    assert_eq!(recreations(write(&mut state)), ["pod waits"]);
+    let (status, message) = condition_of(&state, "a", "Isolated");
     assert_eq!(status, "False");
     for part in [
         "1 pods outside",
         "tenant-a/outside on node b-1",
         "1 pods of others",
-        "nobody/inside",
+        "non-tenant/inside",
         "4 pods waiting",
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
     state.config.misplaced = Misplaced::Recreate;
-    // Namespace nobody may have a Tenant that is missing just now.
-    assert_eq!(remedies(at(&mut state, 0)), ["pod waits", "pod outside"]);
-    assert_eq!(remedies(at(&mut state, 60)), ["pod waits", "pod inside", "pod outside"]);
-    // Without a webhook they would come again as they are.
+    // The namespace may have a Tenant that is absent for a moment.
+    assert_eq!(recreations(at(&mut state, 0)), ["pod waits", "pod outside"]);
+    assert_eq!(recreations(at(&mut state, 60)), ["pod waits", "pod inside", "pod outside"]);
+    // Without a webhook they would be recreated unchanged.
     state.replicas.clear();
-    assert_eq!(remedies(decide(&mut state, NOW, Timestamp::UNIX_EPOCH)), Vec::<String>::new());
+    assert_eq!(recreations(reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH)), Vec::<String>::new());
 }
 
-/// Decides so many seconds later, with the webhook alive.
+/// Runs a pass so many seconds later, with a live webhook.
 fn at(state: &mut State, seconds: u64) -> Vec<Action> {
     let now = NOW + Duration::from_secs(seconds);
-    state.replicas.values_mut().for_each(|replica| replica.heard = now);
-    decide(state, now, Timestamp::UNIX_EPOCH)
+    state.replicas.values_mut().for_each(|replica| replica.heard_at = now);
+    reconcile(state, now, Timestamp::UNIX_EPOCH)
 }
 
 fn evicted(actions: &[Action]) -> Vec<String> {
@@ -462,14 +478,15 @@ fn evicted(actions: &[Action]) -> Vec<String> {
     actions.iter().filter_map(name).collect()
 }
 
-fn ends(actions: &[Action]) -> Vec<String> {
-    let ends = |a: &&Action| matches!(a, Action::Evict { .. } | Action::Recreate { .. } | Action::Touch(_));
-    actions.iter().filter(ends).map(Action::key).collect()
+fn deletions_and_evictions(actions: &[Action]) -> Vec<String> {
+    let deletions_and_evictions =
+        |a: &&Action| matches!(a, Action::Evict { .. } | Action::Recreate { .. } | Action::Touch(_));
+    actions.iter().filter(deletions_and_evictions).map(Action::key).collect()
 }
 
 #[test]
-fn a_tenant_or_pool_that_is_missing_for_a_moment_ends_nothing() {
-    let mut state = settled();
+fn brief_absence_of_a_tenant_or_pool_deletes_no_pod() {
+    let mut state = reconciled_state();
     state.config.misplaced = Misplaced::Recreate;
     let in_pool = || {
         json!({"nodeSelector": {"node-pool": "pool-a"},
@@ -486,7 +503,7 @@ fn a_tenant_or_pool_that_is_missing_for_a_moment_ends_nothing() {
         "spec": {"selector": {}, "template": {"spec": {"containers": [], "nodeSelector": {"node-pool": "pool-a"},
             "tolerations": [{"operator": "Exists"}]}}},
     }))));
-    assert_eq!(ends(&at(&mut state, 100)), Vec::<String>::new());
+    assert_eq!(deletions_and_evictions(&at(&mut state, 100)), Vec::<String>::new());
     let gone = |state: &mut State, kind: &str| match kind {
         "Tenant" => state.observe(&Change::TenantGone("a".to_owned())),
         _ => state.observe(&Change::PoolGone("pool-a".to_owned())),
@@ -496,28 +513,28 @@ fn a_tenant_or_pool_that_is_missing_for_a_moment_ends_nothing() {
         gone(&mut state, kind);
         for seconds in [200, 201, 259] {
             assert_eq!(
-                ends(&at(&mut state, seconds)),
+                deletions_and_evictions(&at(&mut state, seconds)),
                 Vec::<String>::new(),
                 "{kind} missing, second {seconds}"
             );
         }
         state.observe(&tenant("a", "2026-01-01T00:00:00Z", &["tenant-a"], &["pool-a"]));
         state.observe(&Change::Pool(Box::new(pool.clone())));
-        assert_eq!(ends(&at(&mut state, 260)), Vec::<String>::new(), "{kind} is back");
+        assert_eq!(deletions_and_evictions(&at(&mut state, 260)), Vec::<String>::new(), "{kind} is back");
     }
-    // For good: no Tenant names the pool any more, so that its pods keep nothing from any tenant.
+    // The absence is confirmed: no Tenant names the pool, so its pods violate nothing.
     gone(&mut state, "Tenant");
     at(&mut state, 300);
     assert_eq!(evicted(&at(&mut state, 400)), Vec::<String>::new());
-    // Another Tenant gets it: then they leave, few at a time.
+    // Another Tenant gets the pool: they are evicted, few at a time.
     state.observe(&Change::PodGone(croft_scheduler::PodKey::new("tenant-a", "waits")));
     state.observe(&tenant("b", "2026-01-02T00:00:00Z", &["tenant-b"], &["pool-b", "pool-a"]));
     assert_eq!(evicted(&at(&mut state, 401)), ["web-0"]);
 }
 
 #[test]
-fn misplaced_pods_leave_few_at_a_time_and_wait_for_those_before_them() {
-    let mut state = settled();
+fn misplaced_pods_are_evicted_few_at_a_time_after_earlier_ones_run_again() {
+    let mut state = reconciled_state();
     state.config.misplaced = Misplaced::Recreate;
     let on = |node: &str, name: &str, more: Value| {
         let mut change = pod(
@@ -537,21 +554,21 @@ fn misplaced_pods_leave_few_at_a_time_and_wait_for_those_before_them() {
         state.observe(&on("b-1", &format!("web-{n:02}"), json!({})));
     }
     assert_eq!(evicted(&at(&mut state, 0)), ["web-00", "web-01"], "a tenth");
-    assert_eq!(evicted(&at(&mut state, 1)), Vec::<String>::new(), "the watch doesn't show it yet");
-    // A budget keeps both: others have their turn.
+    assert_eq!(evicted(&at(&mut state, 1)), Vec::<String>::new(), "the watch doesn't show the deletions yet");
+    // A PodDisruptionBudget blocks both: others are tried.
     assert_eq!(evicted(&at(&mut state, 6)), ["web-02", "web-03"]);
     for name in ["web-02", "web-03"] {
         state.observe(&on("b-1", name, json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})));
     }
-    assert_eq!(evicted(&at(&mut state, 60)), Vec::<String>::new(), "two are on their way");
-    // Gone, and their successors wait for a place.
+    assert_eq!(evicted(&at(&mut state, 60)), Vec::<String>::new(), "two evictions are in flight");
+    // Evicted, and the recreated pods are pending.
     for name in ["web-02", "web-03"] {
         state.observe(&Change::PodGone(croft_scheduler::PodKey::new("tenant-a", name)));
         state.observe(&on("", &format!("{name}-again"), json!({})));
     }
     write(&mut state);
     assert_eq!(evicted(&at(&mut state, 120)), Vec::<String>::new(), "two are not running again");
-    let (status, message) = said(&state, "a", "Isolated");
+    let (status, message) = condition_of(&state, "a", "Isolated");
     assert!(
         status == "False" && message.contains("no more than 2 pods are evicted at once, and 2"),
         "{message}"
@@ -561,27 +578,25 @@ fn misplaced_pods_leave_few_at_a_time_and_wait_for_those_before_them() {
 }
 
 #[test]
-fn a_pod_whose_owner_may_not_make_another_is_left_and_named() {
-    let mut state = settled();
+fn pod_whose_owner_may_not_recreate_it_is_reported_only() {
+    let mut state = reconciled_state();
     state.config.misplaced = Misplaced::Recreate;
     for (owner, kind) in [("job", "Job"), ("set", "CloneSet")] {
         state.observe(&pod("tenant-a", &format!("{owner}-waits"), json!({}), Some(kind)));
         state.observe(&pod("tenant-a", &format!("{owner}-runs"), json!({"nodeName": "b-1"}), Some(kind)));
     }
-    assert_eq!(ends(&write(&mut state)), Vec::<String>::new());
-    assert_eq!(ends(&at(&mut state, 100)), Vec::<String>::new());
-    let (status, message) = said(&state, "a", "Isolated");
+    assert_eq!(deletions_and_evictions(&write(&mut state)), Vec::<String>::new());
+    assert_eq!(deletions_and_evictions(&at(&mut state, 100)), Vec::<String>::new());
+    let (status, message) = condition_of(&state, "a", "Isolated");
     assert_eq!(status, "False");
-    for part in
-        ["tenant-a/job-waits of Job o", "tenant-a/set-runs of CloneSet o", "delete and create their owners"]
-    {
+    for part in ["tenant-a/job-waits of Job o", "tenant-a/set-runs of CloneSet o", "recreate their owners"] {
         assert!(message.contains(part), "{part}: {message}");
     }
 }
 
 #[test]
-fn daemonsets_that_aren_t_planned_are_touched() {
-    let mut state = settled();
+fn unplanned_daemonsets_are_touched() {
+    let mut state = reconciled_state();
     let daemonset = |namespace: &str, selector: Value| {
         Change::DaemonSet(read::<DaemonSet>(json!({
             "metadata": {"name": "d", "namespace": namespace},
@@ -589,55 +604,55 @@ fn daemonsets_that_aren_t_planned_are_touched() {
         })))
     };
     state.observe(&daemonset("tenant-a", json!({})));
-    state.observe(&daemonset("nobody", json!({})));
-    // It would be refused, and a touch wouldn't change that.
+    state.observe(&daemonset("non-tenant", json!({})));
+    // The DaemonSet would be refused, with or without a touch.
     state.observe(&daemonset("tenant-b", json!({"node-pool": "pool-a"})));
-    let touched = decide(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    let touched = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
     assert_eq!(touched, [Action::Touch(("tenant-a".to_owned(), "d".to_owned()))]);
 }
 
 #[test]
-fn node_of_another_provisioner_gets_mark_and_taint_in_one_write_and_leaves_by_its_label() {
-    let mut state = settled();
+fn node_of_another_provisioner_gets_label_and_taint_in_one_write_and_leaves_by_its_label() {
+    let mut state = reconciled_state();
     let taint = json!({"key": "node-pool", "value": "pool-a", "effect": "NoSchedule"});
     let node = |labels: Value, taints: Value| {
         Change::Node(read::<Node>(
             json!({"metadata": {"name": "a-2", "labels": labels}, "spec": {"taints": taints}}),
         ))
     };
-    let upkeep = |mark: Option<&str>, taints: usize| {
+    let mark_node = |mark: Option<&str>, taints: usize| {
         let taint = croft_policy::taint::Taint {
             key: "node-pool".to_owned(),
             value: "pool-a".to_owned(),
             effect: croft_policy::taint::Effect::NoSchedule,
         };
-        let upkeep = Upkeep { mark: mark.map(str::to_owned), taints: vec![taint; taints] };
-        Action::MarkNode { node: "a-2".to_owned(), upkeep }
+        let missing = Upkeep { mark: mark.map(str::to_owned), taints: vec![taint; taints] };
+        Action::MarkNode { node: "a-2".to_owned(), missing }
     };
     let of_node = |state: &mut State| -> Vec<Action> {
-        let actions = decide(state, NOW, Timestamp::UNIX_EPOCH).into_iter();
+        let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH).into_iter();
         actions.filter(|a| matches!(a, Action::MarkNode { .. } | Action::NodeLeft { .. })).collect()
     };
     state.observe(&node(json!({"node-pool": "pool-a"}), json!([])));
-    assert_eq!(of_node(&mut state), [upkeep(Some("pool-a"), 1)]);
+    assert_eq!(of_node(&mut state), [mark_node(Some("pool-a"), 1)]);
     let marked = json!({"node-pool": "pool-a", MARK_KEY: "pool-a"});
     state.observe(&node(marked.clone(), json!([taint])));
     assert_eq!(of_node(&mut state), []);
-    // The taint is taken off: it comes back.
+    // The taint is removed: it is written again.
     state.observe(&node(marked.clone(), json!([])));
-    assert_eq!(of_node(&mut state), [upkeep(Some("pool-a"), 1)]);
+    assert_eq!(of_node(&mut state), [mark_node(Some("pool-a"), 1)]);
     state.observe(&node(marked, json!([taint])));
-    // The label is taken off: the node is out of the pool, and the mark goes.
+    // The pool's label is removed: the node leaves the pool, and its pool-name label is removed.
     state.observe(&node(json!({MARK_KEY: "pool-a"}), json!([taint])));
     let left = Action::NodeLeft { node: "a-2".to_owned(), pool: "pool-a".to_owned() };
-    assert_eq!(of_node(&mut state), [left, upkeep(None, 0)]);
+    assert_eq!(of_node(&mut state), [left, mark_node(None, 0)]);
     state.observe(&node(json!({}), json!([taint])));
     assert_eq!(of_node(&mut state), []);
 }
 
 #[test]
 fn mirror_pod_on_a_foreign_node_is_reported_and_not_evicted() {
-    let mut state = settled();
+    let mut state = reconciled_state();
     let mirror = |namespace: &str, name: &str, node: &str| {
         let Change::Pod(mut pod) = pod(namespace, name, json!({"nodeName": node}), Some("Node")) else {
             panic!()
@@ -647,7 +662,7 @@ fn mirror_pod_on_a_foreign_node_is_reported_and_not_evicted() {
         Change::Pod(pod)
     };
     for (namespace, name, node) in
-        [("tenant-a", "foreign", "b-1"), ("tenant-a", "own", "a-1"), ("nobody", "platform", "a-1")]
+        [("tenant-a", "foreign", "b-1"), ("tenant-a", "own", "a-1"), ("non-tenant", "platform", "a-1")]
     {
         state.observe(&mirror(namespace, name, node));
     }
@@ -657,12 +672,12 @@ fn mirror_pod_on_a_foreign_node_is_reported_and_not_evicted() {
         !actions.iter().any(|a| matches!(a, Action::Evict { .. } | Action::Recreate { .. })),
         "{actions:?}"
     );
-    let (status, message) = said(&state, "a", "Isolated");
+    let (status, message) = condition_of(&state, "a", "Isolated");
     assert!(status == "False" && message.contains("tenant-a/foreign"), "{message}");
-    assert_eq!(said(&state, "b", "Isolated").0, "True");
+    assert_eq!(condition_of(&state, "b", "Isolated").0, "True");
 }
 
-/// The DaemonSet `name` of `namespace` as it is after admission has planned it, and then `more` about it.
+/// The DaemonSet `name` of `namespace` after admission has planned it, with `more` merged into it.
 fn planned_daemonset(state: &mut State, namespace: &str, name: &str, more: &Value) -> Change {
     let mut object = json!({
         "metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "7", "generation": 1},
@@ -684,8 +699,8 @@ fn exempting(namespaces: &[&str]) -> Change {
 }
 
 #[test]
-fn waiting_pods_of_a_lost_pool_are_made_again_for_the_new_one() {
-    let mut state = settled();
+fn pending_pods_of_a_lost_pool_are_recreated_for_the_new_one() {
+    let mut state = reconciled_state();
     let pinned = || {
         json!({"nodeSelector": {"node-pool": "pool-a"},
             "tolerations": [{"key": "node-pool", "operator": "Equal", "value": "pool-a", "effect": "NoSchedule"}]})
@@ -707,33 +722,33 @@ fn waiting_pods_of_a_lost_pool_are_made_again_for_the_new_one() {
         actions.iter().filter(|a| matches!(a, Action::Recreate { .. })).map(Action::key).collect()
     };
     assert_eq!(recreated(&write(&mut state)), ["pod web"]);
-    let (status, message) = said(&state, "a", "Isolated");
+    let (status, message) = condition_of(&state, "a", "Isolated");
     assert!(status == "False" && message.contains("tenant-a/bare"), "{message}");
-    // A tenant that is no more: its namespace's pods must not wait for a node of what is another's pool.
+    // A deleted tenant: pods of its namespace must not wait for a node of another tenant's pool.
     state.observe(&Change::TenantGone("a".to_owned()));
     let namespace_of_none = namespace("tenant-a", json!({TENANCY_LABEL: "none"}), json!({}));
     state.observe(&namespace_of_none);
     let later = NOW + Duration::from_secs(600);
-    state.replicas.values_mut().for_each(|replica| replica.heard = later);
-    assert_eq!(recreated(&decide(&mut state, later, Timestamp::UNIX_EPOCH)), Vec::<String>::new());
+    state.replicas.values_mut().for_each(|replica| replica.heard_at = later);
+    assert_eq!(recreated(&reconcile(&mut state, later, Timestamp::UNIX_EPOCH)), Vec::<String>::new());
     let confirmed = later + Duration::from_secs(60);
-    state.replicas.values_mut().for_each(|replica| replica.heard = confirmed);
-    assert_eq!(recreated(&decide(&mut state, confirmed, Timestamp::UNIX_EPOCH)), ["pod web"]);
-    // And one whose only pool does not exist: a new pod would be refused, so the old one is reported only.
+    state.replicas.values_mut().for_each(|replica| replica.heard_at = confirmed);
+    assert_eq!(recreated(&reconcile(&mut state, confirmed, Timestamp::UNIX_EPOCH)), ["pod web"]);
+    // A tenant whose only pool does not exist: a new pod would be refused, so the old one is reported only.
     state.observe(&tenant("a", "2026-01-01T00:00:00Z", &["tenant-a"], &["missing"]));
     assert_eq!(recreated(&write(&mut state)), Vec::<String>::new());
 }
 
 #[test]
-fn a_croftconfig_that_is_gone_for_a_moment_ends_no_exemption() {
-    let mut state = settled();
-    let agent = planned_daemonset(&mut state, "nobody", "agent", &json!({}));
+fn brief_absence_of_the_croftconfig_ends_no_exemption() {
+    let mut state = reconciled_state();
+    let agent = planned_daemonset(&mut state, "non-tenant", "agent", &json!({}));
     let Change::DaemonSet(injected) = &agent else { panic!() };
     let text = serde_json::to_string(&injected.spec).unwrap();
     assert!(text.contains("croft.dev/injected") && text.contains("DoesNotExist"), "{text}");
-    state.observe(&exempting(&["nobody"]));
-    // A DaemonSet as its author wrote it, in a namespace that is exempt.
-    let plain = json!({"metadata": {"name": "agent", "namespace": "nobody", "uid": "agent", "resourceVersion": "6"},
+    state.observe(&exempting(&["non-tenant"]));
+    // An unplanned DaemonSet in an exempt namespace.
+    let plain = json!({"metadata": {"name": "agent", "namespace": "non-tenant", "uid": "agent", "resourceVersion": "6"},
         "spec": {"selector": {}, "template": {"spec": {"containers": [], "tolerations": [{"operator": "Exists"}]}}}});
     state.observe(&Change::DaemonSet(read(plain)));
     assert_eq!(daemonset_writes(&mut state, NOW), Vec::new());
@@ -741,14 +756,14 @@ fn a_croftconfig_that_is_gone_for_a_moment_ends_no_exemption() {
     assert_eq!(daemonset_writes(&mut state, NOW), Vec::new());
     let soon = NOW + Duration::from_secs(59);
     for replica in state.replicas.values_mut() {
-        replica.heard = NOW + Duration::from_secs(60);
+        replica.heard_at = NOW + Duration::from_secs(60);
     }
-    assert_eq!(daemonset_writes(&mut state, soon), Vec::new(), "one that was deleted may come again");
-    let touch = Action::Touch(("nobody".to_owned(), "agent".to_owned()));
+    assert_eq!(daemonset_writes(&mut state, soon), Vec::new(), "a deleted CroftConfig may be recreated");
+    let touch = Action::Touch(("non-tenant".to_owned(), "agent".to_owned()));
     assert_eq!(daemonset_writes(&mut state, NOW + Duration::from_secs(60)), [touch]);
-    // Admission has planned it; then the exemption is there again.
+    // Admission has planned it; then the namespace is exempt again.
     state.observe(&agent);
-    state.observe(&exempting(&["nobody"]));
+    state.observe(&exempting(&["non-tenant"]));
     let restored = daemonset_writes(&mut state, NOW + Duration::from_secs(70));
     let [Action::Restore { patch, .. }] = restored.as_slice() else { panic!("{restored:?}") };
     let mut object = serde_json::to_value(injected).unwrap();
@@ -765,14 +780,14 @@ fn a_croftconfig_that_is_gone_for_a_moment_ends_no_exemption() {
 }
 
 fn daemonset_writes(state: &mut State, at: Duration) -> Vec<Action> {
-    let mut actions = decide(state, at, Timestamp::UNIX_EPOCH);
+    let mut actions = reconcile(state, at, Timestamp::UNIX_EPOCH);
     actions.retain(|action| action.key().starts_with("daemonset "));
     actions
 }
 
 #[test]
 fn daemonsets_are_written_few_at_a_time() {
-    let mut state = settled();
+    let mut state = reconciled_state();
     let daemonset = |n: usize, status: Value| {
         let name = format!("agent-{n}");
         Change::DaemonSet(read::<DaemonSet>(json!({
@@ -789,22 +804,22 @@ fn daemonsets_are_written_few_at_a_time() {
     });
     let keys = |actions: Vec<Action>| actions.iter().map(Action::key).collect::<Vec<_>>();
     let at = |seconds: u64| NOW + Duration::from_secs(seconds);
-    state.replicas.values_mut().for_each(|replica| replica.heard = at(300));
+    state.replicas.values_mut().for_each(|replica| replica.heard_at = at(300));
     let first = keys(daemonset_writes(&mut state, at(0)));
     assert_eq!(first.len(), 5, "{first:?}");
-    assert!(daemonset_writes(&mut state, at(1)).is_empty(), "their rollouts are not seen yet");
+    assert!(daemonset_writes(&mut state, at(1)).is_empty(), "their rollouts are not observed yet");
     (0..12).filter(|n| first.contains(&format!("daemonset tenant-a/agent-{n}"))).for_each(|n| {
         state.observe(&daemonset(n, rolling.clone()));
     });
-    assert!(daemonset_writes(&mut state, at(60)).is_empty(), "they roll out");
+    assert!(daemonset_writes(&mut state, at(60)).is_empty(), "their rollouts are in flight");
     let second = keys(daemonset_writes(&mut state, at(121)));
-    assert_eq!(second.len(), 5, "a rollout that does not end holds up no other for ever");
+    assert_eq!(second.len(), 5, "an endless rollout blocks no other");
     assert!(second.iter().all(|key| !first.contains(key)), "{second:?} after {first:?}");
 }
 
 #[test]
-fn a_younger_tenant_that_loses_a_namespace_by_its_selector_says_so() {
-    let mut state = settled();
+fn younger_tenant_that_loses_a_namespace_by_its_selector_is_not_accepted() {
+    let mut state = reconciled_state();
     let mut younger = tenant("c", "2026-01-03T00:00:00Z", &[], &["pool-b"]);
     if let Change::Tenant(tenant) = &mut younger {
         tenant.spec.namespace_selector = Some(
@@ -814,15 +829,15 @@ fn a_younger_tenant_that_loses_a_namespace_by_its_selector_says_so() {
     }
     state.observe(&younger);
     write(&mut state);
-    assert_eq!(said(&state, "c", "Accepted").0, "True");
+    assert_eq!(condition_of(&state, "c", "Accepted").0, "True");
     state.observe(&namespace(
         "tenant-a",
         json!({"team": "x"}),
         json!({POOLS_ANNOTATION: "node-pool=pool-a:NoSchedule:pool-a"}),
     ));
     write(&mut state);
-    let (status, message) = said(&state, "c", "Accepted");
+    let (status, message) = condition_of(&state, "c", "Accepted");
     assert!(status == "False" && message.contains("spec.namespaceSelector matches"), "{message}");
     assert!(message.contains("namespace tenant-a") && message.contains("older Tenant a"), "{message}");
-    assert_eq!(said(&state, "a", "Accepted").0, "True");
+    assert_eq!(condition_of(&state, "a", "Accepted").0, "True");
 }

@@ -17,43 +17,45 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::tenant::decide::Action;
+use crate::{definitions::events::NODE_LEFT_POOL, tenant::action::Action};
 
 const FIELD_MANAGER: &str = "croft-tenants";
 const CONTROLLER: &str = "croft.dev/tenants";
-/// A node is written often while it starts.
+/// Kubelets and controllers write a node often while it starts, so that a patch may conflict.
 const MARK_ATTEMPTS: u32 = 10;
-/// Events about cluster-scoped objects go there.
+/// Namespace of events about cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Carries `action` out.
+/// Executes `action`.
 ///
 /// # Errors
-/// When the API server refuses it or can't be reached. What is gone already is no error.
-pub async fn act(client: &Client, action: Action, now: Timestamp) -> Result<(), kube::Error> {
+/// The API server refuses the write or can't be reached. An object that is gone is no error.
+pub async fn execute(client: &Client, action: Action, now: Timestamp) -> Result<(), kube::Error> {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let result = match action {
         Action::Parameters { namespace, patch } | Action::Mark { namespace, patch } => {
             let api: Api<Namespace> = Api::all(client.clone());
             api.patch_metadata(&namespace, &params, &Patch::Merge(patch)).await.map(|_| ())
         }
-        // Its answer is what counts: see `probe`.
+        // Only the answer counts: see `probe`.
         Action::Probe { namespace, revision } => probe(client, &namespace, &revision).await.map(drop),
-        Action::MarkNode { node, upkeep } => mark_node(client, &node, &upkeep, &params).await,
+        Action::MarkNode { node, missing } => mark_node(client, &node, &missing, &params).await,
         Action::NodeLeft { node, pool } => {
             let api: Api<Node> = Api::all(client.clone());
             let note = format!(
-                "node {node} is no longer in TenantPool {pool}: its label was removed. Pods of the pool's tenants stay until \
-                 they are evicted; its taint stays until it is removed"
+                "node {node} has left TenantPool {pool}: the pool's label was removed. Pods of the pool's tenants stay until \
+                 they are evicted, the taint until it is removed"
             );
             match api.get_metadata(&node).await {
-                Ok(node) => event(client, &about_node(&node.metadata), "NodeLeftPool", &note, now).await,
+                Ok(node) => {
+                    record_event(client, &node_reference(&node.metadata), NODE_LEFT_POOL, &note, now).await
+                }
                 Err(error) => Err(error),
             }
         }
-        Action::Status { tenant, status, tell } => {
+        Action::Status { tenant, status, events } => {
             let api: Api<Stored<croft_api::Tenant>> = Api::all(client.clone());
-            // Fields that are empty now must go, which a merge does only where null is written.
+            // A merge patch removes a field only if it says null.
             let mut status = json!(status);
             for field in ["namespaces", "conditions"] {
                 if let Some(map) = status.as_object_mut() {
@@ -63,19 +65,20 @@ pub async fn act(client: &Client, action: Action, now: Timestamp) -> Result<(), 
             let written = api.patch_status(&tenant, &params, &Patch::Merge(json!({"status": status}))).await;
             match written {
                 Ok(object) => {
-                    for (reason, note) in tell {
-                        event(client, &object, reason, &note, now).await?;
+                    for (reason, note) in events {
+                        record_event(client, &object, reason, &note, now).await?;
                     }
                     Ok(())
                 }
                 Err(error) => Err(error),
             }
         }
-        Action::PoolStatus { pool, version, conditions, tell } => {
-            conditions_of::<croft_api::TenantPool>(client, &pool, (version, conditions), tell, now).await
+        Action::PoolStatus { pool, version, conditions, event } => {
+            patch_conditions::<croft_api::TenantPool>(client, &pool, (version, conditions), event, now).await
         }
-        Action::ClassStatus { class, version, conditions, tell } => {
-            conditions_of::<croft_api::EC2NodeClass>(client, &class, (version, conditions), tell, now).await
+        Action::ClassStatus { class, version, conditions, event } => {
+            patch_conditions::<croft_api::EC2NodeClass>(client, &class, (version, conditions), event, now)
+                .await
         }
         Action::Touch((namespace, name)) => {
             let api: Api<DaemonSet> = Api::namespaced(client.clone(), &namespace);
@@ -88,23 +91,24 @@ pub async fn act(client: &Client, action: Action, now: Timestamp) -> Result<(), 
         }
         Action::Recreate { pod: (namespace, name), uid } => {
             let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-            let params = DeleteParams { preconditions: of(uid), ..DeleteParams::default() };
+            let params = DeleteParams { preconditions: uid_precondition(uid), ..DeleteParams::default() };
             api.delete(&name, &params).await.map(|_| ())
         }
         Action::Evict { pod: (namespace, name), uid } => {
             let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-            let delete_options = Some(DeleteParams { preconditions: of(uid), ..DeleteParams::default() });
+            let delete_options =
+                Some(DeleteParams { preconditions: uid_precondition(uid), ..DeleteParams::default() });
             api.evict(&name, &EvictParams { delete_options, ..EvictParams::default() }).await.map(|_| ())
         }
     };
     match result {
-        // Gone, or another of that name by now: what was to be done is done, or the next round says anew.
+        // The object is gone or replaced: the next pass decides again.
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
         result => result,
     }
 }
 
-fn about_node(metadata: &ObjectMeta) -> Node {
+fn node_reference(metadata: &ObjectMeta) -> Node {
     Node {
         metadata: ObjectMeta {
             name: metadata.name.clone(),
@@ -115,19 +119,19 @@ fn about_node(metadata: &ObjectMeta) -> Node {
     }
 }
 
-/// Writes mark and taints in one patch, so that no pod comes in between. Taints are an atomic list, which others write,
-/// too: the patch holds for the version that it was made of, and is made again when that has passed.
+/// Writes label and taints in one patch, so that no pod is bound in between. Taints are an atomic list with several
+/// writers, so the patch names the resourceVersion that it was made from, and is retried after a conflict.
 async fn mark_node(
     client: &Client,
     node: &str,
-    upkeep: &Upkeep,
+    missing: &Upkeep,
     params: &PatchParams,
 ) -> Result<(), kube::Error> {
     let api: Api<Node> = Api::all(client.clone());
     for attempt in 1.. {
         let held = api.get(node).await?;
         let mut taints = held.spec.and_then(|spec| spec.taints).unwrap_or_default();
-        for taint in &upkeep.taints {
+        for taint in &missing.taints {
             taints.retain(|held| held.key != taint.key || held.effect != taint.effect.as_str());
             taints.push(Taint {
                 key: taint.key.clone(),
@@ -137,7 +141,7 @@ async fn mark_node(
             });
         }
         let patch = json!({
-            "metadata": {"resourceVersion": held.metadata.resource_version, "labels": {MARK_KEY: upkeep.mark}},
+            "metadata": {"resourceVersion": held.metadata.resource_version, "labels": {MARK_KEY: missing.mark}},
             "spec": {"taints": taints},
         });
         match api.patch(node, params, &Patch::Merge(patch)).await {
@@ -148,32 +152,32 @@ async fn mark_node(
     Ok(())
 }
 
-/// Writes the conditions of one version of an object, whatever can be read of its spec.
-async fn conditions_of<K: Kind>(
+/// Writes the conditions of one version of an object; the spec needn't be readable.
+async fn patch_conditions<K: Kind>(
     client: &Client,
     name: &str,
     (version, conditions): (Option<String>, Vec<Condition>),
-    tell: Option<(&'static str, String)>,
+    event: Option<(&'static str, String)>,
     now: Timestamp,
 ) -> Result<(), kube::Error> {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let api: Api<Stored<K>> = Api::all(client.clone());
     let patch = json!({"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}});
     let object = api.patch_status(name, &params, &Patch::Merge(patch)).await?;
-    match tell {
-        Some((reason, note)) => event(client, &object, reason, &note, now).await,
+    match event {
+        Some((reason, note)) => record_event(client, &object, reason, &note, now).await,
         None => Ok(()),
     }
 }
 
-const fn of(uid: String) -> Option<Preconditions> {
+const fn uid_precondition(uid: String) -> Option<Preconditions> {
     Some(Preconditions { uid: Some(uid), resource_version: None })
 }
 
-/// True if the API server's policies read the parameters of `revision`: it then refuses this dry run.
+/// Returns true if the API server's policies read the parameters of `revision`: they refuse this dry run then.
 ///
 /// # Errors
-/// When the API server can't be reached, or refuses for another reason.
+/// The API server can't be reached, or refuses for another reason.
 pub async fn probe(client: &Client, namespace: &str, revision: &str) -> Result<bool, kube::Error> {
     let api: Api<Namespace> = Api::all(client.clone());
     let params = PatchParams {
@@ -182,7 +186,7 @@ pub async fn probe(client: &Client, namespace: &str, revision: &str) -> Result<b
         ..PatchParams::default()
     };
     let patch = json!({"metadata": {"annotations": {parameters::PROBE: revision}}});
-    // The whole object: of a refusal in the form of metadata, the API server's audit log lacks the message.
+    // Patches the whole object: the API server's audit log lacks the message of a refusal in the form of metadata.
     match api.patch(namespace, &params, &Patch::Merge(patch)).await {
         Ok(_) => Ok(false),
         Err(kube::Error::Api(status)) => {
@@ -193,7 +197,7 @@ pub async fn probe(client: &Client, namespace: &str, revision: &str) -> Result<b
     }
 }
 
-async fn event<K: Resource<DynamicType = ()>>(
+async fn record_event<K: Resource<DynamicType = ()>>(
     client: &Client,
     about: &K,
     reason: &str,
@@ -205,8 +209,8 @@ async fn event<K: Resource<DynamicType = ()>>(
         event_time: Some(MicroTime(now)),
         type_: Some("Warning".to_owned()),
         reason: Some(reason.to_owned()),
-        action: Some("Judge".to_owned()),
-        // The API server takes 1 kB.
+        action: Some(reason.to_owned()),
+        // The API server accepts 1 kB.
         note: Some(note.chars().take(1_000).collect()),
         regarding: Some(about.object_ref(&())),
         reporting_controller: Some(CONTROLLER.to_owned()),

@@ -1,4 +1,4 @@
-//! Pods that are where they mustn't be, or would be.
+//! Pods that are bound to a wrong node, or could be.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,58 +13,59 @@ use croft_policy::{
 };
 
 use crate::tenant::{
-    decide::Action,
+    action::Action,
     evictions,
     state::{Key, PodFacts, State},
 };
 
-/// What is known of the pods of one tenant, or of nobody.
+/// The pods of one tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     /// Pods that aren't finished.
     pub(super) pods: i64,
-    /// Running outside the tenant's pools.
+    /// Pods bound to nodes outside the tenant's pools.
     pub(super) outside: Vec<String>,
-    /// Waiting, and not pinned.
+    /// Pending pods that aren't pinned.
     pub(super) unpinned: Vec<String>,
-    /// Pods of others on the nodes of the tenant's pools.
-    pub(super) strangers: Vec<String>,
-    /// Nodes of the tenant's pools that let others in.
+    /// Pods of other tenants, and non-tenant pods, on nodes of the tenant's pools.
+    pub(super) non_tenant_pods: Vec<String>,
+    /// Nodes of the tenant's pools that admit other pods.
     pub(super) open: Vec<String>,
-    /// Those of the pods above that Croft leaves to the user, with their owners.
+    /// The pods above that Croft leaves to the user, with their owners.
     pub(super) left: Vec<String>,
-    /// The namespaces of the pods above that are bound.
+    /// The namespaces of the bound pods above.
     pub(super) namespaces: BTreeSet<String>,
 }
 
-/// Where pods are.
+/// The placement of all pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Placement {
     /// By tenant.
     pub(super) tenants: BTreeMap<String, Counted>,
-    /// How often each rule is broken.
+    /// The number of violations of each rule.
     pub(super) violations: BTreeMap<Broken, i64>,
-    /// Running where they mustn't.
+    /// Pods bound to a wrong node.
     pub(super) misplaced: Vec<Key>,
-    /// Why no more of them are evicted, by namespace.
-    pub(super) paced: BTreeMap<String, String>,
-    /// Waiting, and to be made anew.
-    unplaced: Vec<Key>,
+    /// By namespace, why no more pods are evicted.
+    pub(super) eviction_notes: BTreeMap<String, String>,
+    /// Pending pods to be recreated.
+    to_recreate: Vec<Key>,
 }
 
-pub(super) fn look(state: &State, view: &Tenants) -> Placement {
+pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
     let mut placement = Placement::default();
     for (key, pod) in &state.pods {
         let ground = view.ground(&key.0);
         if let Ground::Tenant { tenant, .. } = ground {
             placement.tenants.entry(tenant.name.to_string()).or_default().pods += 1;
         }
-        // Whose a pod is in a namespace that can't be told is no violation, and nothing is done about it.
+        // The tenant of an unreadable namespace is unknown: its pods are no violation, and nothing is done about
+        // them.
         if pod.deleting || matches!(ground, Ground::Unread) {
             continue;
         }
         if pod.mirror {
-            // Its static pod runs wherever the kubelet is told to, and evicting the mirror changes nothing.
+            // A static pod runs wherever its kubelet is told to, and evicting the mirror pod has no effect.
             let mirrored = pod.node.as_deref().and_then(|node| misplaced(view, &key.0, node).outside);
             if let Some(tenant) = mirrored {
                 let name = format!("{}/{} (a mirror pod)", key.0, key.1);
@@ -91,12 +92,13 @@ pub(super) fn look(state: &State, view: &Tenants) -> Placement {
                     counted.unpinned.push(format!("{}/{}", key.0, key.1));
                     counted.left.extend(left(key, pod));
                 }
-                // One that is pinned to a pool which its tenant has lost would be refused as it is, and could be bound to
-                // the nodes of the tenant that has the pool now; its controller's next one is planned for today's pools.
+                // A pod that is pinned to a pool which its tenant has lost would be refused today. It could be
+                // bound to nodes of the pool's present tenant, so its controller recreates it for the tenant's
+                // present pools.
                 let again =
                     || planned.allowed() || plan_recreated(view, &key.0, &convert::pod(waiting)).allowed();
-                if !gated && remade(pod) && again() {
-                    placement.unplaced.push(key.clone());
+                if !gated && is_recreated(pod) && again() {
+                    placement.to_recreate.push(key.clone());
                 }
             }
             (None, None) => {}
@@ -105,12 +107,13 @@ pub(super) fn look(state: &State, view: &Tenants) -> Placement {
     placement
 }
 
-/// True if another pod is certainly made in place of this one. A DaemonSet's pods follow its template, which is planned anew.
-fn remade(pod: &PodFacts) -> bool {
+/// Returns true if the pod's controller certainly recreates it. A DaemonSet's pods follow its template, which is
+/// planned again.
+fn is_recreated(pod: &PodFacts) -> bool {
     pod.owner.as_ref().is_some_and(evictions::recreates)
 }
 
-/// Names a pod that is left to the user, and its owner.
+/// The name of a pod that is left to the user, with its owner.
 fn left(key: &Key, pod: &PodFacts) -> Option<String> {
     match &pod.owner {
         None => Some(format!("{}/{} without a controller", key.0, key.1)),
@@ -136,7 +139,7 @@ fn bound(placement: &mut Placement, view: &Tenants, key: &Key, pod: &PodFacts, n
         *placement.violations.entry(Broken::PodInside).or_default() += 1;
         for owner in view.rules().tenants().iter().filter(|t| t.may_use(pool)) {
             let counted = placement.tenants.entry(owner.name.to_string()).or_default();
-            counted.strangers.push(name());
+            counted.non_tenant_pods.push(name());
             counted.left.extend(left(key, pod));
             counted.namespaces.insert(key.0.clone());
         }
@@ -144,9 +147,15 @@ fn bound(placement: &mut Placement, view: &Tenants, key: &Key, pod: &PodFacts, n
     placement.misplaced.push(key.clone());
 }
 
-/// Deletions of the pods that wait and are made again right.
-pub(super) fn remedies(state: &State, view: &Tenants, placement: &Placement, mono: Duration) -> Vec<Action> {
-    let unplaced = placement.unplaced.iter().filter(|key| !state.absences.concern(view, &key.0, mono));
-    let found = unplaced.filter_map(|key| Some((key.clone(), state.pods.get(key)?)));
+/// Deletions of pending pods that are recreated on the right pools.
+pub(super) fn recreations(
+    state: &State,
+    view: &Tenants,
+    placement: &Placement,
+    mono: Duration,
+) -> Vec<Action> {
+    let to_recreate =
+        placement.to_recreate.iter().filter(|key| !state.absences.may_affect(view, &key.0, mono));
+    let found = to_recreate.filter_map(|key| Some((key.clone(), state.pods.get(key)?)));
     found.map(|(pod, facts)| Action::Recreate { pod, uid: facts.uid.clone() }).collect()
 }

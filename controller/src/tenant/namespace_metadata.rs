@@ -1,0 +1,65 @@
+//! The label and annotations of namespaces that the admission policies read.
+
+use std::collections::BTreeMap;
+
+use croft_policy::{
+    Ground, Tenants,
+    model::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
+    policies::{self, Marks},
+};
+use serde_json::json;
+
+use crate::tenant::{
+    action::Action,
+    state::{NamespaceFacts, State},
+};
+
+/// The writes of namespaces that are due.
+pub(super) fn namespace_writes(state: &State, view: &Tenants) -> Vec<Action> {
+    let mut actions = Vec::new();
+    for (name, facts) in state.namespaces.iter().filter(|(_, facts)| !facts.deleting) {
+        if has_unreadable_tenant(view, name) {
+            continue;
+        }
+        let (labels, annotations) = expected_metadata(view, name);
+        let outdated =
+            |kept: &BTreeMap<&'static str, Option<String>>| -> BTreeMap<&'static str, Option<String>> {
+                let differs = |key: &str, value: &Option<String>| written(facts, key) != value.as_ref();
+                kept.iter().filter(|(key, value)| differs(key, value)).map(|(k, v)| (*k, v.clone())).collect()
+            };
+        let (labels, annotations) = (outdated(&labels), outdated(&annotations));
+        if !labels.is_empty() || !annotations.is_empty() {
+            let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
+            actions.push(Action::Mark { namespace: name.clone(), patch });
+        }
+    }
+    actions
+}
+
+fn expected_metadata(view: &Tenants, namespace: &str) -> (Marks, Marks) {
+    let owner = match view.ground(namespace) {
+        Ground::Tenant { tenant, .. } => Some(tenant),
+        _ => None,
+    };
+    policies::namespace_marks(view.rules(), namespace, owner)
+}
+
+/// Returns true if the namespace has the label and annotations that the admission policies read.
+pub(super) fn has_current_metadata(view: &Tenants, namespace: &str, facts: &NamespaceFacts) -> bool {
+    let (labels, annotations) = expected_metadata(view, namespace);
+    labels.iter().chain(&annotations).all(|(key, value)| written(facts, key) == value.as_ref())
+}
+
+fn written<'f>(facts: &'f NamespaceFacts, key: &str) -> Option<&'f String> {
+    match key {
+        TENANCY_LABEL => facts.tenancy.as_ref(),
+        POOLS_ANNOTATION => facts.pools.as_ref(),
+        SHARED_ANNOTATION => facts.shared.as_ref(),
+        _ => None,
+    }
+}
+
+/// Returns true if the tenant of a namespace is unknown, so that its metadata stays as it is.
+fn has_unreadable_tenant(view: &Tenants, namespace: &str) -> bool {
+    matches!(view.ground(namespace), Ground::Unread)
+}

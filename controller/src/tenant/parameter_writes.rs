@@ -1,0 +1,97 @@
+//! Writes and probes of the parameters of the admission policies.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use croft_policy::{
+    Tenants,
+    policies::{
+        self,
+        parameters::{INACTIVE, NON_TENANT_PODS, REVISION},
+    },
+};
+use serde_json::{Map, Value, json};
+
+use crate::tenant::{action::Action, parameters::Parameters, state::State, tenant_status};
+
+/// Returns true if non-tenant pods are evaluated: a Tenant exists, and every replica of the webhook has enforced
+/// it. A replica that lags doesn't revert this.
+pub(super) fn is_active(state: &State, view: &Tenants, mono: Duration) -> bool {
+    view.rules().is_active()
+        && (is_written_active(&state.parameters) || tenant_status::enforced_everywhere(state, mono))
+}
+
+fn is_written_active(parameters: &Parameters) -> bool {
+    let written = parameters.written.as_ref().and_then(|w| w.get(NON_TENANT_PODS)).map(String::as_str);
+    written.is_some_and(|value| !value.is_empty() && value != INACTIVE)
+}
+
+/// Returns true if the last Tenant is gone while nodes of pools remain, as when the CRDs are deleted by mistake:
+/// the parameters stay in force until the nodes are gone.
+fn remains_in_force(state: &State, view: &Tenants) -> bool {
+    !view.rules().is_active()
+        && is_written_active(&state.parameters)
+        && state.nodes.values().any(Option::is_some)
+}
+
+/// The next write or probe of the parameters.
+pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool) -> Option<Action> {
+    state.parameters.policies_missing = missing_policies(state);
+    if remains_in_force(state, view) {
+        return None;
+    }
+    let Parameters { namespace, written, in_force, .. } = &state.parameters;
+    let written = written.as_ref()?;
+    let wanted = policies::parameters(view.rules(), active);
+    let differ: BTreeMap<&str, &String> = wanted
+        .iter()
+        .filter(|(name, text)| written.get(**name) != Some(*text))
+        .map(|(n, t)| (*n, t))
+        .collect();
+    if !differ.is_empty() {
+        let patch = json!({"metadata": {"annotations": differ}});
+        return Some(Action::Parameters { namespace: namespace.clone(), patch });
+    }
+    let revision = wanted.get(REVISION)?;
+    let confirmed = in_force.as_ref().and_then(|in_force| in_force.get(REVISION));
+    (confirmed != Some(revision))
+        .then(|| Action::Probe { namespace: namespace.clone(), revision: revision.clone() })
+}
+
+/// The policies and bindings that are missing or differ from those that this version installs.
+fn missing_policies(state: &State) -> Vec<String> {
+    let mut missing: Vec<String> = policies::documents(&state.parameters.namespace)
+        .into_iter()
+        .filter_map(|wanted| {
+            let text = |pointer: &str| {
+                wanted.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+            };
+            let name = text("/metadata/name");
+            let there = state.policies.get(&(text("/kind"), name.clone()));
+            let right = there.is_some_and(|there| {
+                wanted
+                    .get("spec")
+                    .zip(there.get("spec"))
+                    .is_some_and(|(wanted, there)| matches_installed(there, wanted))
+            });
+            (!right).then_some(name)
+        })
+        .collect();
+    missing.dedup();
+    missing
+}
+
+/// Returns true if `there` contains `wanted`; the API server adds defaults.
+fn matches_installed(there: &Value, wanted: &Value) -> bool {
+    match (there, wanted) {
+        (Value::Object(there), Value::Object(wanted)) => wanted.iter().all(|(key, value)| {
+            // An empty field may be absent.
+            let empty =
+                value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
+            there.get(key).map_or(empty, |there| matches_installed(there, value))
+        }),
+        (Value::Array(there), Value::Array(wanted)) => {
+            there.len() == wanted.len() && there.iter().zip(wanted).all(|(t, w)| matches_installed(t, w))
+        }
+        (there, wanted) => there == wanted,
+    }
+}

@@ -1,0 +1,97 @@
+//! The decider: the writes that bring the cluster in line with its Tenants, from state and time.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use croft_policy::{
+    Tenants,
+    audit::{self, Broken},
+    model::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
+};
+use jiff::Timestamp;
+
+use crate::tenant::{
+    action::Action, daemonsets, evictions, namespace_metadata::namespace_writes, parameter_writes, placement,
+    pool_status, spec_valid, state::State, tenant_status,
+};
+
+/// Compares the cluster with its Tenants and returns the writes that are missing.
+#[must_use]
+pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Action> {
+    if !state.is_complete() {
+        return Vec::new();
+    }
+    state.absences.confirm(mono);
+    state.confirm_absence(mono);
+    let view = state.view();
+    state.refresh_nodes();
+    let mut actions = Vec::new();
+    let active = parameter_writes::is_active(state, &view, mono);
+    actions.extend(parameter_writes::next_write(state, &view, active));
+    if active {
+        actions.extend(namespace_writes(state, &view));
+    }
+    actions.extend(node_writes(state, active));
+    actions.extend(pool_status::status_writes(state, &view, wall));
+    actions.extend(spec_valid::class_status_writes(state, wall));
+    let mut placement = placement::classify(state, &view);
+    count_violations(state, &view, &mut placement);
+    state.violations = std::mem::take(&mut placement.violations);
+    // Recreated pods must be admitted for today's tenants, so every replica of the webhook must know them.
+    let enforced = tenant_status::enforced_everywhere(state, mono);
+    let evictions = if enforced { evictions::due(state, &view, &mut placement, mono) } else { Vec::new() };
+    actions.extend(tenant_status::status_writes(state, &view, &placement, mono, wall));
+    if enforced {
+        actions.extend(daemonsets::writes_due(state, &view, mono));
+        actions.extend(placement::recreations(state, &view, &placement, mono));
+        actions.extend(evictions);
+    }
+    actions
+}
+
+/// Writes of nodes. A node that Croft didn't launch has its pool's own label; pool-name label and taints follow in
+/// one patch. Nodes of Croft's pools get them all when their instance is verified to be the claim's. No node is
+/// written before a tenant is enforced.
+fn node_writes(state: &mut State, active: bool) -> Vec<Action> {
+    let left = std::mem::take(&mut state.left_pools).into_iter();
+    let left = left.map(|(node, pool)| Action::NodeLeft { node, pool });
+    let missing = state.node_repairs.iter().filter(|_| active);
+    let missing =
+        missing.map(|(node, missing)| Action::MarkNode { node: node.clone(), missing: missing.clone() });
+    left.chain(missing).collect()
+}
+
+/// Counts the violations that `croft audit` would find, without those of pods.
+fn count_violations(state: &mut State, view: &Tenants, placement: &mut placement::Placement) {
+    for finding in audit::declarations(view) {
+        *placement.violations.entry(finding.rule).or_default() += 1;
+    }
+    for finding in state.node_findings() {
+        *placement.violations.entry(finding.rule).or_default() += 1;
+        if matches!(finding.rule, Broken::NodeUntainted | Broken::NodeInTwoPools) {
+            for tenant in &finding.tenants {
+                placement.tenants.entry(tenant.clone()).or_default().open.push(finding.name.clone());
+            }
+        }
+    }
+    for ((namespace, name), daemonset) in &state.daemonsets {
+        if daemonset.metadata.deletion_timestamp.is_none() {
+            let planned = croft_api::convert::policy::daemonset(daemonset);
+            let found = audit::daemonset(view, namespace, name, &planned).is_some();
+            *placement.violations.entry(Broken::DaemonSetUnplanned).or_default() += i64::from(found);
+        }
+    }
+    for (name, facts) in state.namespaces.iter().filter(|(_, facts)| !facts.deleting) {
+        let entry =
+            |key: &str, value: &Option<String>| value.iter().map(|v| (key.to_owned(), v.clone())).collect();
+        let labels: BTreeMap<String, String> = entry(TENANCY_LABEL, &facts.tenancy);
+        let mut annotations: BTreeMap<String, String> = entry(POOLS_ANNOTATION, &facts.pools);
+        annotations.extend(entry(SHARED_ANNOTATION, &facts.shared));
+        let found = audit::namespace(view, name, &labels, &annotations, true).len();
+        *placement.violations.entry(Broken::NamespaceUnmarked).or_default() +=
+            i64::try_from(found).unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
