@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use croft_policy::model::MARK_KEY;
+use croft_policy::definitions::POOL_NAME_LABEL;
 use croft_testkit::ControlPlane;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -184,7 +184,7 @@ fn is_kept_out(spec: &Value) -> bool {
     let kept_out = |term: &Value| {
         let expressions = term.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
         expressions.into_iter().any(|e| {
-            e.get("key").and_then(Value::as_str) == Some(MARK_KEY)
+            e.get("key").and_then(Value::as_str) == Some(POOL_NAME_LABEL)
                 && e.get("operator").and_then(Value::as_str) == Some("DoesNotExist")
         })
     };
@@ -237,7 +237,7 @@ pub async fn kubelets(plane: &ControlPlane) -> anyhow::Result<Vec<Attack>> {
     for (node, key, value) in [
         ("free-1", "node-pool", json!("pool-a")),
         ("free-2", "other-key", json!("two")),
-        ("free-2", MARK_KEY, json!("pool-a")),
+        ("free-2", POOL_NAME_LABEL, json!("pool-a")),
         ("a-1", "node-pool", json!("pool-b")),
         ("b-1", "node-pool", Value::Null),
     ] {
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn only_a_pod_that_every_term_keeps_out_is_harmless() {
         let spec = |terms: Value| json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}});
-        let out = json!({"matchExpressions": [{"key": MARK_KEY, "operator": "DoesNotExist"}]});
+        let out = json!({"matchExpressions": [{"key": POOL_NAME_LABEL, "operator": "DoesNotExist"}]});
         let other = json!({"matchExpressions": [{"key": "zone", "operator": "Exists"}]});
         assert!(is_kept_out(&spec(json!([out]))));
         for terms in [json!([out, other]), json!([other]), json!([])] {

@@ -17,7 +17,7 @@ use std::{
 
 use clap::Parser as _;
 use croft_cli::{Cli, Output};
-use croft_policy::audit::Broken;
+use croft_policy::Violation;
 use croft_testkit::{
     Component, ControlPlane, Croft, CroftOptions, Options, Part,
     wait::{Seen, until},
@@ -196,7 +196,7 @@ fn found(json: &str) -> Vec<(String, String, String)> {
 
 fn by_rule(found: &[(String, String, String)]) -> BTreeMap<String, usize> {
     let mut counts: BTreeMap<String, usize> =
-        Broken::ALL.iter().map(|rule| (rule.as_str().to_owned(), 0)).collect();
+        Violation::ALL.iter().map(|rule| (rule.as_str().to_owned(), 0)).collect();
     found.iter().for_each(|(rule, ..)| *counts.get_mut(rule).expect("a rule of the closed set") += 1);
     counts
 }

@@ -84,7 +84,7 @@ fn configs() -> Vec<Case> {
         ("CroftConfig", "/spec/sharedWith", json!(["*"]), names),
         ("CroftConfig", "/spec/schedulers", json!(["system:*"]), &["exact user names"]),
         ("CroftConfig", "/spec/schedulers", json!([""]), &["exact user names"]),
-        ("CroftConfig", "/spec/unassigned", json!("Maybe"), &["Maybe", "KeepOut", "Reject", "Allow"]),
+        ("CroftConfig", "/spec/nonTenantPods", json!("Maybe"), &["Maybe", "KeepOut", "Reject", "Allow"]),
         ("CroftConfig", "/spec/misplaced", json!("Evict"), &["Evict", "Report", "Recreate"]),
         ("CroftConfig", "/spec/limits/nodes", json!(-1), &["spec.limits", "aren't negative"]),
         ("CroftConfig", "/spec/limits/costs", json!(1), &["there are limits of cpu, memory"]),
@@ -531,7 +531,7 @@ fn base(kind: &str) -> Value {
         "CroftConfig" => (
             "default",
             json!({
-                "unassigned": "KeepOut", "exemptNamespaces": ["kube-system"], "schedulers": ["system:kube-scheduler"],
+                "nonTenantPods": "KeepOut", "exemptNamespaces": ["kube-system"], "schedulers": ["system:kube-scheduler"],
                 "sharedWith": ["monitoring"], "misplaced": "Report", "limits": {"nodes": 100, "costPerHour": "250"},
             }),
         ),

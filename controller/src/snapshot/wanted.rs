@@ -6,7 +6,7 @@ use croft_api::{
     CroftConfig, EC2NodeClass, Tenant, TenantPool, config::SINGLETON, convert::policy::node_labels,
     pool::Provisioner,
 };
-use croft_policy::{index::Rules, model as policy};
+use croft_policy::{declarations::Declarations, model as policy};
 use croft_scheduler::{LIMIT_NODES, Quantity, TenantLimits};
 use kube::ResourceExt;
 
@@ -70,7 +70,7 @@ impl Snapshot {
     fn judge_labels(&mut self) {
         let pools: Vec<policy::Pool> =
             self.pools.values().map(|pool| croft_api::convert::policy::pool(pool)).collect();
-        let rules = Rules::new(&policy::Config::default(), std::iter::empty(), pools.iter());
+        let rules = Declarations::new(&policy::Config::default(), std::iter::empty(), pools.iter());
         let pair = |(younger, older): &(Box<str>, Box<str>)| (younger.to_string(), older.to_string());
         let now: BTreeMap<String, String> = rules.collisions().iter().map(pair).collect();
         let before = std::mem::replace(&mut self.collisions, now);

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-/// Why a text is no duration.
+/// The text is no duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no duration; write one such as 30s, 5m, 1h30m or Never")]
 pub struct DurationError(pub String);
 
-/// Reads a Go duration made of hours, minutes, seconds and milliseconds (`1h30m`, `0.5s`), or `Never`, which
-/// is `None`. Digits behind the third after the point are dropped.
+/// Parses a Go duration of hours, minutes, seconds and milliseconds (`1h30m`, `0.5s`), or `Never`, which is `None`.
+/// Digits after the third decimal are dropped.
 ///
 /// # Errors
-/// When `text` is neither, or longer than can be counted.
+/// If `text` is neither, or the duration overflows.
 pub fn parse(text: &str) -> Result<Option<Duration>, DurationError> {
     if text == "Never" {
         return Ok(None);

@@ -7,7 +7,7 @@
 )]
 
 use croft_policy::{
-    Config, Index, Phase, Tenants, judge,
+    Config, Index, Phase, Tenants, evaluate,
     model::{Namespace, Pool, Provisioner, Tenant},
     review,
     taint::Effects,
@@ -63,6 +63,6 @@ fn parse_and_judge(bencher: Bencher<'_, '_>, count: usize) {
     let tenants = tenants(count);
     bencher.bench(|| {
         let request = review::parse(black_box(REVIEW)).unwrap();
-        judge(&tenants, &request, Phase::Mutate).patch.into_json()
+        evaluate(&tenants, &request, Phase::Mutate).patch.into_json()
     });
 }

@@ -10,15 +10,15 @@
 mod world;
 
 use croft_policy::{
-    Config, Phase, Tenants, Unassigned, judge,
-    model::MARK_KEY,
-    review,
+    Config, NonTenantPods, Phase, Tenants,
+    definitions::POOL_NAME_LABEL,
+    evaluate, review,
     taint::{Effect, Taint},
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-const KEYS: [&str; 5] = ["node-pool", "example.com/gpu", MARK_KEY, "zone", ""];
+const KEYS: [&str; 5] = ["node-pool", "example.com/gpu", POOL_NAME_LABEL, "zone", ""];
 const VALUES: [&str; 8] = ["pool-a", "pool-b", "pool-c", "pool-d", "pool-a-gpu", "a", "z", "later"];
 const NAMESPACES: [&str; 9] = [
     "tenant-a",
@@ -27,7 +27,7 @@ const NAMESPACES: [&str; 9] = [
     "labelled",
     "tenant-c",
     "tenant-d",
-    "nobody",
+    "non-tenant",
     "agents",
     "kube-system",
 ];
@@ -204,7 +204,7 @@ fn review_of(namespace: &str, kind: &str, operation: &str, object: &Value, old: 
 /// The object as it would be stored, and whether anything was patched; `None` if it is refused.
 fn admitted(tenants: &Tenants, namespace: &str, kind: &str, object: &Value) -> Option<(Value, bool)> {
     let body = review_of(namespace, kind, "CREATE", object, &Value::Null);
-    let outcome = judge(tenants, &review::parse(&body).unwrap(), Phase::Mutate);
+    let outcome = evaluate(tenants, &review::parse(&body).unwrap(), Phase::Mutate);
     if !outcome.allowed() {
         assert!(outcome.patch.is_empty());
         return None;
@@ -241,7 +241,7 @@ fn places() -> Vec<(Place, Option<String>)> {
     places
 }
 
-/// The pools of a namespace, by hand; `None` if it is nobody's.
+/// The pools of a namespace, by hand; `None` if it is non-tenant's.
 fn allowed(namespace: &str) -> Option<&'static [&'static str]> {
     match namespace {
         "tenant-a" | "tenant-a-gpu" => Some(&["pool-a", "pool-a-gpu"]),
@@ -286,8 +286,8 @@ proptest! {
 
     #[test]
     fn no_pod_fits_where_it_must_not(namespace in select(&NAMESPACES[..]), metadata in metadata(), spec in spec(), reject: bool) {
-        let unassigned = if reject { Unassigned::Reject } else { Unassigned::KeepOut };
-        let tenants = world::world(Config { unassigned, ..Config::default() });
+        let non_tenant_pods = if reject { NonTenantPods::Reject } else { NonTenantPods::KeepOut };
+        let tenants = world::world(Config { non_tenant_pods, ..Config::default() });
         let pod = json!({"metadata": metadata, "spec": spec});
         if let Some((stored, changed)) = admitted(&tenants, namespace, "Pod", &pod) {
             check_invariant(namespace, &stored["spec"])?;
@@ -299,11 +299,11 @@ proptest! {
             });
             prop_assert!(kept("tolerations"));
             let body = review_of(namespace, "Pod", "CREATE", &stored, &Value::Null);
-            let last = judge(&tenants, &review::parse(&body).unwrap(), Phase::Validate);
+            let last = evaluate(&tenants, &review::parse(&body).unwrap(), Phase::Validate);
             prop_assert!(last.allowed(), "{:?}", last.denial);
             // Validation refuses what mutation would still change.
             let body = review_of(namespace, "Pod", "CREATE", &pod, &Value::Null);
-            prop_assert_eq!(judge(&tenants, &review::parse(&body).unwrap(), Phase::Validate).allowed(), !changed);
+            prop_assert_eq!(evaluate(&tenants, &review::parse(&body).unwrap(), Phase::Validate).allowed(), !changed);
         }
     }
 
@@ -349,7 +349,7 @@ proptest! {
             spec.entry("nodeSelector").or_insert(json!({})).as_object_mut().unwrap().entry(key).or_insert(value.clone());
         }
         let body = review_of(namespace, "Pod", "UPDATE", &new, &old);
-        let outcome = judge(&tenants, &review::parse(&body).unwrap(), Phase::Both);
+        let outcome = evaluate(&tenants, &review::parse(&body).unwrap(), Phase::Both);
         prop_assert!(outcome.patch.is_empty(), "an update is never patched");
         if outcome.allowed() {
             check_invariant(namespace, &new["spec"])?;
@@ -364,7 +364,7 @@ proptest! {
         let at = cut % body.len();
         body[at] = flip;
         if let Ok(request) = review::parse(&body) {
-            let _ = judge(&tenants, &request, Phase::Both);
+            let _ = evaluate(&tenants, &request, Phase::Both);
         }
         body.truncate(at);
         prop_assert!(review::parse(&body).is_err(), "half a review is none");
@@ -381,10 +381,10 @@ fn an_update_adds_no_comparison_that_reaches_a_pool() {
         Config::default(),
         vec![world::tenant("forty", &["forty"], &["pool-40"])],
         pools,
-        vec![world::namespace("forty", None), world::namespace("nobody", None)],
+        vec![world::namespace("forty", None), world::namespace("non-tenant", None)],
         Vec::new(),
     );
-    for (namespace, reachable) in [("forty", &[8, 100][..]), ("nobody", &[8, 40, 100][..])] {
+    for (namespace, reachable) in [("forty", &[8, 100][..]), ("non-tenant", &[8, 40, 100][..])] {
         let selector = if namespace == "forty" { json!({"size": "40"}) } else { json!({}) };
         let old = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "nodeSelector": selector}});
         for own in -2..=102 {
@@ -396,7 +396,7 @@ fn an_update_adds_no_comparison_that_reaches_a_pool() {
                 let mut new = old.clone();
                 new["spec"]["tolerations"] = json!([{"key": "size", "operator": operator, "value": own.to_string(), "effect": "NoSchedule"}]);
                 let body = review_of(namespace, "Pod", "UPDATE", &new, &old);
-                let allowed = judge(&tenants, &review::parse(&body).unwrap(), Phase::Both).allowed();
+                let allowed = evaluate(&tenants, &review::parse(&body).unwrap(), Phase::Both).allowed();
                 assert_eq!(allowed, !reaches, "{namespace}: {operator} {own}");
             }
         }

@@ -1,17 +1,18 @@
 //! Bounded amounts that sources share, so that one source can't use up what others need.
 //!
-//! A source may hold as much as it leaves free: alone half of the capacity, beside one other as greedy as itself a third,
-//! and `n` greedy sources leave an `n+1`th part for the next one (the dynamic thresholds of Choudhury and Hahne, "Dynamic
-//! queue length thresholds for shared-memory packet switches", 1998). Nothing is reserved, nothing is taken away from a
-//! source again, and taking costs two atomic additions.
+//! A source may hold as much as it leaves free: alone half of the capacity, beside one other greedy source a third, and
+//! `n` greedy sources leave an `n+1`th part for the next one (the dynamic thresholds of Choudhury and Hahne, "Dynamic
+//! queue length thresholds for shared-memory packet switches", 1998). Nothing is reserved, no permit is revoked, and
+//! taking one costs two atomic additions.
 //!
-//! # Who shares an address
-//! API servers may reach a server through a NAT or a konnectivity agent, and then have one address together with pods that
-//! flood it. No rule by address helps there, and a fixed limit per address would do harm: it would hold the API servers to
-//! one client's share. So the limit depends on what is free, an API server's connection that is open stays open, and a
-//! client that shows a certificate which the server asked for (`--client-ca`) counts by the certificate's name: whatever
-//! its address, it shares nothing with clients that have none, since those get no further than the handshake.
-//! A flood from many addresses at once is for the network's rules and for client certificates to stop.
+//! # Sources with one address
+//! API servers may reach a server through a NAT or a konnectivity agent, and then share an address with pods that flood
+//! it. No rule by address helps there, and a fixed limit per address would hold all API servers to one client's share.
+//! So the limit depends on what is free, and an API server's open connection stays open.
+//!
+//! A client with a certificate that the server asked for (`--client-ca`) counts by the certificate's name: whatever its
+//! address, it shares nothing with clients that have none, since those get no further than the handshake. A flood from
+//! many addresses at once is left to network rules and client certificates.
 
 use std::{
     collections::HashMap,
@@ -22,10 +23,10 @@ use std::{
     },
 };
 
-/// Peers are looked through for those that are gone when there are twice as many as after the last look, and this many.
-const PRUNE_AT: usize = 64;
+/// Peers without permits are dropped once there are twice as many as after the last time, and at least this many.
+const PRUNE_ABOVE: usize = 64;
 
-/// A bounded amount, as far as it is used.
+/// A bounded amount, and how much of it is in use.
 #[derive(Debug, Default)]
 pub struct Share {
     used: AtomicUsize,
@@ -33,56 +34,58 @@ pub struct Share {
 }
 
 impl Share {
-    /// Takes `amount` of `capacity` for the source that holds `held` of it already. `None`, and counted, if that is more
-    /// than the source may have. While nothing is
-    /// used any amount is given: a capacity below the largest single request must not refuse that request for ever.
-    pub fn take<'a>(&'a self, held: &'a AtomicUsize, amount: usize, capacity: usize) -> Option<Taken<'a>> {
+    /// Takes `amount` of `capacity` for the source that holds `held` of it already. Returns `None`, and counts it, if
+    /// the source may not have that much.
+    ///
+    /// While nothing is in use any amount is granted: a capacity below the largest single request must not refuse that
+    /// request for ever.
+    pub fn take<'a>(&'a self, held: &'a AtomicUsize, amount: usize, capacity: usize) -> Option<Permit<'a>> {
         let used = self.used.fetch_add(amount, Ordering::Relaxed);
         let own = held.fetch_add(amount, Ordering::Relaxed);
-        let taken = Taken { share: self, held, amount };
+        let permit = Permit { share: self, held, amount };
         let free = capacity.saturating_sub(used);
         let may = used == 0 || if own == 0 { amount <= free } else { own.saturating_add(amount) <= free };
         if may {
-            return Some(taken);
+            return Some(permit);
         }
         self.refused.fetch_add(1, Ordering::Relaxed);
         None
     }
 
-    /// How much is used.
+    /// The amount in use.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How often nothing was given.
+    /// The number of refusals.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 }
 
-/// What was taken, given back when dropped.
+/// An amount in use; returned when dropped.
 #[derive(Debug)]
-pub struct Taken<'a> {
+pub struct Permit<'a> {
     share: &'a Share,
     held: &'a AtomicUsize,
     amount: usize,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         self.share.used.fetch_sub(self.amount, Ordering::Relaxed);
         self.held.fetch_sub(self.amount, Ordering::Relaxed);
     }
 }
 
-/// By what a client is told from others.
+/// The identity by which a client's share is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The name in the certificate that it showed.
+    /// The name in the certificate of the client.
     Certificate(String),
-    /// Its address; of IPv6 the /64, within which a host chooses addresses as it likes.
+    /// The address of the client; of IPv6 the /64, in which a host chooses addresses freely.
     Address(IpAddr),
 }
 
@@ -100,39 +103,39 @@ impl Source {
     }
 }
 
-/// What one source holds of everything that is shared.
+/// The amounts that one source holds.
 #[derive(Debug, Default)]
 pub struct Peer {
     /// Open connections.
     pub connections: AtomicUsize,
-    /// Handshakes under way.
+    /// TLS handshakes in flight.
     pub handshakes: AtomicUsize,
-    /// Requests under way.
+    /// Requests in flight.
     pub requests: AtomicUsize,
-    /// Bytes of requests under way.
+    /// Bytes of requests in flight.
     pub bytes: AtomicUsize,
 }
 
-/// Every source that holds something.
+/// Every source that holds a permit.
 #[derive(Debug, Default)]
-pub struct Peers(Mutex<Known>);
+pub struct Peers(Mutex<PeerTable>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct PeerTable {
     peers: HashMap<Source, Weak<Peer>>,
-    after_last_look: usize,
+    after_last_prune: usize,
 }
 
 impl Peers {
-    /// What `source` holds. Asked for once a connection, never for a request.
+    /// The amounts that `source` holds. Called once per connection, never per request.
     pub fn of(&self, source: Source) -> Arc<Peer> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(peer) = known.peers.get(&source).and_then(Weak::upgrade) {
             return peer;
         }
-        if known.peers.len() >= known.after_last_look.saturating_mul(2).max(PRUNE_AT) {
+        if known.peers.len() >= known.after_last_prune.saturating_mul(2).max(PRUNE_ABOVE) {
             known.peers.retain(|_, peer| peer.strong_count() > 0);
-            known.after_last_look = known.peers.len();
+            known.after_last_prune = known.peers.len();
         }
         let peer = Arc::new(Peer::default());
         known.peers.insert(source, Arc::downgrade(&peer));
@@ -140,14 +143,14 @@ impl Peers {
     }
 }
 
-/// What a server shares out among its clients before it reads their requests.
+/// The amounts that a server shares among its clients before it reads their requests.
 #[derive(Debug, Default)]
 pub struct Shares {
-    /// Open connections, after their handshakes where clients must show a certificate.
+    /// Open connections, counted after the handshake where clients must show a certificate.
     pub connections: Share,
-    /// Handshakes under way.
+    /// TLS handshakes in flight.
     pub handshakes: Share,
-    /// The sources that hold something.
+    /// The sources that hold a permit.
     pub peers: Peers,
 }
 
@@ -156,7 +159,7 @@ mod tests {
     use super::*;
 
     /// Takes one by one until nothing is given.
-    fn greedy<'a>(share: &'a Share, held: &'a AtomicUsize, capacity: usize) -> Vec<Taken<'a>> {
+    fn greedy<'a>(share: &'a Share, held: &'a AtomicUsize, capacity: usize) -> Vec<Permit<'a>> {
         std::iter::from_fn(|| share.take(held, 1, capacity)).collect()
     }
 
@@ -213,7 +216,7 @@ mod tests {
         for n in 0..1000_u32 {
             drop(peers.of(Source::Certificate(n.to_string())));
         }
-        assert!(peers.0.lock().unwrap().peers.len() <= PRUNE_AT);
+        assert!(peers.0.lock().unwrap().peers.len() <= PRUNE_ABOVE);
         assert!(Arc::ptr_eq(&kept, &peers.of(Source::Certificate("kept".to_owned()))));
     }
 }

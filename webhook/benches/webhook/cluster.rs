@@ -226,7 +226,7 @@ impl Cluster {
             ..Tenant::default()
         });
         let snapshot = index.snapshot();
-        let rules = snapshot.rules();
+        let rules = snapshot.declarations();
         let documents: Vec<String> =
             policies::documents("croft-system").iter().map(Value::to_string).collect();
         let documents = documents.join("\n---\n");
@@ -236,7 +236,7 @@ impl Cluster {
         }
         self.plane.apply(&documents).await?;
         let owner = rules.owner(BY_CROFT, |_| None).and_then(|id| rules.tenant(id));
-        let (labels, annotations) = policies::namespace_marks(rules, BY_CROFT, owner);
+        let (labels, annotations) = policies::namespace_metadata(rules, BY_CROFT, owner);
         let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
         let controller = self.plane.client_for(&rules.controller_user(), &["system:masters"]).await?;
         let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(controller);

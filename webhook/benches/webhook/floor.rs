@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use axum::{Router, body::Body, extract::Request, response::Response, routing::post};
 use bytes::Bytes;
 use croft_runtime::{
-    certificate::material::{self, Rotation},
+    certificate::bundle::{self, Rotation},
     clock::{Clock as _, SystemClock},
     serve::{Limits, serve as serve_http},
     shutdown::Shutdown,
@@ -61,8 +61,8 @@ pub(crate) async fn serve(folder: String) -> anyhow::Result<()> {
     let folder = PathBuf::from(folder);
     let answer = Bytes::from(std::fs::read(folder.join("answer"))?);
     let names = ["127.0.0.1".to_owned()];
-    let made = material::next(None, &names, &Rotation::default(), None, SystemClock.wall())?;
-    std::fs::write(folder.join("bundle"), made.bundle())?;
+    let made = bundle::next_bundle(None, &names, &Rotation::default(), None, SystemClock.wall())?;
+    std::fs::write(folder.join("bundle"), made.trusted_pem())?;
     let slot = Arc::new(TlsSlot::default());
     slot.install(made.identity())?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
