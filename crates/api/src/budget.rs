@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_begins_with_its_schedule_and_ends_with_its_duration() {
+    fn window_begins_with_its_schedule_and_ends_with_its_duration() {
         // 2026-11-20 is a Friday.
         for (schedule, lasts, now, expected) in [
             ("0 9 * * mon-fri", "8h", "2026-11-20T08:59:59Z", false),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strictest_budget_that_holds_for_the_reason_counts() {
+    fn strictest_budget_that_applies_for_the_reason_counts() {
         use DisruptionReason::{Drifted, Empty, Expired, Underutilized};
         let now = "2026-11-20T10:00:00Z".parse().unwrap();
         let night = Some(("0 0 * * *", "6h"));

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_no_machine_is_no_drift() {
+    fn change_that_affects_no_instance_is_no_drift() {
         let (p, c) = (pool(json!({})), class(json!({}), json!({"securityGroups": ["a", "b"]})));
         let made = claim(Some(stamp(&p, &c)));
         let current = |p: &TenantPool, c: &EC2NodeClass| {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_that_are_unknown_are_no_drift() {
+    fn unknown_findings_are_no_drift() {
         let p = pool(json!({}));
         let known = class(json!({}), json!({"securityGroups": ["sg-1"]}));
         let unknown = class(json!({}), json!({}));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_of_croft_stamps_anew_and_rolls_nothing() {
+    fn stamp_of_another_version_is_rewritten_without_drift() {
         let (p, c) = (pool(json!({})), class(json!({}), json!({})));
         let now = stamp(&p, &c);
         let mut later: Stamp = serde_json::from_str(&now).unwrap();

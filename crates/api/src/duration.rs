@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_go_writes() {
+    fn parses_durations_as_go_writes_them() {
         for (text, millis) in [
             ("30s", 30_000),
             ("1h30m", 5_400_000),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_count() {
+    fn refuses_durations_that_overflow() {
         for text in ["", "s", "30", "30 s", "-1s", "1d", "1.2.3s", "99999999999999999999h", "never", "."] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenth_early_at_most_and_never_late() {
+    fn expiry_is_at_most_a_tenth_early_and_never_late() {
         let pool = |after: Option<&str>| -> TenantPool {
             serde_json::from_value(json!({
                 "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "p"},

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_fields_and_statuses_are_passed_over() {
+    fn newer_fields_and_statuses_are_ignored() {
         let spec = json!({"namespaces": ["a"], "pools": ["p"], "mood": {"good": true}});
         let status = json!({"conditions": [], "pods": "many", "nodes": 3});
         let tenant: Tenant = stored(&spec, &status).read(&mut Checked::default()).unwrap();
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_keeps_the_claims_that_can_be_read() {
+    fn invalid_tenant_keeps_its_valid_claims() {
         let selector = json!({"matchExpressions": [{"key": "a", "operator": "in", "values": ["b"]}]});
         let spec = json!({"namespaces": ["a"], "pools": ["p"], "namespaceSelector": selector});
         let Unread { stand_in, flaw } = *read::<Tenant>(spec).unwrap_err();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_cannot_be_read_neither_launches_nor_terminates() {
+    fn invalid_pool_neither_launches_nor_terminates() {
         for template in
             [json!({"spec": {"nodeClassRef": {"name": "c"}, "expireAfter": "0s"}}), json!({"spec": 5})]
         {
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_lose_the_entries_that_are_no_names() {
+    fn invalid_entries_of_settings_are_left_out() {
         let spec = json!({"exemptNamespaces": ["team-*", "agents"], "misplaced": "Recreate"});
         let spec = read::<CroftConfig>(spec).unwrap_err().stand_in.unwrap().spec;
         assert_eq!((spec.exempt_namespaces, spec.limits.len()), (vec!["agents".to_owned()], 0));
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_taken_as_it_is() {
+    fn invalid_claim_is_decoded_as_far_as_possible() {
         let spec = json!({
             "pool": "p", "nodeClassRef": {"name": "c"}, "instanceTypes": ["m5.large"], "zones": ["z"],
             "capacityType": "block", "requirements": [{"key": "a", "operator": "Near"}],
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_is_checked_once() {
+    fn generation_is_checked_once() {
         let mut checked = Checked::default();
         let good = json!({"namespaces": ["a"], "pools": ["p"]});
         assert!(stored::<Tenant>(&good, &Value::Null).read(&mut checked).is_ok());

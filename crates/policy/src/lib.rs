@@ -40,7 +40,7 @@ mod tenancy;
 pub use definitions::{Rule, Violation};
 pub use denial::Denial;
 pub use evaluate::{Phase, evaluate, is_applicable};
-pub use outcome::Outcome;
+pub use outcome::{Outcome, PoolSource};
 pub use request::{
     review,
     text::{Map, Text},
@@ -50,7 +50,6 @@ pub use rules::{
     daemonset::plan_daemonset,
     namespace, node,
     pod::{lost_pins, plan_pod, plan_recreated},
-    pool_choice::PoolSource,
 };
 pub use tenancy::{
     declarations,

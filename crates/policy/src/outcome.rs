@@ -1,9 +1,23 @@
 //! The answer to one request or plan. Every rule returns it; the webhook and the CLI read it.
 
 use crate::{
-    definitions::Rule, denial::Denial, patch::Patch, rules::pool_choice::PoolSource,
-    tenancy::index::NamespaceTenancy,
+    definitions::Rule, denial::Denial, patch::Patch, tenancy::index::NamespaceTenancy,
 };
+
+/// The reason for the pool of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolSource {
+    /// The node that the pod names.
+    Node,
+    /// The node selector of the pod.
+    Selector,
+    /// The annotation of the pod.
+    Annotation,
+    /// The annotation of the namespace.
+    Default,
+    /// The pool is the tenant's first.
+    First,
+}
 
 /// The answer to one request or plan.
 #[derive(Clone, Debug, PartialEq, Eq)]

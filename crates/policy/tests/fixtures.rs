@@ -1,5 +1,5 @@
 //! One file per case: the object, the patch, the object with the patch applied, or the refusal. `UPDATE_FIXTURES=1`
-//! writes what is found, for a reader to evaluate.
+//! writes the results for review.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod world;

@@ -1,5 +1,5 @@
-//! Laws over random worlds: the invariant against a feasibility check of its own, apply twice = once, the patch and
-//! the verdict agree, whatever is read never panics.
+//! Properties of random worlds: the invariant against an independent feasibility check, applying twice equals applying
+//! once, patch and outcome agree, and no input panics.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -32,8 +32,8 @@ const NAMESPACES: [&str; 9] = [
     "kube-system",
 ];
 
-/// What kube-scheduler and the kubelet ask of a node, written anew from their documentation and not from the policy's
-/// code: (selector, tolerations, required terms) against (labels, taints, name).
+/// The checks of kube-scheduler and the kubelet, written from their documentation, independently of the policy's code:
+/// (selector, tolerations, required terms) against (labels, taints, name).
 mod feasibility {
     use super::*;
 
@@ -103,7 +103,7 @@ mod feasibility {
 use feasibility::{Place, fits};
 
 fn toleration() -> impl Strategy<Value = Value> {
-    // Half of them are about exactly what nodes of a pool have, so that some are what Croft would write itself.
+    // Half of them are about labels that nodes of pools have, so that some equal what Croft itself would write.
     let about = prop_oneof![
         (select(&KEYS[..]), select(&["Exists", "Equal", ""][..]), select(&VALUES[..])),
         select(
@@ -117,7 +117,7 @@ fn toleration() -> impl Strategy<Value = Value> {
     (about, select(&["", "NoSchedule", "NoExecute", "PreferNoSchedule"][..]), option::of(0..600_i64))
         .prop_map(|((key, operator, value), effect, seconds)| {
             let mut t = json!({"effect": effect});
-            // What the API server would refuse isn't written: it never gets to the scheduler.
+            // The API server refuses other values, so the scheduler never sees them.
             if key.is_empty() || operator == "Exists" {
                 t["operator"] = json!("Exists");
             } else {
@@ -216,7 +216,7 @@ fn admitted(tenants: &Tenants, namespace: &str, kind: &str, object: &Value) -> O
     Some((stored, changed))
 }
 
-/// Every node of the world as the scheduler sees it, and the pool that it is in.
+/// Every node of the world as the scheduler sees it, and its pool.
 fn places() -> Vec<(Place, Option<String>)> {
     let pools = world::pools();
     let mut places = Vec::new();
@@ -241,7 +241,7 @@ fn places() -> Vec<(Place, Option<String>)> {
     places
 }
 
-/// The pools of a namespace, by hand; `None` if it is non-tenant's.
+/// The pools of a namespace, by hand; `None` for a non-tenant namespace.
 fn allowed(namespace: &str) -> Option<&'static [&'static str]> {
     match namespace {
         "tenant-a" | "tenant-a-gpu" => Some(&["pool-a", "pool-a-gpu"]),
@@ -268,7 +268,7 @@ fn check_invariant(namespace: &str, spec: &Value) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Without what is there and empty: removing the last of what was injected leaves its list behind.
+/// Without empty lists and maps: removing the last injected entry leaves its list behind.
 fn pruned(value: Value) -> Value {
     let something =
         |v: &Value| v.as_object().is_none_or(|o| !o.is_empty()) && v.as_array().is_none_or(|a| !a.is_empty());
@@ -293,7 +293,7 @@ proptest! {
             check_invariant(namespace, &stored["spec"])?;
             let (again, more) = admitted(&tenants, namespace, "Pod", &stored).expect("what Croft made is allowed");
             prop_assert!(!more && again == stored, "applied twice is not once: {stored}");
-            // What the tenant wrote is still there.
+            // Everything that the tenant wrote is still there.
             let kept = |field: &str| spec[field].as_array().is_none_or(|list| {
                 list.iter().all(|item| stored["spec"][field].as_array().unwrap().contains(item))
             });
@@ -301,7 +301,7 @@ proptest! {
             let body = review_of(namespace, "Pod", "CREATE", &stored, &Value::Null);
             let last = evaluate(&tenants, &review::parse(&body).unwrap(), Phase::Validate);
             prop_assert!(last.allowed(), "{:?}", last.denial);
-            // Validation refuses what mutation would still change.
+            // Validation refuses an object that mutation would still change.
             let body = review_of(namespace, "Pod", "CREATE", &pod, &Value::Null);
             prop_assert_eq!(evaluate(&tenants, &review::parse(&body).unwrap(), Phase::Validate).allowed(), !changed);
         }
@@ -318,8 +318,8 @@ proptest! {
         check_invariant(first, &stored["spec"]["template"]["spec"])?;
         let (again, more) = admitted(&tenants, first, "DaemonSet", &stored).expect("what Croft made is allowed");
         prop_assert!(!more && again == stored, "applied twice is not once: {stored}");
-        // The mapping changes, and with it whose the namespace is: the same as if it had been so from the first.
-        // An exempt namespace is left alone, what is there already included; Override forgets what it overrode.
+        // The mapping changes, and with it the owner of the namespace: the result is the same as if it had been so from
+        // the start. An exempt namespace stays as it is; Override has dropped what it overrode.
         if second == "kube-system" || first == "tenant-c" {
             return Ok(());
         }
@@ -338,8 +338,8 @@ proptest! {
         let Some((old, _)) = admitted(&tenants, namespace, "Pod", &json!({"metadata": {"name": "p"}, "spec": before})) else {
             return Ok(());
         };
-        // What the API server lets a user change of a pod that is bound or waits: tolerations are added, and a gated
-        // pod's selector grows.
+        // The changes that the API server permits on a bound or pending pod: tolerations are added, and a gated pod's
+        // selector is extended.
         let mut new = old.clone();
         let spec = new["spec"].as_object_mut().unwrap();
         for toleration in after["tolerations"].as_array().into_iter().flatten() {
@@ -372,8 +372,8 @@ proptest! {
 }
 
 #[test]
-fn an_update_adds_no_comparison_that_reaches_a_pool() {
-    // What Kubernetes reads as an integer, and what it doesn't.
+fn update_with_a_comparison_that_reaches_a_pool_is_refused() {
+    // Values that Kubernetes reads as integers, and values that it doesn't.
     let values = ["007", "+5", "8", "x", "40", "100"];
     let pools: Vec<_> =
         values.iter().map(|v| world::pool(&format!("pool-{v}"), "size", v, &[Effect::NoSchedule])).collect();

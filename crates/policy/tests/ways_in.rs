@@ -1,5 +1,5 @@
-//! Ways in beside a pod's own placement: mirror pods, taints of nodes, names of namespaces, objects that say that they are
-//! being deleted.
+//! Rules besides a pod's own placement: mirror pods, taints of nodes, names of namespaces, and objects that state a
+//! deletion timestamp.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod world;
@@ -19,7 +19,7 @@ struct Asked<'a> {
     old: Value,
 }
 
-/// The sentence of the refusal; empty if it is allowed. With how many operations of a patch.
+/// The message of the refusal, empty if the request is allowed, and whether there is a patch.
 fn answer(tenants: &Tenants, asked: &Asked<'_>) -> (String, bool) {
     let Asked { user, kind, namespace, object, old } = asked;
     let operation = if old.is_null() { "CREATE" } else { "UPDATE" };
@@ -42,7 +42,7 @@ fn refused(tenants: &Tenants, asked: &Asked<'_>) -> String {
 }
 
 #[test]
-fn a_mirror_pod_in_a_tenants_namespace_is_admitted_only_on_the_tenants_nodes() {
+fn mirror_pod_in_a_tenants_namespace_is_admitted_only_on_the_tenants_nodes() {
     let tenants = world::world(Config::default());
     let cases = [
         ("tenant-a", "a-1", None),
@@ -50,7 +50,7 @@ fn a_mirror_pod_in_a_tenants_namespace_is_admitted_only_on_the_tenants_nodes() {
         ("tenant-a", "b-1", Some("pool-a, pool-a-gpu")),
         ("tenant-a", "free-1", Some("not a node")),
         ("tenant-a", "unheard-of", Some("not a node")),
-        // Registered with its taint, not labelled yet: the kubelet tries again.
+        // Registered with its taint, not labelled yet: the kubelet retries.
         ("tenant-b", "b-2", Some("not a node")),
         ("non-tenant", "a-1", None),
         ("agents", "a-1", None),
@@ -75,7 +75,7 @@ fn a_mirror_pod_in_a_tenants_namespace_is_admitted_only_on_the_tenants_nodes() {
 }
 
 #[test]
-fn a_pools_taint_stays_while_its_label_stays() {
+fn taint_of_a_pool_stays_while_its_label_stays() {
     let tenants = world::world(Config::default());
     let taint =
         |value: &str, effect: &str| json!({"key": "example.com/gpu", "value": value, "effect": effect});
@@ -105,7 +105,7 @@ fn a_pools_taint_stays_while_its_label_stays() {
             assert_eq!(said.contains("remove the label"), is_refused, "{what} by {user}: {said}");
         }
     }
-    // What isn't a pool's, or has no label beside it, is anybody's.
+    // Taints of no pool, and taints without the label of the same value, may be removed.
     let old = node(json!({"example.com/gpu": "b"}), json!([taint("a", "NoSchedule"), other]));
     let asked = Asked {
         user: "jane",
@@ -118,7 +118,7 @@ fn a_pools_taint_stays_while_its_label_stays() {
 }
 
 #[test]
-fn a_kubelet_may_not_relabel_a_node_that_is_being_deleted() {
+fn kubelet_may_not_relabel_a_node_that_is_being_deleted() {
     let tenants = world::world(Config::default());
     let node = |labels: Value| json!({"metadata": {"name": "b-1", "labels": labels, "deletionTimestamp": "2026-01-02T03:04:05Z"}});
     let kubelet = "system:node:b-1";
@@ -144,7 +144,7 @@ fn a_kubelet_may_not_relabel_a_node_that_is_being_deleted() {
 }
 
 #[test]
-fn an_object_that_is_created_is_not_being_deleted() {
+fn created_object_with_a_deletion_timestamp_is_evaluated() {
     let tenants = world::world(Config::default());
     let metadata = || json!({"name": "x", "deletionTimestamp": "2026-01-02T03:04:05Z"});
     let pod = |namespace, spec: Value| Asked {
@@ -182,7 +182,7 @@ fn an_object_that_is_created_is_not_being_deleted() {
 }
 
 #[test]
-fn a_namespace_to_which_pools_are_open_by_name_needs_assign() {
+fn namespace_to_which_pools_are_open_by_name_needs_assign() {
     let config = Config {
         exempt: vec!["left-alone".to_owned()],
         shared_with: vec!["everywhere".to_owned()],
@@ -211,7 +211,7 @@ fn a_namespace_to_which_pools_are_open_by_name_needs_assign() {
 }
 
 #[test]
-fn nodes_of_other_provisioners_lack_mark_and_taints_until_their_label_goes() {
+fn nodes_of_other_provisioners_are_repaired_until_their_label_is_removed() {
     let mut pools = world::pools();
     pools.iter_mut().for_each(|pool| pool.provisioner = Provisioner::Karpenter);
     let of = |name: &str| pools.iter().find(|pool| pool.name == name);
@@ -242,7 +242,7 @@ fn nodes_of_other_provisioners_lack_mark_and_taints_until_their_label_goes() {
     let mut left = built_in.clone();
     left.labels.remove(POOL_NAME_LABEL);
     assert_eq!((repair(&built_in), repair(&left)), (None, None));
-    // Nodes of Croft's own pools are the claims' business.
+    // The controller repairs nodes of Croft's own pools by their NodeClaims.
     let own = world::world(Config::default());
     assert_eq!(node::repair(own.declarations(), &bare), None);
 }

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_only_when_every_gate_is_open() {
+    fn ready_only_if_every_gate_is_open() {
         let health = Health::default();
         let (first, second) = (health.gate("first"), health.gate("second"));
         first.set(true);

@@ -110,7 +110,7 @@ fn candidate(server: &Server, clock: &Hand, identity: &str) -> (Candidate, Leade
 }
 
 #[tokio::test]
-async fn a_standby_takes_over_only_after_the_leader_has_lost_its_right() {
+async fn standby_takes_over_only_after_the_leader_may_no_longer_act() {
     let (server, clock) = (Server::default(), Hand::new());
     let (mut first, first_leads) = candidate(&server, &clock, "first");
     let (mut second, second_leads) = candidate(&server, &clock, "second");
@@ -146,7 +146,7 @@ async fn a_standby_takes_over_only_after_the_leader_has_lost_its_right() {
 }
 
 #[tokio::test]
-async fn an_unreachable_server_ends_the_right_at_the_deadline_and_not_before() {
+async fn unreachable_server_ends_leadership_at_the_deadline_and_not_before() {
     let (server, clock) = (Server::default(), Hand::new());
     let (mut only, leads) = candidate(&server, &clock, "only");
     only.round(&mut None).await;
@@ -165,7 +165,7 @@ async fn an_unreachable_server_ends_the_right_at_the_deadline_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_leader_renews_with_one_write_and_survives_a_foreign_annotation() {
+async fn leader_renews_with_one_write_and_survives_a_foreign_annotation() {
     let (server, clock) = (Server::default(), Hand::new());
     let (mut only, leads) = candidate(&server, &clock, "only");
     only.round(&mut None).await;
@@ -184,7 +184,7 @@ async fn a_leader_renews_with_one_write_and_survives_a_foreign_annotation() {
 }
 
 #[tokio::test]
-async fn a_lease_given_back_is_taken_at_once() {
+async fn released_lease_is_taken_at_once() {
     let (server, clock) = (Server::default(), Hand::new());
     let (mut first, first_leads) = candidate(&server, &clock, "first");
     let (mut second, second_leads) = candidate(&server, &clock, "second");
@@ -197,7 +197,7 @@ async fn a_lease_given_back_is_taken_at_once() {
 }
 
 #[tokio::test]
-async fn of_two_that_create_the_lease_one_leads() {
+async fn one_of_two_candidates_that_create_the_lease_leads() {
     let (server, clock) = (Server::default(), Hand::new());
     let (mut first, first_leads) = candidate(&server, &clock, "first");
     let (mut second, second_leads) = candidate(&server, &clock, "second");
@@ -208,7 +208,7 @@ async fn of_two_that_create_the_lease_one_leads() {
 }
 
 #[test]
-fn a_holder_with_a_longer_lease_is_given_its_time() {
+fn holder_with_a_longer_lease_keeps_it_for_its_duration() {
     let config = LeaseConfig::new("ns", "lease", "me");
     let held = LeaseSpec {
         holder_identity: Some("other".to_owned()),

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_alone_gets_half_and_every_next_one_finds_something() {
+    fn single_source_gets_half_and_each_further_one_a_part() {
         let share = Share::default();
         let peers: Vec<AtomicUsize> = (0..5).map(|_| AtomicUsize::new(0)).collect();
         let held: Vec<_> = peers.iter().map(|peer| greedy(&share, peer, 1024)).collect();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_take_turns_get_the_same_and_leave_as_much() {
+    fn sources_that_take_turns_get_equal_parts() {
         let (share, peers) = (Share::default(), [AtomicUsize::new(0), AtomicUsize::new(0)]);
         let mut held = Vec::new();
         loop {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_larger_than_the_capacity_passes_alone_and_a_first_one_while_it_fits() {
+    fn request_above_the_capacity_is_granted_only_alone() {
         let (share, one, other) = (Share::default(), AtomicUsize::new(0), AtomicUsize::new(0));
         let large = share.take(&one, 100, 10).unwrap();
         assert!(share.take(&other, 1, 10).is_none(), "nothing is free");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_stands_for_its_host() {
+    fn addresses_of_one_host_are_one_source() {
         let of = |text: &str| Source::of(text.parse().unwrap());
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
         assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_that_are_gone_are_forgotten() {
+    fn peers_without_permits_are_dropped() {
         let peers = Peers::default();
         let kept = peers.of(Source::Certificate("kept".to_owned()));
         for n in 0..1000_u32 {

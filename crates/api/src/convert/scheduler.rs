@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_carries_its_own_label_and_taint_first() {
+    fn pool_carries_its_own_label_and_taint_first() {
         let pool = read(
             r#"{"apiVersion":"croft.dev/v1alpha1","kind":"TenantPool","metadata":{"name":"pool-a"},
                 "spec":{"key":"node-pool","effects":["NoSchedule","NoExecute"],"limits":{"cpu":1000,"costPerHour":"2.5"},
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_pod_is_planned_with_a_toleration_of_every_effect_of_its_pool() {
+    fn bound_pod_is_planned_with_a_toleration_of_every_effect_of_its_pool() {
         let pod = |node: &str| -> Pod {
             serde_json::from_value(serde_json::json!({"metadata": {"name": "p"}, "spec": {
                 "nodeName": node, "containers": [], "nodeSelector": {"node-pool": "a", "disk": "ssd"},
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_whose_nodes_expire_at_once_is_refused() {
+    fn pool_whose_nodes_expire_at_once_is_refused() {
         let pool = read(
             r#"{"apiVersion":"croft.dev/v1alpha1","kind":"TenantPool","metadata":{"name":"p"},
                 "spec":{"template":{"spec":{"nodeClassRef":{"name":"c"},"expireAfter":"0s"}}}}"#,

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_unlimited_where_neither_it_nor_a_tenant_of_it_has_a_limit_on_every_node() {
+    fn pool_is_unlimited_if_neither_it_nor_its_tenants_limit_every_node() {
         for (spec, of_tenant, reason) in [
             (json!({}), json!({}), "NoLimits"),
             (json!({"limits": {"nvidia.com/gpu": 4}}), json!({}), "NoLimits"),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_is_unlimited_where_it_and_one_of_its_pools_have_no_limit() {
+    fn tenant_is_unlimited_if_it_and_one_of_its_pools_have_no_limit() {
         for (limits, pools, reason) in [
             (json!({"nodes": 1}), vec![json!({})], "Limited"),
             (json!({}), vec![json!({"limits": {"cpu": 1}}), json!({})], "NoLimits"),

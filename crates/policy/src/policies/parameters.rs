@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_every_provisioner_are_listed_and_kubelets_may_register_with_the_open_ones() {
+    fn keys_of_every_provisioner_are_listed_and_kubelets_register_only_with_open_ones() {
         let pools = [
             pool("p", POOL_NAME_LABEL, Provisioner::Croft),
             pool("q", "by-croft", Provisioner::Croft),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn names_to_which_pools_are_open_are_listed_with_what_opens_them_or_stand_for_all() {
+    fn open_names_are_listed_with_their_openers_or_replaced_by_a_wildcard() {
         let shared = |name: &str, names: &[&str]| Pool {
             shared_with: names.iter().map(|n| (*n).to_owned()).collect(),
             ..pool(name, "by-croft", Provisioner::Croft)
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn inactive_parameters_judge_no_non_tenant_pod_and_still_name_the_keys() {
+    fn inactive_parameters_allow_non_tenant_pods_and_still_list_the_keys() {
         let written = parameters(&declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]), false);
         assert_eq!(
             (written[NON_TENANT_PODS].as_str(), written[POOL_KEYS].as_str()),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_hold_every_operator_and_no_word_breaks_the_text() {
+    fn claims_encode_every_operator_and_leave_out_separators() {
         let words = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
         let selector = [
             ("team", Test::In(words(&["a", "b"]))),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn more_tenants_than_fit_are_marked() {
+    fn tenants_beyond_the_limit_are_replaced_by_a_wildcard() {
         let many: Vec<Tenant> =
             (0..20_000).map(|i| tenant(&format!("t{i}"), &["a-namespace-of-a-tenant"], &[])).collect();
         let text = &parameters(&declarations(&many, &[]), true)[TENANTS];
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_changes_with_every_parameter_and_is_repeatable() {
+    fn revision_changes_with_every_parameter_and_is_repeatable() {
         let base = parameters(&declarations(&[], &[]), true);
         assert_eq!(base, parameters(&declarations(&[], &[]), true));
         for other in [

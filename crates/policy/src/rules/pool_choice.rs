@@ -3,6 +3,7 @@
 use crate::{
     definitions::POOL_NAME_LABEL,
     denial::Denial,
+    outcome::PoolSource,
     request::view::{Metadata, PodSpec, Term},
     rules::binding::own_pools,
     tenancy::{
@@ -12,21 +13,6 @@ use crate::{
         taint::Operator,
     },
 };
-
-/// The reason for the pool of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolSource {
-    /// The node that the pod names.
-    Node,
-    /// The node selector of the pod.
-    Selector,
-    /// The annotation of the pod.
-    Annotation,
-    /// The annotation of the namespace.
-    Default,
-    /// The pool is the tenant's first.
-    First,
-}
 
 /// The pool of a tenant's pod.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! The cluster that the fixtures and properties are judged in.
+//! The cluster of the fixtures and properties.
 
 use croft_policy::{
     Config, Namespace, Node, OnConflict, Pool, Provisioner, Tenant, Tenants,
@@ -39,7 +39,7 @@ pub fn namespace(name: &str, default_pool: Option<&str>) -> Namespace {
     }
 }
 
-/// A node of `pool`, labelled and tainted as Croft does it; without one, a node of non-tenant.
+/// A node of `pool`, labelled and tainted as Croft does it; without one, a node of no pool.
 pub fn node(name: &str, pool: Option<&Pool>) -> Node {
     let mut node = Node { name: name.to_owned(), ..Node::default() };
     if let Some(pool) = pool {

@@ -15,12 +15,12 @@ fn step(current: Option<&CertificateBundle>, now: Timestamp) -> Option<Certifica
         .filter(|next| Some(next) != current)
 }
 
-fn accepts(client_bundle: &str, material: &CertificateBundle, now: Timestamp) -> bool {
-    names().iter().all(|name| trusted(&material.identity().chain_pem, client_bundle, name, now))
+fn accepts(client_bundle: &str, bundle: &CertificateBundle, now: Timestamp) -> bool {
+    names().iter().all(|name| trusted(&bundle.identity().chain_pem, client_bundle, name, now))
 }
 
 #[test]
-fn a_first_secret_is_trusted_at_once_and_stays_as_it_is() {
+fn first_secret_is_trusted_at_once_and_unchanged_afterwards() {
     let first = step(None, start()).unwrap();
     assert!(accepts(&first.trusted_pem(), &first, start()));
     assert!(
@@ -33,7 +33,7 @@ fn a_first_secret_is_trusted_at_once_and_stays_as_it_is() {
 }
 
 #[test]
-fn no_replica_ever_serves_what_an_api_server_does_not_trust() {
+fn no_replica_serves_a_certificate_that_an_api_server_does_not_trust() {
     // Twelve years, day by day. Around each change, API servers hold the bundle before it and replicas serve the leaf
     // before or after it.
     let mut now = start();
@@ -57,28 +57,28 @@ fn no_replica_ever_serves_what_an_api_server_does_not_trust() {
 }
 
 #[test]
-fn an_authority_is_announced_before_it_signs() {
+fn authority_is_trusted_before_it_signs() {
     let rotation = Rotation::default();
     let first = step(None, start()).unwrap();
-    let announced =
+    let next_is_trusted =
         next_bundle(Some(&first), &names(), &rotation, Some(RotationRequest::Authority), start()).unwrap();
-    assert_eq!(announced.leaf, first.leaf);
-    assert!(announced.trusted_pem().starts_with(&first.trusted_pem()));
-    let read = CertificateBundle::parse(&announced.data()).unwrap();
-    assert_eq!(read, announced, "the announcement survives the Secret");
-    assert_eq!(step(Some(&announced), after(start(), rotation.ca_propagation_delay / 2)), None);
+    assert_eq!(next_is_trusted.leaf, first.leaf);
+    assert!(next_is_trusted.trusted_pem().starts_with(&first.trusted_pem()));
+    let read = CertificateBundle::parse(&next_is_trusted.data()).unwrap();
+    assert_eq!(read, next_is_trusted, "the next authority survives the Secret");
+    assert_eq!(step(Some(&next_is_trusted), after(start(), rotation.ca_propagation_delay / 2)), None);
 
-    let promoted = step(Some(&announced), after(start(), rotation.ca_propagation_delay)).unwrap();
+    let promoted = step(Some(&next_is_trusted), after(start(), rotation.ca_propagation_delay)).unwrap();
     assert_ne!(promoted.signing.pem, first.signing.pem);
     assert!(promoted.trusted_pem().contains(&first.signing.pem), "the old one is trusted on");
-    assert!(accepts(&announced.trusted_pem(), &promoted, after(start(), rotation.ca_propagation_delay)));
+    assert!(accepts(&next_is_trusted.trusted_pem(), &promoted, after(start(), rotation.ca_propagation_delay)));
     let later = after(start(), rotation.ca_propagation_delay + rotation.overlap);
     let settled = step(Some(&promoted), later).unwrap();
     assert_eq!(settled.trusted_pem(), promoted.signing.pem);
 }
 
 #[test]
-fn a_leaf_on_wish_needs_no_other_authority() {
+fn requested_leaf_keeps_the_authority() {
     let first = step(None, start()).unwrap();
     let second =
         next_bundle(Some(&first), &names(), &Rotation::default(), Some(RotationRequest::Leaf), start())
@@ -89,7 +89,7 @@ fn a_leaf_on_wish_needs_no_other_authority() {
 }
 
 #[test]
-fn other_names_get_another_leaf() {
+fn changed_names_get_a_new_leaf() {
     let first = step(None, start()).unwrap();
     let moved = vec!["10.0.0.1".to_owned()];
     let second = next_bundle(Some(&first), &moved, &Rotation::default(), None, start()).unwrap();
@@ -100,7 +100,7 @@ fn other_names_get_another_leaf() {
 type Damage = fn(&mut BTreeMap<String, ByteString>, &CertificateBundle);
 
 #[test]
-fn what_somebody_broke_is_healed() {
+fn broken_secret_is_repaired() {
     let foreign = step(None, after(start(), DAY)).unwrap();
     let cases: [(&str, Damage); 6] = [
         ("a leaf of another authority", |data, foreign| {
@@ -138,7 +138,7 @@ fn what_somebody_broke_is_healed() {
 }
 
 #[test]
-fn an_expired_secret_is_healed() {
+fn expired_secret_is_repaired() {
     let first = step(None, start()).unwrap();
     let later = after(start(), 6 * 365 * DAY);
     let healed = step(Some(&first), later).unwrap();
@@ -147,7 +147,7 @@ fn an_expired_secret_is_healed() {
 }
 
 #[test]
-fn a_missing_part_is_no_material() {
+fn missing_part_is_no_bundle() {
     let data = step(None, start()).unwrap().data();
     for key in [keys::CERTIFICATE, keys::KEY, keys::AUTHORITY, keys::AUTHORITY_KEY] {
         let mut less = data.clone();
