@@ -16,7 +16,7 @@ use croft_testkit::{
 };
 use croft_tests::{
     ground::{SOON, answer, astray, create, kept_arena, pod},
-    stack::event_about,
+    stack::{event_about, log_tail},
 };
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -48,6 +48,7 @@ async fn no_other_way_leads_in() {
     taints_stay(&ground).await;
     taints_are_restored(&ground).await;
     names_need_the_verb(&ground).await;
+    unregistered_nodes_take_no_tolerant_pod(&ground).await;
     nodes_leave_by_their_label(&ground).await;
     deleted_objects_are_judged(&ground).await;
     created_objects_are_not_deleted(&ground).await;
@@ -232,6 +233,35 @@ async fn names_need_the_verb(ground: &Ground) {
     assert!(create(&ground.admin, &namespace("later-exempt"), false).await.unwrap().is_done());
 }
 
+/// A node that Croft launched registers with its taints, but without its pool's label: a non-tenant pod that tolerates
+/// every taint stays off it.
+async fn unregistered_nodes_take_no_tolerant_pod(ground: &Ground) {
+    let node = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "early-1", "labels": {"lab.croft.dev/kubelet": "kwok", "kubernetes.io/hostname": "early-1",
+            "wave": "early", "croft.dev/unregistered": "true"}},
+        "spec": {"taints": [{"key": "node-pool", "value": "pool-a", "effect": "NoSchedule"},
+            {"key": "croft.dev/unregistered", "effect": "NoExecute"}]}});
+    assert!(create(&ground.admin, &node, false).await.unwrap().is_done());
+    let spec = json!({"nodeSelector": {"wave": "early"}, "tolerations": [{"operator": "Exists"}]});
+    assert!(create(&ground.admin, &pod("nobody", "early", spec), false).await.unwrap().is_done());
+    let api: Api<Pod> = Api::namespaced(ground.admin.clone(), "nobody");
+    until("kube-scheduler to find no node for it", SOON, async || {
+        let status = api.get("early").await?.status.unwrap_or_default();
+        let said = status.conditions.into_iter().flatten().find(|c| c.type_ == "PodScheduled");
+        let message = said.and_then(|c| c.message).unwrap_or_default();
+        Ok::<_, kube::Error>(Seen::from_option(
+            message.contains("didn't match Pod's node affinity/selector").then_some(()),
+            message,
+        ))
+    })
+    .await
+    .unwrap();
+    let placed = api.get("early").await.unwrap().spec.unwrap().node_name;
+    assert_eq!(placed, None);
+    api.delete("early", &DeleteParams::default()).await.unwrap();
+    Api::<Node>::all(ground.admin.clone()).delete("early-1", &DeleteParams::default()).await.unwrap();
+}
+
 /// A node of another provisioner leaves its pool by the pool's label; Croft's mark goes, and an event says so.
 async fn nodes_leave_by_their_label(ground: &Ground) {
     ground.kubectl("label node a-2 node-pool-").await.unwrap();
@@ -245,7 +275,10 @@ async fn nodes_leave_by_their_label(ground: &Ground) {
     })
     .await
     .unwrap();
-    let said = event_about(&ground.admin, "Node", "a-2", "NodeLeftPool").await.unwrap();
+    let said = match event_about(&ground.admin, "Node", "a-2", "NodeLeftPool").await {
+        Ok(said) => said,
+        Err(error) => panic!("{error}\n{}", log_tail(&ground.plane, "croft-controller")),
+    };
     assert!(said.contains("TenantPool pool-a"), "{said}");
     assert!(tainted(&ground.node("a-2").await, "node-pool"), "it stays closed until its taint is removed");
     // Back in the pool, and marked again.

@@ -10,7 +10,7 @@
 
 use croft_policy::{
     Pool, Provisioner, Tenant,
-    definitions::POOL_NAME_LABEL,
+    definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL},
     selector::{Requirement, Selector, Test},
     taint::{Effect, Effects},
 };
@@ -113,6 +113,7 @@ async fn final_pods_are_right_or_refused() {
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
     };
     let out = json!({"key": POOL_NAME_LABEL, "operator": "DoesNotExist"});
+    let early = json!({"key": UNREGISTERED_LABEL, "operator": "DoesNotExist"});
     let zone = json!({"key": "zone", "operator": "In", "values": ["z"]});
     let name = json!([{"key": "metadata.name", "operator": "In", "values": ["n"]}]);
     let second =
@@ -189,13 +190,13 @@ async fn final_pods_are_right_or_refused() {
         (
             "kept out beside others",
             "nobody",
-            affinity(json!([{"matchExpressions": [zone, out], "matchFields": name}])),
+            affinity(json!([{"matchExpressions": [zone, early, out], "matchFields": name}])),
             None,
         ),
         (
             "kept out in one term of two",
             "nobody",
-            affinity(json!([{"matchExpressions": [out]}, {"matchExpressions": [zone]}])),
+            affinity(json!([{"matchExpressions": [out, early]}, {"matchExpressions": [zone]}])),
             Some(stranger),
         ),
         ("kept out by a field", "nobody", affinity(json!([{"matchFields": name}])), Some(stranger)),
@@ -205,7 +206,12 @@ async fn final_pods_are_right_or_refused() {
             affinity(json!([{"matchExpressions": [{"key": POOL_NAME_LABEL, "operator": "Exists"}]}])),
             Some(stranger),
         ),
-        ("an empty term matches nothing", "nobody", affinity(json!([{"matchExpressions": [out]}, {}])), None),
+        (
+            "an empty term matches nothing",
+            "nobody",
+            affinity(json!([{"matchExpressions": [out, early]}, {}])),
+            None,
+        ),
         (
             "a namespace that shares a pool",
             "agents",

@@ -15,7 +15,7 @@ use croft_api::{
     nodeclass::SubnetStatus,
 };
 use croft_cloud::{
-    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption,
+    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, InUse, Interruption,
     InterruptionKind, LaunchError, LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey,
     Prepared, Shortage, Terminated, tags,
 };
@@ -459,7 +459,7 @@ impl CloudProvider for SimCloud {
             .collect()
     }
 
-    async fn sweep(&self, _: &[EC2NodeClass], _: &[Prepared]) -> Result<usize, CloudError> {
+    async fn sweep(&self, _: &InUse) -> Result<usize, CloudError> {
         Ok(0)
     }
 }

@@ -8,7 +8,11 @@
 //! ```
 //!
 //! The API server refuses such objects, but an older CRD without a rule, or a newer CRD before a rollback, may have
-//! accepted them. Unknown fields are ignored. Called by the controller; the webhook uses [`croft_policy::stored`].
+//! accepted them. Unknown fields are ignored. After a value of the wrong type the API server refuses every write of the
+//! object, its status included, since it can't evaluate the rules: an event says so, existing instances stay, and a pool
+//! launches nothing until it is corrected.
+//!
+//! Called by the controller; the webhook uses [`croft_policy::stored`].
 
 use std::{borrow::Cow, collections::BTreeMap, fmt::Debug};
 

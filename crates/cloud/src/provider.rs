@@ -73,10 +73,19 @@ pub trait CloudProvider: Send + Sync {
     /// ([`crate::supply::survey`]).
     fn shortages(&self) -> Vec<Shortage>;
 
-    /// Removes what launches left behind and nothing uses any more: launch templates that none of `unanswered`
-    /// launches from, instance profiles that neither a machine holds nor a class of `classes` names.
-    /// `unanswered` are the requests stored in claims, which may be sent again.
-    async fn sweep(&self, classes: &[EC2NodeClass], unanswered: &[Prepared]) -> Result<usize, CloudError>;
+    /// Removes launch templates and instance profiles of this cluster that nothing of `used` uses any more.
+    async fn sweep(&self, used: &InUse) -> Result<usize, CloudError>;
+}
+
+/// What uses launch templates and instance profiles.
+#[derive(Clone, Debug, Default)]
+pub struct InUse {
+    /// Every class: the profile of its role stays.
+    pub classes: Vec<EC2NodeClass>,
+    /// The requests stored in claims, which may be sent again: what they name stays.
+    pub unanswered: Vec<Prepared>,
+    /// Ids of the claims' instances: their profiles stay, also where an instance has lost the tag by which it is listed.
+    pub instances: Vec<String>,
 }
 
 /// The account and region that calls go to.

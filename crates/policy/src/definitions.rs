@@ -142,6 +142,9 @@ documented_keys! {
     AnnotationPrefix IDENTITY_PREFIX = "identity.croft.dev/", on "Croft's own Namespace", by "the controller, once";
     /// The hash of a static pod's manifest. Marks the pod as the mirror of a static pod.
     Annotation MIRROR_ANNOTATION = "kubernetes.io/config.mirror", on "mirror pods", by "kubelets";
+    /// `true` on a node with the taint of the same key. A kubelet may register with this label, but not with that of its
+    /// pool: it keeps pods that tolerate every taint off the node.
+    Label UNREGISTERED_LABEL = "croft.dev/unregistered", on "nodes of NodeClaims", by "kubelets, by user data";
     /// The kubelet has registered, and the controller has not labelled the node yet.
     Taint UNREGISTERED_TAINT = "croft.dev/unregistered", on "nodes of NodeClaims", by "kubelets, by user data";
 }

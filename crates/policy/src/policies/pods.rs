@@ -1,7 +1,7 @@
 //! Pods: the final pod at its creation, and its updates.
 
 use crate::{
-    definitions::POOL_NAME_LABEL,
+    definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL, UNREGISTERED_TAINT},
     policies::{
         cel,
         policy::{Keys, Policy, break_glass, constraints},
@@ -63,7 +63,19 @@ fn reaches() -> (&'static str, String) {
     )
 }
 
-/// CEL: every term of the required node affinity excludes the built-in key, which every node of a pool carries.
+/// CEL: the pod tolerates the taint of a node that doesn't have its pool's label yet.
+fn reaches_unregistered() -> (&'static str, String) {
+    (
+        "reachesUnregistered",
+        format!(
+            "object.spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') in ['', '{UNREGISTERED_TAINT}'] && \
+             t.?effect.orValue('') in ['', 'NoExecute'])"
+        ),
+    )
+}
+
+/// CEL: every term of the required node affinity excludes the built-in key, which every node of a pool carries, and, if the
+/// pod tolerates their taint, the label of nodes that don't carry the key yet.
 fn kept_out() -> (&'static str, String) {
     (
         "keptOut",
@@ -71,7 +83,9 @@ fn kept_out() -> (&'static str, String) {
             "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.hasValue() && \
              object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.all(t, \
              (size(t.?matchExpressions.orValue([])) == 0 && size(t.?matchFields.orValue([])) == 0) || \
-             t.?matchExpressions.orValue([]).exists(e, e.key == '{POOL_NAME_LABEL}' && e.operator == 'DoesNotExist'))"
+             (t.?matchExpressions.orValue([]).exists(e, e.key == '{POOL_NAME_LABEL}' && e.operator == 'DoesNotExist') && \
+             (!variables.reachesUnregistered || \
+             t.?matchExpressions.orValue([]).exists(e, e.key == '{UNREGISTERED_LABEL}' && e.operator == 'DoesNotExist'))))"
         ),
     )
 }
@@ -79,7 +93,8 @@ fn kept_out() -> (&'static str, String) {
 fn must_be_kept_out() -> String {
     format!(
         "'the pod belongs to no tenant and tolerates the taints of tenants\\' pools, and no required node affinity \
-         ({POOL_NAME_LABEL} DoesNotExist in every term) keeps it off them: tolerate only the taints that you mean'"
+         ({POOL_NAME_LABEL} DoesNotExist in every term, and {UNREGISTERED_LABEL} DoesNotExist if it tolerates every taint) keeps \
+         it off them: tolerate only the taints that you mean'"
     )
 }
 
@@ -103,6 +118,7 @@ pub(super) fn placement() -> Policy {
             ("tolerations", "object.spec.?tolerations.orValue([])".to_owned()),
             ("mine", "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
             reaches(),
+            reaches_unregistered(),
             kept_out(),
         ],
         validations: vec![
@@ -148,6 +164,7 @@ pub(super) fn declared_keys() -> Policy {
             Keys::Declared.variable(),
             reaches(),
             owned(MIRROR),
+            reaches_unregistered(),
             owned(NON_TENANT),
             ("pools", annotation("pools")),
             ("shared", annotation("shared")),
@@ -219,6 +236,7 @@ pub(super) fn updates(keys: Keys) -> Policy {
                     .to_owned(),
             ),
             reaches(),
+            reaches_unregistered(),
             kept_out(),
         ],
         validations: update_rules(),

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::{
-    definitions::{POOL_NAME_LABEL, Rule},
+    definitions::{POOL_NAME_LABEL, Rule, UNREGISTERED_LABEL, UNREGISTERED_TAINT},
     denial::Denial,
     request::view::PodSpec,
     rules::{node_affinity::KeyExclusion, pool_choice::check_operators},
@@ -44,6 +44,8 @@ struct TolerationReach<'p> {
     /// By key, for pools of that key that are created later. The admission policy knows the keys but not the pools, and
     /// demands the affinity for these too.
     future: Effects,
+    /// The taint of nodes that have registered and don't have their pool's label yet.
+    unregistered: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -84,6 +86,8 @@ impl<'p> TolerationReach<'p> {
         let mut reach = Self::default();
         for toleration in spec.tolerations() {
             let Some(parsed) = toleration.parse() else { continue };
+            reach.unregistered |= (parsed.key.is_empty() || parsed.key == UNREGISTERED_TAINT)
+                && parsed.effects.contains(Effect::NoExecute);
             if parsed.key.is_empty() {
                 // Without a key only Exists is valid. Any other operator counts as Exists, the widest.
                 reach.any = reach.any.or(parsed.effects);
@@ -184,6 +188,7 @@ pub(crate) fn plan(tenants: &Tenants, namespace: &str, spec: &PodSpec<'_>) -> Re
         return Ok(KeepOut::nothing(Rule::NonTenant));
     }
     let mut keys: Vec<&str> = reached.iter().map(|pool| &*pool.key).chain([POOL_NAME_LABEL]).collect();
+    keys.extend(reach.unregistered.then_some(UNREGISTERED_LABEL));
     keys.sort_unstable();
     keys.dedup();
     let exclusions: Vec<KeyExclusion> =
