@@ -106,9 +106,9 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
     let (certificate_error, trust_error) = (watcher.error(), channel::Sender::default());
     let in_use = Serving { watcher, trust: Trust { slot: slot.clone(), error: trust_error.clone() } };
     let declared = Declared { state: state.clone(), listed, answering: [certificate_gate, serving.clone()] };
-    let setup = Setup { client: &client, clock: &clock, namespace: &namespace, replica: &replica };
-    let reconciling =
-        setup.start(tls, (registration, Hooks::built_in()?), in_use, declared, &registered, &stop);
+    let setup =
+        Setup { client: &client, clock: &clock, namespace: &namespace, replica: &replica, stop: &stop };
+    let reconciling = setup.start(tls, (registration, Hooks::built_in()?), in_use, declared, &registered);
     let reporting = {
         let replica = Replica::new(client.clone(), &namespace, &replica, clock.clone());
         tokio::spawn(replica.run(

@@ -49,10 +49,13 @@ pub(crate) struct Setup<'a> {
     pub(crate) namespace: &'a str,
     /// The name of this replica.
     pub(crate) replica: &'a str,
+    /// Begins when the process is asked to stop.
+    pub(crate) stop: &'a Shutdown,
 }
 
 impl Setup<'_> {
-    /// Starts the tasks of the TLS mode. Returns the election, which releases its Lease when `stop` begins.
+    /// Starts the tasks of the TLS mode. Returns the election, which releases its Lease when the process is asked
+    /// to stop.
     pub(crate) fn start(
         &self,
         tls: TlsArgs,
@@ -60,7 +63,6 @@ impl Setup<'_> {
         serving: Serving,
         declared: Declared,
         registered: &Gate,
-        stop: &Shutdown,
     ) -> JoinHandle<()> {
         let TlsArgs {
             tls_mode,
@@ -113,7 +115,7 @@ impl Setup<'_> {
         // A restarted container has the same name and must not take its predecessor's record for its own.
         let identity = format!("{}-{}", self.replica, self.clock.wall().as_microsecond());
         let lease = LeaseConfig::new(self.namespace, CERTIFICATE_LEASE, identity);
-        let (leader, election) = elect(self.client.clone(), lease, self.clock.clone(), stop.clone());
+        let (leader, election) = elect(self.client.clone(), lease, self.clock.clone(), self.stop.clone());
         let replicas = Replica::new(self.client.clone(), self.namespace, self.replica, self.clock.clone());
         let clock = self.clock.clone();
         let reconciler =
