@@ -5,6 +5,11 @@ use serde_json::Value;
 use crate::policies::{identities, in_force, namespaces, nodes, pods, policy::Keys};
 
 /// Every policy and its binding, for the API server's `admissionregistration.k8s.io/v1`. `namespace` is Croft's own.
+///
+/// ```
+/// let documents = croft_policy::policies::documents("croft-system");
+/// assert_eq!(documents.len(), 2 * croft_policy::policies::names().len());
+/// ```
 #[must_use]
 pub fn documents(namespace: &str) -> Vec<Value> {
     let policies = [

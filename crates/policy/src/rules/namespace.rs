@@ -70,7 +70,7 @@ pub(crate) fn check(
     new: &Labelled<'_>,
 ) -> Result<(), Denial> {
     if user != declarations.controller_user() {
-        let guarded = [
+        let reserved = [
             (
                 old.and_then(|o| o.labels.get(TENANCY_LABEL)),
                 new.labels.get(TENANCY_LABEL),
@@ -87,7 +87,7 @@ pub(crate) fn check(
                 "the annotation policy.croft.dev/shared",
             ),
         ];
-        if let Some((_, _, what)) = guarded.iter().find(|(before, after, _)| before != after) {
+        if let Some((_, _, what)) = reserved.iter().find(|(before, after, _)| before != after) {
             return Err(Denial::reserved_metadata(name, what));
         }
     }

@@ -96,6 +96,16 @@ pub struct Tenants {
 
 impl Tenants {
     /// A view of these objects alone: a namespace that isn't among them has no labels.
+    ///
+    /// ```
+    /// use croft_policy::{Config, NamespaceTenancy, Tenant, Tenants};
+    ///
+    /// let tenant = Tenant { name: "a".to_owned(), namespaces: vec!["shop".to_owned()], ..Tenant::default() };
+    /// let tenants = Tenants::offline(Config::default(), vec![tenant], vec![], vec![], vec![]);
+    /// assert_eq!(tenants.tenancy("shop").tenant().map(|tenant| &*tenant.name), Some("a"));
+    /// assert!(matches!(tenants.tenancy("other"), NamespaceTenancy::NonTenant));
+    /// assert!(matches!(tenants.tenancy("kube-system"), NamespaceTenancy::Exempt));
+    /// ```
     #[must_use]
     pub fn offline(
         config: Config,
@@ -216,6 +226,15 @@ impl Index {
     }
 
     /// An index of a cluster: an object that isn't in it may exist.
+    ///
+    /// ```
+    /// use croft_policy::{Index, Namespace, NamespaceTenancy};
+    ///
+    /// let mut index = Index::new();
+    /// assert!(matches!(index.snapshot().tenancy("shop"), NamespaceTenancy::Unknown));
+    /// index.upsert_namespace(&Namespace { name: "shop".to_owned(), ..Namespace::default() });
+    /// assert!(matches!(index.snapshot().tenancy("shop"), NamespaceTenancy::NonTenant));
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self { stale: true, ..Self::default() }
