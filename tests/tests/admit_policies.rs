@@ -10,7 +10,7 @@
 
 use croft_policy::{
     Pool, Provisioner, Tenant,
-    model::{MARK_KEY, UNREGISTERED_LABEL},
+    definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL},
     selector::{Requirement, Selector, Test},
     taint::{Effect, Effects},
 };
@@ -112,7 +112,7 @@ async fn final_pods_are_right_or_refused() {
         json!({"tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity":
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
     };
-    let out = json!({"key": MARK_KEY, "operator": "DoesNotExist"});
+    let out = json!({"key": POOL_NAME_LABEL, "operator": "DoesNotExist"});
     let early = json!({"key": UNREGISTERED_LABEL, "operator": "DoesNotExist"});
     let zone = json!({"key": "zone", "operator": "In", "values": ["z"]});
     let name = json!([{"key": "metadata.name", "operator": "In", "values": ["n"]}]);
@@ -180,24 +180,13 @@ async fn final_pods_are_right_or_refused() {
             json!({"tolerations": [toleration("node-pool", "pool-a")]}),
             Some(stranger),
         ),
-        ("the mark's key", "nobody", json!({"tolerations": [toleration(MARK_KEY, "later")]}), Some(stranger)),
-        ("kept out", "nobody", affinity(json!([{"matchExpressions": [out, early]}])), None),
         (
-            "kept out of nodes with a label only",
+            "the mark's key",
             "nobody",
-            affinity(json!([{"matchExpressions": [out]}])),
+            json!({"tolerations": [toleration(POOL_NAME_LABEL, "later")]}),
             Some(stranger),
         ),
-        (
-            "kept out, with a toleration of one key",
-            "nobody",
-            with(
-                affinity(json!([{"matchExpressions": [out]}])),
-                "tolerations",
-                json!([{"key": "node-pool", "operator": "Exists"}]),
-            ),
-            None,
-        ),
+        ("kept out", "nobody", affinity(json!([{"matchExpressions": [out]}])), None),
         (
             "kept out beside others",
             "nobody",
@@ -214,7 +203,7 @@ async fn final_pods_are_right_or_refused() {
         (
             "kept out by Exists",
             "nobody",
-            affinity(json!([{"matchExpressions": [{"key": MARK_KEY, "operator": "Exists"}]}])),
+            affinity(json!([{"matchExpressions": [{"key": POOL_NAME_LABEL, "operator": "Exists"}]}])),
             Some(stranger),
         ),
         (
@@ -399,7 +388,7 @@ async fn kubelets_register_and_report_but_choose_no_pool() {
         ),
         ("with Karpenter's own label", node(json!({"by-karpenter": "k"}), json!([])), None),
         ("with any value of Karpenter's own key", node(json!({"by-karpenter": "l"}), json!([])), None),
-        ("with the mark", node(json!({MARK_KEY: "pool-k"}), json!([])), Some("not allowed")),
+        ("with the mark", node(json!({POOL_NAME_LABEL: "pool-k"}), json!([])), Some("not allowed")),
     ];
     enforced(&kubelet, &cases[2].1, refused).await.unwrap();
     for (what, node, refused) in &cases {
@@ -412,7 +401,7 @@ async fn kubelets_register_and_report_but_choose_no_pool() {
     );
     let nodes: Api<Node> = Api::all(kubelet);
     let as_admin: Api<Node> = Api::all(admin);
-    let labels = json!({"metadata": {"labels": {"node-pool": "pool-a", MARK_KEY: "pool-a"}}});
+    let labels = json!({"metadata": {"labels": {"node-pool": "pool-a", POOL_NAME_LABEL: "pool-a"}}});
     as_admin.patch("n1", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
 
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };

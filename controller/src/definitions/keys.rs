@@ -6,17 +6,17 @@ use super::define;
 
 define! { ALL:
 /// Annotation of a claim: hashes of the pool's template and the class that it was launched with.
-LAUNCHED_WITH = croft_api::claim::LAUNCHED_WITH;
+LAUNCHED_WITH = croft_api::definitions::LAUNCHED_WITH;
 /// Annotation of a claim that replaces others: their names.
-REPLACES = croft_api::claim::REPLACES;
+REPLACES = croft_api::definitions::REPLACES;
 /// Annotation of a claim that adopts an existing instance: the instance's id.
 ADOPTS = "croft.dev/adopts";
 /// Label of every node of a pool, whatever the pool's own key is.
 POOL_LABEL = croft_api::pool::DEFAULT_KEY;
 /// Taint of a node whose kubelet has registered and which Croft hasn't labelled yet: no pod runs there.
-UNREGISTERED_TAINT = croft_policy::model::UNREGISTERED_TAINT;
+UNREGISTERED_TAINT = croft_policy::definitions::UNREGISTERED_TAINT;
 /// Label of a node with that taint.
-UNREGISTERED_LABEL = croft_policy::model::UNREGISTERED_LABEL;
+UNREGISTERED_LABEL = croft_policy::definitions::UNREGISTERED_LABEL;
 /// Taint of a node that is being removed.
 DISRUPTED_TAINT = "croft.dev/disrupted";
 /// Annotation of a claim that replaces others: the disruption reason.
@@ -33,7 +33,7 @@ DO_NOT_DISRUPT = croft_disruption::blockers::DO_NOT_DISRUPT;
 /// Karpenter's name for the same, which users' manifests have already.
 KARPENTER_DO_NOT_DISRUPT = croft_disruption::blockers::KARPENTER_DO_NOT_DISRUPT;
 /// Annotation of a node: its NodeClaim.
-CLAIM_ANNOTATION = croft_policy::model::CLAIM_ANNOTATION;
+CLAIM_ANNOTATION = croft_policy::definitions::CLAIM_ANNOTATION;
 /// Label of a claim and its node: the capacity type, in Karpenter's words.
 CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type";
 /// Croft's own label for the same.
@@ -47,9 +47,9 @@ CLAIM_POOL_LABEL = "croft.dev/pool";
 /// Finalizer of a TenantPool: keeps the pool until its nodes are gone.
 POOL_FINALIZER = "croft.dev/pool";
 /// Finalizer of a NodeClaim and of its Node: keeps them until the instance is terminated.
-TERMINATION_FINALIZER = croft_api::claim::FINALIZER;
+TERMINATION_FINALIZER = croft_api::definitions::FINALIZER;
 /// Annotation of Croft's Namespace: the prefix of the identity that controllers act for.
-IDENTITY_PREFIX = croft_policy::model::IDENTITY_PREFIX;
+IDENTITY_PREFIX = croft_policy::definitions::IDENTITY_PREFIX;
 }
 
 /// The effect of [`DISRUPTED_TAINT`]: pods leave by eviction, not by the taint.

@@ -6,7 +6,7 @@ use croft_api::{
     EC2NodeClass, NodeClaim, TenantPool,
     condition::{DRIFTED, EXPIRED, INITIALIZED, Statement, set},
     disruption::DisruptionReason,
-    drift::{self, Standing},
+    drift::{self, DriftStatus},
     expiry,
     pool::Provisioner,
 };
@@ -257,14 +257,14 @@ impl Drift {
             Some(_) => view.labels.clone(),
         };
         let mut current = None;
-        let judged = wanted.as_ref().map(|wanted| (drift::judge(claim, &labels, wanted), wanted));
-        let drifted = match judged {
-            Some((Standing::Drifted(fields), _)) => Some(fields.join(", ")),
-            Some((Standing::Unstamped(stamp), _)) => {
+        let status = wanted.as_ref().map(|wanted| (drift::compare(claim, &labels, wanted), wanted));
+        let drifted = match status {
+            Some((DriftStatus::Drifted(fields), _)) => Some(fields.join(", ")),
+            Some((DriftStatus::Unstamped(stamp), _)) => {
                 found.stamps.push((name, claim, stamp));
                 None
             }
-            Some((Standing::Current, wanted)) => {
+            Some((DriftStatus::Current, wanted)) => {
                 current = Some(wanted);
                 None
             }

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-pub use croft_api::convert::standing::replicas;
+pub use croft_api::convert::static_capacity::replicas;
 use croft_api::{
     NodeClaim, TenantPool,
     condition::REGISTERED,
-    convert::standing::{self as convert, Lack},
+    convert::static_capacity::{self as convert, Shortfall},
 };
 use croft_scheduler::{Plan, ReasonKind};
 
@@ -38,7 +38,7 @@ pub struct StaticCapacity {
 struct Attempt {
     plan_version: u64,
     at: Duration,
-    lack: Option<Lack>,
+    lack: Option<Shortfall>,
     panicked: bool,
 }
 
@@ -104,7 +104,7 @@ impl StaticCapacity {
         panics.record(name, Purpose::Replicas, planned.as_ref().err());
         let panicked = planned.is_err();
         let (plan, lack) = planned.unwrap_or_else(|panicked| {
-            (Plan::default(), Some(Lack { reason: None, detail: panicked.to_string() }))
+            (Plan::default(), Some(Shortfall { reason: None, detail: panicked.to_string() }))
         });
         let attempt = Attempt { plan_version: snapshot.plan_version(), at: ctx.now.mono, lack, panicked };
         self.attempts.insert(name.to_owned(), attempt);
@@ -148,13 +148,13 @@ pub fn plan_nodes(
     solver: &Solver,
     pool: &TenantPool,
     count: usize,
-) -> Result<(Plan, Option<Lack>), Panicked> {
+) -> Result<(Plan, Option<Shortfall>), Panicked> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     if let Some(detail) = snapshot.launch_hold(name).and_then(|hold| hold.why.clone()) {
-        return Ok((Plan::default(), Some(Lack { reason: Some(ReasonKind::LaunchBackoff), detail })));
+        return Ok((Plan::default(), Some(Shortfall { reason: Some(ReasonKind::LaunchBackoff), detail })));
     }
     let types = snapshot.launchable_types(name, pool);
     solver.run(Purpose::Replicas, |solve| {
-        convert::machines(snapshot.cluster(), pool, types, count, |cluster, options| solve(cluster, options))
+        convert::new_nodes(snapshot.cluster(), pool, types, count, |cluster, options| solve(cluster, options))
     })
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_api::{NodeClaim, TenantPool, claim::FINALIZER, condition};
+use croft_api::{NodeClaim, TenantPool, condition, definitions::FINALIZER};
 use croft_disruption::blockers::is_do_not_disrupt;
 use croft_policy::selector::Selector;
 use croft_scheduler::{Price, Resources};
@@ -287,7 +287,8 @@ pub fn instance_of(claim: &NodeClaim) -> Option<&str> {
 #[must_use]
 pub fn is_accepted(pool: &TenantPool) -> bool {
     let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    pool.spec.key == croft_policy::model::MARK_KEY || condition::is_true(conditions, condition::ACCEPTED)
+    pool.spec.key == croft_policy::definitions::POOL_NAME_LABEL
+        || condition::is_true(conditions, condition::ACCEPTED)
 }
 
 /// The fields of a PodDisruptionBudget that deciders read.

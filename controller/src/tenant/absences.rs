@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use croft_policy::{Ground, Tenants};
+use croft_policy::{NamespaceTenancy, Tenants};
 
 /// The absence of a Tenant is confirmed after this time. `kubectl replace --force` recreates it within seconds, a
 /// file with a CRD and its objects within a minute.
@@ -52,7 +52,7 @@ impl Absences {
     /// Returns true if the tenancy of `namespace` may depend on an absence that isn't confirmed.
     pub(super) fn may_affect(&self, view: &Tenants, namespace: &str, mono: Duration) -> bool {
         let starting = self.begun.is_none_or(|begun| mono.saturating_sub(begun) < ABSENCE_CONFIRMED_AFTER);
-        starting && matches!(view.ground(namespace), Ground::Nobody)
+        starting && matches!(view.tenancy(namespace), NamespaceTenancy::NonTenant)
             || self.tenants.values().any(|absent| absent.namespaces.contains(namespace))
     }
 }

@@ -1,6 +1,6 @@
 //! The writes of tenants.
 
-use croft_policy::node::Upkeep;
+use croft_policy::node::NodeRepair;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ pub enum Action {
         /// The node.
         node: String,
         /// The label and taints that the node lacks.
-        missing: Upkeep,
+        missing: NodeRepair,
     },
     /// Record an event: a node has left its pool, since the pool's label was removed.
     NodeLeft {

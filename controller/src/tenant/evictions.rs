@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use croft_api::config::Misplaced;
-use croft_policy::{Ground, Tenants};
+use croft_policy::{NamespaceTenancy, Tenants};
 
 use crate::tenant::{
     absences::ABSENCE_CONFIRMED_AFTER,
@@ -155,14 +155,14 @@ fn count_pods<'s>(
 /// Returns true if the pod violates isolation where it is and can run elsewhere. A pod whose tenant lacks a pool
 /// couldn't be recreated. A pod in a pool that no Tenant names violates nothing: deleting a Tenant moves no pod.
 fn needs_eviction(view: &Tenants, namespace: &str, pod: &PodFacts) -> bool {
-    let rules = view.rules();
-    match view.ground(namespace) {
-        Ground::Tenant { tenant, .. } => tenant.pools.iter().all(|(_, pool)| pool.is_some()),
-        Ground::Nobody => {
+    let rules = view.declarations();
+    match view.tenancy(namespace) {
+        NamespaceTenancy::Tenant { tenant, .. } => tenant.pools.iter().all(|(_, pool)| pool.is_some()),
+        NamespaceTenancy::NonTenant => {
             let pools = pod.node.as_ref().and_then(|node| view.node(node)).map(|pools| &*pools.labelled);
             let named = |pool| rules.tenants().iter().any(|tenant| tenant.may_use(pool));
             pools.into_iter().flatten().any(|pool| named(*pool))
         }
-        Ground::Exempt | Ground::Unknown | Ground::Unread => false,
+        NamespaceTenancy::Exempt | NamespaceTenancy::Unknown | NamespaceTenancy::TenantUnreadable => false,
     }
 }

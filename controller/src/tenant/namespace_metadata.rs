@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use croft_policy::{
-    Ground, Tenants,
-    model::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
-    policies::{self, Marks},
+    NamespaceTenancy, Tenants,
+    definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
+    policies::{self, MetadataEntries},
 };
 use serde_json::json;
 
@@ -36,12 +36,12 @@ pub(super) fn namespace_writes(state: &State, view: &Tenants) -> Vec<Action> {
     actions
 }
 
-fn expected_metadata(view: &Tenants, namespace: &str) -> (Marks, Marks) {
-    let owner = match view.ground(namespace) {
-        Ground::Tenant { tenant, .. } => Some(tenant),
+fn expected_metadata(view: &Tenants, namespace: &str) -> (MetadataEntries, MetadataEntries) {
+    let owner = match view.tenancy(namespace) {
+        NamespaceTenancy::Tenant { tenant, .. } => Some(tenant),
         _ => None,
     };
-    policies::namespace_marks(view.rules(), namespace, owner)
+    policies::namespace_metadata(view.declarations(), namespace, owner)
 }
 
 /// Returns true if the namespace has the label and annotations that the admission policies read.
@@ -61,5 +61,5 @@ fn written<'f>(facts: &'f NamespaceFacts, key: &str) -> Option<&'f String> {
 
 /// Returns true if the tenant of a namespace is unknown, so that its metadata stays as it is.
 fn has_unreadable_tenant(view: &Tenants, namespace: &str) -> bool {
-    matches!(view.ground(namespace), Ground::Unread)
+    matches!(view.tenancy(namespace), NamespaceTenancy::TenantUnreadable)
 }

@@ -4,10 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use croft_policy::{
     Tenants,
-    policies::{
-        self,
-        parameters::{INACTIVE, NON_TENANT_PODS, REVISION},
-    },
+    definitions::parameter::{NON_TENANT_PODS, REVISION},
+    policies::{self, parameters::INACTIVE},
 };
 use serde_json::{Map, Value, json};
 
@@ -16,7 +14,7 @@ use crate::tenant::{action::Action, parameters::Parameters, state::State, tenant
 /// Returns true if non-tenant pods are evaluated: a Tenant exists, and every replica of the webhook has enforced
 /// it. A replica that lags doesn't revert this.
 pub(super) fn is_active(state: &State, view: &Tenants, mono: Duration) -> bool {
-    view.rules().is_active()
+    view.declarations().is_active()
         && (is_written_active(&state.parameters) || tenant_status::enforced_everywhere(state, mono))
 }
 
@@ -28,7 +26,7 @@ fn is_written_active(parameters: &Parameters) -> bool {
 /// Returns true if the last Tenant is gone while nodes of pools remain, as when the CRDs are deleted by mistake:
 /// the parameters stay in force until the nodes are gone.
 fn remains_in_force(state: &State, view: &Tenants) -> bool {
-    !view.rules().is_active()
+    !view.declarations().is_active()
         && is_written_active(&state.parameters)
         && state.nodes.values().any(Option::is_some)
 }
@@ -41,7 +39,7 @@ pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool) -> Opt
     }
     let Parameters { namespace, written, in_force, .. } = &state.parameters;
     let written = written.as_ref()?;
-    let wanted = policies::parameters(view.rules(), active);
+    let wanted = policies::parameters(view.declarations(), active);
     let differ: BTreeMap<&str, &String> = wanted
         .iter()
         .filter(|(name, text)| written.get(**name) != Some(*text))

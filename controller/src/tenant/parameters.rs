@@ -12,9 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_policy::{
     Tenants,
-    index::TenantRule,
-    model::MARK_KEY,
-    policies::parameters::{INACTIVE, KEYS, NON_TENANT_PODS, REVISION, TENANTS, claims},
+    declarations::DeclaredTenant,
+    definitions::{
+        POOL_NAME_LABEL,
+        parameter::{NON_TENANT_PODS, POOL_KEYS, REVISION, TENANTS},
+    },
+    policies::parameters::{INACTIVE, claims},
 };
 
 /// Annotations of Croft's own Namespace by name.
@@ -36,26 +39,26 @@ pub struct Parameters {
 impl Parameters {
     /// The keys of pools that are in force, or `None` before the first probe is answered.
     fn keys(&self) -> Option<BTreeSet<&str>> {
-        let keys = self.in_force.as_ref()?.get(KEYS)?;
+        let keys = self.in_force.as_ref()?.get(POOL_KEYS)?;
         Some(keys.split(',').collect())
     }
 
     /// Returns whether the policies know `key`; `None` before the first probe is answered.
     #[must_use]
     pub fn key_in_force(&self, key: &str) -> Option<bool> {
-        if key == MARK_KEY { Some(true) } else { self.keys().map(|keys| keys.contains(key)) }
+        if key == POOL_NAME_LABEL { Some(true) } else { self.keys().map(|keys| keys.contains(key)) }
     }
 
     /// Returns whether the policies know the claims and pools of `tenant`; `None` before the first probe is
     /// answered.
     #[must_use]
-    pub fn tenant_in_force(&self, view: &Tenants, tenant: &TenantRule) -> Option<bool> {
+    pub fn tenant_in_force(&self, view: &Tenants, tenant: &DeclaredTenant) -> Option<bool> {
         let in_force = self.in_force.as_ref()?;
         let text = |name: &str| in_force.get(name).map(String::as_str).unwrap_or_default();
         let active = !matches!(text(NON_TENANT_PODS), "" | INACTIVE);
         let claims = claims(tenant);
         let claimed = text(TENANTS).split(';').any(|entry| entry == claims || entry.starts_with("*:"));
-        let pools = tenant.pools.iter().filter_map(|(_, id)| view.rules().pool((*id)?));
+        let pools = tenant.pools.iter().filter_map(|(_, id)| view.declarations().pool((*id)?));
         let mut known = pools.map(|pool| self.key_in_force(&pool.key).unwrap_or(false));
         Some(active && claimed && known.all(|known| known))
     }

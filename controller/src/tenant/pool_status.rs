@@ -43,7 +43,7 @@ pub(super) fn status_writes(state: &State, view: &Tenants, wall: Timestamp) -> V
 fn accepted(state: &State, view: &Tenants, name: &str) -> Option<Statement> {
     let statement =
         |status, reason, message| Some(Statement { kind: ACCEPTED, status: Some(status), reason, message });
-    let collision = view.rules().collisions().iter().find(|(younger, _)| **younger == *name);
+    let collision = view.declarations().collisions().iter().find(|(younger, _)| **younger == *name);
     if let Some((_, older)) = collision {
         let message = format!(
             "its nodes would carry a label of the older TenantPool {older}, so it is ignored, and pods that would go \
@@ -51,7 +51,11 @@ fn accepted(state: &State, view: &Tenants, name: &str) -> Option<Statement> {
         );
         return statement(false, reasons::LABEL_TAKEN, message);
     }
-    let key = view.rules().pool_id(name).and_then(|id| view.rules().pool(id)).map(|pool| &*pool.key)?;
+    let key = view
+        .declarations()
+        .pool_id(name)
+        .and_then(|id| view.declarations().pool(id))
+        .map(|pool| &*pool.key)?;
     if state.parameters.key_in_force(key)? {
         return statement(true, reasons::ACCEPTED, "no other pool has its label".to_owned());
     }

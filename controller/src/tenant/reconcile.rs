@@ -3,9 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use croft_policy::{
-    Tenants,
-    audit::{self, Broken},
-    model::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
+    Tenants, Violation, audit,
+    definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
 };
 use jiff::Timestamp;
 
@@ -63,11 +62,11 @@ fn node_writes(state: &mut State, active: bool) -> Vec<Action> {
 /// Counts the violations that `croft audit` would find, without those of pods.
 fn count_violations(state: &mut State, view: &Tenants, placement: &mut placement::Placement) {
     for finding in audit::declarations(view) {
-        *placement.violations.entry(finding.rule).or_default() += 1;
+        *placement.violations.entry(finding.violation).or_default() += 1;
     }
     for finding in state.node_findings() {
-        *placement.violations.entry(finding.rule).or_default() += 1;
-        if matches!(finding.rule, Broken::NodeUntainted | Broken::NodeInTwoPools) {
+        *placement.violations.entry(finding.violation).or_default() += 1;
+        if matches!(finding.violation, Violation::NodeUntainted | Violation::NodeInTwoPools) {
             for tenant in &finding.tenants {
                 placement.tenants.entry(tenant.clone()).or_default().open.push(finding.name.clone());
             }
@@ -77,7 +76,7 @@ fn count_violations(state: &mut State, view: &Tenants, placement: &mut placement
         if daemonset.metadata.deletion_timestamp.is_none() {
             let planned = croft_api::convert::policy::daemonset(daemonset);
             let found = audit::daemonset(view, namespace, name, &planned).is_some();
-            *placement.violations.entry(Broken::DaemonSetUnplanned).or_default() += i64::from(found);
+            *placement.violations.entry(Violation::DaemonSetUnplanned).or_default() += i64::from(found);
         }
     }
     for (name, facts) in state.namespaces.iter().filter(|(_, facts)| !facts.deleting) {
@@ -87,7 +86,7 @@ fn count_violations(state: &mut State, view: &Tenants, placement: &mut placement
         let mut annotations: BTreeMap<String, String> = entry(POOLS_ANNOTATION, &facts.pools);
         annotations.extend(entry(SHARED_ANNOTATION, &facts.shared));
         let found = audit::namespace(view, name, &labels, &annotations, true).len();
-        *placement.violations.entry(Broken::NamespaceUnmarked).or_default() +=
+        *placement.violations.entry(Violation::NamespaceMetadataStale).or_default() +=
             i64::try_from(found).unwrap_or(0);
     }
 }

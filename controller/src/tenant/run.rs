@@ -10,8 +10,9 @@ use std::{
 
 use croft_api::condition::{READY, UNLIMITED, is_true};
 use croft_policy::{
-    audit::Broken,
-    seen::{REPLICA_LABEL, Report, WEBHOOK},
+    Violation,
+    definitions::REPLICA_LABEL,
+    replica_status::{ReplicaStatus, WEBHOOK},
 };
 use croft_runtime::{clock::Clock, lease::Leader};
 use futures::{StreamExt, stream};
@@ -71,7 +72,7 @@ pub struct TenantMetrics {
     not_ready: Gauge,
     unlimited: Gauge,
     writes_failed: Gauge,
-    violations: Family<Violation, Gauge>,
+    violations: Family<ViolationLabels, Gauge>,
     invalid_objects: Family<KindLabel, Gauge>,
 }
 
@@ -85,7 +86,7 @@ const OWN_KINDS: [&str; 5] = ["Tenant", "TenantPool", "EC2NodeClass", "NodeClaim
 
 /// Label of a metric: a rule of isolation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Violation {
+struct ViolationLabels {
     rule: &'static str,
 }
 
@@ -123,9 +124,9 @@ impl TenantMetrics {
             let count = invalid.get(kind).copied().unwrap_or_default();
             self.invalid_objects.get_or_create(&KindLabel { kind }).set(count);
         }
-        for rule in Broken::ALL {
-            let count = state.violations.get(&rule).copied().unwrap_or_default();
-            self.violations.get_or_create(&Violation { rule: rule.as_str() }).set(count);
+        for rule in Violation::ALL {
+            let count = state.violations.get(rule).copied().unwrap_or_default();
+            self.violations.get_or_create(&ViolationLabels { rule: rule.as_str() }).set(count);
         }
     }
 }
@@ -320,7 +321,10 @@ fn spawn_watches(
         "Replica",
         sender.clone(),
         |object, gone| {
-            Observation::Replica(object.name_any(), (!gone).then(|| Report::read(object.annotations())))
+            Observation::Replica(
+                object.name_any(),
+                (!gone).then(|| ReplicaStatus::read(object.annotations())),
+            )
         },
     ));
     let part_of_croft = || all().labels("app.kubernetes.io/part-of=croft");

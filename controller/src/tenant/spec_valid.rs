@@ -55,7 +55,7 @@ impl State {
             tenant.spec = held.spec.clone();
         }
         if let Ok(mut read) = convert::tenant(&tenant) {
-            read.unread = has_no_valid_version;
+            read.unreadable_claims = has_no_valid_version;
             self.indexed(|index| index.upsert_tenant(read));
         }
         self.tenants.insert(name.clone(), tenant.into());

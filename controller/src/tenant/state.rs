@@ -11,12 +11,12 @@ use croft_api::{
     convert::policy as convert,
 };
 use croft_policy::{
-    Ground, Index, Tenants,
-    audit::{self, Broken, Finding},
-    model::{CONFIG_ABSENCE, MIRROR_ANNOTATION, POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
-    node::{Upkeep, own_pool, upkeep},
-    policies::parameters::PREFIX,
-    seen::Report,
+    Index, NamespaceTenancy, Tenants, Violation,
+    audit::{self, Finding},
+    definitions::{MIRROR_ANNOTATION, POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL, parameter::PREFIX},
+    model::CONFIG_ABSENCE,
+    node::{NodeRepair, own_pool, repair},
+    replica_status::ReplicaStatus,
 };
 use k8s_openapi::{
     api::{
@@ -41,7 +41,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub enum Observation {
     /// A webhook replica by the name of its Lease; `None` if it is gone.
-    Replica(String, Option<Report>),
+    Replica(String, Option<ReplicaStatus>),
     /// An admission policy or a binding by kind and name; `None` if it is gone.
     Policy(String, String, Option<Box<Value>>),
     /// The API server was probed for the parameters of this revision.
@@ -129,7 +129,7 @@ impl Owner {
 #[derive(Clone, Debug, Default)]
 pub struct Replica {
     /// The status that it reports.
-    pub report: Report,
+    pub report: ReplicaStatus,
     /// The time of its last report, on the monotonic clock.
     pub heard_at: Duration,
 }
@@ -179,11 +179,11 @@ pub struct State {
     /// The time of the last write of each DaemonSet that was out of date.
     pub(super) daemonsets_written: BTreeMap<Key, Duration>,
     /// The number of violations of each rule, as of the last decision.
-    pub violations: BTreeMap<Broken, i64>,
+    pub violations: BTreeMap<Violation, i64>,
     /// Findings of nodes, by node.
     node_findings: BTreeMap<String, Vec<Finding>>,
     /// The label and taints that nodes lack which Croft didn't launch, by node.
-    pub node_repairs: BTreeMap<String, Upkeep>,
+    pub node_repairs: BTreeMap<String, NodeRepair>,
     /// Nodes whose pool label was removed, with the pool, until an event is recorded.
     pub left_pools: BTreeMap<String, String>,
     /// Tenants, pools or settings have changed since the nodes were audited.
@@ -264,8 +264,8 @@ impl State {
     /// The namespaces of a tenant.
     fn namespaces_of(&mut self, tenant: &str) -> BTreeSet<String> {
         let view = self.view();
-        let is_own = |namespace: &&String| match view.ground(namespace) {
-            Ground::Tenant { tenant: owner, .. } => *owner.name == *tenant,
+        let is_own = |namespace: &&String| match view.tenancy(namespace) {
+            NamespaceTenancy::Tenant { tenant: owner, .. } => *owner.name == *tenant,
             _ => false,
         };
         self.namespaces.keys().filter(is_own).cloned().collect()
@@ -285,7 +285,7 @@ impl State {
             // Nodes may be listed before their pools: without this, such a node would leave its pool unnoticed. A
             // node whose pool is deleted stays in that pool: the parameters remain in force until such nodes are
             // gone.
-            if let Some(pool) = own_pool(view.rules(), &node) {
+            if let Some(pool) = own_pool(view.declarations(), &node) {
                 self.nodes.insert(node.name, Some(pool.name.to_string()));
             }
         }
@@ -299,7 +299,7 @@ impl State {
         } else {
             self.node_findings.insert(node.name.clone(), findings.clone()) != Some(findings)
         };
-        match upkeep(view.rules(), node) {
+        match repair(view.declarations(), node) {
             Some(missing) => {
                 self.node_repairs.insert(node.name.clone(), missing.clone()) != Some(missing) || found
             }
@@ -502,10 +502,10 @@ impl State {
         self.snapshot = Some(after);
         let view = self.view();
         let news = self.audit_node(&view, &converted);
-        let own = own_pool(view.rules(), &converted).map(|pool| pool.name.to_string());
+        let own = own_pool(view.declarations(), &converted).map(|pool| pool.name.to_string());
         let before = self.nodes.insert(converted.name.clone(), own.clone());
         if let (Some(Some(left)), None) = (&before, &own)
-            && view.rules().pool_id(left).is_some()
+            && view.declarations().pool_id(left).is_some()
         {
             self.left_pools.insert(converted.name, left.clone());
         }

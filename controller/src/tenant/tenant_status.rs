@@ -9,9 +9,9 @@ use croft_api::{
     convert::{policy as convert, unlimited},
 };
 use croft_policy::{
-    Ground, Tenants,
+    NamespaceTenancy, Tenants,
     audit::{LostClaim, lost_claims},
-    index::TenantRule,
+    declarations::DeclaredTenant,
 };
 use croft_scheduler::Price;
 use jiff::Timestamp;
@@ -56,11 +56,11 @@ fn check_replicas(state: &State, tenant: &Tenant, mono: Duration) -> Result<(), 
     }
     let uid = tenant.metadata.uid.as_deref().unwrap_or_default();
     let generation = tenant.metadata.generation.unwrap_or_default();
-    let behind = live().find(|(_, replica)| !replica.report.seen.covers(uid, generation));
+    let behind = live().find(|(_, replica)| !replica.report.observed.covers(uid, generation));
     match behind {
         // A replica that API servers can't reach enforces nothing.
         None => live()
-            .find_map(|(name, replica)| replica.report.trouble.as_ref().map(|why| (name, why)))
+            .find_map(|(name, replica)| replica.report.certificate_error.as_ref().map(|why| (name, why)))
             .map_or(Ok(()), |(name, why)| {
                 Err((
                     reasons::WEBHOOK_CERTIFICATE,
@@ -82,10 +82,10 @@ pub(super) fn status_writes(
     mono: Duration,
     wall: Timestamp,
 ) -> Vec<Action> {
-    let rules = view.rules();
+    let rules = view.declarations();
     let mut namespaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in state.namespaces.keys() {
-        if let Ground::Tenant { tenant, .. } = view.ground(name) {
+        if let NamespaceTenancy::Tenant { tenant, .. } = view.tenancy(name) {
             namespaces.entry(&tenant.name).or_default().push(name);
         }
     }
@@ -145,13 +145,13 @@ pub(super) fn status_writes(
 fn status_without_conditions(
     state: &State,
     view: &Tenants,
-    rule: &TenantRule,
+    rule: &DeclaredTenant,
     counted: &Counted,
     own: &[&str],
 ) -> TenantStatus {
     let in_pools =
         |node: &&String| view.node(node).is_some_and(|p| p.labelled.iter().any(|id| rule.may_use(*id)));
-    let mine = |pool: &str| view.rules().pool_id(pool).is_some_and(|id| rule.may_use(id));
+    let mine = |pool: &str| view.declarations().pool_id(pool).is_some_and(|id| rule.may_use(id));
     let micros: u64 = state.claims.values().filter(|(pool, _)| mine(pool)).map(|(_, price)| price).sum();
     TenantStatus {
         conditions: Vec::new(),
@@ -170,7 +170,7 @@ fn count(number: usize) -> i64 {
 fn accepted_condition(
     view: &Tenants,
     tenant: &Tenant,
-    rule: &TenantRule,
+    rule: &DeclaredTenant,
     lost: &[LostClaim<'_>],
 ) -> Statement {
     let no = |reason, message| Statement { kind: ACCEPTED, status: Some(false), reason, message };
@@ -184,7 +184,7 @@ fn accepted_condition(
     let missing: Vec<&str> =
         rule.pools.iter().filter(|(_, id)| id.is_none()).map(|(name, _)| &**name).collect();
     if let Some(first) = missing.first() {
-        let collision = view.rules().collisions().iter().find(|(name, _)| **name == **first);
+        let collision = view.declarations().collisions().iter().find(|(name, _)| **name == **first);
         let message = match collision {
             Some((_, older)) => format!(
                 "TenantPool {first} has the label of the older TenantPool {older} and so is ignored, and pods that \
@@ -211,7 +211,7 @@ fn check_parameters(
     state: &State,
     view: &Tenants,
     tenant: &Tenant,
-    rule: &TenantRule,
+    rule: &DeclaredTenant,
     marked: bool,
 ) -> Result<(), (&'static str, String)> {
     if let Some((first, others)) = state.parameters.policies_missing.split_first() {

@@ -2,9 +2,10 @@
 
 use croft_api::{Tenant, TenantPool, TenantStatus, config::Misplaced};
 use croft_policy::{
-    model::MARK_KEY,
-    policies::{self, parameters::KEYS},
-    seen::{Report, Seen},
+    definitions::{POOL_NAME_LABEL, parameter::POOL_KEYS},
+    node::NodeRepair,
+    policies,
+    replica_status::{ObservedGenerations, ReplicaStatus},
 };
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -59,7 +60,7 @@ fn reconciled_state() -> State {
     };
     let node = |name: &str, pool: &str| {
         Change::Node(read::<Node>(
-            json!({"metadata": {"name": name, "labels": {"node-pool": pool, MARK_KEY: pool}},
+            json!({"metadata": {"name": name, "labels": {"node-pool": pool, POOL_NAME_LABEL: pool}},
                 "spec": {"taints": [{"key": "node-pool", "value": pool, "effect": "NoSchedule"}]}}),
         ))
     };
@@ -93,10 +94,13 @@ fn reconciled_state() -> State {
     for document in policies::documents("croft-system") {
         policy(&mut state, document);
     }
-    let mut seen = Seen::default();
+    let mut seen = ObservedGenerations::default();
     seen.insert("uid-of-a-", 1);
     seen.insert("uid-of-b-", 1);
-    state.observe_own(Observation::Replica("r".to_owned(), Some(Report { seen, trouble: None })), NOW);
+    state.observe_own(
+        Observation::Replica("r".to_owned(), Some(ReplicaStatus { observed: seen, certificate_error: None })),
+        NOW,
+    );
     for _ in 0..4 {
         write(&mut state);
     }
@@ -163,7 +167,7 @@ fn foreign_changes_of_labels_and_parameters_are_reverted() {
     let mut state = reconciled_state();
     state.observe(&namespace("tenant-a", json!({TENANCY_LABEL: "none"}), json!({})));
     state.observe(&namespace("fresh", json!({}), json!({})));
-    state.observe(&namespace("croft-system", json!({}), json!({KEYS: "other"})));
+    state.observe(&namespace("croft-system", json!({}), json!({POOL_KEYS: "other"})));
     let keys: Vec<String> =
         reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH).iter().map(Action::key).collect();
     for key in ["parameters on namespace croft-system", "namespace tenant-a", "namespace fresh"] {
@@ -202,18 +206,21 @@ fn pool_with_new_key_is_accepted_once_the_key_is_in_force() {
         let conditions = state.pools[pool].status.clone().unwrap_or_default().conditions;
         conditions.into_iter().find(|c| c.type_ == "Accepted").map(|c| (c.status, c.reason)).unwrap()
     };
-    for (name, key) in [("new", "new-key"), ("plain", MARK_KEY), ("known", "node-pool")] {
+    for (name, key) in [("new", "new-key"), ("plain", POOL_NAME_LABEL), ("known", "node-pool")] {
         state.observe(&Change::Pool(read::<TenantPool>(json!({
             "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
             "metadata": {"name": name, "creationTimestamp": "2026-02-01T00:00:00Z"}, "spec": {"key": key},
         }))));
     }
     state.observe(&tenant("c", "2026-01-03T00:00:00Z", &["c"], &["new"]));
-    let mut seen = Seen::default();
+    let mut seen = ObservedGenerations::default();
     for name in ["a", "b", "c"] {
         seen.insert(&format!("uid-of-{name}-"), 1);
     }
-    state.observe_own(Observation::Replica("r".to_owned(), Some(Report { seen, trouble: None })), NOW);
+    state.observe_own(
+        Observation::Replica("r".to_owned(), Some(ReplicaStatus { observed: seen, certificate_error: None })),
+        NOW,
+    );
 
     // The parameter is written, but no probe has seen it in force.
     let actions = write(&mut state);
@@ -299,7 +306,7 @@ fn nothing_is_written_without_a_tenant_or_before_every_replica_is_ready() {
 
     let mut state = reconciled_state();
     others(&mut state);
-    state.observe_own(Observation::Replica("starting".to_owned(), Some(Report::default())), NOW);
+    state.observe_own(Observation::Replica("starting".to_owned(), Some(ReplicaStatus::default())), NOW);
     assert_eq!(touched(&mut state), [], "a replica isn't ready");
     state.observe_own(Observation::Replica("starting".to_owned(), None), NOW);
     assert!(!touched(&mut state).is_empty());
@@ -349,7 +356,7 @@ fn pool_with_the_label_of_an_older_pool_is_not_accepted() {
     let (status, message) = accepted_of(&state, "twin");
     assert!(status == "False" && message.contains("older TenantPool pool-a"), "{message}");
     assert_eq!(accepted_of(&state, "pool-a").0, "True");
-    assert_eq!(state.violations[&Broken::PoolCollides], 1);
+    assert_eq!(state.violations[&Violation::PoolCollides], 1);
     assert_eq!(reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH), Vec::new());
 }
 
@@ -358,10 +365,10 @@ fn nodes_that_admit_other_pods_are_counted_and_named() {
     let mut state = reconciled_state();
     assert!(state.violations.values().all(|count| *count == 0), "{:?}", state.violations);
     state.observe(&Change::Node(read::<Node>(
-        json!({"metadata": {"name": "a-2", "labels": {"node-pool": "pool-a", MARK_KEY: "pool-a"}}}),
+        json!({"metadata": {"name": "a-2", "labels": {"node-pool": "pool-a", POOL_NAME_LABEL: "pool-a"}}}),
     )));
     write(&mut state);
-    assert_eq!(state.violations[&Broken::NodeUntainted], 1);
+    assert_eq!(state.violations[&Violation::NodeUntainted], 1);
     let (status, message) = condition_of(&state, "a", "Isolated");
     assert!(
         status == "False" && message.contains("1 nodes of its pools admit pods of others (a-2)"),
@@ -371,23 +378,26 @@ fn nodes_that_admit_other_pods_are_counted_and_named() {
     // The pool is deleted: a node with its labels is in no pool.
     state.observe(&Change::PoolGone("pool-a".to_owned()));
     write(&mut state);
-    assert_eq!(state.violations[&Broken::NodeOfNoPool], 2, "a-1 and a-2");
+    assert_eq!(state.violations[&Violation::NodeOfNoPool], 2, "a-1 and a-2");
     state.observe(&Change::NodeGone("a-2".to_owned()));
     write(&mut state);
-    assert_eq!(state.violations[&Broken::NodeOfNoPool], 1);
+    assert_eq!(state.violations[&Violation::NodeOfNoPool], 1);
 }
 
 #[test]
 fn tenant_is_ready_when_every_live_replica_has_observed_it() {
     let mut state = reconciled_state();
-    state.observe_own(Observation::Replica("late".to_owned(), Some(Report::default())), NOW);
+    state.observe_own(Observation::Replica("late".to_owned(), Some(ReplicaStatus::default())), NOW);
     write(&mut state);
     let (status, message) = condition_of(&state, "a", "Ready");
     assert!(status == "False" && message.contains("late"), "{message}");
     // It has caught up, but API servers can't reach it, so it enforces nothing.
     let seen = ["a", "b"].map(|name| (format!("uid-of-{name}-"), 1));
-    let mut report = Report { trouble: Some("the Secret isn't there".to_owned()), ..Report::default() };
-    seen.iter().for_each(|(uid, generation)| report.seen.insert(uid, *generation));
+    let mut report = ReplicaStatus {
+        certificate_error: Some("the Secret isn't there".to_owned()),
+        ..ReplicaStatus::default()
+    };
+    seen.iter().for_each(|(uid, generation)| report.observed.insert(uid, *generation));
     state.observe_own(Observation::Replica("late".to_owned(), Some(report)), NOW);
     write(&mut state);
     let (status, message) = condition_of(&state, "a", "Ready");
@@ -626,7 +636,7 @@ fn node_of_another_provisioner_gets_label_and_taint_in_one_write_and_leaves_by_i
             value: "pool-a".to_owned(),
             effect: croft_policy::taint::Effect::NoSchedule,
         };
-        let missing = Upkeep { mark: mark.map(str::to_owned), taints: vec![taint; taints] };
+        let missing = NodeRepair { pool_name: mark.map(str::to_owned), taints: vec![taint; taints] };
         Action::MarkNode { node: "a-2".to_owned(), missing }
     };
     let of_node = |state: &mut State| -> Vec<Action> {
@@ -635,7 +645,7 @@ fn node_of_another_provisioner_gets_label_and_taint_in_one_write_and_leaves_by_i
     };
     state.observe(&node(json!({"node-pool": "pool-a"}), json!([])));
     assert_eq!(of_node(&mut state), [mark_node(Some("pool-a"), 1)]);
-    let marked = json!({"node-pool": "pool-a", MARK_KEY: "pool-a"});
+    let marked = json!({"node-pool": "pool-a", POOL_NAME_LABEL: "pool-a"});
     state.observe(&node(marked.clone(), json!([taint])));
     assert_eq!(of_node(&mut state), []);
     // The taint is removed: it is written again.
@@ -643,7 +653,7 @@ fn node_of_another_provisioner_gets_label_and_taint_in_one_write_and_leaves_by_i
     assert_eq!(of_node(&mut state), [mark_node(Some("pool-a"), 1)]);
     state.observe(&node(marked, json!([taint])));
     // The pool's label is removed: the node leaves the pool, and its pool-name label is removed.
-    state.observe(&node(json!({MARK_KEY: "pool-a"}), json!([taint])));
+    state.observe(&node(json!({POOL_NAME_LABEL: "pool-a"}), json!([taint])));
     let left = Action::NodeLeft { node: "a-2".to_owned(), pool: "pool-a".to_owned() };
     assert_eq!(of_node(&mut state), [left, mark_node(None, 0)]);
     state.observe(&node(json!({}), json!([taint])));
@@ -657,7 +667,7 @@ fn mirror_pod_on_a_foreign_node_is_reported_and_not_evicted() {
         let Change::Pod(mut pod) = pod(namespace, name, json!({"nodeName": node}), Some("Node")) else {
             panic!()
         };
-        let annotation = (croft_policy::model::MIRROR_ANNOTATION.to_owned(), "hash".to_owned());
+        let annotation = (croft_policy::definitions::MIRROR_ANNOTATION.to_owned(), "hash".to_owned());
         pod.metadata.annotations = Some([annotation].into());
         Change::Pod(pod)
     };

@@ -1,7 +1,11 @@
 //! The writes of this module.
 
 use croft_api::stored::{Kind, Stored};
-use croft_policy::{model::MARK_KEY, node::Upkeep, policies::parameters};
+use croft_policy::{
+    definitions::{POOL_NAME_LABEL, parameter},
+    node::NodeRepair,
+    policies::parameters,
+};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -124,7 +128,7 @@ fn node_reference(metadata: &ObjectMeta) -> Node {
 async fn mark_node(
     client: &Client,
     node: &str,
-    missing: &Upkeep,
+    missing: &NodeRepair,
     params: &PatchParams,
 ) -> Result<(), kube::Error> {
     let api: Api<Node> = Api::all(client.clone());
@@ -141,7 +145,7 @@ async fn mark_node(
             });
         }
         let patch = json!({
-            "metadata": {"resourceVersion": held.metadata.resource_version, "labels": {MARK_KEY: missing.mark}},
+            "metadata": {"resourceVersion": held.metadata.resource_version, "labels": {POOL_NAME_LABEL: missing.pool_name}},
             "spec": {"taints": taints},
         });
         match api.patch(node, params, &Patch::Merge(patch)).await {
@@ -185,7 +189,7 @@ pub async fn probe(client: &Client, namespace: &str, revision: &str) -> Result<b
         dry_run: true,
         ..PatchParams::default()
     };
-    let patch = json!({"metadata": {"annotations": {parameters::PROBE: revision}}});
+    let patch = json!({"metadata": {"annotations": {parameter::PROBE: revision}}});
     // Patches the whole object: the API server's audit log lacks the message of a refusal in the form of metadata.
     match api.patch(namespace, &params, &Patch::Merge(patch)).await {
         Ok(_) => Ok(false),

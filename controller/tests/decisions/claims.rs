@@ -352,7 +352,7 @@ fn a_list_anew_makes_a_machine_be_looked_at_anew() {
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
     bench.see(1, closed());
-    assert!(bench.decide(1).is_empty(), "a binding may be under way");
+    assert!(bench.decide(1).is_empty(), "a binding may be in flight");
     // The first attempt is answered with a failure; the answer about the instance's pods still holds.
     let actions = bench.decide(4);
     assert!(matches!(&actions[..], [Action::Terminate { .. }]), "{actions:?}");

@@ -80,7 +80,7 @@ async fn play(seed: u64) -> Vec<String> {
                 return broken;
             }
         }
-        run.trouble().await;
+        run.disturb().await;
     }
     if let Some(image) = image {
         image.abort();
@@ -101,7 +101,10 @@ fn seeds() -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match number("CROFT_SIM_SEED") {
         Some(seed) => vec![seed],
-        None => (1..=number("CROFT_SIM_RUNS").unwrap_or(500)).collect(),
+        None => {
+            let from = number("CROFT_SIM_FROM").unwrap_or(1);
+            (from..from + number("CROFT_SIM_RUNS").unwrap_or(500)).collect()
+        }
     }
 }
 
@@ -146,7 +149,7 @@ fn the_same_seed_gives_the_same_run() {
             let _actors = surround(&run.shared, &run.actors);
             run.start();
             sleep(Duration::from_secs(60)).await;
-            run.trouble().await;
+            run.disturb().await;
             sleep(Duration::from_secs(60)).await;
             let store = run.shared.store.lock().unwrap();
             let log: Vec<String> = store.log.iter().map(|l| format!("{:?} {}", l.id, l.object)).collect();

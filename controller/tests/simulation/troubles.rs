@@ -19,9 +19,9 @@ use crate::{
 
 impl Purpose {
     /// One thing that goes wrong, or that a user does.
-    pub async fn trouble(&mut self) {
+    pub async fn disturb(&mut self) {
         let which = self.chance.below(30);
-        tracing::debug!(which, at = %self.shared.clock.true_wall(), "trouble");
+        tracing::debug!(which, at = %self.shared.clock.true_wall(), "fault");
         match which {
             0..=3 => self.kill().await,
             4 => self.stop(),

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use croft_api::condition::UNLIMITED;
-use croft_policy::Ground;
+use croft_policy::NamespaceTenancy;
 use croft_scheduler::{Options, PodKey};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -34,14 +34,18 @@ pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Outp
         pod.status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_else(|| "not created yet".to_owned());
     writeln!(out, "{BOLD}Pod {namespace}/{name}{BOLD:#}: {phase}")?;
     let verdict = gate.pod(pod);
-    match gate.tenants().ground(namespace) {
-        Ground::Tenant { tenant, .. } => {
+    match gate.tenants().tenancy(namespace) {
+        NamespaceTenancy::Tenant { tenant, .. } => {
             writeln!(out, "  namespace {namespace} belongs to tenant {NAME}{}{NAME:#}", tenant.name)?;
         }
-        Ground::Nobody => writeln!(out, "  namespace {namespace} belongs to nobody")?,
-        Ground::Exempt => writeln!(out, "  namespace {namespace} is exempt: Croft leaves it alone")?,
-        Ground::Unknown => writeln!(out, "  namespace {namespace} isn't known")?,
-        Ground::Unread => writeln!(out, "  namespace {namespace} belongs to a Tenant that can't be read")?,
+        NamespaceTenancy::NonTenant => writeln!(out, "  namespace {namespace} belongs to nobody")?,
+        NamespaceTenancy::Exempt => {
+            writeln!(out, "  namespace {namespace} is exempt: Croft leaves it alone")?
+        }
+        NamespaceTenancy::Unknown => writeln!(out, "  namespace {namespace} isn't known")?,
+        NamespaceTenancy::TenantUnreadable => {
+            writeln!(out, "  namespace {namespace} belongs to a Tenant that can't be read")?
+        }
     }
     match (&verdict.outcome, &verdict.pool) {
         (Outcome::Denied(refusal), _) => {

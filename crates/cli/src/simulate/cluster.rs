@@ -7,7 +7,7 @@ use std::{
 
 use croft_api::{
     NodeClaim,
-    convert::{scheduler as convert, standing},
+    convert::{scheduler as convert, static_capacity},
 };
 use croft_scheduler::{CapacityType, Cluster, ComingNode, InstanceType, PodKey, Quantity, Resources};
 use k8s_openapi::{
@@ -78,7 +78,7 @@ impl Building {
             let result =
                 convert::pool(&pool.object, Arc::clone(types)).and_then(|p| self.cluster.upsert_pool(p));
             self.note(&pool.origin, result);
-            for place in standing::spare_places(&pool.object) {
+            for place in static_capacity::headroom_pods(&pool.object) {
                 let result = self.cluster.upsert_pod(&place);
                 self.note(&pool.origin, result);
             }

@@ -2,10 +2,7 @@
 
 use croft_api::{config::Misplaced, convert::policy as convert};
 use croft_policy::{
-    Tenants,
-    audit::misplaced,
-    judge::{lost_pins, plan_pod, plan_recreated},
-    model::MIRROR_ANNOTATION,
+    Tenants, audit::misplaced, definitions::MIRROR_ANNOTATION, lost_pins, plan_pod, plan_recreated,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -106,7 +103,7 @@ fn judge(
     let owner = owner(pod);
     if let Some(node) = node(pod) {
         let found = misplaced(is.tenants(), namespace, node);
-        if found.is_right() || !misplaced(was.tenants(), namespace, node).is_right() {
+        if found.is_ok() || !misplaced(was.tenants(), namespace, node).is_ok() {
             return None;
         }
         let why = match found.outside {
