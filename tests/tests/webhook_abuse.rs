@@ -210,7 +210,10 @@ async fn a_flood_is_turned_away_and_what_is_open_is_served() {
         }
     };
     timeout(SOON, full).await.expect("one too many is told so");
-    assert!(ground.metric("croft_webhook_admission_requests_total{phase=\"mutate\",outcome=\"overload\"}").await >= 1.0);
+    assert!(
+        ground.metric("croft_webhook_admission_requests_total{phase=\"mutate\",outcome=\"overload\"}").await
+            >= 1.0
+    );
     for reviewer in &mut stalled {
         assert!(closed(reviewer).await.starts_with("HTTP/1.1 4"));
     }

@@ -151,7 +151,9 @@ async fn until_one_said(client: &Client, replicas: &[String], part: &str) {
         for replica in replicas {
             let lease = api.get_opt(replica).await?;
             said.extend(
-                lease.and_then(|l| l.metadata.annotations).and_then(|mut a| a.remove(CERTIFICATE_ERROR_ANNOTATION)),
+                lease
+                    .and_then(|l| l.metadata.annotations)
+                    .and_then(|mut a| a.remove(CERTIFICATE_ERROR_ANNOTATION)),
             );
         }
         let found = said.iter().any(|said| said.contains(part));

@@ -1,8 +1,6 @@
 //! The answer to one request or plan. Every rule returns it; the webhook and the CLI read it.
 
-use crate::{
-    definitions::Rule, denial::Denial, patch::Patch, tenancy::index::NamespaceTenancy,
-};
+use crate::{definitions::Rule, denial::Denial, patch::Patch, tenancy::index::NamespaceTenancy};
 
 /// The reason for the pool of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

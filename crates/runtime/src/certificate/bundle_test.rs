@@ -71,7 +71,11 @@ fn authority_is_trusted_before_it_signs() {
     let promoted = step(Some(&next_is_trusted), after(start(), rotation.ca_propagation_delay)).unwrap();
     assert_ne!(promoted.signing.pem, first.signing.pem);
     assert!(promoted.trusted_pem().contains(&first.signing.pem), "the old one is trusted on");
-    assert!(accepts(&next_is_trusted.trusted_pem(), &promoted, after(start(), rotation.ca_propagation_delay)));
+    assert!(accepts(
+        &next_is_trusted.trusted_pem(),
+        &promoted,
+        after(start(), rotation.ca_propagation_delay)
+    ));
     let later = after(start(), rotation.ca_propagation_delay + rotation.overlap);
     let settled = step(Some(&promoted), later).unwrap();
     assert_eq!(settled.trusted_pem(), promoted.signing.pem);
