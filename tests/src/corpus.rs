@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use croft_api::convert::policy as convert;
-use croft_cli::input::{LoadOptions, load};
+use croft_manifest::{LoadOptions, load};
 use croft_policy::{Tenants, model::DEFAULT_NAMESPACE};
 
 /// The folder of the corpus.

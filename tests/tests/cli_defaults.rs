@@ -12,7 +12,7 @@
 use std::{fs, path::Path};
 
 use anyhow::Context as _;
-use croft_cli::input::{self, Input, LoadOptions};
+use croft_manifest::{Input, LoadOptions, apply_admission_plugins, load};
 use croft_scheduler::Quantity;
 use croft_testkit::{Component, ControlPlane, Options};
 use serde_json::Value;
@@ -76,7 +76,7 @@ async fn defaults_are_those_of_the_api_server() -> anyhow::Result<()> {
             .await
             .with_context(|| name.clone())?;
         let options = LoadOptions::default();
-        let input = input::load(&[ground.clone(), file], &options)?;
+        let input = load(&[ground.clone(), file], &options)?;
         let offline = objects(&input)?;
         // Several objects come one after the other, without a List around them.
         for online in serde_json::Deserializer::from_str(&answer).into_iter::<Value>() {
@@ -106,7 +106,7 @@ async fn what_is_refused_is_what_the_api_server_refuses() -> anyhow::Result<()> 
         let text = fs::read_to_string(&file)?;
         for (i, document) in text.split("\n---\n").enumerate() {
             let path = plane.write("one.yaml", document)?;
-            let ours = input::load(&[ground.clone(), path.clone()], &LoadOptions::default());
+            let ours = load(&[ground.clone(), path.clone()], &LoadOptions::default());
             let arguments = ["create", "--dry-run=server", "-f"].map(str::to_owned);
             let theirs = plane.kubectl(arguments.into_iter().chain([path.display().to_string()])).await;
             if let Ok(answer) = theirs {
@@ -127,7 +127,7 @@ fn objects(input: &Input) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     for pod in &input.pods {
         let mut created = pod.object.clone();
-        input::builtin::admit(&mut created, input).map_err(anyhow::Error::msg)?;
+        apply_admission_plugins(&mut created, input).map_err(anyhow::Error::msg)?;
         all.push(serde_json::to_value(&created)?);
     }
     macro_rules! take {

@@ -1,4 +1,4 @@
-//! The command line's reference as Markdown, made from the commands themselves.
+//! The command line's reference page as Markdown, generated from the clap commands. `croft-xtask generate` calls it.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::Cli;
 
 /// What each exit code means, for every command.
 const EXIT_CODES: &str = "\
-Exit codes: 0, done; 1, failed, or found what it was asked to look for (`croft audit`, `--fail-on-pending`,
+Exit codes: 0, done; 1, failed, or found violations (`croft audit`, `--fail-on-pending`,
 `--fail-on-denied`); 2, bad input or arguments, with file, line, object and field of each problem.
 ";
 
