@@ -17,8 +17,8 @@ use croft_cloud::{
 };
 use croft_ec2_sim::{
     answer::{Answer, Call, Refusal, Service},
-    instances::{Instance, State},
     params::Params,
+    resources::{Instance, State},
     world::World,
 };
 use croft_scheduler::{CapacityType, InstanceType};

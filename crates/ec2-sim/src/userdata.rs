@@ -1,16 +1,16 @@
-//! What of an instance's user data its kubelet is told, for the image families that Croft writes for.
+//! The kubelet settings in an instance's user data, for the image families that Croft supports.
 
 use std::{collections::BTreeMap, io::Read as _};
 
 use serde::Deserialize;
 
-/// Bytes of user data after unpacking.
+/// Limit of user data after decompression, in bytes.
 const MOST_UNPACKED: u64 = 1 << 20;
 
-/// How the kubelet is started.
+/// The kubelet's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletSettings {
-    /// API server that it is told to join.
+    /// API server to join.
     pub endpoint: String,
     /// Cluster's name.
     pub cluster: String,
@@ -18,7 +18,7 @@ pub struct KubeletSettings {
     pub labels: BTreeMap<String, String>,
     /// Taints to register with.
     pub taints: Vec<Taint>,
-    /// Places for pods, if set.
+    /// Maximum number of pods, if set.
     pub max_pods: Option<u32>,
 }
 
@@ -37,7 +37,7 @@ pub struct Taint {
 /// Why an instance doesn't join.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
-    /// Nothing in it starts a kubelet.
+    /// No part of it starts a kubelet.
     #[error("no NodeConfig, bootstrap.sh or Bottlerocket settings in the user data: no kubelet was started")]
     NothingToStart,
     /// It can't be read.
@@ -48,7 +48,7 @@ pub enum UserDataError {
 /// Reads user data as the image would.
 ///
 /// # Errors
-/// It starts no kubelet, or can't be read.
+/// If it starts no kubelet, or can't be read.
 pub fn read(user_data: &[u8]) -> Result<KubeletSettings, UserDataError> {
     let unpacked = unpack(user_data)?;
     let text =
@@ -81,7 +81,7 @@ pub fn read(user_data: &[u8]) -> Result<KubeletSettings, UserDataError> {
         .ok_or(UserDataError::NothingToStart)
 }
 
-/// User data as it was before it was compressed: every image that Croft writes for reads gzip.
+/// User data before compression: every supported image reads gzip.
 fn unpack(user_data: &[u8]) -> Result<Vec<u8>, UserDataError> {
     if !user_data.starts_with(&[0x1f, 0x8b]) {
         return Ok(user_data.to_vec());
@@ -155,7 +155,7 @@ struct KubeletFile {
     register_with_taints: Vec<Taint>,
 }
 
-/// nodeadm merges the NodeConfigs of all parts, later over earlier.
+/// nodeadm merges the NodeConfigs of all parts; later ones override earlier ones.
 fn nodeadm(documents: &[String]) -> Result<KubeletSettings, UserDataError> {
     let mut settings = KubeletSettings::default();
     for document in documents {
@@ -254,7 +254,7 @@ fn shell_words(line: &str) -> Vec<String> {
     words
 }
 
-/// Bottlerocket settings, as far as they are about the kubelet: tables of `key = value` lines.
+/// Bottlerocket settings of the kubelet: tables of `key = value` lines.
 fn bottlerocket(text: &str) -> Result<KubeletSettings, UserDataError> {
     let mut settings = KubeletSettings::default();
     let mut table = String::new();
