@@ -1,4 +1,4 @@
-//! A class, looked up: what its terms match, and what is wrong with them, as conditions.
+//! Resolves a class: what its selector terms match, and conditions for what they don't.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,12 +35,12 @@ const USER_DATA: &str = "UserDataReady";
 const RESERVATIONS: &str = "CapacityReservationsReady";
 const LAUNCHES: &str = "LaunchesAccepted";
 
-/// Security groups that one interface can have, unless AWS raised it.
+/// EC2's default limit of security groups of an interface.
 const MOST_GROUPS: usize = 5;
-/// An image selector that matches more than this has surely a tag too few.
+/// An image selector that matches more images surely lacks a tag.
 const MOST_IMAGES: usize = 100;
 
-/// A class with what was found for it.
+/// A class with what it resolves to.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) findings: ClassFindings,
@@ -51,10 +51,10 @@ pub(crate) struct Found {
     pub(crate) cluster: Option<Arc<ClusterFacts>>,
 }
 
-/// How the class's instances are set up, as far as their capacity depends on it.
+/// Settings of the class's instances that affect their capacity.
 pub(crate) fn setup(class: &EC2NodeClass, prefix_delegation: bool) -> Setup {
     let mappings = &class.spec.block_device_mappings;
-    // The disk that is marked, else the only or the last one: Bottlerocket's data disk is its second.
+    // The disk marked as root volume, else the last one: Bottlerocket's data disk is its second.
     let root = mappings.iter().find(|m| m.root_volume).or_else(|| mappings.last());
     let kubelet = class.spec.kubelet.as_ref();
     let images = Setup::default();
@@ -113,7 +113,7 @@ fn family(class: &EC2NodeClass) -> Family {
     }
 }
 
-/// A question, as a cache's key.
+/// The cache key of selector terms.
 fn key<T: serde::Serialize>(terms: &T) -> String {
     serde_json::to_string(terms).unwrap_or_default()
 }
@@ -126,7 +126,7 @@ fn fails(kind: &'static str, reason: &'static str, message: String) -> Statement
     Statement { kind, status: Some(false), reason, message }
 }
 
-/// What a fault says as a condition: unknown where only AWS is in the way.
+/// A fault as a condition: status Unknown if AWS could not answer.
 fn faulty(kind: &'static str, fault: &Fault) -> Statement {
     let status = match fault.class {
         FaultClass::Throttled | FaultClass::Unavailable => None,
@@ -135,7 +135,7 @@ fn faulty(kind: &'static str, fault: &Fault) -> Statement {
     Statement { kind, status, reason: fault.class.as_str(), message: fault.to_string() }
 }
 
-/// A note behind what was found, if it could not be asked for anew.
+/// The message, with the fault if the answer is a cached one.
 fn noted(message: String, trouble: Option<&Fault>) -> String {
     match trouble {
         Some(fault) => format!("{message}; found earlier, since now {fault}"),
@@ -144,7 +144,7 @@ fn noted(message: String, trouble: Option<&Fault>) -> String {
 }
 
 impl AwsProvider {
-    /// Looks everything up that the class names.
+    /// Resolves everything that the class names.
     pub(crate) async fn look_up(&self, class: &EC2NodeClass) -> Found {
         let spec = &class.spec;
         let (clients, paces) = (&self.clients, &self.paces);
@@ -239,7 +239,7 @@ impl AwsProvider {
             },
         };
         conditions.push(ready);
-        // Beside Ready, so that the next launch is tried all the same: it is what clears this.
+        // Not part of Ready, so that the next launch is attempted, which is what clears this condition.
         conditions.push(self.last_launch(class));
 
         let mut by_room: Vec<&Subnet> = subnets.iter().collect();
@@ -290,7 +290,7 @@ impl AwsProvider {
         let cluster = match cluster {
             Ok((cluster, _)) => cluster,
             Err(fault) => {
-                // Without the cluster's version no alias can be read, and without its address no node joins.
+                // Without the cluster's version no alias resolves, and without its address no node joins.
                 conditions.push(faulty(AMIS, &fault));
                 return (None, Arc::default());
             }
@@ -388,7 +388,7 @@ impl AwsProvider {
         }
     }
 
-    /// The cluster: given by hand, or as EKS describes it.
+    /// The cluster from the options, or as EKS describes it.
     async fn cluster_facts(&self) -> Result<(Arc<ClusterFacts>, Option<Fault>), Fault> {
         let o = &self.options;
         if let (Some(endpoint), Some(ca), Some(version)) =
@@ -407,7 +407,8 @@ impl AwsProvider {
     }
 }
 
-/// The class's user data is merged once with nothing, so that a mistake shows before a pod waits for it.
+/// The class's user data is rendered once for a node without labels and taints, so that an error shows before a pod is
+/// pending.
 fn user_data_condition(class: &EC2NodeClass, family: Family, cluster: &ClusterFacts) -> Statement {
     let kubelet = kubelet(class);
     let boot = NodeBoot {

@@ -1,21 +1,21 @@
-//! Every error code that the calls can answer with, and what to do about each.
+//! Every error code of the calls, with its class and remedy.
 //!
-//! Sources: "Error codes for the Amazon EC2 API", "EC2 Fleet: instance launch errors", and the common errors
-//! of IAM, SSM, SQS, Pricing, STS and EKS. A code that isn't here is classed by its HTTP status: the calls
-//! are made to be repeated, so an unknown 4xx stops a launch attempt, and an unknown 5xx is tried again.
+//! Sources: "Error codes for the Amazon EC2 API", "EC2 Fleet: instance launch errors", and the common errors of IAM,
+//! SSM, SQS, Pricing, STS and EKS. Other codes are classified by their HTTP status: since calls are idempotent, an
+//! unknown 4xx ends a launch attempt, and an unknown 5xx is retried.
 
 use croft_cloud::FaultClass;
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Code {
-    /// The code; one that ends in `*` stands for all that begin so.
+    /// The code; one that ends in `*` is a prefix.
     pub code: &'static str,
-    /// What to do about it.
+    /// How it is handled.
     pub class: FaultClass,
     /// What it means.
     pub meaning: &'static str,
-    /// What the reader should do.
+    /// The remedy for the user.
     pub remedy: &'static str,
 }
 
@@ -46,7 +46,7 @@ pub const CODES: &[Code] = &[
     row("ResourceCountExceeded", Throttled, "the account changes too much at once", WAIT),
     row("SlowDown", Throttled, "the account makes too many calls", WAIT),
     row("OverLimit", Throttled, "too many messages are in flight", WAIT),
-    // The cloud's own trouble.
+    // Errors of the cloud itself.
     row("InternalError", Unavailable, "AWS has an internal error", WAIT),
     row("InternalFailure", Unavailable, "AWS has an internal error", WAIT),
     row("InternalErrorException", Unavailable, "AWS has an internal error", WAIT),
@@ -102,7 +102,7 @@ pub const CODES: &[Code] = &[
         "Wait for AWS to verify the account",
     ),
     row("NoRegion", Unauthenticated, "no region is set", "Set --aws-region or AWS_REGION of the controller"),
-    // Rights.
+    // Permissions.
     row("UnauthorizedOperation", Forbidden, "the policy does not grant the call", RIGHTS),
     row("AccessDenied*", Forbidden, "the policy does not grant the call", RIGHTS),
     row("UnauthorizedAccess", Forbidden, "the policy does not grant the call", RIGHTS),
@@ -174,7 +174,7 @@ pub const CODES: &[Code] = &[
     row("TagLimitExceeded", Quota, "the resource has more than 50 tags", "Write fewer spec.tags"),
     row("LimitExceeded*", Quota, "a quota of the account is used up", RAISE),
     row("AddressLimitExceeded", Quota, "the account's quota of addresses is used up", RAISE),
-    // Gone.
+    // Not found.
     row("InvalidInstanceID.NotFound", NotFound, "the machine is not there, or not visible yet", ""),
     row("InvalidInstanceID", NotFound, "the machine is not there", ""),
     row("InvalidLaunchTemplate*.NotFoundException", NotFound, "the launch template is gone", WAIT),
@@ -239,7 +239,7 @@ pub const CODES: &[Code] = &[
         "the interruption queue is not there",
         "Check --interruption-queue",
     ),
-    // There already.
+    // Already exists.
     row(
         "InvalidLaunchTemplateName.AlreadyExistsException",
         Exists,
@@ -272,7 +272,7 @@ pub const CODES: &[Code] = &[
         "somebody ended the machine while it started",
         "Croft makes the next attempt",
     ),
-    // Wrong as written.
+    // Invalid requests.
     row(
         "Client.InternalError",
         Invalid,

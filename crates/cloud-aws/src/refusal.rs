@@ -1,4 +1,4 @@
-//! From the SDK's errors to Croft's.
+//! The SDK's errors as Croft's.
 
 use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
 use aws_smithy_types::error::{display::DisplayErrorContext, metadata::ProvideErrorMetadata};
@@ -6,7 +6,7 @@ use croft_cloud::{CloudError, Fault, FaultClass};
 
 use crate::codes;
 
-/// What `action` was refused with.
+/// The fault of a refused call of `action`.
 pub(crate) fn fault<E>(action: &'static str, error: &SdkError<E, HttpResponse>) -> Fault
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -25,8 +25,8 @@ where
     }
 }
 
-/// Croft's own code for a call that didn't come to an answer, from the SDK's words: it has no type for these,
-/// since region, credentials and address are looked up inside the call.
+/// Croft's own code for a call without an answer, derived from the SDK's message: the SDK has no error type for these,
+/// since region, credentials and address are resolved inside the call.
 fn cause(text: &str) -> &'static str {
     let text = text.to_ascii_lowercase();
     let any = |words: &[&str]| words.iter().any(|word| text.contains(word));
@@ -41,7 +41,7 @@ fn cause(text: &str) -> &'static str {
     }
 }
 
-/// The fault of a code, by the table or else by the HTTP status.
+/// The fault for a code, by the table, else by the HTTP status.
 pub(crate) fn of_code(action: &'static str, code: String, message: String, status: Option<u16>) -> Fault {
     if let Some(row) = codes::find(&code) {
         return Fault { action, code, class: row.class, message, meaning: row.meaning, remedy: row.remedy };
@@ -53,7 +53,7 @@ pub(crate) fn of_code(action: &'static str, code: String, message: String, statu
     Fault { action, code, class, message, meaning, remedy: "" }
 }
 
-/// A fault as the error of a call that wanted `what`.
+/// A fault as the error of an operation, which `what` describes.
 pub(crate) fn refused(what: impl Into<String>, fault: Fault) -> CloudError {
     CloudError::Refused { what: what.into(), fault }
 }
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// An instance without any credentials.
+    /// An instance without credentials.
     #[derive(Debug)]
     struct Nobody;
 

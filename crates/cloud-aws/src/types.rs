@@ -12,14 +12,14 @@ use croft_cloud::{
 
 use crate::{connect::Clients, pace::Paces};
 
-/// Types by name, and the zones that offer each.
+/// Types by name, and the zones of each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Types {
     pub(crate) facts: BTreeMap<String, Facts>,
     pub(crate) zones: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Every type of the region that a Linux node can run on.
+/// Every type of the region that can run Linux nodes.
 pub(crate) async fn types(clients: &Clients, paces: &Paces) -> Result<Types, Fault> {
     let mut types = Types::default();
     let filters = [
@@ -65,7 +65,7 @@ pub(crate) async fn types(clients: &Clients, paces: &Paces) -> Result<Types, Fau
     Ok(types)
 }
 
-/// `None` for what no Linux node can run on.
+/// `None` for a type that can't run Linux nodes.
 fn facts(info: &InstanceTypeInfo) -> Option<Facts> {
     let processor = info.processor_info()?;
     let arch = processor.supported_architectures().iter().find_map(|a| Arch::parse(a.as_str()))?;
@@ -107,7 +107,7 @@ fn facts(info: &InstanceTypeInfo) -> Option<Facts> {
             .is_none_or(|e| e.attachment_limit_type().is_none_or(|l| *l == AttachmentLimitType::Shared)),
         encryption_in_transit: network.encryption_in_transit_supported().unwrap_or(false),
         gpu: info.gpu_info().and_then(|g| g.gpus().first()).map(|gpu| Device {
-            // A slice of a GPU counts as none here and as one to the device plugin.
+            // A slice of a GPU counts as none here, and as one in the device plugin.
             count: positive(gpu.count()).max(positive(gpu.logical_gpu_count())),
             manufacturer: gpu.manufacturer().unwrap_or_default().to_lowercase(),
             name: label_value(gpu.name()),

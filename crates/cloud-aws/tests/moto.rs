@@ -1,9 +1,8 @@
-//! The provider against moto, an emulator that others wrote: what both sides of our own wire might have
-//! misunderstood alike shows here.
+//! The provider against moto, an independent emulator: it shows where provider and ec2-sim share a misunderstanding.
 //!
-//! moto launches the first override of a fleet, has spot prices of 0.00001, no price list, no capacity
-//! reservations and no eventual consistency, and forgets client tokens: all that is tested on ec2-sim. `make
-//! test` makes the virtual environment that moto runs from.
+//! moto launches the first override of a fleet, has spot prices of 0.00001, no price list, no capacity reservations and
+//! no eventual consistency, and ignores client tokens; those are tested on ec2-sim. `make test` creates the virtual
+//! environment of moto.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -45,7 +44,7 @@ const UID: &str = "11111111-2222-3333-4444-555555555555";
 const ROLE: &str = "croft-node";
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// moto_server: $CROFT_MOTO, or where `make moto` puts it.
+/// moto_server: $CROFT_MOTO, or the path of `make moto`.
 fn moto() -> PathBuf {
     let found = env::var_os("CROFT_MOTO").map_or_else(
         || {
@@ -133,7 +132,7 @@ async fn bed() -> Bed {
     );
     iam.create_role().role_name(ROLE).assume_role_policy_document("{}").send().await.unwrap();
     sqs.create_queue().queue_name("croft").send().await.unwrap();
-    // The default network of a new account, marked as a cluster's.
+    // The default network of a new account, tagged for discovery.
     let subnets = ec2.describe_subnets().send().await.unwrap();
     let groups = ec2.describe_security_groups().send().await.unwrap();
     let mut marked: Vec<String> =
@@ -161,7 +160,7 @@ async fn bed() -> Bed {
     Bed { provider, options, ec2, sqs, iam, ssm, _server: server, _reaper: reaper, _folder: folder }
 }
 
-/// A class with an image that moto has.
+/// A class with an image of moto.
 async fn class(bed: &Bed) -> EC2NodeClass {
     let images = bed.ec2.describe_images().send().await.unwrap();
     let image = images
@@ -214,7 +213,7 @@ fn request(class: EC2NodeClass) -> LaunchRequest {
     }
 }
 
-// The server takes its time to start and to describe a thousand types, so one is started for what goes together.
+// The server is slow to start and to describe a thousand types, so several checks share one.
 
 #[tokio::test]
 async fn what_a_class_names_is_found() {
@@ -367,7 +366,7 @@ async fn what_nothing_uses_is_swept(bed: &Bed) {
     assert_eq!(provider.sweep(&[], &[]).await.unwrap(), 1, "the instance profile");
 }
 
-/// The instance's clock, an hour ahead.
+/// A clock that runs an hour ahead.
 struct Later;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! What classes name, and what is said when it isn't there.
+//! What classes resolve to, and their conditions if something doesn't exist.
 
 use std::collections::BTreeMap;
 
@@ -102,7 +102,7 @@ async fn types_and_prices_are_those_of_the_catalogue() {
     let bed = Bed::with(Settings::default()).await;
     let live = bed.provider.instance_types(&class(spec())).await.unwrap();
     let built_in = builtin_catalog();
-    // What the wire can carry is what the catalogue has, but for types whose zones have no subnet.
+    // EC2's description equals the catalogue, except for types in zones without a subnet.
     let mut compared = 0;
     for from_wire in live.iter() {
         let wanted = built_in.iter().find(|t| t.name == from_wire.name).unwrap();

@@ -1,4 +1,4 @@
-//! Terminations, interruptions, and what is cleaned up.
+//! Terminations, interruptions and garbage collection.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Launches: one machine per claim, whatever fails.
+//! Launches: one instance per claim, whatever fails.
 
 use croft_cloud::{
     CloudProvider, FaultClass, LaunchError, MachineState,

@@ -1,4 +1,4 @@
-//! The policy of manifests/aws: enough, and each action of it needed.
+//! The IAM policy of manifests/aws: sufficient, and without unneeded actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ fn policy() -> String {
     .fold(POLICY.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// Everything that the provider ever does.
+/// Every operation of the provider.
 async fn everything(bed: &Bed) -> Result<(), String> {
     let provider = bed.restarted().await;
     let mut spec = spec();
@@ -36,7 +36,7 @@ async fn everything(bed: &Bed) -> Result<(), String> {
         return Err(why.to_owned());
     }
     let types = provider.instance_types(&class).await.map_err(|e| e.to_string())?;
-    // Without the right to read prices there are built-in ones, and without that to read types, theirs.
+    // Without permission to read prices the built-in ones are used, and likewise for types.
     let m5 = types.iter().find(|t| t.name == "m5.large").ok_or("no m5.large")?;
     if m5.offerings.iter().any(|o| o.estimated) {
         return Err("a price is an estimate".to_owned());
@@ -59,7 +59,7 @@ async fn everything(bed: &Bed) -> Result<(), String> {
     provider.terminate(&[id]).await.map_err(failed)?;
     bed.simulator.advance(std::time::Duration::from_secs(60 * 60));
     bed.world(|world| world.age_templates());
-    // Another provider: this one remembers having used the template.
+    // Another provider, since this one remembers having used the template.
     bed.restarted().await.sweep(&[], &[]).await.map_err(failed)?;
     let left = bed.world(|world| world.report());
     if left.get("launchTemplates").and_then(Value::as_array).is_some_and(|t| !t.is_empty()) {
@@ -102,7 +102,7 @@ async fn every_action_of_the_policy_is_needed() {
         let result = everything(&bed).await;
         let denied = bed.world(|world| world.denied().clone());
         assert!(denied.contains(&action), "{action} is granted and not needed ({result:?})");
-        // What can be done without is the types, for which there is the built-in catalogue.
+        // Only the permission to describe types can be missing, since the built-in catalogue replaces them.
         let spare = ["ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings"];
         assert!(
             result.is_err() || spare.contains(&action.as_str()),

@@ -1,9 +1,8 @@
-//! Many claims at once: calls that are made for all of them, hardware that only some ask for, and offerings that
-//! are left alone for a while.
+//! Many claims at once: merged calls, hardware that only some claims request, unavailable offerings.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_cloud::{CloudProvider, LaunchError, LaunchRequest, facts::EFA, shortage::FIRST_PAUSE};
+use croft_cloud::{CloudProvider, LaunchError, LaunchRequest, facts::EFA, unavailable::FIRST_PAUSE};
 use croft_scheduler::CapacityType::OnDemand;
 use futures::future::join_all;
 

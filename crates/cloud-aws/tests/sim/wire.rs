@@ -1,4 +1,4 @@
-//! The simulator itself, asked by the SDK alone: that it behaves as the EC2 that the provider is made for.
+//! The simulator alone, called by the SDK: it behaves as EC2 does.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::bed::{Bed, few_types};
 
 const SUBNET: &str = "subnet-0c0ffee000000001";
 
-/// A fleet of one instance, to be changed before it is sent.
+/// A fleet of one instance, which tests modify before sending.
 struct Fleet {
     token: Option<&'static str>,
     types: Vec<(&'static str, &'static str, Option<f64>)>,
@@ -78,7 +78,7 @@ impl Fleet {
             .map_err(|e| e.code().unwrap_or_default().to_owned())
     }
 
-    /// The instance and its type.
+    /// The instance's id and type.
     async fn launch(self, ec2: &Client) -> (String, String) {
         let answer = self.send(ec2).await.unwrap();
         let launched = &answer.instances()[0];

@@ -1,5 +1,5 @@
-//! What users get wrong, and what accounts lack: each is said where it is looked for, with EC2's code, what it
-//! means and what to do, and everything else goes on.
+//! User errors and missing resources of an account: each shows in the right place with EC2's code, its meaning and
+//! remedy, and affects nothing else.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -204,7 +204,7 @@ async fn what_can_be_changed_is_told_before_what_passes() {
     bed.control(r#"{"do": "capacity", "rules": [{"instanceType": "c5.large", "count": 0}]}"#);
     let mut mixed = request(&["c5.large", "m5.large"], OnDemand);
     mixed.zones = vec!["us-east-1a".to_owned()];
-    // The quota counts before capacity does, so only what is within it finds none.
+    // The quota is checked before capacity, so only requests within it find no capacity.
     bed.control(r#"{"do": "quota", "vcpus": 3}"#);
     bed.launch(&LaunchRequest { claim_uid: "first".to_owned(), ..request(&["m5.large"], OnDemand) })
         .await

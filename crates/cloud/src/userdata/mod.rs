@@ -1,4 +1,4 @@
-//! What a booting instance is told, for each family of images, merged with what the class's user wrote.
+//! User data of a booting instance for each image family, merged with the class's own.
 //!
 //! ```text
 //!   NodeBoot (cluster, labels, taints, kubelet) ─┐
@@ -8,11 +8,12 @@
 //!                                                    custom       the user's, as it is
 //! ```
 //!
-//! EC2 takes 16 KiB. What is larger is compressed, where the image unpacks it; a smaller one stays readable.
+//! EC2's limit is 16 KiB. Larger user data is compressed if the image decompresses it; smaller user data stays
+//! readable.
 //!
-//! Croft's part comes last, and where two parts say the same thing the last one holds: a class's user data
-//! can add to a node, and can't take the pool's taints off it. Labels that a kubelet may not set are left
-//! out here, since a kubelet exits on them; the controller writes those at registration.
+//! Croft's part comes last, and of two parts with the same setting the last one is used: a class's user data can add
+//! settings to a node, but not remove the pool's taints. Labels that a kubelet may not set are left out, since a
+//! kubelet exits on them; the controller writes those at registration.
 
 mod bootstrap;
 mod bottlerocket;
@@ -26,10 +27,10 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::kubelet::may_set_label;
 
-/// User data may not be larger before it is encoded.
+/// EC2's limit of user data before encoding.
 pub const MAX_BYTES: usize = 16 * 1024;
 
-/// A family of images: how an instance is told what to do.
+/// A family of images, which determines the format of user data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// Amazon Linux 2023: nodeadm.
@@ -40,26 +41,26 @@ pub enum Family {
     Bottlerocket,
     /// Ubuntu for EKS: bootstrap.sh.
     Ubuntu,
-    /// Anything else: the user's data alone.
+    /// Any other image: only the user's data.
     Custom,
 }
 
-/// How a kubelet is set up beside labels and taints.
+/// Kubelet settings except labels and taints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletSetup {
-    /// Places for pods, if set.
+    /// Maximum number of pods, if set.
     pub max_pods: Option<u32>,
     /// DNS servers of pods, if not the cluster's default.
     pub cluster_dns: Vec<String>,
-    /// What is kept for Kubernetes' own processes, in place of the image's computation.
+    /// Resources reserved for Kubernetes' processes, which replace the image's computation.
     pub kube_reserved: BTreeMap<String, String>,
-    /// What is kept for the system's processes.
+    /// Resources reserved for the system's processes.
     pub system_reserved: BTreeMap<String, String>,
-    /// Signals and thresholds at which pods are evicted at once.
+    /// Signals and thresholds of immediate eviction.
     pub eviction_hard: BTreeMap<String, String>,
 }
 
-/// What an instance is told.
+/// Settings of a booting node.
 #[derive(Clone, Debug)]
 pub struct NodeBoot<'a> {
     /// Name of the cluster.
@@ -74,7 +75,7 @@ pub struct NodeBoot<'a> {
     pub labels: &'a BTreeMap<String, String>,
     /// Taints to register with.
     pub taints: &'a [Taint],
-    /// The rest of the kubelet.
+    /// Other kubelet settings.
     pub kubelet: &'a KubeletSetup,
     /// True if the local disks become one RAID 0 under the kubelet and the container runtime.
     pub instance_store: bool,
@@ -82,7 +83,7 @@ pub struct NodeBoot<'a> {
     pub custom: Option<&'a str>,
 }
 
-/// Why user data can't be made.
+/// Why user data can't be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
     /// The class's user data can't be merged.
@@ -99,24 +100,24 @@ pub enum UserDataError {
         packed.map(|packed| format!(", and {packed} compressed")).unwrap_or_default()
     )]
     TooLarge {
-        /// How large it is.
+        /// Its size.
         bytes: usize,
-        /// How large it is compressed, where that would do.
+        /// Its compressed size, if the image decompresses it.
         packed: Option<usize>,
     },
 }
 
-/// What an instance is told, fit for EC2.
+/// User data that fits EC2's limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserData {
-    /// As it is meant.
+    /// The readable form.
     pub text: String,
-    /// Compressed, where the text alone is too large.
+    /// The compressed form, if the text is too large.
     pub packed: Option<Vec<u8>>,
 }
 
 impl UserData {
-    /// What is sent, before it is encoded.
+    /// The bytes to send, before encoding.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.packed.as_deref().unwrap_or(self.text.as_bytes())
@@ -124,25 +125,25 @@ impl UserData {
 }
 
 impl Family {
-    /// True if the image unpacks gzip. Sources: cloud-init, "User data formats"; awslabs/amazon-eks-ami#1762 for
-    /// nodeadm; bottlerocket-os/bottlerocket#1320. A custom image's format is unknown.
+    /// True if the image decompresses gzip. Sources: cloud-init, "User data formats"; awslabs/amazon-eks-ami#1762 for
+    /// nodeadm; bottlerocket-os/bottlerocket#1320. The format of custom images is unknown.
     #[must_use]
     pub fn unpacks(self) -> bool {
         self != Self::Custom
     }
 }
 
-/// The same bytes for the same text: no name and no time are in it.
+/// Deterministic: neither name nor time is included.
 fn pack(text: &str) -> std::io::Result<Vec<u8>> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(text.as_bytes())?;
     encoder.finish()
 }
 
-/// The user data of an instance, not yet encoded.
+/// Renders the user data of an instance, before encoding.
 ///
 /// # Errors
-/// The class's part can't be merged, or the whole is too large.
+/// If the class's part can't be merged, or the whole is too large.
 pub fn render(family: Family, boot: &NodeBoot<'_>) -> Result<UserData, UserDataError> {
     let text = match family {
         Family::Al2023 => nodeadm::render(boot)?,
@@ -154,7 +155,7 @@ pub fn render(family: Family, boot: &NodeBoot<'_>) -> Result<UserData, UserDataE
     if bytes <= MAX_BYTES {
         return Ok(UserData { text, packed: None });
     }
-    // Writing to memory can't fail; if it ever does, there is no compressed form.
+    // Writing to memory can't fail; if it did, there would be no compressed form.
     match family.unpacks().then(|| pack(&text).ok()).flatten() {
         Some(packed) if packed.len() <= MAX_BYTES => Ok(UserData { text, packed: Some(packed) }),
         packed => Err(UserDataError::TooLarge { bytes, packed: packed.map(|p| p.len()) }),
@@ -162,7 +163,7 @@ pub fn render(family: Family, boot: &NodeBoot<'_>) -> Result<UserData, UserDataE
 }
 
 impl NodeBoot<'_> {
-    /// `key=value,...` of what the kubelet may set.
+    /// `key=value,...` of the labels that a kubelet may set.
     fn node_labels(&self) -> String {
         let pairs: Vec<String> = self
             .labels

@@ -138,7 +138,7 @@ fn ubuntu() {
     check("ubuntu-with-script", Family::Ubuntu, Some("#!/bin/bash\napt-get install -y jq\n"));
 }
 
-/// Text that doesn't compress: the same for every run.
+/// Text that doesn't compress, equal on every run.
 fn noise(bytes: usize) -> String {
     let mut state = 1_u64;
     let mut next = || {

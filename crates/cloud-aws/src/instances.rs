@@ -1,4 +1,4 @@
-//! Machines as EC2 shows them.
+//! Instances as EC2 describes them, their termination and their tags.
 
 use std::{collections::BTreeMap, future::Future};
 
@@ -8,15 +8,15 @@ use croft_scheduler::CapacityType;
 
 use crate::{connect::Clients, pace::Paces};
 
-/// A machine, with what the controller isn't told of it.
+/// An instance, with fields that the controller doesn't get.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct DescribedInstance {
     pub(crate) machine: CloudMachine,
     /// Name of its instance profile.
     pub(crate) profile: Option<String>,
     /// Network adapters for `vpc.amazonaws.com/efa` that it was launched with.
     pub(crate) efas: u32,
-    /// Why it is going or gone: EC2's code, and its words.
+    /// Why it is terminating or terminated: EC2's code and message.
     pub(crate) reason: (String, String),
 }
 
@@ -25,28 +25,32 @@ fn filter(name: &str, values: impl IntoIterator<Item = impl Into<String>>) -> Fi
     Filter::builder().name(name).set_values(Some(values)).build()
 }
 
-/// EC2 takes so many values in one filter.
+/// EC2's limit of values in one filter.
 pub(crate) const FILTER_VALUES: usize = 200;
-/// Machines in one answer. EC2 would give 1,000, and each answer is held whole, several times over while it is read.
+/// Instances in one answer. EC2 allows 1,000, but each answer is held in memory, several times over while it is parsed.
 const PAGE: i32 = 250;
 
-/// States in which a machine is there at all.
+/// States of an instance that isn't terminated.
 const PRESENT: [&str; 5] = ["pending", "running", "stopping", "stopped", "shutting-down"];
 
-/// Every machine of the cluster that is not yet terminated.
-pub(crate) async fn of_cluster(clients: &Clients, paces: &Paces, cluster: &str) -> Result<Vec<Seen>, Fault> {
+/// Every instance of the cluster that isn't terminated.
+pub(crate) async fn of_cluster(
+    clients: &Clients,
+    paces: &Paces,
+    cluster: &str,
+) -> Result<Vec<DescribedInstance>, Fault> {
     let filters =
         vec![filter(&format!("tag:{}", tags::CLUSTER), [cluster]), filter("instance-state-name", PRESENT)];
     describe(clients, paces, filters).await
 }
 
-/// The machines of claims, whatever their state.
+/// The instances of claims, in any state.
 pub(crate) async fn of_claims(
     clients: &Clients,
     paces: &Paces,
     cluster: &str,
     claim_uids: &[String],
-) -> Result<Vec<Seen>, Fault> {
+) -> Result<Vec<DescribedInstance>, Fault> {
     let mut found = Vec::new();
     for some in claim_uids.chunks(FILTER_VALUES) {
         let filters = vec![
@@ -59,9 +63,13 @@ pub(crate) async fn of_claims(
     Ok(found)
 }
 
-/// Machines by id; what isn't visible (yet) is left out. By filter and not by id, since a single unknown id
+/// Instances by id; ids that aren't visible (yet) are left out. By filter, since a single unknown id in the list of ids
 /// makes EC2 refuse the whole call.
-pub(crate) async fn by_id(clients: &Clients, paces: &Paces, ids: &[String]) -> Result<Vec<Seen>, Fault> {
+pub(crate) async fn by_id(
+    clients: &Clients,
+    paces: &Paces,
+    ids: &[String],
+) -> Result<Vec<DescribedInstance>, Fault> {
     let mut found = Vec::new();
     for some in ids.chunks(FILTER_VALUES) {
         found.extend(describe(clients, paces, vec![filter("instance-id", some)]).await?);
@@ -69,7 +77,11 @@ pub(crate) async fn by_id(clients: &Clients, paces: &Paces, ids: &[String]) -> R
     Ok(found)
 }
 
-async fn describe(clients: &Clients, paces: &Paces, filters: Vec<Filter>) -> Result<Vec<Seen>, Fault> {
+async fn describe(
+    clients: &Clients,
+    paces: &Paces,
+    filters: Vec<Filter>,
+) -> Result<Vec<DescribedInstance>, Fault> {
     let mut pages =
         clients.ec2.describe_instances().set_filters(Some(filters)).max_results(PAGE).into_paginator().send();
     let mut found = Vec::new();
@@ -84,7 +96,7 @@ async fn describe(clients: &Clients, paces: &Paces, filters: Vec<Filter>) -> Res
     Ok(found)
 }
 
-fn read(instance: &Instance) -> Option<Seen> {
+fn read(instance: &Instance) -> Option<DescribedInstance> {
     let id = instance.instance_id()?.to_owned();
     let zone = instance.placement().and_then(|p| p.availability_zone()).unwrap_or_default().to_owned();
     let tag_map: BTreeMap<String, String> = instance
@@ -132,11 +144,11 @@ fn read(instance: &Instance) -> Option<Seen> {
         pool: tag_map.get(tags::POOL).cloned(),
         tags: tag_map,
     };
-    Some(Seen { machine, profile, efas: u32::try_from(efas).unwrap_or(u32::MAX), reason })
+    Some(DescribedInstance { machine, profile, efas: u32::try_from(efas).unwrap_or(u32::MAX), reason })
 }
 
-/// True if the instance was launched for capacity reservations. An on-demand launch that an open reservation takes in is
-/// on-demand still: its pool asked for that, and the reservation is a matter of the bill.
+/// True if the instance was launched into a capacity reservation. An on-demand launch that an open reservation matches
+/// stays on-demand: the pool requested that, and the reservation only affects the bill.
 fn is_for_reservations(instance: &Instance) -> bool {
     instance.capacity_reservation_specification().is_some_and(|asked| {
         asked.capacity_reservation_target().is_some()
@@ -145,14 +157,14 @@ fn is_for_reservations(instance: &Instance) -> bool {
     })
 }
 
-/// A machine's id, and the tags that it gets.
+/// An instance's id, and the tags to add.
 pub(crate) type Tagged = (String, BTreeMap<String, String>);
 
-/// What became of each machine of a call.
+/// The result for each instance of a call.
 pub(crate) type Each<T> = BTreeMap<String, Result<T, Fault>>;
 
-/// One machine that is unknown, protected or another's makes EC2 refuse all of a call, so a refused call is made
-/// for its halves, until whoever is to blame is alone.
+/// EC2 refuses a whole call for one unknown, protected or foreign instance, so a refused call is split in halves until
+/// that instance is alone.
 async fn halved<T, F, A>(ids: Vec<String>, call: F) -> Each<T>
 where
     F: Fn(Vec<String>) -> A,
@@ -178,8 +190,8 @@ fn is_about_one(fault: &Fault) -> bool {
     matches!(fault.class, FaultClass::NotFound | FaultClass::Forbidden | FaultClass::Invalid)
 }
 
-/// Terminates instances. An id that the account and region don't have is unknown: a wrong account or region has none of
-/// them, and a young instance isn't visible yet.
+/// Terminates instances. An id that the account and region don't have is unknown, since a wrong account or region has
+/// none of them and a new instance isn't visible yet.
 pub(crate) async fn terminate(clients: &Clients, paces: &Paces, ids: Vec<String>) -> Each<MachineState> {
     let mut each = halved(ids, |ids| terminate_some(clients, paces, ids)).await;
     for one in each.values_mut() {
@@ -211,7 +223,7 @@ async fn terminate_some(
         .collect())
 }
 
-/// Adds tags to machines: those that get the same are one call.
+/// Adds tags to instances; equal tags are one call.
 pub(crate) async fn tag(clients: &Clients, paces: &Paces, wanted: Vec<Tagged>) -> Each<()> {
     let mut by_tags: BTreeMap<BTreeMap<String, String>, Vec<String>> = BTreeMap::new();
     for (id, tags) in wanted {
