@@ -1,4 +1,4 @@
-//! Where the binaries of the control plane are.
+//! Paths of the control plane's binaries.
 
 use std::{
     env,
@@ -10,9 +10,9 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 
-/// The lab's Go module: its versions are the key of the cache, as in lab/build.sh.
+/// The lab's Go module: its versions are the cache's key, as in lab/build.sh.
 const MODULE: [&[u8]; 2] = [include_bytes!("../../../lab/go.mod"), include_bytes!("../../../lab/go.sum")];
-/// Bytes of the digest that name the folder; two hexadecimal digits each.
+/// Bytes of the digest in the folder's name; two hexadecimal digits each.
 const KEY_BYTES: usize = 8;
 
 /// The binaries of one control plane.
@@ -23,8 +23,8 @@ pub struct Assets {
 }
 
 impl Assets {
-    /// Finds the folders by the environment: `KUBEBUILDER_ASSETS` first, for each binary that is there,
-    /// then the cache that `make lab` fills.
+    /// Finds the folders by the environment: `KUBEBUILDER_ASSETS` first, for each binary that it has, then the cache
+    /// that `make lab` fills.
     pub fn from_env() -> Result<Self, Error> {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let parent = set("CROFT_LAB_CACHE")

@@ -1,4 +1,4 @@
-//! The control plane does what a cluster does, and leaves nothing behind.
+//! The control plane behaves as a cluster, and leaves no process or file behind.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -98,7 +98,7 @@ async fn everybody_is_who_they_are_and_may_what_they_may() {
     let options = Options::default().without(Component::Scheduler).without(Component::Kubelets);
     let plane = ControlPlane::start(options).await.unwrap();
 
-    // The node authorizer and NodeRestriction are on: a kubelet may write its own node, without a guarded label.
+    // Node authorizer and NodeRestriction are enabled: a kubelet may write its own node, but no guarded label.
     let kubelet = plane.client_for("system:node:n1", &["system:nodes"]).await.unwrap();
     let nodes: Api<Node> = Api::all(kubelet);
     let node = |name: &str, label: &str| {
@@ -111,7 +111,7 @@ async fn everybody_is_who_they_are_and_may_what_they_may() {
     let guarded = nodes.patch("n1", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap_err();
     assert!(guarded.to_string().contains("node-restriction.kubernetes.io/pool"), "{guarded}");
 
-    // Groups of a certificate, both of them; and nothing without one.
+    // Both groups of a certificate are effective; without them nothing is allowed.
     plane
         .apply(
             r#"
@@ -133,7 +133,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: second}]
     assert!(refused.to_string().contains("\"eve\" cannot list"), "{refused}");
     assert!(plane.kubeconfig_for("eve", &["a", "b", "c"]).unwrap_err().to_string().contains("3 groups"));
 
-    // A ServiceAccount by its token.
+    // A ServiceAccount authenticates by its token.
     let account = plane.client_for_service_account("default", "default").await.unwrap();
     let refused = Api::<Namespace>::all(account).list(&Default::default()).await.unwrap_err();
     assert!(refused.to_string().contains("system:serviceaccount:default:default"), "{refused}");
@@ -141,7 +141,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: second}]
 
 #[tokio::test]
 async fn pulling_a_nodes_plug_is_noticed() {
-    // The node controller waits 50 s by default; the test needs the effect, not the patience.
+    // The node controller's default is 50 s, which would only slow the test down.
     let options = Options::default()
         .flag(Component::ControllerManager, "--node-monitor-grace-period=12s")
         .flag(Component::ControllerManager, "--node-monitor-period=1s");
@@ -161,7 +161,7 @@ async fn a_flag_that_is_wrong_shows_the_log_that_says_so() {
     assert!(message.contains("kube-apiserver") && message.contains("no-such-flag"), "{message}");
 }
 
-/// The folder of the control plane and the process ids, as printed by the parent that will be killed.
+/// The folder of the control plane and the process ids, printed by the parent that will be killed.
 fn parent(kill: &str) -> (PathBuf, Vec<u32>) {
     let mut parent = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_parent_that_is_about_to_be_killed", "--ignored", "--nocapture"])
@@ -180,7 +180,7 @@ fn parent(kill: &str) -> (PathBuf, Vec<u32>) {
 }
 
 fn alive(pid: u32) -> bool {
-    // A zombie waits for its parent, and is no process any more.
+    // A zombie waits for its parent and no longer runs.
     let state = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
     let state = String::from_utf8(state.stdout).unwrap();
     !state.trim().is_empty() && !state.trim().starts_with('Z')
