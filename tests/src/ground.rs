@@ -23,20 +23,20 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// For what a busy machine takes its time for.
+/// Timeout for slow operations on a busy computer.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// What a request came to.
+/// The result of a request.
 #[derive(Debug)]
 pub enum Answer {
-    /// It was done, or would have been.
+    /// It took effect, or would have.
     Done(Box<DynamicObject>),
-    /// It was refused.
+    /// It was denied.
     Refused(Box<Status>),
 }
 
 impl Answer {
-    /// The refusal's sentence, or what was allowed.
+    /// The denial's message, or the allowed object.
     #[must_use]
     pub fn sentence(&self) -> String {
         match self {
@@ -45,17 +45,17 @@ impl Answer {
         }
     }
 
-    /// True if it was done.
+    /// True if it was allowed.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         matches!(self, Self::Done(_))
     }
 }
 
-/// Starts a control plane without scheduler, controllers and kubelets: what is asked is all that happens.
+/// Starts a control plane without scheduler, controllers and kubelets, so that only the test's requests change it.
 ///
 /// # Errors
-/// When it doesn't start, or the manifests don't apply.
+/// If it doesn't start, or the manifests don't apply.
 pub async fn quiet() -> anyhow::Result<(ControlPlane, Croft)> {
     let options = Options::default()
         .without(Component::Scheduler)
@@ -66,7 +66,7 @@ pub async fn quiet() -> anyhow::Result<(ControlPlane, Croft)> {
     Ok((plane, croft))
 }
 
-/// A pool of the cluster that the tests share.
+/// A pool that all tests share.
 #[must_use]
 pub fn pool(name: &str, key: &str, value: &str, effects: Effects, provisioner: Provisioner) -> Pool {
     Pool {
@@ -80,7 +80,7 @@ pub fn pool(name: &str, key: &str, value: &str, effects: Effects, provisioner: P
     }
 }
 
-/// A tenant by the names of its namespaces and pools.
+/// A tenant with its namespaces and pools.
 #[must_use]
 pub fn tenant(name: &str, namespaces: &[&str], pools: &[&str]) -> Tenant {
     let owned = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect();
@@ -95,17 +95,17 @@ pub fn tenant(name: &str, namespaces: &[&str], pools: &[&str]) -> Tenant {
     }
 }
 
-/// Rules of these tenants and pools.
+/// The index of these tenants and pools.
 #[must_use]
 pub fn rules(tenants: &[Tenant], pools: &[Pool]) -> Rules {
     Rules::new(&Config::default(), tenants.iter(), pools.iter())
 }
 
-/// Writes what the static policies read, and the marks of `namespaces`, as the controller would, and waits until the API
-/// server's policies read it.
+/// Writes the policies' parameters, and the annotations of `namespaces`, as the controller would, and waits until the
+/// API server's policies read them.
 ///
 /// # Errors
-/// When the API server refuses them.
+/// If the API server refuses them.
 pub async fn mark(plane: &ControlPlane, rules: &Rules, namespaces: &[&str]) -> anyhow::Result<()> {
     let api: Api<Namespace> =
         Api::all(plane.client_for(&rules.controller_user(), &["system:masters"]).await?);
@@ -132,7 +132,7 @@ pub async fn mark(plane: &ControlPlane, rules: &Rules, namespaces: &[&str]) -> a
 /// Waits until the API server's policies read the parameters of `revision`.
 ///
 /// # Errors
-/// When that doesn't happen.
+/// On timeout.
 pub async fn in_force(api: &Api<Namespace>, revision: &str) -> anyhow::Result<()> {
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
     let probe = json!({"metadata": {"annotations": {parameters::PROBE: revision}}});
@@ -149,10 +149,10 @@ pub async fn in_force(api: &Api<Namespace>, revision: &str) -> anyhow::Result<()
     Ok(())
 }
 
-/// Creates `object`, a whole manifest, with or without effect.
+/// Creates `object`, a whole manifest, for real or by dry run.
 ///
 /// # Errors
-/// When the answer is neither the object nor a refusal.
+/// If the answer is neither the object nor a denial.
 pub async fn create(client: &Client, object: &Value, dry_run: bool) -> anyhow::Result<Answer> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));
@@ -170,10 +170,10 @@ pub async fn create(client: &Client, object: &Value, dry_run: bool) -> anyhow::R
     answer(api.create(&PostParams { dry_run, ..PostParams::default() }, &object).await)
 }
 
-/// Sorts a result into done and refused.
+/// Splits a result into allowed and denied.
 ///
 /// # Errors
-/// When it is neither.
+/// If it is neither.
 pub fn answer(result: Result<DynamicObject, kube::Error>) -> anyhow::Result<Answer> {
     match result {
         Ok(object) => Ok(Answer::Done(Box::new(object))),
@@ -182,11 +182,11 @@ pub fn answer(result: Result<DynamicObject, kube::Error>) -> anyhow::Result<Answ
     }
 }
 
-/// Waits until a pod that only a policy can refuse is refused with `sentence`: policies come into force about a
-/// second after they are written.
+/// Waits until a pod that only a policy denies is denied with `sentence`: policies take effect about a second after
+/// they are written.
 ///
 /// # Errors
-/// When that doesn't happen.
+/// On timeout.
 pub async fn enforced(client: &Client, pod: &Value, sentence: &str) -> anyhow::Result<()> {
     until(sentence, SOON, async || {
         let said = create(client, pod, true).await?.sentence();
@@ -213,13 +213,13 @@ pub fn pod(namespace: &str, name: &str, spec: Value) -> Value {
 /// Every pod of the cluster.
 ///
 /// # Errors
-/// When they can't be listed.
+/// If they can't be listed.
 pub async fn pods(client: &Client) -> anyhow::Result<Vec<Pod>> {
     Ok(Api::<Pod>::all(client.clone()).list(&Default::default()).await?.items)
 }
 
-/// Two tenants, pools whose nodes somebody else makes, their nodes, a namespace of nobody, and one of node agents,
-/// as manifests. The nodes are played by KWOK.
+/// Two tenants, pools with provisioner None, their nodes, a non-tenant namespace, and one of node agents, as manifests.
+/// KWOK plays the nodes.
 pub const ARENA: &str = r"
 apiVersion: croft.dev/v1alpha1
 kind: TenantPool
@@ -277,13 +277,13 @@ metadata: {name: urgent}
 value: 1000000
 ";
 
-/// Namespaces of [`arena`], in which the user `jane` has the stock role `admin`.
+/// Namespaces of [`arena`], in which the user `jane` has the default role `admin`.
 pub const NAMESPACES: [&str; 4] = ["tenant-a", "tenant-b", "nobody", "agents"];
 
-/// Key, value and mark of the pool that a node is in.
+/// Key, value and pool-name label of a node's pool.
 pub type InPool = (&'static str, &'static str, &'static str);
 
-/// Name, key, value and mark of each node of [`arena`]; the first has no pool.
+/// Name, key, value and pool-name label of each node of [`arena`]; the first has no pool.
 pub const NODES: [(&str, Option<InPool>); 7] = [
     ("free-1", None),
     ("free-2", None),
@@ -294,7 +294,7 @@ pub const NODES: [(&str, Option<InPool>); 7] = [
     ("b-2", Some(("node-pool", "pool-b", "pool-b"))),
 ];
 
-/// Whether a pod of `namespace` may be on `node`, by the names alone.
+/// True if a pod of `namespace` may run on `node`, by their names.
 #[must_use]
 pub fn may_be_on(namespace: &str, node: &str) -> bool {
     let pool = node.split('-').next().unwrap_or_default();
@@ -307,10 +307,10 @@ pub fn may_be_on(namespace: &str, node: &str) -> bool {
     }
 }
 
-/// A whole control plane with the webhook, the policies in step, and [`ARENA`].
+/// A whole control plane with the webhook, current policy parameters, and [`ARENA`].
 ///
 /// # Errors
-/// When anything of it doesn't start.
+/// If a process doesn't start.
 pub async fn arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
     let plane = ControlPlane::start(options).await?;
     let mut croft = Croft::install(&plane, CroftOptions::find()?).await?;
@@ -348,7 +348,7 @@ pub async fn arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
     Ok((plane, croft))
 }
 
-/// The rules of [`ARENA`].
+/// The index of [`ARENA`].
 #[must_use]
 pub fn arena_rules() -> Rules {
     let effects = |list: &[Effect]| list.iter().copied().collect::<Effects>();
@@ -372,10 +372,10 @@ pub fn arena_rules() -> Rules {
     rules(&[first, tenant("b", &["tenant-b"], &["pool-b"])], &pools)
 }
 
-/// [`arena`] with the marks that the controller would write, once webhook and policies know them.
+/// [`arena`] with the annotations that the controller would write, once webhook and policies have read them.
 ///
 /// # Errors
-/// When anything of it doesn't start.
+/// If a process doesn't start.
 pub async fn marked_arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
     let (plane, croft) = arena(options).await?;
     let admin = plane.admin().await?;
@@ -384,10 +384,10 @@ pub async fn marked_arena(options: Options) -> anyhow::Result<(ControlPlane, Cro
     Ok((plane, croft))
 }
 
-/// [`arena`] with the controller, which keeps marks and policies, once webhook and policies know them.
+/// [`arena`] with the controller, which writes annotations and parameters, once webhook and policies have read them.
 ///
 /// # Errors
-/// When anything of it doesn't start.
+/// If a process doesn't start.
 pub async fn kept_arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
     let (plane, mut croft) = arena(options).await?;
     croft.resume(&plane, Part::Cloud).await?;
@@ -399,7 +399,7 @@ pub async fn kept_arena(options: Options) -> anyhow::Result<(ControlPlane, Croft
 /// Waits until webhook and policies know the tenants of [`ARENA`].
 ///
 /// # Errors
-/// When that doesn't happen.
+/// On timeout.
 pub async fn settled(admin: &Client) -> anyhow::Result<()> {
     until("a ServiceAccount, a pinned pod and a refused one", SOON, async || {
         let pinned = create(admin, &pod("tenant-a", "probe", json!({})), true).await?.sentence();
@@ -412,10 +412,10 @@ pub async fn settled(admin: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every pod that is bound where it mustn't be.
+/// Every misplaced pod.
 ///
 /// # Errors
-/// When pods can't be listed.
+/// If pods can't be listed.
 pub async fn astray(admin: &Client) -> anyhow::Result<Vec<String>> {
     let mut astray = Vec::new();
     for pod in pods(admin).await? {

@@ -1,4 +1,4 @@
-//! What must hold at every moment, and what must hold once nothing changes any more, on the real control plane.
+//! Invariants at every moment, and invariants of a settled cluster, on the real control plane.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,23 +23,23 @@ use tokio::task::JoinSet;
 
 use crate::stack::{label, node_of};
 
-/// Between two looks at machines, nodes and pods.
+/// Between two checks of instances, nodes and pods.
 const LOOK: Duration = Duration::from_millis(300);
-/// The label `app` of pods whose budget is watched.
+/// The label `app` of pods whose budget is checked.
 pub const GUARDED: &str = "guarded";
 
-/// What is known of the ground before anything happens.
+/// The initial state of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
-    /// Pool of each namespace; its nodes carry `node-pool=<pool>`.
+    /// Pool of each namespace; its nodes have the label `node-pool=<pool>`.
     pub pools: BTreeMap<String, String>,
     /// Limit of each pool, in milli-cpu.
     pub limits: BTreeMap<String, i64>,
-    /// Pods with the label `app=guarded` in each of these namespaces, and how few of them a budget allows.
+    /// Number of pods with the label `app=guarded` in each of these namespaces, and the minimum that a budget allows.
     pub guarded: BTreeMap<String, (usize, usize)>,
 }
 
-/// A machine, as the cloud has it.
+/// An instance, as the cloud describes it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Machine {
     /// Its id.
@@ -56,17 +56,17 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// True until it is going.
+    /// True until it terminates.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         matches!(self.state.as_str(), "pending" | "running")
     }
 }
 
-/// Every machine that the cloud still shows, terminated ones included.
+/// Every instance that the cloud still shows, terminated ones included.
 ///
 /// # Errors
-/// When the simulator doesn't answer.
+/// If the simulator doesn't answer.
 pub async fn machines(cloud: SocketAddr) -> anyhow::Result<Vec<Machine>> {
     #[derive(Deserialize)]
     struct Report {
@@ -76,7 +76,7 @@ pub async fn machines(cloud: SocketAddr) -> anyhow::Result<Vec<Machine>> {
     Ok(serde_json::from_str::<Report>(&answer.body)?.instances)
 }
 
-/// Looks at the cluster all the time. Dropping it ends that.
+/// Checks the cluster continuously. Dropping it ends the checks.
 #[derive(Debug)]
 pub struct Monitor {
     broken: Arc<Mutex<BTreeSet<String>>>,
@@ -85,7 +85,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Begins to look.
+    /// Starts the checks.
     #[must_use]
     pub fn start(client: &Client, cloud: SocketAddr, expected: Expected) -> Self {
         let broken = Arc::new(Mutex::new(BTreeSet::new()));
@@ -99,7 +99,7 @@ impl Monitor {
         let (client, found, looked) = (client.clone(), Arc::clone(&broken), Arc::clone(&looks));
         tasks.spawn(async move {
             loop {
-                // Whoever doesn't answer is being restarted.
+                // A server without an answer is being restarted.
                 if let Ok(machines) = machines(cloud).await {
                     lock(&found).extend(paid_twice(&machines));
                     lock(&found).extend(over_limit(&machines, &expected.limits));
@@ -114,13 +114,13 @@ impl Monitor {
         Self { broken, looks, _tasks: tasks }
     }
 
-    /// What was broken so far.
+    /// Violations so far.
     #[must_use]
     pub fn broken(&self) -> Vec<String> {
         lock(&self.broken).iter().cloned().collect()
     }
 
-    /// How often it could look at everything.
+    /// Number of complete checks.
     #[must_use]
     pub fn looks(&self) -> u64 {
         *lock(&self.looks)
@@ -131,7 +131,7 @@ fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Follows the guarded pods, event by event: once they are all there, never fewer than `least` may be ready.
+/// Follows the covered pods, event by event: once all exist, at least `least` must be ready.
 async fn budget(
     api: Api<Pod>,
     namespace: String,
@@ -175,7 +175,7 @@ async fn budget(
     }
 }
 
-/// As the disruption controller counts: a pod that is going is not healthy.
+/// As in the disruption controller, a terminating pod is not healthy.
 fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
@@ -207,7 +207,7 @@ fn over_limit(machines: &[Machine], limits: &BTreeMap<String, i64>) -> Vec<Strin
     over.collect()
 }
 
-/// The CPU of a type, in thousandths.
+/// The CPU of an instance type, in milli-cpu.
 #[must_use]
 pub fn milli_cpu(instance_type: &str) -> i64 {
     let catalog = croft_cloud::builtin_catalog();
@@ -215,8 +215,7 @@ pub fn milli_cpu(instance_type: &str) -> i64 {
 }
 
 async fn astray(client: &Client, pools: &BTreeMap<String, String>) -> kube::Result<Vec<String>> {
-    // From the API server's memory: a look costs little. Pods first: a node that they are on may be gone, and then
-    // they are too.
+    // Lists from the API server's cache, which is cheap. Pods first: a node may be removed together with its pods.
     let params = ListParams::default().match_any();
     let pods = Api::<Pod>::all(client.clone()).list(&params).await?;
     let nodes = Api::<Node>::all(client.clone()).list(&params).await?;
@@ -231,10 +230,10 @@ async fn astray(client: &Client, pools: &BTreeMap<String, String>) -> kube::Resu
     Ok(astray.collect())
 }
 
-/// What keeps the cluster from being at rest: machines, claims and nodes that aren't the same.
+/// Differences between instances, claims and nodes, which keep the cluster from being settled.
 ///
 /// # Errors
-/// When somebody doesn't answer.
+/// If a server doesn't answer.
 pub async fn unsettled(client: &Client, cloud: SocketAddr) -> anyhow::Result<Vec<String>> {
     let machines: BTreeSet<String> = machines(cloud)
         .await?

@@ -1,4 +1,4 @@
-//! What the tests against real servers share.
+//! Shared parts of the tests against real servers.
 
 pub mod attacks;
 pub mod audit;

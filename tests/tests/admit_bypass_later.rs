@@ -1,5 +1,5 @@
-//! Another mutating webhook that is asked after Croft's and undoes what Croft did: Croft's second turn puts it right,
-//! and what is undone even then, the API server's own policies refuse.
+//! Another mutating webhook that runs after Croft's and reverts its changes: Croft's second call repairs them, and what
+//! is reverted again is denied by the policies.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,12 +15,12 @@ use croft_tests::{
 };
 use serde_json::{Value, json};
 
-/// What must come of a pod.
+/// The expected result for a pod.
 #[derive(Clone, Copy)]
 enum End {
     /// Admitted, with this in its spec.
     With(&'static str),
-    /// Refused with this sentence.
+    /// Denied with this message.
     Refused(&'static str),
 }
 use End::{Refused, With};
@@ -37,9 +37,9 @@ struct Case {
     namespace: &'static str,
     spec: Value,
     rewrite: Value,
-    /// The other webhook is asked once.
+    /// The other webhook is called once.
     once: End,
-    /// The other webhook is asked again after Croft's second turn.
+    /// The other webhook is called again after Croft's second call.
     again: End,
 }
 
@@ -122,7 +122,7 @@ fn cases() -> Vec<Case> {
             With(KEPT_OUT),
             Refused(STRANGER),
         ),
-        // Croft wasn't asked about it, as it was ordinary then; so it has no second turn.
+        // Croft's webhook wasn't called for it at first, so it isn't called a second time.
         case(
             "a stranger's toleration comes",
             "nobody",
@@ -151,7 +151,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[tokio::test]
-async fn what_a_later_webhook_undoes_is_done_again_or_refused() {
+async fn changes_reverted_by_a_later_webhook_are_repeated_or_denied() {
     croft_runtime::process::install_crypto();
     let (plane, _croft) = marked_arena(Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();
@@ -163,7 +163,7 @@ async fn what_a_later_webhook_undoes_is_done_again_or_refused() {
             let mut pod = pod(case.namespace, &name, case.spec.clone());
             pod["metadata"]["labels"] = json!({LABEL: when});
             pod["metadata"]["annotations"] = json!({REWRITE: case.rewrite.to_string()});
-            // The API server learns of a webhook in its own time; one that isn't asked yet would prove nothing.
+            // The API server takes a moment to call a new webhook; before that the test would prove nothing.
             if number == 0 {
                 asked(&admin, when).await;
             }
@@ -192,7 +192,7 @@ async fn what_a_later_webhook_undoes_is_done_again_or_refused() {
     assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
 }
 
-/// Waits until the other webhook is asked.
+/// Waits until the other webhook is called.
 async fn asked(admin: &kube::Client, when: &str) {
     let mut probe = pod("agents", "probe", json!({}));
     probe["metadata"]["labels"] = json!({LABEL: when});

@@ -1,4 +1,4 @@
-//! Ways around isolation with the rights of a namespace's admin, by pods, bindings and their subresources, on the real
+//! Bypass attempts with the permissions of a namespace's admin, by pods, bindings and their subresources, on the real
 //! API server with scheduler, controllers and kubelets.
 #![allow(
     clippy::unwrap_used,
@@ -22,12 +22,12 @@ use serde_json::{Value, json};
 
 const MARK: &str = "node-restriction.kubernetes.io/pool";
 
-/// What must come of an attack.
+/// The expected result of an attack.
 #[derive(Clone, Copy)]
 enum End {
-    /// A refusal that says this.
+    /// Denied with this message.
     Refused(&'static str),
-    /// A pod that the scheduler puts where it may be, or nowhere.
+    /// Admitted, but scheduled only where allowed, or nowhere.
     Harmless,
 }
 use End::{Harmless, Refused};
@@ -228,7 +228,7 @@ fn attacks() -> Vec<(&'static str, Value, End)> {
     ]
 }
 
-/// Waits until every pod is bound or has been called unschedulable, but those that nobody schedules.
+/// Waits until every pod is bound or unschedulable, except those of no scheduler.
 async fn scheduled(admin: &Client) {
     until("every pod tried", SOON, async || {
         let untried: Vec<String> = pods(admin)
@@ -251,12 +251,12 @@ async fn scheduled(admin: &Client) {
 }
 
 #[tokio::test]
-async fn no_pod_of_an_admin_comes_where_it_must_not() {
+async fn no_pod_of_a_namespace_admin_is_misplaced() {
     let (plane, _croft) = marked_arena(Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();
     let jane = plane.client_for("jane", &[]).await.unwrap();
     for (what, pod, end) in attacks() {
-        // A dry run is answered in the same way, and does nothing.
+        // A dry run gets the same answer and has no effect.
         let dry = create(&jane, &pod, true).await.unwrap();
         let answer = create(&jane, &pod, false).await.unwrap();
         assert_eq!(dry.is_done(), answer.is_done(), "{what}: {} / {}", dry.sentence(), answer.sentence());
@@ -278,7 +278,7 @@ async fn no_pod_of_an_admin_comes_where_it_must_not() {
     assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
 }
 
-/// Bindings, new and old, by whoever may write them.
+/// Bindings, by both APIs and by every user who may write them.
 async fn bind(plane: &croft_testkit::ControlPlane, jane: &Client, admin: &Client) {
     let maker = plane.client_for("maker", &[]).await.unwrap();
     let forged = plane.client_for("system:kube-schedule", &["system:masters"]).await.unwrap();
@@ -318,7 +318,7 @@ async fn bind(plane: &croft_testkit::ControlPlane, jane: &Client, admin: &Client
             (_, other) => panic!("{namespace}/{name} to {node}: {other:?}"),
         }
     }
-    // The stock role may not write bindings at all.
+    // The default role may not write bindings at all.
     let pods: Api<Pod> = Api::namespaced(jane.clone(), "tenant-a");
     let body = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "gated"}, "target": {"name": "b-1"}});
     assert!(
@@ -327,7 +327,7 @@ async fn bind(plane: &croft_testkit::ControlPlane, jane: &Client, admin: &Client
     assert_eq!(astray(admin).await.unwrap(), Vec::<String>::new());
 }
 
-/// Changes of pods that exist, by every kind of patch and every subresource.
+/// Updates of existing pods, by every kind of patch and every subresource.
 async fn subresources(jane: &Client, admin: &Client) {
     let pods: Api<Pod> = Api::namespaced(jane.clone(), "tenant-a");
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
@@ -350,7 +350,7 @@ async fn subresources(jane: &Client, admin: &Client) {
     let applied =
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "gated"}, "spec": foreign["spec"]});
     refused("apply", pods.patch("gated", &apply, &Patch::Apply(&applied)).await);
-    // Server-side apply of a pod that isn't there makes one.
+    // Server-side apply of a pod that doesn't exist creates it.
     let fresh = pod("tenant-a", "applied", foreign["spec"].clone());
     refused("apply anew", pods.patch("applied", &apply, &Patch::Apply(&fresh)).await);
     let dropped = json!({"spec": {"nodeSelector": null}});
@@ -360,7 +360,7 @@ async fn subresources(jane: &Client, admin: &Client) {
         whole.spec.as_mut().unwrap().node_selector = None;
         pods.replace("gated", &PostParams { dry_run: true, ..PostParams::default() }, &whole).await
     });
-    // What must work.
+    // Allowed requests.
     pods.patch("gated", &dry, &merge(&json!({"spec": {"schedulingGates": null}}))).await.unwrap();
     pods.patch("gated", &dry, &merge(&json!({"metadata": {"annotations": {"croft.dev/pool": "pool-b"}}})))
         .await
@@ -373,9 +373,9 @@ async fn subresources(jane: &Client, admin: &Client) {
         "a bare toleration",
         pods.patch("ordinary", &dry, &merge(&json!({"spec": {"tolerations": tolerations}}))).await,
     );
-    // An ephemeral container says nothing about placement, and status belongs to others.
+    // Ephemeral containers don't affect placement, and status is written by others.
     let ephemeral = json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "d"}]}});
-    // The stock role doesn't hold the right to these.
+    // The default role may not write these.
     let as_admin: Api<Pod> = Api::namespaced(admin.clone(), "tenant-a");
     as_admin
         .patch_subresource("ephemeralcontainers", "ordinary", &dry, &Patch::Strategic(&ephemeral))
@@ -383,7 +383,7 @@ async fn subresources(jane: &Client, admin: &Client) {
         .unwrap();
     let status: Result<Pod, _> = pods.patch_status("ordinary", &dry, &merge(&foreign)).await;
     assert!(status.is_err() || status.unwrap().spec.unwrap().node_selector.unwrap()["node-pool"] == "pool-a");
-    // A pod that is being deleted is let through, finalizers and all.
+    // A pod that is being deleted is let through, including its finalizers.
     let finalizer = json!({"metadata": {"finalizers": ["x.dev/y"]}});
     pods.patch("gated", &PatchParams::default(), &merge(&finalizer)).await.unwrap();
     pods.delete("gated", &DeleteParams::default()).await.unwrap();
@@ -392,7 +392,7 @@ async fn subresources(jane: &Client, admin: &Client) {
         .unwrap();
 }
 
-/// By namespaces that are made, moved and made again.
+/// By namespaces that are created, moved and created again.
 async fn namespaces(plane: &croft_testkit::ControlPlane) {
     let maker = plane.client_for("maker", &[]).await.unwrap();
     let api: Api<Namespace> = Api::all(maker.clone());
@@ -425,7 +425,7 @@ async fn namespaces(plane: &croft_testkit::ControlPlane) {
         let result = api.patch("nobody", &PatchParams::default(), &Patch::Merge(&patch)).await;
         assert!(matches!(&result, Err(kube::Error::Api(s)) if s.code == 403), "{result:?}");
     }
-    // A default pool is the namespace's to choose, among its tenant's.
+    // A namespace may choose a default pool among its tenant's.
     let default = |pool: &str| json!({"metadata": {"annotations": {"croft.dev/pool": pool}}});
     api.patch("tenant-a", &PatchParams::default(), &Patch::Merge(default("pool-b"))).await.unwrap();
     until("the default refused", SOON, async || {
@@ -441,7 +441,8 @@ async fn namespaces(plane: &croft_testkit::ControlPlane) {
     })
     .await
     .unwrap();
-    // A namespace and a pod in it, in one breath: whoever's it is, the pod never reaches for a pool unjudged.
+    // A namespace and a pod in it, at the same time: whichever tenant owns it, the pod never selects a pool
+    // unevaluated.
     let own = namespace("fresh", json!({}), json!({}));
     assert!(create(&maker, &own, false).await.unwrap().is_done());
     let reaching =

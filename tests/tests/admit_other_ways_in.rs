@@ -39,7 +39,7 @@ struct Ground {
 }
 
 #[tokio::test]
-async fn no_other_way_leads_in() {
+async fn no_other_way_bypasses_isolation() {
     let (plane, croft) = kept_arena(Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();
     let mut ground = Ground { plane, croft, admin };

@@ -1,5 +1,5 @@
-//! The generated policies alone, on the real API server, with all of Croft down: what still holds, and what still
-//! works.
+//! The generated policies alone, on the real API server, with all of Croft down: what they enforce, and what they
+//! allow.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -49,7 +49,7 @@ fn tenants() -> Vec<Tenant> {
 
 async fn start() -> (ControlPlane, Client) {
     let (plane, _) = ground::quiet().await.unwrap();
-    // Croft's webhooks fail closed, and nobody answers for them here: what is left are the policies.
+    // Croft's webhooks fail closed without a server, so they are removed: only the policies are left.
     let webhooks = ["delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all"];
     plane.kubectl(webhooks).await.unwrap();
     mark(&plane, &rules(&tenants(), &pools()), &["tenant-a", "tenant-b", "tenant-lost", "nobody", "agents"])
@@ -61,7 +61,7 @@ async fn start() -> (ControlPlane, Client) {
         .await
         .unwrap();
     for namespace in ["tenant-a", "tenant-b", "tenant-lost", "nobody", "agents"] {
-        // The controller manager would make it.
+        // The controller manager would create it.
         plane
             .apply(&format!("{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: default, namespace: {namespace}}}}}"))
             .await
@@ -106,7 +106,7 @@ fn expect(what: &str, answer: &Answer, refused_with: Option<&str>) {
 }
 
 #[tokio::test]
-async fn final_pods_are_right_or_refused() {
+async fn final_pods_are_correct_or_denied() {
     let (_plane, admin) = start().await;
     let affinity = |terms: Value| {
         json!({"tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity":
@@ -232,7 +232,7 @@ async fn final_pods_are_right_or_refused() {
 }
 
 #[tokio::test]
-async fn changes_of_pods_widen_nothing() {
+async fn pod_updates_cannot_widen_placement() {
     let (plane, admin) = start().await;
     let gated = with(placed(), "schedulingGates", json!([{"name": "example.com/wait"}]));
     let made = |namespace: &'static str, name: &'static str, spec: Value| {
@@ -243,7 +243,7 @@ async fn changes_of_pods_widen_nothing() {
     made("tenant-a", "gated", gated).await;
     made("nobody", "free", json!({"schedulingGates": [{"name": "example.com/wait"}]})).await;
     made("agents", "agent", json!({})).await;
-    // One that was there before its tenant: unmark, create, mark again.
+    // A pod from before its tenant: remove the annotation, create, write it again.
     let early = json!({"schedulingGates": [{"name": "example.com/wait"}]});
     made("unmarked", "early", early).await;
     let mut known = tenants();
@@ -354,7 +354,7 @@ async fn changes_of_pods_widen_nothing() {
 }
 
 #[tokio::test]
-async fn kubelets_register_and_report_but_choose_no_pool() {
+async fn kubelets_register_and_report_but_cannot_choose_a_pool() {
     let (plane, admin) = start().await;
     let kubelet = plane.client_for("system:node:n1", &["system:nodes"]).await.unwrap();
     let node = |labels: Value, taints: Value| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": labels}, "spec": {"taints": taints}});
@@ -418,13 +418,13 @@ async fn kubelets_register_and_report_but_choose_no_pool() {
         }
     }
     nodes.patch_status("n1", &dry, &Patch::Strategic(status)).await.expect("a kubelet posts its status");
-    // NodeRestriction keeps kubelets from taints that they don't have on their own; the policy keeps the pool's.
+    // NodeRestriction protects the taints of nodes in general; the policy those of pools.
     let untainted = json!({"spec": {"taints": null}});
     assert!(nodes.patch("n1", &dry, &Patch::Merge(untainted)).await.is_err());
 }
 
 #[tokio::test]
-async fn namespaces_change_hands_by_those_who_may_assign() {
+async fn only_users_with_assign_move_namespaces() {
     let (plane, admin) = start().await;
     plane
         .apply(
@@ -454,7 +454,7 @@ subjects: [{kind: User, name: assigner}]
         )
         .await
         .unwrap();
-    // Among many others, so that their number is seen to cost nothing that counts.
+    // Among many others, to show that their number has no relevant cost.
     let mut known: Vec<Tenant> = (0..300)
         .map(|n| {
             let mut other = tenant(
@@ -586,7 +586,7 @@ subjects: [{kind: User, name: assigner}]
             }
         }
     }
-    // The subresource finalize takes the whole object.
+    // The subresource finalize accepts the whole object.
     let api: Api<DynamicObject> =
         Api::all_with(maker.clone(), &kube::discovery::ApiResource::erase::<Namespace>(&()));
     let mut whole = api.get("nobody").await.unwrap();

@@ -1,5 +1,5 @@
-//! Ten thousand operations of tenants, drawn from a fixed seed, against the real API server with the real scheduler
-//! binding pods; then nothing is where it mustn't be.
+//! Ten thousand operations of tenants, drawn from a fixed seed, on the real API server with the real scheduler;
+//! afterwards no pod is misplaced.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -29,12 +29,12 @@ use serde_json::{Value, json};
 
 const OPERATIONS: usize = 10_000;
 const SEED: u64 = 0x00c0_ffee;
-/// Requests under way at once.
+/// Requests in flight.
 const AT_ONCE: usize = 16;
-/// Pods that a namespace has at most at a time, by name: what is made again was deleted or there.
+/// Maximum number of pods of a namespace, by name: a name may be reused.
 const NAMES: u64 = 60;
 
-/// xorshift64*: the same operations everywhere.
+/// xorshift64*: the same operations on every computer.
 struct Draw(u64);
 
 impl Draw {
@@ -172,10 +172,10 @@ async fn operate(client: &Client, seed: u64) -> anyhow::Result<bool> {
 }
 
 #[tokio::test]
-async fn ten_thousand_operations_put_nothing_astray() {
+async fn ten_thousand_random_operations_misplace_no_pod() {
     let (plane, _croft) = marked_arena(Options::default().requests_per_second(1_000)).await.unwrap();
     let admin = plane.admin().await.unwrap();
-    // What is bound for a moment counts as much as what is there at the end.
+    // Pods that are bound only for a moment count as well.
     let astray_once = Arc::new(std::sync::Mutex::new(BTreeMap::new()));
     let bound = Arc::new(AtomicUsize::new(0));
     let watching = {
@@ -199,7 +199,7 @@ async fn ten_thousand_operations_put_nothing_astray() {
             std::future::ready(())
         }))
     };
-    // Rights of a namespace's admin, and to bind and make namespaces on top.
+    // Permissions of a namespace's admin, and to write bindings and namespaces.
     let jane = plane.client_for("maker", &["system:masters"]).await.unwrap();
     let mut seeds = Draw(SEED);
     let seeds: Vec<u64> = (0..OPERATIONS).map(|_| seeds.next()).collect();

@@ -1,4 +1,5 @@
-//! The controller keeps marks, what the policies read, statuses and pods in step with tenants, and repairs what somebody changes.
+//! The controller keeps annotations, policy parameters, statuses and pods in line with tenants, and repairs what users
+//! change.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -63,7 +64,7 @@ async fn marks(admin: &Client, namespace: &str, tenancy: Option<&str>, pools: Op
 }
 
 #[tokio::test]
-async fn marks_policies_and_statuses_are_kept() {
+async fn annotations_policies_and_statuses_are_maintained() {
     let (plane, croft, admin) = start().await;
     let a = "node-pool=pool-a:NoSchedule:pool-a;other-key=two:NoSchedule,NoExecute:pool-a2";
     marks(&admin, "tenant-a", None, Some(a)).await;
@@ -72,7 +73,7 @@ async fn marks_policies_and_statuses_are_kept() {
     condition(&admin, "a", "Ready", "True", "").await;
     condition(&admin, "a", "Isolated", "True", "").await;
 
-    // Only Croft writes what the policies read, whatever rights another has.
+    // Only Croft writes the policies' parameters, whatever permissions others have.
     let namespaces: Api<Namespace> = Api::all(plane.client_for("root", &["system:masters"]).await.unwrap());
     let own = namespaces.get("croft-system").await.unwrap();
     let read = |name: &str| own.metadata.annotations.as_ref().and_then(|a| a.get(name)).cloned();
@@ -84,7 +85,7 @@ async fn marks_policies_and_statuses_are_kept() {
         assert!(refused, "{result:?}");
     }
 
-    // A policy that is missing, or loosened, is told; installing it again is what helps.
+    // A policy that is missing or weakened is reported; installing it again clears the report.
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(admin.clone());
     policies.delete("croft-guarded-metadata", &DeleteParams::default()).await.unwrap();
     condition(&admin, "a", "Ready", "False", "croft-guarded-metadata is missing").await;
@@ -100,7 +101,7 @@ async fn marks_policies_and_statuses_are_kept() {
     install(&plane, &croft).await;
     condition(&admin, "a", "Ready", "True", "").await;
 
-    // Tenants that can't hold say so, and nothing else stops.
+    // Tenants that can't be accepted report it, and affect no other.
     plane
         .apply(
             r"
@@ -132,7 +133,7 @@ metadata: {name: lost}
     .unwrap();
     condition(&admin, "a", "Ready", "True", "").await;
 
-    // A node that somebody else made for a pool gets its mark.
+    // A node that another provisioner made for a pool gets its pool-name label.
     plane
         .apply("{apiVersion: v1, kind: Node, metadata: {name: a-9, labels: {node-pool: pool-a}}, spec: {taints: [{key: node-pool, value: pool-a, effect: NoSchedule}]}}")
         .await
@@ -161,9 +162,9 @@ fn workload(kind: &str, namespace: &str, spec: Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_came_in_before_its_tenant_is_put_right() {
+async fn pods_from_before_their_tenant_are_corrected() {
     let (plane, _croft, admin) = start().await;
-    // Waiting pods of a namespace of nobody, a running one, and an agent on every node that it may be on.
+    // Pending pods of a non-tenant namespace, a running one, and an agent on every node where it may run.
     let stuck = json!({"nodeSelector": {"zone": "none"}});
     let mut waits = workload("Deployment", "nobody", stuck.clone());
     waits["metadata"]["name"] = json!("waits");
@@ -188,7 +189,7 @@ async fn what_came_in_before_its_tenant_is_put_right() {
     .unwrap();
     assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
 
-    // Now it is tenant b's.
+    // Now it belongs to tenant b.
     let spec = json!({"spec": {"namespaces": ["tenant-b", "nobody"]}});
     let tenants: Api<Tenant> = Api::all(admin.clone());
     tenants.patch("b", &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
@@ -198,7 +199,7 @@ async fn what_came_in_before_its_tenant_is_put_right() {
         let spec = daemonsets.get("w").await?.spec.and_then(|s| s.template.spec).unwrap_or_default();
         let selector = spec.node_selector.clone().unwrap_or_default();
         let right = selector.get("node-pool").map(String::as_str) == Some("pool-b");
-        // The keep-out of before went with it.
+        // The old keep-out affinity was removed as well.
         let open = !serde_json::to_string(&spec.affinity).unwrap_or_default().contains("DoesNotExist");
         Ok::<_, kube::Error>(Seen::from_option((right && open).then_some(()), format!("{spec:?}")))
     })
@@ -219,7 +220,7 @@ async fn what_came_in_before_its_tenant_is_put_right() {
     })
     .await
     .unwrap();
-    // The running one is reported, and moved only when that is asked for.
+    // The running pod is reported, and recreated only if configured.
     condition(&admin, "b", "Isolated", "False", "outside its pools").await;
     plane.apply("{apiVersion: croft.dev/v1alpha1, kind: CroftConfig, metadata: {name: default}, spec: {misplaced: Recreate}}").await.unwrap();
     until("every pod of b in its pool", SOON, async || {

@@ -1,5 +1,5 @@
-//! A file means offline what it means once applied: every object of the fixtures is created on the real API server
-//! and read back, and must be what the command line's loader makes of the same text.
+//! Every object of the fixtures is created on the real API server and read back, and must equal the result of the
+//! manifest loader for the same text.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use croft_scheduler::Quantity;
 use croft_testkit::{Component, ControlPlane, Options};
 use serde_json::Value;
 
-/// A namespace has no default service account without the controller manager, and no pod is created without one.
+/// Without the controller manager a namespace has no default service account, and no pod is created without one.
 const GROUND: &str = "\
 {apiVersion: v1, kind: Namespace, metadata: {name: ground}}
 ---
@@ -63,7 +63,7 @@ async fn api_server() -> anyhow::Result<ControlPlane> {
 }
 
 #[tokio::test]
-async fn defaults_are_those_of_the_api_server() -> anyhow::Result<()> {
+async fn defaults_equal_those_of_the_api_server() -> anyhow::Result<()> {
     let plane = api_server().await?;
     let ground = plane.write("ground.yaml", GROUND)?;
     let mut wrong = Vec::new();
@@ -78,7 +78,7 @@ async fn defaults_are_those_of_the_api_server() -> anyhow::Result<()> {
         let options = LoadOptions::default();
         let input = load(&[ground.clone(), file], &options)?;
         let offline = objects(&input)?;
-        // Several objects come one after the other, without a List around them.
+        // kubectl prints several objects one after the other, without a List.
         for online in serde_json::Deserializer::from_str(&answer).into_iter::<Value>() {
             let online = online?;
             let key = key(&online);
@@ -96,9 +96,9 @@ async fn defaults_are_those_of_the_api_server() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the loader refuses, the API server refuses too, and the other way round.
+/// The loader refuses exactly what the API server refuses.
 #[tokio::test]
-async fn what_is_refused_is_what_the_api_server_refuses() -> anyhow::Result<()> {
+async fn refused_manifests_equal_those_of_the_api_server() -> anyhow::Result<()> {
     let plane = api_server().await?;
     let ground = plane.write("ground.yaml", GROUND)?;
     let mut wrong = Vec::new();
@@ -122,7 +122,7 @@ async fn what_is_refused_is_what_the_api_server_refuses() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Every object that the fixtures may hold, pods as they are once created.
+/// Every object of the fixtures, with pods as they are stored.
 fn objects(input: &Input) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     for pod in &input.pods {
@@ -154,7 +154,7 @@ fn key(object: &Value) -> (String, String) {
     (text("/kind"), text("/metadata/name"))
 }
 
-/// Leaves out what only a server can know.
+/// Removes fields that only a server sets.
 fn clean(object: &Value) -> Value {
     let mut object = object.clone();
     let remove = |object: &mut Value, pointer: &str| {
@@ -167,10 +167,10 @@ fn clean(object: &Value) -> Value {
         remove(&mut object, &format!("/metadata/{name}"));
     }
     remove(&mut object, "/metadata/annotations/deprecated.daemonset.template.generation");
-    // LimitRanger's account of what it did.
+    // LimitRanger's annotation.
     remove(&mut object, "/metadata/annotations/kubernetes.io~1limit-ranger");
     remove(&mut object, "/status");
-    // The service account's plugin mounts a token under a random name.
+    // The service account plugin mounts a token under a random name.
     let is_token =
         |v: &Value| v.get("name").and_then(Value::as_str).is_some_and(|n| n.starts_with("kube-api-access-"));
     if let Some(Value::Array(volumes)) = object.pointer_mut("/spec/volumes") {
@@ -206,7 +206,7 @@ fn clean(object: &Value) -> Value {
     object
 }
 
-/// Null, and lists and maps that are empty once cleaned, are the same as absent where only they remain.
+/// Null, and lists and maps that are empty after cleaning, are equal to absent.
 fn prune(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -249,7 +249,7 @@ fn differ(path: &str, ours: &Value, theirs: &Value, wrong: &mut Vec<String>) {
     }
 }
 
-/// The API server rewrites quantities of its own kinds, `0.5` to `500m`, and keeps numbers in custom resources.
+/// The API server canonicalises quantities of built-in kinds, `0.5` to `500m`, and keeps numbers in custom resources.
 fn same_quantity(a: &Value, b: &Value) -> bool {
     let read = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned).parse::<Quantity>().ok();
     read(a).is_some() && read(a) == read(b)

@@ -1,4 +1,4 @@
-//! `croft break-glass`, with the webhook down: pods are created again, and what needs no webhook still holds.
+//! `croft break-glass` with the webhook down: pods can be created again, and rules that need no webhook still hold.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use croft_testkit::{
@@ -37,7 +37,7 @@ async fn enforcement_stops_and_starts_by_one_command() {
     created(&admin, "tenant-a", json!({}), true).await;
     created(&admin, "nobody", bare.clone(), true).await;
 
-    // What kubelets may write holds, and so does it to apply the manifests again.
+    // Rules on kubelets hold, also after applying the manifests again.
     let install = processes.manifests().join("install");
     plane
         .kubectl(["apply", "--server-side", "--force-conflicts", "-k", install.to_str().unwrap()])

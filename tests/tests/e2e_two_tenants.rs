@@ -1,4 +1,4 @@
-//! Two tenants, unchanged manifests, their own machines: the example from end to end.
+//! Two tenants with unchanged manifests get their own instances: the example from end to end.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,7 +30,7 @@ fn of_app<'a>(pods: &'a [Pod], app: &str) -> Vec<&'a Pod> {
     pods.iter().filter(|pod| label(*pod, "app") == app).collect()
 }
 
-/// The nodes that pods run on, each of which must be one of the pool's.
+/// The nodes of the pods, each of which must belong to the pool.
 fn homes<'a>(pods: &[&Pod], nodes: &'a BTreeMap<String, Node>, pool: &str) -> Vec<&'a Node> {
     pods.iter()
         .map(|pod| {
@@ -67,12 +67,12 @@ async fn gone(client: &Client, pool: &str) {
 }
 
 #[tokio::test]
-async fn two_tenants_get_machines_of_their_own_and_give_them_back() {
+async fn two_tenants_get_their_own_instances_and_scale_down() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     let [platform, workloads] = ["platform.yaml", "workloads.yaml"]
         .map(|file| stack.manifest(&format!("examples/two-tenants/{file}")).unwrap());
-    // Pods that come while others' machines join already may take places that were free: the plan is of all of them.
+    // Pods that arrive while instances are starting may use their free resources: the plan covers all of them.
     let (ground, class) = platform.rsplit_once("---").unwrap();
     assert!(class.contains("kind: EC2NodeClass"), "without a class nothing is launched: {class}");
     stack.plane.apply(ground).await.unwrap();
@@ -100,7 +100,7 @@ async fn two_tenants_get_machines_of_their_own_and_give_them_back() {
         assert!(own, "{}: {taints:?}", node.name_any());
     }
 
-    // What the API server shows agrees with what EC2 has, machine by machine.
+    // The API server and EC2 agree about every instance.
     let machines = machines(&mut stack).await;
     let every: Vec<_> = claims(&client, "pool-a")
         .await
@@ -124,7 +124,7 @@ async fn two_tenants_get_machines_of_their_own_and_give_them_back() {
     }
     condition_of::<EC2NodeClass>(&client, "default", "Ready", "True").await.unwrap();
 
-    // One tenant goes to nothing; the other doesn't notice.
+    // One tenant scales to zero; the other is unaffected.
     let kept: BTreeSet<_> = b.iter().map(|pod| (pod.uid(), node_of(pod))).collect();
     stack.plane.kubectl(["scale", "deployment", "--all", "--replicas=0", "-n", "tenant-a"]).await.unwrap();
     gone(&client, "pool-a").await;

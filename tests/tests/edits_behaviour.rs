@@ -86,7 +86,7 @@ async fn uids(client: &Client, pool: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn edits_do_what_they_say() {
+async fn edits_take_effect() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     stack.plane.apply(&platform()).await.unwrap();

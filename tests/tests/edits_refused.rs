@@ -608,7 +608,7 @@ fn says(case: &Case, message: &str) {
 }
 
 #[test]
-fn files_are_held_to_the_same_rules() {
+fn files_are_refused_by_the_same_rules() {
     for kind in ["Tenant", "CroftConfig", "TenantPool", "EC2NodeClass", "NodeClaim"] {
         let found = rules::of(kind).unwrap().check_value(&base(kind));
         assert!(found.is_empty(), "{kind}: {found:?}");
@@ -642,7 +642,7 @@ fn fields(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_field_has_a_bad_value() {
+fn every_field_has_an_invalid_value() {
     let cases = cases();
     for crd in croft_api::crds() {
         let kind = crd.spec.names.kind.clone();
@@ -670,7 +670,7 @@ async fn create(client: &Client, object: &Value) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn the_api_server_says_what_to_write_instead() {
+async fn api_server_refusals_say_what_to_write() {
     let options = Options::default()
         .without(Component::Scheduler)
         .without(Component::ControllerManager)

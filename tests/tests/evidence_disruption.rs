@@ -64,7 +64,7 @@ impl Working {
 }
 
 #[tokio::test]
-async fn nothing_that_works_ends_on_wrong_evidence() {
+async fn no_running_pod_or_node_ends_on_wrong_evidence() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     stack.plane.apply(&platform()).await.unwrap();

@@ -184,7 +184,7 @@ async fn store_what_is_bad(client: &Client) {
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_harms_no_other_and_keeps_what_was_in_force() {
+async fn unreadable_object_affects_no_other_and_keeps_its_last_good_version() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     let pool = on_demand(&["m5.large"], json!({"consolidateAfter": "Never"}));

@@ -49,7 +49,7 @@ async fn launched(stack: &mut Stack, pool: &str) -> usize {
 }
 
 #[tokio::test]
-async fn the_bill_is_bounded() {
+async fn limits_and_backoff_bound_the_cost() {
     let croft = CroftOptions::find()
         .unwrap()
         .flag(Part::Controller, "--registration-timeout=4s")

@@ -1,5 +1,5 @@
-//! What a hostile or broken client does to the webhook's port: everything is bounded, and the connections that an API
-//! server has are answered meanwhile.
+//! Attacks on the webhook's port by hostile or broken clients: everything is bounded, and the API server's connections
+//! are answered meanwhile.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -31,7 +31,7 @@ use tokio::{
 
 const CONNECTIONS: usize = 48;
 const REVIEWS: usize = 6;
-/// For what has a deadline of a few seconds, on a busy machine.
+/// Margin for deadlines of a few seconds, on a busy computer.
 const SOON: Duration = Duration::from_secs(60);
 
 struct Ground {
@@ -107,19 +107,19 @@ async fn good(reviewer: &mut Reviewer) {
     assert!(String::from_utf8_lossy(&body).contains("\"allowed\":true"));
 }
 
-/// Waits until the other end closes the connection, and gives what it said before.
+/// Waits until the server closes the connection. Returns what it sent before.
 async fn closed(reviewer: &mut Reviewer) -> String {
     let said = timeout(SOON, reviewer.rest()).await.expect("the server closes what is too slow");
     String::from_utf8_lossy(&said).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_slow_or_long_is_bounded_and_harms_nobody_else() {
+async fn slow_or_long_requests_are_bounded_and_delay_no_other() {
     let mut ground = ground().await;
     let mut kept = ground.reviewer().await.unwrap();
     good(&mut kept).await;
 
-    // A head that comes byte by byte and never ends.
+    // A head that is sent byte by byte and never ends.
     let mut slow = ground.reviewer().await.unwrap();
     let dripping = async {
         for byte in b"POST /mutate HTTP/1.1\r\nX-Slow: ".iter().chain(std::iter::repeat(&b'a')) {
@@ -132,7 +132,7 @@ async fn what_is_slow_or_long_is_bounded_and_harms_nobody_else() {
     };
     timeout(SOON, dripping).await.expect("a head that doesn't end ends the connection");
 
-    // A connection that says nothing at all, before and after its handshake.
+    // A silent connection, before and after its handshake.
     let mut silent = ground.reviewer().await.unwrap();
     assert_eq!(closed(&mut silent).await, "");
     let mut raw = TcpStream::connect(ground.address).await.unwrap();
@@ -147,7 +147,7 @@ async fn what_is_slow_or_long_is_bounded_and_harms_nobody_else() {
     assert!(said.starts_with("HTTP/1.1 408 ") && said.contains("didn't arrive within"), "{said}");
     good(&mut kept).await;
 
-    // Bodies that are too long: one that says so isn't read, one that doesn't is read up to the limit.
+    // Oversized bodies: one with a declared length isn't read, one without is read up to the limit.
     let mut announced = ground.head(9 << 20).await;
     assert!(closed(&mut announced).await.starts_with("HTTP/1.1 413 "));
     let mut endless = ground.reviewer().await.unwrap();
@@ -163,7 +163,7 @@ async fn what_is_slow_or_long_is_bounded_and_harms_nobody_else() {
     assert!(sent < 64 << 20, "more than the limit was taken");
     good(&mut kept).await;
 
-    // What isn't HTTP over TLS, or says two things at once.
+    // Bytes that aren't HTTP over TLS, or contradict themselves.
     let mut plain = TcpStream::connect(ground.address).await.unwrap();
     plain.write_all(b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Length: 0\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
@@ -181,7 +181,7 @@ async fn what_is_slow_or_long_is_bounded_and_harms_nobody_else() {
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{said}");
     good(&mut kept).await;
 
-    // A client that is in the middle of a body doesn't keep the process from ending.
+    // A client in the middle of a body doesn't delay shutdown.
     let mut last = ground.head(1000).await;
     last.write(b"{").await.unwrap();
     ground.replicas.terminate(&ground.name.clone(), SOON).await.unwrap();
@@ -189,19 +189,19 @@ async fn what_is_slow_or_long_is_bounded_and_harms_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_is_turned_away_and_what_is_open_is_served() {
+async fn flood_is_refused_and_open_connections_are_served() {
     let ground = ground().await;
     let mut kept = ground.reviewer().await.unwrap();
     good(&mut kept).await;
 
-    // Reviews beyond the bound are told to come again, at once.
+    // Reviews above the limit are told to retry, at once.
     let mut stalled = Vec::new();
     for _ in 0..REVIEWS {
         let mut reviewer = ground.head(1 << 10).await;
         reviewer.write(b"{").await.unwrap();
         stalled.push(reviewer);
     }
-    // Those that stall are given up after 2 s, so that the moment of being full must be met.
+    // Stalled reviews are aborted after 2 s, so the test must hit the time in which the limit is reached.
     let full = async {
         while kept.post("/mutate?timeout=3s", &review()).await.unwrap().0 != 429 {
             let mut reviewer = ground.head(1 << 10).await;
@@ -217,8 +217,8 @@ async fn a_flood_is_turned_away_and_what_is_open_is_served() {
     drop(stalled);
     good(&mut kept).await;
 
-    // More connections than there may be, none of which says anything, and none of which we close: from the address that
-    // an API server shares with the flood, as behind a NAT. What is open is served, and places get free by themselves.
+    // More connections than allowed, all idle and none closed by the client: from the address that an API server shares
+    // with the flood, as behind a NAT. Open ones are served, and connections are freed without help.
     let mut flood = Vec::new();
     for _ in 0..3 * CONNECTIONS {
         flood.push(TcpStream::connect(ground.address).await.unwrap());
@@ -237,18 +237,18 @@ async fn a_flood_is_turned_away_and_what_is_open_is_served() {
     assert_eq!(croft_testkit::http::get(ground.health, "/readyz").await.unwrap().status, 200);
 }
 
-/// What one pod may try at the defaults.
+/// What one pod can try at the default limits.
 const IDLE: usize = 4096;
-/// Of its connections, those over which it sends reviews.
+/// Number of its connections that send reviews.
 const FLOODS: usize = 96;
 /// The webhook's timeout in its configurations.
 const DEADLINE: Duration = Duration::from_secs(3);
-/// Reviews of an API server that are timed while the flood goes on.
+/// Timed reviews of an API server during the flood.
 const TIMED: usize = 300;
 /// The memory limit of manifests/deploy/webhook.yaml.
 const MEMORY_KIB: u64 = 192 << 10;
 
-/// Sends one review after another, and connects again when the connection has ended, until it is aborted.
+/// Sends one review after another, and reconnects when the connection ends, until it is aborted.
 async fn flood(mut reviewer: Reviewer, source: IpAddr, address: SocketAddr, trust: Trust, body: Vec<u8>) {
     let request = Reviewer::request("/mutate?timeout=3s", &body);
     loop {
@@ -270,13 +270,13 @@ fn memory(pid: u32, line: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_pods_flood_neither_delays_api_servers_nor_fills_the_memory() {
+async fn flood_of_one_pod_neither_delays_api_servers_nor_exhausts_memory() {
     let ground = ground_with(&["--drain=1"]).await;
     let pod: IpAddr = "127.0.0.2".parse().unwrap();
     let mut kept = ground.reviewer().await.unwrap();
     good(&mut kept).await;
 
-    // As many connections as the pod is let have, each of which has been of use once.
+    // As many connections as the pod may open, each used once.
     let mut settled = Vec::new();
     while let Ok(mut reviewer) = Reviewer::connect_from(pod, ground.address, &ground.trust).await {
         if reviewer.post("/mutate?timeout=3s", &review()).await.is_err() {
@@ -286,7 +286,7 @@ async fn one_pods_flood_neither_delays_api_servers_nor_fills_the_memory() {
         assert!(settled.len() < IDLE, "one pod has {IDLE} connections");
     }
     let held = settled.len();
-    // Over some of them reviews, small ones and ones of 7 MiB; the rest idle, and more that come are turned away.
+    // Some of them send reviews, small ones and ones of 7 MiB; the others idle, and further ones are refused.
     let mut large = review();
     large.extend(std::iter::repeat_n(b' ', 7 << 20));
     let floods: Vec<_> = settled

@@ -169,7 +169,7 @@ fn expired() -> Identity {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cert_managers_secret_is_followed_and_what_is_wrong_with_it_is_named() {
+async fn cert_managers_secret_is_reloaded_and_its_errors_are_named() {
     let (plane, client) = plane(Options::default()).await;
     let first = Authority::new("first").unwrap();
     let leaf = first.server("croft-webhook", &[]).unwrap();
@@ -256,7 +256,7 @@ fn mount(folder: &Path, version: u32, identity: &Identity, authority: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mounted_files_are_followed_through_their_symlink() {
+async fn mounted_files_are_reloaded_through_their_symlink() {
     let (plane, client) = plane(Options::default()).await;
     let folder = plane.folder().join("mounted");
     fs::create_dir(&folder).unwrap();
@@ -299,7 +299,7 @@ async fn mounted_files_are_followed_through_their_symlink() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_api_servers_may_connect_where_clients_show_certificates() {
+async fn only_api_servers_connect_if_client_certificates_are_required() {
     let clients = Authority::new("clients").unwrap();
     let shown = clients.client("kube-apiserver", &[]).unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 //! Three replicas behind a Service, under a stream of pod creations through the real API server: whatever happens to
-//! replicas and certificates, no review fails and no pod is admitted unpinned.
+//! replicas and certificates, no review fails and every admitted pod is placed in its pool.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,7 +36,7 @@ use serde_json::json;
 const KEY: &str = "node-pool";
 const POOL: &str = "pool-a";
 const SOON: Duration = Duration::from_secs(60);
-/// Longer than the drain of 3 s that the replicas are told, with its grace.
+/// Longer than the replicas' drain of 3 s, with its grace.
 const GRACE: Duration = Duration::from_secs(30);
 
 const TENANTS: &str = "
@@ -86,7 +86,7 @@ async fn ground(replicas: usize) -> Ground {
 }
 
 impl Ground {
-    /// Waits until the API server asks the webhook and trusts it.
+    /// Waits until the API server calls the webhook and trusts it.
     async fn until_pinned(&self) {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), "tenant-a");
         wait::until("pods to be pinned", SOON, || async {
@@ -109,7 +109,7 @@ impl Ground {
         secret.data.unwrap_or_default().remove(key).unwrap_or_default().0
     }
 
-    /// Applies the Secret of the manifests, as an upgrade does.
+    /// Applies the manifests' Secret, as an upgrade does.
     async fn apply_secret(&self) {
         let file = CroftOptions::find().unwrap().manifests.join("install/secret.yaml");
         self.plane
@@ -118,7 +118,7 @@ impl Ground {
             .unwrap();
     }
 
-    /// Waits until a replica serves what the Secret holds, to a client that trusts what the API server does.
+    /// Waits until a replica serves the Secret's certificate to a client that trusts the API server's bundle.
     async fn until_served(&self, name: &str, certificate: &[u8]) {
         let (address, _) = self.replicas.addresses(name).unwrap();
         let certificate = String::from_utf8(certificate.to_vec()).unwrap();
@@ -150,7 +150,7 @@ impl Ground {
     }
 }
 
-/// The leaf that a server presents, whoever signed it.
+/// The leaf certificate of a server, from any issuer.
 async fn served(address: std::net::SocketAddr) -> anyhow::Result<Vec<u8>> {
     Ok(reviewer::presented(address).await?)
 }
@@ -160,7 +160,7 @@ fn started() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_restart_under_load_fails_no_review() {
+async fn rolling_restart_under_load_fails_no_review() {
     started();
     let mut ground = ground(3).await;
     let stream = Stream::start(&ground.client, 8, "tenant-a", KEY, POOL);
@@ -177,7 +177,7 @@ async fn a_rolling_restart_under_load_fails_no_review() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_rotate_under_load_and_what_is_broken_is_healed() {
+async fn certificates_rotate_under_load_and_broken_ones_are_repaired() {
     started();
     let ground = ground(2).await;
     let stream = Stream::start(&ground.client, 4, "tenant-a", KEY, POOL);
@@ -206,7 +206,7 @@ async fn certificates_rotate_under_load_and_what_is_broken_is_healed() {
     let tally = stream.stop().await;
     assert!(tally.wrong.is_empty(), "{} of {}: {:#?}", tally.wrong.len(), tally.right, tally.wrong);
 
-    // Somebody swaps the Secret for another authority's certificate, and empties the caBundle.
+    // A user replaces the Secret by another authority's certificate, and empties the caBundle.
     let foreign = croft_runtime::certificate::material::next(
         None,
         &["127.0.0.1".to_owned()],
@@ -223,14 +223,14 @@ async fn certificates_rotate_under_load_and_what_is_broken_is_healed() {
     until_other(&ground, "tls.crt", foreign.identity().chain_pem.as_bytes()).await;
     ground.until_pinned().await;
 
-    // It is emptied: a new authority is made.
+    // The Secret is emptied: a new authority is created.
     let before = ground.held("ca.crt").await;
     let empty = Patch::Merge(json!({"data": null}));
     ground.secrets().patch("croft-webhook-tls", &PatchParams::default(), &empty).await.unwrap();
     let refilled = until_other(&ground, "ca.crt", &before).await;
     ground.until_pinned().await;
 
-    // It is deleted: what is served is served, and the manifests make it again.
+    // The Secret is deleted: the served certificate is kept, and the manifests create the Secret again.
     ground.secrets().delete("croft-webhook-tls", &Default::default()).await.unwrap();
     let leases: Api<Lease> = Api::namespaced(ground.client.clone(), "croft-system");
     let name = ground.names.first().unwrap();
@@ -246,13 +246,13 @@ async fn certificates_rotate_under_load_and_what_is_broken_is_healed() {
     until_other(&ground, "ca.crt", &refilled).await;
     ground.until_pinned().await;
 
-    // The manifests are applied once more: what the webhook wrote stays.
+    // The manifests are applied again: the webhook's certificate is kept.
     let held = ground.held("tls.key").await;
     ground.apply_secret().await;
     assert_eq!(ground.held("tls.key").await, held);
     ground.until_pinned().await;
 
-    // Somebody empties a caBundle.
+    // A user empties a caBundle.
     let api: Api<MutatingWebhookConfiguration> = Api::all(ground.client.clone());
     let mut found = api.get("croft-webhook").await.unwrap();
     for hook in found.webhooks.iter_mut().flatten() {
@@ -280,7 +280,7 @@ async fn until_other(ground: &Ground, key: &str, old: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_an_api_server_what_is_known_is_still_decided() {
+async fn reviews_are_answered_from_cache_without_an_api_server() {
     started();
     let mut ground = ground(1).await;
     let name = ground.names.first().unwrap().clone();
@@ -314,7 +314,7 @@ async fn without_an_api_server_what_is_known_is_still_decided() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_and_its_first_pod_in_one_breath() {
+async fn namespace_and_first_pod_created_together_are_admitted() {
     started();
     let ground = ground(1).await;
     let pods: Api<Pod> = Api::namespaced(ground.client.clone(), "tenant-late");

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_has_a_section_with_its_arguments() {
+    fn reference_page_has_a_section_per_command() {
         let page = markdown();
         for command in visible(&Cli::command()) {
             assert!(page.contains(&format!("\n## croft {}\n", command.get_name())), "{}", command.get_name());

@@ -15,7 +15,7 @@ use std::{
 };
 
 #[test]
-fn every_case_gives_what_it_says() {
+fn every_case_gives_its_expected_output() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut cases: Vec<PathBuf> =
         fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()).filter(|p| p.join("cmd").is_file()).collect();

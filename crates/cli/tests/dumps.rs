@@ -76,7 +76,7 @@ fn same(name: &str, kinds: &[InstanceType], pools: &[Pool], nodes: &[Node], pods
 }
 
 #[test]
-fn workloads_from_files_get_the_same_plans() {
+fn workloads_from_files_give_the_same_plans() {
     let simple: Arc<[InstanceType]> = workloads::catalog_a().into();
     let builtin = croft_cloud::builtin_catalog();
     let any = workloads::any_capacity;

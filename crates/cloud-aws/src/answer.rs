@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_everything_is_told_first() {
+    fn fatal_refusal_is_reported_before_transient_ones() {
         let mut faults: Vec<Fault> = [
             "InvalidParameterValue",
             "InsufficientInstanceCapacity",

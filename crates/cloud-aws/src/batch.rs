@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_call_for_all_who_come_together() {
+    async fn concurrent_callers_share_one_call() {
         let batch: Batch<u32, Vec<u32>> = Batch::new(100);
         let calls = AtomicU32::new(0);
         let ask = |items: Vec<u32>| async {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_batch_goes_at_once_and_the_next_begins() {
+    async fn full_batch_is_sent_at_once_and_a_new_one_begins() {
         let batch: Batch<u32, usize> = Batch::new(20);
         let ask = |items: Vec<u32>| async move { items.len() };
         let sizes = futures::future::join_all((0..50).map(|n| batch.join(n, ask))).await;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_one_that_was_dropped_begins_anew() {
+    async fn waiters_of_a_dropped_caller_start_again() {
         let batch: Arc<Batch<u32, Vec<u32>>> = Arc::new(Batch::new(100));
         let during_the_call = Arc::clone(&batch);
         let first = tokio::spawn(async move {

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keeps_what_was_known_while_aws_is_away() {
+    async fn stale_answer_is_served_while_aws_is_unreachable() {
         let fresh = Cache::new(Duration::from_secs(3600));
         assert_eq!(*fresh.get(&1, async { Ok("a") }).await.unwrap().0, "a");
         assert_eq!(*fresh.get(&1, async { Ok("b") }).await.unwrap().0, "a", "kept while fresh");

@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_found_by_name_and_by_pattern() {
+    fn codes_match_by_name_and_by_pattern() {
         for (code, class) in [
             ("InsufficientInstanceCapacity", NoCapacity),
             ("RequestLimitExceeded", Throttled),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_the_table() {
+    fn error_reference_equals_the_table() {
         let page = include_str!("../../../docs/aws-errors.md");
         let rows: Vec<&str> = page.lines().skip_while(|line| !line.starts_with("| code |")).skip(2).collect();
         let table: Vec<String> = CODES
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn no_code_is_there_twice_and_every_row_says_something() {
+    fn codes_are_unique_and_complete() {
         let mut seen = BTreeSet::new();
         for row in CODES {
             assert!(seen.insert(row.code), "{} is there twice", row.code);

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_partition_has_its_price_list_or_none() {
+    fn partitions_map_to_their_price_list_or_none() {
         for (region, serving, paid_in) in [
             ("us-west-2", Some("us-east-1"), "USD"),
             ("ca-central-1", Some("us-east-1"), "USD"),

@@ -381,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aliases_name_parameters() {
+    fn aliases_resolve_to_ssm_parameters() {
         let parameters = |alias: &str, arch| {
             let alias = Alias::parse(alias).unwrap();
             alias.parameters("1.36", arch).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_aliases_say_what_to_write() {
+    fn invalid_alias_error_says_what_to_write() {
         for (alias, says) in [
             ("al2023", "has no version"),
             ("windows@latest", "names no known family"),

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_event_bridge_sends() {
+    fn eventbridge_messages_are_parsed() {
         for (body, kind, machines) in [
             (
                 r#"{"version": "0", "source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning", "time": "2026-07-01T00:00:00Z",
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn says_by_when_a_machine_has_to_be_empty() {
+    fn notice_has_the_time_of_the_interruption() {
         let deadline = |body: &str| read(body, "r").deadline;
         let spot = r#"{"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning", "time": "1970-01-01T00:01:00Z", "detail": {"instance-id": "i-1"}}"#;
         assert_eq!(deadline(spot), Some(180));

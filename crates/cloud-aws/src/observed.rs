@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_that_was_seen_counts() {
+    fn minimum_of_observations_is_used() {
         let (mut observed, setup) = (Observed::default(), Setup::default());
         assert!(observed.note(&node("c", 1100 * MIB + 5, 200 * MIB - 3), setup));
         assert!(!observed.note(&node("c", 1100 * MIB + 5, 200 * MIB - 3), setup), "nothing new");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn another_class_learns_the_memory_alone() {
+    fn another_class_shares_only_the_observed_memory() {
         let (mut observed, setup) = (Observed::default(), Setup::default());
         observed.note(&node("c", 1090 * MIB, 200 * MIB), setup);
         let kind = corrected(&observed, "other", &setup);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_not_believed() {
+    fn implausible_reports_are_ignored() {
         let (mut observed, setup) = (Observed::default(), Setup::default());
         assert!(!observed.note(&node("c", 0, 0), setup), "a kubelet that has just begun");
         observed.note(&node("c", 500 * MIB, 0), setup);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_and_then_keeps_the_rate() {
+    fn bucket_allows_a_burst_then_its_rate() {
         let mut bucket = Bucket::new(10, 5);
         assert_eq!(last_turn(&mut bucket, 10, Duration::ZERO), 0.0);
         assert!((last_turn(&mut bucket, 10, Duration::ZERO) - 2.0).abs() < 1e-9);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn throttling_halves_once_per_moment_and_heals() {
+    fn concurrent_throttling_halves_the_rate_once_and_success_restores_it() {
         let mut bucket = Bucket::new(1, 8);
         let now = Duration::from_secs(1);
         for _ in 0..20 {

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_hourly_price_of_a_product() {
+    fn product_gives_its_hourly_price() {
         let product = |unit: &str, usd: &str| {
             format!(
                 r#"{{"product": {{"attributes": {{"instanceType": "m5.large"}}}}, "terms": {{"OnDemand": {{"a": {{

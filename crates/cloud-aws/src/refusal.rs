@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_real_client_s_failures_are_told_apart() {
+    async fn sdk_failures_map_to_distinct_codes() {
         let key = aws_credential_types::Credentials::new("AKID", "secret", None, None, "test");
         let key = SharedCredentialsProvider::new(key);
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_not_there_is_a_wrong_region() {
+    fn unresolvable_endpoint_is_a_wrong_region() {
         let text = "dispatch failure: io error: client error (Connect): dns error: failed to lookup address information: Name or service not known";
         let fault = of_code("DescribeSubnets", cause(text).to_owned(), text.to_owned(), None);
         assert_eq!(fault.class, FaultClass::Unavailable);

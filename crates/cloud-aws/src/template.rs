@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_the_configuration() {
+    fn equal_configurations_have_equal_template_names() {
         let spec = EC2NodeClassSpec::default();
         let name = configuration(&spec).name("uid");
         assert_eq!(name, configuration(&spec).name("uid"));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn every_network_card_gets_its_adapter() {
+    fn every_network_card_gets_an_efa_adapter() {
         let spec =
             EC2NodeClassSpec { associate_public_ip_address: Some(true), ..EC2NodeClassSpec::default() };
         let with = |efas| Configuration { efas, ..configuration(&spec) };
@@ -420,12 +420,12 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_whole_gibibytes() {
+    fn disk_sizes_round_up_to_gibibytes() {
         assert_eq!((gib("100Gi"), gib("1"), gib("100G"), gib("x")), (Some(100), Some(1), Some(94), None));
     }
 
     #[test]
-    fn metadata_is_v2_with_one_hop_unless_the_class_says_otherwise() {
+    fn metadata_defaults_to_imdsv2_with_one_hop() {
         let data = configuration(&EC2NodeClassSpec::default()).data();
         let metadata = data.metadata_options().unwrap();
         assert_eq!(metadata.http_tokens(), Some(&LaunchTemplateHttpTokensState::Required));

@@ -216,7 +216,7 @@ fn request(class: EC2NodeClass) -> LaunchRequest {
 // The server is slow to start and to describe a thousand types, so several checks share one.
 
 #[tokio::test]
-async fn what_a_class_names_is_found() {
+async fn class_resolves_on_moto() {
     let bed = bed().await;
     types_are_those_of_the_catalogue(&bed).await;
     images_by_parameter_and_by_tag(&bed).await;
@@ -226,7 +226,7 @@ async fn what_a_class_names_is_found() {
 }
 
 #[tokio::test]
-async fn claims_become_machines() {
+async fn claims_become_instances() {
     let bed = bed().await;
     a_template_says_what_the_class_says(&bed).await;
     interfaces_are_written_as_ec2_reads_them(&bed).await;
@@ -236,11 +236,11 @@ async fn claims_become_machines() {
 }
 
 #[tokio::test]
-async fn news_is_heard_and_leftovers_are_swept() {
+async fn notices_are_received_and_unused_templates_deleted() {
     let bed = bed().await;
     interruptions_are_heard_and_acknowledged(&bed).await;
     a_queue_of_many_messages_is_emptied(&bed).await;
-    what_nothing_uses_is_swept(&bed).await;
+    unused_templates_and_profiles_are_deleted(&bed).await;
 }
 
 async fn a_claim_becomes_a_machine_and_is_ended(bed: &Bed) {
@@ -354,7 +354,7 @@ async fn interruptions_are_heard_and_acknowledged(bed: &Bed) {
     assert_eq!(error.class(), FaultClass::NotFound, "{error}");
 }
 
-async fn what_nothing_uses_is_swept(bed: &Bed) {
+async fn unused_templates_and_profiles_are_deleted(bed: &Bed) {
     let class = class(bed).await;
     bed.provider.prepare(&request(class.clone())).await.unwrap();
     let provider = AwsProvider::connect(bed.options.clone()).await;

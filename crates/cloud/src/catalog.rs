@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_file_reads_and_writes_to_itself() {
+    fn built_in_file_round_trips() {
         let entries = parse(TEXT).unwrap();
         assert!(entries.len() > 1300, "{}", entries.len());
         let written: Vec<String> = entries.iter().map(format_line).collect();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_what_users_know_of_their_machines() {
+    fn catalogue_has_known_types_with_prices() {
         let m5 = find("m5.large");
         assert_eq!(m5.capacity.get("memory"), 7577 << 20);
         assert_eq!(m5.labels["karpenter.k8s.aws/instance-network-bandwidth"], "750");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named() {
+    fn invalid_line_is_named() {
         let line = "m5.large amd64 two 8192";
         assert_eq!(
             parse(&format!("# head\n{line}")).unwrap_err().to_string(),

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_family_size_category_and_generation() {
+    fn type_name_gives_family_size_category_and_generation() {
         for (name, family, size, category, generation) in [
             ("m5.large", "m5", "large", "m", "5"),
             ("c7i-flex.2xlarge", "c7i-flex", "2xlarge", "c", "7"),
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_what_a_kubelet_reports() {
+    fn computed_capacity_equals_that_of_kubelets() {
         let setup = Setup::default();
         let (capacity, overhead) = (m5_large().capacity(&setup), m5_large().overhead(&setup));
         assert_eq!(capacity.get("cpu"), 2000);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_s_kubelet_changes_what_is_kept() {
+    fn kubelet_settings_change_reserved_resources() {
         let setup = Setup {
             kube_reserved: Kept { memory: Some(1 << 30), ..Kept::default() },
             system_reserved: Kept { cpu_milli: Some(100), disk: Some(5 << 30), ..Kept::default() },
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn the_setup_changes_pods_and_disk() {
+    fn setup_changes_pods_and_disk() {
         let facts = Facts { nvme_gb: 75, ..m5_large() };
         let prefix = Setup { prefix_delegation: true, ..Setup::default() };
         assert_eq!(facts.max_pods(&prefix), 110);

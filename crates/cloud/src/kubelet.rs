@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserves_what_the_eks_images_reserve() {
+    fn reserved_resources_equal_those_of_the_eks_images() {
         for (vcpus, pods, cpu, memory) in
             [(1, 8, 60, 343), (2, 29, 70, 574), (4, 58, 80, 893), (8, 58, 90, 893), (96, 737, 310, 8362)]
         {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_labels_that_a_kubelet_exits_on() {
+    fn labels_that_a_kubelet_exits_on_are_refused() {
         for key in [
             "node-restriction.kubernetes.io/pool",
             "node-role.kubernetes.io/worker",

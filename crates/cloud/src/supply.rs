@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_short_and_what_is_used_instead() {
+    fn survey_names_shortage_and_substitute() {
         let types = [kind(&[("a", Spot), ("b", Spot), ("a", OnDemand)])];
         let plenty = survey(&types, &[]);
         assert_eq!(Verdict::of(&plenty), Verdict::Plenty);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offering_that_is_not_available_is_short_without_a_refusal() {
+    fn unavailable_offering_counts_without_a_refusal() {
         let mut types = [kind(&[("a", Reserved), ("a", OnDemand)])];
         types[0].offerings[0].available = false;
         let supplies = survey(&types, &[]);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commonest_refusal_is_named() {
+    fn most_frequent_refusal_is_named() {
         let types = [kind(&[("a", Spot), ("b", Spot), ("c", Spot)])];
         let shortages = [
             short("a", Spot, "A", 10),

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_and_mistakes_are_named() {
+    fn lines_are_parsed_and_errors_are_named() {
         let line = croft_cloud::catalog::format_line(&builtin_entries()[0]);
         assert_eq!(read(&line, "us-east-1").unwrap().entries, [builtin_entries()[0].clone()]);
         let refused = |text: &str, region: &str| read(text, region).unwrap_err().to_string();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_pass_hit_and_end() {
+    fn rules_skip_apply_and_run_out() {
         let mut faults = Faults::default();
         faults.set(vec![
             rule(r#"{"latencyMs": 5}"#),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_the_callers_draw() {
+    fn rule_with_a_share_uses_the_callers_draw() {
         let mut faults = Faults::default();
         faults.set(vec![rule(r#"{"cut": "after", "permille": 300}"#)]);
         assert_eq!(faults.strike("X", || 299).cut, Some(Cut::After));

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simulator_that_was_killed_has_the_machines_that_it_had() {
+    fn killed_simulator_restarts_with_its_instances() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("journal");
         let settings = Settings { running_after_ms: 0, ..Settings::default() };

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_lists_in_their_order() {
+    fn lists_are_read_in_order() {
         let p = params("A.10=j&A.2=b&A.1=a&AB.1=no&M.member.1=x&F.1.Name=n&F.1.Value.1=v&F.1.Value.2=w");
         assert_eq!(p.list("A"), ["a", "b", "j"]);
         assert_eq!(p.list("M"), ["x"]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_match_as_ec2_filters_do() {
+    fn wildcards_match_as_in_ec2_filters() {
         for (pattern, text, yes) in [
             ("m5.*", "m5.large", true),
             ("m5.*", "m5a.large", false),

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn allows_what_is_granted_and_no_more() {
+    fn policy_allows_only_granted_actions() {
         let end = |id: &str| {
             Demand::new("ec2:TerminateInstances", format!("arn:aws:ec2:us-east-1:1:instance/{id}"))
         };
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_is_not_understood_is_an_error() {
+    fn unsupported_condition_is_an_error() {
         let bad = r#"{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*",
             "Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}}}"#;
         assert!(Policy::parse(bad).unwrap_err().to_string().contains("IpAddress"));

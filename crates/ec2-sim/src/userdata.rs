@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_family() {
+    fn user_data_of_every_family_is_parsed() {
         let bootstrap = "#!/bin/bash -xe\n/etc/eks/bootstrap.sh 'c' --apiserver-endpoint 'https://x' \
             --b64-cluster-ca 'Q0E=' --kubelet-extra-args '--node-labels=a=b,c/d=e \
             --register-with-taints=node-pool=pool-a:NoSchedule --max-pods=29'\n";
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_start_is_said() {
+    fn user_data_without_a_kubelet_is_an_error() {
         assert_eq!(read(b"#!/bin/bash\necho hi\n"), Err(UserDataError::NothingToStart));
         assert_eq!(read(b""), Err(UserDataError::NothingToStart));
         assert!(matches!(read(&[0xff]), Err(UserDataError::Malformed(_))));

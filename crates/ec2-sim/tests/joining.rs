@@ -108,7 +108,7 @@ fn condition(node: &Node, kind: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_machine_joins_as_its_user_data_says_and_leaves_its_node_behind() {
+async fn instance_joins_by_its_user_data_and_its_node_outlives_it() {
     croft_runtime::process::install_crypto();
     let plane = ControlPlane::start(Options::default().without(Component::Scheduler)).await.unwrap();
     let client = plane.admin().await.unwrap();

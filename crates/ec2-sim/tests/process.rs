@@ -54,7 +54,7 @@ async fn call(address: &str, action: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn arguments_make_the_cloud() {
+async fn arguments_configure_the_cloud() {
     let folder = tempfile::tempdir().unwrap();
     let reaper = Reaper::start().unwrap();
     let write = |name: &str, text: &str| {
@@ -89,7 +89,7 @@ async fn arguments_make_the_cloud() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_arguments_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("wrong");
     fs::write(&path, "{").unwrap();

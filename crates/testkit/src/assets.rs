@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_the_digest_that_the_build_script_takes() {
+    fn cache_key_equals_that_of_the_build_script() {
         let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab");
         let output = std::process::Command::new("sh")
             .args(["-c", "cat go.mod go.sum | { sha256sum 2>/dev/null || shasum -a 256; } | cut -c1-16"])
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_binary_says_how_to_get_it() {
+    fn missing_binary_error_says_how_to_get_it() {
         let assets = Assets { overrides: None, cache: "/nowhere".into() };
         let message = assets.binary("etcd").unwrap_err().to_string();
         assert!(message.contains("make lab") && message.contains("etcd"), "{message}");

@@ -94,7 +94,7 @@ async fn pods_of_a_deployment_run_and_survive_their_control_plane() {
 }
 
 #[tokio::test]
-async fn everybody_is_who_they_are_and_may_what_they_may() {
+async fn clients_are_authenticated_and_authorized() {
     let options = Options::default().without(Component::Scheduler).without(Component::Kubelets);
     let plane = ControlPlane::start(options).await.unwrap();
 
@@ -140,7 +140,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: second}]
 }
 
 #[tokio::test]
-async fn pulling_a_nodes_plug_is_noticed() {
+async fn node_without_kubelet_becomes_not_ready() {
     // The node controller's default is 50 s, which would only slow the test down.
     let options = Options::default()
         .flag(Component::ControllerManager, "--node-monitor-grace-period=12s")
@@ -155,7 +155,7 @@ async fn pulling_a_nodes_plug_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_flag_that_is_wrong_shows_the_log_that_says_so() {
+async fn invalid_flag_error_shows_the_log() {
     let options = Options::default().flag(Component::ApiServer, "--no-such-flag=1");
     let message = ControlPlane::start(options).await.unwrap_err().to_string();
     assert!(message.contains("kube-apiserver") && message.contains("no-such-flag"), "{message}");
@@ -164,7 +164,7 @@ async fn a_flag_that_is_wrong_shows_the_log_that_says_so() {
 /// The folder of the control plane and the process ids, printed by the parent that will be killed.
 fn parent(kill: &str) -> (PathBuf, Vec<u32>) {
     let mut parent = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_parent_that_is_about_to_be_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "parent_to_be_killed", "--ignored", "--nocapture"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -188,7 +188,7 @@ fn alive(pid: u32) -> bool {
 
 #[test]
 #[ignore = "the other half of the tests below, which start it as a process of its own"]
-fn a_parent_that_is_about_to_be_killed() {
+fn parent_to_be_killed() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let plane = ControlPlane::start(Options::default()).await.unwrap();
@@ -213,13 +213,13 @@ async fn nothing_is_left(folder: &Path, pids: &[u32]) {
 }
 
 #[tokio::test]
-async fn a_parent_that_is_killed_leaves_no_process_and_no_folder() {
+async fn killed_parent_leaves_no_process_and_no_folder() {
     let (folder, pids) = parent("-KILL");
     nothing_is_left(&folder, &pids).await;
 }
 
 #[tokio::test]
-async fn a_parent_that_is_interrupted_leaves_no_process_and_no_folder() {
+async fn interrupted_parent_leaves_no_process_and_no_folder() {
     let (folder, pids) = parent("-INT");
     nothing_is_left(&folder, &pids).await;
 }

@@ -1,4 +1,4 @@
-//! 5,000 pods of 20 tenants: from their Deployments to all bound.
+//! 5,000 pods of 20 tenants: time from their Deployments to all bound.
 
 use std::fmt::{self, Display};
 
@@ -15,7 +15,7 @@ const PODS_EACH: usize = 250;
 const PODS: usize = TENANTS * PODS_EACH;
 const LOAD: Load = Load { replicas: PODS_EACH, cpu: "1", memory: "1536Mi" };
 
-/// What came out.
+/// The figures.
 #[derive(Debug)]
 pub(crate) struct Figures {
     ratio: f64,

@@ -1,4 +1,4 @@
-//! The cluster that is measured: tenants, their pools, and their Deployments.
+//! The measured cluster: tenants, their pools, and their Deployments.
 
 use std::time::Duration;
 
@@ -21,19 +21,19 @@ use serde_json::{Value, json};
 
 use crate::{audit::Audit, stopwatch::LABEL};
 
-/// What of the control plane isn't as it comes, beside the simulated cloud.
+/// Options that differ from the control plane's defaults, besides the simulated cloud.
 pub(crate) const SETTING: &str = "kube-controller-manager and kube-scheduler with --kube-api-qps=2000 --kube-api-burst=4000 \
      (by default 20 and 50 a second); Croft with its default settings;\n\
      machines of ec2-sim run and join at once; on-demand, allocation strategy lowest-price; KWOK plays the kubelets";
 const REQUESTS_PER_SECOND: u32 = 2_000;
-/// More than anything here takes on a busy machine.
+/// Above every duration here, also on a busy computer.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Tenants that are alike, each with a namespace and a pool of its own.
+/// Equal tenants, each with its own namespace and pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Ground {
     pub(crate) tenants: usize,
-    /// Requirements of every pool, beside on-demand Linux.
+    /// Requirements of every pool, in addition to on-demand Linux.
     pub(crate) requirements: Value,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Load {
 }
 
 impl Ground {
-    /// The machines that the platform's example allows.
+    /// The instance types of the platform's example.
     pub(crate) fn usual(tenants: usize) -> Self {
         let requirements = json!([
             {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64", "arm64"]},
@@ -57,7 +57,7 @@ impl Ground {
         Self { tenants, requirements }
     }
 
-    /// Starts a control plane and all of Croft on it, and waits until every tenant is ready.
+    /// Starts a control plane with Croft, and waits until every tenant is Ready.
     pub(crate) async fn start(&self) -> anyhow::Result<(Stack, Audit)> {
         let (audit, options) = Audit::new(Options::default().requests_per_second(REQUESTS_PER_SECOND))?;
         let croft = CroftOptions::find()?
@@ -74,14 +74,14 @@ impl Ground {
         Ok((stack, audit))
     }
 
-    /// What the platform team writes.
+    /// The platform team's manifests.
     pub(crate) fn manifest(&self) -> String {
         let mut documents = vec![class("default")];
         for n in 0..self.tenants {
             let name = name(n);
             let spec = json!({
                 "template": {"spec": {"nodeClassRef": {"name": "default"}, "requirements": self.requirements}},
-                // The same nodes are there for the round without Croft.
+                // The run without Croft uses the same nodes.
                 "disruption": {"consolidateAfter": "24h"},
             });
             documents.extend(tenant(&name, &name, &spec));
@@ -121,7 +121,7 @@ impl Ground {
         futures::future::try_join_all(creating).await.context("failed to create a Deployment").map(drop)
     }
 
-    /// Deletes them. Their pods go in their own time.
+    /// Deletes the Deployments. Their pods end afterwards.
     pub(crate) async fn withdraw(&self, client: &Client) -> anyhow::Result<()> {
         let params = DeleteParams::background();
         for n in 0..self.tenants {
@@ -145,7 +145,7 @@ pub(crate) async fn nodes(client: &Client) -> anyhow::Result<Vec<Node>> {
     Ok(Api::<Node>::all(client.clone()).list(&ListParams::default()).await?.items)
 }
 
-/// Gives every machine back, and waits until they are gone.
+/// Scales down to no instance, and waits until all are terminated.
 pub(crate) async fn clear(client: &Client) -> anyhow::Result<()> {
     Api::<NodeClaim>::all(client.clone())
         .delete_collection(&DeleteParams::default(), &ListParams::default())
@@ -158,7 +158,7 @@ pub(crate) async fn clear(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the machines cost together, in dollars per hour.
+/// Total price of the instances, in dollars per hour.
 pub(crate) fn cost(claims: &[NodeClaim]) -> anyhow::Result<f64> {
     let price = |claim: &NodeClaim| {
         let price = claim.status.as_ref().and_then(|status| status.price_per_hour.as_deref());
@@ -167,7 +167,7 @@ pub(crate) fn cost(claims: &[NodeClaim]) -> anyhow::Result<f64> {
     claims.iter().map(price).sum()
 }
 
-/// Machine types and how many of each.
+/// Instance types with their counts.
 pub(crate) fn kinds(claims: &[NodeClaim]) -> String {
     let mut kinds = std::collections::BTreeMap::<String, usize>::new();
     for claim in claims {

@@ -1,4 +1,4 @@
-//! 500 pods of one Deployment: from its creation to all Running.
+//! 500 pods of one Deployment: time from its creation to all Running.
 
 use std::{
     fmt::{self, Display},
@@ -22,7 +22,7 @@ const PODS: usize = 500;
 const LOAD: Load = Load { replicas: PODS, cpu: "1", memory: "1536Mi" };
 const ROUNDS: usize = 3;
 
-/// What came out.
+/// The figures.
 #[derive(Debug)]
 pub(crate) struct Figures {
     ratio: f64,
@@ -108,7 +108,7 @@ impl Write for Sink {
     }
 }
 
-/// What no set of machines for these pods can cost less than, by `croft simulate`.
+/// The lower bound of the cost for these pods, by `croft simulate`.
 fn bound(ground: &Ground) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("cluster.yaml");

@@ -1,4 +1,4 @@
-//! 2,000 nodes and 20,000 pods: what the controller needs once they are there.
+//! 2,000 nodes and 20,000 pods: resources of the controller in a steady state.
 
 use std::{
     fmt::{self, Display},
@@ -22,17 +22,17 @@ use crate::{
 
 const TENANTS: usize = 20;
 const NODES: usize = 2_000;
-/// Ten of them fill the machine's 3.92 cpu.
+/// Ten of them fill the node's 3.92 cpu.
 const PODS_ON_EACH: usize = 10;
 const CPU: &str = "390m";
 const MEMORY: &str = "512Mi";
-/// What the last pods set off is over after this.
+/// Time after which the effects of the last pods are over.
 const SETTLE: Duration = Duration::from_secs(90);
-/// How long it is looked at.
+/// Duration of the measurement.
 const LOOK: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// What came out.
+/// The figures.
 #[derive(Debug)]
 pub(crate) struct Figures {
     rss_mb: f64,
@@ -47,7 +47,7 @@ impl Display for Figures {
     }
 }
 
-/// How many nodes: CROFT_BENCH_NODES makes it quick, and its figures nothing to quote.
+/// Number of nodes. CROFT_BENCH_NODES makes the benchmark shorter, and its figures not comparable.
 fn nodes() -> anyhow::Result<usize> {
     match std::env::var("CROFT_BENCH_NODES") {
         Ok(text) => text.parse().context("failed to read CROFT_BENCH_NODES"),
@@ -87,7 +87,7 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
     let requests = audit.take()?;
     println!("{bound:.1} s to all bound, {nodes} nodes; CPU seconds: {}", Usage::of(&stack)?.since(&before));
     println!("  requests of the controller: {requests}");
-    // A few more where the machine is so busy that pods lose their places: what is measured is what many cost.
+    // Some more if the computer is so busy that pods lose their nodes: the load is what counts.
     anyhow::ensure!(nodes >= wanted, "{nodes} nodes are fewer than {wanted}");
     let per_node = requests.for_machines() as f64 / nodes as f64;
 

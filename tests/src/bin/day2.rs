@@ -1,4 +1,4 @@
-//! `make day2`: what an operator does on an ordinary day, under a stream of attacks.
+//! `make day2`: operations of an ordinary day, under a stream of attacks.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use croft_tests::{
     day2::{Case, Day2},
 };
 
-/// In the order of the last line.
+/// In the order of the output's last line.
 const COUNTERS: [&str; 3] = [ADMITTED, RELABELLED, DISTURBED];
 
 #[tokio::main]

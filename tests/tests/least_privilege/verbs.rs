@@ -242,7 +242,7 @@ fn is_forbidden(request: &Request) -> bool {
 }
 
 #[tokio::test]
-async fn a_days_work_uses_what_is_granted_and_tells_no_secret() {
+async fn all_granted_verbs_are_used_and_no_secret_is_logged() {
     let (mut audit, options) = Audit::new(Options::default(), &[CONTROLLER_USER, WEBHOOK_USER]).unwrap();
     let croft = CroftOptions::find()
         .unwrap()

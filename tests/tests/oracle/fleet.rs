@@ -116,7 +116,7 @@ pub fn pools(dice: &mut Dice) -> Vec<Pool> {
         .collect()
 }
 
-/// Nodes that are there: in some pool, or cordoned, tainted, without a zone or nobody's.
+/// Existing nodes: in a pool, cordoned, tainted, without a zone, or without a pool.
 pub fn old_node(dice: &mut Dice, pools: &[Pool], name: &str) -> Value {
     let pool = &pools[dice.below(pools.len())];
     let kinds = catalog();
@@ -138,7 +138,7 @@ pub fn old_node(dice: &mut Dice, pools: &[Pool], name: &str) -> Value {
     }
     let cordoned = dice.chance(8);
     if cordoned {
-        // As the node life cycle controller writes it.
+        // The taint of the node life cycle controller.
         taints.push(Taint { value: None, ..taint("node.kubernetes.io/unschedulable", "", "NoSchedule") });
     }
     let mut node = node(name, labels, &taints, &kind.capacity);

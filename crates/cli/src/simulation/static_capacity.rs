@@ -123,7 +123,7 @@ pub(super) fn remove_headroom_pods(plan: &mut Plan, warnings: &mut Vec<String>) 
         false
     });
     warnings.extend(missing.into_iter().map(|(pool, (count, why))| {
-        format!("TenantPool {pool} lacks {} of its headroom: {why}", counted(count, "headroom pod"))
+        format!("TenantPool {pool} lacks {} of its headroom: {why}", counted(count, "pod"))
     }));
     headroom
 }

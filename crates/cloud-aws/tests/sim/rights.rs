@@ -69,7 +69,7 @@ async fn everything(bed: &Bed) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn the_policy_is_enough() {
+async fn policy_is_sufficient() {
     let bed = Bed::new().await;
     bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
     bed.world(|world| world.restrict("*", Policy::parse(&policy()).unwrap()));
@@ -112,7 +112,7 @@ async fn every_action_of_the_policy_is_needed() {
 }
 
 #[tokio::test]
-async fn the_page_maps_every_action_to_its_call() {
+async fn permissions_page_maps_every_action_to_its_call() {
     let bed = Bed::new().await;
     bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
     everything(&bed).await.unwrap();
@@ -140,7 +140,7 @@ async fn the_page_maps_every_action_to_its_call() {
 }
 
 #[tokio::test]
-async fn a_missing_right_is_named_with_its_remedy() {
+async fn missing_permission_is_named_with_its_remedy() {
     let bed = Bed::new().await;
     let less = policy().replace("\"ec2:DescribeSubnets\"", "\"ec2:DescribeNothing\"");
     bed.world(|world| world.restrict("*", Policy::parse(&less).unwrap()));
@@ -153,7 +153,7 @@ async fn a_missing_right_is_named_with_its_remedy() {
 }
 
 #[tokio::test]
-async fn another_clusters_machines_cannot_be_ended() {
+async fn instances_of_other_clusters_cannot_be_terminated() {
     let bed = Bed::new().await;
     let mut options = crate::bed::options(&bed.url);
     options.cluster_uid = "another".to_owned();
@@ -169,7 +169,7 @@ async fn another_clusters_machines_cannot_be_ended() {
 }
 
 #[tokio::test]
-async fn expired_credentials_are_said() {
+async fn expired_credentials_are_reported() {
     let bed = Bed::new().await;
     bed.world(|world| world.expire_key("AKIDTEST"));
     let findings = bed.restarted().await.resolve(&class(spec())).await;

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn values_go_through_as_they_are() {
+    fn toml_values_pass_through_unchanged() {
         let text = "[a]\nlist = [ # these\n  \"x]\",\n  'y\"',\n]\nlong = \"\"\"\n[b]\n\"\"\"\ninline = { c = 1 } # here\n";
         let tables = Tables::read(text).unwrap();
         assert_eq!(
@@ -218,12 +218,12 @@ mod tests {
     }
 
     #[test]
-    fn quoted_parts_keep_their_dots() {
+    fn quoted_key_parts_keep_their_dots() {
         assert_eq!(again("[a.'b.c'.\"d\\\"e\"]\nf = 1\n"), "[a.\"b.c\".\"d\\\"e\"]\nf = 1\n\n");
     }
 
     #[test]
-    fn mistakes_are_named_by_their_line() {
+    fn toml_errors_name_their_line() {
         for (text, line, words) in [
             ("[a]\nb", 2, "neither a table nor"),
             ("[a", 1, "names no table"),

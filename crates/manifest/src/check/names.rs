@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_keys() {
+    fn names_and_label_keys_follow_the_api_servers_syntax() {
         for good in ["a", "a-1", "a.b", "1"] {
             assert_eq!(object_name(good), Ok(()), "{good}");
         }

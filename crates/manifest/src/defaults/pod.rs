@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_decide_the_pull_policy() {
+    fn image_tag_decides_the_pull_policy() {
         for (image, latest) in [
             ("nginx", true),
             ("nginx:latest", true),

@@ -308,7 +308,7 @@ mod tests {
         );
         assert_eq!(
             View { claims: BTreeMap::new(), ..after.clone() }.changes_since(&after),
-            ["pool-a-1: gone"]
+            ["pool-a-1: removed"]
         );
     }
 
