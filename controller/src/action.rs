@@ -9,7 +9,8 @@ use std::{
 
 use croft_api::{EC2NodeClass, NodeClaim, NodeClaimSpec};
 use croft_cloud::{
-    ClassFindings, CloudMachine, Interruption, LaunchRequest, ObservedNode, Prepared, Shortage, Terminated,
+    ClassFindings, CloudMachine, InUse, Interruption, LaunchRequest, ObservedNode, Shortage,
+    Terminated,
 };
 use croft_scheduler::{
     Cluster, InstanceType, PodKey,
@@ -109,12 +110,7 @@ pub enum Action {
     /// Asks what the cloud offers to a class.
     AskOffers(Arc<EC2NodeClass>),
     /// Removes launch templates and profiles that nothing uses.
-    Sweep {
-        /// Every class.
-        classes: Vec<Arc<EC2NodeClass>>,
-        /// Requests that are recorded and not answered yet: what they name stays.
-        open: Vec<Prepared>,
-    },
+    Sweep(InUse),
     /// Searches for a cheaper cluster.
     Consolidate(Box<Search>),
     /// Waits for news about machines that are about to be taken away.
@@ -250,7 +246,7 @@ impl Action {
                 vec![Key::Class(class.metadata.name.clone().unwrap_or_default())]
             }
             Self::AskOffers(class) => vec![Key::Offers(class.metadata.name.clone().unwrap_or_default())],
-            Self::Sweep { .. } => vec![Key::Sweep],
+            Self::Sweep(_) => vec![Key::Sweep],
             Self::Consolidate(_) => vec![Key::Consolidation],
             Self::AwaitNews => vec![Key::News],
             Self::Acknowledge(_) => vec![Key::Receipts],
@@ -276,7 +272,7 @@ impl Action {
             Self::ListMachines => "list_machines",
             Self::Resolve(_) => "resolve",
             Self::AskOffers(_) => "ask_offers",
-            Self::Sweep { .. } => "sweep",
+            Self::Sweep(_) => "sweep",
             Self::Consolidate(_) => "consolidate",
             Self::AwaitNews => "await_news",
             Self::Acknowledge(_) => "acknowledge",

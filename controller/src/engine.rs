@@ -320,6 +320,7 @@ impl Engine {
             self.snapshot.plan_version += 1;
         }
         let hold_wake = decide::backoff::hold(&mut self.snapshot, now);
+        let config_wake = self.snapshot.expire_config(now);
         let mut plan_wake = self.plan_if_due(now);
         if let Due::Planned(actions) = &mut plan_wake {
             self.put_off(actions, now);
@@ -381,7 +382,7 @@ impl Engine {
         let (notices, event_wake) = self.recorder.due(now.mono, is_over);
         actions.extend(notices.into_iter().map(Action::Tell));
         let rest_wake = self.flights.next_wake(now.mono);
-        let wake = [places_wake, apart_wake, hold_wake, round_wake, event_wake, rest_wake]
+        let wake = [places_wake, apart_wake, hold_wake, config_wake, round_wake, event_wake, rest_wake]
             .into_iter()
             .fold(wake, earliest);
         Step { actions, wake }

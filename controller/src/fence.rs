@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::{
-    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption,
+    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, InUse, Interruption,
     LaunchError, LaunchRequest, Launched, ObservedNode, Prepared, Shortage, Terminated,
 };
 use croft_runtime::{clock::Clock, lease::Leader};
@@ -139,7 +139,7 @@ impl<T: CloudProvider + ?Sized> CloudProvider for Fence<T> {
         self.inner.shortages()
     }
 
-    async fn sweep(&self, classes: &[EC2NodeClass], unanswered: &[Prepared]) -> Result<usize, CloudError> {
-        if self.is_open() { self.inner.sweep(classes, unanswered).await } else { Err(refused("sweep")) }
+    async fn sweep(&self, used: &InUse) -> Result<usize, CloudError> {
+        if self.is_open() { self.inner.sweep(used).await } else { Err(refused("sweep")) }
     }
 }

@@ -11,6 +11,8 @@ pub const ADOPTS: &str = "croft.dev/adopts";
 pub const POOL_LABEL: &str = croft_api::pool::DEFAULT_KEY;
 /// On a node whose kubelet has registered and which Croft hasn't labelled yet: nothing runs there.
 pub const UNREGISTERED_TAINT: &str = croft_policy::model::UNREGISTERED_TAINT;
+/// The label that goes with it.
+pub const UNREGISTERED_LABEL: &str = croft_policy::model::UNREGISTERED_LABEL;
 /// On a node that is given back.
 pub const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
 /// The effect of [`DISRUPTED_TAINT`]: what runs there leaves by eviction, not by the taint.

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use croft_policy::model::MARK_KEY;
+use croft_policy::model::{MARK_KEY, UNREGISTERED_LABEL};
 use croft_testkit::ControlPlane;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -176,14 +176,20 @@ async fn creation(client: Client, pod: Value, harmless: Harmless) -> Outcome {
     }
 }
 
-/// Every term of the required node affinity rules out the built-in key.
+/// Every term of the required node affinity rules out the built-in key, and nodes without it yet if the pod tolerates them.
 fn is_kept_out(spec: &Value) -> bool {
+    let tolerations = spec.get("tolerations").and_then(Value::as_array).into_iter().flatten();
+    let mut without_key = tolerations.filter(|toleration| toleration.get("key").is_none());
+    rules_out(spec, MARK_KEY) && (without_key.next().is_none() || rules_out(spec, UNREGISTERED_LABEL))
+}
+
+fn rules_out(spec: &Value, key: &str) -> bool {
     let terms = spec
         .pointer("/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms");
     let kept_out = |term: &Value| {
         let expressions = term.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
         expressions.into_iter().any(|e| {
-            e.get("key").and_then(Value::as_str) == Some(MARK_KEY)
+            e.get("key").and_then(Value::as_str) == Some(key)
                 && e.get("operator").and_then(Value::as_str) == Some("DoesNotExist")
         })
     };
@@ -287,5 +293,8 @@ mod tests {
             assert!(!is_kept_out(&spec(terms)));
         }
         assert!(!is_kept_out(&json!({})));
+        let mut tolerant = spec(json!([out]));
+        tolerant["tolerations"] = json!([{"operator": "Exists"}]);
+        assert!(!is_kept_out(&tolerant));
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use croft_testkit::{Component, Options};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The controller's user, as the manifests install it.
 pub const CONTROLLER_USER: &str = "system:serviceaccount:croft-system:croft-controller";
@@ -82,12 +82,25 @@ impl Audit {
     /// # Errors
     /// If the log's folder can't be created.
     pub fn new(options: Options, users: &[&str]) -> anyhow::Result<(Self, Options)> {
+        Self::of(options, json!({"level": "Metadata", "users": users}))
+    }
+
+    /// The same of everybody's evictions and deletions of pods.
+    ///
+    /// # Errors
+    /// When there is no place for the log.
+    pub fn of_pods(options: Options) -> anyhow::Result<(Self, Options)> {
+        let resources = json!([{"group": "", "resources": ["pods", "pods/eviction"]}]);
+        Self::of(options, json!({"level": "Metadata", "verbs": ["create", "delete"], "resources": resources}))
+    }
+
+    fn of(options: Options, rule: Value) -> anyhow::Result<(Self, Options)> {
         let folder = tempfile::Builder::new().prefix("croft-audit-").tempdir()?;
         let (policy, log) = (folder.path().join("policy.json"), folder.path().join("audit.log"));
         // A watch ends when its client ends, so it is logged when it is answered.
         let rules = json!({
             "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
-            "rules": [{"level": "Metadata", "users": users}, {"level": "None"}],
+            "rules": [rule, {"level": "None"}],
         });
         std::fs::write(&policy, rules.to_string())
             .with_context(|| format!("failed to write {}", policy.display()))?;

@@ -2,6 +2,7 @@
 
 pub mod attacks;
 pub mod audit;
+pub mod bad_edits;
 pub mod chaos;
 pub mod cli;
 pub mod corpus;
@@ -10,6 +11,7 @@ pub mod ground;
 pub mod invariants;
 pub mod later;
 pub mod manifests;
+pub mod operations;
 pub mod pods;
 pub mod proxy;
 pub mod recorder;

@@ -48,6 +48,7 @@ async fn no_other_way_bypasses_isolation() {
     taints_stay(&ground).await;
     taints_are_restored(&ground).await;
     names_need_the_verb(&ground).await;
+    unregistered_nodes_take_no_tolerant_pod(&ground).await;
     nodes_leave_by_their_label(&ground).await;
     deleted_objects_are_judged(&ground).await;
     created_objects_are_not_deleted(&ground).await;
@@ -230,6 +231,35 @@ async fn names_need_the_verb(ground: &Ground) {
     says("later-exempt", "assign on croftconfigs/default").await;
     assert!(create(&maker, &namespace("later-agents"), false).await.unwrap().is_done());
     assert!(create(&ground.admin, &namespace("later-exempt"), false).await.unwrap().is_done());
+}
+
+/// A node that Croft launched registers with its taints, but without its pool's label: a non-tenant pod that tolerates
+/// every taint stays off it.
+async fn unregistered_nodes_take_no_tolerant_pod(ground: &Ground) {
+    let node = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "early-1", "labels": {"lab.croft.dev/kubelet": "kwok", "kubernetes.io/hostname": "early-1",
+            "wave": "early", "croft.dev/unregistered": "true"}},
+        "spec": {"taints": [{"key": "node-pool", "value": "pool-a", "effect": "NoSchedule"},
+            {"key": "croft.dev/unregistered", "effect": "NoExecute"}]}});
+    assert!(create(&ground.admin, &node, false).await.unwrap().is_done());
+    let spec = json!({"nodeSelector": {"wave": "early"}, "tolerations": [{"operator": "Exists"}]});
+    assert!(create(&ground.admin, &pod("nobody", "early", spec), false).await.unwrap().is_done());
+    let api: Api<Pod> = Api::namespaced(ground.admin.clone(), "nobody");
+    until("kube-scheduler to find no node for it", SOON, async || {
+        let status = api.get("early").await?.status.unwrap_or_default();
+        let said = status.conditions.into_iter().flatten().find(|c| c.type_ == "PodScheduled");
+        let message = said.and_then(|c| c.message).unwrap_or_default();
+        Ok::<_, kube::Error>(Seen::from_option(
+            message.contains("didn't match Pod's node affinity/selector").then_some(()),
+            message,
+        ))
+    })
+    .await
+    .unwrap();
+    let placed = api.get("early").await.unwrap().spec.unwrap().node_name;
+    assert_eq!(placed, None);
+    api.delete("early", &DeleteParams::default()).await.unwrap();
+    Api::<Node>::all(ground.admin.clone()).delete("early-1", &DeleteParams::default()).await.unwrap();
 }
 
 /// A node of another provisioner leaves its pool by the pool's label; Croft's mark goes, and an event says so.

@@ -10,7 +10,7 @@
 
 use croft_policy::{
     Pool, Provisioner, Tenant,
-    model::MARK_KEY,
+    model::{MARK_KEY, UNREGISTERED_LABEL},
     selector::{Requirement, Selector, Test},
     taint::{Effect, Effects},
 };
@@ -113,6 +113,7 @@ async fn final_pods_are_correct_or_denied() {
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
     };
     let out = json!({"key": MARK_KEY, "operator": "DoesNotExist"});
+    let early = json!({"key": UNREGISTERED_LABEL, "operator": "DoesNotExist"});
     let zone = json!({"key": "zone", "operator": "In", "values": ["z"]});
     let name = json!([{"key": "metadata.name", "operator": "In", "values": ["n"]}]);
     let second =
@@ -180,17 +181,33 @@ async fn final_pods_are_correct_or_denied() {
             Some(stranger),
         ),
         ("the mark's key", "nobody", json!({"tolerations": [toleration(MARK_KEY, "later")]}), Some(stranger)),
-        ("kept out", "nobody", affinity(json!([{"matchExpressions": [out]}])), None),
+        ("kept out", "nobody", affinity(json!([{"matchExpressions": [out, early]}])), None),
+        (
+            "kept out of nodes with a label only",
+            "nobody",
+            affinity(json!([{"matchExpressions": [out]}])),
+            Some(stranger),
+        ),
+        (
+            "kept out, with a toleration of one key",
+            "nobody",
+            with(
+                affinity(json!([{"matchExpressions": [out]}])),
+                "tolerations",
+                json!([{"key": "node-pool", "operator": "Exists"}]),
+            ),
+            None,
+        ),
         (
             "kept out beside others",
             "nobody",
-            affinity(json!([{"matchExpressions": [zone, out], "matchFields": name}])),
+            affinity(json!([{"matchExpressions": [zone, early, out], "matchFields": name}])),
             None,
         ),
         (
             "kept out in one term of two",
             "nobody",
-            affinity(json!([{"matchExpressions": [out]}, {"matchExpressions": [zone]}])),
+            affinity(json!([{"matchExpressions": [out, early]}, {"matchExpressions": [zone]}])),
             Some(stranger),
         ),
         ("kept out by a field", "nobody", affinity(json!([{"matchFields": name}])), Some(stranger)),
@@ -200,7 +217,12 @@ async fn final_pods_are_correct_or_denied() {
             affinity(json!([{"matchExpressions": [{"key": MARK_KEY, "operator": "Exists"}]}])),
             Some(stranger),
         ),
-        ("an empty term matches nothing", "nobody", affinity(json!([{"matchExpressions": [out]}, {}])), None),
+        (
+            "an empty term matches nothing",
+            "nobody",
+            affinity(json!([{"matchExpressions": [out, early]}, {}])),
+            None,
+        ),
         (
             "a namespace that shares a pool",
             "agents",

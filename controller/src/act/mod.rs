@@ -118,18 +118,15 @@ impl Executor {
                     },
                 }
             }
-            Action::Sweep { classes, open } => {
-                let classes: Vec<EC2NodeClass> = classes.iter().map(|c| (**c).clone()).collect();
-                match self.cloud.sweep(&classes, &open).await {
-                    Ok(removed) => {
-                        if removed > 0 {
-                            tracing::info!(removed, "removed what launches left behind");
-                        }
-                        Report::done(keys)
+            Action::Sweep(used) => match self.cloud.sweep(&used).await {
+                Ok(removed) => {
+                    if removed > 0 {
+                        tracing::info!(removed, "removed unused launch templates and instance profiles");
                     }
-                    Err(error) => cloud_trouble(keys, &error),
+                    Report::done(keys)
                 }
-            }
+                Err(error) => cloud_trouble(keys, &error),
+            },
             Action::Consolidate(search) => self.consolidate(keys, search).await,
             Action::AwaitNews => match self.cloud.interruptions().await {
                 Ok(news) => Report { news: vec![News::Interruptions(news)], ..Report::done(keys) },

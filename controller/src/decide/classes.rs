@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use croft_api::{EC2NodeClass, condition::READY};
-use croft_cloud::ClassFindings;
+use croft_cloud::{ClassFindings, InUse};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{Memory, Round, findings, reference};
+use super::{Memory, Round, findings, instances::instance_of, reference};
 use crate::{
     act::launch::recorded,
     action::{Action, Key, Resolution},
@@ -100,8 +100,11 @@ pub fn decide(round: &mut Round<'_>, memory: &mut Memory) {
     };
     if due && round.is_idle(&Key::Sweep) {
         memory.swept = Some(mono);
-        let classes = snapshot.classes.values().map(|c| Arc::clone(&c.object)).collect();
-        let open = snapshot.claims.values().filter_map(|claim| recorded(claim)).collect();
-        round.act(Action::Sweep { classes, open });
+        let claims = snapshot.claims.values();
+        round.act(Action::Sweep(InUse {
+            classes: snapshot.classes.values().map(|class| (*class.object).clone()).collect(),
+            unanswered: claims.clone().filter_map(|claim| recorded(claim)).collect(),
+            instances: claims.filter_map(|claim| instance_of(claim)).map(str::to_owned).collect(),
+        }));
     }
 }

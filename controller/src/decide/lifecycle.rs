@@ -171,6 +171,7 @@ fn request(round: &Round<'_>, name: &str, claim: &NodeClaim) -> Option<LaunchReq
         .iter()
         .filter(|(key, _)| Some(key.as_str()) != pool_key && *key != names::POOL_LABEL)
         .map(|(k, v)| (k.clone(), v.clone()))
+        .chain([(names::UNREGISTERED_LABEL.to_owned(), "true".to_owned())])
         .collect();
     let last = claim.status.as_ref().and_then(|s| s.attempt.as_ref()).map_or(0, |a| a.number);
     Some(LaunchRequest {

@@ -70,6 +70,7 @@ pub fn registration(claim: &NodeClaim, pool: Option<&TenantPool>, node: &NodeVie
         patch.set("annotations", missing_annotations(claim, pool, node));
     }
     patch.finalizer(node);
+    patch.remove_label(node, names::UNREGISTERED_LABEL);
     patch.taints(node, names::UNREGISTERED_TAINT, claim.spec.taints.iter());
     patch.finish()
 }
@@ -171,6 +172,11 @@ pub fn uncordon(node: &NodeView) -> Value {
     patch.finish()
 }
 
+/// A key as part of a JSON pointer.
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
 /// A JSON Patch of a node. A node is written often while it starts: a patch that held for one version of it would meet
 /// a conflict as often as not. This one depends on nothing but the places of the taints that it takes away, and the
 /// API server applies it again by itself when others write meanwhile. Taints are an atomic list: a merge patch would
@@ -202,10 +208,18 @@ impl Operations {
         }
     }
 
+    /// Removes a label that the node has.
+    fn remove_label(&mut self, node: &NodeView, key: &str) {
+        if node.labels.contains_key(key) {
+            let path = format!("/metadata/labels/{}", escaped(key));
+            self.0.push(json!({"op": "remove", "path": path}));
+        }
+    }
+
     /// Puts entries into a map of the metadata that is there.
     fn set(&mut self, map: &str, entries: Map<String, Value>) {
         for (key, value) in entries {
-            self.add(&format!("/metadata/{map}/{}", key.replace('~', "~0").replace('/', "~1")), &value);
+            self.add(&format!("/metadata/{map}/{}", escaped(&key)), &value);
         }
     }
 

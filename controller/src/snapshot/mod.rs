@@ -120,6 +120,9 @@ pub struct Snapshot {
     pub claim_changes: u64,
     /// What the machines of all claims cost.
     pub cost: Price,
+    /// Since when a CroftConfig whose limits are in force is gone.
+    config_absent_since: Option<Duration>,
+    has_cluster_limits: bool,
     restless: BTreeSet<String>,
     milestones: BTreeMap<String, Milestones>,
     listed_since: BTreeMap<String, Duration>,
@@ -188,7 +191,7 @@ impl Snapshot {
                 self.touch_all();
             }
             Change::Config(config) => self.config(*config),
-            Change::ConfigGone(name) => self.config_gone(&name),
+            Change::ConfigGone(name) => self.config_gone(&name, now),
             Change::Attachment(attachment) => {
                 self.attachments.insert(attachment.name_any(), attachment.spec.node_name);
             }
@@ -333,8 +336,7 @@ impl Snapshot {
     #[must_use]
     pub fn share_limit(&self, pool: &str, other: &str) -> bool {
         let names = |tenant: &Tenant, pool: &str| tenant.spec.pools.iter().any(|name| name == pool);
-        let limited = self.config.as_ref().is_some_and(|config| !config.spec.limits.is_empty());
-        limited
+        self.has_cluster_limits
             || self.tenants.values().any(|t| !t.spec.limits.is_empty() && names(t, pool) && names(t, other))
     }
 

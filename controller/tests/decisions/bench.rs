@@ -151,7 +151,7 @@ impl Bench {
                 Action::ListMachines
                     | Action::Resolve(_)
                     | Action::AskOffers(_)
-                    | Action::Sweep { .. }
+                    | Action::Sweep(_)
                     | Action::AwaitNews
                     | Action::ObserveCapacity(_)
                     | Action::Tell(_)

@@ -69,6 +69,7 @@ fn a_new_claim_is_launched_and_a_refused_one_is_deleted() {
     assert_eq!(launch.request.attempt, 1);
     assert!(launch.request.taints.iter().any(|t| t.key == "croft.dev/unregistered"));
     assert!(!launch.request.labels.contains_key("node-pool"), "a kubelet may not set the pool's key");
+    assert_eq!(launch.request.labels["croft.dev/unregistered"], "true");
     bench.engine.complete(Report::done(actions[0].keys()), at(1));
 
     let refused = json!({"attempt": {"number": 1, "requestHash": "h"}, "conditions": [
@@ -120,6 +121,20 @@ fn only_the_machine_itself_is_registered() {
             other => panic!("{provider_id}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn registration_removes_the_label_of_unregistered_nodes_with_its_taint() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&[]), false));
+    let taints = json!([{"key": "croft.dev/unregistered", "effect": "NoExecute"}]);
+    let labels = json!({"croft.dev/unregistered": "true"});
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", labels, taints, false));
+    let actions = bench.decide(1);
+    let [Action::Register(registration)] = &actions[..] else { panic!("{actions:?}") };
+    let operations = registration.patch.as_array().unwrap();
+    let label = json!({"op": "remove", "path": "/metadata/labels/croft.dev~1unregistered"});
+    assert!(operations.contains(&label), "{operations:?}");
 }
 
 #[test]

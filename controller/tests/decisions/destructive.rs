@@ -19,7 +19,7 @@ const PRIMITIVES: [&str; 26] = [
     "Verb::Delete {",
     "Verb::Evict {",
     "Action::Terminate {",
-    "Action::Sweep {",
+    "Action::Sweep(",
     "nodes::cordon(",
     "nodes::unhold(",
     "lifecycle::delete(",

@@ -166,10 +166,12 @@ fn cluster_limits_hold_beside_those_of_pools() {
         bench.see(1, config(10, &limits));
         bench.see(1, pod("a", None));
         assert_eq!(makes_claims(&mut bench, 1), launches, "{limits}");
-        // Without a CroftConfig there is no limit.
+        // A CroftConfig that is absent for a moment is no evidence: its limits end after a minute without it.
         bench.see(10, Change::Gone("config-uid".into(), Box::new(Change::ConfigGone("default".to_owned()))));
         bench.see(10, pod("b", None));
-        assert!(launches || makes_claims(&mut bench, 10), "{limits}");
+        assert!(launches || !makes_claims(&mut bench, 10), "{limits}");
+        assert!(launches || !makes_claims(&mut bench, 60), "{limits}");
+        assert!(launches || makes_claims(&mut bench, 70), "{limits}");
     }
 }
 

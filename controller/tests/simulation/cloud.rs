@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_api::{EC2NodeClass, condition::READY, condition::Statement, nodeclass::SubnetStatus};
 use croft_cloud::{
-    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption,
+    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, InUse, Interruption,
     InterruptionKind, LaunchError, LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey,
     Prepared, Shortage, Terminated, tags,
 };
@@ -455,7 +455,7 @@ impl CloudProvider for SimCloud {
             .collect()
     }
 
-    async fn sweep(&self, _: &[EC2NodeClass], _: &[Prepared]) -> Result<usize, CloudError> {
+    async fn sweep(&self, _: &InUse) -> Result<usize, CloudError> {
         Ok(0)
     }
 }

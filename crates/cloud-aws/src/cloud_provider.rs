@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use croft_api::EC2NodeClass;
 use croft_cloud::{
-    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, Interruption,
+    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, InUse, Interruption,
     LaunchError, LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey, Prepared, Shortage,
     Terminated, tags, unavailable::UnavailableEntry,
 };
@@ -184,10 +184,10 @@ impl CloudProvider for AwsProvider {
         memory.offerings.current(now).map(shortage).collect()
     }
 
-    async fn sweep(&self, classes: &[EC2NodeClass], unanswered: &[Prepared]) -> Result<usize, CloudError> {
+    async fn sweep(&self, used: &InUse) -> Result<usize, CloudError> {
         let failed = |fault| refusal::refused("sweep", fault);
         let cluster = &self.options.cluster_uid;
-        let mut keep: BTreeSet<String> = unanswered.iter().flat_map(launch::templates).collect();
+        let mut keep: BTreeSet<String> = used.unanswered.iter().flat_map(launch::templates).collect();
         {
             let memory = self.memory();
             let recent = memory.templates.iter().filter(|(_, used)| used.elapsed() < TEMPLATE_IDLE);
@@ -209,14 +209,14 @@ impl CloudProvider for AwsProvider {
         }
         // An instance loses its credentials with its profile, so profiles of instances are kept, not only those of
         // classes.
-        let mut held: BTreeSet<String> = instances::of_cluster(&self.clients, &self.paces, cluster)
-            .await
-            .map_err(failed)?
-            .into_iter()
-            .filter_map(|seen| seen.profile)
-            .collect();
+        let mut seen = instances::of_cluster(&self.clients, &self.paces, cluster).await.map_err(failed)?;
+        let listed: BTreeSet<&str> = seen.iter().map(|seen| seen.machine.id.as_str()).collect();
+        let lost: Vec<String> =
+            used.instances.iter().filter(|id| !listed.contains(id.as_str())).cloned().collect();
+        seen.extend(instances::by_id(&self.clients, &self.paces, &lost).await.map_err(failed)?);
+        let mut held: BTreeSet<String> = seen.into_iter().filter_map(|seen| seen.profile).collect();
         held.extend(
-            classes.iter().filter_map(|c| c.spec.role.as_deref()).map(|role| profile::name(cluster, role)),
+            used.classes.iter().filter_map(|c| c.spec.role.as_deref()).map(|role| profile::name(cluster, role)),
         );
         let profiles = profile::sweep(&self.clients, &self.paces, cluster, |name| held.contains(name))
             .await

@@ -29,7 +29,7 @@ use croft_api::{
     nodeclass::{AmiFamily, AmiSelectorTerm, SelectorTerm},
 };
 use croft_cloud::{
-    CloudProvider, FaultClass, InterruptionKind, LaunchRequest, MachineState, builtin_catalog, tags,
+    CloudProvider, FaultClass, InUse, InterruptionKind, LaunchRequest, MachineState, builtin_catalog, tags,
 };
 use croft_cloud_aws::{Access, AwsProvider, Keys, Options};
 use croft_runtime::clock::{Clock, SystemClock};
@@ -359,11 +359,11 @@ async fn unused_templates_and_profiles_are_deleted(bed: &Bed) {
     bed.provider.prepare(&request(class.clone())).await.unwrap();
     let provider = AwsProvider::connect(bed.options.clone()).await;
     assert_eq!(
-        provider.sweep(std::slice::from_ref(&class), &[]).await.unwrap(),
+        provider.sweep(&InUse { classes: vec![class.clone()], ..InUse::default() }).await.unwrap(),
         0,
         "the template is young, the role is named"
     );
-    assert_eq!(provider.sweep(&[], &[]).await.unwrap(), 1, "the instance profile");
+    assert_eq!(provider.sweep(&InUse::default()).await.unwrap(), 1, "the instance profile");
 }
 
 /// A clock that runs an hour ahead.
@@ -399,11 +399,18 @@ async fn templates_that_nothing_launches_from_are_deleted(bed: &Bed) {
     let all = names().await;
     assert!(all.len() >= 2, "one for each node configuration: {all:?}");
     let later = AwsProvider::connect_on(bed.options.clone(), Arc::new(Later)).await;
-    let gone = later.sweep(std::slice::from_ref(&class), std::slice::from_ref(&unanswered)).await.unwrap();
+    let gone = later
+        .sweep(&InUse {
+            classes: vec![class.clone()],
+            unanswered: vec![unanswered.clone()],
+            ..InUse::default()
+        })
+        .await
+        .unwrap();
     let left = names().await;
     assert!(left.len() == 1 && left.is_subset(&all) && gone == all.len() - 1, "{left:?} of {all:?}");
     bed.provider.launch(&unanswered).await.unwrap();
-    assert_eq!(later.sweep(&[class], &[]).await.unwrap(), 1);
+    assert_eq!(later.sweep(&InUse { classes: vec![class], ..InUse::default() }).await.unwrap(), 1);
     assert!(names().await.is_empty());
 }
 

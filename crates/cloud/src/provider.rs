@@ -72,10 +72,19 @@ pub trait CloudProvider: Send + Sync {
     /// The unavailable offerings, each with its refusal, for the pools' conditions ([`crate::supply::survey`]).
     fn shortages(&self) -> Vec<Shortage>;
 
-    /// Deletes unused launch templates and instance profiles: templates that none of `unanswered` launches from,
-    /// profiles that neither an instance nor a class of `classes` names. `unanswered` are the requests stored in
-    /// claims, which may be sent again.
-    async fn sweep(&self, classes: &[EC2NodeClass], unanswered: &[Prepared]) -> Result<usize, CloudError>;
+    /// Deletes launch templates and instance profiles of this cluster that `used` doesn't name. Returns their number.
+    async fn sweep(&self, used: &InUse) -> Result<usize, CloudError>;
+}
+
+/// What uses launch templates and instance profiles.
+#[derive(Clone, Debug, Default)]
+pub struct InUse {
+    /// Every class: the profile of its role is kept.
+    pub classes: Vec<EC2NodeClass>,
+    /// The requests stored in claims, which may be sent again: what they name is kept.
+    pub unanswered: Vec<Prepared>,
+    /// Ids of the claims' instances: their profiles are kept, also if an instance has lost the tag by which it is listed.
+    pub instances: Vec<String>,
 }
 
 /// The account and region of calls.

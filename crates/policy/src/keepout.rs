@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     denial::{Denial, Rule},
     index::{KeyRule, PoolId, PoolRule, Tenants},
-    model::{MARK_KEY, Unassigned},
+    model::{MARK_KEY, UNREGISTERED_LABEL, UNREGISTERED_TAINT, Unassigned},
     place::check_operators,
     taint::{Effect, Effects, Operator},
     terms::Closed,
@@ -41,6 +41,8 @@ struct Reach<'p> {
     /// By key, of whatever pools of that key are made later. The policy in the API server knows the keys but not
     /// the pools, and demands the keep-out for these too.
     future: Effects,
+    /// The taint of nodes that have registered and don't have their pool's label yet.
+    unregistered: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -81,6 +83,8 @@ impl<'p> Reach<'p> {
         let mut reach = Self::default();
         for toleration in spec.tolerations() {
             let Some(parsed) = toleration.parse() else { continue };
+            reach.unregistered |= (parsed.key.is_empty() || parsed.key == UNREGISTERED_TAINT)
+                && parsed.effects.contains(Effect::NoExecute);
             if parsed.key.is_empty() {
                 // Without a key only Exists is valid; what isn't valid is taken for the widest.
                 reach.any = reach.any.or(parsed.effects);
@@ -180,6 +184,7 @@ pub(crate) fn decide(tenants: &Tenants, namespace: &str, spec: &PodSpec<'_>) -> 
         return Ok(KeepOut::nothing(Rule::Unassigned));
     }
     let mut keys: Vec<&str> = reached.iter().map(|pool| &*pool.key).chain([MARK_KEY]).collect();
+    keys.extend(reach.unregistered.then_some(UNREGISTERED_LABEL));
     keys.sort_unstable();
     keys.dedup();
     let closed: Vec<Closed> = keys.into_iter().filter_map(|key| close(tenants, namespace, key)).collect();

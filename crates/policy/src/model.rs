@@ -41,6 +41,9 @@ pub const CONTROLLER_LEASE: &str = "croft-controller";
 pub const CERTIFICATE_LEASE: &str = "croft-webhook-certificate";
 /// On a node whose kubelet has registered and that the controller hasn't labelled yet.
 pub const UNREGISTERED_TAINT: &str = "croft.dev/unregistered";
+/// Label of a node that carries [`UNREGISTERED_TAINT`]. It registers with both, since it may not register with its pool's
+/// label: a pod that tolerates every taint is kept off it by this one.
+pub const UNREGISTERED_LABEL: &str = UNREGISTERED_TAINT;
 /// On a node: the name of its NodeClaim.
 pub const CLAIM_ANNOTATION: &str = "croft.dev/claim";
 

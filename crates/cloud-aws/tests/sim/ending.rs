@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use croft_cloud::{CloudProvider, InterruptionKind, MachineState};
+use croft_cloud::{CloudProvider, InUse, InterruptionKind, MachineState};
 use croft_ec2_sim::sqs::News;
 use croft_scheduler::CapacityType::{OnDemand, Spot};
 
@@ -105,14 +105,23 @@ async fn unused_templates_and_profiles_are_deleted() {
     assert_eq!(left(&bed), (1, 1));
     let fresh = bed.restarted().await;
     assert_eq!(
-        fresh.sweep(&[], &[]).await.unwrap(),
+        fresh.sweep(&InUse::default()).await.unwrap(),
         0,
         "the machine holds its profile, and the template is young"
     );
+    // Another tool overwrites the tag by which the instance is listed: it is asked for by its id.
+    let overwritten = [("croft.dev/cluster".to_owned(), "another".to_owned())];
+    assert!(bed.world(|world| world.tag_instance(&id, overwritten.into())));
+    let instances = vec![id.clone()];
+    assert_eq!(fresh.sweep(&InUse { instances, ..InUse::default() }).await.unwrap(), 0);
     bed.provider.terminate(&[id]).await.unwrap();
     bed.simulator.advance(Duration::from_secs(5));
-    assert_eq!(fresh.sweep(&[class], &[]).await.unwrap(), 0, "the class names the role");
-    assert_eq!(fresh.sweep(&[], &[]).await.unwrap(), 1);
+    assert_eq!(
+        fresh.sweep(&InUse { classes: vec![class], ..InUse::default() }).await.unwrap(),
+        0,
+        "the class names the role"
+    );
+    assert_eq!(fresh.sweep(&InUse::default()).await.unwrap(), 1);
     assert_eq!(left(&bed).1, 0);
 }
 

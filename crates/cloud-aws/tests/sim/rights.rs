@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_cloud::{CloudError, CloudProvider, FaultClass};
+use croft_cloud::{CloudError, CloudProvider, FaultClass, InUse};
 use croft_ec2_sim::policy::Policy;
 use croft_scheduler::CapacityType::OnDemand;
 use serde_json::Value;
@@ -60,7 +60,7 @@ async fn everything(bed: &Bed) -> Result<(), String> {
     bed.simulator.advance(std::time::Duration::from_secs(60 * 60));
     bed.world(|world| world.age_templates());
     // Another provider, since this one remembers having used the template.
-    bed.restarted().await.sweep(&[], &[]).await.map_err(failed)?;
+    bed.restarted().await.sweep(&InUse::default()).await.map_err(failed)?;
     let left = bed.world(|world| world.report());
     if left.get("launchTemplates").and_then(Value::as_array).is_some_and(|t| !t.is_empty()) {
         return Err("a template is left".to_owned());

@@ -1,7 +1,7 @@
 //! Pods: the final pod at its creation, and its changes.
 
 use super::{Keys, Policy, break_glass, constraints, parameters};
-use crate::model::MARK_KEY;
+use crate::model::{MARK_KEY, UNREGISTERED_LABEL, UNREGISTERED_TAINT};
 
 /// A variable, since the API server turns the whole pod into CEL's form once for a policy's match conditions and once
 /// more for its validations, which takes longer than evaluating them: what every created pod meets has none.
@@ -57,7 +57,19 @@ fn reaches() -> (&'static str, String) {
     )
 }
 
-/// Every term of the required node affinity rules out the built-in key, which every node of a pool carries.
+/// The pod tolerates the taint of a node that doesn't have its pool's label yet.
+fn reaches_unregistered() -> (&'static str, String) {
+    (
+        "reachesUnregistered",
+        format!(
+            "object.spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') in ['', '{UNREGISTERED_TAINT}'] && \
+             t.?effect.orValue('') in ['', 'NoExecute'])"
+        ),
+    )
+}
+
+/// Every term of the required node affinity rules out the built-in key, which every node of a pool carries, and the label
+/// of nodes that don't carry it yet if the pod reaches those.
 fn kept_out() -> (&'static str, String) {
     (
         "keptOut",
@@ -65,7 +77,9 @@ fn kept_out() -> (&'static str, String) {
             "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.hasValue() && \
              object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.all(t, \
              (size(t.?matchExpressions.orValue([])) == 0 && size(t.?matchFields.orValue([])) == 0) || \
-             t.?matchExpressions.orValue([]).exists(e, e.key == '{MARK_KEY}' && e.operator == 'DoesNotExist'))"
+             (t.?matchExpressions.orValue([]).exists(e, e.key == '{MARK_KEY}' && e.operator == 'DoesNotExist') && \
+             (!variables.reachesUnregistered || \
+             t.?matchExpressions.orValue([]).exists(e, e.key == '{UNREGISTERED_LABEL}' && e.operator == 'DoesNotExist'))))"
         ),
     )
 }
@@ -73,7 +87,8 @@ fn kept_out() -> (&'static str, String) {
 fn must_be_kept_out() -> String {
     format!(
         "'the pod belongs to no tenant and tolerates the taints of tenants\\' pools, and no required node affinity \
-         ({MARK_KEY} DoesNotExist in every term) keeps it off them: tolerate only the taints that you mean'"
+         ({MARK_KEY} DoesNotExist in every term, and {UNREGISTERED_LABEL} DoesNotExist if it tolerates every taint) keeps \
+         it off them: tolerate only the taints that you mean'"
     )
 }
 
@@ -96,6 +111,7 @@ pub(super) fn placement() -> Policy {
             ("tolerations", "object.spec.?tolerations.orValue([])".to_owned()),
             ("mine", "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
             reaches(),
+            reaches_unregistered(),
             kept_out(),
         ],
         validations: vec![
@@ -139,6 +155,7 @@ pub(super) fn declared_keys() -> Policy {
             Keys::Declared.variable(),
             reaches(),
             owned(MIRROR),
+            reaches_unregistered(),
             owned(NON_TENANT),
             ("pools", annotation("pools")),
             ("shared", annotation("shared")),
@@ -212,6 +229,7 @@ pub(super) fn updates(keys: Keys) -> Policy {
                     .to_owned(),
             ),
             reaches(),
+            reaches_unregistered(),
             kept_out(),
         ],
         validations: update_rules(),
