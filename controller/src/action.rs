@@ -9,8 +9,7 @@ use std::{
 
 use croft_api::{EC2NodeClass, NodeClaim, NodeClaimSpec};
 use croft_cloud::{
-    ClassFindings, CloudMachine, InUse, Interruption, LaunchRequest, ObservedNode, Shortage,
-    Terminated,
+    ClassFindings, CloudMachine, InUse, Interruption, LaunchRequest, ObservedNode, Shortage, Terminated,
 };
 use croft_scheduler::{
     Cluster, InstanceType, PodKey,

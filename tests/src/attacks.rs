@@ -29,7 +29,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::ground::{Answer, create, pod};
+use crate::arena::{Answer, create, pod};
 
 /// Pods admitted onto nodes of other tenants.
 pub const ADMITTED: &str = "admitted";
@@ -212,14 +212,14 @@ pub async fn placement(plane: &ControlPlane) -> anyhow::Result<Vec<Attack>> {
     let tolerates = |toleration: Value| json!({"tolerations": [toleration]});
     let cases: Vec<(&str, Value, Harmless)> = vec![
         (
-            "nobody",
+            "no-tenant",
             tolerates(json!({"key": "node-pool", "operator": "Equal", "value": "pool-a"})),
             is_kept_out,
         ),
-        ("nobody", tolerates(json!({"key": "other-key", "operator": "Exists"})), is_kept_out),
-        ("nobody", tolerates(json!({"operator": "Exists"})), is_kept_out),
+        ("no-tenant", tolerates(json!({"key": "other-key", "operator": "Exists"})), is_kept_out),
+        ("no-tenant", tolerates(json!({"operator": "Exists"})), is_kept_out),
         (
-            "nobody",
+            "no-tenant",
             json!({"nodeSelector": {"node-pool": "pool-a"}, "tolerations": [{"key": "node-pool", "operator": "Exists"}]}),
             is_kept_out,
         ),

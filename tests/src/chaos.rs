@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   seed ──▶ steps: a tenant scales, a node is given back, a fault ──▶ healed ──▶ at rest
-//!                              │ all the time: Monitor                    │ once: pods run, machines = claims = nodes
+//!                              │ all the time: Monitor                    │ once: pods run, instances = claims = nodes
 //! ```
 //!
 //! Times are real, so a seed repeats the operations and their order, but not the state of the processes.
@@ -138,7 +138,7 @@ impl Arena {
         if with_controller {
             stack.croft.resume(&stack.plane, Part::Controller).await?;
         }
-        stack.plane.apply(&ground()).await?;
+        stack.plane.apply(&platform_manifests()).await?;
         let client = stack.plane.admin().await?;
         let monitor = Monitor::start(&client, at_cloud, expected());
         let wanted = NAMESPACES.into_iter().map(|namespace| (namespace, 0)).collect();
@@ -338,7 +338,7 @@ fn expected() -> Expected {
 
 /// The platform team's manifests.
 #[expect(clippy::indexing_slicing, reason = "a key that a JSON object lacks is made")]
-fn ground() -> String {
+fn platform_manifests() -> String {
     let mut documents = vec![class("default")];
     for (namespace, pool) in NAMESPACES.into_iter().zip(POOLS) {
         let types = ["m5.large", LARGEST, "c5.large", "c5.xlarge"];

@@ -20,8 +20,8 @@ use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
 use crate::{
+    arena::{SOON, create, kept_arena, pod},
     attacks::{self, DISTURBED, Stream, Tally},
-    ground::{SOON, create, kept_arena, pod},
 };
 
 /// Attempts before and after the operation.
@@ -78,7 +78,7 @@ impl Day2 {
         let (plane, croft) = kept_arena(Options::default()).await?;
         let admin = plane.admin().await?;
         let everywhere = json!({"tolerations": [{"operator": "Exists"}]});
-        for object in [pod("nobody", "plain", json!({})), agent(everywhere)] {
+        for object in [pod("no-tenant", "plain", json!({})), agent(everywhere)] {
             let answer = create(&admin, &object, false).await?;
             anyhow::ensure!(answer.is_done(), "{}", answer.sentence());
         }
@@ -259,7 +259,7 @@ fn agent(spec: Value) -> Value {
         into.extend(from);
     }
     json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "nobody"},
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "no-tenant"},
         "spec": {"selector": {"matchLabels": {"app": "agent"}},
             "template": {"metadata": {"labels": {"app": "agent"}}, "spec": template}},
     })

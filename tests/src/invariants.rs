@@ -41,7 +41,7 @@ pub struct Expected {
 
 /// An instance, as the cloud describes it.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Machine {
+pub struct Instance {
     /// Its id.
     pub id: String,
     /// Its type.
@@ -55,7 +55,7 @@ pub struct Machine {
     pub tags: BTreeMap<String, String>,
 }
 
-impl Machine {
+impl Instance {
     /// True until it terminates.
     #[must_use]
     pub fn is_alive(&self) -> bool {
@@ -67,10 +67,10 @@ impl Machine {
 ///
 /// # Errors
 /// If the simulator doesn't answer.
-pub async fn machines(cloud: SocketAddr) -> anyhow::Result<Vec<Machine>> {
+pub async fn instances(cloud: SocketAddr) -> anyhow::Result<Vec<Instance>> {
     #[derive(Deserialize)]
     struct Report {
-        instances: Vec<Machine>,
+        instances: Vec<Instance>,
     }
     let answer = http::get(cloud, "/_control/state").await?;
     Ok(serde_json::from_str::<Report>(&answer.body)?.instances)
@@ -100,12 +100,12 @@ impl Monitor {
         tasks.spawn(async move {
             loop {
                 // A server without an answer is being restarted.
-                if let Ok(machines) = machines(cloud).await {
-                    lock(&found).extend(paid_twice(&machines));
-                    lock(&found).extend(over_limit(&machines, &expected.limits));
+                if let Ok(instances) = instances(cloud).await {
+                    lock(&found).extend(paid_twice(&instances));
+                    lock(&found).extend(over_limit(&instances, &expected.limits));
                 }
-                if let Ok(astray) = astray(&client, &expected.pools).await {
-                    lock(&found).extend(astray);
+                if let Ok(misplaced_pods) = misplaced_pods(&client, &expected.pools).await {
+                    lock(&found).extend(misplaced_pods);
                     *lock(&looked) += 1;
                 }
                 tokio::time::sleep(LOOK).await;
@@ -182,22 +182,22 @@ fn is_ready(pod: &Pod) -> bool {
     ready && pod.metadata.deletion_timestamp.is_none()
 }
 
-fn paid_twice(machines: &[Machine]) -> Vec<String> {
+fn paid_twice(instances: &[Instance]) -> Vec<String> {
     let mut by_claim: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for machine in machines {
-        if let Some(claim) = machine.tags.get(tags::CLAIM_UID) {
-            by_claim.entry(claim).or_default().push(&machine.id);
+    for instance in instances {
+        if let Some(claim) = instance.tags.get(tags::CLAIM_UID) {
+            by_claim.entry(claim).or_default().push(&instance.id);
         }
     }
-    let twice = by_claim.into_iter().filter(|(_, machines)| machines.len() > 1);
-    twice.map(|(claim, machines)| format!("claim {claim} was launched twice: {machines:?}")).collect()
+    let twice = by_claim.into_iter().filter(|(_, instances)| instances.len() > 1);
+    twice.map(|(claim, instances)| format!("claim {claim} was launched twice: {instances:?}")).collect()
 }
 
-fn over_limit(machines: &[Machine], limits: &BTreeMap<String, i64>) -> Vec<String> {
+fn over_limit(instances: &[Instance], limits: &BTreeMap<String, i64>) -> Vec<String> {
     let mut used: BTreeMap<&str, i64> = BTreeMap::new();
-    for machine in machines.iter().filter(|machine| machine.is_alive()) {
-        if let Some(pool) = machine.tags.get(tags::POOL) {
-            *used.entry(pool).or_default() += milli_cpu(&machine.instance_type);
+    for instance in instances.iter().filter(|instance| instance.is_alive()) {
+        if let Some(pool) = instance.tags.get(tags::POOL) {
+            *used.entry(pool).or_default() += milli_cpu(&instance.instance_type);
         }
     }
     let over = limits.iter().filter_map(|(pool, limit)| {
@@ -214,20 +214,20 @@ pub fn milli_cpu(instance_type: &str) -> i64 {
     catalog.iter().find(|kind| kind.name == instance_type).map_or(0, |kind| kind.capacity.get("cpu"))
 }
 
-async fn astray(client: &Client, pools: &BTreeMap<String, String>) -> kube::Result<Vec<String>> {
+async fn misplaced_pods(client: &Client, pools: &BTreeMap<String, String>) -> kube::Result<Vec<String>> {
     // Lists from the API server's cache, which is cheap. Pods first: a node may be removed together with its pods.
     let params = ListParams::default().match_any();
     let pods = Api::<Pod>::all(client.clone()).list(&params).await?;
     let nodes = Api::<Node>::all(client.clone()).list(&params).await?;
     let pools_of: BTreeMap<String, String> =
         nodes.items.iter().map(|node| (node.name_any(), label(node, "node-pool"))).collect();
-    let astray = pods.items.iter().filter_map(|pod| {
+    let misplaced_pods = pods.items.iter().filter_map(|pod| {
         let wanted = pools.get(&pod.namespace()?)?;
         let on = node_of(pod);
         let pool = pools_of.get(&on)?;
         (pool != wanted).then(|| format!("{} of {wanted} is on {on} of {pool:?}", pod.name_any()))
     });
-    Ok(astray.collect())
+    Ok(misplaced_pods.collect())
 }
 
 /// Differences between instances, claims and nodes, which keep the cluster from being settled.
@@ -235,11 +235,11 @@ async fn astray(client: &Client, pools: &BTreeMap<String, String>) -> kube::Resu
 /// # Errors
 /// If a server doesn't answer.
 pub async fn unsettled(client: &Client, cloud: SocketAddr) -> anyhow::Result<Vec<String>> {
-    let machines: BTreeSet<String> = machines(cloud)
+    let instances: BTreeSet<String> = instances(cloud)
         .await?
         .iter()
-        .filter(|machine| machine.is_alive())
-        .map(|machine| format!("aws:///{}/{}", machine.zone, machine.id))
+        .filter(|instance| instance.is_alive())
+        .map(|instance| format!("aws:///{}/{}", instance.zone, instance.id))
         .collect();
     let all = ListParams::default();
     let claims = Api::<NodeClaim>::all(client.clone()).list(&all).await?;
@@ -255,11 +255,11 @@ pub async fn unsettled(client: &Client, cloud: SocketAddr) -> anyhow::Result<Vec
         .map(|node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default())
         .collect();
     let mut unsettled = Vec::new();
-    if machines != claims {
-        unsettled.push(format!("machines {machines:?} and claims {claims:?} differ"));
+    if instances != claims {
+        unsettled.push(format!("instances {instances:?} and claims {claims:?} differ"));
     }
-    if machines != nodes {
-        unsettled.push(format!("machines {machines:?} and nodes {nodes:?} differ"));
+    if instances != nodes {
+        unsettled.push(format!("instances {instances:?} and nodes {nodes:?} differ"));
     }
     Ok(unsettled)
 }

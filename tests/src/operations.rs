@@ -193,9 +193,10 @@ impl Operations {
             }
             Operation::RestartController => self.restart_controller().await?,
             Operation::OverwriteTag => {
-                let machine = self.stack.machines().await?.into_iter().next().context("no instance runs")?;
+                let instance =
+                    self.stack.instances().await?.into_iter().next().context("no instance runs")?;
                 let tags = json!({"croft.dev/cluster": "another"});
-                let instance = machine.get("id").cloned().unwrap_or_default();
+                let instance = instance.get("id").cloned().unwrap_or_default();
                 self.stack.control(&json!({"do": "tag", "instance": instance, "tags": tags})).await?;
             }
             Operation::RemoveLabel => {
@@ -336,9 +337,9 @@ impl Operations {
         if let Some(claim) = claims.iter().find(|c| c.metadata.deletion_timestamp.is_some() || !is_ready(c)) {
             return Ok(Some(format!("NodeClaim {} isn't ready, or is being deleted", claim.name_any())));
         }
-        let machines = self.stack.machines().await?.len();
-        if machines != claims.len() {
-            return Ok(Some(format!("{machines} instances for {} NodeClaims", claims.len())));
+        let instances = self.stack.instances().await?.len();
+        if instances != claims.len() {
+            return Ok(Some(format!("{instances} instances for {} NodeClaims", claims.len())));
         }
         let tenants = Api::<Tenant>::all(self.client.clone()).list(&all).await?.items;
         let ready = |tenant: &&Tenant| {

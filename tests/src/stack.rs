@@ -73,7 +73,7 @@ impl Stack {
     ///
     /// # Errors
     /// If the cloud doesn't answer.
-    pub async fn machines(&mut self) -> anyhow::Result<Vec<Value>> {
+    pub async fn instances(&mut self) -> anyhow::Result<Vec<Value>> {
         let state = http::get(self.croft.address(Part::Cloud)?, "/_control/state").await?;
         let state: Value = serde_json::from_str(&state.body)?;
         let all = state.get("instances").and_then(Value::as_array).cloned().unwrap_or_default();

@@ -22,7 +22,7 @@ use croft_testkit::{
     Component, ControlPlane, Croft, CroftOptions, Options, Part,
     wait::{Seen, until},
 };
-use croft_tests::{ground::SOON, stack::condition_of};
+use croft_tests::{arena::SOON, stack::condition_of};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingWebhookConfiguration,
 };
@@ -64,7 +64,7 @@ metadata: {name: tenant-b, annotations: {policy.croft.dev/pools: 'node-pool=pool
 ---
 apiVersion: v1
 kind: Namespace
-metadata: {name: nobody, labels: {croft.dev/tenancy: none}}
+metadata: {name: no-tenant, labels: {croft.dev/tenancy: none}}
 ---
 apiVersion: v1
 kind: Node
@@ -115,11 +115,11 @@ spec: {namespaces: [lost], pools: [nowhere]}
 /// Namespace, name and spec of the pods.
 const PODS: [(&str, &str, &str); 6] = [
     ("tenant-a", "outside", "nodeName: free-1"),
-    ("nobody", "inside", "nodeName: a-1"),
+    ("no-tenant", "inside", "nodeName: a-1"),
     ("tenant-b", "both", "nodeName: a-1"),
     ("tenant-a", "unpinned", "schedulerName: mine"),
-    ("nobody", "not-kept-out", "schedulerName: mine, tolerations: [{operator: Exists}]"),
-    ("nobody", "fine", "schedulerName: mine"),
+    ("no-tenant", "not-kept-out", "schedulerName: mine, tolerations: [{operator: Exists}]"),
+    ("no-tenant", "fine", "schedulerName: mine"),
 ];
 
 /// Rule, kind, and the object's name with its namespace.
@@ -127,12 +127,12 @@ fn expected() -> Vec<(&'static str, &'static str, &'static str)> {
     let mut all = vec![
         ("PodOutside", "Pod", "tenant-a/outside"),
         ("PodOutside", "Pod", "tenant-b/both"),
-        ("PodInside", "Pod", "nobody/inside"),
+        ("PodInside", "Pod", "no-tenant/inside"),
         ("PodInside", "Pod", "tenant-b/both"),
         ("PodUnpinned", "Pod", "tenant-a/unpinned"),
-        ("PodNotKeptOut", "Pod", "nobody/not-kept-out"),
+        ("PodNotKeptOut", "Pod", "no-tenant/not-kept-out"),
         ("DaemonSetUnplanned", "DaemonSet", "tenant-a/agent"),
-        ("DaemonSetUnplanned", "DaemonSet", "nobody/agent"),
+        ("DaemonSetUnplanned", "DaemonSet", "no-tenant/agent"),
         ("NamespaceUnmarked", "Namespace", "tenant-a"),
         ("NamespaceUnmarked", "Namespace", "tenant-a"),
         ("NamespaceUnmarked", "Namespace", "tenant-b"),
@@ -245,13 +245,13 @@ async fn violations_from_before_croft_are_found_and_counted() {
     .unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     plane.apply(YOUNGER).await.unwrap();
-    for namespace in ["tenant-a", "tenant-b", "nobody"] {
+    for namespace in ["tenant-a", "tenant-b", "no-tenant"] {
         let account = format!(
             "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: default, namespace: {namespace}}}}}"
         );
         plane.apply(&account).await.unwrap();
     }
-    for namespace in ["tenant-a", "nobody"] {
+    for namespace in ["tenant-a", "no-tenant"] {
         plane.apply(&daemonset(namespace)).await.unwrap();
     }
     for (namespace, name, spec) in PODS {

@@ -21,7 +21,7 @@ use croft_testkit::{
     Options,
     wait::{Seen, until},
 };
-use croft_tests::ground::{SOON, create, kept_arena, marked_arena, pod, pods};
+use croft_tests::arena::{SOON, create, kept_arena, marked_arena, pod, pods};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
@@ -70,7 +70,7 @@ async fn high_priority_pod_preempts_no_pod_of_another_tenant() {
     let (plane, _croft) = marked_arena(Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();
     let jane = plane.client_for("jane", &[]).await.unwrap();
-    for (namespace, prefix) in [("tenant-a", "low-a"), ("tenant-b", "low-b"), ("nobody", "low-free")] {
+    for (namespace, prefix) in [("tenant-a", "low-a"), ("tenant-b", "low-b"), ("no-tenant", "low-free")] {
         for number in 0..2 {
             let answer = create(&jane, &big(namespace, &format!("{prefix}-{number}"), json!({})), false)
                 .await
@@ -91,7 +91,7 @@ async fn high_priority_pod_preempts_no_pod_of_another_tenant() {
     };
     for (namespace, prefix, wish, nodes, falls) in [
         ("tenant-a", "urgent-a", json!(["pool-b"]), ["a-1", "a-2"], "low-a"),
-        ("nobody", "urgent-free", json!(["pool-a", "pool-b"]), ["free-1", "free-2"], "low-free"),
+        ("no-tenant", "urgent-free", json!(["pool-a", "pool-b"]), ["free-1", "free-2"], "low-free"),
     ] {
         for number in 0..4 {
             let pod = big(namespace, &format!("{prefix}-{number}"), towards(wish.clone()));

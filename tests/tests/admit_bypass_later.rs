@@ -10,7 +10,7 @@
 
 use croft_testkit::Options;
 use croft_tests::{
-    ground::{astray, create, marked_arena, pod, pods},
+    arena::{create, marked_arena, misplaced_pods, pod, pods},
     later::{LABEL, Later, REWRITE},
 };
 use serde_json::{Value, json};
@@ -107,7 +107,7 @@ fn cases() -> Vec<Case> {
             Refused("run in its pools only"),
         ),
         case(
-            "a node of nobody comes",
+            "a node without pool is set",
             "tenant-a",
             json!({}),
             add("/spec/nodeName", json!("free-1")),
@@ -115,8 +115,8 @@ fn cases() -> Vec<Case> {
             Refused("run in its pools only"),
         ),
         case(
-            "a stranger's affinity goes",
-            "nobody",
+            "a non-tenant pod's affinity goes",
+            "no-tenant",
             tolerant(),
             remove("/spec/affinity"),
             With(KEPT_OUT),
@@ -124,24 +124,24 @@ fn cases() -> Vec<Case> {
         ),
         // Croft's webhook wasn't called for it at first, so it isn't called a second time.
         case(
-            "a stranger's toleration comes",
-            "nobody",
+            "a non-tenant pod's toleration comes",
+            "no-tenant",
             json!({}),
             add("/spec/tolerations", json!([{"operator": "Exists"}])),
             Refused(STRANGER),
             Refused(STRANGER),
         ),
         case(
-            "a stranger's node comes",
-            "nobody",
+            "a non-tenant pod's node comes",
+            "no-tenant",
             json!({}),
             add("/spec/nodeName", json!("b-1")),
             Refused(STRANGER),
             Refused(STRANGER),
         ),
         case(
-            "a stranger's pool comes",
-            "nobody",
+            "a non-tenant pod's pool comes",
+            "no-tenant",
             tolerant(),
             json!([{"op": "add", "path": "/spec/nodeSelector", "value": {"node-pool": "pool-b"}}, {"op": "remove", "path": "/spec/affinity"}]),
             Refused(STRANGER),
@@ -179,7 +179,7 @@ async fn changes_reverted_by_a_later_webhook_are_repeated_or_denied() {
             }
         }
     }
-    croft_testkit::wait::until("every pod tried", croft_tests::ground::SOON, async || {
+    croft_testkit::wait::until("every pod tried", croft_tests::arena::SOON, async || {
         let all = pods(&admin).await?;
         let tried = all.iter().all(|pod| {
             let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
@@ -189,7 +189,7 @@ async fn changes_reverted_by_a_later_webhook_are_repeated_or_denied() {
     })
     .await
     .unwrap();
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
 }
 
 /// Waits until the other webhook is called.
@@ -198,9 +198,9 @@ async fn asked(admin: &kube::Client, when: &str) {
     probe["metadata"]["labels"] = json!({LABEL: when});
     let add = json!([{"op": "add", "path": "/metadata/labels/seen", "value": "yes"}]);
     probe["metadata"]["annotations"] = json!({REWRITE: add.to_string()});
-    croft_testkit::wait::until("the other webhook to be asked", croft_tests::ground::SOON, async || {
+    croft_testkit::wait::until("the other webhook to be asked", croft_tests::arena::SOON, async || {
         let answer = create(admin, &probe, true).await?;
-        let croft_tests::ground::Answer::Done(object) = &answer else {
+        let croft_tests::arena::Answer::Done(object) = &answer else {
             return Err(anyhow::anyhow!(answer.sentence()));
         };
         let seen = object.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("seen"));

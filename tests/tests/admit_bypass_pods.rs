@@ -12,7 +12,7 @@ use croft_testkit::{
     Options,
     wait::{Seen, until},
 };
-use croft_tests::ground::{Answer, SOON, astray, create, marked_arena, pod, pods};
+use croft_tests::arena::{Answer, SOON, create, marked_arena, misplaced_pods, pod, pods};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
     Api, Client,
@@ -96,7 +96,7 @@ fn attacks() -> Vec<(&'static str, Value, End)> {
             Refused("run in its pools only"),
         ),
         (
-            "a node of nobody",
+            "a node without pool",
             pod("tenant-a", "x", json!({"nodeName": "free-1"})),
             Refused("run in its pools only"),
         ),
@@ -161,53 +161,53 @@ fn attacks() -> Vec<(&'static str, Value, End)> {
         ),
         ("another scheduler", pod("tenant-a", "other-scheduler", json!({"schedulerName": "mine"})), Harmless),
         (
-            "a stranger with all tolerations",
-            pod("nobody", "tolerant", json!({"tolerations": exists()})),
+            "a non-tenant pod with all tolerations",
+            pod("no-tenant", "tolerant", json!({"tolerations": exists()})),
             Harmless,
         ),
         (
-            "a stranger with one pool's",
-            pod("nobody", "one", json!({"tolerations": [{"key": "node-pool", "value": "pool-b"}]})),
+            "a non-tenant pod with one pool's",
+            pod("no-tenant", "one", json!({"tolerations": [{"key": "node-pool", "value": "pool-b"}]})),
             Harmless,
         ),
-        ("a stranger to a node by field", pod("nobody", "fielded", terms(field("b-1"))), Harmless),
+        ("a non-tenant pod to a node by field", pod("no-tenant", "fielded", terms(field("b-1"))), Harmless),
         (
-            "a stranger by one term of two",
+            "a non-tenant pod by one term of two",
             pod(
-                "nobody",
+                "no-tenant",
                 "either",
                 terms(json!([{"matchExpressions": [{"key": MARK, "operator": "DoesNotExist"}]}, to_b()[0]])),
             ),
             Harmless,
         ),
         (
-            "a stranger with an empty term",
-            pod("nobody", "empty-term", terms(json!([{}, to_b()[0]]))),
+            "a non-tenant pod with an empty term",
+            pod("no-tenant", "empty-term", terms(json!([{}, to_b()[0]]))),
             Harmless,
         ),
         (
-            "a stranger that selects",
-            pod("nobody", "x", json!({"nodeSelector": {"node-pool": "pool-b"}})),
+            "a non-tenant pod that selects",
+            pod("no-tenant", "x", json!({"nodeSelector": {"node-pool": "pool-b"}})),
             Refused("belongs to no tenant"),
         ),
         (
-            "a stranger that selects by the mark",
-            pod("nobody", "x", json!({"nodeSelector": {MARK: "pool-b"}})),
+            "a non-tenant pod that selects by the mark",
+            pod("no-tenant", "x", json!({"nodeSelector": {MARK: "pool-b"}})),
             Refused("belongs to no tenant"),
         ),
         (
-            "a stranger on a node",
-            pod("nobody", "x", json!({"nodeName": "a-1"})),
+            "a non-tenant pod on a node",
+            pod("no-tenant", "x", json!({"nodeName": "a-1"})),
             Refused("belongs to no tenant"),
         ),
         (
-            "a stranger's RuntimeClass",
-            pod("nobody", "x", json!({"runtimeClassName": "far"})),
+            "a non-tenant pod's RuntimeClass",
+            pod("no-tenant", "x", json!({"runtimeClassName": "far"})),
             Refused("belongs to no tenant"),
         ),
         (
-            "a stranger's RuntimeClass with tolerations",
-            pod("nobody", "runtime", json!({"runtimeClassName": "near"})),
+            "a non-tenant pod's RuntimeClass with tolerations",
+            pod("no-tenant", "runtime", json!({"runtimeClassName": "near"})),
             Harmless,
         ),
         (
@@ -267,7 +267,7 @@ async fn no_pod_of_a_namespace_admin_is_misplaced() {
         }
     }
     scheduled(&admin).await;
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
     let bound =
         pods(&admin).await.unwrap().iter().filter(|p| p.spec.as_ref().unwrap().node_name.is_some()).count();
     assert!(bound >= 10, "the scheduler bound what it could: {bound}");
@@ -275,7 +275,7 @@ async fn no_pod_of_a_namespace_admin_is_misplaced() {
     bind(&plane, &jane, &admin).await;
     subresources(&jane, &admin).await;
     namespaces(&plane).await;
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
 }
 
 /// Bindings, by both APIs and by every user who may write them.
@@ -286,13 +286,13 @@ async fn bind(plane: &croft_testkit::ControlPlane, jane: &Client, admin: &Client
         ("tenant-a", "other-scheduler", "b-1", Some("run in its pools only")),
         ("tenant-a", "other-scheduler", "free-1", Some("run in its pools only")),
         ("tenant-a", "other-scheduler", "ghost", Some("doesn't know")),
-        ("nobody", "unscheduled", "a-1", Some("belongs to no tenant")),
-        ("nobody", "unscheduled", "free-1", None),
+        ("no-tenant", "unscheduled", "a-1", Some("belongs to no tenant")),
+        ("no-tenant", "unscheduled", "free-1", None),
         ("agents", "unscheduled", "a-1", Some("belongs to no tenant")),
         ("agents", "unscheduled", "b-1", None),
         ("tenant-a", "other-scheduler", "a-2", None),
     ];
-    for namespace in ["nobody", "agents"] {
+    for namespace in ["no-tenant", "agents"] {
         let waiting = pod(namespace, "unscheduled", json!({"schedulerName": "mine"}));
         assert!(create(jane, &waiting, false).await.unwrap().is_done());
     }
@@ -324,7 +324,7 @@ async fn bind(plane: &croft_testkit::ControlPlane, jane: &Client, admin: &Client
     assert!(
         pods.create_subresource::<_, Value>("binding", "gated", &PostParams::default(), &body).await.is_err()
     );
-    assert_eq!(astray(admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(admin).await.unwrap(), Vec::<String>::new());
 }
 
 /// Updates of existing pods, by every kind of patch and every subresource.
@@ -422,7 +422,7 @@ async fn namespaces(plane: &croft_testkit::ControlPlane) {
         json!({"metadata": {"labels": {"team": "a"}}}),
         json!({"metadata": {"labels": {"croft.dev/tenancy": null}}}),
     ] {
-        let result = api.patch("nobody", &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let result = api.patch("no-tenant", &PatchParams::default(), &Patch::Merge(&patch)).await;
         assert!(matches!(&result, Err(kube::Error::Api(s)) if s.code == 403), "{result:?}");
     }
     // A namespace may choose a default pool among its tenant's.

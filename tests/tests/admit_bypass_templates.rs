@@ -14,7 +14,7 @@ use croft_testkit::{
     ControlPlane, Options,
     wait::{Seen, until},
 };
-use croft_tests::ground::{SOON, astray, create, marked_arena, pods};
+use croft_tests::arena::{SOON, create, marked_arena, misplaced_pods, pods};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     batch::v1::CronJob,
@@ -152,10 +152,10 @@ async fn no_pod_template_leads_to_a_misplaced_pod() {
     let admin = plane.admin().await.unwrap();
     let jane = plane.client_for("jane", &[]).await.unwrap();
     let mut refused = Vec::new();
-    for (at, namespace) in ["tenant-a", "nobody"].into_iter().enumerate() {
+    for (at, namespace) in ["tenant-a", "no-tenant"].into_iter().enumerate() {
         let mut wanted = BTreeMap::new();
-        for (what, spec, in_a, in_nobody) in templates() {
-            let end = [in_a, in_nobody][at];
+        for (what, spec, in_a, in_non_tenant) in templates() {
+            let end = [in_a, in_non_tenant][at];
             for kind in KINDS {
                 let name = format!("{}-{what}", kind.to_lowercase());
                 let answer = create(&jane, &workload(kind, namespace, &name, &spec), false).await.unwrap();
@@ -196,12 +196,12 @@ async fn no_pod_template_leads_to_a_misplaced_pod() {
         until_told(&admin, namespace, name, part).await;
     }
     assert_eq!(refused.len(), 2 * 2 * (KINDS.len() - 1));
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
 
     scaled(&jane, &admin).await;
     rolled(&jane, &admin).await;
     stored(&plane, &admin).await;
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
 }
 
 async fn scale<K>(jane: &Client, name: &str)

@@ -15,7 +15,7 @@ use croft_testkit::{
     ControlPlane, CroftOptions, Options,
     wait::{Seen, until},
 };
-use croft_tests::ground::{SOON, pods};
+use croft_tests::arena::{SOON, pods};
 use croft_webhook::args::{Args, TlsMode};
 use k8s_openapi::api::{
     apps::v1::Deployment,

@@ -1,5 +1,5 @@
-//! Ways onto a tenant's nodes and into its Services that aren't a pod's own placement, on the real API server with
-//! everything of Croft: what is refused, what is restored, and what holds with the webhook stopped.
+//! Ways onto a tenant's nodes and into its Services besides a pod's own placement, on the real API server with all of
+//! Croft: what is denied, what is restored, and what holds with the webhook stopped.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,7 +15,7 @@ use croft_testkit::{
     wait::{Seen, until},
 };
 use croft_tests::{
-    ground::{SOON, answer, astray, create, kept_arena, pod},
+    arena::{SOON, answer, create, kept_arena, misplaced_pods, pod},
     stack::event_about,
 };
 use k8s_openapi::api::{
@@ -53,7 +53,7 @@ async fn no_other_way_bypasses_isolation() {
     deleted_objects_are_judged(&ground).await;
     created_objects_are_not_deleted(&ground).await;
     mirror_pods(&mut ground).await;
-    assert_eq!(astray(&ground.admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&ground.admin).await.unwrap(), Vec::<String>::new());
 }
 
 impl Ground {
@@ -90,7 +90,7 @@ fn tainted(node: &Node, key: &str) -> bool {
     node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == key)
 }
 
-/// `exemptNamespaces` adds to the namespaces that a cluster starts with: a DaemonSet of kube-system stays as it is.
+/// `exemptNamespaces` adds to the namespaces that are always exempt: a DaemonSet of kube-system is unchanged.
 async fn exempt_namespaces_add(ground: &Ground) {
     let config = r#"{"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"},
         "spec": {"exemptNamespaces": ["left-alone"]}}"#;
@@ -119,9 +119,9 @@ async fn exempt_namespaces_add(ground: &Ground) {
             assert!(create(&ground.admin, &agent, false).await.unwrap().is_done());
         }
     }
-    // The controller has gone through the DaemonSets when it has planned one that was made later.
+    // The controller has planned all DaemonSets once it has planned one that was created later.
     let later = json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "later", "namespace": "nobody"},
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "later", "namespace": "no-tenant"},
         "spec": {"selector": {"matchLabels": {"app": "later"}}, "template": {
             "metadata": {"labels": {"app": "later"}},
             "spec": {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "c"}]}}},
@@ -131,7 +131,7 @@ async fn exempt_namespaces_add(ground: &Ground) {
     assert_eq!(agent.metadata.generation, Some(1), "nothing has rewritten it: {:?}", agent.spec);
 }
 
-/// A pool's taint can't be removed or changed while its label stays, by any user.
+/// No user can remove or change a pool's taint while its label is present.
 async fn taints_stay(ground: &Ground) {
     for taint in
         ["b-1 node-pool-", "two-1 other-key:NoExecute-", "--overwrite b-1 node-pool=other:NoSchedule"]
@@ -164,7 +164,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: test-bre
 subjects: [{kind: ServiceAccount, namespace: croft-break-glass, name: 'on'}]
 ";
 
-/// A pool's taint that was removed while enforcement was stopped comes back, with all its effects.
+/// A pool's taint that was removed while enforcement was stopped is restored, with all its effects.
 async fn taints_are_restored(ground: &Ground) {
     let api: Api<Node> = Api::all(ground.admin.clone());
     for (node, key, effects) in [("b-1", "node-pool", 1), ("two-1", "other-key", 2)] {
@@ -201,7 +201,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: assigns-
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: maker}]
 ";
 
-/// A namespace to which pools are open by its name is created only by a user who may assign these pools.
+/// Only a user who may assign the pools creates a namespace to which they are open by name.
 async fn names_need_the_verb(ground: &Ground) {
     let maker = ground.user("maker").await;
     let shared = r#"{"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "pool-b"},
@@ -243,8 +243,8 @@ async fn unregistered_nodes_take_no_tolerant_pod(ground: &Ground) {
             {"key": "croft.dev/unregistered", "effect": "NoExecute"}]}});
     assert!(create(&ground.admin, &node, false).await.unwrap().is_done());
     let spec = json!({"nodeSelector": {"wave": "early"}, "tolerations": [{"operator": "Exists"}]});
-    assert!(create(&ground.admin, &pod("nobody", "early", spec), false).await.unwrap().is_done());
-    let api: Api<Pod> = Api::namespaced(ground.admin.clone(), "nobody");
+    assert!(create(&ground.admin, &pod("no-tenant", "early", spec), false).await.unwrap().is_done());
+    let api: Api<Pod> = Api::namespaced(ground.admin.clone(), "no-tenant");
     until("kube-scheduler to find no node for it", SOON, async || {
         let status = api.get("early").await?.status.unwrap_or_default();
         let said = status.conditions.into_iter().flatten().find(|c| c.type_ == "PodScheduled");
@@ -262,7 +262,8 @@ async fn unregistered_nodes_take_no_tolerant_pod(ground: &Ground) {
     Api::<Node>::all(ground.admin.clone()).delete("early-1", &DeleteParams::default()).await.unwrap();
 }
 
-/// A node of another provisioner leaves its pool by the pool's label; Croft's mark goes, and an event says so.
+/// A node of another provisioner leaves its pool with the pool's label; its pool-name label is removed, and an event
+/// reports it.
 async fn nodes_leave_by_their_label(ground: &Ground) {
     ground.kubectl("label node a-2 node-pool-").await.unwrap();
     let api: Api<Node> = Api::all(ground.admin.clone());
@@ -278,7 +279,7 @@ async fn nodes_leave_by_their_label(ground: &Ground) {
     let said = event_about(&ground.admin, "Node", "a-2", "NodeLeftPool").await.unwrap();
     assert!(said.contains("TenantPool pool-a"), "{said}");
     assert!(tainted(&ground.node("a-2").await, "node-pool"), "it stays closed until its taint is removed");
-    // Back in the pool, and marked again.
+    // Back in the pool, and labelled again.
     ground.kubectl("label node a-2 node-pool=pool-a").await.unwrap();
     until("the mark is back", SOON, async || {
         let mark = api.get("a-2").await?.labels().get(MARK).cloned();
@@ -288,7 +289,7 @@ async fn nodes_leave_by_their_label(ground: &Ground) {
     .unwrap();
 }
 
-/// What is being deleted, but held by a finalizer, may not change hands: pods are bound to such a node.
+/// An object that is being deleted but held by a finalizer can't change its tenant: pods are bound to such a node.
 async fn deleted_objects_are_judged(ground: &Ground) {
     let nodes: Api<Node> = Api::all(ground.admin.clone());
     let held = |finalizers: Value| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
@@ -337,7 +338,7 @@ async fn deleted_objects_are_judged(ground: &Ground) {
     nodes.patch("b-2", &params, &held(json!(null))).await.unwrap();
 }
 
-/// Server-side apply stores the deletionTimestamp of an object that it creates. That object is judged all the same.
+/// Server-side apply stores the deletionTimestamp of an object that it creates. That object is evaluated nevertheless.
 async fn created_objects_are_not_deleted(ground: &Ground) {
     let maker = ground.user("maker").await;
     let far = "2099-01-02T03:04:05Z";
@@ -367,7 +368,7 @@ async fn created_objects_are_not_deleted(ground: &Ground) {
     assert!(!said.is_done() && said.sentence().contains("kept by Croft alone"), "{}", said.sentence());
 }
 
-/// A mirror pod of `node`, as its kubelet makes it, with the labels of somebody's Service.
+/// A mirror pod of `node`, as its kubelet creates it, with the labels of another tenant's Service.
 async fn mirror(ground: &Ground, namespace: &str, node: &str) -> String {
     let uid = ground.node(node).await.uid().unwrap();
     let mut pod = pod(
@@ -397,7 +398,7 @@ async fn mirror_pods(ground: &mut Ground) {
         ("tenant-a", "a-1", false),
         ("tenant-a", "two-1", false),
         ("tenant-b", "b-1", false),
-        ("nobody", "b-1", false),
+        ("no-tenant", "b-1", false),
         ("kube-system", "b-1", false),
     ] {
         let said = mirror(ground, namespace, node).await;
@@ -407,12 +408,12 @@ async fn mirror_pods(ground: &mut Ground) {
             assert!(said.starts_with("allowed"), "{namespace} {node}: {said}");
         }
     }
-    // Without the webhook no mirror pod comes into a tenant's namespace; the platform's own come everywhere else.
+    // Without the webhook no mirror pod is created in a tenant's namespace; elsewhere the platform's own are.
     ground.croft.stop(Part::Webhook, GRACE).await.unwrap();
     for (namespace, node, refused) in [
         ("tenant-a", "b-1", true),
         ("tenant-a", "a-1", true),
-        ("nobody", "b-1", false),
+        ("no-tenant", "b-1", false),
         ("kube-system", "b-1", false),
     ] {
         let said = mirror(ground, namespace, node).await;

@@ -15,7 +15,7 @@ use croft_policy::{
     taint::{Effect, Effects},
 };
 use croft_testkit::ControlPlane;
-use croft_tests::ground::{self, Answer, create, enforced, mark, pod, pool, rules, tenant};
+use croft_tests::arena::{self, Answer, create, enforced, mark, pod, pool, rules, tenant};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
     Api, Client,
@@ -48,19 +48,23 @@ fn tenants() -> Vec<Tenant> {
 }
 
 async fn start() -> (ControlPlane, Client) {
-    let (plane, _) = ground::quiet().await.unwrap();
+    let (plane, _) = arena::quiet().await.unwrap();
     // Croft's webhooks fail closed without a server, so they are removed: only the policies are left.
     let webhooks = ["delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all"];
     plane.kubectl(webhooks).await.unwrap();
-    mark(&plane, &rules(&tenants(), &pools()), &["tenant-a", "tenant-b", "tenant-lost", "nobody", "agents"])
-        .await
-        .unwrap();
+    mark(
+        &plane,
+        &rules(&tenants(), &pools()),
+        &["tenant-a", "tenant-b", "tenant-lost", "no-tenant", "agents"],
+    )
+    .await
+    .unwrap();
     let admin = plane.admin().await.unwrap();
     plane
         .apply("{apiVersion: v1, kind: Namespace, metadata: {name: unmarked}}\n---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: unmarked}}")
         .await
         .unwrap();
-    for namespace in ["tenant-a", "tenant-b", "tenant-lost", "nobody", "agents"] {
+    for namespace in ["tenant-a", "tenant-b", "tenant-lost", "no-tenant", "agents"] {
         // The controller manager would create it.
         plane
             .apply(&format!("{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: default, namespace: {namespace}}}}}"))
@@ -70,7 +74,7 @@ async fn start() -> (ControlPlane, Client) {
     enforced(&admin, &pod("tenant-a", "x", json!({})), "selects none of the pools").await.unwrap();
     enforced(
         &admin,
-        &pod("nobody", "x", json!({"tolerations": [{"operator": "Exists"}]})),
+        &pod("no-tenant", "x", json!({"tolerations": [{"operator": "Exists"}]})),
         "belongs to no tenant",
     )
     .await
@@ -120,7 +124,7 @@ async fn final_pods_are_correct_or_denied() {
         |tolerations: Value| json!({"nodeSelector": {"other-key": "two"}, "tolerations": tolerations});
     let none = "selects none of the pools";
     let lacks = "does not tolerate the taints";
-    let stranger = "belongs to no tenant";
+    let no_tenant = "belongs to no tenant";
     let cases: Vec<(&str, &str, Value, Option<&str>)> = vec![
         ("as Croft leaves it", "tenant-a", placed(), None),
         ("no selector", "tenant-a", json!({"tolerations": [toleration("node-pool", "pool-a")]}), Some(none)),
@@ -155,42 +159,47 @@ async fn final_pods_are_correct_or_denied() {
         ),
         ("the other tenant's own", "tenant-b", placed(), Some(none)),
         ("no pool exists", "tenant-lost", placed(), Some(none)),
-        ("an ordinary pod of nobody", "nobody", json!({}), None),
+        ("an ordinary non-tenant pod", "no-tenant", json!({}), None),
         (
             "a harmless toleration",
-            "nobody",
+            "no-tenant",
             json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}),
             None,
         ),
         (
             "a preference only",
-            "nobody",
+            "no-tenant",
             json!({"tolerations": [{"operator": "Exists", "effect": "PreferNoSchedule"}]}),
             None,
         ),
         (
             "a pool's key",
-            "nobody",
+            "no-tenant",
             json!({"tolerations": [{"key": "node-pool", "operator": "Exists"}]}),
-            Some(stranger),
+            Some(no_tenant),
         ),
         (
             "a pool's taint",
-            "nobody",
+            "no-tenant",
             json!({"tolerations": [toleration("node-pool", "pool-a")]}),
-            Some(stranger),
+            Some(no_tenant),
         ),
-        ("the mark's key", "nobody", json!({"tolerations": [toleration(MARK_KEY, "later")]}), Some(stranger)),
-        ("kept out", "nobody", affinity(json!([{"matchExpressions": [out, early]}])), None),
+        (
+            "the mark's key",
+            "no-tenant",
+            json!({"tolerations": [toleration(MARK_KEY, "later")]}),
+            Some(no_tenant),
+        ),
+        ("kept out", "no-tenant", affinity(json!([{"matchExpressions": [out, early]}])), None),
         (
             "kept out of nodes with a label only",
-            "nobody",
+            "no-tenant",
             affinity(json!([{"matchExpressions": [out]}])),
-            Some(stranger),
+            Some(no_tenant),
         ),
         (
             "kept out, with a toleration of one key",
-            "nobody",
+            "no-tenant",
             with(
                 affinity(json!([{"matchExpressions": [out]}])),
                 "tolerations",
@@ -200,26 +209,26 @@ async fn final_pods_are_correct_or_denied() {
         ),
         (
             "kept out beside others",
-            "nobody",
+            "no-tenant",
             affinity(json!([{"matchExpressions": [zone, early, out], "matchFields": name}])),
             None,
         ),
         (
             "kept out in one term of two",
-            "nobody",
+            "no-tenant",
             affinity(json!([{"matchExpressions": [out, early]}, {"matchExpressions": [zone]}])),
-            Some(stranger),
+            Some(no_tenant),
         ),
-        ("kept out by a field", "nobody", affinity(json!([{"matchFields": name}])), Some(stranger)),
+        ("kept out by a field", "no-tenant", affinity(json!([{"matchFields": name}])), Some(no_tenant)),
         (
             "kept out by Exists",
-            "nobody",
+            "no-tenant",
             affinity(json!([{"matchExpressions": [{"key": MARK_KEY, "operator": "Exists"}]}])),
-            Some(stranger),
+            Some(no_tenant),
         ),
         (
             "an empty term matches nothing",
-            "nobody",
+            "no-tenant",
             affinity(json!([{"matchExpressions": [out, early]}, {}])),
             None,
         ),
@@ -240,7 +249,7 @@ async fn final_pods_are_correct_or_denied() {
             "unpinned before its namespace is marked",
             "unmarked",
             json!({"tolerations": [{"operator": "Exists"}]}),
-            Some(stranger),
+            Some(no_tenant),
         ),
     ];
     _plane
@@ -263,7 +272,7 @@ async fn pod_updates_cannot_widen_placement() {
     };
     made("tenant-a", "placed", placed()).await;
     made("tenant-a", "gated", gated).await;
-    made("nobody", "free", json!({"schedulingGates": [{"name": "example.com/wait"}]})).await;
+    made("no-tenant", "free", json!({"schedulingGates": [{"name": "example.com/wait"}]})).await;
     made("agents", "agent", json!({})).await;
     // A pod from before its tenant: remove the annotation, create, write it again.
     let early = json!({"schedulingGates": [{"name": "example.com/wait"}]});
@@ -316,15 +325,15 @@ async fn pod_updates_cannot_widen_placement() {
             None,
         ),
         (
-            "a stranger's bare one",
-            "nobody",
+            "a non-tenant pod's bare one",
+            "no-tenant",
             "free",
             plus(&defaults, json!({"operator": "Exists"})),
             Some(adds),
         ),
         (
-            "a stranger's pool",
-            "nobody",
+            "a non-tenant pod's pool",
+            "no-tenant",
             "free",
             plus(&defaults, toleration("node-pool", "pool-w")),
             Some(adds),
@@ -338,8 +347,8 @@ async fn pod_updates_cannot_widen_placement() {
             Some(adds),
         ),
         (
-            "a stranger selects",
-            "nobody",
+            "a non-tenant pod selects",
+            "no-tenant",
             "free",
             json!({"spec": {"nodeSelector": {"node-pool": "pool-a"}}}),
             Some("selects a pool that is not"),
@@ -353,7 +362,7 @@ async fn pod_updates_cannot_widen_placement() {
         ),
         ("a gated pod tightens", "tenant-a", "gated", json!({"spec": {"nodeSelector": {"zone": "z"}}}), None),
         ("a placed pod is let go", "tenant-a", "gated", lift.clone(), None),
-        ("a stranger is let go", "nobody", "free", lift.clone(), None),
+        ("a non-tenant pod's gate is lifted", "no-tenant", "free", lift.clone(), None),
         ("an unplaced pod is let go", "unmarked", "early", lift, Some("lifts the last scheduling gate")),
         (
             "an unplaced pod is placed and let go",
@@ -512,7 +521,7 @@ subjects: [{kind: User, name: assigner}]
     let caught = namespace("x", json!({"team": "a"}), json!({}));
     enforced(&maker, &caught, needs).await.unwrap();
     let created = [
-        ("one of nobody", &maker, namespace("x", json!({"team": "c"}), json!({})), None),
+        ("a non-tenant one", &maker, namespace("x", json!({"team": "c"}), json!({})), None),
         ("caught by name", &maker, namespace("tenant-new", json!({}), json!({})), Some(needs)),
         ("caught by name, by one who may", &assigner, namespace("tenant-new", json!({}), json!({})), None),
         ("caught by label", &maker, caught.clone(), Some(needs)),
@@ -536,7 +545,7 @@ subjects: [{kind: User, name: assigner}]
             Some(needs),
         ),
         (
-            "known to be nobody's",
+            "known to belong to no tenant",
             &maker,
             namespace("x", json!({"croft.dev/tenancy": "none"}), json!({})),
             Some(guarded),
@@ -561,11 +570,11 @@ subjects: [{kind: User, name: assigner}]
 
     let metadata = |labels: Value, annotations: Value| json!({"metadata": {"labels": labels, "annotations": annotations}});
     let updated = [
-        ("an ordinary label", "nobody", &maker, metadata(json!({"x": "y"}), json!({})), None),
-        ("into a tenant", "nobody", &maker, metadata(json!({"team": "a"}), json!({})), Some(needs)),
+        ("an ordinary label", "no-tenant", &maker, metadata(json!({"x": "y"}), json!({})), None),
+        ("into a tenant", "no-tenant", &maker, metadata(json!({"team": "a"}), json!({})), Some(needs)),
         (
             "into a tenant, by one who may",
-            "nobody",
+            "no-tenant",
             &assigner,
             metadata(json!({"team": "a"}), json!({})),
             None,
@@ -579,7 +588,13 @@ subjects: [{kind: User, name: assigner}]
             metadata(json!({"croft.dev/tenancy": "none"}), json!({})),
             Some(guarded),
         ),
-        ("back on", "nobody", &maker, metadata(json!({"croft.dev/tenancy": null}), json!({})), Some(guarded)),
+        (
+            "back on",
+            "no-tenant",
+            &maker,
+            metadata(json!({"croft.dev/tenancy": null}), json!({})),
+            Some(guarded),
+        ),
         (
             "other pools",
             "tenant-a",
@@ -611,9 +626,9 @@ subjects: [{kind: User, name: assigner}]
     // The subresource finalize accepts the whole object.
     let api: Api<DynamicObject> =
         Api::all_with(maker.clone(), &kube::discovery::ApiResource::erase::<Namespace>(&()));
-    let mut whole = api.get("nobody").await.unwrap();
+    let mut whole = api.get("no-tenant").await.unwrap();
     whole.metadata.labels.get_or_insert_default().insert("team".to_owned(), "a".to_owned());
-    let result = api.replace_subresource("finalize", "nobody", &PostParams::default(), &whole).await;
+    let result = api.replace_subresource("finalize", "no-tenant", &PostParams::default(), &whole).await;
     assert!(matches!(&result, Err(kube::Error::Api(status)) if status.message.contains(needs)), "{result:?}");
     drop(admin);
 }

@@ -17,7 +17,7 @@ use std::{
 };
 
 use croft_testkit::Options;
-use croft_tests::ground::{NAMESPACES, NODES, astray, create, marked_arena, may_be_on, pod};
+use croft_tests::arena::{NAMESPACES, NODES, create, marked_arena, may_be_on, misplaced_pods, pod};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -176,10 +176,10 @@ async fn ten_thousand_random_operations_misplace_no_pod() {
     let (plane, _croft) = marked_arena(Options::default().requests_per_second(1_000)).await.unwrap();
     let admin = plane.admin().await.unwrap();
     // Pods that are bound only for a moment count as well.
-    let astray_once = Arc::new(std::sync::Mutex::new(BTreeMap::new()));
+    let misplaced_once = Arc::new(std::sync::Mutex::new(BTreeMap::new()));
     let bound = Arc::new(AtomicUsize::new(0));
     let watching = {
-        let (astray_once, bound) = (Arc::clone(&astray_once), Arc::clone(&bound));
+        let (misplaced_once, bound) = (Arc::clone(&misplaced_once), Arc::clone(&bound));
         let stream = watcher(Api::<Pod>::all(admin.clone()), watcher::Config::default())
             .default_backoff()
             .applied_objects();
@@ -189,7 +189,7 @@ async fn ten_thousand_random_operations_misplace_no_pod() {
                 if let Some(node) = pod.spec.and_then(|s| s.node_name) {
                     bound.fetch_add(1, Ordering::Relaxed);
                     if !may_be_on(&namespace, &node) {
-                        astray_once
+                        misplaced_once
                             .lock()
                             .unwrap()
                             .insert(pod.metadata.name.unwrap_or_default(), (namespace, node));
@@ -208,8 +208,8 @@ async fn ten_thousand_random_operations_misplace_no_pod() {
     let allowed = results.into_iter().map(Result::unwrap).filter(|allowed| *allowed).count();
     println!("{OPERATIONS} operations with seed {SEED:#x}: {allowed} allowed");
     assert!(allowed > OPERATIONS / 10 && allowed < OPERATIONS, "both happen: {allowed}");
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
     watching.abort();
     assert!(bound.load(Ordering::Relaxed) > 500, "pods were bound: {}", bound.load(Ordering::Relaxed));
-    assert_eq!(*astray_once.lock().unwrap(), BTreeMap::new());
+    assert_eq!(*misplaced_once.lock().unwrap(), BTreeMap::new());
 }

@@ -14,7 +14,7 @@ use croft_testkit::{
     ControlPlane, Croft, Options, Part,
     wait::{Seen, until},
 };
-use croft_tests::ground::{Answer, NAMESPACES, SOON, create, marked_arena, pod, pods};
+use croft_tests::arena::{Answer, NAMESPACES, SOON, create, marked_arena, pod, pods};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, Client,
@@ -91,12 +91,12 @@ fn ordinary_non_tenant_pods_are_created_and_bound() {
     RUNTIME.block_on(async {
         let (_plane, admin) = down().await;
         assert!(
-            create(&admin, &workload("Deployment", "nobody", "web", json!({})), false)
+            create(&admin, &workload("Deployment", "no-tenant", "web", json!({})), false)
                 .await
                 .unwrap()
                 .is_done()
         );
-        running(&admin, "nobody", "web-", 1).await;
+        running(&admin, "no-tenant", "web-", 1).await;
     });
 }
 
@@ -164,9 +164,9 @@ fn leases_events_and_status_are_written_and_bound_pods_run_on() {
     let (_plane, admin) = down().await;
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "scheduler", "namespace": "kube-system"}, "spec": {"holderIdentity": "x"}});
     assert!(create(&admin, &lease, false).await.unwrap().is_done());
-    assert!(create(&admin, &pod("nobody", "plain", json!({})), false).await.unwrap().is_done());
-    running(&admin, "nobody", "plain", 1).await;
-    let api: Api<Pod> = Api::namespaced(admin.clone(), "nobody");
+    assert!(create(&admin, &pod("no-tenant", "plain", json!({})), false).await.unwrap().is_done());
+    running(&admin, "no-tenant", "plain", 1).await;
+    let api: Api<Pod> = Api::namespaced(admin.clone(), "no-tenant");
     let label = json!({"metadata": {"labels": {"x": "y"}}});
     api.patch("plain", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
     api.delete("plain", &Default::default()).await.unwrap();
@@ -179,9 +179,9 @@ fn tenants_pods_and_pods_that_target_a_pool_are_not_created() {
         let (_plane, admin) = down().await;
         for (namespace, spec) in [
             ("tenant-a", json!({})),
-            ("nobody", json!({"tolerations": [{"operator": "Exists"}]})),
-            ("nobody", json!({"nodeSelector": {"node-pool": "pool-b"}})),
-            ("nobody", json!({"nodeName": "b-1"})),
+            ("no-tenant", json!({"tolerations": [{"operator": "Exists"}]})),
+            ("no-tenant", json!({"nodeSelector": {"node-pool": "pool-b"}})),
+            ("no-tenant", json!({"nodeName": "b-1"})),
         ] {
             let answer = create(&admin, &pod(namespace, "x", spec), true).await.unwrap();
             assert!(

@@ -13,7 +13,7 @@ use croft_testkit::{
     ControlPlane, Croft, Options,
     wait::{Seen, until},
 };
-use croft_tests::ground::{self, SOON, astray, create, kept_arena, pod, pods};
+use croft_tests::arena::{self, SOON, create, kept_arena, misplaced_pods, pod, pods};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy,
     apps::v1::DaemonSet,
@@ -68,7 +68,7 @@ async fn annotations_policies_and_statuses_are_maintained() {
     let (plane, croft, admin) = start().await;
     let a = "node-pool=pool-a:NoSchedule:pool-a;other-key=two:NoSchedule,NoExecute:pool-a2";
     marks(&admin, "tenant-a", None, Some(a)).await;
-    marks(&admin, "nobody", Some("none"), None).await;
+    marks(&admin, "no-tenant", Some("none"), None).await;
     marks(&admin, "kube-system", None, None).await;
     condition(&admin, "a", "Ready", "True", "").await;
     condition(&admin, "a", "Isolated", "True", "").await;
@@ -166,19 +166,19 @@ async fn pods_from_before_their_tenant_are_corrected() {
     let (plane, _croft, admin) = start().await;
     // Pending pods of a non-tenant namespace, a running one, and an agent on every node where it may run.
     let stuck = json!({"nodeSelector": {"zone": "none"}});
-    let mut waits = workload("Deployment", "nobody", stuck.clone());
+    let mut waits = workload("Deployment", "no-tenant", stuck.clone());
     waits["metadata"]["name"] = json!("waits");
     waits["spec"]["selector"]["matchLabels"] = json!({"app": "waits"});
     waits["spec"]["template"]["metadata"]["labels"] = json!({"app": "waits"});
     for object in [
         waits,
-        workload("Deployment", "nobody", json!({})),
-        workload("DaemonSet", "nobody", json!({"tolerations": [{"operator": "Exists"}]})),
+        workload("Deployment", "no-tenant", json!({})),
+        workload("DaemonSet", "no-tenant", json!({"tolerations": [{"operator": "Exists"}]})),
     ] {
         let answer = create(&admin, &object, false).await.unwrap();
         assert!(answer.is_done(), "{}", answer.sentence());
     }
-    until("pods of nobody", SOON, async || {
+    until("non-tenant pods", SOON, async || {
         let list = pods(&admin).await?;
         let phases: Vec<_> = list.iter().filter_map(|p| p.status.as_ref()?.phase.clone()).collect();
         let done =
@@ -187,14 +187,14 @@ async fn pods_from_before_their_tenant_are_corrected() {
     })
     .await
     .unwrap();
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
 
     // Now it belongs to tenant b.
-    let spec = json!({"spec": {"namespaces": ["tenant-b", "nobody"]}});
+    let spec = json!({"spec": {"namespaces": ["tenant-b", "no-tenant"]}});
     let tenants: Api<Tenant> = Api::all(admin.clone());
     tenants.patch("b", &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
-    marks(&admin, "nobody", None, Some("node-pool=pool-b:NoSchedule:pool-b")).await;
-    let daemonsets: Api<DaemonSet> = Api::namespaced(admin.clone(), "nobody");
+    marks(&admin, "no-tenant", None, Some("node-pool=pool-b:NoSchedule:pool-b")).await;
+    let daemonsets: Api<DaemonSet> = Api::namespaced(admin.clone(), "no-tenant");
     until("the DaemonSet planned anew", SOON, async || {
         let spec = daemonsets.get("w").await?.spec.and_then(|s| s.template.spec).unwrap_or_default();
         let selector = spec.node_selector.clone().unwrap_or_default();
@@ -225,13 +225,13 @@ async fn pods_from_before_their_tenant_are_corrected() {
     plane.apply("{apiVersion: croft.dev/v1alpha1, kind: CroftConfig, metadata: {name: default}, spec: {misplaced: Recreate}}").await.unwrap();
     until("every pod of b in its pool", SOON, async || {
         let list = pods(&admin).await?;
-        let astray: Vec<_> = list
+        let misplaced_pods: Vec<_> = list
             .iter()
-            .filter(|p| p.metadata.namespace.as_deref() == Some("nobody"))
+            .filter(|p| p.metadata.namespace.as_deref() == Some("no-tenant"))
             .filter_map(|p| p.spec.as_ref()?.node_name.clone())
-            .filter(|node| !ground::may_be_on("tenant-b", node))
+            .filter(|node| !arena::may_be_on("tenant-b", node))
             .collect();
-        anyhow::Ok(Seen::from_option(astray.is_empty().then_some(()), format!("{astray:?}")))
+        anyhow::Ok(Seen::from_option(misplaced_pods.is_empty().then_some(()), format!("{misplaced_pods:?}")))
     })
     .await
     .unwrap();

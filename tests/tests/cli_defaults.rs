@@ -65,7 +65,7 @@ async fn api_server() -> anyhow::Result<ControlPlane> {
 #[tokio::test]
 async fn defaults_equal_those_of_the_api_server() -> anyhow::Result<()> {
     let plane = api_server().await?;
-    let ground = plane.write("ground.yaml", GROUND)?;
+    let ground = plane.write("cluster.yaml", GROUND)?;
     let mut wrong = Vec::new();
     let mut compared = 0;
     for file in files("defaults")? {
@@ -100,7 +100,7 @@ async fn defaults_equal_those_of_the_api_server() -> anyhow::Result<()> {
 #[tokio::test]
 async fn refused_manifests_equal_those_of_the_api_server() -> anyhow::Result<()> {
     let plane = api_server().await?;
-    let ground = plane.write("ground.yaml", GROUND)?;
+    let ground = plane.write("cluster.yaml", GROUND)?;
     let mut wrong = Vec::new();
     for file in files("refused")? {
         let text = fs::read_to_string(&file)?;

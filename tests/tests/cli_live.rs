@@ -78,9 +78,9 @@ async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result
     let (code, text) = croft(&plane, "top").await?;
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("TENANT") && text.contains("POOL"), "{text}");
-    let (code, text) = croft(&plane, "explain tenant nobody").await?;
+    let (code, text) = croft(&plane, "explain tenant missing").await?;
     assert_eq!(code, 2, "{text}");
-    assert!(text.contains("there is no Tenant nobody"), "{text}");
+    assert!(text.contains("there is no Tenant missing"), "{text}");
 
     let (code, text) = croft(&plane, "tenant remove shop --pools").await?;
     assert_eq!(code, 0, "{text}");

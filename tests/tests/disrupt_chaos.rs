@@ -63,7 +63,7 @@ async fn begin_drain(stack: &Stack, client: &Client, claim: &NodeClaim) {
 /// Waits until three pods run on three instances without `gone`, and the cloud has no other instance.
 async fn settled(stack: &mut Stack, client: &Client, gone: &NodeClaim) {
     let name = gone.name_any();
-    until("three pods on three machines", EVENTUALLY, async || {
+    until("three pods on three instances", EVENTUALLY, async || {
         let (claims, pods) = (claims(client, "pool-a").await?, pods(client, "tenant-a").await?);
         let homes: BTreeSet<String> = pods.iter().map(node_of).collect();
         let run =
@@ -80,8 +80,8 @@ async fn settled(stack: &mut Stack, client: &Client, gone: &NodeClaim) {
     .unwrap();
     let held: BTreeSet<String> =
         claims(client, "pool-a").await.unwrap().iter().map(name_of_machine).collect();
-    let machines = stack.machines().await.unwrap();
-    let there: BTreeSet<String> = machines.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect();
+    let instances = stack.instances().await.unwrap();
+    let there: BTreeSet<String> = instances.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(there, held);
 }
 

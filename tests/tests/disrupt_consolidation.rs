@@ -97,7 +97,7 @@ async fn consolidation_respects_budgets_and_do_not_disrupt() {
     // Without the annotation it moves to a smaller instance, but only once that is Ready.
     let old = claims(&client, "pool-a").await.unwrap().remove(0);
     stack.plane.kubectl(["annotate", "-n", "tenant-a", &mark, "croft.dev/do-not-disrupt-"]).await.unwrap();
-    until("a smaller machine", EVENTUALLY, async || {
+    until("a smaller instance", EVENTUALLY, async || {
         let (claims, pods) = look(&client).await?;
         let seen = format!("{:?}", claims.iter().map(|c| (c.name_any(), type_of(c))).collect::<Vec<_>>());
         let there = claims.iter().find(|c| c.uid() == old.uid());

@@ -70,7 +70,7 @@ async fn ten_scale_cycles_do_not_affect_another_tenant() {
     // An instance type without a cheaper alternative, so that nothing is consolidated.
     stack.plane.apply(&tenant("b", 2)).await.unwrap();
     running(&client, "tenant-b", 2).await.unwrap();
-    until("its machine to be ready", EVENTUALLY, async || {
+    until("its instance to be ready", EVENTUALLY, async || {
         let claims = claims(&client, "pool-b").await?;
         let ready = !claims.is_empty() && claims.iter().all(is_ready);
         Ok::<_, kube::Error>(Seen::from_option(ready.then_some(()), format!("{} claims", claims.len())))
@@ -113,6 +113,6 @@ async fn ten_scale_cycles_do_not_affect_another_tenant() {
     .unwrap();
     assert_eq!(neighbour(&client).await.unwrap(), before);
     let own = claims(&client, "pool-b").await.unwrap().len();
-    assert_eq!(stack.machines().await.unwrap().len(), own);
+    assert_eq!(stack.instances().await.unwrap().len(), own);
     stack.check().unwrap();
 }

@@ -41,11 +41,11 @@ fn homes<'a>(pods: &[&Pod], nodes: &'a BTreeMap<String, Node>, pool: &str) -> Ve
         .collect()
 }
 
-async fn machines(stack: &mut Stack) -> Vec<Value> {
+async fn running_instances(stack: &mut Stack) -> Vec<Value> {
     let state = http::get(stack.croft.address(Part::Cloud).unwrap(), "/_control/state").await.unwrap();
     let state: Value = serde_json::from_str(&state.body).unwrap();
     let instances = state["instances"].as_array().cloned().unwrap_or_default();
-    instances.into_iter().filter(|machine| machine["state"] == "running").collect()
+    instances.into_iter().filter(|instance| instance["state"] == "running").collect()
 }
 
 async fn waiting(client: &Client, namespace: &str, count: usize) {
@@ -101,14 +101,14 @@ async fn two_tenants_get_their_own_instances_and_scale_down() {
     }
 
     // The API server and EC2 agree about every instance.
-    let machines = machines(&mut stack).await;
+    let running = running_instances(&mut stack).await;
     let every: Vec<_> = claims(&client, "pool-a")
         .await
         .unwrap()
         .into_iter()
         .chain(claims(&client, "pool-b").await.unwrap())
         .collect();
-    assert_eq!((machines.len(), every.len()), (all.len(), all.len()));
+    assert_eq!((running.len(), every.len()), (all.len(), all.len()));
     for claim in &every {
         assert!(is_ready(claim), "{claim:?}");
         let status = claim.status.clone().unwrap();

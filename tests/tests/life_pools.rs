@@ -50,7 +50,7 @@ fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-fn machine(claim: &NodeClaim) -> String {
+fn instance(claim: &NodeClaim) -> String {
     let id = claim.status.as_ref().and_then(|status| status.provider_id.clone()).unwrap_or_default();
     id.rsplit('/').next().unwrap_or_default().to_owned()
 }
@@ -102,11 +102,11 @@ async fn interrupted(stack: &mut Stack, client: &Client) {
     let old = ready(client, SPOT, 2).await;
     let warned = Timestamp::now();
     for claim in &old {
-        let request = json!({"do": "interrupt", "instance": machine(claim), "news": "spot-warning"});
+        let request = json!({"do": "interrupt", "instance": instance(claim), "news": "spot-warning"});
         stack.control(&request).await.unwrap();
     }
     let both: BTreeSet<String> = old.iter().map(kube::ResourceExt::name_any).collect();
-    until("both spot machines left", EVENTUALLY, async || {
+    until("both spot instances left", EVENTUALLY, async || {
         let claims = claims(client, SPOT).await?;
         let pods = pods(client, SPOT).await?;
         let up = pods.iter().filter(|pod| phase(pod) == "Running").count();
@@ -147,7 +147,7 @@ async fn kept_at_a_fixed_size(stack: &mut Stack, client: &Client, first: &[NodeC
     assert!(uids(&grown).is_superset(&uids(first)), "those that were there stay");
     // One of them terminates, without a pending pod.
     let lost = &grown[0];
-    stack.control(&json!({"do": "end", "instance": machine(lost)})).await.unwrap();
+    stack.control(&json!({"do": "end", "instance": instance(lost)})).await.unwrap();
     until("the lost node's replacement", EVENTUALLY, async || {
         let claims = claims(client, FIXED).await?;
         let replaced =
@@ -185,7 +185,7 @@ async fn given_from_what_is_spare(stack: &Stack, client: &Client, spare: &NodeCl
     let made = next.metadata.creation_timestamp.as_ref().unwrap().0;
     for pod in &pods {
         let since = pod.metadata.creation_timestamp.as_ref().unwrap().0;
-        assert!(made >= since, "{} had asked for a place when the next machine was made", pod.name_any());
+        assert!(made >= since, "{} had asked for a place when the next instance was made", pod.name_any());
     }
     let pool = Api::<TenantPool>::all(client.clone()).get(SPARE).await.unwrap();
     let conditions = pool.status.map(|status| status.conditions).unwrap_or_default();

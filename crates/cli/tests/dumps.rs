@@ -1,4 +1,4 @@
-//! The benchmark's workloads, small, from the files that it dumps: `croft simulate` makes the same plan of them.
+//! `croft simulate` plans the files that the scheduler's benchmark dumps, for small workloads, as the scheduler itself does.
 #![allow(
     dead_code,
     missing_docs,
@@ -30,7 +30,7 @@ fn plan(pools: &[Pool], nodes: &[Node], pods: &[Pod]) -> Plan {
     solve(&cluster, &Options::default(), &|| false)
 }
 
-/// What must be the same: where, what, for how much, and whose. Names of machines are the plan's own.
+/// The parts of a plan that must be equal. Names of instances may differ.
 fn essence(document: &Value) -> Vec<String> {
     let mut nodes: Vec<String> = document["nodes"]
         .as_array()

@@ -223,7 +223,7 @@ impl AwsProvider {
                 Err(fault) => return Err(unknown(fault)),
             }
             if Instant::now() + pause > deadline {
-                let message = format!("machine {id} was launched and is not visible yet");
+                let message = format!("instance {id} was launched and is not visible yet");
                 return Err(unknown(refusal::of_code(
                     "DescribeInstances",
                     "InvalidInstanceID.NotFound".to_owned(),
@@ -241,7 +241,7 @@ impl AwsProvider {
         let machine = &seen.machine;
         let (code, words) = &seen.reason;
         let code = if code.is_empty() { "IdempotentInstanceTerminated" } else { code };
-        let message = format!("machine {} is {:?}: {words}", machine.id, machine.state);
+        let message = format!("instance {} is {:?}: {words}", machine.id, machine.state);
         let fault = refusal::of_code("CreateFleet", code.to_owned(), message, Some(400));
         if !is_scarce(&fault) {
             return self.refused(plan, fault);
@@ -291,7 +291,7 @@ fn together(faults: impl IntoIterator<Item = Fault>) -> Fault {
 }
 
 fn nothing() -> Fault {
-    let message = "neither a machine nor an error was in the answer".to_owned();
+    let message = "neither an instance nor an error was in the answer".to_owned();
     refusal::of_code("CreateFleet", "UnfulfillableCapacity".to_owned(), message, None)
 }
 

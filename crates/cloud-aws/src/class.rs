@@ -229,7 +229,7 @@ impl AwsProvider {
                 kind: READY,
                 status: Some(true),
                 reason: "Ready",
-                message: "machines can be launched".to_owned(),
+                message: "instances can be launched".to_owned(),
             },
             Some(bad) => Statement {
                 kind: READY,

@@ -59,12 +59,10 @@ impl CloudProvider for AwsProvider {
                 .await
                 .map(Arc::new)
         };
-        let seen = self
-            .batches
-            .of_claims
-            .join(claim_uid.to_owned(), ask)
-            .await
-            .map_err(|fault| refusal::refused(format!("find the machine of claim {claim_uid}"), fault))?;
+        let seen =
+            self.batches.of_claims.join(claim_uid.to_owned(), ask).await.map_err(|fault| {
+                refusal::refused(format!("find the instance of claim {claim_uid}"), fault)
+            })?;
         // A claim has one instance; if it ever has two, the older may have registered.
         let machine = seen
             .iter()
@@ -80,7 +78,7 @@ impl CloudProvider for AwsProvider {
         let seen = instances::of_cluster(&self.clients, &self.paces, &self.options.cluster_uid)
             .await
             .map_err(|fault| {
-                refusal::refused(format!("list the machines of {}", self.options.cluster_name), fault)
+                refusal::refused(format!("list the instances of {}", self.options.cluster_name), fault)
             })?;
         Ok(seen.into_iter().map(|s| s.machine).collect())
     }
@@ -125,7 +123,7 @@ impl CloudProvider for AwsProvider {
             // Terminated instances are reported by the next call.
             Some(error) if done.is_empty() => Err(error),
             Some(error) => {
-                tracing::warn!(%error, "some machines could not be terminated, and are tried again");
+                tracing::warn!(%error, "some instances could not be terminated, and are tried again");
                 Ok(done)
             }
             None => Ok(done),
@@ -216,7 +214,10 @@ impl CloudProvider for AwsProvider {
         seen.extend(instances::by_id(&self.clients, &self.paces, &lost).await.map_err(failed)?);
         let mut held: BTreeSet<String> = seen.into_iter().filter_map(|seen| seen.profile).collect();
         held.extend(
-            used.classes.iter().filter_map(|c| c.spec.role.as_deref()).map(|role| profile::name(cluster, role)),
+            used.classes
+                .iter()
+                .filter_map(|c| c.spec.role.as_deref())
+                .map(|role| profile::name(cluster, role)),
         );
         let profiles = profile::sweep(&self.clients, &self.paces, cluster, |name| held.contains(name))
             .await

@@ -167,7 +167,7 @@ mod tests {
         assert!(observed.note(&node("c", 1100 * MIB + 5, 200 * MIB - 3), setup));
         assert!(!observed.note(&node("c", 1100 * MIB + 5, 200 * MIB - 3), setup), "nothing new");
         assert!(observed.note(&node("c", 1090 * MIB, 10 * MIB), setup));
-        assert!(!observed.note(&node("c", 1200 * MIB, 10 * MIB), setup), "more helps nobody");
+        assert!(!observed.note(&node("c", 1200 * MIB, 10 * MIB), setup), "larger values are ignored");
         let kind = corrected(&observed, "c", &setup);
         assert_eq!(kind.capacity.get("memory"), 1090 * MIB);
         assert_eq!(kind.overhead.get("memory"), 200 * MIB, "the most that was kept");

@@ -87,9 +87,9 @@ mod tests {
 
     /// An instance without credentials.
     #[derive(Debug)]
-    struct Nobody;
+    struct NoCredentials;
 
-    impl ProvideCredentials for Nobody {
+    impl ProvideCredentials for NoCredentials {
         fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
         where
             Self: 'a,
@@ -116,8 +116,8 @@ mod tests {
         let key = aws_credential_types::Credentials::new("AKID", "secret", None, None, "test");
         let key = SharedCredentialsProvider::new(key);
 
-        let nobody = SharedCredentialsProvider::new(Nobody);
-        let fault = ask(Some("us-east-1"), nobody).await;
+        let none = SharedCredentialsProvider::new(NoCredentials);
+        let fault = ask(Some("us-east-1"), none).await;
         assert_eq!((fault.code.as_str(), fault.class), ("NoCredentials", FaultClass::Unauthenticated));
         assert!(fault.remedy.contains("IRSA"), "{fault}");
 

@@ -126,7 +126,7 @@ impl Configuration {
     pub(crate) fn problem(&self) -> Option<&'static str> {
         // Source: "Enable public IPv4 addresses at launch", the EC2 user guide.
         (self.efas > 1 && self.public_ip == Some(true)).then_some(
-            "a machine with several network adapters can't get a public address at launch: remove spec.associatePublicIPAddress of the EC2NodeClass, or don't ask for vpc.amazonaws.com/efa",
+            "an instance with several network adapters can't get a public address at launch: remove spec.associatePublicIPAddress of the EC2NodeClass, or don't ask for vpc.amazonaws.com/efa",
         )
     }
 

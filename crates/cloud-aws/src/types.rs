@@ -148,7 +148,7 @@ fn positive(n: Option<i32>) -> u32 {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "gigahertz and gigabits of one machine"
+    reason = "gigahertz and gigabits of one instance"
 )]
 fn thousandths(value: f64) -> u32 {
     (value * 1000.0).round() as u32

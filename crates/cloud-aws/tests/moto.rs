@@ -324,7 +324,7 @@ async fn types_are_those_of_the_catalogue(bed: &Bed) {
 async fn what_is_not_there_is_said(bed: &Bed) {
     let mut class = class(bed).await;
     class.spec.subnet_selector_terms[0].tags.insert("croft.dev/discovery".to_owned(), "elsewhere".to_owned());
-    class.spec.role = Some("nobody".to_owned());
+    class.spec.role = Some("missing".to_owned());
     class.spec.ami_selector_terms[0] =
         AmiSelectorTerm { alias: Some("al2023@latest".to_owned()), ..AmiSelectorTerm::default() };
     let findings = bed.provider.resolve(&class).await;

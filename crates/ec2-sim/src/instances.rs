@@ -18,7 +18,7 @@ use crate::{
 const VISIBLE_MS: u64 = 3_600_000;
 
 impl World {
-    /// A machine.
+    /// An instance.
     #[must_use]
     pub fn instance(&self, id: &str) -> Option<&Instance> {
         self.instances.get(id)

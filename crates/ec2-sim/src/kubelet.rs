@@ -115,7 +115,7 @@ async fn boot(simulator: &Simulator, cluster: &Cluster, id: &str) {
             }
             Err(error) => {
                 let line = format!("Unable to register node with API server: {error}");
-                tracing::warn!(machine = id, error = %error, "a node could not register");
+                tracing::warn!(instance = id, error = %error, "a node could not register");
                 simulator.with(|world| world.write_console(id, &line));
             }
         }
@@ -154,13 +154,13 @@ fn plan(simulator: &Simulator, cluster: &Cluster, id: &str) -> Option<Plan> {
                 "Error: failed to validate kubelet flags: unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [{}]",
                 refused.join(" ")
             );
-            tracing::warn!(machine = id, labels = refused.join(","), "a kubelet exited on its labels");
+            tracing::warn!(instance = id, labels = refused.join(","), "a kubelet exited on its labels");
             world.write_console(id, &line);
             return None;
         }
         if settings.endpoint.trim_end_matches('/') != cluster.url.trim_end_matches('/') {
             let line = format!("Unable to register node with API server: {}: no such host", settings.endpoint);
-            tracing::warn!(machine = id, endpoint = settings.endpoint, "a machine was told to join another cluster");
+            tracing::warn!(instance = id, endpoint = settings.endpoint, "an instance was told to join another cluster");
             world.write_console(id, &line);
             return None;
         }
@@ -268,7 +268,7 @@ async fn stop(simulator: &Simulator, cluster: &Cluster, id: &str) {
             Ok(()) => return,
             // It never registered, or its Node was deleted already.
             Err(JoinError::Api { source, .. }) if is_not_found(&source) => return,
-            Err(error) => tracing::warn!(machine = id, error = %error, "a kubelet could not be stopped"),
+            Err(error) => tracing::warn!(instance = id, error = %error, "a kubelet could not be stopped"),
         }
         tokio::time::sleep(Duration::from_secs(pause)).await;
     }

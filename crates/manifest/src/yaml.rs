@@ -21,7 +21,7 @@ pub struct WriteError(#[from] serde_saphyr::ser::Error);
 /// ```
 ///
 /// # Errors
-/// [`WriteError`] for a number that isn't finite.
+/// [`WriteError`] if the serializer fails, which no JSON value is known to cause.
 pub fn to_yaml(documents: &[Value]) -> Result<String, WriteError> {
     // Long lines aren't folded: a reader compares them with the manifest that they come from.
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };

@@ -105,8 +105,8 @@ async fn clients_are_authenticated_and_authorized() {
         serde_json::from_value(json!({"metadata": {"name": name, "labels": {label: "pool-a"}}}))
     };
     nodes.create(&Default::default(), &node("n1", "node-pool").unwrap()).await.unwrap();
-    let stranger = nodes.create(&Default::default(), &node("n2", "node-pool").unwrap()).await.unwrap_err();
-    assert!(stranger.to_string().contains("not allowed to modify node"), "{stranger}");
+    let foreign = nodes.create(&Default::default(), &node("n2", "node-pool").unwrap()).await.unwrap_err();
+    assert!(foreign.to_string().contains("not allowed to modify node"), "{foreign}");
     let label = json!({"metadata": {"labels": {"node-restriction.kubernetes.io/pool": "pool-a"}}});
     let guarded = nodes.patch("n1", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap_err();
     assert!(guarded.to_string().contains("node-restriction.kubernetes.io/pool"), "{guarded}");
@@ -128,8 +128,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: second}]
     until("the binding at work", SOON, async || member.list(&Default::default()).await.map(Seen::Yes))
         .await
         .unwrap();
-    let nobody = Api::<Pod>::default_namespaced(plane.client_for("eve", &["first"]).await.unwrap());
-    let refused = nobody.list(&Default::default()).await.unwrap_err();
+    let unprivileged = Api::<Pod>::default_namespaced(plane.client_for("eve", &["first"]).await.unwrap());
+    let refused = unprivileged.list(&Default::default()).await.unwrap_err();
     assert!(refused.to_string().contains("\"eve\" cannot list"), "{refused}");
     assert!(plane.kubeconfig_for("eve", &["a", "b", "c"]).unwrap_err().to_string().contains("3 groups"));
 

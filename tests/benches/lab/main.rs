@@ -5,11 +5,11 @@
 //! - Resources of the controller with 2,000 nodes and 20,000 pods, and its requests to the API server.
 //!
 //! Instances boot in no time (ec2-sim), so the measured time is that of Kubernetes and Croft. Runs with and without
-//! Croft alternate in one cluster, so that other load affects both. The last line is machine-readable.
+//! Croft alternate in one cluster, so that other load affects both. The last line is instance-readable.
 
 mod audit;
 mod bind;
-mod ground;
+mod cluster;
 mod processes;
 mod ready;
 mod steady;
@@ -46,7 +46,7 @@ async fn bench(parts: &[String]) -> anyhow::Result<()> {
         bail!("{unknown} is no part of this: {}", PARTS.join(", "));
     }
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|p| p == part);
-    println!("{}", ground::SETTING);
+    println!("{}", cluster::SETTING);
     let mut figures = Vec::new();
     if wanted("ready") {
         figures.push(ready::run().await?.to_string());

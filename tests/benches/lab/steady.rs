@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    ground::{self, Ground, Load},
+    cluster::{self, Load, MeasuredCluster},
     processes::{Usage, cpu_seconds, rss_megabytes},
     stopwatch::Stopwatch,
 };
@@ -63,19 +63,19 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
         {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.xlarge"]},
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
     ]);
-    let ground = Ground { tenants: TENANTS, requirements };
+    let cluster = MeasuredCluster { tenants: TENANTS, requirements };
     println!("\n{wanted} nodes and {pods} pods");
-    let (mut stack, mut audit) = ground.start().await?;
+    let (mut stack, mut audit) = cluster.start().await?;
     let client = stack.plane.admin().await?;
     let mut watch = Stopwatch::start(client.clone());
     audit.take()?;
     let before = Usage::of(&stack)?;
     let begun = Instant::now();
-    ground.deploy(&client, load).await?;
+    cluster.deploy(&client, load).await?;
     let bound = watch.until(|count| count.bound == pods).await?.duration_since(begun).as_secs_f64();
     watch.until(|count| count.running == pods).await?;
     until("every claim to be ready", PATIENCE, async || {
-        let claims = ground::claims(&client).await?;
+        let claims = cluster::claims(&client).await?;
         let ready = claims.iter().filter(|claim| is_ready(claim)).count();
         anyhow::Ok(Seen::from_option(
             (ready == claims.len()).then_some(()),
@@ -83,7 +83,7 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
         ))
     })
     .await?;
-    let nodes = ground::nodes(&client).await?.len();
+    let nodes = cluster::nodes(&client).await?.len();
     let requests = audit.take()?;
     println!("{bound:.1} s to all bound, {nodes} nodes; CPU seconds: {}", Usage::of(&stack)?.since(&before));
     println!("  requests of the controller: {requests}");

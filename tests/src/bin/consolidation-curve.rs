@@ -110,9 +110,9 @@ async fn main() -> anyhow::Result<()> {
     stack.plane.apply(&platform()).await?;
     stack.plane.apply(&deployments()).await?;
     wait_for(&client, DEPLOYMENTS * BEFORE, begun).await?;
-    let (full, machines) = cost(&client).await?;
+    let (full, instances) = cost(&client).await?;
     println!(
-        "lab: {} pods on {machines} machines after {:.0} s, ${full}/h",
+        "lab: {} pods on {instances} instances after {:.0} s, ${full}/h",
         DEPLOYMENTS * BEFORE,
         (SystemClock.monotonic() - begun).as_secs_f64()
     );
@@ -123,9 +123,9 @@ async fn main() -> anyhow::Result<()> {
     loop {
         tokio::time::sleep(LOOK).await;
         let passed = SystemClock.monotonic() - begun;
-        let (now, machines) = cost(&client).await?;
+        let (now, instances) = cost(&client).await?;
         if now != last {
-            println!("lab: {:>5.1} s: ${now}/h, {machines} machines", passed.as_secs_f64());
+            println!("lab: {:>5.1} s: ${now}/h, {instances} instances", passed.as_secs_f64());
             (last, changed) = (now, passed);
         }
         stack.check()?;
@@ -135,10 +135,10 @@ async fn main() -> anyhow::Result<()> {
     }
     let all = pods(&client, "tenant-a").await?;
     let up = all.iter().filter(runs).count();
-    let there = stack.machines().await?.len();
+    let there = stack.instances().await?.len();
     let (held, known) = (claims(&client, "pool-a").await?.len(), nodes(&client).await?.len());
     println!(
-        "lab: {up} of {} pods run on {there} machines ({held} claims, {known} nodes); the resources alone would cost \
+        "lab: {up} of {} pods run on {there} instances ({held} claims, {known} nodes); the resources alone would cost \
          ${RESOURCES_ALONE}/h",
         DEPLOYMENTS * AFTER
     );

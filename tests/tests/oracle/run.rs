@@ -213,9 +213,9 @@ impl Arena {
         report.home = homes.iter().filter(|(pod, home)| bound.get(*pod) == Some(home)).count();
         if let (Err(error), true) = (outcome, nominate) {
             let left = said_of(&plan);
-            let machines = machines(&plan);
+            let instances = instances(&plan);
             report.problem =
-                Some(format!("{error}; planned {homes:?} on {machines:?}; bound {bound:?}; left {left:?}"));
+                Some(format!("{error}; planned {homes:?} on {instances:?}; bound {bound:?}; left {left:?}"));
             return Ok(report);
         }
         if nominate {
@@ -231,8 +231,8 @@ impl Arena {
             cluster.remove_coming(&coming.claim);
             cluster.upsert_node(&self.nodes.get(&coming.claim).await?)?;
         }
-        for machine in plan.machines.iter().filter(|_| now > 1) {
-            cluster.upsert_coming(machine.coming(&machine.name));
+        for instance in plan.machines.iter().filter(|_| now > 1) {
+            cluster.upsert_coming(instance.coming(&instance.name));
         }
         for pod in self.pods.list(&ListParams::default()).await?.items {
             if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
@@ -347,7 +347,7 @@ impl Arena {
             let said = said_of(plan);
             report.problem = Some(format!(
                 "called impossible and bound: {wrong:?}; said {said:?}; planned {homes:?} on {:?}",
-                machines(plan)
+                instances(plan)
             ));
         }
         Ok(())
@@ -382,7 +382,7 @@ fn said_of(plan: &Plan) -> Vec<String> {
 }
 
 /// The launched instances.
-fn machines(plan: &Plan) -> Vec<String> {
+fn instances(plan: &Plan) -> Vec<String> {
     plan.machines.iter().map(|m| format!("{} {} {}", m.name, m.instance_type, m.zone)).collect()
 }
 
@@ -405,8 +405,8 @@ fn nominations(scene: &Scene, cluster: &Cluster, plan: &Plan) -> BTreeMap<String
         let pods = cluster.nominable(pods, labels);
         said.extend(pods.into_iter().map(|pod| (pod.name.to_string(), node.to_owned())));
     };
-    for machine in &plan.machines {
-        say(&machine.pods, &machine.name, &machine.labels);
+    for instance in &plan.machines {
+        say(&instance.pods, &instance.name, &instance.labels);
     }
     for place in &plan.existing {
         let name = place.node.as_str();

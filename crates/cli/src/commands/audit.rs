@@ -34,7 +34,7 @@ use crate::{
     workload::is_active,
 };
 
-/// Options of `croft audit`.
+/// Arguments of `croft audit`.
 #[derive(Args, Clone, Debug)]
 pub struct AuditArgs {
     /// Audit these files, folders or - (standard input) instead of the cluster; may be given more than once

@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::{failure::Failure, output::Output, source::ClusterArgs};
 
-/// Options of `croft break-glass`.
+/// Arguments of `croft break-glass`.
 #[derive(Args, Clone, Debug)]
 pub struct BreakGlassArgs {
     #[command(flatten)]

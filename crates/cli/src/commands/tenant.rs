@@ -26,7 +26,7 @@ const MANAGER: &str = "croft-cli";
 /// Limits of a tenant that is added without limits: enough for a first deployment, and at most $240 a day.
 const DEFAULT_LIMITS: [(&str, &str); 2] = [("costPerHour", "10"), ("nodes", "20")];
 
-/// Options of `croft tenant`.
+/// Arguments of `croft tenant`.
 #[derive(Args, Clone, Debug)]
 pub struct TenantArgs {
     #[command(subcommand)]

@@ -22,7 +22,7 @@ use crate::{
     table::{Align, BOLD, NAME, NOTE, Table, counted, shortened},
 };
 
-/// Options of `croft top`.
+/// Arguments of `croft top`.
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
     #[command(flatten)]

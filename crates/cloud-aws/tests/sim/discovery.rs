@@ -39,7 +39,7 @@ async fn missing_resources_give_conditions_with_remedies() {
     let mut none = spec();
     none.subnet_selector_terms = tagged("elsewhere");
     none.security_group_selector_terms = tagged("elsewhere");
-    none.role = Some("nobody".to_owned());
+    none.role = Some("missing".to_owned());
     none.ami_selector_terms[0].alias = Some("al2023@v20200101".to_owned());
     none.user_data = Some("hello".to_owned());
     let findings = bed.provider.resolve(&class(none)).await;

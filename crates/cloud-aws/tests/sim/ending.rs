@@ -107,7 +107,7 @@ async fn unused_templates_and_profiles_are_deleted() {
     assert_eq!(
         fresh.sweep(&InUse::default()).await.unwrap(),
         0,
-        "the machine holds its profile, and the template is young"
+        "the instance holds its profile, and the template is young"
     );
     // Another tool overwrites the tag by which the instance is listed: it is asked for by its id.
     let overwritten = [("croft.dev/cluster".to_owned(), "another".to_owned())];

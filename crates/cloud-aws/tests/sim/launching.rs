@@ -128,7 +128,7 @@ async fn offering_without_capacity_becomes_unavailable_and_the_next_is_used_at_o
     let LaunchError::NoCapacity { offerings, fault, .. } = &error else { panic!("{error}") };
     assert_eq!(offerings.len(), 5, "every zone: {offerings:?}");
     assert_eq!(fault.code, "InsufficientInstanceCapacity");
-    assert!(error.to_string().contains("no machine of the type is free in the zone"), "{error}");
+    assert!(error.to_string().contains("no instance of the type is free in the zone"), "{error}");
 
     let types = bed.provider.instance_types(&class(spec())).await.unwrap();
     let m5 = types.iter().find(|t| t.name == "m5.large").unwrap();

@@ -74,8 +74,8 @@ async fn launch_that_requests_efa_gets_all_adapters_of_the_type() {
     let p4d = types.iter().find(|t| t.name == "p4d.24xlarge").unwrap();
     assert_eq!(p4d.capacity.get(EFA), 4);
     let plain = bed.launch(&request(&["p4d.24xlarge"], OnDemand)).await.unwrap();
-    assert_eq!(plain.capacity.get(EFA), 0, "nobody asked");
-    assert!(plain.capacity.iter().all(|(name, _)| name != EFA), "and so nobody waits for them");
+    assert_eq!(plain.capacity.get(EFA), 0, "not requested");
+    assert!(plain.capacity.iter().all(|(name, _)| name != EFA), "so registration doesn't wait for them");
 
     let mut with = claim(2);
     with.instance_types = vec!["m5.large".to_owned(), "p4d.24xlarge".to_owned()];

@@ -127,7 +127,7 @@ async fn tokens_are_replayed_compared_and_expire() {
     assert_eq!(with(&["m5.large"]).launch(&ec2).await.0, first, "the recorded answer");
     assert_eq!(with(&["c5.large"]).send(&ec2).await.unwrap_err(), "IdempotentParameterMismatch");
     ec2.terminate_instances().instance_ids(&first).send().await.unwrap();
-    assert_eq!(with(&["m5.large"]).launch(&ec2).await.0, first, "also of a machine that is gone");
+    assert_eq!(with(&["m5.large"]).launch(&ec2).await.0, first, "also of an instance that is gone");
     bed.simulator.advance(Duration::from_secs(25 * 3600));
     assert_ne!(with(&["c5.large"]).launch(&ec2).await.0, first, "after a day it is a new request");
 }
@@ -255,7 +255,7 @@ async fn quotas_and_addresses_are_used_up_and_released() {
     assert_eq!(refusal(Fleet::of(&["m5.large"])).await, "InsufficientFreeAddressesInSubnet");
     ec2.terminate_instances().instance_ids(&first).send().await.unwrap();
     bed.simulator.advance(Duration::from_secs(5));
-    assert_eq!(free().await, 1, "a machine that is gone leaves its address");
+    assert_eq!(free().await, 1, "an instance that is gone leaves its address");
     Fleet::of(&["m5.large"]).launch(&ec2).await;
     assert_eq!(free().await, 0);
 

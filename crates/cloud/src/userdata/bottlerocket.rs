@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    NodeBoot, UserDataError, quoted,
+    model::{NodeBoot, UserDataError},
+    quoting::quoted,
     toml::{Mistake, Tables},
 };
 use crate::kubelet::may_set_label;

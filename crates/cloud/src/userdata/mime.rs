@@ -1,6 +1,6 @@
 //! MIME multi-part texts, as cloud-init and nodeadm read them.
 
-use super::UserDataError;
+use super::model::UserDataError;
 
 /// Content type of nodeadm's parts.
 pub(super) const NODE_CONFIG: &str = "application/node.eks.aws";

@@ -6,9 +6,9 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{
-    NodeBoot, UserDataError,
     mime::{self, NODE_CONFIG, Part},
-    quoted,
+    model::{NodeBoot, UserDataError},
+    quoting::quoted,
 };
 
 pub(super) fn render(boot: &NodeBoot<'_>) -> Result<String, UserDataError> {

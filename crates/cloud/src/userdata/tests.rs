@@ -1,3 +1,7 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Taint;
+
 use super::*;
 
 fn taints() -> Vec<Taint> {

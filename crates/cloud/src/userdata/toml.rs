@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use super::quoted;
+use super::quoting::quoted;
 
 /// A table's name, in parts.
 pub(super) type Path = Vec<String>;

@@ -24,14 +24,14 @@ use crate::{audit::Audit, stopwatch::LABEL};
 /// Options that differ from the control plane's defaults, besides the simulated cloud.
 pub(crate) const SETTING: &str = "kube-controller-manager and kube-scheduler with --kube-api-qps=2000 --kube-api-burst=4000 \
      (by default 20 and 50 a second); Croft with its default settings;\n\
-     machines of ec2-sim run and join at once; on-demand, allocation strategy lowest-price; KWOK plays the kubelets";
+     instances of ec2-sim run and join at once; on-demand, allocation strategy lowest-price; KWOK plays the kubelets";
 const REQUESTS_PER_SECOND: u32 = 2_000;
 /// Above every duration here, also on a busy computer.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Equal tenants, each with its own namespace and pool.
 #[derive(Clone, Debug)]
-pub(crate) struct Ground {
+pub(crate) struct MeasuredCluster {
     pub(crate) tenants: usize,
     /// Requirements of every pool, in addition to on-demand Linux.
     pub(crate) requirements: Value,
@@ -45,7 +45,7 @@ pub(crate) struct Load {
     pub(crate) memory: &'static str,
 }
 
-impl Ground {
+impl MeasuredCluster {
     /// The instance types of the platform's example.
     pub(crate) fn usual(tenants: usize) -> Self {
         let requirements = json!([

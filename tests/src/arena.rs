@@ -278,7 +278,7 @@ value: 1000000
 ";
 
 /// Namespaces of [`arena`], in which the user `jane` has the default role `admin`.
-pub const NAMESPACES: [&str; 4] = ["tenant-a", "tenant-b", "nobody", "agents"];
+pub const NAMESPACES: [&str; 4] = ["tenant-a", "tenant-b", "no-tenant", "agents"];
 
 /// Key, value and pool-name label of a node's pool.
 pub type InPool = (&'static str, &'static str, &'static str);
@@ -404,7 +404,7 @@ pub async fn settled(admin: &Client) -> anyhow::Result<()> {
     until("a ServiceAccount, a pinned pod and a refused one", SOON, async || {
         let pinned = create(admin, &pod("tenant-a", "probe", json!({})), true).await?.sentence();
         let named =
-            create(admin, &pod("nobody", "probe", json!({"nodeName": "b-1"})), true).await?.sentence();
+            create(admin, &pod("no-tenant", "probe", json!({"nodeName": "b-1"})), true).await?.sentence();
         let done = pinned.contains("\"node-pool\":\"pool-a\"") && named.contains("belongs to no tenant");
         anyhow::Ok(Seen::from_option(done.then_some(()), format!("{pinned}\n{named}")))
     })
@@ -416,14 +416,14 @@ pub async fn settled(admin: &Client) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If pods can't be listed.
-pub async fn astray(admin: &Client) -> anyhow::Result<Vec<String>> {
-    let mut astray = Vec::new();
+pub async fn misplaced_pods(admin: &Client) -> anyhow::Result<Vec<String>> {
+    let mut misplaced_pods = Vec::new();
     for pod in pods(admin).await? {
         let (namespace, name) =
             (pod.metadata.namespace.unwrap_or_default(), pod.metadata.name.unwrap_or_default());
         if let Some(node) = pod.spec.and_then(|s| s.node_name).filter(|node| !may_be_on(&namespace, node)) {
-            astray.push(format!("{namespace}/{name} on {node}"));
+            misplaced_pods.push(format!("{namespace}/{name} on {node}"));
         }
     }
-    Ok(astray)
+    Ok(misplaced_pods)
 }
