@@ -1,6 +1,6 @@
 # What `make test` proves in short, at length. Optimised, since the runs take longer than the build.
 
-SIMULATION := cargo test -p croft-controller --no-default-features --release --test simulation
+SIMULATION := cargo test -p croft-controller --no-default-features --profile lab --test simulation
 # Packages and tests, and how many random cases of each of their laws.
 LAWS := "200000 -p croft-policy --test laws" \
 	"30000 -p croft-scheduler --test bad_input" \
@@ -16,5 +16,5 @@ soak: needs-rust needs-cc ## laws over random worlds, 10,000 seeded runs of the 
 	@$(SIMULATION) --no-run --quiet
 	@CROFT_SIM_POINTS=1 $(SIMULATION) --quiet -- --nocapture crashes > target/crashes.log 2>&1; status=$$?; \
 		grep -E '^crashes:' target/crashes.log || tail -50 target/crashes.log; exit $$status
-	@CROFT_SIM_RUNS=$(or $(RUNS),10000) $(SIMULATION) --quiet -- --nocapture nothing_is_lost > target/soak.log 2>&1; status=$$?; \
+	@CROFT_SIM_FROM=$(or $(FROM),1) CROFT_SIM_RUNS=$(or $(RUNS),10000) $(SIMULATION) --quiet -- --nocapture nothing_is_lost > target/soak.log 2>&1; status=$$?; \
 		grep -E '^seed ' target/soak.log; grep -E '^soak:' target/soak.log; exit $$status

@@ -32,6 +32,8 @@ pub const STUCK: &str = "stuck";
 const TENANTS: [&str; 2] = ["red", "blue"];
 /// Each of these pods fills an instance.
 const REPLICAS: usize = 3;
+/// The security group that the class finds.
+const GROUP: &str = "sg-0c0ffee000000001";
 /// After an operation the cluster has to settle within this time.
 const SETTLED_WITHIN: Duration = Duration::from_mins(5);
 /// The cluster is settled if nothing is under way for this time: drift is judged every 5 seconds.
@@ -213,12 +215,12 @@ impl Operations {
                 self.kubectl(&["delete", "node", &node, "--wait=false"]).await?;
             }
             Operation::LoseSecurityGroups => {
-                self.stack.control(&json!({"do": "groupTags", "tags": {}})).await?;
+                self.stack.control(&json!({"do": "groupTags", "group": GROUP, "tags": {}})).await?;
                 self.restart_controller().await?;
             }
             Operation::FindSecurityGroups => {
                 let tags = json!({"croft.dev/discovery": "croft"});
-                self.stack.control(&json!({"do": "groupTags", "tags": tags})).await?;
+                self.stack.control(&json!({"do": "groupTags", "group": GROUP, "tags": tags})).await?;
                 self.restart_controller().await?;
             }
             Operation::DeleteConfig => self.kubectl(&["delete", "croftconfig", "default"]).await?,

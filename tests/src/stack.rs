@@ -93,6 +93,15 @@ impl Stack {
     }
 }
 
+/// The last lines of a process's log, for a failing test.
+#[must_use]
+pub fn log_tail(plane: &ControlPlane, process: &str) -> String {
+    let log = std::fs::read_to_string(plane.log(process)).unwrap_or_default();
+    let mut tail: Vec<&str> = log.lines().rev().take(120).collect();
+    tail.reverse();
+    tail.join("\n")
+}
+
 /// The pods of a namespace that aren't being deleted.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ use croft_testkit::{
 };
 use croft_tests::{
     arena::{SOON, answer, create, kept_arena, misplaced_pods, pod},
-    stack::event_about,
+    stack::{event_about, log_tail},
 };
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -276,7 +276,10 @@ async fn nodes_leave_by_their_label(ground: &Ground) {
     })
     .await
     .unwrap();
-    let said = event_about(&ground.admin, "Node", "a-2", "NodeLeftPool").await.unwrap();
+    let said = match event_about(&ground.admin, "Node", "a-2", "NodeLeftPool").await {
+        Ok(said) => said,
+        Err(error) => panic!("{error}\n{}", log_tail(&ground.plane, "croft-controller")),
+    };
     assert!(said.contains("TenantPool pool-a"), "{said}");
     assert!(tainted(&ground.node("a-2").await, "node-pool"), "it stays closed until its taint is removed");
     // Back in the pool, and labelled again.

@@ -170,7 +170,7 @@ async fn a_job_is_left_to_its_owner(stack: &Stack, client: &Client) {
 }
 
 async fn tag_groups(stack: &mut Stack, client: &Client, tags: Value, status: &str) {
-    stack.control(&json!({"do": "groupTags", "tags": tags})).await.unwrap();
+    stack.control(&json!({"do": "groupTags", "group": "sg-0c0ffee000000001", "tags": tags})).await.unwrap();
     // A new process calls the cloud itself; a running one keeps its findings for minutes.
     stack.croft.kill(Part::Controller).unwrap();
     stack.croft.resume(&stack.plane, Part::Controller).await.unwrap();

@@ -96,7 +96,7 @@ async fn another_account(stack: &mut Stack, client: &Client) {
     stack.plane.kubectl(command).await.unwrap();
     until("many questions to the other account", EVENTUALLY, async || {
         let state = state_of(address).await?;
-        let asked = state["calls"]["DescribeInstances"].as_u64().unwrap_or(0);
+        let asked = state["calls"]["ec2:DescribeInstances"].as_u64().unwrap_or(0);
         anyhow::Ok(Seen::from_option((asked >= QUESTIONS).then_some(()), state["calls"].to_string()))
     })
     .await

@@ -182,7 +182,8 @@ pub async fn probe(client: &Client, namespace: &str, revision: &str) -> Result<b
         ..PatchParams::default()
     };
     let patch = json!({"metadata": {"annotations": {parameters::PROBE: revision}}});
-    match api.patch_metadata(namespace, &params, &Patch::Merge(patch)).await {
+    // The whole object: of a refusal in the form of metadata, the API server's audit log lacks the message.
+    match api.patch(namespace, &params, &Patch::Merge(patch)).await {
         Ok(_) => Ok(false),
         Err(kube::Error::Api(status)) => {
             let refused = format!("{}{revision}", parameters::IN_FORCE);

@@ -272,6 +272,9 @@ impl State {
         let nodes: Vec<_> = self.index.nodes().collect();
         for node in nodes {
             self.look_at(&view, &node);
+            // Nodes may be listed before their pools: without this, such a node would leave its pool unnoticed.
+            let own = own_pool(view.rules(), &node).map(|pool| pool.name.to_string());
+            self.nodes.insert(node.name, own);
         }
     }
 

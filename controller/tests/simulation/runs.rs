@@ -101,7 +101,10 @@ fn seeds() -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match number("CROFT_SIM_SEED") {
         Some(seed) => vec![seed],
-        None => (1..=number("CROFT_SIM_RUNS").unwrap_or(500)).collect(),
+        None => {
+            let from = number("CROFT_SIM_FROM").unwrap_or(1);
+            (from..from + number("CROFT_SIM_RUNS").unwrap_or(500)).collect()
+        }
     }
 }
 

@@ -8,7 +8,9 @@
 //! ```
 //!
 //! The API server refuses such objects, but an older CRD without a rule, or a newer CRD with fields and values of its
-//! own before a rollback, may have let them in. A field that this version doesn't know is passed over.
+//! own before a rollback, may have let them in. A field that this version doesn't know is passed over. A value of the wrong
+//! type is worse: the API server then refuses every write of the object, its status included, since it can't evaluate the
+//! rules. An event says so, what runs stays, and a pool launches nothing until it is corrected.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt::Debug};
 

@@ -108,8 +108,10 @@ pub enum Control {
         /// Number of addresses.
         free: u32,
     },
-    /// Replace the tags of every security group.
+    /// Replace the tags of a security group.
     GroupTags {
+        /// The security group.
+        group: String,
         /// The new tags.
         tags: std::collections::BTreeMap<String, String>,
     },
@@ -163,9 +165,9 @@ impl World {
                     found.free = free;
                 }
             }
-            Control::GroupTags { tags } => {
-                for group in self.groups.values_mut() {
-                    group.tags.clone_from(&tags);
+            Control::GroupTags { group, tags } => {
+                if let Some(held) = self.groups.get_mut(&group) {
+                    held.tags = tags;
                 }
             }
             Control::Expire { key } => self.expire_key(&key),
