@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use crate::{
-    build::{cluster, kind, kinds, node, plan, pod, pool},
+    build::{self, cluster, kinds, plan, pod, pool},
     many,
 };
 

@@ -22,9 +22,9 @@ mod volumes;
 
 use std::collections::BTreeMap;
 
-use build::{HOST, ZONE, cluster, kind, kinds, node, plan, pod, pool, why};
-use croft_scheduler::{Cluster, ComingNode, InstanceType, Operator, Plan, Requirement};
-use k8s_openapi::api::core::v1::{Pod, Taint};
+use build::{ZONE, cluster, kinds, plan, pod, pool};
+use croft_scheduler::{InstanceType, Plan};
+use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

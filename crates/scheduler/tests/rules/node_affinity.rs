@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::{
     TYPE,
-    build::{ZONE, cluster, kind, plan, pod, pool},
+    build::{ZONE, cluster, plan, pod, pool},
     one, only_type, with_labels,
 };
 

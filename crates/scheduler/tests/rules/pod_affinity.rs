@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::{
     app,
     build::{HOST, ZONE, cluster, kind, kinds, node, plan, pod, pool, why},
-    near, one, only_type, zones,
+    near, only_type, zones,
 };
 
 #[test]

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::{
     app,
     build::{HOST, ZONE, cluster, kinds, node, plan, pod, pool, why},
-    many, object, zones,
+    object, zones,
 };
 
 #[test]

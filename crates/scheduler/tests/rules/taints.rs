@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::json;
 
-use crate::build::{cluster, kinds, node, plan, pod, pool};
+use crate::build::{self, cluster, kinds, node, plan, pod, pool};
 
 fn prefer_not(key: &str) -> Taint {
     Taint { effect: "PreferNoSchedule".to_owned(), ..build::taint(key, "x") }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::{
     app,
-    build::{HOST, ZONE, cluster, kind, kinds, node, plan, pod, pool},
-    many, near, object, one, spread, with_labels, zones,
+    build::{self, HOST, ZONE, cluster, kind, kinds, node, plan, pod, pool},
+    many, near, object, spread, with_labels, zones,
 };
 
 #[test]

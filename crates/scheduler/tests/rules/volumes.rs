@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     build::{ZONE, cluster, kinds, node, plan, pod, pool, why},
-    object, zones,
+    object,
 };
 
 fn claim(name: &str, volume: Option<&str>, class: Option<&str>) -> Value {
