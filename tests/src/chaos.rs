@@ -1,8 +1,8 @@
 //! Runs in which real processes fail at random times, from a seed, while tenants change their workloads.
 //!
 //! ```text
-//!   seed ──▶ steps: a tenant scales, a node is given back, a fault ──▶ healed ──▶ at rest
-//!                              │ all the time: Monitor                    │ once: pods run, instances = claims = nodes
+//!   seed ──▶ steps: a tenant scales, a node is removed, a fault ──▶ recovered ──▶ settled
+//!                              │ continuously: Monitor                   │ once: pods run, instances = claims = nodes
 //! ```
 //!
 //! Times are real, so a seed repeats the operations and their order, but not the state of the processes.

@@ -364,7 +364,7 @@ async fn only_api_servers_connect_if_client_certificates_are_required() {
         .unwrap();
     let bundle = String::from_utf8(bundle.0).unwrap();
     let foreign = Authority::new("foreign").unwrap().client("kube-apiserver", &[]).unwrap();
-    let named = clients.client("somebody", &[]).unwrap();
+    let named = clients.client("another-user", &[]).unwrap();
     let trust = |identity: Option<&Identity>| match identity {
         None => Trust::new(&bundle, "127.0.0.1").unwrap(),
         Some(identity) => Trust::with_identity(&bundle, "127.0.0.1", identity).unwrap(),

@@ -8,7 +8,7 @@ use crate::Cli;
 
 /// What each exit code means, for every command.
 const EXIT_CODES: &str = "\
-Exit codes: 0, done; 1, failed, or found violations (`croft audit`, `--fail-on-pending`,
+Exit codes: 0, done; 1, failed, or found what it was asked to look for (`croft audit`, `--fail-on-pending`,
 `--fail-on-denied`); 2, bad input or arguments, with file, line, object and field of each problem.
 ";
 
