@@ -16,7 +16,7 @@ use kube::{
 use serde_json::json;
 
 /// The prefix of the annotations.
-const PREFIX: &str = croft_policy::model::IDENTITY_PREFIX;
+const PREFIX: &str = croft_policy::definitions::IDENTITY_PREFIX;
 /// How long a start waits for the cloud to name the account. Tenancy doesn't wait for an outage of the cloud: a process
 /// starts without the account's name, and compares it once the cloud names it.
 const ACCOUNT_WITHIN: Duration = Duration::from_secs(10);

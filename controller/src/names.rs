@@ -1,7 +1,7 @@
 //! Keys and names that the controller writes, and what they are made of.
 
 pub use croft_api::{
-    claim::{LAUNCHED_WITH, REPLACES},
+    definitions::{LAUNCHED_WITH, REPLACES},
     hash::hash,
 };
 
@@ -10,9 +10,9 @@ pub const ADOPTS: &str = "croft.dev/adopts";
 /// The label that every node of a pool carries, whatever the pool's own key is.
 pub const POOL_LABEL: &str = croft_api::pool::DEFAULT_KEY;
 /// On a node whose kubelet has registered and which Croft hasn't labelled yet: nothing runs there.
-pub const UNREGISTERED_TAINT: &str = croft_policy::model::UNREGISTERED_TAINT;
+pub const UNREGISTERED_TAINT: &str = croft_policy::definitions::UNREGISTERED_TAINT;
 /// The label that goes with it.
-pub const UNREGISTERED_LABEL: &str = croft_policy::model::UNREGISTERED_LABEL;
+pub const UNREGISTERED_LABEL: &str = croft_policy::definitions::UNREGISTERED_LABEL;
 /// On a node that is given back.
 pub const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
 /// The effect of [`DISRUPTED_TAINT`]: what runs there leaves by eviction, not by the taint.
@@ -30,7 +30,7 @@ pub const DO_NOT_DISRUPT: &str = "croft.dev/do-not-disrupt";
 /// What users of Karpenter have in their manifests already.
 pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// On a node: its NodeClaim.
-pub const CLAIM_ANNOTATION: &str = croft_policy::model::CLAIM_ANNOTATION;
+pub const CLAIM_ANNOTATION: &str = croft_policy::definitions::CLAIM_ANNOTATION;
 /// On a claim and its node: how the node is paid for, in the words that users select by.
 pub const CAPACITY_TYPE_LABEL: &str = "karpenter.sh/capacity-type";
 /// Croft's own name for the same.

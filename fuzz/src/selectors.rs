@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use croft_api::convert::policy as convert;
-use croft_policy::{Config, Ground, Namespace, Tenant, Tenants};
+use croft_policy::{Config, Namespace, NamespaceTenancy, Tenant, Tenants};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 
@@ -83,8 +83,8 @@ pub(crate) fn selector(input: &[u8]) -> Result<String, String> {
     }
     let namespace = Namespace { name: "n".to_owned(), labels: input.labels.clone(), ..Namespace::default() };
     let view = Tenants::offline(Config::default(), tenants, Vec::new(), vec![namespace], Vec::new());
-    let owner = match view.ground("n") {
-        Ground::Tenant { tenant, .. } => Some(tenant.name.to_string()),
+    let owner = match view.tenancy("n") {
+        NamespaceTenancy::Tenant { tenant, .. } => Some(tenant.name.to_string()),
         _ => None,
     };
     if owner != first.map(|at| format!("t{at:02}")) {

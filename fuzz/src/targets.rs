@@ -6,7 +6,10 @@ use croft_policy::{
     taint::{Effect, Taint},
 };
 use croft_scheduler::Quantity;
-use croft_webhook::admit::{Answer, Phase, respond};
+use croft_webhook::{
+    admit::{Answer, respond},
+    outcome::Phase,
+};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
@@ -173,7 +176,7 @@ fn patch(input: &[u8]) -> Result<String, String> {
         if again["response"].get("patch").is_some() {
             return Err(format!("twice isn't once: {}", again["response"]["auditAnnotations"]));
         }
-        if matches!(rule.as_str(), "Pinned" | "AlreadyRight") {
+        if matches!(rule.as_str(), "Pinned" | "NoChange") {
             pinned(&asked, response["auditAnnotations"]["pool"].as_str().unwrap_or_default())?;
         }
         if rule == "Pinned" || rule == "KeptOut" {

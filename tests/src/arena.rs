@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use croft_policy::{
     Config, OnConflict, Pool, Provisioner, Tenant,
-    index::Rules,
+    declarations::Declarations,
+    definitions::parameter,
     policies::{self, parameters},
     selector::{Requirement, Selector, Test},
     taint::{Effect, Effects},
@@ -91,14 +92,14 @@ pub fn tenant(name: &str, namespaces: &[&str], pools: &[&str]) -> Tenant {
         selector: None,
         pools: owned(pools),
         on_conflict: OnConflict::Reject,
-        unread: false,
+        unreadable_claims: false,
     }
 }
 
 /// The index of these tenants and pools.
 #[must_use]
-pub fn rules(tenants: &[Tenant], pools: &[Pool]) -> Rules {
-    Rules::new(&Config::default(), tenants.iter(), pools.iter())
+pub fn rules(tenants: &[Tenant], pools: &[Pool]) -> Declarations {
+    Declarations::new(&Config::default(), tenants.iter(), pools.iter())
 }
 
 /// Writes the policies' parameters, and the annotations of `namespaces`, as the controller would, and waits until the
@@ -106,7 +107,7 @@ pub fn rules(tenants: &[Tenant], pools: &[Pool]) -> Rules {
 ///
 /// # Errors
 /// If the API server refuses them.
-pub async fn mark(plane: &ControlPlane, rules: &Rules, namespaces: &[&str]) -> anyhow::Result<()> {
+pub async fn mark(plane: &ControlPlane, rules: &Declarations, namespaces: &[&str]) -> anyhow::Result<()> {
     let api: Api<Namespace> =
         Api::all(plane.client_for(&rules.controller_user(), &["system:masters"]).await?);
     let parameters = policies::parameters(rules, rules.is_active());
@@ -114,7 +115,7 @@ pub async fn mark(plane: &ControlPlane, rules: &Rules, namespaces: &[&str]) -> a
     api.patch(croft_testkit::croft::NAMESPACE, &PatchParams::default(), &Patch::Merge(&patch)).await?;
     for name in namespaces {
         let owner = rules.owner(name, |_| None).and_then(|id| rules.tenant(id));
-        let (labels, annotations) = policies::namespace_marks(rules, name, owner);
+        let (labels, annotations) = policies::namespace_metadata(rules, name, owner);
         let patch = json!({
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": name, "labels": labels, "annotations": annotations},
@@ -125,7 +126,7 @@ pub async fn mark(plane: &ControlPlane, rules: &Rules, namespaces: &[&str]) -> a
         }
         api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
     }
-    let revision = parameters.get(parameters::REVISION).cloned().unwrap_or_default();
+    let revision = parameters.get(parameter::REVISION).cloned().unwrap_or_default();
     in_force(&api, &revision).await
 }
 
@@ -135,7 +136,7 @@ pub async fn mark(plane: &ControlPlane, rules: &Rules, namespaces: &[&str]) -> a
 /// On timeout.
 pub async fn in_force(api: &Api<Namespace>, revision: &str) -> anyhow::Result<()> {
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
-    let probe = json!({"metadata": {"annotations": {parameters::PROBE: revision}}});
+    let probe = json!({"metadata": {"annotations": {parameter::PROBE: revision}}});
     until("the policies' parameters in force", SOON, async || {
         let said = match api.patch(croft_testkit::croft::NAMESPACE, &dry, &Patch::Merge(&probe)).await {
             Ok(_) => "allowed".to_owned(),
@@ -350,7 +351,7 @@ pub async fn arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
 
 /// The index of [`ARENA`].
 #[must_use]
-pub fn arena_rules() -> Rules {
+pub fn arena_rules() -> Declarations {
     let effects = |list: &[Effect]| list.iter().copied().collect::<Effects>();
     let soft = || effects(&[Effect::NoSchedule]);
     let mut shared = pool("pool-b", "node-pool", "pool-b", soft(), Provisioner::None);

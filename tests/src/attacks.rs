@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use croft_policy::model::{MARK_KEY, UNREGISTERED_LABEL};
+use croft_policy::definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL};
 use croft_testkit::ControlPlane;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -180,7 +180,7 @@ async fn creation(client: Client, pod: Value, harmless: Harmless) -> Outcome {
 fn is_kept_out(spec: &Value) -> bool {
     let tolerations = spec.get("tolerations").and_then(Value::as_array).into_iter().flatten();
     let mut without_key = tolerations.filter(|toleration| toleration.get("key").is_none());
-    rules_out(spec, MARK_KEY) && (without_key.next().is_none() || rules_out(spec, UNREGISTERED_LABEL))
+    rules_out(spec, POOL_NAME_LABEL) && (without_key.next().is_none() || rules_out(spec, UNREGISTERED_LABEL))
 }
 
 fn rules_out(spec: &Value, key: &str) -> bool {
@@ -242,7 +242,7 @@ pub async fn kubelets(plane: &ControlPlane) -> anyhow::Result<Vec<Attack>> {
     for (node, key, value) in [
         ("free-1", "node-pool", json!("pool-a")),
         ("free-2", "other-key", json!("two")),
-        ("free-2", MARK_KEY, json!("pool-a")),
+        ("free-2", POOL_NAME_LABEL, json!("pool-a")),
         ("a-1", "node-pool", json!("pool-b")),
         ("b-1", "node-pool", Value::Null),
     ] {
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn pod_is_harmless_only_if_every_term_keeps_it_out() {
         let spec = |terms: Value| json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}});
-        let out = json!({"matchExpressions": [{"key": MARK_KEY, "operator": "DoesNotExist"}]});
+        let out = json!({"matchExpressions": [{"key": POOL_NAME_LABEL, "operator": "DoesNotExist"}]});
         let other = json!({"matchExpressions": [{"key": "zone", "operator": "Exists"}]});
         assert!(is_kept_out(&spec(json!([out]))));
         for terms in [json!([out, other]), json!([other]), json!([])] {

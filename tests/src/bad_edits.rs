@@ -73,7 +73,7 @@ fn configs() -> Vec<Case> {
         ("CroftConfig", "/spec/sharedWith", json!(["*"]), names),
         ("CroftConfig", "/spec/schedulers", json!(["system:*"]), &["exact user names"]),
         ("CroftConfig", "/spec/schedulers", json!([""]), &["exact user names"]),
-        ("CroftConfig", "/spec/unassigned", json!("Maybe"), &["Maybe", "KeepOut", "Reject", "Allow"]),
+        ("CroftConfig", "/spec/nonTenantPods", json!("Maybe"), &["Maybe", "KeepOut", "Reject", "Allow"]),
         ("CroftConfig", "/spec/misplaced", json!("Evict"), &["Evict", "Report", "Recreate"]),
         ("CroftConfig", "/spec/limits/nodes", json!(-1), &["spec.limits", "aren't negative"]),
         ("CroftConfig", "/spec/limits/costs", json!(1), &["there are limits of cpu, memory"]),
@@ -122,7 +122,7 @@ fn pools() -> Vec<Case> {
             "TenantPool",
             "/spec/provisioner",
             json!("None"),
-            &["replicas and headroom need nodes that Croft makes"],
+            &["replicas and headroom need nodes that Croft launches"],
         ),
         ("TenantPool", "/spec/template", Value::Null, &["needs spec.template"]),
     ]);
@@ -523,7 +523,7 @@ pub fn base(kind: &str) -> Value {
         "CroftConfig" => (
             "default",
             json!({
-                "unassigned": "KeepOut", "exemptNamespaces": ["kube-system"], "schedulers": ["system:kube-scheduler"],
+                "nonTenantPods": "KeepOut", "exemptNamespaces": ["kube-system"], "schedulers": ["system:kube-scheduler"],
                 "sharedWith": ["monitoring"], "misplaced": "Report", "limits": {"nodes": 100, "costPerHour": "250"},
             }),
         ),

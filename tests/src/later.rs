@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, Router, routing::post};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_runtime::{
-    certificate::material::{self, Rotation},
+    certificate::bundle::{self, Rotation},
     clock::{Clock as _, SystemClock},
     serve::{Limits, serve},
     shutdown::Shutdown,
@@ -35,8 +35,13 @@ impl Later {
     /// # Errors
     /// If it can't listen, or be registered.
     pub async fn start(client: &Client) -> anyhow::Result<Self> {
-        let made =
-            material::next(None, &["127.0.0.1".to_owned()], &Rotation::default(), None, SystemClock.wall())?;
+        let made = bundle::next_bundle(
+            None,
+            &["127.0.0.1".to_owned()],
+            &Rotation::default(),
+            None,
+            SystemClock.wall(),
+        )?;
         let slot = Arc::new(TlsSlot::default());
         slot.install(made.identity())?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -46,7 +51,7 @@ impl Later {
         let limits = Limits::for_reviews(std::time::Duration::ZERO);
         tokio::spawn(serve(listener, Some(slot), router, limits, Arc::default(), stop.clone()));
         let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-        let bundle = k8s_openapi::ByteString(made.bundle().into_bytes());
+        let bundle = k8s_openapi::ByteString(made.trusted_pem().into_bytes());
         for (when, reinvocation) in [("once", "Never"), ("again", "IfNeeded")] {
             let name = format!("zz-later-{when}");
             let configuration: MutatingWebhookConfiguration = serde_json::from_value(json!({

@@ -9,15 +9,15 @@ use anyhow::Context as _;
 use axum::{Router, body::Bytes, extract::State, response::IntoResponse, routing::post};
 use croft_policy::Tenants;
 use croft_runtime::{
-    certificate::material::{self, Rotation},
+    certificate::bundle::{self, Rotation},
     clock::{Clock as _, SystemClock},
     serve::{Limits, serve},
     shutdown::Shutdown,
     tls::TlsSlot,
 };
 use croft_webhook::{
-    admit::{Answer, Phase, respond},
-    metrics::Outcome,
+    admit::{Answer, respond},
+    outcome::{Outcome, Phase},
     response::{Extras, allow},
 };
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -49,8 +49,13 @@ impl Recorder {
     /// # Errors
     /// If it can't listen, or be registered.
     pub async fn start(client: &Client, tenants: Tenants) -> anyhow::Result<Self> {
-        let made =
-            material::next(None, &["127.0.0.1".to_owned()], &Rotation::default(), None, SystemClock.wall())?;
+        let made = bundle::next_bundle(
+            None,
+            &["127.0.0.1".to_owned()],
+            &Rotation::default(),
+            None,
+            SystemClock.wall(),
+        )?;
         let slot = Arc::new(TlsSlot::default());
         slot.install(made.identity())?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -66,7 +71,7 @@ impl Recorder {
             "webhooks": [{
                 "name": "recorder.croft.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None",
                 "failurePolicy": "Fail", "timeoutSeconds": 3,
-                "clientConfig": {"url": url, "caBundle": k8s_openapi::ByteString(made.bundle().into_bytes())},
+                "clientConfig": {"url": url, "caBundle": k8s_openapi::ByteString(made.trusted_pem().into_bytes())},
                 "rules": [{
                     "apiGroups": ["", "apps", "batch"], "apiVersions": ["v1"], "operations": ["*"],
                     "resources": ["pods", "pods/*", "bindings", "nodes", "nodes/*", "namespaces", "namespaces/*",

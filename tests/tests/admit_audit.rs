@@ -17,7 +17,7 @@ use std::{
 
 use clap::Parser as _;
 use croft_cli::{Cli, Output};
-use croft_policy::audit::Broken;
+use croft_policy::Violation;
 use croft_testkit::{
     Component, ControlPlane, Croft, CroftOptions, Options, Part,
     wait::{Seen, until},
@@ -133,11 +133,11 @@ fn expected() -> Vec<(&'static str, &'static str, &'static str)> {
         ("PodNotKeptOut", "Pod", "no-tenant/not-kept-out"),
         ("DaemonSetUnplanned", "DaemonSet", "tenant-a/agent"),
         ("DaemonSetUnplanned", "DaemonSet", "no-tenant/agent"),
-        ("NamespaceUnmarked", "Namespace", "tenant-a"),
-        ("NamespaceUnmarked", "Namespace", "tenant-a"),
-        ("NamespaceUnmarked", "Namespace", "tenant-b"),
+        ("NamespaceMetadataStale", "Namespace", "tenant-a"),
+        ("NamespaceMetadataStale", "Namespace", "tenant-a"),
+        ("NamespaceMetadataStale", "Namespace", "tenant-b"),
         ("NodeUntainted", "Node", "a-bare"),
-        ("NodeUnmarked", "Node", "unmarked"),
+        ("NodeUnlabelled", "Node", "unmarked"),
         ("NodeInTwoPools", "Node", "both"),
         ("NodeOfNoPool", "Node", "ghost"),
         ("PoolMissing", "Tenant", "lost"),
@@ -196,7 +196,7 @@ fn found(json: &str) -> Vec<(String, String, String)> {
 
 fn by_rule(found: &[(String, String, String)]) -> BTreeMap<String, usize> {
     let mut counts: BTreeMap<String, usize> =
-        Broken::ALL.iter().map(|rule| (rule.as_str().to_owned(), 0)).collect();
+        Violation::ALL.iter().map(|rule| (rule.as_str().to_owned(), 0)).collect();
     found.iter().for_each(|(rule, ..)| *counts.get_mut(rule).expect("a rule of the closed set") += 1);
     counts
 }
@@ -301,7 +301,7 @@ async fn violations_from_before_croft_are_found_and_counted() {
             })
             .collect();
         let mended =
-            ["NamespaceUnmarked", "DaemonSetUnplanned"].iter().all(|rule| listed.get(*rule) == Some(&0));
+            ["NamespaceMetadataStale", "DaemonSetUnplanned"].iter().all(|rule| listed.get(*rule) == Some(&0));
         let same = counted == listed && mended;
         Ok::<_, croft_testkit::Error>(Seen::from_option(
             same.then_some(()),

@@ -10,7 +10,7 @@
 
 use croft_policy::{
     Pool, Provisioner, Tenant,
-    model::{MARK_KEY, UNREGISTERED_LABEL},
+    definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL},
     selector::{Requirement, Selector, Test},
     taint::{Effect, Effects},
 };
@@ -116,7 +116,7 @@ async fn final_pods_are_correct_or_denied() {
         json!({"tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity":
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
     };
-    let out = json!({"key": MARK_KEY, "operator": "DoesNotExist"});
+    let out = json!({"key": POOL_NAME_LABEL, "operator": "DoesNotExist"});
     let early = json!({"key": UNREGISTERED_LABEL, "operator": "DoesNotExist"});
     let zone = json!({"key": "zone", "operator": "In", "values": ["z"]});
     let name = json!([{"key": "metadata.name", "operator": "In", "values": ["n"]}]);
@@ -187,7 +187,7 @@ async fn final_pods_are_correct_or_denied() {
         (
             "the mark's key",
             "no-tenant",
-            json!({"tolerations": [toleration(MARK_KEY, "later")]}),
+            json!({"tolerations": [toleration(POOL_NAME_LABEL, "later")]}),
             Some(no_tenant),
         ),
         ("kept out", "no-tenant", affinity(json!([{"matchExpressions": [out, early]}])), None),
@@ -223,7 +223,7 @@ async fn final_pods_are_correct_or_denied() {
         (
             "kept out by Exists",
             "no-tenant",
-            affinity(json!([{"matchExpressions": [{"key": MARK_KEY, "operator": "Exists"}]}])),
+            affinity(json!([{"matchExpressions": [{"key": POOL_NAME_LABEL, "operator": "Exists"}]}])),
             Some(no_tenant),
         ),
         (
@@ -408,7 +408,7 @@ async fn kubelets_register_and_report_but_cannot_choose_a_pool() {
         ),
         ("with Karpenter's own label", node(json!({"by-karpenter": "k"}), json!([])), None),
         ("with any value of Karpenter's own key", node(json!({"by-karpenter": "l"}), json!([])), None),
-        ("with the mark", node(json!({MARK_KEY: "pool-k"}), json!([])), Some("not allowed")),
+        ("with the mark", node(json!({POOL_NAME_LABEL: "pool-k"}), json!([])), Some("not allowed")),
     ];
     enforced(&kubelet, &cases[2].1, refused).await.unwrap();
     for (what, node, refused) in &cases {
@@ -421,7 +421,7 @@ async fn kubelets_register_and_report_but_cannot_choose_a_pool() {
     );
     let nodes: Api<Node> = Api::all(kubelet);
     let as_admin: Api<Node> = Api::all(admin);
-    let labels = json!({"metadata": {"labels": {"node-pool": "pool-a", MARK_KEY: "pool-a"}}});
+    let labels = json!({"metadata": {"labels": {"node-pool": "pool-a", POOL_NAME_LABEL: "pool-a"}}});
     as_admin.patch("n1", &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
 
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };

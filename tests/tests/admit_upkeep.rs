@@ -87,8 +87,8 @@ async fn annotations_policies_and_statuses_are_maintained() {
 
     // A policy that is missing or weakened is reported; installing it again clears the report.
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(admin.clone());
-    policies.delete("croft-guarded-metadata", &DeleteParams::default()).await.unwrap();
-    condition(&admin, "a", "Ready", "False", "croft-guarded-metadata is missing").await;
+    policies.delete("croft-reserved-metadata", &DeleteParams::default()).await.unwrap();
+    condition(&admin, "a", "Ready", "False", "croft-reserved-metadata is missing").await;
     install(&plane, &croft).await;
     condition(&admin, "a", "Ready", "True", "").await;
     let loosened = json!({"spec": {"failurePolicy": "Ignore"}});

@@ -193,7 +193,11 @@ async fn unreadable_object_affects_no_other_and_keeps_its_last_good_version() {
     namespace["metadata"]["labels"] = json!({"team": "a"});
     chosen["spec"] = json!({"namespaceSelector": {"matchLabels": {"team": "a"}}, "pools": ["chosen"]});
     let mut all = vec![class("default"), namespace, chosen_pool, chosen];
-    all.extend(tenant("fine", "fine", &pool));
+    // With a class of its own: after a restart, what uses a class that can't be read launches nothing.
+    let mut fine = pool.clone();
+    fine["template"]["spec"]["nodeClassRef"]["name"] = json!("fine");
+    all.push(class("fine"));
+    all.extend(tenant("fine", "fine", &fine));
     all.push(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "fine-b"}, "spec": pool}));
     all.push(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"}, "spec": {}}));
     all.extend(["chosen", "fine"].map(|name| deployment(name, "web", 1, "500m", "256M")));

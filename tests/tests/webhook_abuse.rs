@@ -210,7 +210,10 @@ async fn flood_is_refused_and_open_connections_are_served() {
         }
     };
     timeout(SOON, full).await.expect("one too many is told so");
-    assert!(ground.metric("croft_webhook_reviews_total{phase=\"mutate\",outcome=\"overload\"}").await >= 1.0);
+    assert!(
+        ground.metric("croft_webhook_admission_requests_total{phase=\"mutate\",outcome=\"overload\"}").await
+            >= 1.0
+    );
     for reviewer in &mut stalled {
         assert!(closed(reviewer).await.starts_with("HTTP/1.1 4"));
     }

@@ -10,9 +10,9 @@
 
 use std::{fs, net::SocketAddr, os::unix::fs::symlink, path::Path, time::Duration};
 
-use croft_policy::seen::TROUBLE_ANNOTATION;
+use croft_policy::definitions::CERTIFICATE_ERROR_ANNOTATION;
 use croft_runtime::{
-    certificate::material::{self, Rotation},
+    certificate::bundle::{self, Rotation},
     tls,
 };
 use croft_testkit::{
@@ -166,7 +166,9 @@ async fn until_said(client: &Client, replica: &str, part: Option<&str>) {
     let api: Api<Lease> = Api::namespaced(client.clone(), "croft-system");
     until(&format!("{replica} to say {part:?}"), SOON, async || {
         let lease = api.get_opt(replica).await?;
-        let said = lease.and_then(|l| l.metadata.annotations).and_then(|mut a| a.remove(TROUBLE_ANNOTATION));
+        let said = lease
+            .and_then(|l| l.metadata.annotations)
+            .and_then(|mut a| a.remove(CERTIFICATE_ERROR_ANNOTATION));
         let right = match (part, &said) {
             (None, None) => true,
             (Some(part), Some(said)) => said.contains(part),
@@ -181,7 +183,8 @@ async fn until_said(client: &Client, replica: &str, part: Option<&str>) {
 /// An expired certificate.
 fn expired() -> Identity {
     let then = "2024-01-01T00:00:00Z".parse().unwrap();
-    let made = material::next(None, &["127.0.0.1".to_owned()], &Rotation::default(), None, then).unwrap();
+    let made =
+        bundle::next_bundle(None, &["127.0.0.1".to_owned()], &Rotation::default(), None, then).unwrap();
     let identity = made.identity();
     Identity { certificate: identity.chain_pem.clone(), key: identity.key_pem.clone() }
 }

@@ -16,7 +16,7 @@ use std::{
 use clap::Parser as _;
 use croft_cli::{Cli, Output};
 use croft_runtime::{
-    certificate::material::{self, Rotation},
+    certificate::bundle::{self, Rotation},
     clock::{Clock as _, SystemClock},
     serve::{Limits, serve},
     shutdown::Shutdown,
@@ -24,7 +24,7 @@ use croft_runtime::{
 };
 use croft_testkit::reviewer::{Reviewer, Trust};
 use croft_tests::corpus;
-use croft_webhook::{args::BoundArgs, metrics::Metrics, server::Reviews, state::State};
+use croft_webhook::{args::BoundArgs, cluster::state::State, metrics::Metrics, server::Reviews};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -64,7 +64,7 @@ fn by_command_line(review: &std::path::Path, phase: &str) -> Vec<u8> {
 async fn command_line_answers_equal_the_servers() {
     croft_runtime::process::install_crypto();
     let names = ["127.0.0.1".to_owned()];
-    let made = material::next(None, &names, &Rotation::default(), None, SystemClock.wall()).unwrap();
+    let made = bundle::next_bundle(None, &names, &Rotation::default(), None, SystemClock.wall()).unwrap();
     let slot = Arc::new(TlsSlot::default());
     slot.install(made.identity()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -78,7 +78,7 @@ async fn command_line_answers_equal_the_servers() {
     let serving =
         tokio::spawn(serve(listener, Some(slot), reviews.router(), limits, Default::default(), stop.clone()));
 
-    let trust = Trust::new(&made.bundle(), "127.0.0.1").unwrap();
+    let trust = Trust::new(&made.trusted_pem(), "127.0.0.1").unwrap();
     let mut reviewer = Reviewer::connect(address, &trust).await.unwrap();
     let (mut allowed, mut denied, mut patched) = (0, 0, 0);
     for (path, body) in corpus::reviews().unwrap() {

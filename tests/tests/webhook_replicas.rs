@@ -75,7 +75,7 @@ async fn ground(replicas: usize) -> Ground {
     Croft::install(&plane, CroftOptions::find().unwrap()).await.unwrap();
     let client = plane.admin().await.unwrap();
     plane.apply(TENANTS).await.unwrap();
-    let mut replicas_of = Replicas::new(&plane, &["--drain=3", "--announce=2"]).await.unwrap();
+    let mut replicas_of = Replicas::new(&plane, &["--drain=3", "--ca-propagation-delay=2"]).await.unwrap();
     let mut names = Vec::new();
     for _ in 0..replicas {
         names.push(replicas_of.add(&plane).await.unwrap());
@@ -207,10 +207,10 @@ async fn certificates_rotate_under_load_and_broken_ones_are_repaired() {
     assert!(tally.wrong.is_empty(), "{} of {}: {:#?}", tally.wrong.len(), tally.right, tally.wrong);
 
     // A user replaces the Secret by another authority's certificate, and empties the caBundle.
-    let foreign = croft_runtime::certificate::material::next(
+    let foreign = croft_runtime::certificate::bundle::next_bundle(
         None,
         &["127.0.0.1".to_owned()],
-        &croft_runtime::certificate::material::Rotation::default(),
+        &croft_runtime::certificate::bundle::Rotation::default(),
         None,
         "2026-01-01T00:00:00Z".parse().unwrap(),
     )

@@ -1,55 +1,42 @@
-//! One review in, one review out: what the server answers with, and `croft admit`.
+//! One review in, one review out. Called by the server and by `croft admit`.
 //!
-//! No I/O, no lock, no await: a review is read in one pass, borrowed from its body, judged by a view of the tenants
-//! that doesn't change meanwhile, and answered.
+//! No I/O, no lock, no await: a review is parsed in one pass, borrowed from its body, evaluated against an immutable view
+//! of the tenants, and answered.
 
 use bytes::Bytes;
-use croft_policy::{Phase as Pass, Rule, Tenants, judge, review};
+use croft_policy::{Phase as Pass, Rule, Tenants, evaluate, review};
 use smallvec::SmallVec;
 
 use crate::{
-    metrics::Outcome,
+    outcome::{Outcome, Phase},
     response::{Extras, Refusal, allow, deny},
 };
 
-/// What a review is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Objects may be changed.
-    Mutate = 0,
-    /// Objects are as they will be stored.
-    Validate = 1,
-    /// Workloads whose pods will be refused get a warning; nothing is refused.
-    Warn = 2,
-    /// Mutation followed by validation, for those who have only one answer to give.
-    Both = 3,
-}
-
-/// What there is to answer.
+/// The answer to a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// An AdmissionReview with its response.
     Review {
         /// The review as JSON.
         body: Bytes,
-        /// What it says, in a word.
+        /// How it ended.
         outcome: Outcome,
     },
-    /// The namespace isn't known yet. Whoever can wait asks again; for the others there is `body`.
+    /// The namespace is not in the index yet. The server waits for it and asks again, or sends `body`.
     UnknownNamespace {
         /// The namespace.
         namespace: String,
-        /// A review that refuses for now.
+        /// A review that refuses the request for now.
         body: Bytes,
     },
-    /// What was sent is no review that could be judged.
+    /// The body is no review that can be evaluated; the reason.
     Malformed(String),
 }
 
-/// After how many seconds a client should ask again about a namespace that isn't known yet.
+/// Seconds after which a client should ask again about a namespace that is not in the index yet.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// Answers the AdmissionReview in `body` by `tenants`.
+/// Answers the AdmissionReview in `body`, of `phase`, by `tenants`.
 #[must_use]
 pub fn respond(body: &[u8], tenants: &Tenants, phase: Phase) -> Answer {
     let request = match review::parse(body) {
@@ -62,7 +49,7 @@ pub fn respond(body: &[u8], tenants: &Tenants, phase: Phase) -> Answer {
         Phase::Validate | Phase::Warn => Pass::Validate,
         Phase::Both => Pass::Both,
     };
-    let outcome = judge(tenants, &request, pass);
+    let outcome = evaluate(tenants, &request, pass);
     let mut audit: SmallVec<[(&str, &str); 3]> = SmallVec::new();
     audit.push(("rule", outcome.rule.as_str()));
     audit.extend(outcome.tenant.map(|tenant| ("tenant", tenant)));

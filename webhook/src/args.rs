@@ -5,23 +5,23 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{Parser, ValueEnum};
 use croft_runtime::process::ProcessArgs;
 
-/// Croft's admission webhook: pins the pods of tenants to their pools and keeps everybody else out.
+/// Croft's admission webhook: pins the pods of tenants to their pools and keeps all other pods off them.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "croft-webhook", version)]
 pub struct Args {
-    /// What every server has.
+    /// Arguments of every server.
     #[command(flatten)]
     pub process: ProcessArgs,
-    /// Where reviews are answered, over TLS
+    /// Address on which reviews are answered, over TLS
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
     pub listen: SocketAddr,
-    /// Certificates, and who may connect.
+    /// Certificates, and the clients that may connect.
     #[command(flatten)]
     pub tls: TlsArgs,
-    /// How API servers reach us.
+    /// The address of the webhook.
     #[command(flatten)]
     pub registration: RegistrationArgs,
-    /// Bounds on what reviews may cost.
+    /// Bounds of reviews.
     #[command(flatten)]
     pub bounds: BoundArgs,
     /// Connections open at once; a client may have as many as it leaves free
@@ -33,16 +33,16 @@ pub struct Args {
     /// Name of this replica, unique among them; the host's name if not given
     #[arg(long, env = "POD_NAME")]
     pub replica: Option<String>,
-    /// How long to go on accepting connections after SIGTERM, so that endpoints can change and kept
-    /// connections be given up
+    /// How long connections are accepted after SIGTERM, so that endpoints can change and clients can close
+    /// kept connections
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub drain: Duration,
 }
 
-/// Certificates, and who may connect.
+/// Certificates, and the clients that may connect.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TlsArgs {
-    /// Where the certificate comes from
+    /// Source of the certificate
     #[arg(long, value_enum, default_value = "self")]
     pub tls_mode: TlsMode,
     /// The Secret of the modes self and cert-manager
@@ -57,9 +57,9 @@ pub struct TlsArgs {
     /// The authority of the mode files, kept in the webhook configurations; without it they are left alone
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    /// How long a new authority is trusted before it signs, for API servers to learn of it
+    /// How long a new authority is trusted before it signs, so that API servers learn of it
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    pub announce: Duration,
+    pub ca_propagation_delay: Duration,
     /// Only clients with a certificate of this authority may connect
     #[arg(long, value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
@@ -68,46 +68,46 @@ pub struct TlsArgs {
     pub client_name: Vec<String>,
 }
 
-/// Where the certificate comes from.
+/// Source of the certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TlsMode {
-    /// Made here, kept in a Secret, rotated, and trusted through the caBundle.
+    /// Created here, stored in a Secret, rotated, and trusted through the caBundle.
     #[value(name = "self")]
     SelfManaged,
     /// cert-manager writes the Secret, and injects the caBundle.
     CertManager,
-    /// Files that somebody else replaces.
+    /// Files that another process replaces.
     Files,
 }
 
-/// How API servers reach us.
+/// The address of the webhook.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RegistrationArgs {
     /// The Service of the replicas; the certificate is for its names
     #[arg(long, value_name = "NAME", default_value = "croft-webhook")]
     pub service: String,
-    /// API servers reach us at this address instead of the Service: https://host:port, written into the
-    /// webhook configurations
+    /// Address of the webhook instead of the Service: https://host:port, written into the webhook
+    /// configurations
     #[arg(long, value_name = "URL", value_parser = base_url)]
     pub url: Option<String>,
-    /// A MutatingWebhookConfiguration of ours; may be repeated
+    /// A MutatingWebhookConfiguration of this webhook; may be repeated
     #[arg(long, value_name = "NAME", default_values = ["croft-webhook"])]
     pub mutating_configuration: Vec<String>,
-    /// A ValidatingWebhookConfiguration of ours; may be repeated
+    /// A ValidatingWebhookConfiguration of this webhook; may be repeated
     #[arg(long, value_name = "NAME", default_values = ["croft-webhook"])]
     pub validating_configuration: Vec<String>,
 }
 
-/// Bounds on what reviews may cost.
+/// Bounds of reviews.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct BoundArgs {
-    /// Reviews under way at once; a client may have as many as it leaves free, and is told to come again with more
+    /// Reviews in flight at once; a client may have as many as it leaves free, and gets 429 for more
     #[arg(long, value_name = "N", default_value = "512")]
     pub max_inflight: usize,
-    /// Bytes of reviews under way at once, shared out alike
+    /// Bytes of reviews in flight at once, shared likewise
     #[arg(long, value_name = "BYTES", default_value = "67108864")]
     pub max_inflight_bytes: usize,
-    /// How long a namespace that isn't known yet is waited for, in milliseconds
+    /// How long a review waits for a namespace that isn't in the index yet, in milliseconds
     #[arg(long, value_name = "MS", default_value = "1000", value_parser = millis)]
     pub namespace_wait: Duration,
 }
@@ -130,7 +130,7 @@ fn base_url(text: &str) -> Result<String, String> {
 }
 
 impl RegistrationArgs {
-    /// The names that the certificate must be for.
+    /// The names of the certificate.
     #[must_use]
     pub fn names(&self, namespace: &str) -> Vec<String> {
         let url = self.url.as_deref().and_then(|url| url.parse::<http::Uri>().ok());
@@ -153,12 +153,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_arguments_make_sense() {
+    fn arguments_are_consistent() {
         Args::command().debug_assert();
     }
 
     #[test]
-    fn a_url_replaces_the_service() {
+    fn url_replaces_the_names_of_the_service() {
         let args = Args::parse_from(["croft-webhook", "--url", "https://127.0.0.1:8443"]);
         assert_eq!(args.registration.names("croft-system"), ["127.0.0.1"]);
         let args = Args::parse_from(["croft-webhook", "--url", "https://[::1]:8443/"]);

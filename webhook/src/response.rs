@@ -1,38 +1,38 @@
-//! AdmissionReview responses, written straight into the bytes that are sent.
+//! AdmissionReview responses, written straight into the bytes that are sent. Called by `admit`.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 
-/// What an answer says, beside allowed or not.
+/// The parts of an answer besides allowed or not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras<'a> {
-    /// Shown to the user.
+    /// Sentences that the API server shows to the user.
     pub warnings: &'a [String],
-    /// Written into the API server's audit log, each key under the webhook's name.
+    /// Entries of the API server's audit log; each key gets the webhook's name as prefix.
     pub audit: &'a [(&'a str, &'a str)],
 }
 
-/// Why something is refused.
+/// A refusal.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal<'a> {
-    /// What the user reads.
+    /// The sentence that the user reads.
     pub message: &'a str,
     /// HTTP code of the API server's answer.
     pub code: u16,
-    /// Kubernetes' word for it.
+    /// Reason as Kubernetes spells it.
     pub reason: &'a str,
-    /// After how many seconds a client should try again; client-go does so by itself.
+    /// Seconds after which a client should retry; client-go does so by itself.
     pub retry_after_seconds: Option<u32>,
 }
 
 impl<'a> Refusal<'a> {
-    /// A refusal by policy.
+    /// A refusal by a rule.
     #[must_use]
     pub const fn forbidden(message: &'a str) -> Self {
         Self { message, code: 403, reason: "Forbidden", retry_after_seconds: None }
     }
 
-    /// A refusal for now.
+    /// A refusal for the moment.
     #[must_use]
     pub const fn unavailable(message: &'a str, retry_after_seconds: u32) -> Self {
         Self {
@@ -44,10 +44,10 @@ impl<'a> Refusal<'a> {
     }
 }
 
-/// Allowed, with the operations of `patch` (a JSON array) if there is one.
+/// An answer that allows, with the operations of `patch` (a JSON array), if any.
 #[must_use]
 pub fn allow(uid: &str, patch: Option<&str>, extras: Extras<'_>) -> Bytes {
-    // base64 makes 4 bytes of 3; the envelope and a UID are about 200 bytes.
+    // base64 writes 4 bytes for 3; the envelope and a UID have about 200 bytes.
     let mut writer = Writer::open(uid, true, 256 + patch.map_or(0, |patch| patch.len() / 3 * 4 + 64));
     if let Some(patch) = patch {
         writer.raw(",\"patchType\":\"JSONPatch\",\"patch\":\"");
@@ -57,7 +57,7 @@ pub fn allow(uid: &str, patch: Option<&str>, extras: Extras<'_>) -> Bytes {
     writer.close(extras)
 }
 
-/// Refused.
+/// An answer that refuses.
 #[must_use]
 pub fn deny(uid: &str, refusal: Refusal<'_>, extras: Extras<'_>) -> Bytes {
     let mut writer = Writer::open(uid, false, 384 + refusal.message.len());
@@ -130,7 +130,7 @@ mod tests {
     const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
 
     #[test]
-    fn every_part_is_where_kubernetes_reads_it() {
+    fn answer_has_every_part_where_kubernetes_reads_it() {
         let warnings = ["a \"quoted\" one".to_owned(), "two\nlines".to_owned()];
         let extras = Extras { warnings: &warnings, audit: &[("tenant", "a"), ("rule", "pin")] };
         let patch = r#"[{"op":"add","path":"/spec/nodeSelector","value":{"k":"v"}}]"#;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_code_reason_and_when_to_come_again() {
+    fn refusal_has_code_reason_and_retry_after() {
         let bytes = deny(UID, Refusal::unavailable("not yet", 1), Extras::default());
         assert_eq!(
             serde_json::from_slice::<Value>(&bytes).unwrap(),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_empty_is_written() {
+    fn empty_parts_are_left_out() {
         let bytes = allow("u", None, Extras::default());
         assert_eq!(
             bytes,

@@ -1,10 +1,10 @@
-//! Reviews over HTTP: what is read, how much of it, for how long, and what happens to the rest.
+//! Reviews over HTTP: what is read of a review, for how long, and how many at once.
 //!
-//! A review is judged where it was read, without a queue behind it: what can pile up are reviews that are
-//! still arriving or whose namespace isn't known yet. Both are counted, in number and in bytes, and shared out among
-//! clients (see [`croft_runtime::share`]), so that a flood from one doesn't keep out another; one too many is answered
-//! at once with 429 and `Retry-After`, which the API server's client honours within the webhook's timeout, on another
-//! replica if there is one.
+//! A review is evaluated by the task that read it, without a queue. Reviews can only pile up while they are still arriving
+//! or wait for a namespace that isn't in the index yet. Both are counted, in number and in bytes, and shared among clients
+//! (see [`croft_runtime::share`]), so that a flood from one client doesn't keep out another. A review beyond the share is
+//! answered at once with 429 and `Retry-After`, which the API server's client honours within the webhook's timeout, on
+//! another replica if there is one.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -27,35 +27,36 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use tokio::time::timeout;
 
 use crate::{
-    admit::{Answer, Phase, respond},
+    admit::{Answer, respond},
     args::BoundArgs,
-    metrics::{Metrics, Outcome},
-    state::State,
+    cluster::state::State,
+    metrics::Metrics,
+    outcome::{Outcome, Phase},
 };
 
-/// The longest review that is read. The API server's own limit on objects is 3 MB, and an UPDATE carries two.
+/// Maximum length of a review in bytes. The API server's own limit on objects is 3 MB, and an UPDATE carries two.
 pub const BODY_LIMIT: usize = 8 << 20;
-/// How long a body may take. The API server writes it in one go.
+/// Time limit of a body. The API server writes it at once.
 const BODY_TIME: Duration = Duration::from_secs(2);
-/// After how many seconds a client should try again.
+/// Seconds after which a client should retry.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// Everything that answers reviews.
+/// The handler of reviews.
 pub struct Reviews {
     state: Arc<State>,
     metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
     bounds: BoundArgs,
-    /// [`respond`]; a test puts one in its place that panics.
+    /// [`respond`]; a test replaces it by a function that panics.
     respond: Respond,
-    /// Holds what requests hold that came over no connection, as in tests.
-    nameless: Peer,
+    /// The peer of requests without a connection, as in tests.
+    default_peer: Peer,
 }
 
 type Respond = fn(&[u8], &Tenants, Phase) -> Answer;
 
 impl Reviews {
-    /// Answers by `state`.
+    /// A handler that answers by `state`.
     #[must_use]
     pub fn new(
         state: Arc<State>,
@@ -63,57 +64,59 @@ impl Reviews {
         clock: Arc<dyn Clock>,
         bounds: BoundArgs,
     ) -> Arc<Self> {
-        Arc::new(Self { state, metrics, clock, bounds, respond, nameless: Peer::default() })
+        Arc::new(Self { state, metrics, clock, bounds, respond, default_peer: Peer::default() })
     }
 
     /// `/mutate`, `/validate` and `/warn`.
     pub fn router(self: Arc<Self>) -> Router {
         Router::new()
-            .route("/mutate", post(|shared, request| answer(Phase::Mutate, shared, request)))
-            .route("/validate", post(|shared, request| answer(Phase::Validate, shared, request)))
-            .route("/warn", post(|shared, request| answer(Phase::Warn, shared, request)))
+            .route("/mutate", post(|handler, request| answer(Phase::Mutate, handler, request)))
+            .route("/validate", post(|handler, request| answer(Phase::Validate, handler, request)))
+            .route("/warn", post(|handler, request| answer(Phase::Warn, handler, request)))
             .with_state(self)
     }
 
-    async fn answer(&self, phase: Phase, request: Request) -> Result<Bytes, Trouble> {
+    async fn answer(&self, phase: Phase, request: Request) -> Result<Bytes, RequestError> {
         let (parts, body) = request.into_parts();
         let length = match parts.headers.get(header::CONTENT_LENGTH) {
-            Some(value) => value.to_str().ok().and_then(|text| text.parse().ok()).ok_or(Trouble::Length)?,
+            Some(value) => {
+                value.to_str().ok().and_then(|text| text.parse().ok()).ok_or(RequestError::InvalidLength)?
+            }
             None => BODY_LIMIT,
         };
         if length > BODY_LIMIT {
-            return Err(Trouble::TooLong);
+            return Err(RequestError::TooLong);
         }
-        let peer = parts.extensions.get::<Arc<Peer>>().map_or(&self.nameless, |peer| &**peer);
+        let peer = parts.extensions.get::<Arc<Peer>>().map_or(&self.default_peer, |peer| &**peer);
         let BoundArgs { max_inflight, max_inflight_bytes, namespace_wait } = self.bounds;
         let slot = self.metrics.inflight.take(&peer.requests, 1, max_inflight);
-        let _slot = slot.ok_or(Trouble::Overload)?;
+        let _slot = slot.ok_or(RequestError::Overload)?;
         let room = self.metrics.inflight_bytes.take(&peer.bytes, length, max_inflight_bytes);
-        let _room = room.ok_or(Trouble::Overload)?;
+        let _room = room.ok_or(RequestError::Overload)?;
         let body = match timeout(BODY_TIME, Limited::new(body, BODY_LIMIT).collect()).await {
             Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(Trouble::TooLong),
-            Ok(Err(_)) => return Err(Trouble::Broken),
-            Err(_) => return Err(Trouble::TooSlow),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(RequestError::TooLong),
+            Ok(Err(_)) => return Err(RequestError::Incomplete),
+            Err(_) => return Err(RequestError::TooSlow),
         };
         let mut waited = false;
         loop {
             let begun = self.clock.monotonic();
-            // An evaluation reads the body and the snapshot, and changes neither: what panics half-way leaves nothing
-            // behind. The API server takes a 500 for a failure of the webhook, so that the request is refused.
+            // An evaluation changes neither the body nor the snapshot, so a panic leaves no broken state. The API server
+            // takes a 500 for a failure of the webhook and refuses the request.
             let respond = AssertUnwindSafe(|| (self.respond)(&body, &self.state.tenants(), phase));
-            let answer = catch_unwind(respond).map_err(|_| Trouble::Panicked)?;
-            self.metrics.judged(self.clock.monotonic().saturating_duration_since(begun));
+            let answer = catch_unwind(respond).map_err(|_| RequestError::Panicked)?;
+            self.metrics.observe_duration(self.clock.monotonic().saturating_duration_since(begun));
             match answer {
                 Answer::Review { body, outcome } => {
-                    self.metrics.ended(phase, outcome);
+                    self.metrics.count_request(phase, outcome);
                     return Ok(body);
                 }
-                Answer::Malformed(reason) => return Err(Trouble::Malformed(reason)),
+                Answer::Malformed(reason) => return Err(RequestError::Malformed(reason)),
                 Answer::UnknownNamespace { namespace, body } => {
                     let limit = namespace_wait.min(half_the_timeout(&parts.uri));
                     if waited || !self.state.wait_for(&namespace, limit).await {
-                        self.metrics.ended(phase, Outcome::Unknown);
+                        self.metrics.count_request(phase, Outcome::UnknownNamespace);
                         return Ok(body);
                     }
                     waited = true;
@@ -130,14 +133,14 @@ async fn answer(phase: Phase, Shared(reviews): Shared<Arc<Reviews>>, request: Re
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
-        Err(trouble) => {
-            reviews.metrics.ended(phase, trouble.outcome());
-            trouble.into_response()
+        Err(error) => {
+            reviews.metrics.count_request(phase, error.outcome());
+            error.into_response()
         }
     }
 }
 
-/// The API server says how long it will wait, as in `?timeout=3s`.
+/// Half the time that the API server waits, which it states as in `?timeout=3s`.
 fn half_the_timeout(uri: &Uri) -> Duration {
     let stated = uri.query().and_then(|query| {
         let value = query.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
@@ -146,22 +149,22 @@ fn half_the_timeout(uri: &Uri) -> Duration {
     stated.map_or(Duration::MAX, |seconds| Duration::from_millis(u64::from(seconds).saturating_mul(500)))
 }
 
-/// What kept a review from being judged.
+/// Why a review could not be evaluated.
 #[derive(Debug)]
-enum Trouble {
-    Length,
+enum RequestError {
+    InvalidLength,
     TooLong,
     TooSlow,
-    Broken,
+    Incomplete,
     Overload,
     Malformed(String),
     Panicked,
 }
 
-impl Trouble {
+impl RequestError {
     const fn outcome(&self) -> Outcome {
         match self {
-            Self::Length | Self::Broken | Self::Malformed(_) => Outcome::Malformed,
+            Self::InvalidLength | Self::Incomplete | Self::Malformed(_) => Outcome::Malformed,
             Self::TooLong | Self::TooSlow => Outcome::Oversized,
             Self::Overload => Outcome::Overload,
             Self::Panicked => Outcome::Panicked,
@@ -170,7 +173,7 @@ impl Trouble {
 
     fn into_response(self) -> Response {
         let (status, text) = match self {
-            Self::Length => (StatusCode::BAD_REQUEST, "the Content-Length is no number".to_owned()),
+            Self::InvalidLength => (StatusCode::BAD_REQUEST, "the Content-Length is not a number".to_owned()),
             Self::TooLong => {
                 (StatusCode::PAYLOAD_TOO_LARGE, format!("the review is longer than {BODY_LIMIT} bytes"))
             }
@@ -178,9 +181,9 @@ impl Trouble {
                 StatusCode::REQUEST_TIMEOUT,
                 format!("the review didn't arrive within {} s", BODY_TIME.as_secs()),
             ),
-            Self::Broken => (StatusCode::BAD_REQUEST, "the review ended before its end".to_owned()),
+            Self::Incomplete => (StatusCode::BAD_REQUEST, "the body of the review ended early".to_owned()),
             Self::Overload => {
-                (StatusCode::TOO_MANY_REQUESTS, "this client has too many reviews under way".to_owned())
+                (StatusCode::TOO_MANY_REQUESTS, "this client has too many reviews in flight".to_owned())
             }
             Self::Malformed(reason) => (StatusCode::BAD_REQUEST, reason),
             Self::Panicked => (
@@ -194,7 +197,7 @@ impl Trouble {
         if status == StatusCode::TOO_MANY_REQUESTS {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
         }
-        // What is left of a body that wasn't read is no next request.
+        // The rest of an unread body must not be taken for the next request.
         if matches!(status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
@@ -203,5 +206,5 @@ impl Trouble {
 }
 
 #[cfg(test)]
-#[path = "server_tests.rs"]
+#[path = "server_test.rs"]
 mod tests;

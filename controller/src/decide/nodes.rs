@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use croft_api::{NodeClaim, TenantPool, claim::FINALIZER};
+use croft_api::{NodeClaim, TenantPool, definitions::FINALIZER};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time};
 use serde::Serialize;
@@ -278,7 +278,7 @@ mod tests {
 
     use croft_api::{
         EC2NodeClass,
-        drift::{self, Standing, Wanted},
+        drift::{self, DriftStatus, Wanted},
     };
 
     use super::*;
@@ -312,7 +312,7 @@ mod tests {
             NodeView { labels: labels.collect(), ..NodeView::default() }
         };
         let is_drift = |labels: &BTreeMap<String, String>, wanted: &Wanted| {
-            matches!(drift::judge(&claim, labels, wanted), Standing::Drifted(_))
+            matches!(drift::compare(&claim, labels, wanted), DriftStatus::Drifted(_))
         };
         let zone = wanted(names::ZONE_LABEL, "a");
         for node in [node(&[]), node(&[(names::ZONE_LABEL, "b")])] {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use croft_api::claim::FINALIZER;
+use croft_api::definitions::FINALIZER;
 use croft_cloud::CloudMachine;
 use serde_json::json;
 

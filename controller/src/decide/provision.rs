@@ -8,7 +8,7 @@ use std::{
 use croft_api::{
     NodeClaimSpec, TenantPool,
     amount::Amount,
-    claim::FINALIZER,
+    definitions::FINALIZER,
     pool::{self, NodeClassRef},
 };
 use croft_scheduler::{

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-pub use croft_api::convert::standing::replicas;
+pub use croft_api::convert::static_capacity::replicas;
 use croft_api::{
     NodeClaim, TenantPool,
     condition::REGISTERED,
-    convert::standing::{self, Lack},
+    convert::static_capacity::{self, Shortfall},
 };
 use croft_scheduler::{Plan, ReasonKind};
 
@@ -33,7 +33,7 @@ pub struct Tried(BTreeMap<String, Attempt>);
 struct Attempt {
     picture: u64,
     at: Duration,
-    lack: Option<Lack>,
+    lack: Option<Shortfall>,
     panicked: bool,
 }
 
@@ -56,7 +56,7 @@ impl Tried {
 fn counted<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<(&'a String, &'a Arc<NodeClaim>)> {
     let find = |name: &str| snapshot.claims.get(name).map(|claim| &**claim);
     let of_pool = snapshot.claims.iter().filter(|(_, claim)| claim.spec.pool == pool);
-    of_pool.filter(|(_, claim)| standing::counts(claim, find)).collect()
+    of_pool.filter(|(_, claim)| static_capacity::counts(claim, find)).collect()
 }
 
 /// Decides what pools of a fixed size lack or have too many of.
@@ -120,7 +120,7 @@ fn grow(round: &mut Round<'_>, memory: &mut super::Memory, name: &str, pool: &Te
     memory.apart.note(name, Run::Replicas, planned.as_ref().err());
     let panicked = planned.is_err();
     let (plan, lack) = planned.unwrap_or_else(|panicked| {
-        (Plan::default(), Some(Lack { reason: None, detail: panicked.to_string() }))
+        (Plan::default(), Some(Shortfall { reason: None, detail: panicked.to_string() }))
     });
     let attempt = Attempt { picture: snapshot.plan_version, at: round.now.mono, lack, panicked };
     memory.standing.0.insert(name.to_owned(), attempt);
@@ -138,13 +138,15 @@ pub fn machines(
     snapshot: &Snapshot,
     pool: &TenantPool,
     count: usize,
-) -> Result<(Plan, Option<Lack>), Panicked> {
+) -> Result<(Plan, Option<Shortfall>), Panicked> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     if let Some(detail) = snapshot.held(name).and_then(|held| held.why.clone()) {
-        return Ok((Plan::default(), Some(Lack { reason: Some(ReasonKind::LaunchBackoff), detail })));
+        return Ok((Plan::default(), Some(Shortfall { reason: Some(ReasonKind::LaunchBackoff), detail })));
     }
     let types = snapshot.types_of(name, pool);
     snapshot.solver.with(Run::Replicas, |solve| {
-        standing::machines(&snapshot.cluster, pool, types, count, |cluster, options| solve(cluster, options))
+        static_capacity::new_nodes(&snapshot.cluster, pool, types, count, |cluster, options| {
+            solve(cluster, options)
+        })
     })
 }

@@ -13,7 +13,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use croft_api::{NodeClaim, claim::FINALIZER};
+use croft_api::{NodeClaim, definitions::FINALIZER};
 use croft_scheduler::PodKey;
 use serde_json::json;
 

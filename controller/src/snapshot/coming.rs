@@ -27,7 +27,7 @@ const EPHEMERAL_TAINTS: [&str; 4] = [
 /// Every admission policy knows the built-in key; another has to be seen in force first, which `Accepted` says.
 pub(crate) fn is_accepted(pool: &TenantPool) -> bool {
     let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    pool.spec.key == croft_policy::model::MARK_KEY || is_true(conditions, ACCEPTED)
+    pool.spec.key == croft_policy::definitions::POOL_NAME_LABEL || is_true(conditions, ACCEPTED)
 }
 
 impl Snapshot {

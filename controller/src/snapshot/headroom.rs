@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use croft_api::convert::standing::{spare_key, spare_of, spare_places};
+use croft_api::convert::static_capacity::{headroom_key, headroom_of, headroom_pods};
 use croft_scheduler::{Plan, PodKey};
 
 use super::Snapshot;
@@ -33,7 +33,7 @@ impl Snapshot {
     /// True for a pod that stands for a spare place.
     #[must_use]
     pub fn is_headroom(pod: &PodKey) -> bool {
-        spare_of(pod).is_some()
+        headroom_of(pod).is_some()
     }
 
     /// True if some pool keeps spare places.
@@ -61,7 +61,7 @@ impl Snapshot {
             self.headroom.at.clear();
         }
         for number in 0..before {
-            let key = spare_key(pool, number);
+            let key = headroom_key(pool, number);
             self.cluster.remove_pod(&key.namespace, &key.name);
         }
         let Some(object) = self.pools.get(pool).cloned() else { return };
@@ -70,7 +70,7 @@ impl Snapshot {
         }
         let Some(wanted) = &object.spec.headroom else { return };
         let wanted = usize::try_from(wanted.pods).unwrap_or(0);
-        for pod in spare_places(&object) {
+        for pod in headroom_pods(&object) {
             let read = self.cluster.upsert_pod(&pod);
             self.judge("TenantPool", &format!("{pool}: spec.headroom"), read);
         }
@@ -81,7 +81,7 @@ impl Snapshot {
     pub fn release_headroom(&mut self) {
         for (pool, spare) in &self.headroom.pools {
             for number in 0..spare.wanted {
-                self.cluster.release(&spare_key(pool, number));
+                self.cluster.release(&headroom_key(pool, number));
             }
         }
         self.headroom.at.clear();
@@ -97,7 +97,7 @@ impl Snapshot {
             spare.why = None;
         }
         for left in &plan.unschedulable {
-            let Some(pool) = spare_of(&left.pod) else { continue };
+            let Some(pool) = headroom_of(&left.pod) else { continue };
             if let Some(spare) = self.headroom.pools.get_mut(pool) {
                 spare.placed = spare.placed.saturating_sub(1);
                 let own = left.reasons.iter().find(|reason| reason.pool == pool);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_api::claim::FINALIZER;
+use croft_api::definitions::FINALIZER;
 use croft_policy::selector::Selector;
 use croft_scheduler::Resources;
 use jiff::Timestamp;

@@ -7,7 +7,7 @@ use croft_api::{
     pool::Provisioner,
 };
 use croft_policy::{
-    index::Rules,
+    declarations::Declarations,
     model::{self as policy, CONFIG_ABSENCE},
 };
 use croft_scheduler::{LIMIT_NODES, Quantity, TenantLimits};
@@ -74,7 +74,7 @@ impl Snapshot {
     fn judge_labels(&mut self) {
         let pools: Vec<policy::Pool> =
             self.pools.values().map(|pool| croft_api::convert::policy::pool(pool)).collect();
-        let rules = Rules::new(&policy::Config::default(), std::iter::empty(), pools.iter());
+        let rules = Declarations::new(&policy::Config::default(), std::iter::empty(), pools.iter());
         let pair = |(younger, older): &(Box<str>, Box<str>)| (younger.to_string(), older.to_string());
         let now: BTreeMap<String, String> = rules.collisions().iter().map(pair).collect();
         let before = std::mem::replace(&mut self.collisions, now);

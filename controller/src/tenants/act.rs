@@ -1,7 +1,11 @@
 //! The writes of this module.
 
 use croft_api::stored::{Kind, Stored};
-use croft_policy::{model::MARK_KEY, node::Upkeep, policies::parameters};
+use croft_policy::{
+    definitions::{POOL_NAME_LABEL, parameter},
+    node::NodeRepair,
+    policies::parameters,
+};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -120,7 +124,7 @@ fn about_node(metadata: &ObjectMeta) -> Node {
 async fn mark_node(
     client: &Client,
     node: &str,
-    upkeep: &Upkeep,
+    upkeep: &NodeRepair,
     params: &PatchParams,
 ) -> Result<(), kube::Error> {
     let api: Api<Node> = Api::all(client.clone());
@@ -137,7 +141,7 @@ async fn mark_node(
             });
         }
         let patch = json!({
-            "metadata": {"resourceVersion": held.metadata.resource_version, "labels": {MARK_KEY: upkeep.mark}},
+            "metadata": {"resourceVersion": held.metadata.resource_version, "labels": {POOL_NAME_LABEL: upkeep.pool_name}},
             "spec": {"taints": taints},
         });
         match api.patch(node, params, &Patch::Merge(patch)).await {
@@ -181,7 +185,7 @@ pub async fn probe(client: &Client, namespace: &str, revision: &str) -> Result<b
         dry_run: true,
         ..PatchParams::default()
     };
-    let patch = json!({"metadata": {"annotations": {parameters::PROBE: revision}}});
+    let patch = json!({"metadata": {"annotations": {parameter::PROBE: revision}}});
     // The whole object: of a refusal in the form of metadata, the API server's audit log lacks the message.
     match api.patch(namespace, &params, &Patch::Merge(patch)).await {
         Ok(_) => Ok(false),

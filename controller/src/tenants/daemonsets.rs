@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use croft_policy::{Tenants, denial::Rule, plan_daemonset};
+use croft_policy::{Rule, Tenants, plan_daemonset};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::{Value, json};
 

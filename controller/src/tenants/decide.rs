@@ -3,11 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use croft_policy::{
-    Ground, Tenants,
-    audit::{self, Broken},
-    model::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
-    node::Upkeep,
-    policies::{self, Marks},
+    NamespaceTenancy, Tenants, Violation, audit,
+    definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
+    node::NodeRepair,
+    policies::{self, MetadataEntries},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -48,7 +47,7 @@ pub enum Action {
         /// The node.
         node: String,
         /// What it lacks.
-        upkeep: Upkeep,
+        upkeep: NodeRepair,
     },
     /// Say that a node has left its pool, since the pool's label was removed.
     NodeLeft {
@@ -189,12 +188,12 @@ fn stale_marks(state: &State, view: &Tenants) -> Vec<Action> {
     actions
 }
 
-fn marks(view: &Tenants, namespace: &str) -> (Marks, Marks) {
-    let owner = match view.ground(namespace) {
-        Ground::Tenant { tenant, .. } => Some(tenant),
+fn marks(view: &Tenants, namespace: &str) -> (MetadataEntries, MetadataEntries) {
+    let owner = match view.tenancy(namespace) {
+        NamespaceTenancy::Tenant { tenant, .. } => Some(tenant),
         _ => None,
     };
-    policies::namespace_marks(view.rules(), namespace, owner)
+    policies::namespace_metadata(view.declarations(), namespace, owner)
 }
 
 /// True if the namespace carries what the policies must know of it.
@@ -226,11 +225,11 @@ fn nodes(state: &mut State, active: bool) -> Vec<Action> {
 /// What `croft audit` would find beside pods, counted.
 fn audit(state: &mut State, view: &Tenants, placement: &mut pods::Placement) {
     for finding in audit::declarations(view) {
-        *placement.violations.entry(finding.rule).or_default() += 1;
+        *placement.violations.entry(finding.violation).or_default() += 1;
     }
     for finding in state.node_findings() {
-        *placement.violations.entry(finding.rule).or_default() += 1;
-        if matches!(finding.rule, Broken::NodeUntainted | Broken::NodeInTwoPools) {
+        *placement.violations.entry(finding.violation).or_default() += 1;
+        if matches!(finding.violation, Violation::NodeUntainted | Violation::NodeInTwoPools) {
             for tenant in &finding.tenants {
                 placement.tenants.entry(tenant.clone()).or_default().open.push(finding.name.clone());
             }
@@ -240,7 +239,7 @@ fn audit(state: &mut State, view: &Tenants, placement: &mut pods::Placement) {
         if daemonset.metadata.deletion_timestamp.is_none() {
             let planned = croft_api::convert::policy::daemonset(daemonset);
             let found = audit::daemonset(view, namespace, name, &planned).is_some();
-            *placement.violations.entry(Broken::DaemonSetUnplanned).or_default() += i64::from(found);
+            *placement.violations.entry(Violation::DaemonSetUnplanned).or_default() += i64::from(found);
         }
     }
     for (name, facts) in state.namespaces.iter().filter(|(_, facts)| !facts.deleting) {
@@ -250,7 +249,7 @@ fn audit(state: &mut State, view: &Tenants, placement: &mut pods::Placement) {
         let mut annotations: BTreeMap<String, String> = of(POOLS_ANNOTATION, &facts.pools);
         annotations.extend(of(SHARED_ANNOTATION, &facts.shared));
         let found = audit::namespace(view, name, &labels, &annotations, true).len();
-        *placement.violations.entry(Broken::NamespaceUnmarked).or_default() +=
+        *placement.violations.entry(Violation::NamespaceMetadataStale).or_default() +=
             i64::try_from(found).unwrap_or(0);
     }
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use croft_api::config::Misplaced;
-use croft_policy::{Ground, Tenants};
+use croft_policy::{NamespaceTenancy, Tenants};
 
 use super::{
     decide::Action,
@@ -68,7 +68,7 @@ impl Absences {
     /// True if what is known of `namespace` may rest on the absence of a Tenant that is back in a moment.
     pub(super) fn concern(&self, view: &Tenants, namespace: &str, mono: Duration) -> bool {
         let starting = self.begun.is_none_or(|begun| mono.saturating_sub(begun) < CONFIRMED_AFTER);
-        starting && matches!(view.ground(namespace), Ground::Nobody)
+        starting && matches!(view.tenancy(namespace), NamespaceTenancy::NonTenant)
             || self.tenants.values().any(|absent| absent.namespaces.contains(namespace))
     }
 }
@@ -212,14 +212,14 @@ fn counts<'s>(
 /// True if the pod does harm where it is, and has a better place. One of a tenant whose pool is missing could not be made
 /// again; and one in a pool that no Tenant names keeps nothing from any tenant: deleting a Tenant moves nothing.
 fn is_harmful(view: &Tenants, namespace: &str, pod: &PodFacts) -> bool {
-    let rules = view.rules();
-    match view.ground(namespace) {
-        Ground::Tenant { tenant, .. } => tenant.pools.iter().all(|(_, pool)| pool.is_some()),
-        Ground::Nobody => {
+    let rules = view.declarations();
+    match view.tenancy(namespace) {
+        NamespaceTenancy::Tenant { tenant, .. } => tenant.pools.iter().all(|(_, pool)| pool.is_some()),
+        NamespaceTenancy::NonTenant => {
             let pools = pod.node.as_ref().and_then(|node| view.node(node)).map(|pools| &*pools.labelled);
             let named = |pool| rules.tenants().iter().any(|tenant| tenant.may_use(pool));
             pools.into_iter().flatten().any(|pool| named(*pool))
         }
-        Ground::Exempt | Ground::Unknown | Ground::Unread => false,
+        NamespaceTenancy::Exempt | NamespaceTenancy::Unknown | NamespaceTenancy::TenantUnreadable => false,
     }
 }

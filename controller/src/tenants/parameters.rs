@@ -15,11 +15,14 @@ use std::{
 
 use croft_policy::{
     Tenants,
-    index::TenantRule,
-    model::MARK_KEY,
+    declarations::DeclaredTenant,
+    definitions::{
+        POOL_NAME_LABEL,
+        parameter::{NON_TENANT_PODS, POOL_KEYS, REVISION, TENANTS},
+    },
     policies::{
         self,
-        parameters::{INACTIVE, KEYS, NON_TENANT_PODS, REVISION, TENANTS, claims},
+        parameters::{INACTIVE, claims},
     },
 };
 use serde_json::{Map, Value, json};
@@ -45,25 +48,25 @@ pub struct Parameters {
 impl Parameters {
     /// The keys of pools that were seen in force, or `None` as long as nothing was.
     fn keys(&self) -> Option<BTreeSet<&str>> {
-        let keys = self.in_force.as_ref()?.get(KEYS)?;
+        let keys = self.in_force.as_ref()?.get(POOL_KEYS)?;
         Some(keys.split(',').collect())
     }
 
     /// Whether the policies know `key`; `None` as long as that wasn't asked.
     #[must_use]
     pub fn knows(&self, key: &str) -> Option<bool> {
-        if key == MARK_KEY { Some(true) } else { self.keys().map(|keys| keys.contains(key)) }
+        if key == POOL_NAME_LABEL { Some(true) } else { self.keys().map(|keys| keys.contains(key)) }
     }
 
     /// Whether the policies know what `tenant` is and has; `None` as long as that wasn't asked.
     #[must_use]
-    pub fn hold(&self, view: &Tenants, tenant: &TenantRule) -> Option<bool> {
+    pub fn hold(&self, view: &Tenants, tenant: &DeclaredTenant) -> Option<bool> {
         let in_force = self.in_force.as_ref()?;
         let text = |name: &str| in_force.get(name).map(String::as_str).unwrap_or_default();
         let active = !matches!(text(NON_TENANT_PODS), "" | INACTIVE);
         let claims = claims(tenant);
         let claimed = text(TENANTS).split(';').any(|entry| entry == claims || entry.starts_with("*:"));
-        let pools = tenant.pools.iter().filter_map(|(_, id)| view.rules().pool((*id)?));
+        let pools = tenant.pools.iter().filter_map(|(_, id)| view.declarations().pool((*id)?));
         let mut known = pools.map(|pool| self.knows(&pool.key).unwrap_or(false));
         Some(active && claimed && known.all(|known| known))
     }
@@ -80,7 +83,8 @@ impl Parameters {
 /// True if non-tenant pods are judged: there is a Tenant, and every replica of the webhook has been seen to enforce it.
 /// What has begun isn't taken back by a replica that lags.
 pub(super) fn is_active(state: &State, view: &Tenants, mono: Duration) -> bool {
-    view.rules().is_active() && (has_begun(&state.parameters) || status::enforced_everywhere(state, mono))
+    view.declarations().is_active()
+        && (has_begun(&state.parameters) || status::enforced_everywhere(state, mono))
 }
 
 fn has_begun(parameters: &Parameters) -> bool {
@@ -91,7 +95,9 @@ fn has_begun(parameters: &Parameters) -> bool {
 /// The last Tenant has gone while nodes of pools are still there, as when the CRDs are deleted by mistake: what was written stays
 /// in force until the nodes are gone, too.
 fn outlives_tenants(state: &State, view: &Tenants) -> bool {
-    !view.rules().is_active() && has_begun(&state.parameters) && state.nodes.values().any(Option::is_some)
+    !view.declarations().is_active()
+        && has_begun(&state.parameters)
+        && state.nodes.values().any(Option::is_some)
 }
 
 /// What is to be written, or to be asked.
@@ -102,7 +108,7 @@ pub(super) fn stale(state: &mut State, view: &Tenants, active: bool) -> Option<A
     }
     let Parameters { namespace, written, in_force, .. } = &state.parameters;
     let written = written.as_ref()?;
-    let wanted = policies::parameters(view.rules(), active);
+    let wanted = policies::parameters(view.declarations(), active);
     let differ: BTreeMap<&str, &String> = wanted
         .iter()
         .filter(|(name, text)| written.get(**name) != Some(*text))

@@ -6,11 +6,7 @@ use std::{
 };
 
 use croft_api::convert::policy as convert;
-use croft_policy::{
-    Ground, Tenants,
-    audit::{Broken, misplaced},
-    plan_pod, plan_recreated,
-};
+use croft_policy::{NamespaceTenancy, Tenants, Violation, audit::misplaced, plan_pod, plan_recreated};
 
 use super::{
     decide::Action,
@@ -43,7 +39,7 @@ pub(super) struct Placement {
     /// By tenant.
     pub(super) tenants: BTreeMap<String, Counted>,
     /// How often each rule is broken.
-    pub(super) violations: BTreeMap<Broken, i64>,
+    pub(super) violations: BTreeMap<Violation, i64>,
     /// Running where they mustn't.
     pub(super) misplaced: Vec<Key>,
     /// Why no more of them are evicted, by namespace.
@@ -55,12 +51,12 @@ pub(super) struct Placement {
 pub(super) fn look(state: &State, view: &Tenants) -> Placement {
     let mut placement = Placement::default();
     for (key, pod) in &state.pods {
-        let ground = view.ground(&key.0);
-        if let Ground::Tenant { tenant, .. } = ground {
+        let ground = view.tenancy(&key.0);
+        if let NamespaceTenancy::Tenant { tenant, .. } = ground {
             placement.tenants.entry(tenant.name.to_string()).or_default().pods += 1;
         }
         // Whose a pod is in a namespace that can't be told is no violation, and nothing is done about it.
-        if pod.deleting || matches!(ground, Ground::Unread) {
+        if pod.deleting || matches!(ground, NamespaceTenancy::TenantUnreadable) {
             continue;
         }
         if pod.mirror {
@@ -68,7 +64,7 @@ pub(super) fn look(state: &State, view: &Tenants) -> Placement {
             let mirrored = pod.node.as_deref().and_then(|node| misplaced(view, &key.0, node).outside);
             if let Some(tenant) = mirrored {
                 let name = format!("{}/{} (a mirror pod)", key.0, key.1);
-                *placement.violations.entry(Broken::PodOutside).or_default() += 1;
+                *placement.violations.entry(Violation::PodOutside).or_default() += 1;
                 placement.tenants.entry(tenant.name.to_string()).or_default().outside.push(name);
             }
             continue;
@@ -84,7 +80,8 @@ pub(super) fn look(state: &State, view: &Tenants) -> Placement {
                 if planned.patch.is_empty() && planned.allowed() {
                     continue;
                 }
-                let rule = if planned.tenant.is_some() { Broken::PodUnpinned } else { Broken::PodNotKeptOut };
+                let rule =
+                    if planned.tenant.is_some() { Violation::PodUnpinned } else { Violation::PodNotKeptOut };
                 *placement.violations.entry(rule).or_default() += 1;
                 if let Some(tenant) = planned.tenant {
                     let counted = placement.tenants.entry(tenant.to_owned()).or_default();
@@ -121,20 +118,20 @@ fn left(key: &Key, pod: &PodFacts) -> Option<String> {
 
 fn bound(placement: &mut Placement, view: &Tenants, key: &Key, pod: &PodFacts, node: &str) {
     let misplaced = misplaced(view, &key.0, node);
-    if misplaced.is_right() {
+    if misplaced.is_ok() {
         return;
     }
     let name = || format!("{}/{} on node {node}", key.0, key.1);
     if let Some(tenant) = misplaced.outside {
-        *placement.violations.entry(Broken::PodOutside).or_default() += 1;
+        *placement.violations.entry(Violation::PodOutside).or_default() += 1;
         let counted = placement.tenants.entry(tenant.name.to_string()).or_default();
         counted.outside.push(name());
         counted.left.extend(left(key, pod));
         counted.namespaces.insert(key.0.clone());
     }
     for pool in misplaced.inside {
-        *placement.violations.entry(Broken::PodInside).or_default() += 1;
-        for owner in view.rules().tenants().iter().filter(|t| t.may_use(pool)) {
+        *placement.violations.entry(Violation::PodInside).or_default() += 1;
+        for owner in view.declarations().tenants().iter().filter(|t| t.may_use(pool)) {
             let counted = placement.tenants.entry(owner.name.to_string()).or_default();
             counted.strangers.push(name());
             counted.left.extend(left(key, pod));

@@ -42,7 +42,7 @@ pub(super) fn stale(state: &State, view: &Tenants, wall: Timestamp) -> Vec<Actio
 fn accepted(state: &State, view: &Tenants, name: &str) -> Option<Statement> {
     let say =
         |status, reason, message| Some(Statement { kind: ACCEPTED, status: Some(status), reason, message });
-    let collision = view.rules().collisions().iter().find(|(younger, _)| **younger == *name);
+    let collision = view.declarations().collisions().iter().find(|(younger, _)| **younger == *name);
     if let Some((_, older)) = collision {
         let message = format!(
             "its nodes would carry a label of the older TenantPool {older}, so it doesn't count, and pods that would go \
@@ -50,7 +50,11 @@ fn accepted(state: &State, view: &Tenants, name: &str) -> Option<Statement> {
         );
         return say(false, "LabelTaken", message);
     }
-    let key = view.rules().pool_id(name).and_then(|id| view.rules().pool(id)).map(|pool| &*pool.key)?;
+    let key = view
+        .declarations()
+        .pool_id(name)
+        .and_then(|id| view.declarations().pool(id))
+        .map(|pool| &*pool.key)?;
     if state.parameters.knows(key)? {
         return say(true, "Accepted", "its label is its own".to_owned());
     }

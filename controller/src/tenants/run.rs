@@ -10,8 +10,9 @@ use std::{
 
 use croft_api::condition::{UNLIMITED, is_true};
 use croft_policy::{
-    audit::Broken,
-    seen::{REPLICA_LABEL, Report, WEBHOOK},
+    Violation,
+    definitions::REPLICA_LABEL,
+    replica_status::{ReplicaStatus, WEBHOOK},
 };
 use croft_runtime::{clock::Clock, lease::Leader};
 use futures::{StreamExt, stream};
@@ -65,7 +66,7 @@ pub struct Upkeep {
     unready: Gauge,
     unlimited: Gauge,
     failed: Gauge,
-    violations: Family<Violation, Gauge>,
+    violations: Family<ViolationLabels, Gauge>,
     invalid: Family<OfKind, Gauge>,
 }
 
@@ -79,7 +80,7 @@ const OWN_KINDS: [&str; 5] = ["Tenant", "TenantPool", "EC2NodeClass", "NodeClaim
 
 /// A rule that can be broken.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Violation {
+struct ViolationLabels {
     rule: &'static str,
 }
 
@@ -141,9 +142,9 @@ impl Upkeep {
             let count = invalid.get(kind).copied().unwrap_or_default();
             self.invalid.get_or_create(&OfKind { kind }).set(count);
         }
-        for rule in Broken::ALL {
-            let count = state.violations.get(&rule).copied().unwrap_or_default();
-            self.violations.get_or_create(&Violation { rule: rule.as_str() }).set(count);
+        for rule in Violation::ALL {
+            let count = state.violations.get(rule).copied().unwrap_or_default();
+            self.violations.get_or_create(&ViolationLabels { rule: rule.as_str() }).set(count);
         }
     }
 }
@@ -334,7 +335,9 @@ fn watches(client: &Client, namespace: &str, sender: &mpsc::Sender<News>, tasks:
         leases,
         "Replica",
         sender.clone(),
-        |object, gone| News::Replica(object.name_any(), (!gone).then(|| Report::read(object.annotations()))),
+        |object, gone| {
+            News::Replica(object.name_any(), (!gone).then(|| ReplicaStatus::read(object.annotations())))
+        },
     ));
     let ours = || all().labels("app.kubernetes.io/part-of=croft");
     const POLICY: &str = "ValidatingAdmissionPolicy";

@@ -11,12 +11,12 @@ use croft_api::{
     convert::policy as convert,
 };
 use croft_policy::{
-    Ground, Index, Tenants,
-    audit::{self, Broken, Finding},
-    model::{CONFIG_ABSENCE, MIRROR_ANNOTATION, POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
-    node::{Upkeep, own_pool, upkeep},
-    policies::parameters::PREFIX,
-    seen::Report,
+    Index, NamespaceTenancy, Tenants, Violation,
+    audit::{self, Finding},
+    definitions::{MIRROR_ANNOTATION, POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL, parameter::PREFIX},
+    model::CONFIG_ABSENCE,
+    node::{NodeRepair, own_pool, repair},
+    replica_status::ReplicaStatus,
 };
 use k8s_openapi::{
     api::{
@@ -40,7 +40,7 @@ use crate::snapshot::Change;
 #[derive(Clone, Debug)]
 pub enum News {
     /// A webhook replica by the name of its Lease; `None` if it is gone.
-    Replica(String, Option<Report>),
+    Replica(String, Option<ReplicaStatus>),
     /// A policy or a binding by kind and name; `None` if it is gone.
     Policy(String, String, Option<Box<Value>>),
     /// The API server was asked whether the parameters of this revision are in force.
@@ -128,7 +128,7 @@ impl Owner {
 #[derive(Clone, Debug, Default)]
 pub struct Replica {
     /// What it says of itself.
-    pub report: Report,
+    pub report: ReplicaStatus,
     /// When it was last heard of, on the monotonic clock.
     pub heard: Duration,
 }
@@ -169,11 +169,11 @@ pub struct State {
     /// When those were last written that were not as they should be.
     pub(super) daemonsets_written: BTreeMap<Key, Duration>,
     /// How often each rule is broken, as of the last decision.
-    pub violations: BTreeMap<Broken, i64>,
+    pub violations: BTreeMap<Violation, i64>,
     /// What is wrong with nodes, by node.
     node_findings: BTreeMap<String, Vec<Finding>>,
     /// What is to be written on nodes that Croft doesn't make, by node.
-    pub node_upkeep: BTreeMap<String, Upkeep>,
+    pub node_upkeep: BTreeMap<String, NodeRepair>,
     /// Nodes whose label of a pool was removed, and the pools, until that is told.
     pub left_pools: BTreeMap<String, String>,
     /// Tenants or pools are others than when the nodes were looked at.
@@ -254,8 +254,8 @@ impl State {
     /// The namespaces of a tenant.
     fn namespaces_of(&mut self, tenant: &str) -> BTreeSet<String> {
         let view = self.view();
-        let is_own = |namespace: &&String| match view.ground(namespace) {
-            Ground::Tenant { tenant: owner, .. } => *owner.name == *tenant,
+        let is_own = |namespace: &&String| match view.tenancy(namespace) {
+            NamespaceTenancy::Tenant { tenant: owner, .. } => *owner.name == *tenant,
             _ => false,
         };
         self.namespaces.keys().filter(is_own).cloned().collect()
@@ -273,7 +273,7 @@ impl State {
         for node in nodes {
             self.look_at(&view, &node);
             // Nodes may be listed before their pools: without this, such a node would leave its pool unnoticed.
-            let own = own_pool(view.rules(), &node).map(|pool| pool.name.to_string());
+            let own = own_pool(view.declarations(), &node).map(|pool| pool.name.to_string());
             self.nodes.insert(node.name, own);
         }
     }
@@ -286,7 +286,7 @@ impl State {
         } else {
             self.node_findings.insert(node.name.clone(), findings.clone()) != Some(findings)
         };
-        match upkeep(view.rules(), node) {
+        match repair(view.declarations(), node) {
             Some(upkeep) => {
                 self.node_upkeep.insert(node.name.clone(), upkeep.clone()) != Some(upkeep) || found
             }
@@ -488,10 +488,10 @@ impl State {
         self.snapshot = Some(after);
         let view = self.view();
         let news = self.look_at(&view, &converted);
-        let own = own_pool(view.rules(), &converted).map(|pool| pool.name.to_string());
+        let own = own_pool(view.declarations(), &converted).map(|pool| pool.name.to_string());
         let before = self.nodes.insert(converted.name.clone(), own.clone());
         if let (Some(Some(left)), None) = (&before, &own)
-            && view.rules().pool_id(left).is_some()
+            && view.declarations().pool_id(left).is_some()
         {
             self.left_pools.insert(converted.name, left.clone());
         }

@@ -9,9 +9,9 @@ use croft_api::{
     convert::{policy as convert, unlimited},
 };
 use croft_policy::{
-    Ground, Tenants,
+    NamespaceTenancy, Tenants,
     audit::{LostClaim, lost_claims},
-    index::TenantRule,
+    declarations::DeclaredTenant,
 };
 use croft_scheduler::Price;
 use jiff::Timestamp;
@@ -53,11 +53,11 @@ fn enforcing(state: &State, tenant: &Tenant, mono: Duration) -> Result<(), (&'st
     }
     let uid = tenant.metadata.uid.as_deref().unwrap_or_default();
     let generation = tenant.metadata.generation.unwrap_or_default();
-    let behind = alive().find(|(_, replica)| !replica.report.seen.covers(uid, generation));
+    let behind = alive().find(|(_, replica)| !replica.report.observed.covers(uid, generation));
     match behind {
         // What it enforces nobody hears of whom API servers can't reach.
         None => alive()
-            .find_map(|(name, replica)| replica.report.trouble.as_ref().map(|why| (name, why)))
+            .find_map(|(name, replica)| replica.report.certificate_error.as_ref().map(|why| (name, why)))
             .map_or(Ok(()), |(name, why)| {
                 Err((
                     "WebhookCertificate",
@@ -79,10 +79,10 @@ pub(super) fn stale(
     mono: Duration,
     wall: Timestamp,
 ) -> Vec<Action> {
-    let rules = view.rules();
+    let rules = view.declarations();
     let mut namespaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in state.namespaces.keys() {
-        if let Ground::Tenant { tenant, .. } = view.ground(name) {
+        if let NamespaceTenancy::Tenant { tenant, .. } = view.tenancy(name) {
             namespaces.entry(&tenant.name).or_default().push(name);
         }
     }
@@ -136,10 +136,16 @@ pub(super) fn stale(
     actions
 }
 
-fn counts(state: &State, view: &Tenants, rule: &TenantRule, counted: &Counted, own: &[&str]) -> TenantStatus {
+fn counts(
+    state: &State,
+    view: &Tenants,
+    rule: &DeclaredTenant,
+    counted: &Counted,
+    own: &[&str],
+) -> TenantStatus {
     let in_pools =
         |node: &&String| view.node(node).is_some_and(|p| p.labelled.iter().any(|id| rule.may_use(*id)));
-    let mine = |pool: &str| view.rules().pool_id(pool).is_some_and(|id| rule.may_use(id));
+    let mine = |pool: &str| view.declarations().pool_id(pool).is_some_and(|id| rule.may_use(id));
     let micros: u64 = state.claims.values().filter(|(pool, _)| mine(pool)).map(|(_, price)| price).sum();
     TenantStatus {
         conditions: Vec::new(),
@@ -155,7 +161,7 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn accepted(view: &Tenants, tenant: &Tenant, rule: &TenantRule, lost: &[LostClaim<'_>]) -> Statement {
+fn accepted(view: &Tenants, tenant: &Tenant, rule: &DeclaredTenant, lost: &[LostClaim<'_>]) -> Statement {
     let no = |reason, message| Statement { kind: ACCEPTED, status: Some(false), reason, message };
     if let Err(error) = convert::tenant(tenant) {
         return no("InvalidSelector", error.to_string());
@@ -167,7 +173,7 @@ fn accepted(view: &Tenants, tenant: &Tenant, rule: &TenantRule, lost: &[LostClai
     let missing: Vec<&str> =
         rule.pools.iter().filter(|(_, id)| id.is_none()).map(|(name, _)| &**name).collect();
     if let Some(first) = missing.first() {
-        let collision = view.rules().collisions().iter().find(|(name, _)| **name == **first);
+        let collision = view.declarations().collisions().iter().find(|(name, _)| **name == **first);
         let message = match collision {
             Some((_, older)) => format!(
                 "TenantPool {first} has the label of the older TenantPool {older} and so doesn't count, and the pods that \
@@ -194,7 +200,7 @@ fn in_step(
     state: &State,
     view: &Tenants,
     tenant: &Tenant,
-    rule: &TenantRule,
+    rule: &DeclaredTenant,
     marked: bool,
 ) -> Result<(), (&'static str, String)> {
     if let Some((first, others)) = state.parameters.missing.split_first() {

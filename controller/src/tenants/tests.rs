@@ -2,9 +2,8 @@
 
 use croft_api::{Tenant, TenantPool, TenantStatus, config::Misplaced};
 use croft_policy::{
-    model::MARK_KEY,
-    policies::parameters::KEYS,
-    seen::{Report, Seen},
+    definitions::{POOL_NAME_LABEL, parameter::POOL_KEYS},
+    replica_status::{ObservedGenerations, ReplicaStatus},
 };
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -58,7 +57,7 @@ fn settled() -> State {
     };
     let node = |name: &str, pool: &str| {
         Change::Node(read::<Node>(
-            json!({"metadata": {"name": name, "labels": {"node-pool": pool, MARK_KEY: pool}},
+            json!({"metadata": {"name": name, "labels": {"node-pool": pool, POOL_NAME_LABEL: pool}},
                 "spec": {"taints": [{"key": "node-pool", "value": pool, "effect": "NoSchedule"}]}}),
         ))
     };
@@ -91,10 +90,13 @@ fn settled() -> State {
     for document in policies::documents("croft-system") {
         policy(&mut state, document);
     }
-    let mut seen = Seen::default();
+    let mut seen = ObservedGenerations::default();
     seen.insert("uid-of-a-", 1);
     seen.insert("uid-of-b-", 1);
-    state.learn(News::Replica("r".to_owned(), Some(Report { seen, trouble: None })), NOW);
+    state.learn(
+        News::Replica("r".to_owned(), Some(ReplicaStatus { observed: seen, certificate_error: None })),
+        NOW,
+    );
     for _ in 0..4 {
         write(&mut state);
     }
@@ -158,7 +160,7 @@ fn what_somebody_changed_is_put_right() {
     let mut state = settled();
     state.observe(&namespace("tenant-a", json!({TENANCY_LABEL: "none"}), json!({})));
     state.observe(&namespace("fresh", json!({}), json!({})));
-    state.observe(&namespace("croft-system", json!({}), json!({KEYS: "other"})));
+    state.observe(&namespace("croft-system", json!({}), json!({POOL_KEYS: "other"})));
     let keys: Vec<String> = decide(&mut state, NOW, Timestamp::UNIX_EPOCH).iter().map(Action::key).collect();
     for key in ["parameters on namespace croft-system", "namespace tenant-a", "namespace fresh"] {
         assert!(keys.contains(&key.to_owned()), "{key}: {keys:?}");
@@ -193,18 +195,21 @@ fn a_pool_with_a_new_key_is_accepted_once_its_key_is_in_force() {
         let conditions = state.pools[pool].status.clone().unwrap_or_default().conditions;
         conditions.into_iter().find(|c| c.type_ == "Accepted").map(|c| (c.status, c.reason)).unwrap()
     };
-    for (name, key) in [("new", "new-key"), ("plain", MARK_KEY), ("known", "node-pool")] {
+    for (name, key) in [("new", "new-key"), ("plain", POOL_NAME_LABEL), ("known", "node-pool")] {
         state.observe(&Change::Pool(read::<TenantPool>(json!({
             "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
             "metadata": {"name": name, "creationTimestamp": "2026-02-01T00:00:00Z"}, "spec": {"key": key},
         }))));
     }
     state.observe(&tenant("c", "2026-01-03T00:00:00Z", &["c"], &["new"]));
-    let mut seen = Seen::default();
+    let mut seen = ObservedGenerations::default();
     for name in ["a", "b", "c"] {
         seen.insert(&format!("uid-of-{name}-"), 1);
     }
-    state.learn(News::Replica("r".to_owned(), Some(Report { seen, trouble: None })), NOW);
+    state.learn(
+        News::Replica("r".to_owned(), Some(ReplicaStatus { observed: seen, certificate_error: None })),
+        NOW,
+    );
 
     // The parameter is written; nothing has seen it in force.
     let actions = write(&mut state);
@@ -287,7 +292,7 @@ fn without_a_tenant_or_before_every_replica_is_ready_nothing_is_touched() {
 
     let mut state = settled();
     others(&mut state);
-    state.learn(News::Replica("starting".to_owned(), Some(Report::default())), NOW);
+    state.learn(News::Replica("starting".to_owned(), Some(ReplicaStatus::default())), NOW);
     assert_eq!(touched(&mut state), [], "a replica isn't ready");
     state.learn(News::Replica("starting".to_owned(), None), NOW);
     assert!(!touched(&mut state).is_empty());
@@ -333,7 +338,7 @@ fn a_pool_with_an_older_ones_label_says_so() {
     let (status, message) = of(&state, "twin");
     assert!(status == "False" && message.contains("older TenantPool pool-a"), "{message}");
     assert_eq!(of(&state, "pool-a").0, "True");
-    assert_eq!(state.violations[&Broken::PoolCollides], 1);
+    assert_eq!(state.violations[&Violation::PoolCollides], 1);
     assert_eq!(decide(&mut state, NOW, Timestamp::UNIX_EPOCH), Vec::new());
 }
 
@@ -342,10 +347,10 @@ fn nodes_that_let_others_in_are_counted_and_named() {
     let mut state = settled();
     assert!(state.violations.values().all(|count| *count == 0), "{:?}", state.violations);
     state.observe(&Change::Node(read::<Node>(
-        json!({"metadata": {"name": "a-2", "labels": {"node-pool": "pool-a", MARK_KEY: "pool-a"}}}),
+        json!({"metadata": {"name": "a-2", "labels": {"node-pool": "pool-a", POOL_NAME_LABEL: "pool-a"}}}),
     )));
     write(&mut state);
-    assert_eq!(state.violations[&Broken::NodeUntainted], 1);
+    assert_eq!(state.violations[&Violation::NodeUntainted], 1);
     let (status, message) = said(&state, "a", "Isolated");
     assert!(
         status == "False" && message.contains("1 nodes of its pools let others' pods in (a-2)"),
@@ -355,23 +360,26 @@ fn nodes_that_let_others_in_are_counted_and_named() {
     // The pool goes: a node with its labels is in no pool.
     state.observe(&Change::PoolGone("pool-a".to_owned()));
     write(&mut state);
-    assert_eq!(state.violations[&Broken::NodeOfNoPool], 2, "a-1 and a-2");
+    assert_eq!(state.violations[&Violation::NodeOfNoPool], 2, "a-1 and a-2");
     state.observe(&Change::NodeGone("a-2".to_owned()));
     write(&mut state);
-    assert_eq!(state.violations[&Broken::NodeOfNoPool], 1);
+    assert_eq!(state.violations[&Violation::NodeOfNoPool], 1);
 }
 
 #[test]
 fn a_tenant_is_ready_when_every_replica_that_lives_has_seen_it() {
     let mut state = settled();
-    state.learn(News::Replica("late".to_owned(), Some(Report::default())), NOW);
+    state.learn(News::Replica("late".to_owned(), Some(ReplicaStatus::default())), NOW);
     write(&mut state);
     let (status, message) = said(&state, "a", "Ready");
     assert!(status == "False" && message.contains("late"), "{message}");
     // It has caught up, but API servers can't reach it: what it enforces helps nobody.
     let seen = ["a", "b"].map(|name| (format!("uid-of-{name}-"), 1));
-    let mut report = Report { trouble: Some("the Secret isn't there".to_owned()), ..Report::default() };
-    seen.iter().for_each(|(uid, generation)| report.seen.insert(uid, *generation));
+    let mut report = ReplicaStatus {
+        certificate_error: Some("the Secret isn't there".to_owned()),
+        ..ReplicaStatus::default()
+    };
+    seen.iter().for_each(|(uid, generation)| report.observed.insert(uid, *generation));
     state.learn(News::Replica("late".to_owned(), Some(report)), NOW);
     write(&mut state);
     let (status, message) = said(&state, "a", "Ready");
@@ -611,7 +619,7 @@ fn node_of_another_provisioner_gets_mark_and_taint_in_one_write_and_leaves_by_it
             value: "pool-a".to_owned(),
             effect: croft_policy::taint::Effect::NoSchedule,
         };
-        let upkeep = Upkeep { mark: mark.map(str::to_owned), taints: vec![taint; taints] };
+        let upkeep = NodeRepair { pool_name: mark.map(str::to_owned), taints: vec![taint; taints] };
         Action::MarkNode { node: "a-2".to_owned(), upkeep }
     };
     let of_node = |state: &mut State| -> Vec<Action> {
@@ -620,7 +628,7 @@ fn node_of_another_provisioner_gets_mark_and_taint_in_one_write_and_leaves_by_it
     };
     state.observe(&node(json!({"node-pool": "pool-a"}), json!([])));
     assert_eq!(of_node(&mut state), [upkeep(Some("pool-a"), 1)]);
-    let marked = json!({"node-pool": "pool-a", MARK_KEY: "pool-a"});
+    let marked = json!({"node-pool": "pool-a", POOL_NAME_LABEL: "pool-a"});
     state.observe(&node(marked.clone(), json!([taint])));
     assert_eq!(of_node(&mut state), []);
     // The taint is taken off: it comes back.
@@ -628,7 +636,7 @@ fn node_of_another_provisioner_gets_mark_and_taint_in_one_write_and_leaves_by_it
     assert_eq!(of_node(&mut state), [upkeep(Some("pool-a"), 1)]);
     state.observe(&node(marked, json!([taint])));
     // The label is taken off: the node is out of the pool, and the mark goes.
-    state.observe(&node(json!({MARK_KEY: "pool-a"}), json!([taint])));
+    state.observe(&node(json!({POOL_NAME_LABEL: "pool-a"}), json!([taint])));
     let left = Action::NodeLeft { node: "a-2".to_owned(), pool: "pool-a".to_owned() };
     assert_eq!(of_node(&mut state), [left, upkeep(None, 0)]);
     state.observe(&node(json!({}), json!([taint])));
@@ -642,7 +650,7 @@ fn mirror_pod_on_a_foreign_node_is_reported_and_not_evicted() {
         let Change::Pod(mut pod) = pod(namespace, name, json!({"nodeName": node}), Some("Node")) else {
             panic!()
         };
-        let annotation = (croft_policy::model::MIRROR_ANNOTATION.to_owned(), "hash".to_owned());
+        let annotation = (croft_policy::definitions::MIRROR_ANNOTATION.to_owned(), "hash".to_owned());
         pod.metadata.annotations = Some([annotation].into());
         Change::Pod(pod)
     };

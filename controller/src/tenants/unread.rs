@@ -95,7 +95,7 @@ impl State {
             tenant.spec = held.spec.clone();
         }
         if let Ok(mut read) = convert::tenant(&tenant) {
-            read.unread = stands_in;
+            read.unreadable_claims = stands_in;
             self.indexed(|index| index.upsert_tenant(read));
         }
         self.tenants.insert(name.clone(), tenant.into());
@@ -217,5 +217,5 @@ pub(super) fn stale_classes(state: &State, wall: Timestamp) -> Vec<Action> {
 
 /// True if whose a namespace is can't be said, so that nothing about it is changed.
 pub(super) fn is_held(view: &Tenants, namespace: &str) -> bool {
-    matches!(view.ground(namespace), croft_policy::Ground::Unread)
+    matches!(view.tenancy(namespace), croft_policy::NamespaceTenancy::TenantUnreadable)
 }

@@ -9,7 +9,11 @@ use std::{
 
 use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use croft_api::{EC2NodeClass, condition::READY, condition::Statement, nodeclass::SubnetStatus};
+use croft_api::{
+    EC2NodeClass,
+    condition::{READY, Statement},
+    nodeclass::SubnetStatus,
+};
 use croft_cloud::{
     Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, InUse, Interruption,
     InterruptionKind, LaunchError, LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey,

@@ -1,4 +1,4 @@
-//! A quantity as users write it, in a custom resource.
+//! A quantity in a custom resource, as the user wrote it.
 
 use std::{borrow::Cow, fmt};
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// A Kubernetes quantity (`"1500m"`, `"64Gi"`, `50`), kept as written.
 ///
-/// `k8s_openapi`'s `Quantity` reads strings only, which suffices for built-in kinds since the API server
-/// rewrites theirs; a custom resource is stored as it was applied, and `nodes: 50` is a number there.
+/// `k8s_openapi`'s `Quantity` reads strings only. That suffices for built-in kinds, whose quantities the API server
+/// normalizes. A custom resource is stored as it was applied, and `nodes: 50` is a number there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Amount(pub String);

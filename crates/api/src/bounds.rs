@@ -1,10 +1,10 @@
-//! What the API server allows in fields of which several resources have one: names, labels, taints, amounts,
-//! durations. Each function is the schema of such a field, with rules whose messages say what to write instead.
+//! Schemas of fields that several resources have: names, labels, taints, amounts, durations. The messages of their
+//! rules say what to write instead.
 //!
-//! A rule in CEL is preferred to a `pattern`, whose message is the regular expression. Every list, map and string has
-//! a greatest size: the API server multiplies these to estimate what the rules cost, and refuses a CRD above its limit
-//! (`k8s.io/apiextensions-apiserver`, `StaticEstimatedCostLimit`). The same schemas judge files and stored objects, by
-//! [`crate::rules`].
+//! A rule in CEL is preferred to a `pattern`, whose message is the regular expression. Every list, map and string has a
+//! maximum size: the API server multiplies these to estimate the cost of rules, and refuses a CRD above its limit
+//! (`k8s.io/apiextensions-apiserver`, `StaticEstimatedCostLimit`). [`crate::rules`] checks files and stored objects by
+//! the same schemas.
 
 mod ec2;
 
@@ -12,15 +12,15 @@ pub(crate) use ec2::*;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
-/// A DNS label, which a namespace's name is.
+/// A DNS label, such as the name of a namespace.
 const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$";
-/// A DNS subdomain, which most objects' names are.
+/// A DNS subdomain, such as the names of most objects.
 const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 /// The key of a label, a taint or a resource: a name, or a DNS subdomain, a slash and a name.
 const QUALIFIED: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
 /// The value of a label or a taint.
 const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
-/// Characters of a label's value: lists of many values are held to these alone, which the estimate of costs allows.
+/// Characters of a label's value. Lists of many values are checked by these alone, within the estimate of costs.
 const LABEL_CHARACTERS: &str = "^[A-Za-z0-9_.-]*$";
 /// A Go duration. The digits are few enough that no sum of parts overflows.
 const DURATION: &str =
@@ -29,7 +29,7 @@ const DURATION: &str =
 const WRITTEN_BY_OTHERS: &str =
     r"^(([^/]*\\.)?(kubernetes\\.io|k8s\\.io)|(.*\\.)?croft\\.dev|karpenter\\.sh|karpenter\\.k8s\\.aws)/";
 
-/// Longest key of a label: a DNS subdomain, a slash and a name.
+/// Maximum length of a label key: a DNS subdomain, a slash and a name.
 const KEY_LENGTH: u32 = 317;
 
 fn schema(value: Value) -> Schema {
@@ -170,7 +170,8 @@ pub(crate) fn key(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// Values of a label: so many in so many requirements that a rule in CEL would cost more than the API server allows.
+/// Values of a label: with so many values in so many requirements, a rule in CEL would cost more than the API server
+/// allows.
 pub(crate) fn label_values(_: &mut SchemaGenerator) -> Schema {
     schema(json!({
         "type": "array",
@@ -179,7 +180,7 @@ pub(crate) fn label_values(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// Labels as a claim records them.
+/// Labels as a NodeClaim records them.
 pub(crate) fn recorded_labels(_: &mut SchemaGenerator) -> Schema {
     schema(json!({
         "type": "object",
@@ -188,7 +189,7 @@ pub(crate) fn recorded_labels(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// How an instance is paid for.
+/// The capacity type of an instance.
 pub(crate) fn capacity_type(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "string", "enum": ["on-demand", "spot", "reserved"]}))
 }
@@ -253,8 +254,8 @@ pub(crate) fn template_annotations(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// Requirements of a pool on its nodes' labels: a list of what [`crate::pool::Requirement`] says, for keys that an
-/// instance can have.
+/// Requirements of a pool on its nodes' labels: a list of [`crate::pool::Requirement`] for keys that an instance can
+/// have.
 pub(crate) fn requirements(generator: &mut SchemaGenerator) -> Schema {
     let capacity = "['on-demand', 'spot', 'reserved']";
     let among = |key: &str, values: &str| {
@@ -299,7 +300,7 @@ pub(crate) fn taints(_: &mut SchemaGenerator) -> Schema {
     ))
 }
 
-/// Taints that something on the node takes away.
+/// Taints that a process on the node removes.
 pub(crate) fn startup_taints(_: &mut SchemaGenerator) -> Schema {
     schema(taint_list(
         "!self.exists(t, t.key.matches('^((.*\\\\.)?croft\\\\.dev|karpenter\\\\.sh|([^/]*\\\\.)?node\\\\.kubernetes\\\\.io)/'))",
@@ -307,7 +308,7 @@ pub(crate) fn startup_taints(_: &mut SchemaGenerator) -> Schema {
     ))
 }
 
-/// Taints as a claim records them.
+/// Taints as a NodeClaim records them.
 pub(crate) fn recorded_taints(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "array", "maxItems": 200, "items": taint(json!([]), json!([]))}))
 }
@@ -364,8 +365,8 @@ fn resource_rule(more: &str) -> String {
     )
 }
 
-/// Amounts by resource name, none of them negative. An int-or-string counts as large as a whole request in the
-/// estimate of what rules cost, hence the few entries and the one call.
+/// Amounts by resource name, none of them negative. An int-or-string counts as large as a whole request in the estimate
+/// of costs, hence the few entries and the one call.
 fn amounts(names: Value) -> Value {
     json!({
         "type": "object",
@@ -397,7 +398,7 @@ pub(crate) fn limits(_: &mut SchemaGenerator) -> Schema {
     schema(limits)
 }
 
-/// What one pod asks for.
+/// The requests of one pod.
 pub(crate) fn requests(_: &mut SchemaGenerator) -> Schema {
     let mut requests = amounts(rule(
         resource_rule(""),
@@ -413,7 +414,7 @@ fn push(schema: &mut Value, rule: Value) {
     }
 }
 
-/// What a duration must be beside one, and what to write.
+/// A condition on a duration, and what to write instead.
 type Bound = (&'static str, &'static str);
 
 const AT_MOST_TEN_YEARS: Bound = (
@@ -428,25 +429,25 @@ fn duration(never: bool, bounds: &[Bound]) -> Schema {
         ("", "write a duration such as 30s, 5m, 1h30m or 720h")
     };
     let mut rules = vec![rule(format!("{or_never}self.matches('{DURATION}')"), words)];
-    // Only of what is a duration, so that one mistake is one message.
+    // Applies only to what is a duration, so that one mistake is one message.
     let only = |bound: &str| format!("!self.matches('{DURATION}') || {bound}");
     rules.extend(bounds.iter().map(|(bound, words)| rule(only(bound), words)));
     schema(json!({"type": "string", "maxLength": 32, "x-kubernetes-validations": rules}))
 }
 
-/// How old a node gets. A replacement needs minutes to boot: below that, each node would expire before the node in its
-/// place is ready, and the pool would replace its nodes for ever.
+/// The maximum age of a node. A replacement needs minutes to boot: with a lower age, each node would expire before its
+/// replacement is ready, and the pool would replace its nodes for ever.
 pub(crate) fn expire_after(_: &mut SchemaGenerator) -> Schema {
     let least = "nodes that live for less than 5m would be replaced for ever: write 5m or more, or Never";
     duration(true, &[("duration(self) >= duration('5m')", least), AT_MOST_TEN_YEARS])
 }
 
-/// How long a node has been empty.
+/// The time that a node has been empty.
 pub(crate) fn consolidate_after(_: &mut SchemaGenerator) -> Schema {
     duration(true, &[AT_MOST_TEN_YEARS])
 }
 
-/// How long pods may take to leave. Kubernetes gives a pod 30 s to end.
+/// The time that pods have to end. Kubernetes gives a pod 30 s.
 pub(crate) fn termination_grace_period(_: &mut SchemaGenerator) -> Schema {
     let least = "pods get 30 s to end from Kubernetes: write 30s or more, or leave the field out for as long as it takes";
     duration(false, &[("duration(self) >= duration('30s')", least), AT_MOST_TEN_YEARS])
@@ -498,7 +499,7 @@ pub(crate) fn schedule(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// For how long a budget holds.
+/// The time for which a budget applies.
 pub(crate) fn window(_: &mut SchemaGenerator) -> Schema {
     schema(json!({
         "type": "string",

@@ -1,4 +1,5 @@
-//! How many of a pool's nodes a disruption budget lets go at once, and when.
+//! Disruption budgets: how many of a pool's nodes may be disrupted at once, and when. Used by the controller and the
+//! CLI.
 
 use croner::{
     Cron,
@@ -11,24 +12,25 @@ use crate::{
     duration,
 };
 
-/// Why a budget's window can't be told.
+/// Why a budget can't be evaluated.
 #[derive(Debug, thiserror::Error)]
 pub enum WindowError {
-    /// Not a crontab line.
+    /// The schedule is no crontab line.
     #[error("failed to read schedule {0:?}: {1}")]
     Schedule(String, String),
-    /// Not a duration.
+    /// The duration can't be parsed.
     #[error("failed to read a budget's duration: {0}")]
     Duration(#[from] duration::DurationError),
-    /// A share or number that can't be read.
+    /// The share or number can't be parsed.
     #[error("failed to read nodes {0:?}: write a number or a share such as 10%")]
     Nodes(String),
 }
 
-/// True if `budget` holds at `now`: always without a schedule; else from each of its moments on for its duration.
+/// True if `budget` applies at `now`: always without a schedule; otherwise from each scheduled time on for its
+/// duration.
 ///
 /// # Errors
-/// A schedule or duration that can't be read.
+/// If the schedule or the duration can't be parsed.
 pub fn holds(budget: &Budget, now: Timestamp) -> Result<bool, WindowError> {
     let (Some(schedule), Some(lasts)) = (&budget.schedule, &budget.duration) else { return Ok(true) };
     let wrong = |e: croner::errors::CronError| WindowError::Schedule(schedule.clone(), e.to_string());
@@ -36,7 +38,7 @@ pub fn holds(budget: &Budget, now: Timestamp) -> Result<bool, WindowError> {
     let Some(lasts) = duration::parse(lasts)? else { return Ok(true) };
     let begun = match cron.find_previous_occurrence(&now.to_zoned(TimeZone::UTC), true) {
         Ok(begun) => begun.timestamp(),
-        // No such moment has ever been.
+        // There has been no scheduled time yet.
         Err(croner::errors::CronError::TimeSearchLimitExceeded) => return Ok(false),
         Err(error) => return Err(wrong(error)),
     };
@@ -49,13 +51,16 @@ fn parse(schedule: &str) -> Result<Cron, WindowError> {
     parser.parse(schedule).map_err(|e| WindowError::Schedule(schedule.to_owned(), e.to_string()))
 }
 
+/// Checks a schedule.
+///
 /// # Errors
-/// A schedule that isn't a crontab line.
+/// If it isn't a crontab line.
 pub(crate) fn check_schedule(schedule: &str) -> Result<(), WindowError> {
     parse(schedule).map(drop)
 }
 
-/// What `nodes` comes to of `total`; a share is rounded up, so that a small pool isn't stuck for ever.
+/// The number of nodes that `nodes` means of `total`. A share is rounded up, so that a small pool isn't blocked for
+/// ever.
 fn count(nodes: &str, total: usize) -> Result<usize, WindowError> {
     let wrong = || WindowError::Nodes(nodes.to_owned());
     match nodes.strip_suffix('%') {
@@ -67,10 +72,11 @@ fn count(nodes: &str, total: usize) -> Result<usize, WindowError> {
     }
 }
 
-/// How many of `total` nodes may be out at once for `reason` at `now`: the least of the budgets that hold.
+/// The number of `total` nodes that may be disrupted at once for `reason` at `now`: the least of the budgets that
+/// apply.
 ///
 /// # Errors
-/// A budget that can't be read; it must then count as zero.
+/// If a budget can't be parsed. It must then count as zero.
 pub fn allowed(
     budgets: &[Budget],
     total: usize,
@@ -100,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_begins_with_its_schedule_and_ends_with_its_duration() {
+    fn window_begins_with_its_schedule_and_ends_with_its_duration() {
         // 2026-11-20 is a Friday.
         for (schedule, lasts, now, expected) in [
             ("0 9 * * mon-fri", "8h", "2026-11-20T08:59:59Z", false),
@@ -108,7 +114,7 @@ mod tests {
             ("0 9 * * mon-fri", "8h", "2026-11-20T16:59:59Z", true),
             ("0 9 * * mon-fri", "8h", "2026-11-20T17:00:00Z", false),
             ("0 9 * * mon-fri", "8h", "2026-11-21T10:00:00Z", false),
-            // Over midnight, and longer than the time between two beginnings.
+            // Over midnight, and longer than the time between two starts.
             ("0 22 * * *", "4h", "2026-11-21T01:30:00Z", true),
             ("0 22 * * *", "4h", "2026-11-21T02:00:00Z", false),
             ("0 0 * * *", "48h", "2026-11-21T13:00:00Z", true),
@@ -123,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strictest_budget_that_holds_for_the_reason_counts() {
+    fn strictest_budget_that_applies_for_the_reason_counts() {
         use DisruptionReason::{Drifted, Empty, Expired, Underutilized};
         let now = "2026-11-20T10:00:00Z".parse().unwrap();
         let night = Some(("0 0 * * *", "6h"));

@@ -1,52 +1,85 @@
-//! Conditions: how every resource says what is and what to do about it.
+//! Conditions: the state of every resource, and what to do about it. The controller writes them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// The condition over all others of a resource.
-pub const READY: &str = "Ready";
-/// A tenant's claims hold.
-pub const ACCEPTED: &str = "Accepted";
-/// The newest version of a spec can be read and keeps the rules of its CRD. Said only where it doesn't or didn't: what is
-/// in force then is an earlier version.
-pub const SPEC_VALID: &str = "SpecValid";
-/// A claim's machine has been launched.
-pub const LAUNCHED: &str = "Launched";
-/// A claim's node has registered and carries the pool's labels.
-pub const REGISTERED: &str = "Registered";
-/// A claim's node is Ready, without startup taints and with its devices.
-pub const INITIALIZED: &str = "Initialized";
+/// A condition type of one or more kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConditionType {
+    /// Its name, such as `Ready`.
+    pub name: &'static str,
+    /// The kinds that have it.
+    pub on: &'static str,
+    /// Its meaning: the doc comment of its constant, as Markdown.
+    pub description: &'static str,
+}
 
-/// A claim's machine isn't what its pool or class would launch now.
-pub const DRIFTED: &str = "Drifted";
-/// A claim's machine is older than its pool's `expireAfter`.
-pub const EXPIRED: &str = "Expired";
+/// Defines constants for condition types, and a table of them from which the reference page is generated.
+///
+/// Each entry is `CONSTANT = "Type", on "kinds";` below its doc comment.
+#[macro_export]
+macro_rules! documented_conditions {
+    (
+        $(#[doc = $about:literal])+ $vis:vis const $table:ident;
+        $($(#[doc = $doc:literal])+ $name:ident = $type:literal, on $on:literal;)+
+    ) => {
+        $($(#[doc = $doc])+ $vis const $name: &str = $type;)+
 
-/// The cloud has said that it takes a claim's machine away; the reason is the kind of its news.
-pub const INTERRUPTED: &str = "Interrupted";
-/// A claim's instance has the tag by which the cluster's instances are listed. Said once the tag was lost.
-pub const INSTANCE_TAGGED: &str = "InstanceTagged";
-/// Whether a claim's machine is to be given back for saving's sake, and why not otherwise.
-pub const CONSOLIDATABLE: &str = "Consolidatable";
+        $(#[doc = $about])+
+        $vis const $table: &[$crate::condition::ConditionType] = &[$($crate::condition::ConditionType {
+            name: $type,
+            on: $on,
+            description: concat!($($doc),+).trim_ascii(),
+        },)+];
+    };
+}
 
-/// `spec.limits` of the CroftConfig keep nodes from being launched.
-pub const LIMITS_REACHED: &str = "LimitsReached";
-/// No limit bounds what the nodes of a Tenant or a TenantPool cost.
-pub const UNLIMITED: &str = "Unlimited";
+documented_conditions! {
+    /// Every condition type that this crate defines.
+    pub const CONDITIONS;
 
-/// What a condition says: enough to make a [`Condition`] of, without its times.
+    /// The resource is in force. Summarizes its other conditions.
+    READY = "Ready", on "every kind";
+    /// The tenant's claims are in force; or webhook and policies know the pool's key.
+    ACCEPTED = "Accepted", on "Tenant, TenantPool";
+    /// The newest version of the spec can be decoded and keeps the rules of its CRD. False while an earlier version is in
+    /// force instead; absent if it never was.
+    SPEC_VALID = "SpecValid", on "every kind";
+    /// The instance has been launched.
+    LAUNCHED = "Launched", on "NodeClaim";
+    /// The node has registered and carries the labels of its pool.
+    REGISTERED = "Registered", on "NodeClaim";
+    /// The node is Ready, without startup taints and with its devices.
+    INITIALIZED = "Initialized", on "NodeClaim";
+    /// The instance differs from what its pool or class would launch now.
+    DRIFTED = "Drifted", on "NodeClaim";
+    /// The node is older than its pool's `expireAfter`.
+    EXPIRED = "Expired", on "NodeClaim";
+    /// The cloud has announced the end of the instance. The reason is the kind of the announcement.
+    INTERRUPTED = "Interrupted", on "NodeClaim";
+    /// The instance has the tag by which the cluster's instances are listed. Absent unless the tag was lost once.
+    INSTANCE_TAGGED = "InstanceTagged", on "NodeClaim";
+    /// The node is to be removed to save money; the reason says why it stays otherwise.
+    CONSOLIDATABLE = "Consolidatable", on "NodeClaim";
+    /// `spec.limits` prevent launches.
+    LIMITS_REACHED = "LimitsReached", on "CroftConfig";
+    /// No limit bounds the cost of the nodes.
+    UNLIMITED = "Unlimited", on "Tenant, TenantPool";
+}
+
+/// A condition without its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// The condition's type, such as [`READY`].
+    /// Its type, such as [`READY`].
     pub kind: &'static str,
     /// True, False, or Unknown when `None`.
     pub status: Option<bool>,
-    /// A CamelCase word from a closed set.
+    /// A CamelCase reason from a closed set.
     pub reason: &'static str,
-    /// A sentence that says what is, and what to do.
+    /// A sentence: what is wrong, and what to do.
     pub message: String,
 }
 
-/// Writes `statement` into `conditions`, keeping the transition time while the status stays. True if anything
+/// Writes `statement` into `conditions`, keeping the transition time while the status stays. Returns whether anything
 /// changed that a reader would see.
 pub fn set(
     conditions: &mut Vec<Condition>,
@@ -86,7 +119,7 @@ pub fn set(
     }
 }
 
-/// True if `conditions` hold `kind` with status True.
+/// True if `conditions` have the type `kind` with status True.
 #[must_use]
 pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
     conditions.iter().any(|c| c.type_ == kind && c.status == "True")

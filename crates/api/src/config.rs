@@ -24,7 +24,7 @@ pub const SINGLETON: &str = "default";
     status = "CroftConfigStatus",
     derive = "PartialEq",
     validation = ("self.metadata.name == 'default'", "there is one CroftConfig, and its name is default"),
-    printcolumn(name = "Unassigned", json_path = ".spec.unassigned", type_ = "string"),
+    printcolumn(name = "Non-tenant pods", json_path = ".spec.nonTenantPods", type_ = "string"),
     printcolumn(name = "Ready", json_path = ".status.conditions[?(@.type=='Ready')].status", type_ = "string"),
     printcolumn(
         name = "Limits reached",
@@ -35,38 +35,38 @@ pub const SINGLETON: &str = "default";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CroftConfigSpec {
-    /// What happens to a pod in a namespace of nobody that would be let onto a pool's nodes.
+    /// What happens to a pod outside any tenant whose tolerations let it onto the nodes of a pool.
     #[serde(default)]
-    pub unassigned: Unassigned,
-    /// Namespaces that Croft leaves alone, in addition to kube-system, kube-public, kube-node-lease and its own, which
-    /// are always exempt. Exempt wins over any Tenant's claim.
+    pub non_tenant_pods: NonTenantPods,
+    /// Namespaces that Croft leaves unchanged, in addition to kube-system, kube-public, kube-node-lease and its own,
+    /// which are always exempt. An exempt namespace belongs to no Tenant, even if one claims it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::namespaces")]
     pub exempt_namespaces: Vec<String>,
-    /// Exact user names of the schedulers, whose bindings are not judged.
+    /// Exact user names of schedulers, whose bindings are always allowed.
     #[serde(default = "default_schedulers")]
     #[schemars(schema_with = "bounds::users")]
     pub schedulers: Vec<String>,
-    /// Namespaces whose pods may run on every pool's nodes: those of cluster-wide node agents.
+    /// Namespaces whose pods may run on the nodes of every pool: those of cluster-wide node agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::namespaces")]
     pub shared_with: Vec<String>,
-    /// What happens to running pods that are outside their tenant's pools. `Recreate` evicts those of ReplicaSets,
-    /// StatefulSets and ReplicationControllers, a tenth of a namespace's pods at once.
+    /// What happens to running pods outside their tenant's pools. `Recreate` evicts pods of ReplicaSets, StatefulSets
+    /// and ReplicationControllers, a tenth of a namespace's pods at once.
     #[serde(default)]
     pub misplaced: Misplaced,
-    /// What the nodes of all pools may have together: any resource name, `nodes`, and `costPerHour` in dollars.
-    /// Limits of pools and Tenants hold beside these. Left out, only those hold.
+    /// Limits of the nodes of all pools together: any resource name, `nodes`, and `costPerHour` in dollars. Limits of
+    /// pools and Tenants apply as well.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::limits")]
     pub limits: BTreeMap<String, Amount>,
 }
 
-/// What Croft observed of the whole cluster.
+/// The observed state of the whole cluster.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CroftConfigStatus {
-    /// `Ready`: the settings are in force; `LimitsReached`: `spec.limits` keep nodes from being launched.
+    /// `Ready`: the settings are in force; `LimitsReached`: `spec.limits` prevent launches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -75,7 +75,7 @@ pub struct CroftConfigStatus {
 impl Default for CroftConfigSpec {
     fn default() -> Self {
         Self {
-            unassigned: Unassigned::default(),
+            non_tenant_pods: NonTenantPods::default(),
             exempt_namespaces: Vec::new(),
             schedulers: default_schedulers(),
             shared_with: Vec::new(),
@@ -89,24 +89,24 @@ fn default_schedulers() -> Vec<String> {
     vec!["system:kube-scheduler".to_owned()]
 }
 
-/// What happens to a pod in a namespace of nobody that would be let onto a pool's nodes.
+/// What happens to a pod outside any tenant whose tolerations let it onto the nodes of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Unassigned {
-    /// A required node affinity keeps it off them.
+pub enum NonTenantPods {
+    /// A required node affinity keeps the pod off those nodes.
     #[default]
     KeepOut,
-    /// It is refused.
+    /// The pod is refused.
     Reject,
-    /// Nothing.
+    /// The pod is allowed, unchanged.
     Allow,
 }
 
-/// What happens to running pods that are outside their tenant's pools.
+/// What happens to running pods outside their tenant's pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Misplaced {
-    /// They are reported.
+    /// The pods are reported.
     #[default]
     Report,
-    /// They are evicted, so that their controllers make them again.
+    /// The pods are evicted, so that their controllers recreate them.
     Recreate,
 }

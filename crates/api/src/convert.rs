@@ -1,6 +1,6 @@
-//! From what users write to what the pure crates decide on.
+//! Conversions from custom resources to the types of the pure crates.
 
 pub mod policy;
 pub mod scheduler;
-pub mod standing;
+pub mod static_capacity;
 pub mod unlimited;

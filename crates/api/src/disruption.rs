@@ -1,4 +1,4 @@
-//! When nodes are given back, and how many at once.
+//! The disruption of a pool: which nodes are removed, and how many at once.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds;
 
-/// When nodes are given back.
+/// When nodes are removed, and how many at once.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Disruption {
-    /// Which nodes are given back to save money.
+    /// The nodes that are removed to save money.
     #[serde(default)]
     pub consolidation_policy: ConsolidationPolicy,
-    /// How long a node must have been empty, or its pods unchanged, before it is given back: a Go
-    /// duration such as `30s`, or `Never`.
+    /// The time that a node must have been empty, or its pods unchanged, before it is removed: a Go duration such as
+    /// `30s`, or `Never`.
     #[serde(default = "default_consolidate_after")]
     #[schemars(schema_with = "bounds::consolidate_after")]
     pub consolidate_after: String,
-    /// What moving pods must save at least, in dollars per hour, beside what disturbing them is worth.
+    /// The least savings in dollars per hour for which pods are moved, in addition to the cost of their disruption.
     #[serde(default = "default_min_savings")]
     #[schemars(schema_with = "bounds::dollars")]
     pub min_savings: String,
-    /// How many of the pool's nodes may be on their way out at once. The strictest that applies counts.
+    /// The number of the pool's nodes that may be disrupted at once. The strictest budget that applies counts.
     #[serde(default = "default_budgets")]
     #[schemars(length(max = 50))]
     pub budgets: Vec<Budget>,
@@ -47,56 +47,56 @@ fn default_min_savings() -> String {
     "0.01".to_owned()
 }
 
-/// Giving back an empty node disturbs nobody, so that nothing paces it.
+/// No budget for empty nodes, whose removal disrupts no pod.
 fn default_budgets() -> Vec<Budget> {
     let reasons = vec![DisruptionReason::Underutilized, DisruptionReason::Drifted, DisruptionReason::Expired];
     vec![Budget { nodes: "10%".to_owned(), reasons, schedule: None, duration: None }]
 }
 
-/// Which nodes are given back to save money.
+/// The nodes that are removed to save money.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ConsolidationPolicy {
     /// Nodes without pods.
     WhenEmpty,
-    /// Those, and nodes whose pods would cost less elsewhere.
+    /// Nodes without pods, and nodes whose pods would cost less elsewhere.
     #[default]
     WhenEmptyOrUnderutilized,
 }
 
-/// How many of a pool's nodes may be on their way out at once, and when that holds.
+/// The number of a pool's nodes that may be disrupted at once, and when that applies.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = ("has(self.schedule) == has(self.duration)", "schedule says when the budget begins and duration for how long it holds: write both or neither"))]
 pub struct Budget {
-    /// A number of nodes, or a share of the pool's such as `10%`, rounded up. `0` keeps all.
+    /// A number of nodes, or a share of the pool's such as `10%`, rounded up. `0` disrupts none.
     #[schemars(schema_with = "bounds::share")]
     pub nodes: String,
-    /// The budget counts for these reasons; left out, for all.
+    /// The reasons for which the budget counts. Default: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub reasons: Vec<DisruptionReason>,
-    /// When the budget begins to hold, in UTC: five fields as in crontab (`0 9 * * mon-fri`), or `@daily` and the
-    /// like. Left out, it always holds.
+    /// The times at which the budget starts to apply, in UTC: five fields as in crontab (`0 9 * * mon-fri`), or
+    /// `@daily` and the like. Without it the budget always applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::schedule")]
     pub schedule: Option<String>,
-    /// For how long it holds from then on: hours and minutes such as `8h`.
+    /// The time for which the budget applies from then on: hours and minutes such as `8h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::window")]
     pub duration: Option<String>,
 }
 
-/// Why a node is given back while it could stay.
+/// The reason for which a node is removed that could stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DisruptionReason {
-    /// It has no pods.
+    /// The node has no pods.
     Empty,
-    /// Its pods would cost less elsewhere.
+    /// The node's pods would cost less elsewhere.
     Underutilized,
-    /// It isn't what its pool or class would launch now.
+    /// The node differs from what its pool or class would launch now.
     Drifted,
-    /// It is older than its pool's `expireAfter`.
+    /// The node is older than its pool's `expireAfter`.
     Expired,
 }
 
@@ -104,13 +104,13 @@ impl DisruptionReason {
     /// Every reason.
     pub const ALL: [Self; 4] = [Self::Empty, Self::Underutilized, Self::Drifted, Self::Expired];
 
-    /// The reason that is written as `word`.
+    /// Parses the name of a reason.
     #[must_use]
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == word)
     }
 
-    /// As written in budgets, conditions, events and metrics.
+    /// The name in budgets, conditions, events and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,17 +1,18 @@
-//! Drift: a machine that isn't what its pool and class would launch now.
+//! Drift: an instance that differs from what its pool and class would launch now. Called by the controller and `croft
+//! plan`.
 //!
-//! A claim carries a hash per field of what it was launched with. A field that the stamp lacks, or a stamp of
-//! another version, was written by another Croft: the claim is stamped anew, and no node is rolled for it. What
-//! follows from the machine itself is compared directly: its image, its zone, and the pool's requirements, which
-//! may change as long as the node still meets them.
+//! A NodeClaim carries a hash per field that it was launched with. A stamp that lacks a field, or has another version,
+//! was written by another version of Croft: it is written again, and no node is replaced for it. Properties of the
+//! instance are compared directly: its image, its zone, and the pool's requirements, which may change as long as the
+//! node still meets them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{EC2NodeClass, NodeClaim, TenantPool, claim::LAUNCHED_WITH, convert, hash::hash};
+use crate::{EC2NodeClass, NodeClaim, TenantPool, convert, definitions::LAUNCHED_WITH, hash::hash};
 
-/// Changes when a field of the stamp is hashed in another way.
+/// Changes when the hash of a field changes.
 const VERSION: u32 = 1;
 const DIGITS: usize = 12;
 const SECURITY_GROUPS: &str = "class.securityGroups";
@@ -22,18 +23,18 @@ struct Stamp {
     fields: BTreeMap<String, String>,
 }
 
-/// How a claim stands to what would be launched now.
+/// The result of a comparison.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// As it would be launched now.
+pub enum DriftStatus {
+    /// The claim is as it would be launched now.
     Current,
-    /// Its stamp says nothing that can be compared: it gets this one.
+    /// The claim has no stamp that can be compared: it gets this one.
     Unstamped(String),
-    /// It differs in these fields.
+    /// The claim differs in these fields.
     Drifted(Vec<String>),
 }
 
-/// What a machine launched now would be stamped with, hashed once for all claims of a pool.
+/// The stamp of an instance that is launched now, hashed once for all claims of a pool.
 #[derive(Debug)]
 pub struct Wanted {
     pool: Arc<TenantPool>,
@@ -42,13 +43,14 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Reads pool and class.
+    /// Hashes the fields of pool and class.
     #[must_use]
     pub fn new(pool: &Arc<TenantPool>, class: &Arc<EC2NodeClass>) -> Self {
         Self { pool: Arc::clone(pool), class: Arc::clone(class), fields: fields(pool, class) }
     }
 
-    /// True if these say the same. Only what is launched counts, which a status written meanwhile doesn't change.
+    /// True if `pool` and `class` would be hashed to the same. Parts of a status that don't affect launches are
+    /// ignored.
     #[must_use]
     pub fn is_of(&self, pool: &Arc<TenantPool>, class: &Arc<EC2NodeClass>) -> bool {
         (Arc::ptr_eq(&self.pool, pool) || self.pool.spec == pool.spec)
@@ -60,9 +62,9 @@ impl Wanted {
 fn fields(pool: &TenantPool, class: &EC2NodeClass) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     let mut add = |name: &str, value: Result<serde_json::Value, serde_json::Error>| {
-        // Absent, null and empty are one: what is left out may later be written as its default.
+        // Absent, null and empty are equal: a field that is left out may later be written with its default.
         let text = match value {
-            Ok(value) if !is_nothing(&value) => value.to_string(),
+            Ok(value) if !is_empty_value(&value) => value.to_string(),
             _ => String::new(),
         };
         fields.insert(name.to_owned(), hash(&[&text], DIGITS));
@@ -87,7 +89,7 @@ fn fields(pool: &TenantPool, class: &EC2NodeClass) -> BTreeMap<String, String> {
     add("class.kubelet", json(&spec.kubelet));
     let mut groups = class.status.as_ref().map(|s| s.security_groups.clone()).unwrap_or_default();
     groups.sort();
-    // Not known is no finding: such a stamp lacks the field, and such a class is compared without it.
+    // Unknown groups are no finding: the stamp then lacks the field, and the class is compared without it.
     if !groups.is_empty() {
         add(SECURITY_GROUPS, json(&groups));
     }
@@ -95,7 +97,7 @@ fn fields(pool: &TenantPool, class: &EC2NodeClass) -> BTreeMap<String, String> {
 }
 
 mod erased {
-    /// Anything that can be written as JSON, by reference.
+    /// A value that can be serialized, by reference.
     pub(super) trait Json {
         fn json(&self) -> Result<serde_json::Value, serde_json::Error>;
     }
@@ -107,26 +109,26 @@ mod erased {
     }
 }
 
-fn is_nothing(value: &serde_json::Value) -> bool {
+fn is_empty_value(value: &serde_json::Value) -> bool {
     match value {
         serde_json::Value::Null => true,
-        serde_json::Value::Bool(is) => !is,
+        serde_json::Value::Bool(value) => !value,
         serde_json::Value::Array(list) => list.is_empty(),
         serde_json::Value::Object(map) => map.is_empty(),
         _ => false,
     }
 }
 
-/// What a claim that is launched now is stamped with.
+/// The stamp of a NodeClaim that is launched now.
 #[must_use]
 pub fn stamp(pool: &TenantPool, class: &EC2NodeClass) -> String {
     let stamp = Stamp { version: VERSION, fields: fields(pool, class) };
     serde_json::to_string(&stamp).unwrap_or_default()
 }
 
-/// Compares a claim and its node, which has these labels, with what would be launched now.
+/// Compares a NodeClaim and its node, which has these labels, with what would be launched now.
 #[must_use]
-pub fn judge(claim: &NodeClaim, labels: &BTreeMap<String, String>, wanted: &Wanted) -> Standing {
+pub fn compare(claim: &NodeClaim, labels: &BTreeMap<String, String>, wanted: &Wanted) -> DriftStatus {
     let Wanted { pool, class, fields: now } = wanted;
     let stamp = claim
         .metadata
@@ -135,37 +137,37 @@ pub fn judge(claim: &NodeClaim, labels: &BTreeMap<String, String>, wanted: &Want
         .and_then(|a| a.get(LAUNCHED_WITH))
         .and_then(|text| serde_json::from_str::<Stamp>(text).ok())
         .filter(|stamp| stamp.version == VERSION);
-    let mut differs: Vec<String> = machine(claim, labels, pool, class);
+    let mut differs: Vec<String> = instance_differences(claim, labels, pool, class);
     let Some(stamp) = stamp else {
         return if differs.is_empty() {
-            Standing::Unstamped(self::stamp(pool, class))
+            DriftStatus::Unstamped(self::stamp(pool, class))
         } else {
-            Standing::Drifted(differs)
+            DriftStatus::Drifted(differs)
         };
     };
-    let mut lacks = false;
+    let mut incomplete = false;
     let unknown = hash(&[""], DIGITS);
     for (name, hash) in now {
         match stamp.fields.get(name) {
             Some(then) if then == hash => {}
-            // It was stamped when the class had no findings.
-            Some(then) if name == SECURITY_GROUPS && *then == unknown => lacks = true,
+            // The stamp was written while the class had no findings.
+            Some(then) if name == SECURITY_GROUPS && *then == unknown => incomplete = true,
             Some(_) => differs.push(name.clone()),
-            None => lacks = true,
+            None => incomplete = true,
         }
     }
     if !differs.is_empty() {
         differs.sort();
-        Standing::Drifted(differs)
-    } else if lacks {
-        Standing::Unstamped(self::stamp(pool, class))
+        DriftStatus::Drifted(differs)
+    } else if incomplete {
+        DriftStatus::Unstamped(self::stamp(pool, class))
     } else {
-        Standing::Current
+        DriftStatus::Current
     }
 }
 
-/// What the machine itself lacks.
-fn machine(
+/// The properties in which the instance itself differs.
+fn instance_differences(
     claim: &NodeClaim,
     labels: &BTreeMap<String, String>,
     pool: &TenantPool,
@@ -174,7 +176,7 @@ fn machine(
     let mut differs = Vec::new();
     let status = claim.status.as_ref();
     let found = class.status.as_ref();
-    // An empty finding is a class that can't be resolved now, which is no reason to roll nodes.
+    // A class without findings can't be resolved now, which is no reason to replace nodes.
     let amis = found.map(|s| s.amis.as_slice()).unwrap_or_default();
     if let Some(image) = status.and_then(|s| s.image_id.as_ref())
         && !amis.is_empty()
@@ -227,13 +229,13 @@ mod tests {
         .unwrap()
     }
 
-    fn judge(
+    fn compare(
         claim: &NodeClaim,
         labels: &BTreeMap<String, String>,
         pool: &TenantPool,
         class: &EC2NodeClass,
-    ) -> Standing {
-        super::judge(claim, labels, &Wanted::new(&Arc::new(pool.clone()), &Arc::new(class.clone())))
+    ) -> DriftStatus {
+        super::compare(claim, labels, &Wanted::new(&Arc::new(pool.clone()), &Arc::new(class.clone())))
     }
 
     fn claim(stamp: Option<String>) -> NodeClaim {
@@ -261,9 +263,9 @@ mod tests {
     fn each_field_drifts_by_name() {
         let (p, c) = (pool(json!({})), class(json!({}), json!({"securityGroups": ["sg-0"]})));
         let made = claim(Some(stamp(&p, &c)));
-        assert_eq!(judge(&made, &node(), &p, &c), Standing::Current);
+        assert_eq!(compare(&made, &node(), &p, &c), DriftStatus::Current);
         let drifts = |p: &TenantPool, c: &EC2NodeClass, field: &str| {
-            assert_eq!(judge(&made, &node(), p, c), Standing::Drifted(vec![field.to_owned()]));
+            assert_eq!(compare(&made, &node(), p, c), DriftStatus::Drifted(vec![field.to_owned()]));
         };
         drifts(&pool(json!({"taints": [{"key": "k", "effect": "NoSchedule"}]})), &c, "pool.taints");
         drifts(
@@ -286,11 +288,11 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_no_machine_is_no_drift() {
+    fn change_that_affects_no_instance_is_no_drift() {
         let (p, c) = (pool(json!({})), class(json!({}), json!({"securityGroups": ["a", "b"]})));
         let made = claim(Some(stamp(&p, &c)));
         let current = |p: &TenantPool, c: &EC2NodeClass| {
-            assert_eq!(judge(&made, &node(), p, c), Standing::Current);
+            assert_eq!(compare(&made, &node(), p, c), DriftStatus::Current);
         };
         current(&pool(json!({"expireAfter": "1h", "terminationGracePeriod": "1h"})), &c);
         let amd =
@@ -306,28 +308,28 @@ mod tests {
     }
 
     #[test]
-    fn findings_that_are_unknown_are_no_drift() {
+    fn unknown_findings_are_no_drift() {
         let p = pool(json!({}));
         let known = class(json!({}), json!({"securityGroups": ["sg-1"]}));
         let unknown = class(json!({}), json!({}));
-        // A look-up that found nothing, or a class that was made anew.
-        assert_eq!(judge(&claim(Some(stamp(&p, &known))), &node(), &p, &unknown), Standing::Current);
-        // What was launched meanwhile is stamped anew when the groups are found again.
+        // A look-up without results, or a class that was created again.
+        assert_eq!(compare(&claim(Some(stamp(&p, &known))), &node(), &p, &unknown), DriftStatus::Current);
+        // An instance launched meanwhile is stamped again once the groups are found.
         let meanwhile = claim(Some(stamp(&p, &unknown)));
-        assert_eq!(judge(&meanwhile, &node(), &p, &unknown), Standing::Current);
-        assert_eq!(judge(&meanwhile, &node(), &p, &known), Standing::Unstamped(stamp(&p, &known)));
-        // Also where an earlier version of Croft hashed it.
+        assert_eq!(compare(&meanwhile, &node(), &p, &unknown), DriftStatus::Current);
+        assert_eq!(compare(&meanwhile, &node(), &p, &known), DriftStatus::Unstamped(stamp(&p, &known)));
+        // The same with the hash of an earlier version of Croft.
         let mut earlier: Stamp = serde_json::from_str(&stamp(&p, &unknown)).unwrap();
         earlier.fields.insert(SECURITY_GROUPS.to_owned(), hash(&[""], DIGITS));
         let earlier = claim(Some(serde_json::to_string(&earlier).unwrap()));
-        assert_eq!(judge(&earlier, &node(), &p, &known), Standing::Unstamped(stamp(&p, &known)));
+        assert_eq!(compare(&earlier, &node(), &p, &known), DriftStatus::Unstamped(stamp(&p, &known)));
         let other = class(json!({}), json!({"securityGroups": ["sg-2"]}));
-        let drifted = Standing::Drifted(vec![SECURITY_GROUPS.to_owned()]);
-        assert_eq!(judge(&claim(Some(stamp(&p, &known))), &node(), &p, &other), drifted);
+        let drifted = DriftStatus::Drifted(vec![SECURITY_GROUPS.to_owned()]);
+        assert_eq!(compare(&claim(Some(stamp(&p, &known))), &node(), &p, &other), drifted);
     }
 
     #[test]
-    fn another_version_of_croft_stamps_anew_and_rolls_nothing() {
+    fn stamp_of_another_version_is_rewritten_without_drift() {
         let (p, c) = (pool(json!({})), class(json!({}), json!({})));
         let now = stamp(&p, &c);
         let mut later: Stamp = serde_json::from_str(&now).unwrap();
@@ -343,8 +345,8 @@ mod tests {
         ];
         for text in texts {
             assert_eq!(
-                judge(&claim(text.clone()), &node(), &p, &c),
-                Standing::Unstamped(now.clone()),
+                compare(&claim(text.clone()), &node(), &p, &c),
+                DriftStatus::Unstamped(now.clone()),
                 "{text:?}"
             );
         }

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-/// Why a text is no duration.
+/// The text is no duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no duration; write one such as 30s, 5m, 1h30m or Never")]
 pub struct DurationError(pub String);
 
-/// Reads a Go duration made of hours, minutes, seconds and milliseconds (`1h30m`, `0.5s`), or `Never`, which
-/// is `None`. Digits behind the third after the point are dropped.
+/// Parses a Go duration of hours, minutes, seconds and milliseconds (`1h30m`, `0.5s`), or `Never`, which is `None`.
+/// Digits after the third decimal are dropped.
 ///
 /// # Errors
-/// When `text` is neither, or longer than can be counted.
+/// If `text` is neither, or the duration overflows.
 pub fn parse(text: &str) -> Result<Option<Duration>, DurationError> {
     if text == "Never" {
         return Ok(None);
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_go_writes() {
+    fn parses_durations_as_go_writes_them() {
         for (text, millis) in [
             ("30s", 30_000),
             ("1h30m", 5_400_000),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_count() {
+    fn refuses_durations_that_overflow() {
         for text in ["", "s", "30", "30 s", "-1s", "1d", "1.2.3s", "99999999999999999999h", "never", "."] {
             assert!(parse(text).is_err(), "{text}");
         }

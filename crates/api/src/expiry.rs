@@ -1,4 +1,4 @@
-//! Expiry: nodes get no older than their pool says.
+//! Expiry: the time at which a node reaches its pool's `expireAfter`. Called by the controller and the CLI.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{NodeClaim, TenantPool, duration, hash::hash};
 
-/// How much earlier than `expireAfter` a node may expire, at most, in thousandths of it.
+/// The part of `expireAfter` by which a node may expire earlier, at most, in thousandths.
 const JITTER_PERMILLE: u32 = 100;
 
-/// When `claim` expires, if ever. Up to a tenth earlier than the pool says, by a hash of the claim's uid: nodes that
-/// came together don't go together, and none gets older than asked.
+/// The time at which `claim` expires; `None` if never. Up to a tenth earlier than the pool says, by a hash of the
+/// claim's uid, so that nodes launched together don't expire together.
 #[must_use]
 pub fn at(claim: &NodeClaim, pool: &TenantPool) -> Option<Timestamp> {
     let after = pool.spec.template.as_ref()?.spec.expire_after.as_deref()?;
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenth_early_at_most_and_never_late() {
+    fn expiry_is_at_most_a_tenth_early_and_never_late() {
         let pool = |after: Option<&str>| -> TenantPool {
             serde_json::from_value(json!({
                 "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "p"},

@@ -1,13 +1,13 @@
-//! Names and stamps that are the same for every process that works from the same values.
+//! Hashes for names and stamps: equal for every process that has the same values.
 
 use sha2::{Digest, Sha256};
 
-/// `digits` hexadecimal digits that stand for `parts`.
+/// A hash of `parts` with this many hexadecimal digits.
 #[must_use]
 pub fn hash(parts: &[&str], digits: usize) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
-        // Lengths, so that ("ab", "c") and ("a", "bc") differ.
+        // Includes the lengths, so that ("ab", "c") and ("a", "bc") differ.
         hasher.update(part.len().to_le_bytes());
         hasher.update(part.as_bytes());
     }

@@ -7,10 +7,12 @@
 //!  Namespace            NodeClaim ──▶ Node            CroftConfig (singleton `default`)
 //! ```
 //!
-//! The types here are what users write: every field has the comment that `kubectl explain` shows,
-//! every cross-field rule is a CEL rule in the generated CRD, and `Default` gives what the API server
-//! would fill in, so that offline files mean the same as applied ones. [`crds`] lists them for the
-//! generator. The pure crates have types of their own; the conversions are in [`convert`].
+//! Users write these types. The comment of each field is what `kubectl explain` shows, and each cross-field rule is a
+//! CEL rule in the generated CRD. `Default` gives what the API server would fill in, so that a file means the same
+//! offline as applied. `xtask` generates the CRDs from [`crds`].
+//!
+//! The pure crates have types of their own; [`convert`] makes those. Webhook, controller and CLI decode objects with
+//! [`stored`] and check files with [`rules`].
 
 #![allow(clippy::duplicated_attributes, reason = "kube's printcolumn and validation are repeated by design")]
 
@@ -21,6 +23,7 @@ pub mod claim;
 pub mod condition;
 pub mod config;
 pub mod convert;
+pub mod definitions;
 pub mod disruption;
 pub mod drift;
 pub mod duration;

@@ -1,4 +1,4 @@
-//! EC2NodeClass: how EC2 makes the machines of a pool.
+//! EC2NodeClass: how EC2 launches the instances of a pool.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{amount::Amount, bounds};
 
-/// An EC2NodeClass says how EC2 makes machines: image, network, identity, disks, tags.
+/// An EC2NodeClass says how EC2 launches instances: image, network, identity, disks, tags.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "croft.dev",
     version = "v1alpha1",
     kind = "EC2NodeClass",
-    doc = "An EC2NodeClass says how EC2 makes a pool's machines: image, network, identity, disks, tags.",
+    doc = "An EC2NodeClass says how EC2 launches the instances of a pool: image, network, identity, disks, tags.",
     plural = "ec2nodeclasses",
     shortname = "ec2nc",
     category = "croft",
@@ -37,59 +37,59 @@ use crate::{amount::Amount, bounds};
     validation = ("!has(self.blockDeviceMappings) || self.blockDeviceMappings.filter(b, has(b.rootVolume) && b.rootVolume).size() <= 1", "mark at most one of spec.blockDeviceMappings as rootVolume")
 )]
 pub struct EC2NodeClassSpec {
-    /// How the image is told what to do. Left out, the alias says.
+    /// How the image gets its configuration. Default: the family of the alias.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ami_family: Option<AmiFamily>,
-    /// Which images may be booted; any term that matches counts.
+    /// The images that may be launched: those that any of the terms matches.
     #[schemars(length(min = 1, max = 30))]
     pub ami_selector_terms: Vec<AmiSelectorTerm>,
-    /// IAM role of the machines; Croft makes the instance profile for it.
+    /// IAM role of the instances; Croft creates the instance profile for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::iam_name")]
     pub role: Option<String>,
-    /// An instance profile that exists already, instead of `role`.
+    /// An existing instance profile, instead of `role`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::iam_name")]
     pub instance_profile: Option<String>,
-    /// Subnets to launch in; any term that matches counts.
+    /// The subnets to launch in: those that any of the terms matches.
     #[schemars(schema_with = "bounds::subnet_terms")]
     pub subnet_selector_terms: Vec<SelectorTerm>,
-    /// Security groups of the machines; any term that matches counts.
+    /// The security groups of the instances: those that any of the terms matches.
     #[schemars(schema_with = "bounds::group_terms")]
     pub security_group_selector_terms: Vec<SelectorTerm>,
     /// User data merged with Croft's own: a script, MIME multi-part, NodeConfig, or Bottlerocket settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::user_data")]
     pub user_data: Option<String>,
-    /// Disks of the machines. Left out, the image's own of 20 GiB, encrypted, gp3.
+    /// Disks of the instances. Default: the image's own, 20 GiB, encrypted, gp3.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::disks")]
     pub block_device_mappings: Vec<BlockDeviceMapping>,
-    /// What to do with the local disks of machines that have some.
+    /// The use of the local disks of instances that have some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_store_policy: Option<InstanceStorePolicy>,
-    /// The instance metadata service, from which pods could get the machine's credentials.
+    /// The instance metadata service, from which pods could get the instance's credentials.
     #[serde(default)]
     pub metadata_options: MetadataOptions,
-    /// Whether the machines get a public address. Left out, the subnet says.
+    /// Whether the instances get a public address. Default: as the subnet is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "associatePublicIPAddress")]
     pub associate_public_ip_address: Option<bool>,
     /// Metrics every minute instead of every five.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detailed_monitoring: bool,
-    /// Name of the placement group that the machines are launched in.
+    /// Name of the placement group of the instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::placement_group")]
     pub placement_group: Option<String>,
-    /// Capacity reservations to use before anything is paid for on top; any term that matches counts.
+    /// Capacity reservations to use before other capacity is paid for: those that any of the terms matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::reservation_terms")]
     pub capacity_reservation_selector_terms: Vec<SelectorTerm>,
-    /// The kubelet of the machines, where the image's own settings won't do.
+    /// Settings of the kubelet, where the image's own don't suffice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<Kubelet>,
-    /// Tags of everything that is launched, for cost allocation.
+    /// Tags of all resources that are launched, for cost allocation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::tags")]
     pub tags: BTreeMap<String, String>,
@@ -118,7 +118,7 @@ pub struct AmiSelectorTerm {
     pub tags: BTreeMap<String, String>,
 }
 
-/// A family of images: how a machine is told what to do.
+/// A family of images: how an instance gets its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AmiFamily {
     /// Amazon Linux 2023, by nodeadm.
@@ -129,7 +129,7 @@ pub enum AmiFamily {
     Bottlerocket,
     /// Ubuntu for EKS, by bootstrap.sh.
     Ubuntu,
-    /// Anything else: `userData` is all that it is told.
+    /// Any other: `userData` is the whole configuration.
     Custom,
 }
 
@@ -165,7 +165,7 @@ pub struct EbsVolume {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::volume_type")]
     pub volume_type: Option<String>,
-    /// Operations per second.
+    /// IO operations per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 100, max = 256_000))]
     pub iops: Option<i32>,
@@ -176,25 +176,25 @@ pub struct EbsVolume {
     /// Whether it is encrypted. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encrypted: Option<bool>,
-    /// The key to encrypt it with. Default: the account's for EBS.
+    /// The key of the encryption. Default: the account's key for EBS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "kmsKeyID")]
     #[schemars(schema_with = "bounds::kms_key")]
     pub kms_key_id: Option<String>,
-    /// The snapshot to make it from.
+    /// The snapshot to create the volume from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "snapshotID")]
     #[schemars(schema_with = "bounds::snapshot_id")]
     pub snapshot_id: Option<String>,
-    /// Whether it goes with the machine. Default: true.
+    /// Whether the volume is deleted with the instance. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete_on_termination: Option<bool>,
 }
 
-/// What to do with local disks.
+/// The use of local disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum InstanceStorePolicy {
-    /// One RAID 0 of all of them, under the kubelet and the container runtime: it is the node's ephemeral storage.
+    /// One RAID 0 of all of them for the kubelet and the container runtime: the node's ephemeral storage.
     RAID0,
 }
 
@@ -202,17 +202,17 @@ pub enum InstanceStorePolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MetadataOptions {
-    /// Whether it answers at all.
+    /// Whether the service is enabled.
     #[serde(default = "enabled")]
     pub http_endpoint: Toggle,
     /// Whether requests need a token (IMDSv2).
     #[serde(default)]
     pub http_tokens: HttpTokens,
-    /// How many hops an answer may travel: with 1, pods without the host's network can't reach it.
+    /// The number of hops that an answer may travel: with 1, pods without the host's network can't reach the service.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 64))]
     pub http_put_response_hop_limit: i32,
-    /// Whether it answers on IPv6.
+    /// Whether the service is enabled on IPv6.
     #[serde(default = "disabled")]
     #[serde(rename = "httpProtocolIPv6")]
     pub http_protocol_ipv6: Toggle,
@@ -262,11 +262,11 @@ pub enum HttpTokens {
     Optional,
 }
 
-/// Settings of the machines' kubelet.
+/// Settings of the kubelet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Kubelet {
-    /// Places for pods. Left out, as many as the type has addresses for.
+    /// The number of pods of a node. Default: the number of addresses of the instance type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::max_pods")]
     pub max_pods: Option<u32>,
@@ -274,11 +274,11 @@ pub struct Kubelet {
     #[serde(default, rename = "clusterDNS", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::addresses")]
     pub cluster_dns: Vec<String>,
-    /// What is kept for Kubernetes' own processes, in place of the image's computation.
+    /// Resources reserved for Kubernetes' own processes, instead of the image's computation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::reserved")]
     pub kube_reserved: BTreeMap<String, Amount>,
-    /// What is kept for the system's processes.
+    /// Resources reserved for the system's processes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::reserved")]
     pub system_reserved: BTreeMap<String, Amount>,
@@ -303,11 +303,11 @@ pub struct SelectorTerm {
     pub tags: BTreeMap<String, String>,
 }
 
-/// What Croft found for a class.
+/// The observed state of a class.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EC2NodeClassStatus {
-    /// `SubnetsReady`, `SecurityGroupsReady`, `AMIsReady`, `InstanceProfileReady`, and `Ready` over them.
+    /// `SubnetsReady`, `SecurityGroupsReady`, `AMIsReady`, `InstanceProfileReady`, and `Ready`, which summarizes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -336,9 +336,9 @@ pub struct SubnetStatus {
 pub struct AmiStatus {
     /// The image's id.
     pub id: String,
-    /// Its architecture, as the label kubernetes.io/arch says it.
+    /// Its architecture, as in the label kubernetes.io/arch.
     pub arch: String,
-    /// Maker of the devices that it has drivers for (`nvidia`, `aws`); left out, it is for machines without.
+    /// Maker of the devices that it has drivers for (`nvidia`, `aws`); absent for an image without such drivers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! TenantPool: what a pool of machines is and how it grows.
+//! TenantPool: a set of nodes with one label and taint, and how it is scaled.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{amount::Amount, bounds, disruption::Disruption};
 
-/// Label and taint key of a pool that names no other.
+/// Label and taint key of a pool that sets no `key`.
 pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
 
-/// A TenantPool is a set of machines with one label and taint, and says how it grows and shrinks.
+/// A TenantPool is a set of nodes with one label and one taint key, and the rules by which it is scaled.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "croft.dev",
     version = "v1alpha1",
     kind = "TenantPool",
-    doc = "A TenantPool is a set of machines with one label and one taint key, and says how it grows and shrinks.",
+    doc = "A TenantPool is a set of nodes with one label and one taint key, and the rules by which it is scaled.",
     validation = ("size(self.metadata.name) <= 40", "a pool's name is at most 40 characters: it is a label value and the prefix of its claims' names"),
     plural = "tenantpools",
     shortname = "tp",
@@ -43,7 +43,7 @@ pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
     validation = ("self.key == oldSelf.key", "key is immutable: the nodes carry it; make a new pool instead"),
     validation = ("has(self.value) == has(oldSelf.value) && (!has(self.value) || self.value == oldSelf.value)", "value is immutable: the nodes carry it; make a new pool instead"),
     validation = ("!has(self.replicas) || !has(self.headroom)", "a pool of a fixed size has no headroom: raise replicas, or leave replicas out"),
-    validation = ("self.provisioner == 'Croft' || (!has(self.replicas) && !has(self.headroom))", "replicas and headroom need nodes that Croft makes: set provisioner: Croft, or leave them out"),
+    validation = ("self.provisioner == 'Croft' || (!has(self.replicas) && !has(self.headroom))", "replicas and headroom need nodes that Croft launches: set provisioner: Croft, or leave them out"),
     validation = ("!has(self.template) || ((!has(self.template.spec.requirements) || !self.template.spec.requirements.exists(r, r.key == self.key)) && (!has(self.template.metadata) || !has(self.template.metadata.labels) || !(self.key in self.template.metadata.labels)))", "every node of the pool has the pool's key already: leave it out of template.metadata.labels and requirements"),
     validation = ("!has(self.template) || ((!has(self.template.spec.taints) || !self.template.spec.taints.exists(t, t.key == self.key)) && (!has(self.template.spec.startupTaints) || !self.template.spec.startupTaints.exists(t, t.key == self.key)))", "every node of the pool has the taint of the pool's key already: write spec.effects, and leave the key out of taints and startupTaints"),
     validation = ("self.provisioner != 'Croft' || has(self.template)", "a pool that Croft provisions needs spec.template; write one, or set provisioner: None")
@@ -63,45 +63,45 @@ pub struct TenantPoolSpec {
     #[schemars(length(min = 1, max = 2))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub effects: Vec<Effect>,
-    /// Who makes the pool's nodes.
+    /// The process that launches the pool's nodes.
     #[serde(default)]
     pub provisioner: Provisioner,
-    /// Among pools that a pod may use, a heavier one is used while it can be. 0 to 100.
+    /// Priority among the pools that a pod may use: pools with a higher weight are used first. 0 to 100.
     #[serde(default)]
     #[schemars(range(min = 0, max = 100))]
     pub weight: i32,
-    /// What the pool's nodes may have together: any resource name, `nodes`, and `costPerHour` in dollars.
+    /// Limits of the pool's nodes together: any resource name, `nodes`, and `costPerHour` in dollars.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::limits")]
     pub limits: BTreeMap<String, Amount>,
-    /// What a new node of the pool looks like.
+    /// The template of the pool's new nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<NodeTemplate>,
-    /// When nodes are given back.
+    /// When nodes are removed, and how many at once.
     #[serde(default)]
     pub disruption: Disruption,
-    /// A pool of a fixed size: this many nodes, whatever the demand. They are replaced when they expire, drift or
-    /// break, and never given back for being empty. Left out, the pool grows and shrinks with the demand.
+    /// Fixed number of nodes, whatever the demand. Nodes are replaced when they expire, drift or fail, and never
+    /// removed for being empty. Without it, the pool is scaled by demand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10_000))]
     pub replicas: Option<i32>,
-    /// Spare places that are kept ready, so that the next pods needn't wait for a machine. They count against
-    /// limits like pods do, and give way to them.
+    /// Spare capacity that is kept ready, so that new pods need not wait for a launch. It counts against limits like
+    /// pods do, and is preempted by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headroom: Option<Headroom>,
-    /// Namespaces whose pods may run on the pool's nodes too, such as those of node agents.
+    /// Namespaces whose pods may run on the pool's nodes as well, such as those of node agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::namespaces")]
     pub shared_with: Vec<String>,
 }
 
-/// Spare places of a pool.
+/// Spare capacity of a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Headroom {
-    /// How many pods must find a place at any time.
+    /// The number of pods for which there is always capacity.
     #[schemars(range(min = 1, max = 1_000))]
     pub pods: i32,
-    /// What each of them asks for, by resource name.
+    /// The requests of each of these pods, by resource name.
     #[schemars(schema_with = "bounds::requests")]
     pub requests: BTreeMap<String, Amount>,
 }
@@ -123,26 +123,26 @@ pub enum Effect {
     NoExecute,
 }
 
-/// Who makes a pool's nodes.
+/// The process that launches a pool's nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Provisioner {
-    /// Croft launches and removes them.
+    /// Croft launches and removes the nodes.
     #[default]
     Croft,
-    /// Karpenter does; only admission and audit apply.
+    /// Karpenter launches the nodes; Croft does admission and audit only.
     Karpenter,
-    /// They come from elsewhere; only admission and audit apply.
+    /// Another process launches the nodes; Croft does admission and audit only.
     None,
 }
 
-/// What a new node of the pool looks like.
+/// The template of a pool's new nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTemplate {
     /// Labels and annotations of the node.
     #[serde(default)]
     pub metadata: TemplateMetadata,
-    /// Requirements, taints and life time of the node.
+    /// Requirements, taints and lifetime of the node.
     pub spec: NodeTemplateSpec,
 }
 
@@ -159,40 +159,39 @@ pub struct TemplateMetadata {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Requirements, taints and life time of a node.
+/// Requirements, taints and lifetime of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTemplateSpec {
-    /// Which machines the pool may launch, by label. Left out, they default to linux, the catalogue's
-    /// architectures, and on-demand.
+    /// The instances that the pool may launch, by label. By default linux, the catalogue's architectures, and
+    /// on-demand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::requirements")]
     pub requirements: Vec<Requirement>,
-    /// Taints of the node, beside the pool's own.
+    /// Taints of the node, in addition to the pool's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::taints")]
     pub taints: Vec<Taint>,
-    /// Taints that something on the node takes off before it counts as initialized.
+    /// Taints that a process on the node removes before the node counts as initialized.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::startup_taints")]
     pub startup_taints: Vec<Taint>,
-    /// The class that says how the cloud makes the machine.
+    /// The class by which the cloud launches the instance.
     pub node_class_ref: NodeClassRef,
-    /// How old a node gets before it is replaced, up to a tenth less so that nodes launched together don't go
-    /// together: a duration of `5m` or more such as `720h`, or `Never`, which is also what leaving it
-    /// out means.
+    /// The age at which a node is replaced, up to a tenth earlier so that nodes launched together are not replaced
+    /// together: a duration of `5m` or more such as `720h`, or `Never`, the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::expire_after")]
     pub expire_after: Option<String>,
-    /// How long a node's pods have to leave once the node is given back; then they are deleted, whatever
-    /// holds them: a disruption budget, a finalizer of their own, `do-not-disrupt`. A duration such as
-    /// `1h`; without it, as long as it takes. A change reaches the nodes that are there.
+    /// The time that the pods of a node have to end once the node is removed. Then they are deleted, whatever blocks
+    /// them: a disruption budget, a finalizer of their own, `do-not-disrupt`. A duration such as `1h`; without it there
+    /// is no time limit. A change applies to existing nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::termination_grace_period")]
     pub termination_grace_period: Option<String>,
 }
 
-/// One requirement on a node's label, in the words of a node selector.
+/// One requirement on a node's label, as in a node selector.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -206,13 +205,13 @@ pub struct Requirement {
     /// The label's key.
     #[schemars(schema_with = "bounds::key")]
     pub key: String,
-    /// How the label's value relates to `values`.
+    /// The operator that compares the label's value with `values`.
     pub operator: Operator,
     /// Values for In and NotIn; exactly one integer for Gt, Lt, Gte and Lte; none for Exists and DoesNotExist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::label_values")]
     pub values: Vec<String>,
-    /// A launch must leave the cloud at least this many different values of the key to choose from.
+    /// The least number of different values of the key among which the cloud can choose at a launch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 50))]
     pub min_values: Option<i32>,
@@ -225,7 +224,7 @@ pub enum Operator {
     In,
     /// The label has none of the values, or is absent.
     NotIn,
-    /// The label is there.
+    /// The label is present.
     Exists,
     /// The label is absent.
     DoesNotExist,
@@ -239,7 +238,7 @@ pub enum Operator {
     Lte,
 }
 
-/// Reference to the class of a pool's machines.
+/// Reference to the class of a pool's instances.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClassRef {
@@ -264,59 +263,60 @@ fn default_class_kind() -> String {
     "EC2NodeClass".to_owned()
 }
 
-/// What Croft observed of a pool.
+/// The observed state of a pool.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantPoolStatus {
-    /// `ClassReady` and `RequirementsValid`, and `Ready` over them; `CapacityAvailable`; `ReplicasReady` of a pool of
-    /// a fixed size; `HeadroomReady` of one with headroom; `DisruptionStopped` while too many nodes are out at once;
-    /// `NodeRegistrationHealthy`, False while launches are held back because nodes don't register; `PlanningFailed` while
-    /// plans for its pods panic; `Unlimited`: no limit bounds what its nodes cost, which doesn't make it less ready.
+    /// `ClassReady`, `RequirementsValid`, and `Ready`, which summarizes them; `CapacityAvailable`; `ReplicasReady` of a
+    /// pool with `replicas`; `HeadroomReady` of a pool with `headroom`; `DisruptionStopped` while too many nodes are
+    /// unavailable at once; `NodeRegistrationHealthy`, False while launches are delayed because nodes don't register;
+    /// `PlanningFailed` while scheduling runs for its pods panic; `Unlimited`: no limit bounds the cost of its nodes,
+    /// which doesn't affect `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// Nodes of the pool, coming ones included.
+    /// The number of nodes of the pool, including those that are being launched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<i64>,
-    /// Capacity of those nodes.
+    /// The capacity of those nodes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, Amount>,
-    /// What they cost, in dollars per hour.
+    /// The price of those nodes, in dollars per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_per_hour: Option<String>,
-    /// How many claims the pool has ever named; the next claim's name is a hash of it.
+    /// The number of NodeClaims that the pool has ever named. The name of the next one is a hash of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_counter: Option<i64>,
-    /// Launches whose node never registered, as long as they hold back others.
+    /// Launches whose node never registered, while they delay further launches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_backoff: Option<LaunchBackoff>,
 }
 
-/// Launches of a pool whose node never registered. A node that registers ends it, and so does an edit of the pool or its
-/// class.
+/// Launches of a pool whose node never registered. A node that registers ends the backoff, and so does an edit of the
+/// pool or its class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LaunchBackoff {
-    /// Rounds of launches in a row of which no node registered; launches that were under way together are one round.
+    /// Consecutive rounds of launches of which no node registered. Launches that were in flight together are one round.
     pub rounds: i32,
-    /// When the rounds of the last hour ended.
+    /// The times at which the rounds of the last hour ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<Time>,
-    /// The pool launches nothing before, if there were such rounds.
+    /// The end of the backoff: the pool launches nothing before.
     pub until: Time,
-    /// A node of a NodeClaim created since then ends the backoff when it registers.
+    /// The creation time from which on a NodeClaim's node ends the backoff when it registers.
     pub since: Time,
     /// The last instance without a node.
     pub instance: String,
-    /// NodeClaims that are counted and still there.
+    /// NodeClaims that are counted and still exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counted: Vec<String>,
-    /// What was launched when no node registered, each left out for a while.
+    /// The offerings of these launches, each excluded for a while.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offerings: Vec<OfferingBackoff>,
-    /// Generation of the pool that was launched for.
+    /// The generation of the pool at the launches.
     pub pool_generation: i64,
-    /// Generation of its class.
+    /// The generation of its class at the launches.
     pub class_generation: i64,
 }
 
@@ -346,10 +346,10 @@ pub struct OfferingBackoff {
     pub zone: String,
     /// `on-demand`, `spot` or `reserved`.
     pub capacity_type: String,
-    /// How many times in a row.
+    /// Consecutive failures.
     pub failures: i32,
-    /// It is left out until then.
+    /// The end of the exclusion.
     pub until: Time,
-    /// A node of it from a NodeClaim created since then ends the backoff when it registers.
+    /// The creation time from which on a NodeClaim's node of this offering ends the exclusion when it registers.
     pub since: Time,
 }

@@ -1,14 +1,14 @@
-//! What the API server holds Croft's objects to: the schemas and the rules in CEL of their CRDs, evaluated here.
+//! The API server's checks of Croft's objects, evaluated here: the schemas of their CRDs and the CEL rules in them.
 //!
 //! ```text
 //!  types + bounds ──▶ CRDs ──▶ API server          (an edit is refused)
 //!                      └─────▶ Rules::check ──▶ files: croft plan, simulate
-//!                                          └──▶ stored objects: what an older CRD let in
+//!                                          └──▶ stored objects: what an older CRD accepted
 //! ```
 //!
-//! The checks aren't written a second time: `schema` walks the OpenAPI schema that is generated from the types, and
-//! [`kube_cel`] evaluates the rules in it. What CEL can't say, such as a crontab's reversed range, is checked here too,
-//! for objects that are stored or in files.
+//! Each check is written once: `schema` walks the OpenAPI schema that is generated from the types, and [`kube_cel`]
+//! evaluates its rules. What CEL can't express, such as a crontab's reversed range, is checked here for files and
+//! stored objects.
 
 mod schema;
 
@@ -23,21 +23,21 @@ use serde_json::Value;
 
 use crate::budget;
 
-/// Findings: the path of a field, and a sentence that says what is wrong with it and what to write.
+/// Findings: the path of a field, and a sentence that says what is wrong with it and what to write instead.
 pub type Findings = Vec<(String, String)>;
 
-/// How a rule asks for a number where a string may stand, too. The evaluation here has no `type`: it gets every amount
-/// as text, which it may always be.
+/// How a rule tests for a number where a string is allowed as well. The evaluation here has no `type`: every amount is
+/// passed as text, which is always allowed.
 const IS_INT: [&str; 2] = ["type(self[k]) == int", "type(self['nodes']) == int"];
 
-/// What the objects of one kind are held to.
+/// The checks of one kind.
 pub struct Rules {
     kind: String,
     schema: JSONSchemaProps,
     compiled: CompiledSchema,
 }
 
-/// The rules of the kind that is named `kind`, if it is one of Croft's.
+/// The checks of `kind`; `None` if it isn't one of Croft's.
 #[must_use]
 pub fn of(kind: &str) -> Option<&'static Rules> {
     static ALL: LazyLock<Vec<Rules>> = LazyLock::new(|| crate::crds().into_iter().map(Rules::new).collect());
@@ -54,14 +54,16 @@ impl Rules {
         Self { kind: crd.spec.names.kind, schema, compiled }
     }
 
-    /// What is wrong with `object`.
+    /// The findings of `object`.
     pub fn check<T: Serialize>(&self, object: &T) -> Findings {
         serde_json::to_value(object).map(|value| self.check_value(&value)).unwrap_or_default()
     }
 
-    /// What is wrong with `value`. The API server evaluates the rules only on what has the right structure. Here all
-    /// findings come at once, so that a rule counts where nothing about it is wrong with the structure. There is no
-    /// earlier state: rules about a change don't apply.
+    /// The findings of `value`.
+    ///
+    /// The API server evaluates rules only on objects with a valid structure. All findings are returned together here,
+    /// so a rule counts where the structure has no finding. Rules about changes don't apply, since there is no earlier
+    /// state.
     #[must_use]
     pub fn check_value(&self, value: &Value) -> Findings {
         let mut value = value.clone();
@@ -80,7 +82,7 @@ impl Rules {
         };
         let failed = failed.into_iter().filter(|error| !follows(error));
         let mut failed: Findings = failed.map(|error| (error.field_path, error.message)).collect();
-        // They come in the order of a hash map.
+        // They come from a hash map, in no order.
         failed.sort();
         findings.extend(failed);
         for (path, message) in schedules(value) {
@@ -91,7 +93,7 @@ impl Rules {
         findings
     }
 
-    /// Takes out of `value` every field that the kind doesn't have; these come back with what they held.
+    /// Removes every field from `value` that the kind doesn't have. Returns the fields with their values.
     pub fn prune(&self, value: &mut Value) -> Vec<(String, Value)> {
         let mut dropped = Vec::new();
         schema::prune(&self.schema, value, "", &mut dropped);
@@ -99,7 +101,7 @@ impl Rules {
     }
 }
 
-/// Schedules of budgets that a regular expression takes, and crontab doesn't.
+/// Schedules of budgets that match the regular expression and aren't valid in a crontab.
 fn schedules(value: &Value) -> Findings {
     let budgets = value.pointer("/spec/disruption/budgets").and_then(Value::as_array);
     let wrong = budgets.into_iter().flatten().enumerate().filter_map(|(i, budget)| {
@@ -115,7 +117,7 @@ mod tests {
 
     /// A rule that can't be compiled here would refuse every file of its kind.
     #[test]
-    fn every_rule_of_the_crds_is_understood() {
+    fn every_rule_of_the_crds_compiles() {
         fn walk(kind: &str, rules: &CompiledSchema, found: &mut usize) {
             assert!(!rules.has_errors(), "{kind}: {:?}", rules.compilation_errors());
             *found += rules.validations.len();

@@ -1,16 +1,18 @@
-//! Croft's objects as they are stored, each read for itself: one that can't be read, or that breaks the rules of its
-//! CRD, harms no other.
+//! Decodes stored objects of Croft one by one: an object that can't be decoded, or that breaks the rules of its CRD,
+//! doesn't affect the others.
 //!
 //! ```text
 //!  watch ──Stored<K>──▶ read ──▶ Ok(K): takes effect
-//!                             └─▶ Err(Unread): what was in force stays in force; else the safe stand-in, which
+//!                             └─▶ Err(Unread): the last valid version stays in force; else a safe stand-in, which
 //!                                 launches nothing, terminates nothing and opens nothing; and a condition says why
 //! ```
 //!
-//! The API server refuses such objects, but an older CRD without a rule, or a newer CRD with fields and values of its
-//! own before a rollback, may have let them in. A field that this version doesn't know is passed over. A value of the wrong
-//! type is worse: the API server then refuses every write of the object, its status included, since it can't evaluate the
-//! rules. An event says so, what runs stays, and a pool launches nothing until it is corrected.
+//! The API server refuses such objects, but an older CRD without a rule, or a newer CRD before a rollback, may have
+//! accepted them. Unknown fields are ignored. After a value of the wrong type the API server refuses every write of the
+//! object, its status included, since it can't evaluate the rules: an event says so, existing instances stay, and a pool
+//! launches nothing until it is corrected.
+//!
+//! Called by the controller; the webhook uses [`croft_policy::stored`].
 
 use std::{borrow::Cow, collections::BTreeMap, fmt::Debug};
 
@@ -22,21 +24,21 @@ use serde_json::{Map, Value, json};
 
 use crate::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, rules};
 
-/// The reason of the condition `SpecValid` of an object that can't be read or breaks a rule.
+/// Reason of the condition `SpecValid` of an object that can't be decoded or breaks a rule.
 pub const INVALID_SPEC: &str = "InvalidSpec";
 
-/// A kind of Croft's.
+/// A kind of custom resource of Croft.
 pub trait Kind:
     Resource<DynamicType = (), Scope = ClusterResourceScope> + DeserializeOwned + Serialize + Clone + Debug
 {
-    /// Its objects are held to the rules of the CRD also when they are stored. Croft writes NodeClaims itself, and
-    /// each has an instance: they are taken as they are.
+    /// True if stored objects are checked by the rules of the CRD. Croft writes NodeClaims itself, and each has an
+    /// instance: those are taken as they are.
     const HELD_TO_RULES: bool;
-    /// The fields of the spec that the stand-in has from the object itself, where they can be read.
+    /// The fields of the spec that the stand-in takes from the object itself, if they can be decoded.
     const KEPT: &[&str];
-    /// The stand-in's spec otherwise.
+    /// The rest of the stand-in's spec.
     fn stand_in() -> Value;
-    /// Completes a stand-in by what can be read of a spec in parts of fields.
+    /// Completes a stand-in with the valid parts of fields.
     fn complete(_stand_in: &mut Self, _spec: &Map<String, Value>) {}
 }
 
@@ -86,11 +88,11 @@ impl Kind for NodeClaim {
 
 impl Kind for CroftConfig {
     const HELD_TO_RULES: bool = true;
-    const KEPT: &[&str] = &["unassigned", "misplaced", "limits"];
+    const KEPT: &[&str] = &["nonTenantPods", "misplaced", "limits"];
     fn stand_in() -> Value {
         json!({"limits": {"nodes": 0}})
     }
-    /// Entries of lists that can't be right are left out, as the webhook leaves them out, and the rest holds.
+    /// Invalid entries of lists are left out, as the webhook does, and the others are in force.
     fn complete(stand_in: &mut Self, spec: &Map<String, Value>) {
         let read = stored::config(&Value::Object(spec.clone()), DEFAULT_NAMESPACE).object;
         let own = &mut stand_in.spec;
@@ -102,32 +104,32 @@ impl Kind for CroftConfig {
     }
 }
 
-/// An object that is stored, not judged yet. Decoding it never fails, so that a list of many has the others.
+/// A stored object, not checked yet. Decoding it never fails, so that one object can't break a list.
 #[derive(Clone, Debug)]
 pub struct Stored<K> {
     metadata: ObjectMeta,
     decoded: Result<Box<K>, (Value, String)>,
 }
 
-/// An object that can't be read or breaks a rule.
+/// An object that can't be decoded or breaks a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unread<K> {
-    /// Its metadata and status, with a spec that does no harm. Every kind has one.
+    /// Its metadata and status, with a safe spec. Every kind has one.
     pub stand_in: Option<K>,
-    /// What is wrong.
+    /// What is wrong with it.
     pub flaw: Flaw,
 }
 
 /// What is wrong with an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
-    /// The path of the first field that is wrong, and a sentence.
+    /// The path of the first invalid field, and a sentence.
     pub why: String,
-    /// What admission reads of it is concerned, too: the stand-in lacks it.
+    /// True if fields that admission reads are invalid as well: the stand-in lacks them.
     pub concerns_admission: bool,
 }
 
-/// Which generation of which object kept all rules: the same again needn't be checked.
+/// The generation of each object that passed all rules, so that it isn't checked again.
 #[derive(Clone, Debug, Default)]
 pub struct Checked(BTreeMap<String, (String, i64)>);
 
@@ -139,10 +141,10 @@ impl Checked {
 }
 
 impl<K: Kind> Stored<K> {
-    /// The object, if it can be read and keeps the rules of its CRD.
+    /// Returns the object, if it can be decoded and keeps the rules of its CRD.
     ///
     /// # Errors
-    /// What stands in for it, and why.
+    /// The stand-in, and what is wrong with the object.
     pub fn read(self, checked: &mut Checked) -> Result<K, Box<Unread<K>>> {
         let name = self.metadata.name.clone().unwrap_or_default();
         let generation = self.metadata.uid.clone().zip(self.metadata.generation);
@@ -156,7 +158,7 @@ impl<K: Kind> Stored<K> {
         };
         let rules = rules::of(&K::kind(&()));
         let mut findings = rules.map(|rules| rules.check(&*object)).unwrap_or_default();
-        // The status is Croft's own, and the name can't be changed any more.
+        // Croft itself writes the status, and the name can't be changed any more.
         findings.retain(|(path, _)| path == "spec" || path.starts_with("spec."));
         if findings.is_empty() {
             checked.0.extend(generation.map(|generation| (name, generation)));
@@ -167,13 +169,13 @@ impl<K: Kind> Stored<K> {
         Err(Box::new(Unread::new(self.metadata, &value, Ok(findings))))
     }
 
-    /// The object, if all of it can be decoded, whatever the rules say.
+    /// Returns the object, if all of it can be decoded, without checking rules.
     #[must_use]
     pub fn whole(self) -> Option<K> {
         self.decoded.ok().map(|object| *object)
     }
 
-    /// The object as far as it can be decoded, whatever the rules say.
+    /// Returns the parts of the object that can be decoded, without checking rules.
     #[must_use]
     pub fn legible(self) -> Option<K> {
         match self.decoded {
@@ -182,7 +184,7 @@ impl<K: Kind> Stored<K> {
         }
     }
 
-    /// Its spec, as it is stored.
+    /// Its spec as it is stored.
     #[must_use]
     pub fn spec(&self) -> Value {
         let take = |mut value: Value| value.get_mut("spec").map(Value::take).unwrap_or_default();
@@ -194,7 +196,7 @@ impl<K: Kind> Stored<K> {
 }
 
 impl<K: Kind> Unread<K> {
-    /// `findings` are what breaks the rules, or why the whole can't be decoded.
+    /// `findings` are the broken rules, or why the whole object can't be decoded.
     fn new(metadata: ObjectMeta, value: &Value, findings: Result<rules::Findings, String>) -> Self {
         let none = Map::new();
         let spec = value.get("spec").and_then(Value::as_object).unwrap_or(&none);
@@ -226,7 +228,7 @@ impl<K: Kind> Unread<K> {
                 K::complete(&mut object, spec);
                 object
             });
-        // A rule over the whole of a Tenant is about its claims.
+        // A rule over the whole spec of a Tenant is about its claims.
         let over_all = K::kind(&()) == "Tenant" && findings.iter().any(|(path, _)| path == "spec");
         let concerns_admission = over_all || K::KEPT.iter().any(|name| is_bad(name));
         let why = findings.first().map(|(path, message)| format!("{path}: {message}")).unwrap_or_default();
@@ -234,7 +236,7 @@ impl<K: Kind> Unread<K> {
     }
 }
 
-/// The fields of a spec that can't be decoded, or break a rule each for itself.
+/// The fields of a spec that can't be decoded, or that break a rule by themselves.
 fn illegible<K: Kind>(spec: &Map<String, Value>) -> rules::Findings {
     let mut findings = rules::Findings::new();
     let mut legible = K::stand_in();
@@ -261,7 +263,7 @@ fn illegible<K: Kind>(spec: &Map<String, Value>) -> rules::Findings {
     findings
 }
 
-/// What of a status can be decoded.
+/// The parts of a status that can be decoded.
 fn legible_status<K: Kind>(status: Option<&Value>) -> Value {
     let Some(Value::Object(fields)) = status else { return Value::Null };
     let can = |status: &Value| decode::<K>(&K::stand_in(), status).is_ok();
@@ -292,7 +294,7 @@ impl<'de, K: Kind> Deserialize<'de> for Stored<K> {
         let mut value = Value::deserialize(deserializer)?;
         let metadata = value.get_mut("metadata").map(Value::take).unwrap_or_default();
         let mut metadata: ObjectMeta = serde_json::from_value(metadata).map_err(serde::de::Error::custom)?;
-        // Nothing here reads who wrote which field, and most of an object's memory goes to it.
+        // No reader needs the owners of fields, and they take most of an object's memory.
         metadata.managed_fields = None;
         if let Some(object) = value.as_object_mut() {
             object.insert("metadata".to_owned(), json!({}));
@@ -305,7 +307,7 @@ impl<'de, K: Kind> Deserialize<'de> for Stored<K> {
             Err(error) => {
                 let why = error.to_string();
                 let status = legible_status::<K>(value.get("status"));
-                // A status that a newer version wrote is no reason to leave the spec unread.
+                // A status that a newer version wrote is ignored rather than the spec.
                 match decode::<K>(value.get("spec").unwrap_or(&Value::Null), &status) {
                     Ok(mut object) => {
                         *object.meta_mut() = metadata.clone();
@@ -374,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_fields_and_statuses_are_passed_over() {
+    fn newer_fields_and_statuses_are_ignored() {
         let spec = json!({"namespaces": ["a"], "pools": ["p"], "mood": {"good": true}});
         let status = json!({"conditions": [], "pods": "many", "nodes": 3});
         let tenant: Tenant = stored(&spec, &status).read(&mut Checked::default()).unwrap();
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_keeps_the_claims_that_can_be_read() {
+    fn invalid_tenant_keeps_its_valid_claims() {
         let selector = json!({"matchExpressions": [{"key": "a", "operator": "in", "values": ["b"]}]});
         let spec = json!({"namespaces": ["a"], "pools": ["p"], "namespaceSelector": selector});
         let Unread { stand_in, flaw } = *read::<Tenant>(spec).unwrap_err();
@@ -396,7 +398,7 @@ mod tests {
             "{}",
             flaw.why
         );
-        // Limits are the engine's: until they can be read, nothing is launched, and the claims hold.
+        // The engine enforces limits: until they can be decoded, nothing is launched, and the claims are in force.
         let spec = json!({"namespaces": ["a"], "pools": ["p"], "limits": {"cpu": "-1"}});
         let Unread { stand_in, flaw } = *read::<Tenant>(spec).unwrap_err();
         assert!(!flaw.concerns_admission);
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_cannot_be_read_neither_launches_nor_terminates() {
+    fn invalid_pool_neither_launches_nor_terminates() {
         for template in
             [json!({"spec": {"nodeClassRef": {"name": "c"}, "expireAfter": "0s"}}), json!({"spec": 5})]
         {
@@ -420,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_lose_the_entries_that_are_no_names() {
+    fn invalid_entries_of_settings_are_left_out() {
         let spec = json!({"exemptNamespaces": ["team-*", "agents"], "misplaced": "Recreate"});
         let spec = read::<CroftConfig>(spec).unwrap_err().stand_in.unwrap().spec;
         assert_eq!((spec.exempt_namespaces, spec.limits.len()), (vec!["agents".to_owned()], 0));
@@ -431,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_taken_as_it_is() {
+    fn invalid_claim_is_decoded_as_far_as_possible() {
         let spec = json!({
             "pool": "p", "nodeClassRef": {"name": "c"}, "instanceTypes": ["m5.large"], "zones": ["z"],
             "capacityType": "block", "requirements": [{"key": "a", "operator": "Near"}],
@@ -445,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_is_checked_once() {
+    fn generation_is_checked_once() {
         let mut checked = Checked::default();
         let good = json!({"namespaces": ["a"], "pools": ["p"]});
         assert!(stored::<Tenant>(&good, &Value::Null).read(&mut checked).is_ok());

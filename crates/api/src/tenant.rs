@@ -1,4 +1,4 @@
-//! Tenant: who owns which namespaces and which pools.
+//! Tenant: the namespaces that it claims and the pools that its pods may use.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{amount::Amount, bounds};
 
-/// A Tenant owns namespaces, and its pods run on the nodes of its pools and nowhere else.
+/// A Tenant owns namespaces. Their pods run on the nodes of the tenant's pools and nowhere else.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "croft.dev",
     version = "v1alpha1",
     kind = "Tenant",
-    doc = "A Tenant owns namespaces: their pods run on the nodes of the tenant's pools, and nobody else's pods do.",
+    doc = "A Tenant owns namespaces: their pods run on the nodes of the tenant's pools, and no other pods do.",
     plural = "tenants",
     shortname = "tnt",
     category = "croft",
@@ -43,7 +43,7 @@ pub struct TenantSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::namespaces")]
     pub namespaces: Vec<String>,
-    /// Namespaces with these labels belong to this tenant too, in addition to `namespaces`.
+    /// Labels of further namespaces that belong to this tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::selector")]
     pub namespace_selector: Option<LabelSelector>,
@@ -53,8 +53,7 @@ pub struct TenantSpec {
     /// What happens to a pod that asks for a pool which this tenant may not use.
     #[serde(default)]
     pub on_conflict: OnConflict,
-    /// What all nodes of the tenant's pools may have together: any resource name, `nodes`, and
-    /// `costPerHour` in dollars.
+    /// Limits of all nodes of the tenant's pools together: any resource name, `nodes`, and `costPerHour` in dollars.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::limits")]
     pub limits: BTreeMap<String, Amount>,
@@ -70,28 +69,28 @@ pub enum OnConflict {
     Override,
 }
 
-/// What Croft observed of a tenant.
+/// The observed state of a tenant.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantStatus {
-    /// `Accepted`: the claims hold; `Ready`: every webhook replica enforces this generation; `Unlimited`: no limit bounds
-    /// what the nodes of its pools cost, which doesn't make it less ready.
+    /// `Accepted`: the claims are in force; `Ready`: every webhook replica enforces this generation; `Unlimited`: no
+    /// limit bounds the cost of its nodes, which doesn't affect `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The namespaces that belong to the tenant, sorted; the first 100 of them.
+    /// The namespaces that belong to the tenant, sorted; at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
-    /// How many namespaces belong to the tenant.
+    /// The number of namespaces that belong to the tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_count: Option<i64>,
-    /// Pods of the tenant that are not finished.
+    /// The number of the tenant's pods that are not finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<i64>,
-    /// Nodes of the tenant's pools.
+    /// The number of nodes of the tenant's pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<i64>,
-    /// What those nodes cost, in dollars per hour.
+    /// The price of those nodes, in dollars per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_per_hour: Option<String>,
 }

@@ -2,7 +2,7 @@
 
 use croft_api::convert::policy as convert;
 use croft_manifest::{Input, InputError, Problem};
-use croft_policy::{Tenants, judge, model::DEFAULT_NAMESPACE};
+use croft_policy::{self as policy, Tenants, model::DEFAULT_NAMESPACE, plan_daemonset, plan_pod};
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::ResourceExt as _;
 use serde::{Serialize, de::DeserializeOwned};
@@ -89,18 +89,18 @@ impl Admission {
     /// Admits a pod that is about to be created.
     pub(crate) fn pod(&self, pod: &Pod) -> Verdict {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        verdict(judge::plan_pod(&self.tenants, namespace, &convert::pod(pod)), pod)
+        verdict(plan_pod(&self.tenants, namespace, &convert::pod(pod)), pod)
     }
 
     /// Admits a DaemonSet that is about to be written.
     pub(crate) fn daemon_set(&self, set: &DaemonSet) -> Verdict<DaemonSet> {
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-        verdict(judge::plan_daemonset(&self.tenants, namespace, &convert::daemonset(set)), set)
+        verdict(plan_daemonset(&self.tenants, namespace, &convert::daemonset(set)), set)
     }
 }
 
-fn verdict<T: Serialize + DeserializeOwned>(outcome: judge::Outcome<'_>, object: &T) -> Verdict<T> {
-    let judge::Outcome { rule: _, denial, patch, warnings, tenant, pool, source: _ } = outcome;
+fn verdict<T: Serialize + DeserializeOwned>(outcome: policy::Outcome<'_>, object: &T) -> Verdict<T> {
+    let policy::Outcome { rule: _, denial, patch, warnings, tenant, pool, source: _ } = outcome;
     let unchanged = patch.is_empty();
     let text = patch.into_json();
     let result = match denial {

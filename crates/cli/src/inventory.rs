@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use croft_api::convert::policy as convert;
 use croft_manifest::Input;
-use croft_policy::{Ground, Tenants};
+use croft_policy::{NamespaceTenancy, Tenants};
 use croft_scheduler::{CapacityType, InstanceType, Price};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
@@ -126,8 +126,8 @@ pub(crate) fn tenants_by_namespace(input: &Input, tenants: &Tenants) -> BTreeMap
     names.dedup();
     names
         .into_iter()
-        .filter_map(|name| match tenants.ground(&name) {
-            Ground::Tenant { tenant, .. } => {
+        .filter_map(|name| match tenants.tenancy(&name) {
+            NamespaceTenancy::Tenant { tenant, .. } => {
                 let tenant = tenant.name.to_string();
                 Some((name, tenant))
             }

@@ -7,7 +7,7 @@
 )]
 
 use croft_policy::{
-    Config, Index, Phase, Tenants, judge,
+    Config, Index, Phase, Tenants, evaluate,
     model::{Namespace, Pool, Provisioner, Tenant},
     review,
     taint::Effects,
@@ -51,18 +51,18 @@ fn tenants(count: usize) -> Tenants {
     index.snapshot()
 }
 
-/// Reading a captured review.
+/// Parsing a captured review.
 #[divan::bench]
 fn parse() -> usize {
     review::parse(black_box(REVIEW)).unwrap().uid.len()
 }
 
-/// Reading and judging it.
+/// Parsing and evaluating it.
 #[divan::bench(args = [2, 1_000])]
-fn parse_and_judge(bencher: Bencher<'_, '_>, count: usize) {
+fn parse_and_evaluate(bencher: Bencher<'_, '_>, count: usize) {
     let tenants = tenants(count);
     bencher.bench(|| {
         let request = review::parse(black_box(REVIEW)).unwrap();
-        judge(&tenants, &request, Phase::Mutate).patch.into_json()
+        evaluate(&tenants, &request, Phase::Mutate).patch.into_json()
     });
 }

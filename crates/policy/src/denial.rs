@@ -1,140 +1,29 @@
-//! What a refusal says. A denial is user interface: which tenant, which field, which rule, what to write instead.
+//! The message of a refusal: which tenant, which field, which rule, and what to write instead.
+//!
+//! The rules make denials; the webhook, `croft admit` and `croft plan` show their messages, and `croft audit` quotes
+//! them.
 
 use std::fmt;
 
-/// The rule that decided, allowing or refusing. Its word is the metric's label and the audit annotation's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Rule {
-    /// The object or the operation isn't judged.
-    NotJudged,
-    /// The namespace is exempt.
-    Exempt,
-    /// The object is being deleted.
-    Deleting,
-    /// A kubelet's mirror of its static pod.
-    MirrorPod,
-    /// The pod was pinned to a pool.
-    Pinned,
-    /// The pod was right as it came.
-    AlreadyRight,
-    /// A pod of nobody that can't reach a pool, or needn't be kept out.
-    Unassigned,
-    /// A pod of nobody that was kept off the pools.
-    KeptOut,
-    /// The namespace shares every pool.
-    Shared,
-    /// A binding by a configured scheduler.
-    Scheduler,
-    /// A binding or node name inside the allowed pools.
-    Placed,
-    /// The change isn't one of placement.
-    Unchanged,
-    /// The namespace isn't known yet.
-    UnknownNamespace,
-    /// The namespace may belong to a Tenant that can't be read.
-    TenantUnread,
-    /// A toleration's operator isn't known.
-    UnknownOperator,
-    /// A pool that the tenant may not use.
-    ForeignPool,
-    /// Two pools in one selector.
-    TwoPools,
-    /// A pool that doesn't exist.
-    MissingPool,
-    /// A node that doesn't exist.
-    UnknownNode,
-    /// A node outside the tenant's pools.
-    NodeOutside,
-    /// A node of a pool for a pod that isn't of its tenant.
-    NodeOfPool,
-    /// A pod of nobody that selects a pool.
-    StrangerSelects,
-    /// A pod of nobody that tolerates a pool's taint.
-    StrangerTolerates,
-    /// More terms than a patch may have.
-    TooManyTerms,
-    /// An update that adds a toleration of a foreign pool.
-    AddsToleration,
-    /// An update that takes the pod out of its pool, or lets it loose before it is in one.
-    WidensPlacement,
-    /// The final pod isn't as Croft would have it.
-    NotPlaced,
-    /// A kubelet's write of a pool's label or taint.
-    KubeletPool,
-    /// A pool's taint removed from a node that keeps the pool's label.
-    PoolTaint,
-    /// A namespace that changes hands.
-    NamespaceMove,
-    /// A new namespace to which pools are open by its name.
-    NamespaceName,
-    /// A label or annotation that only Croft writes.
-    Guarded,
-}
-
-impl Rule {
-    /// The rule in one word.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotJudged => "NotJudged",
-            Self::Exempt => "Exempt",
-            Self::Deleting => "Deleting",
-            Self::MirrorPod => "MirrorPod",
-            Self::Pinned => "Pinned",
-            Self::AlreadyRight => "AlreadyRight",
-            Self::Unassigned => "Unassigned",
-            Self::KeptOut => "KeptOut",
-            Self::Shared => "Shared",
-            Self::Scheduler => "Scheduler",
-            Self::Placed => "Placed",
-            Self::Unchanged => "Unchanged",
-            Self::UnknownNamespace => "UnknownNamespace",
-            Self::TenantUnread => "TenantUnread",
-            Self::UnknownOperator => "UnknownOperator",
-            Self::ForeignPool => "ForeignPool",
-            Self::TwoPools => "TwoPools",
-            Self::MissingPool => "MissingPool",
-            Self::UnknownNode => "UnknownNode",
-            Self::NodeOutside => "NodeOutside",
-            Self::NodeOfPool => "NodeOfPool",
-            Self::StrangerSelects => "StrangerSelects",
-            Self::StrangerTolerates => "StrangerTolerates",
-            Self::TooManyTerms => "TooManyTerms",
-            Self::AddsToleration => "AddsToleration",
-            Self::WidensPlacement => "WidensPlacement",
-            Self::NotPlaced => "NotPlaced",
-            Self::KubeletPool => "KubeletPool",
-            Self::PoolTaint => "PoolTaint",
-            Self::NamespaceMove => "NamespaceMove",
-            Self::NamespaceName => "NamespaceName",
-            Self::Guarded => "Guarded",
-        }
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+use crate::definitions::Rule;
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// The rule that refuses.
     pub rule: Rule,
-    /// What the user reads.
+    /// The sentence that the user reads.
     pub message: String,
 }
 
 impl Denial {
-    /// True if the same request may be right in a moment.
+    /// True if the same request may be allowed in a moment.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.rule == Rule::UnknownNamespace
     }
 
-    /// The HTTP status that says so.
+    /// The HTTP status of the refusal.
     #[must_use]
     pub fn code(&self) -> u16 {
         if self.is_retryable() { 503 } else { 403 }
@@ -148,18 +37,17 @@ impl Denial {
         Self::new(
             Rule::UnknownNamespace,
             format!(
-                "namespace {namespace:?} is not known to Croft yet, so its tenant can't be told; try again in a moment"
+                "namespace {namespace:?} is not known to Croft yet, so its tenant is unknown; try again in a moment"
             ),
         )
     }
 
-    pub(crate) fn tenant_unread(namespace: &str) -> Self {
+    pub(crate) fn tenant_unreadable(namespace: &str) -> Self {
         Self::new(
-            Rule::TenantUnread,
+            Rule::TenantUnreadable,
             format!(
-                "namespace {namespace:?} belongs to a tenant by its annotation policy.croft.dev/pools, and the claims of a \
-                 Tenant can't be read, so it can't be told which; correct the Tenant whose condition SpecValid is \
-                 False"
+                "namespace {namespace:?} has the annotation policy.croft.dev/pools of a tenant, and the claims of a Tenant \
+                 can't be read, so its owner is unknown; correct the Tenant whose condition SpecValid is False"
             ),
         )
     }
@@ -168,8 +56,8 @@ impl Denial {
         Self::new(
             Rule::UnknownOperator,
             format!(
-                "spec.tolerations[{index}].operator is {operator:?}, which Croft doesn't know, so it can't be told which \
-                 pools the pod may reach; write Equal or Exists"
+                "spec.tolerations[{index}].operator is {operator:?}, which Croft doesn't know, so the pools that the \
+                 pod may reach are unknown; write Equal or Exists"
             ),
         )
     }
@@ -232,8 +120,8 @@ impl Denial {
         Self::new(
             Rule::MissingPool,
             format!(
-                "the pod would go to pool {pool:?} of tenant {tenant:?}, but {why}; ask the cluster's operator to make the \
-                 TenantPool, or to correct spec.pools of the Tenant"
+                "the pod would go to pool {pool:?} of tenant {tenant:?}, but {why}; ask the cluster's operator to create \
+                 the TenantPool, or to correct spec.pools of the Tenant"
             ),
         )
     }
@@ -242,7 +130,7 @@ impl Denial {
         Self::new(
             Rule::MissingPool,
             format!(
-                "tenant {tenant:?} has no pools, so its pods have no place; ask the cluster's operator to write spec.pools of the Tenant"
+                "tenant {tenant:?} has no pools, so its pods can't run; ask the cluster's operator to write spec.pools of the Tenant"
             ),
         )
     }
@@ -289,9 +177,9 @@ impl Denial {
         )
     }
 
-    pub(crate) fn stranger_selects(namespace: &str, key: &str, value: &str, pool: &str) -> Self {
+    pub(crate) fn non_tenant_selects(namespace: &str, key: &str, value: &str, pool: &str) -> Self {
         Self::new(
-            Rule::StrangerSelects,
+            Rule::NonTenantSelectsPool,
             format!(
                 "spec.nodeSelector asks for {key}={value}, which is pool {pool:?}; namespace {namespace:?} belongs to no \
                  tenant, and the pool isn't shared with it: remove {key} from spec.nodeSelector, or ask the pool's \
@@ -300,9 +188,9 @@ impl Denial {
         )
     }
 
-    pub(crate) fn stranger_tolerates(namespace: &str, pool: &str) -> Self {
+    pub(crate) fn non_tenant_tolerates(namespace: &str, pool: &str) -> Self {
         Self::new(
-            Rule::StrangerTolerates,
+            Rule::NonTenantToleratesPool,
             format!(
                 "spec.tolerations would let the pod onto the nodes of pool {pool:?}; namespace {namespace:?} belongs to no \
                  tenant, and the pool isn't shared with it: tolerate only the taints that you mean (a toleration without \
@@ -355,8 +243,8 @@ impl Denial {
         Self::new(
             Rule::WidensPlacement,
             format!(
-                "the update lifts the pod's last scheduling gate, but the pod was made before Croft could place it: \
-                 {reason}; delete the pod and make it again, or add what is missing while it is gated"
+                "the update lifts the pod's last scheduling gate, but the pod was created before Croft could place it: \
+                 {reason}; delete the pod and create it again, or add what is missing while it is gated"
             ),
         )
     }
@@ -386,8 +274,8 @@ impl Denial {
         let (when, remedy) = if made {
             (
                 "register with",
-                "take it out of the kubelet's --node-labels: Croft labels the node itself; nodes that somebody else \
-                 makes belong to a TenantPool with provisioner None or Karpenter and a key outside \
+                "take it out of the kubelet's --node-labels: Croft labels the node itself; nodes that another process \
+                 launches belong to a TenantPool with provisioner None or Karpenter and a key outside \
                  node-restriction.kubernetes.io",
             )
         } else {
@@ -451,9 +339,9 @@ impl Denial {
         )
     }
 
-    pub(crate) fn guarded(namespace: &str, what: &str) -> Self {
+    pub(crate) fn reserved_metadata(namespace: &str, what: &str) -> Self {
         Self::new(
-            Rule::Guarded,
+            Rule::ReservedMetadata,
             format!("{what} of namespace {namespace:?} is kept by Croft alone; leave it out or as it is"),
         )
     }

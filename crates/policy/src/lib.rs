@@ -1,49 +1,59 @@
-//! Who may run where: the rules of Croft's admission, without I/O.
+//! The rules of Croft's admission: which pods may run on which nodes. No I/O, no clock.
 //!
 //! ```text
 //!  Tenant, TenantPool, CroftConfig, Namespace, Node
-//!        │ upsert                                      AdmissionReview (bytes)
-//!        ▼                                                   │ review::parse: borrowed, only what is used
-//!     Index ──snapshot──▶ Tenants ──────────────────▶ judge ◀┘
-//!                            │                          │
-//!                            │              Outcome { rule, denial | patch, warnings, tenant, pool }
-//!                            ├──▶ audit: what is where it mustn't be
-//!                            └──▶ policies: the same rules as CEL, for the API server itself
+//!        │ upsert                                   AdmissionReview (bytes)
+//!        ▼                                                │ review::parse: borrowed, only the fields used
+//!     Index ──snapshot──▶ Tenants ─────────────────▶ evaluate
+//!                            │                            │
+//!                            │                Outcome { rule, denial | patch, warnings, tenant, pool }
+//!                            ├──▶ audit: violations of the invariant
+//!                            └──▶ policies: the same rules as CEL, evaluated by the API server
 //! ```
 //!
-//! Enters: what is declared ([`model`]), and one request at a time ([`review`], [`view`]). Leaves: a verdict
-//! ([`judge::Outcome`]) with a JSON Patch ([`patch`]) or a sentence ([`denial`]). The webhook, `croft admit`,
-//! `croft plan`, `croft audit` and the controller call the same functions, so that they can't disagree.
+//! | module | owns |
+//! |---|---|
+//! | `request` | the AdmissionReview and borrowed views of its objects |
+//! | `tenancy` | declarations, the index of namespaces and nodes, selectors and taints |
+//! | `rules` | one file per kind of object |
+//! | [`audit`] | violations among objects that exist |
+//! | [`denial`], [`definitions`] | what users read: messages, and the names of rules, labels and annotations |
+//! | [`policies`] | the rules that hold while Croft is down, as ValidatingAdmissionPolicies |
 //!
-//! The invariant: no pod of a tenant runs outside its pools, and no other pod inside them unless shared.
+//! The webhook, `croft admit`, `croft plan`, `croft audit` and the controller call the same functions, so that their
+//! answers can't differ.
+//!
+//! The invariant: no pod of a tenant runs outside the tenant's pools; no other pod runs inside them unless shared.
 
 pub mod audit;
-mod binding;
-mod daemonset;
+pub mod definitions;
 pub mod denial;
-pub mod index;
-pub mod judge;
-mod keepout;
-pub mod model;
-pub mod namespace;
-pub mod node;
-mod object;
+pub mod documented;
+mod evaluate;
+mod outcome;
 pub mod patch;
-mod place;
 pub mod policies;
-pub mod review;
-pub mod seen;
-pub mod selector;
-pub mod stored;
-pub mod taint;
-mod terms;
-mod text;
-mod update;
-pub mod view;
+mod request;
+mod rules;
+mod tenancy;
 
-pub use denial::{Denial, Rule};
-pub use index::{Ground, Index, Tenants};
-pub use judge::{Outcome, Phase, judge, lost_pins, plan_daemonset, plan_pod, plan_recreated};
-pub use model::{Config, Namespace, Node, OnConflict, Pool, Provisioner, Tenant, Unassigned};
-pub use place::Source;
-pub use text::{Map, Text};
+pub use definitions::{Rule, Violation};
+pub use denial::Denial;
+pub use evaluate::{Phase, evaluate, is_applicable};
+pub use outcome::{Outcome, PoolSource};
+pub use request::{
+    review,
+    text::{Map, Text},
+    view,
+};
+pub use rules::{
+    daemonset::plan_daemonset,
+    namespace, node,
+    pod::{lost_pins, plan_pod, plan_recreated},
+};
+pub use tenancy::{
+    declarations,
+    index::{Index, NamespaceTenancy, NodePools, Tenants},
+    model::{self, Config, Namespace, Node, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
+    replica_status, selector, stored, taint,
+};

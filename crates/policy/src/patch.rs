@@ -1,10 +1,11 @@
-//! JSON Patch (RFC 6902), written straight into the text that the API server gets.
+//! JSON Patch (RFC 6902), written straight into the text that the API server gets. The rules write it, the webhook
+//! sends it.
 
 use std::io;
 
 use serde::Serialize;
 
-/// What a selector and a toleration take.
+/// Size of a patch with one selector entry and one toleration.
 const TYPICAL_BYTES: usize = 256;
 
 /// A list of operations.
@@ -15,13 +16,13 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// True if there is nothing to do.
+    /// True if there is no operation.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.operations == 0
     }
 
-    /// How many operations it has.
+    /// The number of operations.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.operations
@@ -70,7 +71,7 @@ impl Patch {
     }
 }
 
-/// Writes `value` as a JSON string to the end of `text`. Hardly one has anything in it to escape.
+/// Appends `value` to `text` as a JSON string. Hardly any value has a character to escape.
 pub fn string(text: &mut String, value: &str) {
     if value.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
         json(text, value);
@@ -81,7 +82,7 @@ pub fn string(text: &mut String, value: &str) {
     }
 }
 
-/// Writes `value` as JSON to the end of `text`, without a string of its own in between.
+/// Appends `value` to `text` as JSON, without an intermediate string.
 fn json(text: &mut String, value: &(impl Serialize + ?Sized)) {
     struct End<'a>(&'a mut String);
     impl io::Write for End<'_> {
@@ -93,7 +94,7 @@ fn json(text: &mut String, value: &(impl Serialize + ?Sized)) {
             Ok(())
         }
     }
-    // Strings, numbers, lists and maps with string keys: serde_json can't fail on them, and writes whole characters.
+    // serde_json can't fail on strings, numbers, lists and maps with string keys, and writes whole characters.
     let _ = serde_json::to_writer(End(text), value);
 }
 
@@ -102,12 +103,12 @@ fn json(text: &mut String, value: &(impl Serialize + ?Sized)) {
 pub(crate) struct Path(String);
 
 impl Path {
-    /// The pointer that is written `text`.
+    /// The pointer with this text.
     pub(crate) fn new(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// The member `name` of this.
+    /// The member `name` of this object.
     pub(crate) fn key(&self, name: &str) -> Self {
         let mut path = String::with_capacity(self.0.len() + 1 + name.len());
         path.push_str(&self.0);
@@ -126,12 +127,12 @@ impl Path {
         Self(path)
     }
 
-    /// The place `index` of this list.
+    /// The element `index` of this list.
     pub(crate) fn at(&self, index: usize) -> Self {
         Self(format!("{}/{index}", self.0))
     }
 
-    /// The place after the last of this list.
+    /// The position after the last element of this list.
     pub(crate) fn end(&self) -> Self {
         Self(format!("{}/-", self.0))
     }

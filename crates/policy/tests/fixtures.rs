@@ -1,12 +1,12 @@
 //! One file per case: the object, the patch, the object with the patch applied, or the refusal. `UPDATE_FIXTURES=1`
-//! writes what is found, for a reader to judge.
+//! writes the results for review.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod world;
 
 use std::{fs, path::Path};
 
-use croft_policy::{Config, Phase, Tenants, judge, review};
+use croft_policy::{Config, Phase, Tenants, evaluate, review};
 use serde_json::{Value, json};
 
 fn review_of(case: &Value, object: &Value) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn review_of(case: &Value, object: &Value) -> Vec<u8> {
 fn outcome(tenants: &Tenants, case: &Value, object: &Value) -> Value {
     let body = review_of(case, object);
     let request = review::parse(&body).unwrap();
-    let outcome = judge(tenants, &request, Phase::Both);
+    let outcome = evaluate(tenants, &request, Phase::Both);
     let rule = outcome.rule.as_str();
     let mut found = json!({"namespace": case["namespace"], "object": case["object"], "rule": rule});
     let fields = found.as_object_mut().unwrap();

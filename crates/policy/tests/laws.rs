@@ -1,5 +1,5 @@
-//! Laws over random worlds: the invariant against a feasibility check of its own, apply twice = once, the patch and
-//! the verdict agree, whatever is read never panics.
+//! Properties of random worlds: the invariant against an independent feasibility check, applying twice equals applying
+//! once, patch and outcome agree, and no input panics.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,15 +10,15 @@
 mod world;
 
 use croft_policy::{
-    Config, Phase, Tenants, Unassigned, judge,
-    model::MARK_KEY,
-    review,
+    Config, NonTenantPods, Phase, Tenants,
+    definitions::POOL_NAME_LABEL,
+    evaluate, review,
     taint::{Effect, Taint},
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-const KEYS: [&str; 5] = ["node-pool", "example.com/gpu", MARK_KEY, "zone", ""];
+const KEYS: [&str; 5] = ["node-pool", "example.com/gpu", POOL_NAME_LABEL, "zone", ""];
 const VALUES: [&str; 8] = ["pool-a", "pool-b", "pool-c", "pool-d", "pool-a-gpu", "a", "z", "later"];
 const NAMESPACES: [&str; 9] = [
     "tenant-a",
@@ -27,13 +27,13 @@ const NAMESPACES: [&str; 9] = [
     "labelled",
     "tenant-c",
     "tenant-d",
-    "nobody",
+    "non-tenant",
     "agents",
     "kube-system",
 ];
 
-/// What kube-scheduler and the kubelet ask of a node, written anew from their documentation and not from the policy's
-/// code: (selector, tolerations, required terms) against (labels, taints, name).
+/// The checks of kube-scheduler and the kubelet, written from their documentation, independently of the policy's code:
+/// (selector, tolerations, required terms) against (labels, taints, name).
 mod feasibility {
     use super::*;
 
@@ -103,7 +103,7 @@ mod feasibility {
 use feasibility::{Place, fits};
 
 fn toleration() -> impl Strategy<Value = Value> {
-    // Half of them are about exactly what nodes of a pool have, so that some are what Croft would write itself.
+    // Half of them are about labels that nodes of pools have, so that some equal what Croft itself would write.
     let about = prop_oneof![
         (select(&KEYS[..]), select(&["Exists", "Equal", ""][..]), select(&VALUES[..])),
         select(
@@ -117,7 +117,7 @@ fn toleration() -> impl Strategy<Value = Value> {
     (about, select(&["", "NoSchedule", "NoExecute", "PreferNoSchedule"][..]), option::of(0..600_i64))
         .prop_map(|((key, operator, value), effect, seconds)| {
             let mut t = json!({"effect": effect});
-            // What the API server would refuse isn't written: it never gets to the scheduler.
+            // The API server refuses other values, so the scheduler never sees them.
             if key.is_empty() || operator == "Exists" {
                 t["operator"] = json!("Exists");
             } else {
@@ -204,7 +204,7 @@ fn review_of(namespace: &str, kind: &str, operation: &str, object: &Value, old: 
 /// The object as it would be stored, and whether anything was patched; `None` if it is refused.
 fn admitted(tenants: &Tenants, namespace: &str, kind: &str, object: &Value) -> Option<(Value, bool)> {
     let body = review_of(namespace, kind, "CREATE", object, &Value::Null);
-    let outcome = judge(tenants, &review::parse(&body).unwrap(), Phase::Mutate);
+    let outcome = evaluate(tenants, &review::parse(&body).unwrap(), Phase::Mutate);
     if !outcome.allowed() {
         assert!(outcome.patch.is_empty());
         return None;
@@ -216,7 +216,7 @@ fn admitted(tenants: &Tenants, namespace: &str, kind: &str, object: &Value) -> O
     Some((stored, changed))
 }
 
-/// Every node of the world as the scheduler sees it, and the pool that it is in.
+/// Every node of the world as the scheduler sees it, and its pool.
 fn places() -> Vec<(Place, Option<String>)> {
     let pools = world::pools();
     let mut places = Vec::new();
@@ -241,7 +241,7 @@ fn places() -> Vec<(Place, Option<String>)> {
     places
 }
 
-/// The pools of a namespace, by hand; `None` if it is nobody's.
+/// The pools of a namespace, by hand; `None` for a non-tenant namespace.
 fn allowed(namespace: &str) -> Option<&'static [&'static str]> {
     match namespace {
         "tenant-a" | "tenant-a-gpu" => Some(&["pool-a", "pool-a-gpu"]),
@@ -268,7 +268,7 @@ fn check_invariant(namespace: &str, spec: &Value) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Without what is there and empty: removing the last of what was injected leaves its list behind.
+/// Without empty lists and maps: removing the last injected entry leaves its list behind.
 fn pruned(value: Value) -> Value {
     let something =
         |v: &Value| v.as_object().is_none_or(|o| !o.is_empty()) && v.as_array().is_none_or(|a| !a.is_empty());
@@ -286,24 +286,24 @@ proptest! {
 
     #[test]
     fn no_pod_fits_where_it_must_not(namespace in select(&NAMESPACES[..]), metadata in metadata(), spec in spec(), reject: bool) {
-        let unassigned = if reject { Unassigned::Reject } else { Unassigned::KeepOut };
-        let tenants = world::world(Config { unassigned, ..Config::default() });
+        let non_tenant_pods = if reject { NonTenantPods::Reject } else { NonTenantPods::KeepOut };
+        let tenants = world::world(Config { non_tenant_pods, ..Config::default() });
         let pod = json!({"metadata": metadata, "spec": spec});
         if let Some((stored, changed)) = admitted(&tenants, namespace, "Pod", &pod) {
             check_invariant(namespace, &stored["spec"])?;
             let (again, more) = admitted(&tenants, namespace, "Pod", &stored).expect("what Croft made is allowed");
             prop_assert!(!more && again == stored, "applied twice is not once: {stored}");
-            // What the tenant wrote is still there.
+            // Everything that the tenant wrote is still there.
             let kept = |field: &str| spec[field].as_array().is_none_or(|list| {
                 list.iter().all(|item| stored["spec"][field].as_array().unwrap().contains(item))
             });
             prop_assert!(kept("tolerations"));
             let body = review_of(namespace, "Pod", "CREATE", &stored, &Value::Null);
-            let last = judge(&tenants, &review::parse(&body).unwrap(), Phase::Validate);
+            let last = evaluate(&tenants, &review::parse(&body).unwrap(), Phase::Validate);
             prop_assert!(last.allowed(), "{:?}", last.denial);
-            // Validation refuses what mutation would still change.
+            // Validation refuses an object that mutation would still change.
             let body = review_of(namespace, "Pod", "CREATE", &pod, &Value::Null);
-            prop_assert_eq!(judge(&tenants, &review::parse(&body).unwrap(), Phase::Validate).allowed(), !changed);
+            prop_assert_eq!(evaluate(&tenants, &review::parse(&body).unwrap(), Phase::Validate).allowed(), !changed);
         }
     }
 
@@ -318,8 +318,8 @@ proptest! {
         check_invariant(first, &stored["spec"]["template"]["spec"])?;
         let (again, more) = admitted(&tenants, first, "DaemonSet", &stored).expect("what Croft made is allowed");
         prop_assert!(!more && again == stored, "applied twice is not once: {stored}");
-        // The mapping changes, and with it whose the namespace is: the same as if it had been so from the first.
-        // An exempt namespace is left alone, what is there already included; Override forgets what it overrode.
+        // The mapping changes, and with it the owner of the namespace: the result is the same as if it had been so from
+        // the start. An exempt namespace stays as it is; Override has dropped what it overrode.
         if second == "kube-system" || first == "tenant-c" {
             return Ok(());
         }
@@ -338,8 +338,8 @@ proptest! {
         let Some((old, _)) = admitted(&tenants, namespace, "Pod", &json!({"metadata": {"name": "p"}, "spec": before})) else {
             return Ok(());
         };
-        // What the API server lets a user change of a pod that is bound or waits: tolerations are added, and a gated
-        // pod's selector grows.
+        // The changes that the API server permits on a bound or pending pod: tolerations are added, and a gated pod's
+        // selector is extended.
         let mut new = old.clone();
         let spec = new["spec"].as_object_mut().unwrap();
         for toleration in after["tolerations"].as_array().into_iter().flatten() {
@@ -349,7 +349,7 @@ proptest! {
             spec.entry("nodeSelector").or_insert(json!({})).as_object_mut().unwrap().entry(key).or_insert(value.clone());
         }
         let body = review_of(namespace, "Pod", "UPDATE", &new, &old);
-        let outcome = judge(&tenants, &review::parse(&body).unwrap(), Phase::Both);
+        let outcome = evaluate(&tenants, &review::parse(&body).unwrap(), Phase::Both);
         prop_assert!(outcome.patch.is_empty(), "an update is never patched");
         if outcome.allowed() {
             check_invariant(namespace, &new["spec"])?;
@@ -364,7 +364,7 @@ proptest! {
         let at = cut % body.len();
         body[at] = flip;
         if let Ok(request) = review::parse(&body) {
-            let _ = judge(&tenants, &request, Phase::Both);
+            let _ = evaluate(&tenants, &request, Phase::Both);
         }
         body.truncate(at);
         prop_assert!(review::parse(&body).is_err(), "half a review is none");
@@ -372,8 +372,8 @@ proptest! {
 }
 
 #[test]
-fn an_update_adds_no_comparison_that_reaches_a_pool() {
-    // What Kubernetes reads as an integer, and what it doesn't.
+fn update_with_a_comparison_that_reaches_a_pool_is_refused() {
+    // Values that Kubernetes reads as integers, and values that it doesn't.
     let values = ["007", "+5", "8", "x", "40", "100"];
     let pools: Vec<_> =
         values.iter().map(|v| world::pool(&format!("pool-{v}"), "size", v, &[Effect::NoSchedule])).collect();
@@ -381,10 +381,10 @@ fn an_update_adds_no_comparison_that_reaches_a_pool() {
         Config::default(),
         vec![world::tenant("forty", &["forty"], &["pool-40"])],
         pools,
-        vec![world::namespace("forty", None), world::namespace("nobody", None)],
+        vec![world::namespace("forty", None), world::namespace("non-tenant", None)],
         Vec::new(),
     );
-    for (namespace, reachable) in [("forty", &[8, 100][..]), ("nobody", &[8, 40, 100][..])] {
+    for (namespace, reachable) in [("forty", &[8, 100][..]), ("non-tenant", &[8, 40, 100][..])] {
         let selector = if namespace == "forty" { json!({"size": "40"}) } else { json!({}) };
         let old = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "nodeSelector": selector}});
         for own in -2..=102 {
@@ -396,7 +396,7 @@ fn an_update_adds_no_comparison_that_reaches_a_pool() {
                 let mut new = old.clone();
                 new["spec"]["tolerations"] = json!([{"key": "size", "operator": operator, "value": own.to_string(), "effect": "NoSchedule"}]);
                 let body = review_of(namespace, "Pod", "UPDATE", &new, &old);
-                let allowed = judge(&tenants, &review::parse(&body).unwrap(), Phase::Both).allowed();
+                let allowed = evaluate(&tenants, &review::parse(&body).unwrap(), Phase::Both).allowed();
                 assert_eq!(allowed, !reaches, "{namespace}: {operator} {own}");
             }
         }

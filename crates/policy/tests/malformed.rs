@@ -1,9 +1,9 @@
-//! Reviews that can't be read as what they claim to be: every shape is refused, none is judged as something else.
+//! Malformed reviews: every shape is refused, and none is evaluated as another object.
 
 use croft_policy::review;
 use serde_json::{Value, json};
 
-/// A review whose request is as the API server writes it.
+/// A review with a request as the API server writes it.
 fn review(kind: &str, object: Value) -> Value {
     let group = match kind {
         "DaemonSet" | "Deployment" => "apps",
@@ -39,7 +39,7 @@ fn pod() -> Value {
     })
 }
 
-/// One object of every kind that is judged.
+/// One object of every kind that is evaluated.
 fn objects() -> Vec<(&'static str, Value)> {
     let template = || json!({"metadata": {}, "spec": spec()});
     let meta = || json!({"name": "x", "labels": {"a": "b"}, "annotations": {"c": "d"}, "deletionTimestamp": "2026-01-02T03:04:05Z"});
@@ -67,7 +67,7 @@ fn objects() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Pointers of every place of `value` under `path`.
+/// Pointers of every value below `path`.
 fn places(value: &Value, path: &str, all: &mut Vec<String>) {
     all.push(path.to_owned());
     match value {
@@ -90,7 +90,7 @@ fn read(review: &Value) -> Result<(), String> {
 }
 
 #[test]
-fn a_value_of_another_type_is_refused_wherever_it_is() {
+fn value_of_another_type_is_refused_in_every_field() {
     for (kind, object) in objects() {
         let whole = review(kind, object);
         read(&whole).unwrap();
@@ -119,7 +119,7 @@ fn a_value_of_another_type_is_refused_wherever_it_is() {
 }
 
 #[test]
-fn what_a_request_must_have_is_missed() {
+fn request_without_a_required_field_is_refused() {
     for (kind, object) in objects() {
         let whole = review(kind, object);
         let must = |path: &str| {
@@ -158,7 +158,7 @@ fn what_a_request_must_have_is_missed() {
 }
 
 #[test]
-fn words_that_mean_nothing_are_refused() {
+fn unknown_enum_values_are_refused() {
     let with = |path: &str, value: Value| {
         let mut review = review("Pod", pod());
         *review.pointer_mut(path).unwrap() = value;
@@ -178,7 +178,7 @@ fn words_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn an_unjudged_kind_needs_no_more_than_an_operation() {
+fn kind_without_rules_needs_only_an_operation() {
     let mut other = review("ConfigMap", json!({"data": []}));
     other["request"].as_object_mut().unwrap().remove("userInfo");
     read(&other).unwrap();

@@ -1,10 +1,12 @@
-//! Ways in beside a pod's own placement: mirror pods, taints of nodes, names of namespaces, objects that say that they are
-//! being deleted.
+//! Rules besides a pod's own placement: mirror pods, taints of nodes, names of namespaces, and objects that state a
+//! deletion timestamp.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod world;
 
-use croft_policy::{Config, Phase, Provisioner, Tenants, judge, model::MARK_KEY, node, review};
+use croft_policy::{
+    Config, Phase, Provisioner, Tenants, definitions::POOL_NAME_LABEL, evaluate, node, review,
+};
 use serde_json::{Value, json};
 
 const CONTROLLER: &str = "system:serviceaccount:croft-system:croft-controller";
@@ -17,7 +19,7 @@ struct Asked<'a> {
     old: Value,
 }
 
-/// The sentence of the refusal; empty if it is allowed. With how many operations of a patch.
+/// The message of the refusal, empty if the request is allowed, and whether there is a patch.
 fn answer(tenants: &Tenants, asked: &Asked<'_>) -> (String, bool) {
     let Asked { user, kind, namespace, object, old } = asked;
     let operation = if old.is_null() { "CREATE" } else { "UPDATE" };
@@ -30,7 +32,7 @@ fn answer(tenants: &Tenants, asked: &Asked<'_>) -> (String, bool) {
         },
     })
     .to_string();
-    let outcome = judge(tenants, &review::parse(body.as_bytes()).unwrap(), Phase::Both);
+    let outcome = evaluate(tenants, &review::parse(body.as_bytes()).unwrap(), Phase::Both);
     let patched = !outcome.patch.is_empty();
     (outcome.denial.map(|denial| denial.message).unwrap_or_default(), patched)
 }
@@ -40,7 +42,7 @@ fn refused(tenants: &Tenants, asked: &Asked<'_>) -> String {
 }
 
 #[test]
-fn a_mirror_pod_in_a_tenants_namespace_is_admitted_only_on_the_tenants_nodes() {
+fn mirror_pod_in_a_tenants_namespace_is_admitted_only_on_the_tenants_nodes() {
     let tenants = world::world(Config::default());
     let cases = [
         ("tenant-a", "a-1", None),
@@ -48,9 +50,9 @@ fn a_mirror_pod_in_a_tenants_namespace_is_admitted_only_on_the_tenants_nodes() {
         ("tenant-a", "b-1", Some("pool-a, pool-a-gpu")),
         ("tenant-a", "free-1", Some("not a node")),
         ("tenant-a", "unheard-of", Some("not a node")),
-        // Registered with its taint, not labelled yet: the kubelet tries again.
+        // Registered with its taint, not labelled yet: the kubelet retries.
         ("tenant-b", "b-2", Some("not a node")),
-        ("nobody", "a-1", None),
+        ("non-tenant", "a-1", None),
         ("agents", "a-1", None),
         ("kube-system", "a-1", None),
     ];
@@ -73,11 +75,11 @@ fn a_mirror_pod_in_a_tenants_namespace_is_admitted_only_on_the_tenants_nodes() {
 }
 
 #[test]
-fn a_pools_taint_stays_while_its_label_stays() {
+fn taint_of_a_pool_stays_while_its_label_stays() {
     let tenants = world::world(Config::default());
     let taint =
         |value: &str, effect: &str| json!({"key": "example.com/gpu", "value": value, "effect": effect});
-    let labels = || json!({"example.com/gpu": "a", MARK_KEY: "pool-a-gpu"});
+    let labels = || json!({"example.com/gpu": "a", POOL_NAME_LABEL: "pool-a-gpu"});
     let node = |labels: Value, taints: Value| json!({"metadata": {"name": "gpu-1", "labels": labels}, "spec": {"taints": taints}});
     let both = || json!([taint("a", "NoSchedule"), taint("a", "NoExecute")]);
     let other = json!({"key": "example.com/other", "effect": "NoSchedule"});
@@ -92,8 +94,8 @@ fn a_pools_taint_stays_while_its_label_stays() {
             json!([other, taint("a", "NoExecute"), taint("a", "NoSchedule")]),
             false,
         ),
-        ("label and taint", json!({MARK_KEY: "pool-a-gpu"}), json!([]), false),
-        ("label alone", json!({MARK_KEY: "pool-a-gpu"}), both(), false),
+        ("label and taint", json!({POOL_NAME_LABEL: "pool-a-gpu"}), json!([]), false),
+        ("label alone", json!({POOL_NAME_LABEL: "pool-a-gpu"}), both(), false),
     ];
     for (what, after, taints, is_refused) in cases {
         for user in ["jane", "system:serviceaccount:kube-system:node-controller", CONTROLLER] {
@@ -103,7 +105,7 @@ fn a_pools_taint_stays_while_its_label_stays() {
             assert_eq!(said.contains("remove the label"), is_refused, "{what} by {user}: {said}");
         }
     }
-    // What isn't a pool's, or has no label beside it, is anybody's.
+    // Taints of no pool, and taints without the label of the same value, may be removed.
     let old = node(json!({"example.com/gpu": "b"}), json!([taint("a", "NoSchedule"), other]));
     let asked = Asked {
         user: "jane",
@@ -116,7 +118,7 @@ fn a_pools_taint_stays_while_its_label_stays() {
 }
 
 #[test]
-fn a_kubelet_may_not_relabel_a_node_that_is_being_deleted() {
+fn kubelet_may_not_relabel_a_node_that_is_being_deleted() {
     let tenants = world::world(Config::default());
     let node = |labels: Value| json!({"metadata": {"name": "b-1", "labels": labels, "deletionTimestamp": "2026-01-02T03:04:05Z"}});
     let kubelet = "system:node:b-1";
@@ -142,7 +144,7 @@ fn a_kubelet_may_not_relabel_a_node_that_is_being_deleted() {
 }
 
 #[test]
-fn an_object_that_is_created_is_not_being_deleted() {
+fn created_object_with_a_deletion_timestamp_is_evaluated() {
     let tenants = world::world(Config::default());
     let metadata = || json!({"name": "x", "deletionTimestamp": "2026-01-02T03:04:05Z"});
     let pod = |namespace, spec: Value| Asked {
@@ -158,7 +160,9 @@ fn an_object_that_is_created_is_not_being_deleted() {
         "kept out of the pools that aren't shared"
     );
     assert!(answer(&tenants, &pod("tenant-a", json!({}))).1, "pinned");
-    assert!(refused(&tenants, &pod("nobody", json!({"nodeName": "a-1"}))).contains("belongs to no tenant"));
+    assert!(
+        refused(&tenants, &pod("non-tenant", json!({"nodeName": "a-1"}))).contains("belongs to no tenant")
+    );
     let daemonset = Asked {
         user: "jane",
         kind: "DaemonSet",
@@ -178,7 +182,7 @@ fn an_object_that_is_created_is_not_being_deleted() {
 }
 
 #[test]
-fn a_namespace_to_which_pools_are_open_by_name_needs_assign() {
+fn namespace_to_which_pools_are_open_by_name_needs_assign() {
     let config = Config {
         exempt: vec!["left-alone".to_owned()],
         shared_with: vec!["everywhere".to_owned()],
@@ -207,34 +211,38 @@ fn a_namespace_to_which_pools_are_open_by_name_needs_assign() {
 }
 
 #[test]
-fn nodes_of_other_provisioners_lack_mark_and_taints_until_their_label_goes() {
+fn nodes_of_other_provisioners_are_repaired_until_their_label_is_removed() {
     let mut pools = world::pools();
     pools.iter_mut().for_each(|pool| pool.provisioner = Provisioner::Karpenter);
     let of = |name: &str| pools.iter().find(|pool| pool.name == name);
     let tenants = Tenants::offline(Config::default(), world::tenants(), pools.clone(), vec![], vec![]);
-    let upkeep = |node: &croft_policy::Node| node::upkeep(tenants.rules(), node);
+    let repair = |node: &croft_policy::Node| node::repair(tenants.declarations(), node);
     let whole = world::node("gpu-1", of("pool-a-gpu"));
-    assert_eq!(upkeep(&whole), None);
+    assert_eq!(repair(&whole), None);
     let mut bare = whole.clone();
     bare.taints.clear();
-    bare.labels.remove(MARK_KEY);
-    let lacks = upkeep(&bare).unwrap();
-    assert_eq!((lacks.mark.as_deref(), lacks.taints.len()), (Some("pool-a-gpu"), 2));
+    bare.labels.remove(POOL_NAME_LABEL);
+    let lacks = repair(&bare).unwrap();
+    assert_eq!((lacks.pool_name.as_deref(), lacks.taints.len()), (Some("pool-a-gpu"), 2));
     let mut untainted = whole.clone();
     untainted.taints[0].value = "b".to_owned();
-    assert_eq!(upkeep(&untainted).unwrap().taints, whole.taints[..1]);
+    assert_eq!(repair(&untainted).unwrap().taints, whole.taints[..1]);
     let mut left = whole.clone();
     left.labels.remove("example.com/gpu");
-    let lacks = upkeep(&left).unwrap();
-    assert_eq!((lacks.mark, lacks.taints.len()), (None, 0), "the mark alone holds no node in a pool");
+    let lacks = repair(&left).unwrap();
+    assert_eq!(
+        (lacks.pool_name, lacks.taints.len()),
+        (None, 0),
+        "the pool-name label alone holds no node in a pool"
+    );
     let mut two = whole.clone();
     two.labels.insert("node-pool".to_owned(), "pool-b".to_owned());
-    assert_eq!(upkeep(&two), None, "which of the two isn't ours to say");
+    assert_eq!(repair(&two), None, "which of the two isn't ours to say");
     let built_in = world::node("d-1", of("pool-d"));
     let mut left = built_in.clone();
-    left.labels.remove(MARK_KEY);
-    assert_eq!((upkeep(&built_in), upkeep(&left)), (None, None));
-    // Nodes of Croft's own pools are the claims' business.
+    left.labels.remove(POOL_NAME_LABEL);
+    assert_eq!((repair(&built_in), repair(&left)), (None, None));
+    // The controller repairs nodes of Croft's own pools by their NodeClaims.
     let own = world::world(Config::default());
-    assert_eq!(node::upkeep(own.rules(), &bare), None);
+    assert_eq!(node::repair(own.declarations(), &bare), None);
 }

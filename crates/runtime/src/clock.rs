@@ -4,18 +4,18 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-/// Where time comes from. Everything below an executor takes the readings as arguments.
+/// The source of time. Code below an executor takes readings as arguments.
 pub trait Clock: Send + Sync + 'static {
-    /// For intervals and deadlines: never goes back, means nothing outside the process.
+    /// A time for intervals and deadlines: it never goes back, and means nothing outside the process.
     fn monotonic(&self) -> Instant;
-    /// For what people and other processes read.
+    /// A time for people and other processes.
     fn wall(&self) -> Timestamp;
 }
 
-/// The machine's clocks.
+/// The clocks of the operating system.
 ///
-/// The monotonic one is tokio's, so that code under a paused tokio clock sees the virtual time that its own
-/// sleeps pass.
+/// The monotonic one is tokio's, so that code under a paused tokio clock sees the virtual time that its own sleeps
+/// pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

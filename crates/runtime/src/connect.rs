@@ -1,4 +1,4 @@
-//! A client of the API server.
+//! A client of the API server. Called by every process that talks to one.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use kube::{
 /// Errors of this module.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The file can't be read or makes no sense.
+    /// The file can't be read or is invalid.
     #[error("failed to read the kubeconfig {path}: {source}")]
     Kubeconfig {
         /// The file.
@@ -21,21 +21,21 @@ pub enum ConnectError {
     /// Neither a kubeconfig nor a service account was found.
     #[error("failed to find the cluster; give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
     Infer(#[from] InferConfigError),
-    /// The client can't be made.
+    /// The client can't be created.
     #[error("failed to make a client for {cluster}: {source}")]
     Client {
         /// The API server's address.
         cluster: String,
-        /// Why not.
+        /// The reason.
         source: kube::Error,
     },
 }
 
-/// A client from `kubeconfig`, or else from `KUBECONFIG`, the pod's service account, or `~/.kube/config`. It
-/// makes no request.
+/// Creates a client from `kubeconfig`, or else from `KUBECONFIG`, the pod's service account, or `~/.kube/config`. Makes
+/// no request.
 ///
 /// # Errors
-/// When no configuration is found, or it makes no sense.
+/// If no configuration is found, or it is invalid.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
     let mut config = match kubeconfig {
         Some(path) => {
@@ -45,8 +45,8 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
         }
         None => Config::infer().await?,
     };
-    // 429 is an answer: an eviction that a budget holds up gets it, and whoever calls waits in its own way. Sent again
-    // below, it would also be an effect after its deadline.
+    // 429 is an answer: the API server gives it to an eviction that a budget blocks, and each caller retries in its own
+    // way. A retry below the caller would also be an effect after its deadline.
     config.default_retry = false;
     let cluster = config.cluster_url.to_string();
     Client::try_from(config).map_err(|source| ConnectError::Client { cluster, source })

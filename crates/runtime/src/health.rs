@@ -8,11 +8,11 @@ use std::{
     },
 };
 
-/// What `/readyz` asks.
+/// The gates of `/readyz`.
 #[derive(Clone, Debug, Default)]
 pub struct Health(Arc<Mutex<Vec<(&'static str, Gate)>>>);
 
-/// One condition of readiness. Closed when made.
+/// One condition of readiness; closed at first.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<AtomicBool>);
 
@@ -22,7 +22,7 @@ impl Gate {
         self.0.store(open, Ordering::Release);
     }
 
-    /// True while open.
+    /// True while the gate is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.load(Ordering::Acquire)
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_only_when_every_gate_is_open() {
+    fn ready_only_if_every_gate_is_open() {
         let health = Health::default();
         let (first, second) = (health.gate("first"), health.gate("second"));
         first.set(true);

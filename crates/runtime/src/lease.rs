@@ -1,4 +1,5 @@
-//! One acts: leader election on a `coordination.k8s.io/v1` Lease.
+//! Leader election on a `coordination.k8s.io/v1` Lease. Used by the controller and by the webhook's certificate
+//! reconciler.
 //!
 //! ```text
 //!   candidate ──(free, or its holder silent for its duration)──▶ leader ──(renewed)──▶ leader
@@ -6,11 +7,12 @@
 //!       └──(deadline passed, or another process holds it)────────────┘
 //! ```
 //!
-//! A holder counts as silent by this process's own monotonic clock, from the moment at which this process
-//! saw the record change; the times written on the Lease are for people. So clocks may differ between machines
-//! as they like. A leader's right to act ends at `sent + renew deadline`, where `sent` is the moment before
-//! the renewal that succeeded was sent: 3 s before anybody else may take the Lease, whatever the network did to
-//! the answer, and without any code having to run at that moment: see [`Leader::is_valid`].
+//! A holder counts as silent by this process's own monotonic clock, from the moment at which this process saw the
+//! record change. The times on the Lease are for people, so clocks of processes may differ.
+//!
+//! A leader may act until `sent + renew deadline`, where `sent` is the moment before its last successful renewal was
+//! sent. That is 3 s before any other process may take the Lease, whatever the network did to the answer, and without
+//! any code having to run at that moment: see [`Leader::is_valid`].
 
 use std::{
     sync::Arc,
@@ -34,13 +36,13 @@ pub struct LeaseConfig {
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// The identity of this process: unique among all that ever ran, not only among those that run.
+    /// The identity of this process: unique among all processes that ever ran.
     pub identity: String,
-    /// How long a holder may be silent before others take over.
+    /// Time after which others may take the Lease of a silent holder.
     pub duration: Duration,
-    /// How long after a renewal was sent its holder may act on it. Less than `duration`.
+    /// Time after the start of a renewal for which its holder may act on it. Less than `duration`.
     pub renew_deadline: Duration,
-    /// Between two attempts.
+    /// Pause between two attempts.
     pub retry: Duration,
 }
 
@@ -59,7 +61,7 @@ impl LeaseConfig {
     }
 }
 
-/// Until when this process may act.
+/// The time until which this process may act.
 #[derive(Clone, Debug)]
 pub struct Leader(watch::Receiver<Option<Instant>>);
 
@@ -77,7 +79,7 @@ impl Leader {
         }
     }
 
-    /// Returns once this process doesn't lead any more: at the deadline at the latest.
+    /// Returns once this process no longer leads: at the deadline at the latest.
     pub async fn lost(&mut self) {
         loop {
             let Some(deadline) = *self.0.borrow_and_update() else { return };
@@ -93,8 +95,8 @@ impl Leader {
     }
 }
 
-/// Stands for election in the background until `stop` begins; then gives the Lease back, so that a standby
-/// needn't wait. The task ends when that is done.
+/// Takes part in the election in the background until `stop` begins. Then releases the Lease, so that a standby takes
+/// it at once, and the task ends.
 #[must_use]
 pub fn elect(
     client: Client,
@@ -104,7 +106,7 @@ pub fn elect(
 ) -> (Leader, JoinHandle<()>) {
     let (sender, receiver) = watch::channel(None);
     let api = Api::namespaced(client, &config.namespace);
-    let candidate = Candidate { api, config, clock, seen: None, term: sender };
+    let candidate = Candidate { api, config, clock, observed: None, term: sender };
     (Leader(receiver), tokio::spawn(candidate.run(stop)))
 }
 
@@ -112,24 +114,24 @@ struct Candidate {
     api: Api<Lease>,
     config: LeaseConfig,
     clock: Arc<dyn Clock>,
-    seen: Option<Seen>,
+    observed: Option<ObservedLease>,
     term: watch::Sender<Option<Instant>>,
 }
 
-/// The Lease as it was last seen, and since when it has looked so.
-struct Seen {
+/// The Lease as last observed, and the time since which it is unchanged.
+struct ObservedLease {
     lease: Lease,
     since: Instant,
 }
 
-/// What to do about the Lease.
+/// The next step of a candidate.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// Another process holds it and has renewed it recently.
+    /// Another process holds the Lease and has renewed it recently.
     Wait,
-    /// It is this process's.
+    /// This process holds the Lease.
     Renew,
-    /// It is free, or its holder is silent.
+    /// The Lease is free, or its holder is silent.
     Take,
 }
 
@@ -147,7 +149,7 @@ fn decide(spec: &LeaseSpec, silent: Duration, config: &LeaseConfig) -> Step {
     }
 }
 
-/// The record to write for `step`, from the one that is there.
+/// The record that `step` writes, from the current one.
 fn record(old: &LeaseSpec, step: &Step, config: &LeaseConfig, now: Timestamp) -> LeaseSpec {
     let now = MicroTime(now);
     let taken = *step == Step::Take;
@@ -163,12 +165,12 @@ fn record(old: &LeaseSpec, step: &Step, config: &LeaseConfig, now: Timestamp) ->
 
 impl Candidate {
     async fn run(mut self, stop: Shutdown) {
-        let mut told_of: Option<String> = None;
+        let mut logged: Option<String> = None;
         loop {
             tokio::select! {
                 biased;
                 () = stop.wait() => break,
-                () = self.round(&mut told_of) => {}
+                () = self.round(&mut logged) => {}
             }
             tokio::select! {
                 biased;
@@ -179,9 +181,9 @@ impl Candidate {
         self.release().await;
     }
 
-    async fn round(&mut self, told_of: &mut Option<String>) {
+    async fn round(&mut self, logged: &mut Option<String>) {
         let sent = self.clock.monotonic();
-        // A request that hangs must not use up the time in which a repeat could succeed.
+        // A request that hangs must leave time for another one that could succeed.
         let attempt = time::timeout(self.config.renew_deadline / 2, self.attempt()).await;
         let held = self.term.borrow().is_some();
         match attempt {
@@ -189,24 +191,24 @@ impl Candidate {
                 if !held {
                     tracing::info!(lease = self.config.name, identity = self.config.identity, "leading");
                 }
-                *told_of = None;
+                *logged = None;
                 self.term.send_replace(Some(sent + self.config.renew_deadline));
                 return;
             }
             Ok(Ok(false)) => {
                 if held {
-                    tracing::warn!(lease = self.config.name, "somebody else leads now");
+                    tracing::warn!(lease = self.config.name, "another process leads now");
                     self.term.send_replace(None);
                 }
-                *told_of = None;
+                *logged = None;
                 return;
             }
-            Ok(Err(error)) => self.tell(told_of, error.to_string()),
-            Err(_) => self.tell(told_of, "no answer in time".to_owned()),
+            Ok(Err(error)) => self.log_once(logged, error.to_string()),
+            Err(_) => self.log_once(logged, "no answer in time".to_owned()),
         }
-        // What was seen may be stale after an error: the write may have happened, or another process's.
-        if let Some(seen) = &mut self.seen {
-            seen.lease.metadata.resource_version = None;
+        // After an error the observation may be stale: this write or another process's may have happened.
+        if let Some(observed) = &mut self.observed {
+            observed.lease.metadata.resource_version = None;
         }
         if self.term.borrow().is_some_and(|deadline| self.clock.monotonic() >= deadline) {
             tracing::warn!(lease = self.config.name, "the lease couldn't be renewed in time");
@@ -214,19 +216,21 @@ impl Candidate {
         }
     }
 
-    fn tell(&self, told_of: &mut Option<String>, error: String) {
-        if told_of.as_ref() != Some(&error) {
+    fn log_once(&self, logged: &mut Option<String>, error: String) {
+        if logged.as_ref() != Some(&error) {
             tracing::warn!(lease = self.config.name, error, "failed to renew or take the lease");
-            *told_of = Some(error);
+            *logged = Some(error);
         }
     }
 
-    /// True if this process holds the Lease by a write that succeeded.
+    /// Returns true if this process holds the Lease by a write that succeeded.
     async fn attempt(&mut self) -> kube::Result<bool> {
-        // A leader writes onto the version that its last write left; everybody else reads first.
-        let current = match self.seen.take() {
-            Some(seen) if self.term.borrow().is_some() && seen.lease.metadata.resource_version.is_some() => {
-                seen
+        // A leader writes onto the version of its last write; every other candidate reads first.
+        let current = match self.observed.take() {
+            Some(observed)
+                if self.term.borrow().is_some() && observed.lease.metadata.resource_version.is_some() =>
+            {
+                observed
             }
             before => match self.api.get_opt(&self.config.name).await? {
                 Some(lease) => self.observe(before, lease),
@@ -237,23 +241,23 @@ impl Candidate {
         let silent = self.clock.monotonic().saturating_duration_since(current.since);
         let step = decide(&spec, silent, &self.config);
         if step == Step::Wait {
-            self.seen = Some(current);
+            self.observed = Some(current);
             return Ok(false);
         }
         let mut lease = current.lease.clone();
         lease.spec = Some(record(&spec, &step, &self.config, self.clock.wall()));
-        self.seen = Some(current);
+        self.observed = Some(current);
         match self.api.replace(&self.config.name, &PostParams::default(), &lease).await {
             Ok(lease) => {
-                self.remember(lease);
+                self.record_observed(lease);
                 Ok(true)
             }
-            // It was written in between: read it again in the next round.
+            // Another process wrote in between: the next round reads again.
             Err(kube::Error::Api(status)) if status.is_conflict() => {
-                if let Some(seen) = &mut self.seen {
-                    seen.lease.metadata.resource_version = None;
+                if let Some(observed) = &mut self.observed {
+                    observed.lease.metadata.resource_version = None;
                 }
-                // A leader whose record was only annotated by another client is still within its deadline.
+                // A leader whose record another client only annotated is still within its deadline.
                 let still = self.term.borrow().is_some_and(|deadline| self.clock.monotonic() < deadline);
                 if still { Err(kube::Error::Api(status)) } else { Ok(false) }
             }
@@ -272,7 +276,7 @@ impl Candidate {
         };
         match self.api.create(&PostParams::default(), &lease).await {
             Ok(lease) => {
-                self.remember(lease);
+                self.record_observed(lease);
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
@@ -280,14 +284,16 @@ impl Candidate {
         }
     }
 
-    fn remember(&mut self, lease: Lease) {
-        self.seen = Some(Seen { lease, since: self.clock.monotonic() });
+    fn record_observed(&mut self, lease: Lease) {
+        self.observed = Some(ObservedLease { lease, since: self.clock.monotonic() });
     }
 
-    fn observe(&self, before: Option<Seen>, lease: Lease) -> Seen {
+    fn observe(&self, before: Option<ObservedLease>, lease: Lease) -> ObservedLease {
         match before {
-            Some(seen) if seen.lease.spec == lease.spec => Seen { lease, since: seen.since },
-            _ => Seen { lease, since: self.clock.monotonic() },
+            Some(observed) if observed.lease.spec == lease.spec => {
+                ObservedLease { lease, since: observed.since }
+            }
+            _ => ObservedLease { lease, since: self.clock.monotonic() },
         }
     }
 
@@ -295,7 +301,7 @@ impl Candidate {
         if self.term.send_replace(None).is_none() {
             return;
         }
-        let Some(Seen { mut lease, .. }) = self.seen.take() else { return };
+        let Some(ObservedLease { mut lease, .. }) = self.observed.take() else { return };
         if let Some(spec) = &mut lease.spec {
             spec.holder_identity = Some(String::new());
             spec.renew_time = Some(MicroTime(self.clock.wall()));
@@ -304,11 +310,11 @@ impl Candidate {
         let released =
             time::timeout(self.config.retry, self.api.replace(&self.config.name, &write, &lease)).await;
         if !matches!(released, Ok(Ok(_))) {
-            tracing::info!(lease = self.config.name, "the lease wasn't given back; it expires by itself");
+            tracing::info!(lease = self.config.name, "failed to release the lease; it expires by itself");
         }
     }
 }
 
 #[cfg(test)]
-#[path = "lease_tests.rs"]
+#[path = "lease_test.rs"]
 mod tests;

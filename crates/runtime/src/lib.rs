@@ -1,5 +1,5 @@
-//! What every server of Croft needs and no decision depends on: it knows processes, sockets and clocks,
-//! and nothing of tenants, pods or machines.
+//! The parts of a server that no decision depends on: processes, sockets, clocks and Leases. Knows nothing of tenants,
+//! pods or nodes.
 //!
 //! ```text
 //!                    process::main  (crypto provider, arguments, telemetry, signals, runtime)
@@ -7,14 +7,14 @@
 //!        ┌─────────────────┼──────────────────┬───────────────────┐
 //!        ▼                 ▼                  ▼                   ▼
 //!   observe::serve    serve::serve       lease::elect        certificate::*
-//!   /metrics          TLS or plain,      one acts,           CA and leaf, made,
-//!   /healthz /readyz  bounded, drained   until a deadline    kept, rotated, read
+//!   /metrics          TLS or plain,      one leader,         CA and leaf: created,
+//!   /healthz /readyz  bounded, drained   until a deadline    stored, rotated, served
 //!        ▲                 ▲                  │                   │
-//!     health            shutdown           clock          tls::TlsSlot (swapped whole)
+//!     health            shutdown           clock          tls::TlsSlot (replaced as a whole)
 //! ```
 //!
-//! Time enters through [`clock::Clock`] and nowhere else. ring is the one crypto provider;
-//! [`process::main`] installs it before anything asks for one.
+//! [`clock::Clock`] is the only source of time. ring is the one crypto provider; [`process::main`] installs it first.
+//! Used by the webhook, the controller, ec2-sim and cloud-aws.
 
 pub mod certificate;
 pub mod clock;

@@ -1,5 +1,4 @@
-//! `/metrics`, `/healthz` and `/readyz`, on a port of their own and in the clear: what answers here must
-//! not depend on certificates.
+//! `/metrics`, `/healthz` and `/readyz`, on a port of their own without TLS, so that they don't depend on certificates.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -25,12 +24,12 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 /// Errors of this module.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
-    /// The port is taken, or the address isn't ours.
+    /// The port is in use, or the address isn't local.
     #[error("failed to listen on {address} for health and metrics: {source}")]
     Bind {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
 }
@@ -41,12 +40,12 @@ struct Observed {
     health: Health,
 }
 
-/// Starts answering on `address` in the background, until `stop` begins; gives the address that it got.
+/// Starts to answer on `address` in the background, until `stop` begins. Returns the bound address.
 ///
 /// `stop` should begin after the process's work has ended: a draining server still answers its probes.
 ///
 /// # Errors
-/// When the address can't be listened on.
+/// If the address can't be listened on.
 pub async fn spawn(
     address: SocketAddr,
     registry: Arc<Registry>,

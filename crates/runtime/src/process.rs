@@ -1,4 +1,4 @@
-//! From `main` to the first line that does the work.
+//! The start of a process: arguments, crypto provider, telemetry, runtime and signals.
 
 use std::{error::Error, future::Future, net::SocketAddr, path::PathBuf, process::ExitCode};
 
@@ -21,7 +21,7 @@ pub struct ProcessArgs {
     /// What to log: a level, or target=level pairs
     #[arg(long, value_name = "FILTER", env = "CROFT_LOG", default_value = "info")]
     pub log: String,
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, value_enum, default_value = "json")]
     pub log_format: LogFormat,
     /// Threads that serve; one per core if not given
@@ -31,15 +31,15 @@ pub struct ProcessArgs {
 
 /// Makes ring the crypto provider of the process.
 ///
-/// With two providers linked rustls picks none and panics when first asked, so every binary and every test
-/// that opens a TLS connection names it; repeating it is harmless.
+/// With two providers linked rustls picks none and panics when first used, so every binary and every test that opens a
+/// TLS connection installs one. A repeated call has no effect.
 pub fn install_crypto() {
     // The error says that a provider is installed already: by an earlier call of this function.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The whole `main` of a server: parses `A`, sets up crypto, logs, runtime and signals, and runs `work` until
-/// it ends. An error is logged and gives exit code 1.
+/// The whole `main` of a server: parses `A`, sets up crypto, logs, runtime and signals, and runs `work` until it ends.
+/// An error is logged and gives exit code 1.
 pub fn main<A, F, E>(
     process: impl FnOnce(&A) -> &ProcessArgs,
     work: impl FnOnce(A, Shutdown) -> F,

@@ -1,24 +1,23 @@
-//! HTTP/1.1 over TLS or in the clear, with every wait bounded.
+//! HTTP/1.1 with or without TLS, with every wait bounded. Called by the webhook and by the health server.
 //!
-//! What a hostile or broken client could make us keep is bounded: the number of connections and of handshakes under
-//! way, both by source (see [`crate::share`]), the memory of a connection, the time of a handshake, the time until a
-//! request's head is complete, the time that a connection may idle. A deadline on the body is the handler's, since
-//! only it knows what it reads; each request carries its [`Peer`] as an extension, by which the handler shares out
-//! what it bounds itself.
+//! What a hostile or broken client can occupy is bounded: connections and handshakes in flight, both by source (see
+//! [`crate::share`]), the memory of a connection, the time of a handshake, the time until a request's head is complete,
+//! and the time that a connection may idle. The handler sets the deadline of the body, since only the handler knows
+//! what it reads. Each request carries its [`Peer`] as an extension, by which the handler shares its own bounds.
 //!
 //! ```text
 //!  stop ──▶ lame duck: still accepting, every answer says `connection: close`
 //!             │ Limits::lame_duck
 //!             ▼
-//!           closing: nothing accepted, idle connections closed, requests under way finished
+//!           closing: nothing accepted, idle connections closed, requests in flight finished
 //!             │ Limits::grace
 //!             ▼
 //!           dropped
 //! ```
 //!
-//! The lame duck is what makes a rolling restart lose nothing: an API server that keeps a connection alive
-//! doesn't look at endpoints, so closing an idle connection under it races with its next request, and a POST
-//! isn't repeated. Told to close with an answer, it never sends one into a closing connection.
+//! The lame-duck phase keeps a rolling restart from losing requests. An API server that keeps a connection alive
+//! doesn't look at endpoints, so closing an idle connection races with its next request, and a POST isn't repeated.
+//! Told to close by an answer, the API server never sends a request into a closing connection.
 
 use std::{
     io,
@@ -50,38 +49,38 @@ use crate::{
     tls::{TlsSlot, common_name},
 };
 
-/// How long to wait after the system refused to accept a connection (out of file descriptors, mostly).
+/// Pause after the system refused to accept a connection, mostly for lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
-/// How often a connection looks at its own progress.
+/// Interval at which a connection checks its own progress.
 const TICK: Duration = Duration::from_secs(1);
-/// What a connection buffers of what it reads, heads included; hyper's own bound is 400 KiB. An API server's head has
+/// Read buffer of a connection, heads included; hyper's own bound is 400 KiB. The head of an API server's request has
 /// less than 1 KiB.
 const READ_BUFFER_BYTES: usize = 32 << 10;
 
 /// Bounds of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections open at once. One that is more than its source may have is closed at once.
+    /// Connections open at once. A connection beyond its source's share is closed at once.
     pub connections: usize,
-    /// TLS handshakes under way at once, shared out alike.
+    /// TLS handshakes in flight, shared likewise.
     pub handshakes: usize,
-    /// For the TLS handshake.
+    /// Time of the TLS handshake.
     pub handshake: Duration,
-    /// From a request's first byte to the end of its head, in whole seconds.
+    /// Time from a request's first byte to the end of its head, in whole seconds.
     pub head: Duration,
-    /// Between two requests, in whole seconds. Longer than the 90 s after which Go's client, and so the API server, closes an
-    /// idle connection itself: whoever closes second never races with a request.
+    /// Time between two requests, in whole seconds. Longer than the 90 s after which Go's client, and so the API
+    /// server, closes an idle connection itself: the side that closes second never races with a request.
     pub idle: Duration,
-    /// From a request's head to its answer, in whole seconds: the net under the handler's own deadlines.
+    /// Time from a request's head to its answer, in whole seconds: an upper bound for the handler's own deadlines.
     pub request: Duration,
-    /// How long the server goes on accepting after it was asked to stop.
+    /// Time for which the server goes on accepting after it was asked to stop.
     pub lame_duck: Duration,
-    /// How long requests under way may then take.
+    /// Time that requests in flight then have.
     pub grace: Duration,
 }
 
 impl Limits {
-    /// For reviews from API servers.
+    /// Bounds of reviews from API servers.
     #[must_use]
     pub const fn for_reviews(lame_duck: Duration) -> Self {
         Self {
@@ -96,7 +95,7 @@ impl Limits {
         }
     }
 
-    /// For probes and scrapes.
+    /// Bounds of probes and scrapes.
     #[must_use]
     pub const fn for_probes() -> Self {
         Self {
@@ -175,7 +174,7 @@ impl Server {
     async fn connection(self: Arc<Self>, stream: TcpStream, address: SocketAddr) {
         let peer = self.shares.peers.of(Source::of(address.ip()));
         let Limits { connections, handshakes, handshake, .. } = self.limits;
-        // Where clients must show a certificate, a connection counts once it is known whose it is.
+        // Where clients must show a certificate, a connection counts once its source is known.
         let asks = self.tls.as_ref().is_some_and(|slot| slot.asks_clients());
         let open = if asks { None } else { self.shares.connections.take(&peer.connections, 1, connections) };
         if open.is_none() && !asks {
@@ -272,7 +271,7 @@ impl Server {
     }
 }
 
-/// Says where a flood comes from, without becoming one: the first refusal, the second, the fourth, and so on.
+/// Logs refusals without flooding the log: the first one, the second, the fourth, and so on.
 fn refused(what: &str, share: &Share, address: SocketAddr) {
     let times = share.refused();
     if times.is_power_of_two() {
@@ -283,7 +282,7 @@ fn refused(what: &str, share: &Share, address: SocketAddr) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Phase {
-    /// Reading a head. A new connection is here: nobody opens one without having something to say.
+    /// The head is being read. A new connection starts here, since a client opens one to send a request.
     Head = 0,
     /// Between the head and the answer.
     Request = 1,
@@ -291,7 +290,7 @@ enum Phase {
     Idle = 2,
 }
 
-/// Where a connection is, counted in ticks: hyper's own timeout on heads also runs while a connection idles.
+/// The state of a connection, timed in ticks: hyper's own timeout on heads also runs while a connection idles.
 #[derive(Default)]
 struct Progress {
     phase: AtomicU8,
@@ -304,14 +303,14 @@ impl Progress {
         self.ticks.store(0, Ordering::Relaxed);
     }
 
-    /// Bytes have come in.
+    /// Records that bytes have come in.
     fn received(&self) {
         if self.phase.load(Ordering::Relaxed) == Phase::Idle as u8 {
             self.enter(Phase::Head);
         }
     }
 
-    /// Counts a tick. True when the connection has been where it is for too long.
+    /// Counts a tick. True if the connection has been in its state for too long.
     fn tick(&self, limits: &Limits) -> bool {
         let ticks = self.ticks.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let limit = match self.phase.load(Ordering::Relaxed) {
@@ -323,7 +322,7 @@ impl Progress {
     }
 }
 
-/// A stream that tells [`Progress`] when something arrives.
+/// A stream that reports arriving bytes to [`Progress`].
 struct Watched<S> {
     stream: S,
     progress: Arc<Progress>,

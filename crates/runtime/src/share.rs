@@ -1,17 +1,18 @@
 //! Bounded amounts that sources share, so that one source can't use up what others need.
 //!
-//! A source may hold as much as it leaves free: alone half of the capacity, beside one other as greedy as itself a third,
-//! and `n` greedy sources leave an `n+1`th part for the next one (the dynamic thresholds of Choudhury and Hahne, "Dynamic
-//! queue length thresholds for shared-memory packet switches", 1998). Nothing is reserved, nothing is taken away from a
-//! source again, and taking costs two atomic additions.
+//! A source may hold as much as it leaves free: alone half of the capacity, beside one other greedy source a third, and
+//! `n` greedy sources leave an `n+1`th part for the next one (the dynamic thresholds of Choudhury and Hahne, "Dynamic
+//! queue length thresholds for shared-memory packet switches", 1998). Nothing is reserved, no permit is revoked, and
+//! taking one costs two atomic additions.
 //!
-//! # Who shares an address
-//! API servers may reach a server through a NAT or a konnectivity agent, and then have one address together with pods that
-//! flood it. No rule by address helps there, and a fixed limit per address would do harm: it would hold the API servers to
-//! one client's share. So the limit depends on what is free, an API server's connection that is open stays open, and a
-//! client that shows a certificate which the server asked for (`--client-ca`) counts by the certificate's name: whatever
-//! its address, it shares nothing with clients that have none, since those get no further than the handshake.
-//! A flood from many addresses at once is for the network's rules and for client certificates to stop.
+//! # Sources with one address
+//! API servers may reach a server through a NAT or a konnectivity agent, and then share an address with pods that flood
+//! it. No rule by address helps there, and a fixed limit per address would hold all API servers to one client's share.
+//! So the limit depends on what is free, and an API server's open connection stays open.
+//!
+//! A client with a certificate that the server asked for (`--client-ca`) counts by the certificate's name: whatever its
+//! address, it shares nothing with clients that have none, since those get no further than the handshake. A flood from
+//! many addresses at once is left to network rules and client certificates.
 
 use std::{
     collections::HashMap,
@@ -22,10 +23,10 @@ use std::{
     },
 };
 
-/// Peers are looked through for those that are gone when there are twice as many as after the last look, and this many.
-const PRUNE_AT: usize = 64;
+/// Peers without permits are dropped once there are twice as many as after the last time, and at least this many.
+const PRUNE_ABOVE: usize = 64;
 
-/// A bounded amount, as far as it is used.
+/// A bounded amount, and how much of it is in use.
 #[derive(Debug, Default)]
 pub struct Share {
     used: AtomicUsize,
@@ -33,56 +34,58 @@ pub struct Share {
 }
 
 impl Share {
-    /// Takes `amount` of `capacity` for the source that holds `held` of it already. `None`, and counted, if that is more
-    /// than the source may have. While nothing is
-    /// used any amount is given: a capacity below the largest single request must not refuse that request for ever.
-    pub fn take<'a>(&'a self, held: &'a AtomicUsize, amount: usize, capacity: usize) -> Option<Taken<'a>> {
+    /// Takes `amount` of `capacity` for the source that holds `held` of it already. Returns `None`, and counts it, if
+    /// the source may not have that much.
+    ///
+    /// While nothing is in use any amount is granted: a capacity below the largest single request must not refuse that
+    /// request for ever.
+    pub fn take<'a>(&'a self, held: &'a AtomicUsize, amount: usize, capacity: usize) -> Option<Permit<'a>> {
         let used = self.used.fetch_add(amount, Ordering::Relaxed);
         let own = held.fetch_add(amount, Ordering::Relaxed);
-        let taken = Taken { share: self, held, amount };
+        let permit = Permit { share: self, held, amount };
         let free = capacity.saturating_sub(used);
         let may = used == 0 || if own == 0 { amount <= free } else { own.saturating_add(amount) <= free };
         if may {
-            return Some(taken);
+            return Some(permit);
         }
         self.refused.fetch_add(1, Ordering::Relaxed);
         None
     }
 
-    /// How much is used.
+    /// The amount in use.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How often nothing was given.
+    /// The number of refusals.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 }
 
-/// What was taken, given back when dropped.
+/// An amount in use; returned when dropped.
 #[derive(Debug)]
-pub struct Taken<'a> {
+pub struct Permit<'a> {
     share: &'a Share,
     held: &'a AtomicUsize,
     amount: usize,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         self.share.used.fetch_sub(self.amount, Ordering::Relaxed);
         self.held.fetch_sub(self.amount, Ordering::Relaxed);
     }
 }
 
-/// By what a client is told from others.
+/// The identity by which a client's share is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The name in the certificate that it showed.
+    /// The name in the certificate of the client.
     Certificate(String),
-    /// Its address; of IPv6 the /64, within which a host chooses addresses as it likes.
+    /// The address of the client; of IPv6 the /64, in which a host chooses addresses freely.
     Address(IpAddr),
 }
 
@@ -100,39 +103,39 @@ impl Source {
     }
 }
 
-/// What one source holds of everything that is shared.
+/// The amounts that one source holds.
 #[derive(Debug, Default)]
 pub struct Peer {
     /// Open connections.
     pub connections: AtomicUsize,
-    /// Handshakes under way.
+    /// TLS handshakes in flight.
     pub handshakes: AtomicUsize,
-    /// Requests under way.
+    /// Requests in flight.
     pub requests: AtomicUsize,
-    /// Bytes of requests under way.
+    /// Bytes of requests in flight.
     pub bytes: AtomicUsize,
 }
 
-/// Every source that holds something.
+/// Every source that holds a permit.
 #[derive(Debug, Default)]
-pub struct Peers(Mutex<Known>);
+pub struct Peers(Mutex<PeerTable>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct PeerTable {
     peers: HashMap<Source, Weak<Peer>>,
-    after_last_look: usize,
+    after_last_prune: usize,
 }
 
 impl Peers {
-    /// What `source` holds. Asked for once a connection, never for a request.
+    /// The amounts that `source` holds. Called once per connection, never per request.
     pub fn of(&self, source: Source) -> Arc<Peer> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(peer) = known.peers.get(&source).and_then(Weak::upgrade) {
             return peer;
         }
-        if known.peers.len() >= known.after_last_look.saturating_mul(2).max(PRUNE_AT) {
+        if known.peers.len() >= known.after_last_prune.saturating_mul(2).max(PRUNE_ABOVE) {
             known.peers.retain(|_, peer| peer.strong_count() > 0);
-            known.after_last_look = known.peers.len();
+            known.after_last_prune = known.peers.len();
         }
         let peer = Arc::new(Peer::default());
         known.peers.insert(source, Arc::downgrade(&peer));
@@ -140,14 +143,14 @@ impl Peers {
     }
 }
 
-/// What a server shares out among its clients before it reads their requests.
+/// The amounts that a server shares among its clients before it reads their requests.
 #[derive(Debug, Default)]
 pub struct Shares {
-    /// Open connections, after their handshakes where clients must show a certificate.
+    /// Open connections, counted after the handshake where clients must show a certificate.
     pub connections: Share,
-    /// Handshakes under way.
+    /// TLS handshakes in flight.
     pub handshakes: Share,
-    /// The sources that hold something.
+    /// The sources that hold a permit.
     pub peers: Peers,
 }
 
@@ -156,12 +159,12 @@ mod tests {
     use super::*;
 
     /// Takes one by one until nothing is given.
-    fn greedy<'a>(share: &'a Share, held: &'a AtomicUsize, capacity: usize) -> Vec<Taken<'a>> {
+    fn greedy<'a>(share: &'a Share, held: &'a AtomicUsize, capacity: usize) -> Vec<Permit<'a>> {
         std::iter::from_fn(|| share.take(held, 1, capacity)).collect()
     }
 
     #[test]
-    fn a_source_alone_gets_half_and_every_next_one_finds_something() {
+    fn single_source_gets_half_and_each_further_one_a_part() {
         let share = Share::default();
         let peers: Vec<AtomicUsize> = (0..5).map(|_| AtomicUsize::new(0)).collect();
         let held: Vec<_> = peers.iter().map(|peer| greedy(&share, peer, 1024)).collect();
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_take_turns_get_the_same_and_leave_as_much() {
+    fn sources_that_take_turns_get_equal_parts() {
         let (share, peers) = (Share::default(), [AtomicUsize::new(0), AtomicUsize::new(0)]);
         let mut held = Vec::new();
         loop {
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_larger_than_the_capacity_passes_alone_and_a_first_one_while_it_fits() {
+    fn request_above_the_capacity_is_granted_only_alone() {
         let (share, one, other) = (Share::default(), AtomicUsize::new(0), AtomicUsize::new(0));
         let large = share.take(&one, 100, 10).unwrap();
         assert!(share.take(&other, 1, 10).is_none(), "nothing is free");
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_stands_for_its_host() {
+    fn addresses_of_one_host_are_one_source() {
         let of = |text: &str| Source::of(text.parse().unwrap());
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
         assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
@@ -207,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn peers_that_are_gone_are_forgotten() {
+    fn peers_without_permits_are_dropped() {
         let peers = Peers::default();
         let kept = peers.of(Source::Certificate("kept".to_owned()));
         for n in 0..1000_u32 {
             drop(peers.of(Source::Certificate(n.to_string())));
         }
-        assert!(peers.0.lock().unwrap().peers.len() <= PRUNE_AT);
+        assert!(peers.0.lock().unwrap().peers.len() <= PRUNE_ABOVE);
         assert!(Arc::ptr_eq(&kept, &peers.of(Source::Certificate("kept".to_owned()))));
     }
 }

@@ -1,29 +1,28 @@
-//! Being asked to stop, and passing it on.
+//! Shutdown: a request to stop, passed to every part of the process.
 
 use std::{future::Future, io};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Exit code of a process that a second signal ended before it was done: 128 + SIGTERM, as shells count.
+/// Exit code of a process that a second signal ended before it was finished: 128 + SIGTERM, as in shells.
 const IMPATIENT_EXIT_CODE: i32 = 143;
 
-/// A wish to stop that everything in the process can hear.
+/// A request to stop that every part of the process can wait for.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown(CancellationToken);
 
 impl Shutdown {
-    /// One that only [`Shutdown::begin`] begins.
+    /// A shutdown that only [`Shutdown::begin`] begins.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One that SIGTERM or SIGINT begins. A second signal ends the process at once: whoever sends it has
-    /// waited long enough.
+    /// A shutdown that SIGTERM or SIGINT begins. A second signal ends the process at once.
     ///
     /// # Errors
-    /// When the handlers can't be installed. Must be called inside a tokio runtime.
+    /// If the handlers can't be installed. Must be called inside a tokio runtime.
     pub fn on_signals() -> io::Result<Self> {
         let shutdown = Self::new();
         let mut terminate = signal(SignalKind::terminate())?;
@@ -45,23 +44,23 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    /// Asks everything to stop.
+    /// Begins the shutdown.
     pub fn begin(&self) {
         self.0.cancel();
     }
 
-    /// True once asked.
+    /// True once the shutdown has begun.
     #[must_use]
     pub fn begun(&self) -> bool {
         self.0.is_cancelled()
     }
 
-    /// Returns when asked.
+    /// Returns once the shutdown has begun.
     pub fn wait(&self) -> impl Future<Output = ()> + Send + 'static {
         self.0.clone().cancelled_owned()
     }
 
-    /// A part that can be stopped alone, and stops with the whole.
+    /// A shutdown that can begin alone, and begins with this one.
     #[must_use]
     pub fn child(&self) -> Self {
         Self(self.0.child_token())

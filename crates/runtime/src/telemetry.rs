@@ -1,31 +1,31 @@
-//! Logs: one line per event on standard error, as JSON for machines or text for people.
+//! Logs: one line per event on standard error, as JSON or as text.
 
 use clap::ValueEnum;
 use tracing_subscriber::{EnvFilter, fmt, util::SubscriberInitExt};
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One JSON object a line.
     Json,
-    /// For people.
+    /// Text for people.
     Text,
 }
 
 /// Errors of this module.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter isn't one.
+    /// The filter can't be parsed.
     #[error(
         "failed to read the log filter {filter:?}: {source}; write a level such as info, or target=level pairs"
     )]
     Filter {
-        /// The filter as given.
+        /// The filter.
         filter: String,
-        /// What is wrong with it.
+        /// The reason.
         source: tracing_subscriber::filter::ParseError,
     },
-    /// Logs were set up already.
+    /// Logs are set up already.
     #[error("failed to set up logs: {0}")]
     Init(#[from] tracing_subscriber::util::TryInitError),
 }
@@ -33,7 +33,7 @@ pub enum TelemetryError {
 /// Sends the process's events to standard error.
 ///
 /// # Errors
-/// When `filter` is malformed, or logs were set up already.
+/// If `filter` is malformed, or logs are set up already.
 pub fn init(filter: &str, format: LogFormat) -> Result<(), TelemetryError> {
     let filter = EnvFilter::try_new(filter)
         .map_err(|source| TelemetryError::Filter { filter: filter.to_owned(), source })?;

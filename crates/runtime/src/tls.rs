@@ -1,7 +1,7 @@
-//! A server's TLS identity, swapped whole while connections are open.
+//! A server's TLS identity, replaced as a whole while connections are open.
 //!
-//! A connection keeps the identity that it was accepted with; the next one gets the new. So a reload drops
-//! nothing, and a reload that fails changes nothing.
+//! A connection keeps the identity that it was accepted with; the next one gets the new identity. So a reload drops no
+//! connection, and a reload that fails changes nothing.
 
 use std::sync::Arc;
 
@@ -18,29 +18,29 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 /// Errors of this module.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// Not PEM, or not the PEM that was meant.
+    /// The text is no PEM, or not the expected PEM.
     #[error("failed to read the {what}: {source}")]
     Pem {
-        /// Which part.
+        /// The part.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         source: rustls::pki_types::pem::Error,
     },
-    /// There is none.
+    /// The PEM is empty.
     #[error("failed to find a certificate in the {0}")]
     Empty(&'static str),
-    /// A certificate that isn't one.
+    /// The PEM holds no valid certificate.
     #[error("failed to read the {what}: {reason}")]
     Certificate {
-        /// Which part.
+        /// The part.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// The parts don't fit together: most often a key that isn't the certificate's.
+    /// The parts don't match: most often the key isn't the certificate's.
     #[error("failed to use the certificate with its key: {0}")]
     Config(#[from] rustls::Error),
-    /// A client wouldn't go on with it.
+    /// A client would refuse it.
     #[error("{0}")]
     Distrusted(rustls::Error),
     /// The authority of clients, or of the server, can't be used.
@@ -64,16 +64,16 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-/// Who may connect.
+/// The clients that may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRule {
     /// Certificates of the authorities that sign the clients' certificates, as PEM.
     pub authority_pem: String,
-    /// Common names that may connect; empty lets every certificate of the authority.
+    /// Common names that may connect; empty accepts every certificate of the authority.
     pub names: Vec<String>,
 }
 
-/// Where a server finds the identity to accept the next connection with.
+/// The identity with which a server accepts the next connection.
 #[derive(Default)]
 pub struct TlsSlot {
     current: ArcSwapOption<Loaded>,
@@ -98,10 +98,10 @@ impl TlsSlot {
         Self { current: ArcSwapOption::empty(), clients }
     }
 
-    /// Takes `identity` into use. True if it differs from what was in use.
+    /// Installs `identity`. Returns whether it differs from the one in use.
     ///
     /// # Errors
-    /// When it can't be used; the old one stays in use.
+    /// If it can't be used; the old one stays in use.
     pub fn install(&self, identity: &Identity) -> Result<bool, TlsError> {
         let chain = certificates("certificate", &identity.chain_pem)?;
         let leaf = chain.first().ok_or(TlsError::Empty("certificate"))?;
@@ -133,7 +133,7 @@ impl TlsSlot {
         Ok(true)
     }
 
-    /// What to accept the next connection with; `None` before the first identity.
+    /// The acceptor of the next connection; `None` before the first identity.
     #[must_use]
     pub fn acceptor(&self) -> Option<TlsAcceptor> {
         self.current.load().as_ref().map(|loaded| loaded.acceptor.clone())
@@ -145,10 +145,10 @@ impl TlsSlot {
         self.current.load().as_ref().and_then(|loaded| loaded.leaf().map(<[u8]>::to_vec))
     }
 
-    /// Whether a client that trusts `bundle_pem` and asks for `name` would go on with the identity in use at `now`.
+    /// Checks that a client that trusts `bundle_pem` and asks for `name` would accept the identity in use at `now`.
     ///
     /// # Errors
-    /// Why it wouldn't. Without an identity there is nothing to refuse.
+    /// If it would not. Without an identity there is nothing to refuse.
     pub fn trusted_by(&self, bundle_pem: &str, name: &str, now: jiff::Timestamp) -> Result<(), TlsError> {
         let current = self.current.load();
         let Some((leaf, intermediates)) = current.as_ref().and_then(|loaded| loaded.chain.split_first())
@@ -168,13 +168,13 @@ impl TlsSlot {
         Ok(())
     }
 
-    /// Whether clients must show a certificate.
+    /// True if clients must show a certificate.
     #[must_use]
     pub fn asks_clients(&self) -> bool {
         self.clients.is_some()
     }
 
-    /// Whether a client that presented `certificate` may stay. The handshake has checked its signature.
+    /// True if a client that presented `certificate` may stay. The handshake has checked its signature.
     #[must_use]
     pub fn admits(&self, certificate: Option<&CertificateDer<'_>>) -> bool {
         let Some(rule) = &self.clients else { return true };
@@ -185,10 +185,10 @@ impl TlsSlot {
     }
 }
 
-/// Every certificate in `pem`.
+/// Parses every certificate in `pem`.
 ///
 /// # Errors
-/// When `pem` is malformed. `what` names it in the error.
+/// If `pem` is malformed. `what` names it in the error.
 pub fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<_, _>>()

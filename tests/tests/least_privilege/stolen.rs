@@ -2,7 +2,7 @@
 //! own writes of the same fields are allowed.
 
 use clap::Parser as _;
-use croft_policy::model::MARK_KEY;
+use croft_policy::definitions::POOL_NAME_LABEL;
 use croft_testkit::{
     ControlPlane, Croft, Part,
     wait::{Seen, until},
@@ -60,7 +60,7 @@ fn cluster() -> Vec<Value> {
     planned["metadata"]["name"] = json!("planned");
     planned["spec"]["template"]["metadata"]["annotations"] = json!({"croft.dev/injected": "{}"});
     planned["spec"]["template"]["spec"]["nodeSelector"] = json!({"node-pool": "pool-a"});
-    let pool_taint = json!([{"key": MARK_KEY, "value": "pool-a", "effect": "NoSchedule"}]);
+    let pool_taint = json!([{"key": POOL_NAME_LABEL, "value": "pool-a", "effect": "NoSchedule"}]);
     let new_taint = json!([{"key": "croft.dev/unregistered", "effect": "NoExecute"}]);
     vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "plain",
@@ -68,7 +68,7 @@ fn cluster() -> Vec<Value> {
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "plain"}}),
         node("master", json!({"node-role.kubernetes.io/control-plane": ""}), json!([])),
         node("worker", json!({"eks.amazonaws.com/nodegroup": "own"}), json!([])),
-        node("pools", json!({MARK_KEY: "pool-a"}), pool_taint),
+        node("pools", json!({POOL_NAME_LABEL: "pool-a"}), pool_taint),
         node("fresh", json!({"kubernetes.io/os": "linux"}), new_taint),
         daemonset("kube-system"),
         daemonset("plain"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use croft_api::TenantPool;
-use croft_policy::{model::MARK_KEY, policies::parameters::IN_FORCE};
+use croft_policy::{definitions::POOL_NAME_LABEL, policies::parameters::IN_FORCE};
 use croft_testkit::{
     CroftOptions, Options, Part, http,
     wait::{Seen, until},
@@ -149,13 +149,13 @@ async fn a_days_work(stack: &mut Stack, client: &Client) {
         json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "pool-b"},
             "spec": {"provisioner": "None"}}),
         json!({"apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": BY_HAND, "labels": {"lab.croft.dev/kubelet": "kwok", MARK_KEY: "pool-b"}}}),
+            "metadata": {"name": BY_HAND, "labels": {"lab.croft.dev/kubelet": "kwok", POOL_NAME_LABEL: "pool-b"}}}),
     ];
     stack.plane.apply(&joined(&by_hand)).await.unwrap();
     until("the taint of the node that others made", EVENTUALLY, async || {
         let all = nodes(client).await?;
         let taints = all.get(BY_HAND).and_then(|node| node.spec.clone()?.taints).unwrap_or_default();
-        let tainted = taints.iter().any(|taint| taint.key == MARK_KEY);
+        let tainted = taints.iter().any(|taint| taint.key == POOL_NAME_LABEL);
         Ok::<_, kube::Error>(Seen::from_option(tainted.then_some(()), format!("{taints:?}")))
     })
     .await

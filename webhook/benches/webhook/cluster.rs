@@ -1,4 +1,4 @@
-//! The real API server, filled as far as a measurement needs it, and the webhook's process on it.
+//! The real API server, filled as far as a measurement needs it, and the webhook's process.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -17,7 +17,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// Objects made at once.
+/// Objects that are created at once.
 const AT_ONCE: usize = 48;
 const SOON: Duration = Duration::from_secs(120);
 /// Namespaces of the latency measurement: exempt, exempt but with the in-process policy, and a tenant's.
@@ -25,7 +25,7 @@ pub(crate) const FREE: &str = "bench-free";
 pub(crate) const BY_POLICY: &str = "bench-policy";
 pub(crate) const BY_CROFT: &str = "tenant-a";
 
-/// What manifests/deploy/webhook.yaml tells the allocator.
+/// The allocator's settings in manifests/deploy/webhook.yaml.
 pub(crate) const ALLOCATOR: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "65536"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
 
@@ -42,7 +42,7 @@ pub(crate) struct Webhook {
     process: Process,
     pub(crate) address: SocketAddr,
     pub(crate) pid: u32,
-    /// From its start until it said so.
+    /// Time from its start until it was ready.
     pub(crate) ready: Duration,
 }
 
@@ -90,7 +90,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts the webhook and waits until it is ready. `nth` tells its log from others'.
+    /// Starts the webhook and waits until it is ready. `nth` distinguishes its log from those of others.
     pub(crate) async fn webhook(&self, nth: u32) -> anyhow::Result<Webhook> {
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let (main, health) = (address(ports::free()?), address(ports::free()?));
@@ -126,7 +126,7 @@ impl Cluster {
         Ok(webhook)
     }
 
-    /// Waits until the webhook has written what it must not be asked about: else no kind would be without it.
+    /// Waits until the webhook has written its scope: otherwise no kind would be without it.
     async fn until_scoped(&self) -> anyhow::Result<()> {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         wait::until("the webhook to leave the exempt namespaces alone", SOON, || async {
@@ -149,7 +149,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until pods of `namespace` come out pinned; a refusal would make a kind look quick that does nothing.
+    /// Waits until pods of `namespace` are pinned; a refusal would make a kind look fast that does nothing.
     async fn until_pinned(&self, namespace: &str) -> anyhow::Result<()> {
         let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(self.client.clone(), namespace);
         wait::until(&format!("pods of {namespace} to be pinned"), SOON, || async {
@@ -173,7 +173,7 @@ impl Cluster {
         Ok(String::from_utf8(bundle.0)?)
     }
 
-    /// Makes tenants, each with a namespace and a pool, until there are `wanted`.
+    /// Creates tenants, each with a namespace and a pool, until there are `wanted`.
     pub(crate) async fn tenants(&mut self, wanted: usize) -> anyhow::Result<()> {
         let objects = (self.tenants..wanted).flat_map(|number| {
             let name = format!("t{number}");
@@ -184,7 +184,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes so many tenants, namespaces and nodes.
+    /// Creates this many tenants, namespaces and nodes.
     pub(crate) async fn grow(
         &mut self,
         tenants: usize,
@@ -203,7 +203,7 @@ impl Cluster {
         self.put_all((0..nodes).map(|number| node(number, tenants)).collect()).await
     }
 
-    /// Puts the generated policies in force, or takes them away.
+    /// Installs or deletes the generated policies.
     pub(crate) async fn policies(&self, wanted: bool) -> anyhow::Result<()> {
         let mut index = Index::offline();
         index.set_config(Config {
@@ -226,7 +226,7 @@ impl Cluster {
             ..Tenant::default()
         });
         let snapshot = index.snapshot();
-        let rules = snapshot.rules();
+        let rules = snapshot.declarations();
         let documents: Vec<String> =
             policies::documents("croft-system").iter().map(Value::to_string).collect();
         let documents = documents.join("\n---\n");
@@ -236,14 +236,14 @@ impl Cluster {
         }
         self.plane.apply(&documents).await?;
         let owner = rules.owner(BY_CROFT, |_| None).and_then(|id| rules.tenant(id));
-        let (labels, annotations) = policies::namespace_marks(rules, BY_CROFT, owner);
+        let (labels, annotations) = policies::namespace_metadata(rules, BY_CROFT, owner);
         let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
         let controller = self.plane.client_for(&rules.controller_user(), &["system:masters"]).await?;
         let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(controller);
         let parameters = json!({"metadata": {"annotations": policies::parameters(rules, true)}});
         api.patch("croft-system", &PatchParams::default(), &Patch::Merge(parameters)).await?;
         api.patch(BY_CROFT, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        // The API server compiles them in its own time; a forbidden write shows when it has.
+        // The API server compiles them some time later; a forbidden write shows when it has.
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
         wait::until("the policies to be in force", SOON, || async {
             let forged = json!({"metadata": {"annotations": {"policy.croft.dev/pools": "forged"}}});
@@ -299,7 +299,7 @@ async fn put(client: &Client, object: Value) -> anyhow::Result<()> {
     }
 }
 
-/// A pod as small as it gets.
+/// A minimal pod.
 pub(crate) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
@@ -321,7 +321,7 @@ fn tenant(name: &str, namespace: &str, pool: &str) -> Value {
     })
 }
 
-/// A node with the labels that a cloud gives one.
+/// A node with the labels that a cloud sets.
 fn node(number: usize, tenants: usize) -> Value {
     let pool = format!("pool-t{}", number % tenants.max(1));
     let name = format!("ip-10-{}-{}.ec2.internal", number / 250, number % 250);
@@ -343,11 +343,11 @@ fn node(number: usize, tenants: usize) -> Value {
     })
 }
 
-/// What Croft does to a tenant's pod, as the API server's own mutating policy, for one namespace.
+/// What Croft does to a tenant's pod, as a MutatingAdmissionPolicy for one namespace.
 fn equivalent_policy() -> [Value; 2] {
     let toleration =
         "Object.spec.tolerations{key: 'node-pool', operator: 'Equal', value: 'pool-a', effect: 'NoSchedule'}";
-    // A selector is an atomic map to apply configurations, which may not touch it.
+    // Apply configurations treat a selector as an atomic map and may not change it.
     let pinned = "has(object.spec.nodeSelector) ? \
                   [JSONPatch{op: 'add', path: '/spec/nodeSelector/node-pool', value: 'pool-a'}] : \
                   [JSONPatch{op: 'add', path: '/spec/nodeSelector', value: {'node-pool': 'pool-a'}}]";

@@ -1,4 +1,4 @@
-//! The floor: the same server around a handler that reads the body and answers a constant review.
+//! The reference: the same server with a handler that reads the body and answers a constant review.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use axum::{Router, body::Body, extract::Request, response::Response, routing::post};
 use bytes::Bytes;
 use croft_runtime::{
-    certificate::material::{self, Rotation},
+    certificate::bundle::{self, Rotation},
     clock::{Clock as _, SystemClock},
     serve::{Limits, serve as serve_http},
     shutdown::Shutdown,
@@ -23,7 +23,7 @@ use tokio::{
 
 use crate::cluster::ALLOCATOR;
 
-/// The floor in a process of its own, so that its CPU time is its own too. Dropping it ends it.
+/// The reference in a process of its own, so that its CPU time is measured separately. Ends when dropped.
 pub(crate) struct Floor {
     pub(crate) address: SocketAddr,
     pub(crate) pid: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    /// Starts a floor that answers `answer`.
+    /// Starts a reference that answers `answer`.
     pub(crate) async fn start(answer: &[u8]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("answer"), answer)?;
@@ -56,13 +56,13 @@ impl Floor {
     }
 }
 
-/// Serves what is in `folder`, and says where.
+/// Serves the content of `folder` and prints the address.
 pub(crate) async fn serve(folder: String) -> anyhow::Result<()> {
     let folder = PathBuf::from(folder);
     let answer = Bytes::from(std::fs::read(folder.join("answer"))?);
     let names = ["127.0.0.1".to_owned()];
-    let made = material::next(None, &names, &Rotation::default(), None, SystemClock.wall())?;
-    std::fs::write(folder.join("bundle"), made.bundle())?;
+    let made = bundle::next_bundle(None, &names, &Rotation::default(), None, SystemClock.wall())?;
+    std::fs::write(folder.join("bundle"), made.trusted_pem())?;
     let slot = Arc::new(TlsSlot::default());
     slot.install(made.identity())?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -1,4 +1,4 @@
-//! Pod creations through the API server, one kind after the other in turns.
+//! Pod creations through the API server, the kinds in turns.
 
 use std::{fmt, time::Duration};
 
@@ -12,7 +12,7 @@ use kube::{
 
 use crate::cluster::{BY_CROFT, BY_POLICY, Cluster, FREE, pod};
 
-/// Creations that aren't counted.
+/// Creations that are not measured.
 const WARM_UP: usize = 40;
 
 /// Medians, in milliseconds.
@@ -44,7 +44,7 @@ impl fmt::Display for Medians {
     }
 }
 
-/// A pod's creation as the API server asked about it.
+/// The review of a pod's creation, as captured from the API server.
 pub(crate) fn captured_review() -> anyhow::Result<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/corpus/reviews");
     let path = format!("{folder}/pods-create-tenant-a-1.json");
@@ -58,15 +58,15 @@ pub(crate) async fn mutation(cluster: &Cluster, pods: usize) -> anyhow::Result<M
     Ok(Medians { free, policy: Some(policy), croft, errors: measured.errors })
 }
 
-/// No policy; Croft's mutation and, in force beside it, the generated policies.
+/// No policy; Croft's mutation and the generated policies.
 pub(crate) async fn both(cluster: &Cluster, pods: usize) -> anyhow::Result<Medians> {
     let measured = measure(cluster, &[FREE, BY_CROFT], pods).await?;
     let [free, croft] = measured.medians[..] else { anyhow::bail!("a kind wasn't measured") };
     Ok(Medians { free, policy: None, croft, errors: measured.errors })
 }
 
-/// In which order the kinds of turn `number` come: each comes as often as the others first, and as often after each of
-/// them, since what one leaves behind (watches to be told, stores to be written) is paid for by the next.
+/// The order of the kinds in turn `number`: each kind comes first as often as the others, and after each of them as
+/// often, since the costs that one leaves behind (watches to be told, stores to be written) fall on the next.
 fn order(number: usize, kinds: usize) -> impl Iterator<Item = usize> {
     let backwards = (number / kinds) % 2 == 1;
     (0..kinds).map(move |at| {
@@ -96,7 +96,7 @@ async fn measure(cluster: &Cluster, namespaces: &[&str], pods: usize) -> anyhow:
             let begun = SystemClock.monotonic();
             let made = api.create(&PostParams::default(), &body).await;
             let took = SystemClock.monotonic() - begun;
-            // What isn't pinned where it should be, or is where it shouldn't, was no measurement.
+            // A pod that isn't pinned where it should be, or is where it shouldn't, is no measurement.
             let wrong = match made {
                 Ok(made) => {
                     let pinned = made.spec.is_some_and(|spec| spec.node_selector.is_some());

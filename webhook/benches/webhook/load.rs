@@ -1,4 +1,4 @@
-//! The load: kept connections, each with one review under way at a time, as the API server has them.
+//! The load: kept connections, each with one review in flight at a time, as the API server has them.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::{sync::Barrier, task::JoinSet};
 pub(crate) const CONNECTIONS: [usize; 3] = [1, 16, 64];
 /// Kernel clock ticks a second, the unit of /proc/<pid>/stat: 100 on every Linux that Rust runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Before what is counted.
+/// Time before the measurement.
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// A server under load.
@@ -23,7 +23,7 @@ pub(crate) struct Target {
     pub(crate) trust: Trust,
 }
 
-/// What a load found.
+/// The result of a load.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) per_second: f64,
@@ -45,7 +45,7 @@ impl Figures {
         )
     }
 
-    /// The round in the middle by requests a second, with the errors of all.
+    /// The median round by requests per second, with the errors of all.
     pub(crate) fn median(rounds: &[Self]) -> Self {
         let mut sorted = rounds.to_vec();
         sorted.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
@@ -133,17 +133,18 @@ async fn good(reviewer: &mut Reviewer, request: &[u8]) -> bool {
     }
 }
 
-/// CPU time that a process has used so far.
+/// CPU time of a process so far.
 fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The second field is the name, in parentheses, and may hold anything; user and system time are fields 14 and 15.
+    // The second field is the name, in parentheses, and can contain any character; user and system time are fields 14
+    // and 15.
     let rest = text.rsplit_once(')').context("no process status")?.1;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).context("no CPU time");
     Ok((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
 }
 
-/// Memory that a process holds, in millions of bytes.
+/// Resident memory of a process, in millions of bytes.
 pub(crate) fn rss_megabytes(pid: u32) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no resident set size")?;

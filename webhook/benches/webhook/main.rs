@@ -1,15 +1,15 @@
-//! What admission costs: `make bench-webhook`.
+//! The cost of admission: `make bench-webhook`.
 //!
-//! Three questions, each answered next to what it must be compared with, in one run on one machine:
+//! Three questions, each answered next to its reference, in one run on one computer:
 //!
-//! - How much of a server's capacity does judging take? Croft's server against the same server that reads the
+//! - How much of a server's capacity do evaluations take? Croft's server against the same server that reads the
 //!   body and answers a constant review of the same size (the floor), over kept HTTP/1.1 connections with TLS 1.3.
 //! - How long does it make a pod creation through the real API server? Against no policy at all, and against the
-//!   equivalent MutatingAdmissionPolicy. The kinds take turns, one pod each, so that whatever else the machine does
-//!   falls on all of them alike.
+//!   equivalent MutatingAdmissionPolicy. The kinds take turns, one pod each, so that other load on the computer
+//!   affects all of them alike.
 //! - What does it need with 1,000 tenants, 10,000 namespaces and 5,000 nodes?
 //!
-//! The last line is for machines.
+//! The last line is JSON.
 
 mod cluster;
 mod floor;
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     let mut args = env::args().skip(1);
     let result = match args.next().as_deref() {
         Some("floor") => runtime.block_on(floor::serve(args.next().unwrap_or_default())),
-        // `cargo bench` gives `--bench`.
+        // `cargo bench` passes `--bench`.
         first => {
             let parts: Vec<String> =
                 first.map(str::to_owned).into_iter().chain(args).filter(|arg| arg != "--bench").collect();
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// How long each load lasts.
+/// Duration of each load.
 fn seconds() -> anyhow::Result<Duration> {
     let text = env::var("CROFT_BENCH_SECONDS").unwrap_or_else(|_| "3".to_owned());
     Ok(Duration::from_secs(text.parse().context("failed to read CROFT_BENCH_SECONDS")?))
@@ -106,13 +106,13 @@ async fn bench(parts: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a webhook of a large cluster needs.
+/// The resources of a webhook in a large cluster.
 struct Size {
     rss_mb: f64,
     ready_ms: u128,
 }
 
-/// With two tenants: the floor's figures and Croft's, at the most connections.
+/// With two tenants: the figures of the reference and of Croft, at the most connections.
 async fn capacity(
     cluster: &Cluster,
     webhook: &Webhook,
@@ -134,7 +134,7 @@ async fn capacity(
     println!("{}", Figures::HEAD);
     let mut at_64 = None;
     for connections in CONNECTIONS {
-        // They take turns, so that neither has the machine's better moments.
+        // They take turns, so that other load on the computer affects both alike.
         let mut rounds = (Vec::new(), Vec::new());
         for _ in 0..3 {
             rounds.0.push(run(&floor_target, review, connections, each).await?);

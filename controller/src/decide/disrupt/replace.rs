@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{
     budgets::Ledger,
-    drift::{self, Standing},
+    drift::{self, DriftStatus},
     expiry, guard,
     moves::{self, Moves},
     tally::Tally,
@@ -179,14 +179,14 @@ fn look<'a>(
             None => nodes::put_back(claim, view),
             Some(_) => view.labels.clone(),
         };
-        let judged = wanted.as_ref().map(|wanted| (drift::judge(claim, &labels, wanted), wanted));
+        let judged = wanted.as_ref().map(|wanted| (drift::compare(claim, &labels, wanted), wanted));
         let drifted = match judged {
-            Some((Standing::Drifted(fields), _)) => Some(fields.join(", ")),
-            Some((Standing::Unstamped(stamp), _)) => {
+            Some((DriftStatus::Drifted(fields), _)) => Some(fields.join(", ")),
+            Some((DriftStatus::Unstamped(stamp), _)) => {
                 stamps.push((name, claim, stamp));
                 None
             }
-            Some((Standing::Current, wanted)) => {
+            Some((DriftStatus::Current, wanted)) => {
                 current = Some(wanted);
                 None
             }

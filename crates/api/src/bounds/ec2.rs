@@ -1,4 +1,4 @@
-//! What EC2 takes in the fields of an EC2NodeClass.
+//! Schemas of the fields of an EC2NodeClass: what EC2 accepts.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
@@ -7,11 +7,11 @@ use super::{QUALIFIED, rule, schema};
 
 /// Characters of a tag. Source: the AWS tagging guide.
 const TAG: &str = r"^[\\p{L}\\p{Z}\\p{N}_.:/=+@-]*$";
-/// Longest key and value of a tag.
+/// Maximum length of the key and the value of a tag.
 const TAG_KEY: u32 = 128;
 const TAG_VALUE: u32 = 256;
 
-/// Matches an id of a kind, such as `subnet-0123456789abcdef0`.
+/// Matches an id with this prefix, such as `subnet-0123456789abcdef0`.
 fn id(prefix: &str) -> String {
     format!("matches('^{prefix}-[0-9a-zA-Z-]{{1,64}}$')")
 }
@@ -32,7 +32,7 @@ fn tag_map(most: u32, mut rules: Vec<Value>) -> Value {
     })
 }
 
-/// Tags of everything that is launched. EC2 takes 50 on one resource, of which Croft needs seven.
+/// Tags of all resources that are launched. EC2 accepts 50 on one resource, of which Croft needs seven.
 pub(crate) fn tags(_: &mut SchemaGenerator) -> Schema {
     schema(tag_map(
         40,
@@ -138,12 +138,12 @@ pub(crate) fn iam_name(_: &mut SchemaGenerator) -> Schema {
     )
 }
 
-/// User data. EC2 takes 16 KiB.
+/// User data. EC2 accepts 16 KiB.
 pub(crate) fn user_data(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "string", "maxLength": 16_384}))
 }
 
-/// Disks, each under a name of its own.
+/// Disks, each with a device name of its own.
 pub(crate) fn disks(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -200,7 +200,7 @@ pub(crate) fn placement_group(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "string", "minLength": 1, "maxLength": 255}))
 }
 
-/// How many pods a kubelet takes.
+/// The number of pods that a kubelet accepts.
 pub(crate) fn max_pods(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": 1_000}))
 }
@@ -216,7 +216,7 @@ pub(crate) fn addresses(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// What is kept for processes that aren't pods.
+/// Resources reserved for processes that aren't pods.
 pub(crate) fn reserved(_: &mut SchemaGenerator) -> Schema {
     schema(json!({
         "type": "object",
@@ -235,7 +235,7 @@ pub(crate) fn reserved(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// Thresholds of eviction by signal.
+/// Eviction thresholds by signal.
 pub(crate) fn thresholds(_: &mut SchemaGenerator) -> Schema {
     schema(json!({
         "type": "object",
@@ -254,7 +254,7 @@ pub(crate) fn thresholds(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// A resource by name, with an amount that an instance was planned for.
+/// A resource by name, with the amount for which an instance was planned.
 pub(crate) fn recorded_amounts(_: &mut SchemaGenerator) -> Schema {
     schema(json!({
         "type": "object",

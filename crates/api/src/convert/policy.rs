@@ -1,8 +1,9 @@
-//! What admission decides on: tenants, pools, settings, namespaces, nodes, and views of pods.
+//! Conversions for admission: tenants, pools, settings, namespaces, nodes, and views of pods. Called by the CLI and the
+//! controller; the webhook decodes its own views.
 
 use croft_policy::{
     self as policy,
-    model::MARK_KEY,
+    definitions::POOL_NAME_LABEL,
     selector::{Requirement, Selector, Test},
     taint::{Effect, Taint},
     view,
@@ -16,7 +17,7 @@ use thiserror::Error;
 
 use crate::{config, pool, tenant};
 
-/// Why a Tenant's claims can't be read.
+/// Why the selector of a Tenant can't be converted.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "failed to read Tenant {tenant}: spec.namespaceSelector.matchExpressions[{index}].operator is {operator:?}; write In, NotIn, Exists or DoesNotExist"
@@ -24,16 +25,16 @@ use crate::{config, pool, tenant};
 pub struct SelectorError {
     /// The tenant's name.
     pub tenant: String,
-    /// Place of the expression.
+    /// Index of the expression.
     pub index: usize,
     /// Its operator.
     pub operator: String,
 }
 
-/// The tenant for admission.
+/// Converts a Tenant.
 ///
 /// # Errors
-/// If its selector has an operator that doesn't exist. The API server refuses such a Tenant.
+/// If its selector has an unknown operator. The API server refuses such a Tenant.
 pub fn tenant(tenant: &crate::Tenant) -> Result<policy::Tenant, SelectorError> {
     let name = tenant.name_any();
     let selector = tenant.spec.namespace_selector.as_ref().map(selector).transpose();
@@ -50,14 +51,14 @@ pub fn tenant(tenant: &crate::Tenant) -> Result<policy::Tenant, SelectorError> {
             tenant::OnConflict::Reject => policy::OnConflict::Reject,
             tenant::OnConflict::Override => policy::OnConflict::Override,
         },
-        unread: false,
+        unreadable_claims: false,
     })
 }
 
-/// A label selector.
+/// Converts a label selector.
 ///
 /// # Errors
-/// Place and spelling of an operator that doesn't exist.
+/// The index and the operator of an expression whose operator is unknown.
 pub fn selector(selector: &LabelSelector) -> Result<Selector, (usize, String)> {
     let labels = selector.match_labels.iter().flatten();
     let equal =
@@ -75,7 +76,7 @@ fn created(metadata: &ObjectMeta) -> Option<i64> {
     metadata.creation_timestamp.as_ref().map(|time| time.0.as_second())
 }
 
-/// The pool for admission.
+/// Converts a TenantPool.
 #[must_use]
 pub fn pool(pool: &crate::TenantPool) -> policy::Pool {
     let name = pool.name_any();
@@ -101,23 +102,23 @@ const fn effect(effect: &pool::Effect) -> Effect {
     }
 }
 
-/// The labels that make a node a node of `pool`: the pool's own, and the mark that every pool node carries.
+/// The labels of the nodes of `pool`: the pool's own, and the pool-name label.
 #[must_use]
 pub fn node_labels(pool: &crate::TenantPool) -> [(String, String); 2] {
     let pool = self::pool(pool);
-    let mark = if pool.key == MARK_KEY { pool.value.clone() } else { pool.name };
-    [(pool.key, pool.value), (MARK_KEY.to_owned(), mark)]
+    let mark = if pool.key == POOL_NAME_LABEL { pool.value.clone() } else { pool.name };
+    [(pool.key, pool.value), (POOL_NAME_LABEL.to_owned(), mark)]
 }
 
-/// The settings for admission of a Croft that is installed in `namespace`.
+/// Converts the settings of a Croft that is installed in `namespace`.
 #[must_use]
 pub fn config(config: &config::CroftConfigSpec, namespace: &str) -> policy::Config {
     policy::Config {
         namespace: namespace.to_owned(),
-        unassigned: match config.unassigned {
-            config::Unassigned::KeepOut => policy::Unassigned::KeepOut,
-            config::Unassigned::Reject => policy::Unassigned::Reject,
-            config::Unassigned::Allow => policy::Unassigned::Allow,
+        non_tenant_pods: match config.non_tenant_pods {
+            config::NonTenantPods::KeepOut => policy::NonTenantPods::KeepOut,
+            config::NonTenantPods::Reject => policy::NonTenantPods::Reject,
+            config::NonTenantPods::Allow => policy::NonTenantPods::Allow,
         },
         exempt: config.exempt_namespaces.clone(),
         schedulers: config.schedulers.clone(),
@@ -125,7 +126,7 @@ pub fn config(config: &config::CroftConfigSpec, namespace: &str) -> policy::Conf
     }
 }
 
-/// The namespace for admission, from its metadata.
+/// Converts the metadata of a namespace.
 #[must_use]
 pub fn namespace(metadata: &ObjectMeta) -> policy::Namespace {
     policy::Namespace {
@@ -135,7 +136,7 @@ pub fn namespace(metadata: &ObjectMeta) -> policy::Namespace {
     }
 }
 
-/// The node for admission.
+/// Converts a node.
 #[must_use]
 pub fn node(node: &core::Node) -> policy::Node {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
@@ -189,9 +190,9 @@ fn metadata(metadata: &ObjectMeta) -> view::Metadata<'_> {
         annotations: metadata.annotations.as_ref().map(|annotations| {
             let get = |key: &str| annotations.get(key).map(policy::Text::from);
             view::Annotations {
-                pool: get(policy::model::POOL_ANNOTATION),
-                injected: get(policy::model::INJECTED_ANNOTATION),
-                mirror: get(policy::model::MIRROR_ANNOTATION),
+                pool: get(policy::definitions::POOL_ANNOTATION),
+                injected: get(policy::definitions::INJECTED_ANNOTATION),
+                mirror: get(policy::definitions::MIRROR_ANNOTATION),
             }
         }),
     }

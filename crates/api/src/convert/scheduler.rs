@@ -1,4 +1,4 @@
-//! TenantPools and Tenants as the scheduler reads them.
+//! Conversions for the scheduler: TenantPools and Tenants. Called by the controller and the CLI.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,10 +15,11 @@ use crate::{
     pool::{self, DEFAULT_KEY, Effect, Provisioner},
 };
 
-/// A pool, with what its class may launch. A pool that Croft doesn't provision launches nothing.
+/// Converts a pool, with the instance types that its class can launch. A pool that Croft doesn't provision launches
+/// nothing.
 ///
 /// # Errors
-/// When a limit is no quantity, or a requirement contradicts its operator.
+/// If a limit is no quantity, or a requirement contradicts its operator.
 pub fn pool(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Pool, InputError> {
     let name = pool.name_any();
     let error = |field: String, problem: String| InputError {
@@ -60,7 +61,8 @@ pub fn pool(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Po
     })
 }
 
-/// A node that is due for replacement from its first moment is not worth launching: nor is the one in its place.
+/// Checks that a node of the pool would not be due for replacement from its first moment; its replacement would be as
+/// well.
 fn expires_after_launch(pool: &TenantPool) -> Result<(), String> {
     let Some(text) = pool.spec.template.as_ref().and_then(|t| t.spec.expire_after.as_deref()) else {
         return Ok(());
@@ -73,9 +75,9 @@ fn expires_after_launch(pool: &TenantPool) -> Result<(), String> {
     }
 }
 
-/// A bound pod as admission would plan the one that its controller makes in its place: it tolerates its pool's taint
-/// whatever the effects are by now. Without that, a pool whose `effects` have changed could not be replaced node by node,
-/// since its pods seem to fit on no new node.
+/// A bound pod as admission would plan the pod that its controller creates in its place: it tolerates its pool's taint
+/// with the current effects. Otherwise a pool whose `effects` have changed could not be replaced node by node, since
+/// its pods would seem to fit on no new node.
 #[must_use]
 pub fn as_recreated(pod: &Pod) -> Cow<'_, Pod> {
     let is_bound = |spec: &&PodSpec| spec.node_name.as_ref().is_some_and(|node| !node.is_empty());
@@ -97,10 +99,10 @@ pub fn as_recreated(pod: &Pod) -> Cow<'_, Pod> {
     Cow::Owned(Pod { spec: Some(PodSpec { tolerations, ..spec.clone() }), ..pod.clone() })
 }
 
-/// What a tenant's pools may have together.
+/// The limits of a tenant's pools together.
 ///
 /// # Errors
-/// When a limit is no quantity.
+/// If a limit is no quantity.
 pub fn tenant_limits(tenant: &Tenant) -> Result<TenantLimits, InputError> {
     let limits = limits(&tenant.spec.limits).map_err(|(key, problem)| InputError {
         kind: "Tenant",
@@ -111,10 +113,10 @@ pub fn tenant_limits(tenant: &Tenant) -> Result<TenantLimits, InputError> {
     Ok(TenantLimits { tenant: tenant.name_any(), pools: tenant.spec.pools.clone(), limits })
 }
 
-/// What the nodes of all pools may have together.
+/// The limits of all pools together.
 ///
 /// # Errors
-/// When a limit is no quantity.
+/// If a limit is no quantity.
 pub fn cluster_limits(config: &CroftConfig) -> Result<BTreeMap<String, Quantity>, InputError> {
     limits(&config.spec.limits).map_err(|(key, problem)| InputError {
         kind: "CroftConfig",
@@ -124,8 +126,8 @@ pub fn cluster_limits(config: &CroftConfig) -> Result<BTreeMap<String, Quantity>
     })
 }
 
-/// True if `limits` bound what the nodes that they count cost: each node has some of every resource named here. A limit
-/// on GPUs alone, say, bounds no other node.
+/// True if `limits` bound the cost of the nodes that they count: each node has some of every resource named here. A
+/// limit on GPUs alone, for example, bounds no other node.
 #[must_use]
 pub fn bounds_cost(limits: &BTreeMap<String, Amount>) -> bool {
     const OF_EVERY_NODE: [&str; 6] = [LIMIT_NODES, LIMIT_COST, "cpu", "memory", "pods", "ephemeral-storage"];
@@ -160,7 +162,7 @@ pub fn taints(pool: &TenantPool) -> Vec<Taint> {
     own.chain(pool.spec.template.iter().flat_map(|t| t.spec.taints.iter().cloned())).collect()
 }
 
-/// A requirement in the scheduler's words.
+/// Converts a requirement.
 #[must_use]
 pub fn requirement(wanted: &pool::Requirement) -> Requirement {
     Requirement {
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_carries_its_own_label_and_taint_first() {
+    fn pool_carries_its_own_label_and_taint_first() {
         let pool = read(
             r#"{"apiVersion":"croft.dev/v1alpha1","kind":"TenantPool","metadata":{"name":"pool-a"},
                 "spec":{"key":"node-pool","effects":["NoSchedule","NoExecute"],"limits":{"cpu":1000,"costPerHour":"2.5"},
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_pod_is_planned_with_a_toleration_of_every_effect_of_its_pool() {
+    fn bound_pod_is_planned_with_a_toleration_of_every_effect_of_its_pool() {
         let pod = |node: &str| -> Pod {
             serde_json::from_value(serde_json::json!({"metadata": {"name": "p"}, "spec": {
                 "nodeName": node, "containers": [], "nodeSelector": {"node-pool": "a", "disk": "ssd"},
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_whose_nodes_expire_at_once_is_refused() {
+    fn pool_whose_nodes_expire_at_once_is_refused() {
         let pool = read(
             r#"{"apiVersion":"croft.dev/v1alpha1","kind":"TenantPool","metadata":{"name":"p"},
                 "spec":{"template":{"spec":{"nodeClassRef":{"name":"c"},"expireAfter":"0s"}}}}"#,

@@ -1,5 +1,5 @@
-//! Whether anything bounds what the nodes of a TenantPool or a Tenant cost. The controller's conditions and `croft check`
-//! both say it by these.
+//! Whether a limit bounds the cost of the nodes of a TenantPool or a Tenant. Called by the controller for its
+//! conditions and by `croft check`.
 
 use kube::ResourceExt as _;
 
@@ -10,11 +10,11 @@ use crate::{
     pool::Provisioner,
 };
 
-/// What helps, for both.
+/// The remedy, for both kinds.
 pub const REMEDY: &str = "set spec.limits, such as nodes: 20 and costPerHour: \"10\"";
 
-/// Says whether nothing bounds what the nodes of `pool` cost. `tenants` are those that name it: the limits of each count
-/// all of its nodes.
+/// The sentence that says that no limit bounds the cost of the nodes of `pool`; `None` if one does. `tenants` are those
+/// that name the pool: the limits of each count all of its nodes.
 pub fn of_pool<'a>(pool: &TenantPool, tenants: impl IntoIterator<Item = &'a Tenant>) -> Statement {
     if bounds_cost(&pool.spec.limits) {
         return limited("Limited", "spec.limits bound what its nodes cost".to_owned());
@@ -30,7 +30,8 @@ pub fn of_pool<'a>(pool: &TenantPool, tenants: impl IntoIterator<Item = &'a Tena
     unlimited(format!("no limit of the pool or of a Tenant bounds what its nodes cost; {REMEDY}"))
 }
 
-/// Says whether nothing bounds what the nodes of `tenant` cost. `pools` are those of its pools that are there.
+/// The sentence that says that no limit bounds the cost of the nodes of `tenant`; `None` if one does. `pools` are those
+/// of its pools that exist.
 pub fn of_tenant<'a>(tenant: &Tenant, pools: impl IntoIterator<Item = &'a TenantPool>) -> Statement {
     if bounds_cost(&tenant.spec.limits) {
         return limited("Limited", "spec.limits bound what its nodes cost".to_owned());
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_unlimited_where_neither_it_nor_a_tenant_of_it_has_a_limit_on_every_node() {
+    fn pool_is_unlimited_if_neither_it_nor_its_tenants_limit_every_node() {
         for (spec, of_tenant, reason) in [
             (json!({}), json!({}), "NoLimits"),
             (json!({"limits": {"nvidia.com/gpu": 4}}), json!({}), "NoLimits"),
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_is_unlimited_where_it_and_one_of_its_pools_have_no_limit() {
+    fn tenant_is_unlimited_if_it_and_one_of_its_pools_have_no_limit() {
         for (limits, pools, reason) in [
             (json!({"nodes": 1}), vec![json!({})], "Limited"),
             (json!({}), vec![json!({"limits": {"cpu": 1}}), json!({})], "NoLimits"),

@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::Findings;
 
-/// Writes down every field of `value` that its schema doesn't allow.
+/// Adds a finding for every field of `value` that its schema doesn't allow.
 pub(super) fn check(schema: &JSONSchemaProps, value: &Value, wrong: &mut Findings) {
     walk(schema, value, "", wrong);
 }
 
-/// Takes out of `value` every field that its schema doesn't name, and writes it down.
+/// Removes and records every field of `value` that its schema doesn't have.
 pub(super) fn prune(
     schema: &JSONSchemaProps,
     value: &mut Value,
@@ -58,7 +58,7 @@ pub(super) fn prune(
     }
 }
 
-/// Writes numbers as text where either may stand.
+/// Writes numbers as text where both are allowed.
 pub(super) fn write_amounts(schema: &JSONSchemaProps, value: &mut Value) {
     match value {
         Value::Number(number) if schema.x_kubernetes_int_or_string == Some(true) => {
@@ -142,7 +142,7 @@ fn string(schema: &JSONSchemaProps, text: &str, path: &str, wrong: &mut Findings
         wrong.push((path.to_owned(), format!("{text:?} isn't one of {}", allowed.join(", "))));
     }
     let Some(pattern) = &schema.pattern else { return };
-    // Quantities are the only strings that may be numbers, and have a sentence of their own.
+    // Quantities are the only strings that may be numbers, and have a message of their own.
     if schema.x_kubernetes_int_or_string == Some(true) {
         if text.parse::<croft_scheduler::Quantity>().is_err() {
             let message = format!(

@@ -10,7 +10,8 @@ use std::{
 use clap::{Args, ValueEnum};
 use croft_manifest::InputError;
 use croft_webhook::{
-    admit::{Answer, Phase, respond},
+    admit::{Answer, respond},
+    outcome::Phase,
     server::BODY_LIMIT,
 };
 

@@ -105,7 +105,7 @@ pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<ExitCode, Failur
 impl<'f> Printed<'f> {
     fn of(finding: &'f Finding) -> Self {
         Self {
-            rule: finding.rule.as_str(),
+            rule: finding.violation.as_str(),
             kind: finding.kind,
             namespace: finding.namespace.as_deref(),
             name: &finding.name,
@@ -183,7 +183,7 @@ impl Facts {
         let pools = pools.iter().map(|p| stored::pool(p.name_any(), created(p.meta()), &p.spec()));
         Ok(Self {
             tenants: tenants.collect(),
-            pools: pools.filter(|pool| pool.wrong.is_none()).map(|pool| pool.object).collect(),
+            pools: pools.filter(|pool| pool.error.is_none()).map(|pool| pool.object).collect(),
             config: config
                 .map(|config| stored::config(&config.spec(), DEFAULT_NAMESPACE).object)
                 .unwrap_or_default(),
@@ -214,7 +214,7 @@ fn print(findings: &[Finding], facts: &Facts, pods: usize, out: &mut Output) -> 
             None => format!("{} {}", finding.kind, finding.name),
         };
         let tenants = if finding.tenants.is_empty() { "-".to_owned() } else { finding.tenants.join(",") };
-        table.styled(vec![(finding.rule.to_string(), BAD), (tenants, NAME), (object, BOLD)]);
+        table.styled(vec![(finding.violation.to_string(), BAD), (tenants, NAME), (object, BOLD)]);
     }
     table.write(out)?;
     writeln!(out)?;

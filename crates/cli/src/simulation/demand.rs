@@ -7,7 +7,7 @@ use std::{
 
 use croft_api::{
     NodeClaim,
-    convert::{scheduler as convert, standing},
+    convert::{scheduler as convert, static_capacity},
 };
 use croft_manifest::{Input, InputError, Origin, Problem, Sourced, apply_admission_plugins};
 use croft_scheduler::{CapacityType, Cluster, ComingNode, InstanceType, PodKey, Quantity, Resources};
@@ -81,7 +81,7 @@ impl Builder {
             let result =
                 convert::pool(&pool.object, Arc::clone(types)).and_then(|p| self.cluster.upsert_pool(p));
             self.report(&pool.origin, result);
-            for pod in standing::spare_places(&pool.object) {
+            for pod in static_capacity::headroom_pods(&pool.object) {
                 let result = self.cluster.upsert_pod(&pod);
                 self.report(&pool.origin, result);
             }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use croft_api::{TenantPool, convert::standing};
+use croft_api::{TenantPool, convert::static_capacity};
 use croft_manifest::Input;
 use croft_scheduler::{Cluster, ExistingPlacement, InstanceType, Machine, Plan, PodKey, resources, solve};
 use kube::ResourceExt as _;
@@ -29,12 +29,12 @@ pub(super) fn launch(
     pools.sort_by_key(|pool| pool.name_any());
     for pool in pools {
         let there = nodes(input, pool);
-        let missing = standing::replicas(pool).map_or(0, |wanted| wanted.saturating_sub(there));
+        let missing = static_capacity::replicas(pool).map_or(0, |wanted| wanted.saturating_sub(there));
         if missing == 0 || pool.metadata.deletion_timestamp.is_some() {
             continue;
         }
         let (plan, reason) =
-            standing::machines(cluster, pool, Arc::clone(types), missing, |cluster, options| {
+            static_capacity::new_nodes(cluster, pool, Arc::clone(types), missing, |cluster, options| {
                 solve(cluster, options, &|| false)
             });
         if let Some(reason) = reason {
@@ -62,7 +62,7 @@ fn nodes(input: &Input, pool: &TenantPool) -> usize {
     let name = pool.name_any();
     let find = |name: &str| input.claims.iter().map(|claim| &claim.object).find(|c| c.name_any() == name);
     let of_pool = input.claims.iter().filter(|claim| claim.spec.pool == name);
-    let claims = of_pool.filter(|claim| standing::counts(claim, find)).count();
+    let claims = of_pool.filter(|claim| static_capacity::counts(claim, find)).count();
     let value = croft_api::convert::scheduler::value(pool);
     let alone = input.nodes.iter().filter(|node| {
         node.labels().get(&pool.spec.key) == Some(&value)
@@ -103,7 +103,7 @@ pub(super) fn remove_headroom_pods(plan: &mut Plan, warnings: &mut Vec<String>) 
     let mut headroom: BTreeMap<String, usize> = BTreeMap::new();
     let mut take = |node: &str, pods: &mut Vec<PodKey>| {
         let before = pods.len();
-        pods.retain(|pod| standing::spare_of(pod).is_none());
+        pods.retain(|pod| static_capacity::headroom_of(pod).is_none());
         if pods.len() < before {
             *headroom.entry(node.to_owned()).or_default() += before - pods.len();
         }
@@ -116,7 +116,7 @@ pub(super) fn remove_headroom_pods(plan: &mut Plan, warnings: &mut Vec<String>) 
     }
     let mut missing: BTreeMap<String, (usize, String)> = BTreeMap::new();
     plan.unschedulable.retain(|left| {
-        let Some(pool) = standing::spare_of(&left.pod) else { return true };
+        let Some(pool) = static_capacity::headroom_of(&left.pod) else { return true };
         let own = left.reasons.iter().find(|reason| reason.pool == pool);
         let why = own.map_or_else(String::new, |reason| reason.detail.clone());
         missing.entry(pool.to_owned()).or_insert((0, why)).0 += 1;

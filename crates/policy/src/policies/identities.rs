@@ -1,30 +1,33 @@
-//! Croft's own identities: what a stolen token of the controller or of the webhook may not write, though RBAC grants
-//! the verb.
+//! Croft's own identities: the policies limit what a stolen token of the controller or the webhook can write, though
+//! RBAC grants the verb.
 //!
-//! RBAC knows no fields, and can't name an object that is created or whose name isn't known when the role is written.
-//! Each policy here adds that to one granted verb. Its match condition is the user, in the namespace that Croft is
-//! installed in, so it says nothing about other requests. Fields are compared by what may differ, not by what may not: a
-//! field that a later Kubernetes adds is closed from its first day.
+//! RBAC knows no fields. It can't name an object that is created, nor one whose name isn't known when the role is
+//! written. Each policy here adds that to one granted verb. Its match condition is the user, in Croft's own namespace,
+//! so that other requests are unaffected. Fields are compared by what may differ: a field that a later Kubernetes adds
+//! is closed from its first day.
 //!
-//! A request's object is judged as it is after mutation. So a mutating webhook of another project that rewrites a
-//! DaemonSet whenever it is written is refused together with the controller's write, and the message says where to look.
+//! The API server evaluates the object after mutation. If a mutating webhook of another project rewrites a DaemonSet on
+//! every write, the controller's write is refused with it, and the message says where to look.
 
 use serde_json::{Value, json};
 
-use super::{Keys, Policy, parameters::PREFIX};
 use crate::{
-    model::{
-        BUILT_IN_EXEMPT, CERTIFICATE_LEASE, CLAIM_ANNOTATION, CONTROLLER_LEASE, IDENTITY_PREFIX,
-        INJECTED_ANNOTATION, MARK_KEY, NAME_LABEL, TENANCY_LABEL, UNREGISTERED_TAINT,
+    definitions::{
+        CLAIM_ANNOTATION, IDENTITY_PREFIX, INJECTED_ANNOTATION, NAME_LABEL, POOL_NAME_LABEL, REPLICA_LABEL,
+        TENANCY_LABEL, UNREGISTERED_TAINT, parameter::PREFIX, webhook,
     },
-    seen::{REPLICA_LABEL, WEBHOOK},
+    policies::policy::{Keys, Policy},
+    tenancy::{
+        model::{BUILT_IN_EXEMPT, CERTIFICATE_LEASE, CONTROLLER_LEASE},
+        replica_status::WEBHOOK,
+    },
 };
 
-/// Written by the API server itself with every change.
+/// Fields that the API server itself writes with every change.
 const KEPT_BY_THE_SERVER: [&str; 3] = ["managedFields", "resourceVersion", "generation"];
 /// The DaemonSet's template generation, which the API server keeps as an annotation.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
-/// Labels that nodes outside every pool carry too: no evidence of a pool, whatever key a pool declares.
+/// Labels that nodes outside every pool carry as well: no evidence of a pool, even if a pool has such a key.
 const ON_EVERY_NODE: &str = "^((beta|topology|failure-domain\\\\.beta)\\\\.)?kubernetes\\\\.io/|\
                              ^node\\\\.kubernetes\\\\.io/instance-type$|^node-role\\\\.";
 /// Labels of nodes that run the control plane.
@@ -39,7 +42,7 @@ pub(super) fn all() -> [Policy; 7] {
     [daemonsets(), namespaces(), pods(), nodes(), declarations(), configurations(), leases()]
 }
 
-/// CEL: the request is made by this ServiceAccount of Croft's.
+/// CEL: the request is made by this ServiceAccount of Croft.
 fn is_by(account: &str) -> String {
     format!("request.userInfo.username == 'system:serviceaccount:' + params.metadata.name + ':{account}'")
 }
@@ -55,7 +58,7 @@ fn policy(
     Policy { name, constraints, conditions, variables, validations, parameters: true }
 }
 
-/// Words as a CEL list; JSON's strings are CEL's.
+/// Strings as a CEL list. JSON strings are CEL strings.
 fn list(words: &[&str]) -> String {
     json!(words).to_string()
 }
@@ -66,9 +69,8 @@ fn constraints(group: &str, resources: &[&str], operations: &[&str]) -> Value {
     }]})
 }
 
-/// True if everything in the map at `path` is as it was, but for keys `k` for which `free` holds. A path such as
-/// `.?spec.?template`. `dyn` keeps the API server's type checker from warning that an object is no map: at run time it
-/// is one.
+/// CEL: every entry of the map at `path`, such as `.?spec.?template`, is unchanged, but for keys `k` for which `free`
+/// holds. `dyn` keeps the API server's type checker from warning that an object is no map; at run time it is one.
 fn same_but(path: &str, free: &str) -> String {
     let (new, old) =
         (format!("dyn(object){path}.orValue({{}})"), format!("dyn(oldObject){path}.orValue({{}})"));
@@ -92,8 +94,8 @@ fn every(parts: &[String]) -> String {
     parts.iter().map(|part| format!("({part})")).collect::<Vec<_>>().join(" && ")
 }
 
-/// The plan of a DaemonSet, and nothing of what its pods run. In the built-in namespaces nothing is planned; what an earlier
-/// version injected there, and recorded, is taken out.
+/// The controller writes the plan of a DaemonSet, and nothing that changes what its pods run. In the built-in exempt
+/// namespaces it only takes out what an earlier version added and recorded.
 fn daemonsets() -> Policy {
     let template = ".?spec.?template";
     let exempt = list(&BUILT_IN_EXEMPT);
@@ -148,7 +150,7 @@ fn daemonsets() -> Policy {
     )
 }
 
-/// What the policies read from a namespace, and nothing else of it.
+/// The controller writes what webhooks and policies read from a namespace, and nothing else of it.
 fn namespaces() -> Policy {
     policy(
         "croft-controller-namespaces",
@@ -159,7 +161,7 @@ fn namespaces() -> Policy {
             every(&[
                 metadata_but(&["labels", "annotations"]),
                 same_but_these(".?metadata.?labels", &[TENANCY_LABEL]),
-                // What the installation runs for is written once, by the first start, and never changed.
+                // The installation's identity is written once, by the first start, and never changed.
                 same_but(
                     ".?metadata.?annotations",
                     &format!(
@@ -179,7 +181,7 @@ fn namespaces() -> Policy {
     )
 }
 
-/// Where a waiting pod is meant to go.
+/// The controller nominates a node for a pending pod.
 fn pods() -> Policy {
     policy(
         "croft-controller-pods",
@@ -194,13 +196,13 @@ fn pods() -> Policy {
     )
 }
 
-/// Nodes of pools, and of those only what registration, cordons and repairs write.
+/// The controller writes nodes of pools, and of those only the fields of registration, cordon and repair.
 fn nodes() -> Policy {
     let old = |field: &str| format!("oldObject.metadata.?{field}.orValue({{}})");
     let (labels, annotations) = (old("labels"), old("annotations"));
     let taints = |object: &str| format!("{object}.spec.?taints.orValue([])");
     let of_a_pool = format!(
-        "!{labels}.exists(k, k in {control_plane}) && ('{MARK_KEY}' in {labels} || '{CLAIM_ANNOTATION}' in {annotations} \
+        "!{labels}.exists(k, k in {control_plane}) && ('{POOL_NAME_LABEL}' in {labels} || '{CLAIM_ANNOTATION}' in {annotations} \
          || {old_taints}.exists(t, t.key == '{UNREGISTERED_TAINT}' || t.key in variables.keys) || \
          {labels}.exists(k, k in variables.keys && !k.matches('{ON_EVERY_NODE}')))",
         control_plane = list(&CONTROL_PLANE),
@@ -208,7 +210,7 @@ fn nodes() -> Policy {
     );
     let managed = every(&[
         metadata_but(&["labels", "annotations", "finalizers"]),
-        // The pool's template chooses labels and annotations, but none that makes a node the control plane's.
+        // A pool's template chooses labels and annotations, but none that makes a node part of the control plane.
         CONTROL_PLANE.map(|key| format!("!('{key}' in object.metadata.?labels.orValue({{}}))")).join(" && "),
         finalizers(),
         same_but_these(".?spec", &["unschedulable", "taints"]),
@@ -242,7 +244,7 @@ fn nodes() -> Policy {
     )
 }
 
-/// Only finalizers under croft.dev/ differ.
+/// CEL: only finalizers under croft.dev/ differ.
 fn finalizers() -> String {
     let of = |object: &str| {
         format!("{object}.metadata.?finalizers.orValue([]).filter(f, !f.startsWith('croft.dev/'))")
@@ -250,7 +252,7 @@ fn finalizers() -> String {
     format!("{} == {}", of("object"), of("oldObject"))
 }
 
-/// What people declare stays as they declared it.
+/// The controller doesn't change the specs that users declare.
 fn declarations() -> Policy {
     policy(
         "croft-controller-declarations",
@@ -270,9 +272,8 @@ fn declarations() -> Policy {
     )
 }
 
-/// The webhook's registration: where it answers, which authority is trusted, and what depends on the declarations. Which
-/// requests are asked about, and what happens without an answer, is as in [`shipped`], and no webhook of those is taken
-/// out.
+/// The webhook writes its registration: address, caBundle, namespace selectors and match conditions. Rules, failure
+/// policy and time limit stay as in [`shipped`], and none of those webhooks is removed.
 fn configurations() -> Policy {
     const MUTATING: &str = "mutatingwebhookconfigurations";
     let owned = list(&["clientConfig", "namespaceSelector", "matchConditions"]);
@@ -311,15 +312,15 @@ fn configurations() -> Policy {
     )
 }
 
-/// By name, what the webhook doesn't choose of the webhooks that it registers.
+/// The fields that the webhook doesn't choose, by name of the registered webhook.
 fn shipped(mutating: bool) -> Value {
     let rule = |group: &str, resources: &[&str], operations: &[&str]| {
         json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": operations, "resources": resources,
             "scope": "Namespaced"})
     };
-    let hook = |name: &str, rules: &[Value], failure: &str, seconds: i64| {
+    let hook = |name: &str, declarations: &[Value], failure: &str, seconds: i64| {
         let mut fields = json!({
-            "name": name, "rules": rules, "failurePolicy": failure, "timeoutSeconds": seconds,
+            "name": name, "rules": declarations, "failurePolicy": failure, "timeoutSeconds": seconds,
             "matchPolicy": "Equivalent", "sideEffects": "None", "objectSelector": {}, "admissionReviewVersions": ["v1"],
         });
         if let (true, Some(map)) = (mutating, fields.as_object_mut()) {
@@ -330,7 +331,7 @@ fn shipped(mutating: bool) -> Value {
     let (created, written) = (["CREATE"], ["CREATE", "UPDATE"]);
     let hooks = if mutating {
         let pods = [rule("", &["pods"], &created), rule("apps", &["daemonsets"], &written)];
-        vec![hook("pods.croft.dev", &pods, "Fail", 3), hook("strangers.croft.dev", &pods, "Fail", 3)]
+        vec![hook(webhook::PODS, &pods, "Fail", 3), hook(webhook::NON_TENANT, &pods, "Fail", 3)]
     } else {
         let workloads = [
             rule("apps", &["deployments", "statefulsets", "replicasets"], &written),
@@ -338,15 +339,15 @@ fn shipped(mutating: bool) -> Value {
             rule("", &["replicationcontrollers", "podtemplates"], &written),
         ];
         vec![
-            hook("placement.croft.dev", &[rule("", &["pods"], &created)], "Fail", 3),
-            hook("bindings.croft.dev", &[rule("", &["pods/binding", "bindings"], &created)], "Fail", 3),
-            hook("warnings.croft.dev", &workloads, "Ignore", 1),
+            hook(webhook::PLACEMENT, &[rule("", &["pods"], &created)], "Fail", 3),
+            hook(webhook::BINDINGS, &[rule("", &["pods/binding", "bindings"], &created)], "Fail", 3),
+            hook(webhook::WARNINGS, &workloads, "Ignore", 1),
         ]
     };
     Value::Object(hooks.into_iter().collect())
 }
 
-/// JSON as CEL, whose maps and lists hold values of one type: each is made `dyn`.
+/// JSON as CEL. CEL's maps and lists hold values of one type, so each value is wrapped in `dyn`.
 fn cel(value: &Value) -> String {
     match value {
         Value::Object(map) => {
@@ -362,10 +363,10 @@ fn cel(value: &Value) -> String {
     }
 }
 
-/// Leases by name: the controller's own, the webhook's for the certificate, and each replica's own.
+/// The controller writes its own Lease; the webhook writes the Lease of the certificate and each replica its own.
 ///
-/// RBAC can't name an object that is created, nor a replica's, which is its pod's name. The token of a pod carries that
-/// name; one that was issued without a pod, as in the lab, is told from others' by the replicas' label alone.
+/// RBAC can't name an object that is created, nor the Lease of a replica, which has the name of its pod. The token of a
+/// pod carries that name. A token without a pod, as in the lab, is limited by the replicas' label alone.
 fn leases() -> Policy {
     let (controller, webhook) = (is_by(CONTROLLER), is_by(WEBHOOK_ACCOUNT));
     let replica =
@@ -377,7 +378,7 @@ fn leases() -> Policy {
         new = replica("object"),
     );
     let mut constraints = constraints("coordination.k8s.io", &["leases"], &["CREATE", "UPDATE", "DELETE"]);
-    // Every node renews a Lease every few seconds, in a namespace that is left out by its name.
+    // Every node renews a Lease every few seconds, in a namespace that is left out by name.
     if let Some(map) = constraints.as_object_mut() {
         map.insert(
             "namespaceSelector".to_owned(),

@@ -1,23 +1,26 @@
-//! Namespaces: what Croft alone writes on them, and the tenants that they move into and out of.
+//! Namespaces: the metadata that only Croft writes, and the tenants that a write moves a namespace into or out of.
 
-use super::{
-    Policy, constraints,
-    parameters::{self, PREFIX},
+use crate::{
+    definitions::parameter::{self, PREFIX},
+    policies::{
+        cel,
+        policy::{Policy, constraints},
+    },
 };
 
 const RESOURCES: [&str; 3] = ["namespaces", "namespaces/status", "namespaces/finalize"];
-/// An authorization check costs 350,000 of the 1,000,000 that the API server grants an expression, so each has one of
-/// its own. Who may assign every tenant may move a namespace into and out of more than so many at once.
+/// The number of tenants that are checked one by one. An authorization check costs 350,000 of the 1,000,000 that the
+/// API server grants an expression, so each has an expression of its own. A move of more tenants needs `assign` on all.
 const CHECKS: usize = 4;
 
-/// The label and the annotations that the other policies and the webhook's registration read.
-pub(super) fn guarded() -> Policy {
+/// Only Croft writes the label and the annotations that webhooks and policies read.
+pub(super) fn reserved() -> Policy {
     let of = |object: &str, field: &str| format!("{object}.metadata.?{field}.orValue({{}})");
     Policy {
-        name: "croft-guarded-metadata",
+        name: "croft-reserved-metadata",
         constraints: constraints("", &RESOURCES, &["CREATE", "UPDATE"], false),
         conditions: vec![
-            ("not-croft", format!("!({})", parameters::by_controller())),
+            ("not-croft", format!("!({})", cel::by_controller())),
         ],
         variables: vec![
             ("written", of("object", "annotations")),
@@ -49,7 +52,7 @@ pub(super) fn guarded() -> Policy {
     }
 }
 
-/// A tenant's claim on a namespace begins or ends only by a user with the verb `assign` on that Tenant.
+/// Only a user with the verb `assign` on a Tenant may begin or end its claim on a namespace.
 pub(super) fn moves() -> Policy {
     let needs = "that needs the verb assign on tenants.croft.dev";
     let mut validations: Vec<(String, String)> = (0..CHECKS)
@@ -77,8 +80,8 @@ pub(super) fn moves() -> Policy {
     validations.push((
         format!(
             "!({}) || ({}) || variables.assigns",
-            parameters::more_tenants(),
-            parameters::by_controller()
+            cel::more_tenants(),
+            cel::by_controller()
         ),
         format!(
             "'there are more tenants than the policy croft-namespace-moves holds, so this may move namespace ' + \
@@ -97,20 +100,20 @@ pub(super) fn moves() -> Policy {
                 "not-exempt",
                 format!(
                     "object.metadata.name != params.metadata.name && !(object.metadata.name in {})",
-                    parameters::words(parameters::EXEMPT)
+                    cel::words(parameter::EXEMPT)
                 ),
             ),
         ],
         variables: vec![
             ("labels", "object.metadata.?labels.orValue({})".to_owned()),
             ("before", "oldObject == null ? {} : oldObject.metadata.?labels.orValue({})".to_owned()),
-            ("tenants", parameters::all_tenants()),
+            ("tenants", cel::all_tenants()),
             (
                 "moved",
                 format!(
                     "variables.tenants.filter(t, {} != (oldObject != null && {})).map(t, t[0])",
-                    parameters::is_claimed("variables.labels"),
-                    parameters::is_claimed("variables.before")
+                    cel::is_claimed("variables.labels"),
+                    cel::is_claimed("variables.before")
                 ),
             ),
             (
@@ -123,8 +126,8 @@ pub(super) fn moves() -> Policy {
     }
 }
 
-/// A namespace to which pools are open by its name is created only by a user with the verb `assign` on each TenantPool that
-/// is shared with it, and on the CroftConfig that names it.
+/// Only a user with the verb `assign` on each TenantPool that is shared with a name, and on the CroftConfig that lists
+/// it, may create a namespace of that name.
 pub(super) fn names() -> Policy {
     let opened = |i: usize| format!("variables.opened_by[{i}]");
     let check = |i: usize| {
@@ -155,7 +158,7 @@ pub(super) fn names() -> Policy {
         name: "croft-namespace-names",
         constraints: constraints("", &["namespaces"], &["CREATE"], false),
         conditions: Vec::new(),
-        variables: vec![("opened_by", parameters::opened_by())],
+        variables: vec![("opened_by", cel::opened_by())],
         validations,
         parameters: true,
     }

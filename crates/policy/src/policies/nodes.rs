@@ -1,9 +1,17 @@
-//! Nodes: what kubelets may not write, and taints that stay. Never a webhook: one that is down must not keep a kubelet from
-//! registering. A node that is being deleted is judged like any other, since kube-scheduler goes on binding pods to it.
+//! Nodes: labels and taints that kubelets may not write, and taints that stay.
+//!
+//! These rules are never a webhook: a kubelet must be able to register while Croft is down. A node that is being
+//! deleted is no exception, since kube-scheduler goes on binding pods to it.
 
-use super::{Keys, Policy, break_glass, constraints, parameters};
+use crate::{
+    definitions::parameter,
+    policies::{
+        cel,
+        policy::{Keys, Policy, break_glass, constraints},
+    },
+};
 
-/// Kubelets neither add, change nor remove a pool's label or taint; they may register with the taint, and with the
+/// Kubelets neither add, change nor remove a pool's label or taint. They may register with the taint, and with the
 /// label of a pool whose nodes Croft doesn't launch.
 pub(super) fn kubelets(keys: Keys) -> Policy {
     let taints =
@@ -16,7 +24,7 @@ pub(super) fn kubelets(keys: Keys) -> Policy {
     let open = match keys {
         Keys::BuiltIn => "",
         Keys::Declared => {
-            variables.push(("open", parameters::words(parameters::KUBELET_LABELS)));
+            variables.push(("open", cel::words(parameter::KUBELET_LABELS)));
             " || k in variables.open || (k + '=' + variables.labels[k]) in variables.open"
         }
     };
@@ -64,8 +72,8 @@ pub(super) fn kubelets(keys: Keys) -> Policy {
     }
 }
 
-/// A pool's taint stays on its node as long as the label of the same key and value does: without it, other pods come. Croft
-/// itself never removes one.
+/// The taint of a pool stays on its node as long as the label of the same key and value does. Croft itself never
+/// removes such a taint.
 pub(super) fn taints(keys: Keys) -> Policy {
     let value = |taint: &str| format!("{taint}.?value.orValue('')");
     Policy {

@@ -1,17 +1,23 @@
-//! Pods: the final pod at its creation, and its changes.
+//! Pods: the final pod at its creation, and its updates.
 
-use super::{Keys, Policy, break_glass, constraints, parameters};
-use crate::model::{MARK_KEY, UNREGISTERED_LABEL, UNREGISTERED_TAINT};
+use crate::{
+    definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL, UNREGISTERED_TAINT},
+    policies::{
+        cel,
+        policy::{Keys, Policy, break_glass, constraints},
+    },
+};
 
-/// A variable, since the API server turns the whole pod into CEL's form once for a policy's match conditions and once
-/// more for its validations, which takes longer than evaluating them: what every created pod meets has none.
+/// A variable rather than a match condition: the API server converts the whole pod to CEL once for the match conditions
+/// of a policy and once more for its validations, which takes longer than evaluating them. Policies that apply to every
+/// created pod have no match conditions.
 const MIRROR: (&str, &str) = (
     "mirror",
     "'kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}) && \
      request.userInfo.username == 'system:node:' + object.spec.?nodeName.orValue('')",
 );
 
-/// The namespace is marked as one outside any tenant.
+/// The namespace is labelled as one that belongs to no tenant.
 const NON_TENANT: (&str, &str) = (
     "nonTenant",
     "namespaceObject != null && namespaceObject.metadata.?labels[?'croft.dev/tenancy'].orValue('') == 'none'",
@@ -36,7 +42,7 @@ fn selected(object: &str) -> String {
     format!("{object}.spec.?nodeSelector.orValue({{}}).map(k, k + '=' + {object}.spec.nodeSelector[k])")
 }
 
-/// True if the pod tolerates, for ever, every taint of the pool `p` of the annotation.
+/// CEL: the pod tolerates, without a time limit, every taint of the pool `p` of the annotation.
 fn tolerates(pool: &str) -> String {
     format!(
         "{pool}.split(':')[1].split(',').all(effect, variables.tolerations.exists(t, \
@@ -47,7 +53,7 @@ fn tolerates(pool: &str) -> String {
     )
 }
 
-/// The pod's tolerations reach pools' taints by one of `variables.keys`, or by none.
+/// CEL: the pod tolerates taints of pools by one of `variables.keys`, or by a toleration without a key.
 fn reaches() -> (&'static str, String) {
     (
         "reaches",
@@ -57,7 +63,7 @@ fn reaches() -> (&'static str, String) {
     )
 }
 
-/// The pod tolerates the taint of a node that doesn't have its pool's label yet.
+/// CEL: the pod tolerates the taint of a node that doesn't have its pool's label yet.
 fn reaches_unregistered() -> (&'static str, String) {
     (
         "reachesUnregistered",
@@ -68,8 +74,8 @@ fn reaches_unregistered() -> (&'static str, String) {
     )
 }
 
-/// Every term of the required node affinity rules out the built-in key, which every node of a pool carries, and the label
-/// of nodes that don't carry it yet if the pod reaches those.
+/// CEL: every term of the required node affinity excludes the built-in key, which every node of a pool carries, and, if the
+/// pod tolerates their taint, the label of nodes that don't carry the key yet.
 fn kept_out() -> (&'static str, String) {
     (
         "keptOut",
@@ -77,7 +83,7 @@ fn kept_out() -> (&'static str, String) {
             "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.hasValue() && \
              object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.all(t, \
              (size(t.?matchExpressions.orValue([])) == 0 && size(t.?matchFields.orValue([])) == 0) || \
-             (t.?matchExpressions.orValue([]).exists(e, e.key == '{MARK_KEY}' && e.operator == 'DoesNotExist') && \
+             (t.?matchExpressions.orValue([]).exists(e, e.key == '{POOL_NAME_LABEL}' && e.operator == 'DoesNotExist') && \
              (!variables.reachesUnregistered || \
              t.?matchExpressions.orValue([]).exists(e, e.key == '{UNREGISTERED_LABEL}' && e.operator == 'DoesNotExist'))))"
         ),
@@ -87,14 +93,15 @@ fn kept_out() -> (&'static str, String) {
 fn must_be_kept_out() -> String {
     format!(
         "'the pod belongs to no tenant and tolerates the taints of tenants\\' pools, and no required node affinity \
-         ({MARK_KEY} DoesNotExist in every term, and {UNREGISTERED_LABEL} DoesNotExist if it tolerates every taint) keeps \
+         ({POOL_NAME_LABEL} DoesNotExist in every term, and {UNREGISTERED_LABEL} DoesNotExist if it tolerates every taint) keeps \
          it off them: tolerate only the taints that you mean'"
     )
 }
 
-/// The final pod of a tenant is pinned to one of its pools and tolerates its taints, and the final pod of a marked
-/// non-tenant namespace doesn't reach a pool by a toleration of every key or of the built-in one. A namespace that
-/// isn't marked yet passes: the webhook, which fails closed, has judged its pods.
+/// The final pod of a tenant is pinned to one of its pools and tolerates the pool's taints. The final pod of a labelled
+/// non-tenant namespace doesn't tolerate the taints of pools by a toleration without a key or of the built-in one.
+///
+/// A namespace that isn't labelled yet passes: the webhook, which fails closed, has evaluated its pods.
 pub(super) fn placement() -> Policy {
     let break_glass = break_glass();
     Policy {
@@ -143,9 +150,11 @@ pub(super) fn placement() -> Policy {
     }
 }
 
-/// The final non-tenant pod doesn't reach a pool by the keys that pools declare, nor, in a namespace that isn't marked
-/// yet, by any. In a namespace with which a pool is shared, only the webhook can tell what is closed; in one that isn't
-/// marked yet, a pod that selects a pool is a tenant's.
+/// The final non-tenant pod doesn't tolerate the taints of pools by the keys that pools declare nor, in a namespace
+/// that isn't labelled yet, by any.
+///
+/// In a namespace with which a pool is shared, only the webhook can tell what is closed. In a namespace that isn't
+/// labelled yet, a pod that selects a pool belongs to a tenant.
 pub(super) fn declared_keys() -> Policy {
     Policy {
         name: "croft-pod-placement-keys",
@@ -159,10 +168,7 @@ pub(super) fn declared_keys() -> Policy {
             owned(NON_TENANT),
             ("pools", annotation("pools")),
             ("shared", annotation("shared")),
-            (
-                "free",
-                format!("{} || {}", parameters::non_tenant_pods_allowed(), parameters::in_free_namespace()),
-            ),
+            ("free", format!("{} || {}", cel::non_tenant_pods_allowed(), cel::in_free_namespace())),
             kept_out(),
         ],
         validations: vec![(
@@ -178,20 +184,21 @@ pub(super) fn declared_keys() -> Policy {
     }
 }
 
-/// A change of a pod adds no toleration of a foreign pool, loses no pool, and lifts no gate before the pod is placed.
+/// An update adds no toleration of a foreign pool, doesn't take the pod out of its pool, and lifts no gate before the
+/// pod is placed.
 pub(super) fn updates(keys: Keys) -> Policy {
     let changed = ["tolerations", "nodeSelector", "affinity", "schedulingGates"]
         .map(|field| format!("object.spec.?{field} != oldObject.spec.?{field}"))
         .join(" || ");
     let free = match keys {
-        // What isn't marked yet is judged by the declared keys, where exemption is known.
+        // A namespace that isn't labelled yet is left to the policy with the declared keys, where exemptions are known.
         Keys::BuiltIn => {
             "variables.shared == '*' || (!variables.nonTenant && variables.pools == '')".to_owned()
         }
         Keys::Declared => format!(
             "variables.shared == '*' || (variables.pools == '' && ({} || {}))",
-            parameters::non_tenant_pods_allowed(),
-            parameters::in_free_namespace()
+            cel::non_tenant_pods_allowed(),
+            cel::in_free_namespace()
         ),
     };
     Policy {
@@ -211,7 +218,7 @@ pub(super) fn updates(keys: Keys) -> Policy {
                 "own",
                 format!(
                     "variables.pools == '' ? variables.shared.split(';') : variables.pools.split(';').map(p, \
-                     p.split(':')[0]) + variables.pools.split(';').map(p, '{MARK_KEY}=' + p.split(':')[?2].orValue(''))"
+                     p.split(':')[0]) + variables.pools.split(';').map(p, '{POOL_NAME_LABEL}=' + p.split(':')[?2].orValue(''))"
                 ),
             ),
             ("selected", selected("object")),
@@ -273,8 +280,8 @@ fn update_rules() -> Vec<(String, String)> {
                  variables.shared != '' || !variables.reaches || {KEPT_OUT}) || {break_glass}",
                 tolerates("p")
             ),
-            "'the update lifts the last scheduling gate of a pod that was made before Croft could place it; delete the \
-             pod and make it again, or add spec.nodeSelector and tolerations of its pool while it is gated'"
+            "'the update lifts the last scheduling gate of a pod that was created before Croft could place it; delete \
+             the pod and create it again, or add spec.nodeSelector and tolerations of its pool while it is gated'"
                 .to_owned(),
         ),
     ]

@@ -1,8 +1,8 @@
-//! The cluster that the fixtures and properties are judged in.
+//! The cluster of the fixtures and properties.
 
 use croft_policy::{
     Config, Namespace, Node, OnConflict, Pool, Provisioner, Tenant, Tenants,
-    model::{MARK_KEY, POOL_ANNOTATION},
+    definitions::{POOL_ANNOTATION, POOL_NAME_LABEL},
     selector::{Requirement, Selector, Test},
     taint::{Effect, Effects, Taint},
 };
@@ -27,7 +27,7 @@ pub fn tenant(name: &str, namespaces: &[&str], pools: &[&str]) -> Tenant {
         selector: None,
         pools: pools.iter().map(|w| (*w).to_owned()).collect(),
         on_conflict: OnConflict::Reject,
-        unread: false,
+        unreadable_claims: false,
     }
 }
 
@@ -39,12 +39,12 @@ pub fn namespace(name: &str, default_pool: Option<&str>) -> Namespace {
     }
 }
 
-/// A node of `pool`, labelled and tainted as Croft does it; without one, a node of nobody.
+/// A node of `pool`, labelled and tainted as Croft does it; without one, a node of no pool.
 pub fn node(name: &str, pool: Option<&Pool>) -> Node {
     let mut node = Node { name: name.to_owned(), ..Node::default() };
     if let Some(pool) = pool {
-        let mark = if pool.key == MARK_KEY { &pool.value } else { &pool.name };
-        node.labels.insert(MARK_KEY.to_owned(), mark.clone());
+        let mark = if pool.key == POOL_NAME_LABEL { &pool.value } else { &pool.name };
+        node.labels.insert(POOL_NAME_LABEL.to_owned(), mark.clone());
         node.labels.insert(pool.key.clone(), pool.value.clone());
         node.taints = pool
             .effects
@@ -63,7 +63,7 @@ pub fn pools() -> Vec<Pool> {
         pool("pool-a-gpu", "example.com/gpu", "a", &[Effect::NoSchedule, Effect::NoExecute]),
         pool("pool-b", "node-pool", "pool-b", &[Effect::NoSchedule]),
         agents,
-        pool("pool-d", MARK_KEY, "pool-d", &[Effect::NoExecute]),
+        pool("pool-d", POOL_NAME_LABEL, "pool-d", &[Effect::NoExecute]),
     ]
 }
 
@@ -107,7 +107,7 @@ pub fn world(config: Config) -> Tenants {
         namespace("tenant-c-bad", Some("pool-b")),
         namespace("tenant-d", None),
         namespace("tenant-lost", None),
-        namespace("nobody", None),
+        namespace("non-tenant", None),
         namespace("agents", None),
     ];
     Tenants::offline(config, tenants(), pools.clone(), namespaces, nodes)

@@ -1,17 +1,17 @@
-//! Certificates of a webhook: made here, made by cert-manager, or read from files.
+//! Certificates of the webhook: created here, by cert-manager, or read from files.
 //!
 //! ```text
-//!  self          material (pure: what should the Secret hold next?)
-//!                   │ under a Lease
+//!  self          bundle (pure: the next content of the Secret)
+//!                   │ secret, under a Lease
 //!  cert-manager     ▼
 //!     └─────▶ Secret ──watch──▶ every replica ──▶ TlsSlot
 //!  files ──────────poll─────────────▶
 //! ```
 //!
-//! `material` decides, `keeper` writes the Secret, `follow` reads it or the files into a
+//! `bundle` decides, `secret` writes the Secret, `watcher` reads it or the files into a
 //! [`TlsSlot`](crate::tls::TlsSlot).
 
-pub mod facts;
-pub mod follow;
-pub mod keeper;
-pub mod material;
+pub mod bundle;
+pub mod info;
+pub mod secret;
+pub mod watcher;

@@ -350,8 +350,8 @@ impl<'a> Search<'a> {
         let taken: BTreeSet<&PodKey> = machines.iter().flat_map(|machine| &machine.pods).collect();
         part.onto.iter_mut().for_each(|placement| placement.pods.retain(|pod| !taken.contains(pod)));
         part.onto.retain(|placement| !placement.pods.is_empty());
-        let judged = split::judge(work, ask, set, part.nodes, machines).ok()?;
-        Some(Part { onto: part.onto, ..judged })
+        let evaluated = split::evaluate(work, ask, set, part.nodes, machines).ok()?;
+        Some(Part { onto: part.onto, ..evaluated })
     }
 
     fn attempt(&self, set: &[&Candidate], allowed: Allowed) -> Tried {

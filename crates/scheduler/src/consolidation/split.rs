@@ -27,7 +27,7 @@ impl Part {
     }
 }
 
-/// Members of one part, before it is judged.
+/// Members of one part, before it is evaluated.
 #[derive(Default)]
 struct Draft {
     nodes: Vec<usize>,
@@ -103,11 +103,11 @@ pub(super) fn split(
     for (draft_root, draft) in drafts {
         let own: Vec<Machine> =
             draft.machines.iter().filter_map(|at| machines.get_mut(*at).and_then(Option::take)).collect();
-        let judged = match draft.no_place {
+        let evaluated = match draft.no_place {
             Some(why) => Err(Stay::PodsUnschedulable(why)),
-            None => judge(cluster, ask, set, draft.nodes.clone(), own),
+            None => evaluate(cluster, ask, set, draft.nodes.clone(), own),
         };
-        match judged {
+        match evaluated {
             Ok(mut part) => {
                 for placement in &plan.existing {
                     let mut mine = placement.clone();
@@ -126,8 +126,8 @@ pub(super) fn split(
     (parts, stays)
 }
 
-/// Judges whether replacing `members` of the set by `instances` saves enough.
-pub(super) fn judge(
+/// Evaluates whether replacing `members` of the set by `instances` saves enough.
+pub(super) fn evaluate(
     cluster: &Cluster,
     ask: &Ask,
     set: &[&Candidate],

@@ -150,7 +150,7 @@ pub enum ReasonKind {
     LaunchBackoff,
     /// The pool's minValues can't be kept with what the pod leaves of its offerings.
     MinValues,
-    /// The pod has resource claims that Croft can't judge.
+    /// The pod has resource claims that Croft can't evaluate.
     UnsupportedResourceClaim,
     /// The pod is larger than the share of one node that it may take.
     MaxShare,

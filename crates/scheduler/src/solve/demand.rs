@@ -205,7 +205,7 @@ fn resolve(cluster: &Cluster, shape: u32, priority: i32, matched: Arc<[SelId]>) 
     let mut reqs = it.reqs.to_vec();
     let mut extra = Vec::new();
     if it.devices {
-        let detail = "the pod has resource claims, which Croft can't judge".to_owned();
+        let detail = "the pod has resource claims, which Croft can't evaluate".to_owned();
         class.blocked = Some((ReasonKind::UnsupportedResourceClaim, detail));
     }
     if let Some((namespace, names)) = &it.claims {

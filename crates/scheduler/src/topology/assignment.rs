@@ -282,7 +282,7 @@ fn spread_out<'a>(
         let Some((shut, .., domain_set)) = best.filter(|(shut, ..)| !tracker.yields || shut.0 == 0) else {
             break;
         };
-        // With others at stake, the next pod is judged again.
+        // With others at stake, the next pod is evaluated again.
         let one_by_one = one_by_one || shut.1 > 0;
         let step = if one_by_one { 1 } else { left.min(room(choice, domain_set, &per_cell, out)) };
         place(groups, view, domain_set, choice, topology, i64::from(step));

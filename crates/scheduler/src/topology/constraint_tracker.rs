@@ -207,7 +207,7 @@ impl<'a> ConstraintTracker<'a> {
         anybody && !std::mem::replace(&mut self.seeds_given_up, true)
     }
 
-    /// True if pods of the class have followers, so that each of them is judged again.
+    /// True if pods of the class have followers, so that each of them is evaluated again.
     pub(super) fn leads(&self, class: usize) -> bool {
         self.followers.of.contains_key(&class)
     }

@@ -23,8 +23,9 @@ fn is_held(lease: &Lease) -> bool {
 /// At least one replica of the webhook renews its Lease.
 pub(super) async fn webhook_replicas(client: &Client, namespace: &str) -> Finding {
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let label = croft_policy::seen::REPLICA_LABEL;
-    let selected = ListParams::default().labels(&format!("{label}={}", croft_policy::seen::WEBHOOK));
+    let label = croft_policy::definitions::REPLICA_LABEL;
+    let selected =
+        ListParams::default().labels(&format!("{label}={}", croft_policy::replica_status::WEBHOOK));
     let remedy = format!(
         "look at its pods: kubectl -n {namespace} get pods; kubectl -n {namespace} logs deploy/croft-webhook"
     );

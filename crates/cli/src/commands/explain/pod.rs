@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use croft_api::condition::UNLIMITED;
 use croft_manifest::Input;
-use croft_policy::Ground;
+use croft_policy::NamespaceTenancy;
 use croft_scheduler::{Options, PodKey};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -35,14 +35,18 @@ pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Outp
         pod.status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_else(|| "not created yet".to_owned());
     writeln!(out, "{BOLD}Pod {namespace}/{name}{BOLD:#}: {phase}")?;
     let verdict = admission.pod(pod);
-    match admission.tenants().ground(namespace) {
-        Ground::Tenant { tenant, .. } => {
+    match admission.tenants().tenancy(namespace) {
+        NamespaceTenancy::Tenant { tenant, .. } => {
             writeln!(out, "  namespace {namespace} belongs to tenant {NAME}{}{NAME:#}", tenant.name)?;
         }
-        Ground::Nobody => writeln!(out, "  namespace {namespace} belongs to no tenant")?,
-        Ground::Exempt => writeln!(out, "  namespace {namespace} is exempt: Croft doesn't manage its pods")?,
-        Ground::Unknown => writeln!(out, "  namespace {namespace} doesn't exist")?,
-        Ground::Unread => writeln!(out, "  namespace {namespace} belongs to a Tenant that can't be read")?,
+        NamespaceTenancy::NonTenant => writeln!(out, "  namespace {namespace} belongs to no tenant")?,
+        NamespaceTenancy::Exempt => {
+            writeln!(out, "  namespace {namespace} is exempt: Croft doesn't manage its pods")?
+        }
+        NamespaceTenancy::Unknown => writeln!(out, "  namespace {namespace} doesn't exist")?,
+        NamespaceTenancy::TenantUnreadable => {
+            writeln!(out, "  namespace {namespace} belongs to a Tenant that can't be read")?
+        }
     }
     match (&verdict.outcome, &verdict.pool) {
         (Outcome::Denied(refusal), _) => {

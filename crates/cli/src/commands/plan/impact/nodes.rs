@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use croft_api::{
     EC2NodeClass, NodeClaim, TenantPool,
-    convert::standing,
-    drift::{self, Standing},
+    convert::static_capacity,
+    drift::{self, DriftStatus},
     expiry,
     pool::Provisioner,
 };
@@ -74,21 +74,22 @@ fn drifted(input: &Input, claim: &NodeClaim, node: &Node, pool: &TenantPool) -> 
     let Some(class) = class_of(input, pool) else { return Vec::new() };
     let wanted = drift::Wanted::new(&pool.clone().into(), &class.clone().into());
     let labels = node.metadata.labels.clone().unwrap_or_default();
-    match drift::judge(claim, &labels, &wanted) {
-        Standing::Drifted(fields) => fields,
-        Standing::Current | Standing::Unstamped(_) => Vec::new(),
+    match drift::compare(claim, &labels, &wanted) {
+        DriftStatus::Drifted(fields) => fields,
+        DriftStatus::Current | DriftStatus::Unstamped(_) => Vec::new(),
     }
 }
 
 /// Surplus nodes of a static pool: those with the fewest pods, then the youngest.
 fn surplus(now: &Input, then: &Input, pool: &TenantPool, others: &[NodeImpact]) -> Vec<NodeImpact> {
-    let Some(wanted) = standing::replicas(pool) else { return Vec::new() };
+    let Some(wanted) = static_capacity::replicas(pool) else { return Vec::new() };
     let name = pool.name_any();
     let find = |name: &str| now.claims.get("", name).map(|claim| &claim.object);
-    let of_pool =
-        || with_nodes(now).filter(|(claim, _)| claim.spec.pool == name && standing::counts(claim, find));
+    let of_pool = || {
+        with_nodes(now).filter(|(claim, _)| claim.spec.pool == name && static_capacity::counts(claim, find))
+    };
     let had = then.pools.get("", &name).and(now.pools.get("", &name));
-    let had = had.and_then(|pool| standing::replicas(&pool.object));
+    let had = had.and_then(|pool| static_capacity::replicas(&pool.object));
     let mut there: Vec<(&NodeClaim, &Node)> = of_pool().collect();
     let least = had.map_or(there.len(), |had| had.min(there.len()));
     let surplus = least.saturating_sub(wanted);

@@ -3,10 +3,7 @@
 use croft_api::{config::Misplaced, convert::policy as convert};
 use croft_manifest::{Input, Origin};
 use croft_policy::{
-    Tenants,
-    audit::misplaced,
-    judge::{lost_pins, plan_pod, plan_recreated},
-    model::MIRROR_ANNOTATION,
+    Tenants, audit::misplaced, definitions::MIRROR_ANNOTATION, lost_pins, plan_pod, plan_recreated,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -111,7 +108,7 @@ fn pod_impact(
     let owner = owner(pod);
     if let Some(node) = node(pod) {
         let found = misplaced(admission_after.tenants(), namespace, node);
-        if found.is_right() || !misplaced(admission_before.tenants(), namespace, node).is_right() {
+        if found.is_ok() || !misplaced(admission_before.tenants(), namespace, node).is_ok() {
             return None;
         }
         let why = match found.outside {

@@ -1,0 +1,163 @@
+//! Capacity that pools keep without any pod that requests it, as demand for the scheduler: the nodes of a pool with
+//! `replicas`, and headroom. The controller and `croft simulate` plan both with these functions.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use croft_scheduler::{Cluster, InstanceType, Options, Plan, PodKey, ReasonKind};
+use k8s_openapi::api::core::v1::{Pod, Toleration};
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::scheduler as convert;
+use crate::{
+    NodeClaim, TenantPool,
+    definitions::REPLACES,
+    pool::{DEFAULT_KEY, Provisioner},
+};
+
+/// Only an instance that is being planned has this label.
+const SLOT: &str = "croft.dev/slot";
+/// A namespace name that no namespace can have, for the pods that stand for replicas.
+const REPLICAS: &str = "croft.dev/replicas";
+/// A namespace name that no namespace can have, for the pods that stand for headroom.
+const HEADROOM: &str = "croft.dev/headroom";
+
+/// The fixed number of nodes of a pool; `None` if it is scaled by demand.
+#[must_use]
+pub fn replicas(pool: &TenantPool) -> Option<usize> {
+    let replicas = pool.spec.replicas.filter(|_| pool.spec.provisioner == Provisioner::Croft)?;
+    usize::try_from(replicas).ok()
+}
+
+/// True if a NodeClaim counts towards its pool's `replicas`: it is not being deleted, and doesn't replace one that
+/// still counts. `find` looks up a NodeClaim by name.
+pub fn counts<'a>(claim: &NodeClaim, find: impl Fn(&str) -> Option<&'a NodeClaim>) -> bool {
+    let stays = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_none();
+    let replaced = claim.annotations().get(REPLACES).into_iter().flat_map(|names| names.split(','));
+    stays(claim) && !replaced.filter_map(find).any(stays)
+}
+
+/// Why a pool with `replicas` gets fewer nodes than it lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortfall {
+    /// What keeps the pool from launching; `None` if the pool itself can't be planned.
+    pub reason: Option<ReasonKind>,
+    /// The reason as a sentence.
+    pub detail: String,
+}
+
+impl Shortfall {
+    fn invalid_pool(error: &croft_scheduler::InputError) -> Self {
+        Self { reason: None, detail: error.to_string() }
+    }
+}
+
+/// Plans `count` new nodes of the pool in addition to those of `cluster`, each the cheapest that the pool may launch,
+/// as far as limits and capacity allow; and why there aren't more. Pending pods are ignored. `solve` makes the plan.
+#[must_use]
+pub fn new_nodes(
+    cluster: &Cluster,
+    pool: &TenantPool,
+    types: Arc<[InstanceType]>,
+    count: usize,
+    solve: impl FnOnce(&Cluster, &Options) -> Plan,
+) -> (Plan, Option<Shortfall>) {
+    let name = pool.name_any();
+    let mut cluster = cluster.at_rest();
+    let mut plannable = match convert::pool(pool, types) {
+        Ok(pool) => pool,
+        Err(error) => return (Plan::default(), Some(Shortfall::invalid_pool(&error))),
+    };
+    plannable.launches = true;
+    plannable.replicas = None;
+    plannable.labels.insert(SLOT.to_owned(), "new".to_owned());
+    let slots = (0..count).filter_map(|n| slot(pool, n));
+    let upserted = cluster
+        .upsert_pool(plannable)
+        .and_then(|()| slots.into_iter().try_for_each(|pod| cluster.upsert_pod(&pod)));
+    if let Err(error) = upserted {
+        return (Plan::default(), Some(Shortfall::invalid_pool(&error)));
+    }
+    let mut plan = solve(&cluster, &Options { effort: 0, ..Options::default() });
+    let shortfall = plan.unschedulable.first().map(|left| {
+        let own = left.reasons.iter().find(|reason| reason.pool == name);
+        Shortfall {
+            reason: own.map(|reason| reason.reason),
+            detail: own
+                .map_or_else(|| "no node of it can be planned".to_owned(), |reason| reason.detail.clone()),
+        }
+    });
+    for instance in &mut plan.machines {
+        instance.labels.remove(SLOT);
+        instance.requirements.retain(|r| r.key != SLOT);
+        instance.pods.clear();
+    }
+    plan.existing.clear();
+    plan.unschedulable.clear();
+    (plan, shortfall)
+}
+
+/// A pod that needs a new node of the pool for itself.
+fn slot(pool: &TenantPool, number: usize) -> Option<Pod> {
+    let name = pool.name_any();
+    serde_json::from_value(json!({
+        "metadata": {"namespace": REPLICAS, "name": format!("{name}/{number}"), "labels": {SLOT: name}},
+        "spec": {
+            "nodeSelector": {DEFAULT_KEY: convert::pool_name_label(pool), SLOT: "new"},
+            "tolerations": tolerations(pool),
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {SLOT: name}}},
+            ]}},
+            "containers": [{"name": "slot"}],
+        },
+    }))
+    .ok()
+}
+
+fn tolerations(pool: &TenantPool) -> Vec<Toleration> {
+    let own = |taint: k8s_openapi::api::core::v1::Taint| Toleration {
+        key: Some(taint.key),
+        operator: Some("Equal".to_owned()),
+        value: Some(taint.value.unwrap_or_default()),
+        effect: Some(taint.effect),
+        ..Toleration::default()
+    };
+    convert::taints(pool).into_iter().map(own).collect()
+}
+
+/// The pods that stand for a pool's headroom: of the lowest priority, each with the requests of one headroom pod.
+pub fn headroom_pods(pool: &TenantPool) -> impl Iterator<Item = Pod> {
+    let wanted =
+        pool.spec.headroom.as_ref().map_or(0, |headroom| usize::try_from(headroom.pods).unwrap_or(0));
+    (0..wanted).filter_map(|number| headroom_pod(pool, number))
+}
+
+/// The key of a headroom pod.
+#[must_use]
+pub fn headroom_key(pool: &str, number: usize) -> PodKey {
+    PodKey::new(HEADROOM, &format!("{pool}/{number}"))
+}
+
+/// The pool of a headroom pod; `None` for any other pod.
+#[must_use]
+pub fn headroom_of(pod: &PodKey) -> Option<&str> {
+    let pool = pod.name.rsplit_once('/').map(|(pool, _)| pool);
+    pool.filter(|_| &*pod.namespace == HEADROOM)
+}
+
+fn headroom_pod(pool: &TenantPool, number: usize) -> Option<Pod> {
+    let name = pool.name_any();
+    let key = headroom_key(&name, number);
+    let headroom = pool.spec.headroom.as_ref()?;
+    let requests: BTreeMap<&String, &String> = headroom.requests.iter().map(|(k, v)| (k, &v.0)).collect();
+    serde_json::from_value(json!({
+        "metadata": {"namespace": &*key.namespace, "name": &*key.name},
+        "spec": {
+            "priority": i32::MIN,
+            "nodeSelector": {DEFAULT_KEY: convert::pool_name_label(pool), pool.spec.key.clone(): convert::value(pool)},
+            "tolerations": tolerations(pool),
+            "containers": [{"name": "headroom", "resources": {"requests": requests}}],
+        },
+    }))
+    .ok()
+}

@@ -1,0 +1,42 @@
+//! Every policy and its binding, as they are installed.
+
+use serde_json::Value;
+
+use crate::policies::{identities, in_force, namespaces, nodes, pods, policy::Keys};
+
+/// Every policy and its binding, for the API server's `admissionregistration.k8s.io/v1`. `namespace` is Croft's own.
+///
+/// ```
+/// let documents = croft_policy::policies::documents("croft-system");
+/// assert_eq!(documents.len(), 2 * croft_policy::policies::names().len());
+/// ```
+#[must_use]
+pub fn documents(namespace: &str) -> Vec<Value> {
+    let policies = [
+        pods::placement(),
+        pods::declared_keys(),
+        pods::updates(Keys::BuiltIn),
+        pods::updates(Keys::Declared),
+        nodes::kubelets(Keys::BuiltIn),
+        nodes::kubelets(Keys::Declared),
+        nodes::taints(Keys::BuiltIn),
+        nodes::taints(Keys::Declared),
+        namespaces::reserved(),
+        namespaces::moves(),
+        namespaces::names(),
+        in_force::policy(),
+    ];
+    let policies = policies.into_iter().chain(identities::all());
+    policies.flat_map(|policy| [policy.document(), policy.binding(namespace)]).collect()
+}
+
+/// The names of the policies, each of which has a binding of the same name.
+#[must_use]
+pub fn names() -> Vec<String> {
+    let kind = |document: &&Value| {
+        document.pointer("/kind").and_then(Value::as_str) == Some("ValidatingAdmissionPolicy")
+    };
+    let documents = documents("");
+    let names = documents.iter().filter(kind).filter_map(|d| d.pointer("/metadata/name")?.as_str());
+    names.map(str::to_owned).collect()
+}

@@ -1,0 +1,29 @@
+//! The policy that tells the controller which parameters are in force.
+
+use crate::{
+    definitions::parameter::{PROBE, REVISION},
+    policies::{
+        cel,
+        parameters::IN_FORCE,
+        policy::{Policy, constraints},
+    },
+};
+
+/// Tells the controller whether its parameters are in force: a dry run that names the revision is refused once the
+/// policies read that revision. All policies read one cache, so one answer holds for all.
+pub(super) fn policy() -> Policy {
+    Policy {
+        name: "croft-parameters",
+        constraints: constraints("", &["namespaces"], &["UPDATE"], false),
+        conditions: vec![
+            ("own-namespace", "object.metadata.name == params.metadata.name".to_owned()),
+            ("probe", format!("request.dryRun && '{PROBE}' in object.metadata.?annotations.orValue({{}})")),
+        ],
+        variables: Vec::new(),
+        validations: vec![(
+            format!("object.metadata.annotations['{PROBE}'] != {}", cel::text(REVISION)),
+            format!("'{IN_FORCE}' + {}", cel::text(REVISION)),
+        )],
+        parameters: true,
+    }
+}

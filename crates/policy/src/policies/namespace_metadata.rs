@@ -1,0 +1,59 @@
+//! The label and the annotations that the controller writes on each namespace, for webhooks and policies.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
+    tenancy::{
+        declarations::{Declarations, DeclaredTenant},
+        model::{NonTenantPods, TENANCY_NONE},
+        taint::Effect,
+    },
+};
+
+/// Labels or annotations by key; `None` for a key that must be absent.
+pub type MetadataEntries = BTreeMap<&'static str, Option<String>>;
+
+/// The labels and the annotations that a namespace must carry for webhooks and policies. `owner` is the tenant that
+/// owns it.
+#[must_use]
+pub fn namespace_metadata(
+    declarations: &Declarations,
+    namespace: &str,
+    owner: Option<&DeclaredTenant>,
+) -> (MetadataEntries, MetadataEntries) {
+    let exempt = declarations.is_exempt(namespace);
+    let owner = owner.filter(|_| !exempt);
+    // Without a tenant no pod is isolated, and no namespace is changed.
+    let is_non_tenant = owner.is_none() && !exempt && declarations.is_active();
+    let label = is_non_tenant.then(|| TENANCY_NONE.to_owned());
+    let pools = owner.map(|tenant| pools_annotation(declarations, tenant));
+    let shared = is_non_tenant.then(|| shared_annotation(declarations, namespace)).flatten();
+    (
+        BTreeMap::from([(TENANCY_LABEL, label)]),
+        BTreeMap::from([(POOLS_ANNOTATION, pools), (SHARED_ANNOTATION, shared)]),
+    )
+}
+
+/// A tenant's pools, as `key=value:effect,effect:name`, separated by semicolons. None of these characters can be in a
+/// label's key or value. A tenant without an existing pool gets a dash, which no pod can have.
+fn pools_annotation(declarations: &Declarations, tenant: &DeclaredTenant) -> String {
+    let pools = tenant.pools.iter().filter_map(|(_, id)| declarations.pool((*id)?));
+    let entries: Vec<String> = pools
+        .map(|pool| {
+            let effects: Vec<&str> = pool.effects.iter().map(Effect::as_str).collect();
+            format!("{}={}:{}:{}", pool.key, pool.value, effects.join(","), pool.pool_name_label())
+        })
+        .collect();
+    if entries.is_empty() { "-".to_owned() } else { entries.join(";") }
+}
+
+/// The pools that are open to a non-tenant namespace, as `key=value`; a star for all.
+fn shared_annotation(declarations: &Declarations, namespace: &str) -> Option<String> {
+    if declarations.is_shared_with(namespace) || declarations.non_tenant_pods() == NonTenantPods::Allow {
+        return Some("*".to_owned());
+    }
+    let shared = declarations.pools().iter().filter(|pool| pool.is_shared_with(namespace));
+    let entries: Vec<String> = shared.map(|pool| format!("{}={}", pool.key, pool.value)).collect();
+    (!entries.is_empty()).then(|| entries.join(";"))
+}

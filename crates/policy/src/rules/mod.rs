@@ -1,0 +1,25 @@
+//! The admission rules, one file per kind of object.
+//!
+//! | module | decides about |
+//! |---|---|
+//! | `pod` | pods on CREATE, and the plan of every pod spec |
+//! | `update` | pods on UPDATE |
+//! | `daemonset` | DaemonSets; `injected` takes out what an earlier plan added |
+//! | `workload` | warnings on the templates of other workloads |
+//! | `binding` | nodes that are named outright |
+//! | `node`, `namespace` | writes of nodes and namespaces |
+//! | `pool_choice`, `injection` | the pool of a tenant's pod, and what its spec lacks to run there |
+//! | `keep_out`, `node_affinity` | what keeps a non-tenant pod off the pools |
+
+pub(crate) mod binding;
+pub(crate) mod daemonset;
+pub(crate) mod injected;
+pub(crate) mod injection;
+pub(crate) mod keep_out;
+pub mod namespace;
+pub mod node;
+pub(crate) mod node_affinity;
+pub(crate) mod pod;
+pub(crate) mod pool_choice;
+pub(crate) mod update;
+pub(crate) mod workload;

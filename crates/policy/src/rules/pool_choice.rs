@@ -1,0 +1,208 @@
+//! The pool of a tenant's pod: by node name, node selector, annotation of the pod or the namespace, or the first.
+
+use crate::{
+    definitions::POOL_NAME_LABEL,
+    denial::Denial,
+    outcome::PoolSource,
+    request::view::{Metadata, PodSpec, Term},
+    rules::binding::own_pools,
+    tenancy::{
+        declarations::{DeclaredPool, DeclaredTenant, PoolId},
+        index::Tenants,
+        model::OnConflict,
+        taint::Operator,
+    },
+};
+
+/// The pool of a tenant's pod.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolChoice<'t> {
+    /// The pool.
+    pub(crate) pool: &'t DeclaredPool,
+    /// The reason for it.
+    pub(crate) source: PoolSource,
+    /// Keys of foreign pools that `onConflict: Override` takes out of the selector.
+    pub(crate) dropped_keys: Vec<String>,
+    /// Sentences that the API server shows to the user.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Checks that the operator of each toleration is known.
+///
+/// # Errors
+/// If one isn't, since the pools that the pod reaches are then unknown.
+pub(crate) fn check_operators(spec: &PodSpec<'_>) -> Result<(), Denial> {
+    match spec.tolerations().iter().enumerate().find(|(_, t)| Operator::parse(&t.operator).is_none()) {
+        Some((index, toleration)) => Err(Denial::unknown_operator(index, &toleration.operator)),
+        None => Ok(()),
+    }
+}
+
+/// Chooses the pool of a pod of `tenant` in `namespace`, whose own annotation names `default_pool`.
+///
+/// # Errors
+/// If the pod or its namespace asks for a pool that the tenant may not use, that doesn't exist, or for two pools at once;
+/// if the named node is in none of the tenant's pools.
+pub(crate) fn choose<'t>(
+    tenants: &'t Tenants,
+    tenant: &'t DeclaredTenant,
+    namespace: &str,
+    default_pool: Option<&str>,
+    metadata: Option<&Metadata<'_>>,
+    spec: &PodSpec<'_>,
+) -> Result<PoolChoice<'t>, Denial> {
+    check_operators(spec)?;
+    let declarations = tenants.declarations();
+    let rejects = tenant.on_conflict == OnConflict::Reject;
+    let mut warnings = Vec::new();
+    let (selected, dropped_keys) = selected(tenants, tenant, spec)?;
+    let annotated = match metadata.and_then(Metadata::pool) {
+        None => None,
+        Some(name) => match pool_of_tenant(tenant, name) {
+            Some(found) => Some((name, found)),
+            None if rejects => {
+                return Err(Denial::foreign_annotation(&tenant.name, &tenant.pool_names(), name));
+            }
+            None => {
+                warnings.push(format!(
+                    "annotation croft.dev/pool: tenant {} may not use pool {name}; ignored",
+                    tenant.name
+                ));
+                None
+            }
+        },
+    };
+    let defaulted = match default_pool {
+        None => None,
+        Some(name) => match pool_of_tenant(tenant, name) {
+            Some(found) => Some((name, found)),
+            None if rejects => {
+                return Err(Denial::foreign_default(&tenant.name, &tenant.pool_names(), namespace, name));
+            }
+            None => {
+                warnings.push(format!(
+                    "annotation croft.dev/pool of namespace {namespace}: tenant {} may not use pool {name}; ignored",
+                    tenant.name
+                ));
+                None
+            }
+        },
+    };
+    let (pool, source) = if !spec.node_name.is_empty() {
+        (pool_of_node(tenants, tenant, &spec.node_name, selected)?, PoolSource::Node)
+    } else if let Some(pool) = selected {
+        (pool, PoolSource::Selector)
+    } else {
+        let first = tenant.pools.first().map(|(name, id)| (&**name, *id));
+        let requested = annotated
+            .map(|pool| (pool, PoolSource::Annotation))
+            .or_else(|| defaulted.map(|pool| (pool, PoolSource::Default)))
+            .or_else(|| first.map(|pool| (pool, PoolSource::First)));
+        let Some(((name, id), source)) = requested else { return Err(Denial::no_pools(&tenant.name)) };
+        (id.ok_or_else(|| missing_pool(tenants, tenant, name))?, source)
+    };
+    let Some(pool) = declarations.pool(pool) else { return Err(Denial::no_pools(&tenant.name)) };
+    for key in &dropped_keys {
+        warnings.push(format!(
+            "spec.nodeSelector: {key} asked for a pool that tenant {} may not use; moved to pool {}",
+            tenant.name, pool.name
+        ));
+    }
+    if spec.terms().is_some_and(|terms| !terms.is_empty() && !terms.iter().any(|t| can_hold(t, pool))) {
+        warnings.push(format!(
+            "spec.affinity.nodeAffinity: no required term can hold on nodes of pool {}, where tenant {} runs; the pod \
+             will stay pending",
+            pool.name, tenant.name
+        ));
+    }
+    Ok(PoolChoice { pool, source, dropped_keys, warnings })
+}
+
+/// The pool that the selector asks for, and the keys of foreign pools in it that Override drops.
+fn selected(
+    tenants: &Tenants,
+    tenant: &DeclaredTenant,
+    spec: &PodSpec<'_>,
+) -> Result<(Option<PoolId>, Vec<String>), Denial> {
+    let declarations = tenants.declarations();
+    let mut selected: Option<PoolId> = None;
+    let mut dropped_keys = Vec::new();
+    for (key, value) in spec.node_selector.iter().flat_map(|s| s.iter()) {
+        let Some(of_key) = declarations.key(key) else { continue };
+        match of_key.pool(value) {
+            Some(pool) if tenant.may_use(pool) => {
+                if let Some(other) = selected.filter(|other| *other != pool) {
+                    let name = |id| declarations.pool(id).map_or("", |p| &p.name);
+                    return Err(Denial::two_pools(&tenant.name, name(other), name(pool)));
+                }
+                selected = Some(pool);
+            }
+            foreign => {
+                if foreign.is_none()
+                    && tenant.pools.iter().any(|(name, id)| id.is_none() && **name == **value)
+                {
+                    return Err(missing_pool(tenants, tenant, value));
+                }
+                if tenant.on_conflict == OnConflict::Reject {
+                    let pool = foreign.and_then(|id| declarations.pool(id)).map(|p| &*p.name);
+                    return Err(Denial::foreign_selector(
+                        &tenant.name,
+                        &tenant.pool_names(),
+                        key,
+                        value,
+                        pool,
+                    ));
+                }
+                dropped_keys.push(key.to_string());
+            }
+        }
+    }
+    Ok((selected, dropped_keys))
+}
+
+/// The tenant's pool of this name; the inner option is `None` if the pool doesn't exist.
+fn pool_of_tenant(tenant: &DeclaredTenant, name: &str) -> Option<Option<PoolId>> {
+    tenant.pools.iter().find(|(n, _)| **n == *name).map(|(_, id)| *id)
+}
+
+fn missing_pool(tenants: &Tenants, tenant: &DeclaredTenant, name: &str) -> Denial {
+    let collision = tenants.declarations().collisions().iter().find(|(pool, _)| **pool == *name);
+    Denial::missing_pool(&tenant.name, name, collision.map(|(_, other)| &**other))
+}
+
+/// The tenant's pool that `node` is in; the selected one if the node is in several.
+fn pool_of_node(
+    tenants: &Tenants,
+    tenant: &DeclaredTenant,
+    node: &str,
+    selected: Option<PoolId>,
+) -> Result<PoolId, Denial> {
+    let declarations = tenants.declarations();
+    let own = own_pools(tenants, tenant, "spec.nodeName", node)?;
+    let Some(selected) = selected else {
+        return own.first().copied().ok_or_else(|| Denial::no_pools(&tenant.name));
+    };
+    if own.contains(&selected) {
+        return Ok(selected);
+    }
+    let name = |id: PoolId| declarations.pool(id).map_or("", |p| &p.name);
+    Err(Denial::node_contradicts(node, own.first().map_or("", |id| name(*id)), name(selected)))
+}
+
+/// True unless an expression of `term` rules out every node of `pool`.
+fn can_hold(term: &Term<'_>, pool: &DeclaredPool) -> bool {
+    !term.is_empty()
+        && term.expressions().iter().all(|e| {
+            let value = match &*e.key {
+                key if key == &*pool.key => &*pool.value,
+                POOL_NAME_LABEL => pool.pool_name_label(),
+                _ => return true,
+            };
+            match e.operator.as_str() {
+                "In" => e.values.iter().any(|v| v == value),
+                "NotIn" => e.values.iter().all(|v| v != value),
+                "DoesNotExist" => false,
+                _ => true,
+            }
+        })
+}

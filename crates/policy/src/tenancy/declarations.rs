@@ -1,0 +1,441 @@
+//! Tenants, pools and settings, compiled for look-ups by name, label and namespace.
+//!
+//! Built by the index for each snapshot in which a declaration changed, and by the controller for its own pools.
+
+use std::cmp::Ordering;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::{
+    definitions::POOL_NAME_LABEL,
+    tenancy::{
+        model::{BUILT_IN_EXEMPT, Config, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
+        selector::Selector,
+        taint::{Effect, Effects},
+    },
+};
+
+/// Index of a tenant in [`Declarations`]; the lower, the older its claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId(u32);
+
+/// Index of a pool in [`Declarations`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolId(u32);
+
+/// A tenant as it is in force.
+#[derive(Clone, Debug)]
+pub struct DeclaredTenant {
+    /// Its index.
+    pub id: TenantId,
+    /// Its name.
+    pub name: Box<str>,
+    /// What happens to a pod that asks for another pool.
+    pub on_conflict: OnConflict,
+    /// Its pools by name, the default first; `None` for a pool that doesn't exist or doesn't count.
+    pub pools: Box<[(Box<str>, Option<PoolId>)]>,
+    names: FxHashSet<Box<str>>,
+    selector: Option<Selector>,
+}
+
+impl DeclaredTenant {
+    /// True if the tenant's pods may use `pool`.
+    #[must_use]
+    pub fn may_use(&self, pool: PoolId) -> bool {
+        self.pools.iter().any(|(_, id)| *id == Some(pool))
+    }
+
+    /// The names of its pools, separated by commas.
+    #[must_use]
+    pub fn pool_names(&self) -> String {
+        let names: Vec<&str> = self.pools.iter().map(|(name, _)| &**name).collect();
+        names.join(", ")
+    }
+
+    /// True if the tenant claims a namespace of this name and these labels, whether or not an older tenant owns it.
+    #[must_use]
+    pub fn claims<'l>(&self, namespace: &str, label: impl Fn(&str) -> Option<&'l str>) -> bool {
+        self.names.contains(namespace) || self.selector.as_ref().is_some_and(|s| s.matches(label))
+    }
+
+    /// The selector of the namespaces that it claims by label.
+    #[must_use]
+    pub const fn selector(&self) -> Option<&Selector> {
+        self.selector.as_ref()
+    }
+
+    /// The namespaces that it claims by name, in no order.
+    pub fn claimed_names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|n| &**n)
+    }
+}
+
+impl PartialEq for DeclaredTenant {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && self.name == other.name
+    }
+}
+
+impl Eq for DeclaredTenant {}
+
+/// A pool as it is in force.
+#[derive(Clone, Debug)]
+pub struct DeclaredPool {
+    /// Its index.
+    pub id: PoolId,
+    /// Its name.
+    pub name: Box<str>,
+    /// Key of its label and taint.
+    pub key: Box<str>,
+    /// Value of its label and taint.
+    pub value: Box<str>,
+    /// Effects of its taint; never empty.
+    pub effects: Effects,
+    /// The process that launches its nodes.
+    pub provisioner: Provisioner,
+    shared_with: FxHashSet<Box<str>>,
+}
+
+impl DeclaredPool {
+    /// The value of [`POOL_NAME_LABEL`] on its nodes.
+    #[must_use]
+    pub fn pool_name_label(&self) -> &str {
+        if &*self.key == POOL_NAME_LABEL { &self.value } else { &self.name }
+    }
+
+    /// The namespaces that the pool itself is shared with, in no order.
+    pub fn shared_names(&self) -> impl Iterator<Item = &str> {
+        self.shared_with.iter().map(|name| &**name)
+    }
+
+    /// True if the pool itself is shared with `namespace`.
+    #[must_use]
+    pub fn is_shared_with(&self, namespace: &str) -> bool {
+        self.shared_with.contains(namespace)
+    }
+}
+
+/// A label key of one or more pools.
+#[derive(Clone, Debug, Default)]
+pub struct DeclaredKey {
+    values: FxHashMap<Box<str>, PoolId>,
+    pools: Vec<PoolId>,
+}
+
+impl DeclaredKey {
+    /// The pool whose nodes have this value of the key.
+    #[must_use]
+    pub fn pool(&self, value: &str) -> Option<PoolId> {
+        self.values.get(value).copied()
+    }
+
+    /// The pools whose nodes have this key; every pool for [`POOL_NAME_LABEL`].
+    #[must_use]
+    pub fn pools(&self) -> &[PoolId] {
+        &self.pools
+    }
+}
+
+/// Tenants, pools and settings.
+#[derive(Clone, Debug, Default)]
+pub struct Declarations {
+    non_tenant_pods: NonTenantPods,
+    namespace: Box<str>,
+    exempt: FxHashSet<Box<str>>,
+    schedulers: FxHashSet<Box<str>>,
+    shared_with: FxHashSet<Box<str>>,
+    tenants: Vec<DeclaredTenant>,
+    unreadable_claims: bool,
+    tenant_ids: FxHashMap<Box<str>, TenantId>,
+    pools: Vec<DeclaredPool>,
+    pool_ids: FxHashMap<Box<str>, PoolId>,
+    keys: FxHashMap<Box<str>, DeclaredKey>,
+    collisions: Vec<(Box<str>, Box<str>)>,
+    by_name: FxHashMap<Box<str>, TenantId>,
+    by_label: FxHashMap<Box<str>, FxHashMap<Box<str>, Vec<TenantId>>>,
+    by_other: Vec<TenantId>,
+}
+
+fn set(names: &[String]) -> FxHashSet<Box<str>> {
+    names.iter().map(|n| n.as_str().into()).collect()
+}
+
+/// The namespaces that are exempt by default and by the settings.
+fn exempt(config: &Config) -> FxHashSet<Box<str>> {
+    let built_in = BUILT_IN_EXEMPT.into_iter().chain([config.namespace.as_str()]);
+    built_in.chain(config.exempt.iter().map(String::as_str)).map(Into::into).collect()
+}
+
+fn sorted(names: &FxHashSet<Box<str>>) -> Vec<&str> {
+    let mut names: Vec<&str> = names.iter().map(|n| &**n).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Orders by age, the oldest first, then by name. Objects without an age, such as those of files, come last.
+fn rank(a: (Option<i64>, &str), b: (Option<i64>, &str)) -> Ordering {
+    a.0.unwrap_or(i64::MAX).cmp(&b.0.unwrap_or(i64::MAX)).then_with(|| a.1.cmp(b.1))
+}
+
+impl Declarations {
+    /// Compiles declarations. Of two pools with the same label only the older counts.
+    #[must_use]
+    pub fn new<'a>(
+        config: &Config,
+        tenants: impl Iterator<Item = &'a Tenant>,
+        pools: impl Iterator<Item = &'a Pool>,
+    ) -> Self {
+        let mut declarations = Self {
+            non_tenant_pods: config.non_tenant_pods,
+            namespace: config.namespace.as_str().into(),
+            exempt: exempt(config),
+            schedulers: set(&config.schedulers),
+            shared_with: set(&config.shared_with),
+            ..Self::default()
+        };
+        let mut pools: Vec<&Pool> = pools.collect();
+        pools.sort_by(|a, b| rank((a.created, &a.name), (b.created, &b.name)));
+        declarations.keys.insert(POOL_NAME_LABEL.into(), DeclaredKey::default());
+        pools.into_iter().for_each(|pool| declarations.add_pool(pool));
+        let mut tenants: Vec<&Tenant> = tenants.collect();
+        tenants.sort_by(|a, b| rank((a.created, &a.name), (b.created, &b.name)));
+        tenants.into_iter().for_each(|tenant| declarations.add_tenant(tenant));
+        if !declarations.is_active() {
+            // Without a tenant there is no pod to isolate.
+            declarations.non_tenant_pods = NonTenantPods::Allow;
+        }
+        declarations
+    }
+
+    /// Adds a pool, unless an older one has one of its labels: the nodes of the two could not be told apart.
+    fn add_pool(&mut self, pool: &Pool) {
+        let Ok(id) = u32::try_from(self.pools.len()).map(PoolId) else { return };
+        let declared = DeclaredPool {
+            id,
+            name: pool.name.as_str().into(),
+            key: pool.key.as_str().into(),
+            value: pool.value.as_str().into(),
+            effects: if pool.effects.is_empty() {
+                [Effect::NoSchedule].into_iter().collect()
+            } else {
+                pool.effects
+            },
+            provisioner: pool.provisioner,
+            shared_with: set(&pool.shared_with),
+        };
+        let labels = [(&*declared.key, &*declared.value), (POOL_NAME_LABEL, declared.pool_name_label())];
+        if let Some(other) = labels.iter().find_map(|(key, value)| self.pool_by_label(key, value)) {
+            let other = self.pool(other).map(|p| p.name.clone()).unwrap_or_default();
+            self.collisions.push((declared.name, other));
+            return;
+        }
+        for (key, value) in labels {
+            let of_key = self.keys.entry(key.into()).or_default();
+            of_key.values.insert(value.into(), id);
+            if of_key.pools.last() != Some(&id) {
+                of_key.pools.push(id);
+            }
+        }
+        self.pool_ids.insert(declared.name.clone(), id);
+        self.pools.push(declared);
+    }
+
+    fn add_tenant(&mut self, tenant: &Tenant) {
+        let Ok(id) = u32::try_from(self.tenants.len()).map(TenantId) else { return };
+        self.unreadable_claims |= tenant.unreadable_claims;
+        for name in &tenant.namespaces {
+            self.by_name.entry(name.as_str().into()).or_insert(id);
+        }
+        if let Some(selector) = &tenant.selector {
+            match selector.anchor() {
+                Some((key, values)) => {
+                    let of_key = self.by_label.entry(key.into()).or_default();
+                    for value in values {
+                        of_key.entry(value.as_str().into()).or_default().push(id);
+                    }
+                }
+                None => self.by_other.push(id),
+            }
+        }
+        let declared = DeclaredTenant {
+            id,
+            name: tenant.name.as_str().into(),
+            on_conflict: tenant.on_conflict,
+            pools: tenant.pools.iter().map(|p| (p.as_str().into(), self.pool_id(p))).collect(),
+            names: set(&tenant.namespaces),
+            selector: tenant.selector.clone(),
+        };
+        self.tenant_ids.insert(declared.name.clone(), id);
+        self.tenants.push(declared);
+    }
+
+    /// The tenant at `id`.
+    #[must_use]
+    pub fn tenant(&self, id: TenantId) -> Option<&DeclaredTenant> {
+        self.tenants.get(id.0 as usize)
+    }
+
+    /// The tenant of this name.
+    #[must_use]
+    pub fn tenant_named(&self, name: &str) -> Option<&DeclaredTenant> {
+        self.tenant(*self.tenant_ids.get(name)?)
+    }
+
+    /// True if some tenant's claims can't be read.
+    #[must_use]
+    pub const fn has_unreadable_claims(&self) -> bool {
+        self.unreadable_claims
+    }
+
+    /// Every tenant, the oldest first.
+    #[must_use]
+    pub fn tenants(&self) -> &[DeclaredTenant] {
+        &self.tenants
+    }
+
+    /// True if there is a tenant. Without one, Croft changes no pod and no namespace.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        !self.tenants.is_empty()
+    }
+
+    /// The pool at `id`.
+    #[must_use]
+    pub fn pool(&self, id: PoolId) -> Option<&DeclaredPool> {
+        self.pools.get(id.0 as usize)
+    }
+
+    /// The index of the pool of this name.
+    #[must_use]
+    pub fn pool_id(&self, name: &str) -> Option<PoolId> {
+        self.pool_ids.get(name).copied()
+    }
+
+    /// Every pool that counts, the oldest first.
+    #[must_use]
+    pub fn pools(&self) -> &[DeclaredPool] {
+        &self.pools
+    }
+
+    /// Pools that don't count because an older pool has their label, each with the name of the older one.
+    #[must_use]
+    pub fn collisions(&self) -> &[(Box<str>, Box<str>)] {
+        &self.collisions
+    }
+
+    /// The pools of `key`, if it is the key of some pool. [`POOL_NAME_LABEL`] always is.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Option<&DeclaredKey> {
+        self.keys.get(key)
+    }
+
+    /// Every key of a pool, [`POOL_NAME_LABEL`] included, sorted.
+    #[must_use]
+    pub fn keys(&self) -> Vec<&str> {
+        let mut keys: Vec<&str> = self.keys.keys().map(|k| &**k).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// The pool whose nodes have this label.
+    #[must_use]
+    pub fn pool_by_label(&self, key: &str, value: &str) -> Option<PoolId> {
+        self.keys.get(key)?.pool(value)
+    }
+
+    /// The namespace that Croft is installed in.
+    #[must_use]
+    pub fn croft_namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The user name of the controller, the only one that writes reserved labels and annotations.
+    #[must_use]
+    pub fn controller_user(&self) -> String {
+        format!("system:serviceaccount:{}:croft-controller", self.namespace)
+    }
+
+    /// True if `namespace` is exempt.
+    #[must_use]
+    pub fn is_exempt(&self, namespace: &str) -> bool {
+        self.exempt.contains(namespace)
+    }
+
+    /// True if `namespace` is exempt by the settings alone, and not in every cluster.
+    #[must_use]
+    pub fn is_exempt_by_settings(&self, namespace: &str) -> bool {
+        self.is_exempt(namespace) && !BUILT_IN_EXEMPT.contains(&namespace) && namespace != &*self.namespace
+    }
+
+    /// The exempt namespaces, sorted.
+    #[must_use]
+    pub fn exempt(&self) -> Vec<&str> {
+        sorted(&self.exempt)
+    }
+
+    /// The namespaces whose pods may run on every pool's nodes, sorted.
+    #[must_use]
+    pub fn shared_with(&self) -> Vec<&str> {
+        sorted(&self.shared_with)
+    }
+
+    /// The users whose bindings are always allowed, sorted.
+    #[must_use]
+    pub fn schedulers(&self) -> Vec<&str> {
+        sorted(&self.schedulers)
+    }
+
+    /// True if `user` is a scheduler, whose bindings are always allowed.
+    #[must_use]
+    pub fn is_scheduler(&self, user: &str) -> bool {
+        self.schedulers.contains(user)
+    }
+
+    /// True if pods of `namespace` may run on every pool's nodes.
+    #[must_use]
+    pub fn is_shared_with(&self, namespace: &str) -> bool {
+        self.shared_with.contains(namespace)
+    }
+
+    /// What happens to a non-tenant pod whose tolerations let it onto the nodes of a pool.
+    #[must_use]
+    pub const fn non_tenant_pods(&self) -> NonTenantPods {
+        self.non_tenant_pods
+    }
+
+    /// The tenant that owns a namespace of this name and these labels: the oldest one that claims it.
+    #[must_use]
+    pub fn owner<'l>(
+        &self,
+        namespace: &str,
+        label: impl Fn(&str) -> Option<&'l str> + Copy,
+    ) -> Option<TenantId> {
+        self.by_name.get(namespace).copied().into_iter().chain(self.selecting(namespace, label)).min()
+    }
+
+    /// The owner, and the younger tenants whose selectors match the namespace as well, the oldest of them first.
+    pub(super) fn claimants<'l>(
+        &self,
+        namespace: &str,
+        label: impl Fn(&str) -> Option<&'l str> + Copy,
+    ) -> (Option<TenantId>, Box<[TenantId]>) {
+        let owner = self.owner(namespace, label);
+        let mut younger: Vec<TenantId> =
+            self.selecting(namespace, label).filter(|id| Some(*id) != owner).collect();
+        younger.sort_unstable();
+        younger.dedup();
+        (owner, younger.into())
+    }
+
+    /// Tenants whose selectors match the namespace. One may come twice.
+    fn selecting<'l, 's>(
+        &'s self,
+        namespace: &'s str,
+        label: impl Fn(&str) -> Option<&'l str> + Copy + 's,
+    ) -> impl Iterator<Item = TenantId> + 's {
+        let anchored =
+            self.by_label.iter().filter_map(move |(key, values)| values.get(label(key)?)).flatten();
+        let claims = move |id: &TenantId| self.tenant(*id).is_some_and(|t| t.claims(namespace, label));
+        anchored.chain(&self.by_other).copied().filter(claims)
+    }
+}

@@ -1,0 +1,172 @@
+use super::*;
+use crate::tenancy::{
+    model::Provisioner,
+    selector::{Requirement, Selector, Test},
+    taint::{Effect, Effects, Taint},
+};
+
+fn pool(name: &str, key: &str, value: &str, created: i64) -> Pool {
+    Pool {
+        name: name.to_owned(),
+        created: Some(created),
+        key: key.to_owned(),
+        value: value.to_owned(),
+        effects: Effects::NONE,
+        shared_with: Vec::new(),
+        provisioner: Provisioner::Croft,
+    }
+}
+
+fn tenant(name: &str, created: Option<i64>, namespaces: &[&str], label: Option<(&str, &str)>) -> Tenant {
+    Tenant {
+        name: name.to_owned(),
+        created,
+        namespaces: namespaces.iter().map(|n| (*n).to_owned()).collect(),
+        selector: label.map(|(key, value)| {
+            Selector::new(vec![Requirement { key: key.to_owned(), test: Test::In(vec![value.to_owned()]) }])
+        }),
+        ..Tenant::default()
+    }
+}
+
+fn namespace(name: &str, labels: &[(&str, &str)]) -> Namespace {
+    Namespace {
+        name: name.to_owned(),
+        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        ..Namespace::default()
+    }
+}
+
+fn owner<'t>(tenants: &'t Tenants, namespace: &str) -> &'t str {
+    match tenants.tenancy(namespace) {
+        NamespaceTenancy::Exempt => "exempt",
+        NamespaceTenancy::NonTenant => "non-tenant",
+        NamespaceTenancy::Unknown => "unknown",
+        NamespaceTenancy::TenantUnreadable => "unreadable_claims",
+        NamespaceTenancy::Tenant { tenant, .. } => &tenant.name,
+    }
+}
+
+#[test]
+fn oldest_claim_owns_the_namespace_whether_by_name_or_label() {
+    let mut index = Index::new();
+    index.upsert_tenant(tenant("young", Some(20), &["x", "kube-system"], None));
+    index.upsert_tenant(tenant("old", Some(10), &[], Some(("team", "a"))));
+    index.upsert_tenant(tenant("file", None, &["x", "y"], None));
+    index.upsert_namespace(&namespace("x", &[("team", "a")]));
+    index.upsert_namespace(&namespace("y", &[]));
+    let before = index.snapshot();
+    assert_eq!(owner(&before, "x"), "old");
+    assert_eq!(owner(&before, "y"), "file");
+    assert_eq!(owner(&before, "z"), "unknown");
+    assert_eq!(owner(&before, "kube-system"), "exempt");
+
+    index.upsert_namespace(&namespace("x", &[("team", "b")]));
+    index.upsert_namespace(&namespace("z", &[]));
+    let after = index.snapshot();
+    assert_eq!(owner(&after, "x"), "young");
+    assert_eq!(owner(&after, "z"), "non-tenant");
+    assert_eq!(owner(&before, "x"), "old", "a snapshot doesn't change");
+
+    index.remove_tenant("young");
+    index.remove_namespace("z");
+    let last = index.snapshot();
+    assert_eq!(owner(&last, "x"), "file");
+    assert_eq!(owner(&last, "z"), "unknown");
+}
+
+#[test]
+fn offline_namespace_without_a_file_has_no_labels() {
+    let tenants = Tenants::offline(
+        Config::default(),
+        vec![tenant("a", None, &["x"], None), tenant("b", None, &[], Some(("team", "b")))],
+        vec![],
+        vec![namespace("z", &[("team", "b")])],
+        vec![],
+    );
+    assert_eq!(owner(&tenants, "x"), "a");
+    assert_eq!(owner(&tenants, "y"), "non-tenant");
+    assert_eq!(owner(&tenants, "z"), "b");
+}
+
+#[test]
+fn only_the_oldest_of_pools_with_one_label_counts() {
+    let mut index = Index::new();
+    index.upsert_pool(pool("b", "k", "v", 2));
+    index.upsert_pool(pool("a", "k", "v", 1));
+    // Its label is the pool-name label of the custom pool below.
+    index.upsert_pool(pool("d", POOL_NAME_LABEL, "c", 3));
+    index.upsert_pool(pool("c", "k", "c", 4));
+    let tenants = index.snapshot();
+    let counted: Vec<&str> = tenants.declarations().pools().iter().map(|p| &*p.name).collect();
+    assert_eq!(counted, ["a", "d"]);
+    assert_eq!(tenants.declarations().collisions(), [("b".into(), "a".into()), ("c".into(), "d".into())]);
+}
+
+#[test]
+fn node_is_in_a_pool_by_label_and_reserved_by_taint() {
+    let mut index = Index::new();
+    index.upsert_pool(pool("a", "k", "v", 1));
+    index.upsert_pool(pool("b", POOL_NAME_LABEL, "b", 2));
+    let node = |name: &str, labels: &[(&str, &str)], taints: &[(&str, &str)]| Node {
+        name: name.to_owned(),
+        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        taints: taints
+            .iter()
+            .map(|(k, v)| Taint { key: (*k).to_owned(), value: (*v).to_owned(), effect: Effect::NoSchedule })
+            .collect(),
+    };
+    index.upsert_node(&node("n1", &[("k", "v"), (POOL_NAME_LABEL, "a")], &[]));
+    index.upsert_node(&node("n2", &[], &[("k", "v")]));
+    index.upsert_node(&node("n3", &[(POOL_NAME_LABEL, "gone")], &[]));
+    index.upsert_node(&node("n4", &[("k", "other")], &[]));
+    let tenants = index.snapshot();
+    let names = |ids: &[PoolId]| -> Vec<&str> {
+        ids.iter().map(|id| &*tenants.declarations().pool(*id).unwrap().name).collect()
+    };
+    let of = |name| tenants.node(name).unwrap();
+    assert_eq!((names(&of("n1").labelled), names(&of("n1").reserved)), (vec!["a"], vec!["a"]));
+    assert_eq!((names(&of("n2").labelled), names(&of("n2").reserved)), (vec![], vec!["a"]));
+    assert_eq!((of("n3").orphan, of("n4").orphan), (true, false));
+    assert!(tenants.node("n5").is_none());
+    index.remove_pool("a");
+    assert!(index.snapshot().node("n1").unwrap().orphan);
+}
+
+#[test]
+fn exempt_namespaces_of_the_settings_add_to_the_built_in_ones() {
+    let mut index = Index::new();
+    index.set_config(Config { exempt: vec!["more".to_owned()], ..Config::installed_in("ours") });
+    let tenants = index.snapshot();
+    let declarations = tenants.declarations();
+    assert_eq!(declarations.exempt(), ["kube-node-lease", "kube-public", "kube-system", "more", "ours"]);
+    assert_eq!(declarations.controller_user(), "system:serviceaccount:ours:croft-controller");
+    assert!(declarations.is_exempt_by_settings("more"));
+    assert!(
+        !declarations.is_exempt_by_settings("ours") && !declarations.is_exempt_by_settings("kube-system")
+    );
+}
+
+#[test]
+fn namespace_that_two_selectors_match_is_lost_by_the_younger() {
+    let mut index = Index::new();
+    index.upsert_tenant(tenant("old", Some(10), &["x"], None));
+    index.upsert_tenant(tenant("young", Some(20), &["y"], Some(("team", "a"))));
+    for (name, labels) in
+        [("x", vec![("team", "a")]), ("y", vec![("team", "a")]), ("kube-system", vec![("team", "a")])]
+    {
+        index.upsert_namespace(&namespace(name, &labels));
+    }
+    let claims = |tenants: &Tenants| {
+        let lost = crate::audit::lost_claims(tenants);
+        lost.into_iter().map(|(tenant, lost)| (tenant.to_owned(), lost[0].to_string())).collect::<Vec<_>>()
+    };
+    let lost = claims(&index.snapshot());
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    assert!(
+        lost[0].0 == "young" && lost[0].1.starts_with("namespace x, which spec.namespaceSelector matches"),
+        "{lost:?}"
+    );
+    index.upsert_namespace(&namespace("x", &[]));
+    assert_eq!(claims(&index.snapshot()), []);
+}

@@ -1,0 +1,160 @@
+//! Tenants, pools, settings, namespaces and nodes as plain data: the input of the index.
+//!
+//! Conversions from Kubernetes objects are in `croft_api::convert` and in the webhook's views.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::tenancy::{
+    selector::Selector,
+    taint::{Effects, Taint},
+};
+
+/// The value of [`TENANCY_LABEL`](crate::definitions::TENANCY_LABEL) on a non-tenant namespace.
+pub const TENANCY_NONE: &str = "none";
+/// The name of the only CroftConfig that counts.
+pub const SINGLETON: &str = "default";
+/// Namespaces that are exempt in every cluster: their pods are needed to start it.
+pub const BUILT_IN_EXEMPT: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
+/// The namespace into which the manifests install Croft by default. Only the default of arguments: a process is told
+/// its namespace.
+pub const DEFAULT_NAMESPACE: &str = "croft-system";
+/// The Lease of the leading controller.
+pub const CONTROLLER_LEASE: &str = "croft-controller";
+/// The Lease of the webhook replica that reconciles the certificate and the webhook configurations.
+pub const CERTIFICATE_LEASE: &str = "croft-webhook-certificate";
+
+/// How long the last CroftConfig stays in force once it is gone. A CroftConfig that is deleted and created again
+/// (`kubectl replace --force`, a restore, a new CRD) must not end exemptions in between.
+pub const CONFIG_ABSENCE: Duration = Duration::from_secs(60);
+
+/// A tenant: the namespaces that it claims and the pools that its pods may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its name.
+    pub name: String,
+    /// Its creation, in seconds since 1970. `None`, as in files, counts as younger than every other.
+    pub created: Option<i64>,
+    /// Namespaces by name.
+    pub namespaces: Vec<String>,
+    /// Namespaces by label, in addition to `namespaces`.
+    pub selector: Option<Selector>,
+    /// Names of the pools, the default first.
+    pub pools: Vec<String>,
+    /// What happens to a pod that asks for another pool.
+    pub on_conflict: OnConflict,
+    /// True if some of its claims can't be read and no earlier version of them is known. A namespace without another
+    /// owner that carries [`POOLS_ANNOTATION`](crate::definitions::POOLS_ANNOTATION) may be this tenant's, and is kept
+    /// as it is.
+    pub unreadable_claims: bool,
+}
+
+/// What happens to a pod that asks for a pool which its tenant may not use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnConflict {
+    /// The pod is refused.
+    #[default]
+    Reject,
+    /// The pod is moved to an allowed pool.
+    Override,
+}
+
+/// A set of nodes with one label and taint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// Its creation, in seconds since 1970.
+    pub created: Option<i64>,
+    /// Key of the label and the taint.
+    pub key: String,
+    /// Value of the label and the taint.
+    pub value: String,
+    /// Effects of the taint. Empty counts as NoSchedule: a pool without a taint would be open to all pods.
+    pub effects: Effects,
+    /// Non-tenant namespaces whose pods may run there as well.
+    pub shared_with: Vec<String>,
+    /// The process that launches its nodes.
+    pub provisioner: Provisioner,
+}
+
+/// The process that launches the nodes of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Provisioner {
+    /// Croft's controller.
+    #[default]
+    Croft,
+    /// Karpenter.
+    Karpenter,
+    /// Any other process.
+    None,
+}
+
+/// The cluster-wide settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// What happens to a non-tenant pod whose tolerations let it onto the nodes of a pool.
+    pub non_tenant_pods: NonTenantPods,
+    /// The namespace that Croft is installed in. Always exempt.
+    pub namespace: String,
+    /// Namespaces that are exempt in addition to [`BUILT_IN_EXEMPT`] and Croft's own, even if a tenant claims them.
+    pub exempt: Vec<String>,
+    /// Exact user names of schedulers, whose bindings are always allowed.
+    pub schedulers: Vec<String>,
+    /// Non-tenant namespaces whose pods may run on the nodes of every pool.
+    pub shared_with: Vec<String>,
+}
+
+impl Config {
+    /// The default settings of a Croft that is installed in `namespace`.
+    #[must_use]
+    pub fn installed_in(namespace: &str) -> Self {
+        Self {
+            non_tenant_pods: NonTenantPods::KeepOut,
+            namespace: namespace.to_owned(),
+            exempt: Vec::new(),
+            schedulers: vec!["system:kube-scheduler".to_owned()],
+            shared_with: Vec::new(),
+        }
+    }
+}
+
+impl Default for Config {
+    /// The default settings of a Croft that is installed as the manifests ship it.
+    fn default() -> Self {
+        Self::installed_in(DEFAULT_NAMESPACE)
+    }
+}
+
+/// What happens to a non-tenant pod whose tolerations let it onto the nodes of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NonTenantPods {
+    /// A required node affinity keeps the pod off those nodes.
+    #[default]
+    KeepOut,
+    /// The pod is refused.
+    Reject,
+    /// Nothing: non-tenant pods are not subject to any rule.
+    Allow,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations. The index reads the pool annotation and the pools annotation.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+}

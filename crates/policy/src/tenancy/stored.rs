@@ -1,0 +1,350 @@
+//! Decodes the stored specs of Tenants, TenantPools and the CroftConfig, field by field.
+//!
+//! The API server refuses invalid specs. A stored spec can be invalid all the same: an older CRD may have accepted it,
+//! or a newer one may have fields and values that this version doesn't know. Unknown fields are ignored, and an unknown
+//! value of an enum counts as the strictest one.
+//!
+//! If a field can't be decoded, [`Decoded::error`] says so. The caller keeps the last valid version, or else uses what
+//! is left, which never opens anything. Webhook and controller call the same functions.
+
+use serde_json::{Map, Value};
+
+use crate::{
+    definitions::POOL_NAME_LABEL,
+    tenancy::{
+        model::{Config, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
+        selector::{Requirement, Selector, Test},
+        taint::Effect,
+    },
+};
+
+/// An object, and the first error of its spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoded<T> {
+    /// The fields that could be decoded.
+    pub object: T,
+    /// The path of the first field that couldn't, and what to write instead.
+    pub error: Option<String>,
+}
+
+/// Decodes a Tenant; `created` in seconds since 1970. If some of its claims can't be decoded,
+/// [`Tenant::unreadable_claims`] is set: namespaces that it may own are kept as they are.
+#[must_use]
+pub fn tenant(name: String, created: Option<i64>, spec: &Value) -> Decoded<Tenant> {
+    let mut errors = Vec::new();
+    let namespaces = names(spec, "namespaces", is_namespace, &mut errors);
+    let selector = match spec.get("namespaceSelector") {
+        None | Some(Value::Null) => None,
+        Some(value) => selector(value).map_err(|problem| errors.push(problem)).ok(),
+    };
+    let pools = names(spec, "pools", |name| !name.is_empty() && name.len() <= 253, &mut errors);
+    let on_conflict = match spec.get("onConflict").and_then(Value::as_str) {
+        Some("Override") => OnConflict::Override,
+        _ => OnConflict::Reject,
+    };
+    let unreadable_claims = !errors.is_empty();
+    let object = Tenant {
+        name,
+        created,
+        namespaces: namespaces.unwrap_or_default(),
+        selector,
+        // The first pool is the default: if one of several were left out, pods would go to a wrong pool.
+        pools: pools.unwrap_or_default(),
+        on_conflict,
+        unreadable_claims,
+    };
+    Decoded { object, error: errors.into_iter().next() }
+}
+
+/// Decodes a TenantPool; `created` in seconds since 1970. A pool whose label can't be decoded has no nodes.
+#[must_use]
+pub fn pool(name: String, created: Option<i64>, spec: &Value) -> Decoded<Pool> {
+    let mut errors = Vec::new();
+    let key = match spec.get("key") {
+        None | Some(Value::Null) => POOL_NAME_LABEL.to_owned(),
+        Some(Value::String(key)) if is_pool_key(key) => key.clone(),
+        Some(other) => {
+            errors.push(format!(
+                "spec.key is {other}; write a label's key of your own, such as example.com/pool"
+            ));
+            String::new()
+        }
+    };
+    let value = match spec.get("value") {
+        None | Some(Value::Null) => name.clone(),
+        Some(Value::String(value)) if !value.is_empty() && is_label_text(value) => value.clone(),
+        Some(other) => {
+            errors.push(format!("spec.value is {other}; write a label's value"));
+            String::new()
+        }
+    };
+    let shared_with = names(spec, "sharedWith", is_namespace, &mut Vec::new());
+    let effects = spec.get("effects").and_then(Value::as_array).into_iter().flatten();
+    let object = Pool {
+        created,
+        key,
+        value,
+        effects: effects.filter_map(|effect| Effect::parse(effect.as_str()?)).collect(),
+        shared_with: shared_with.unwrap_or_default(),
+        provisioner: match spec.get("provisioner").and_then(Value::as_str) {
+            Some("Karpenter") => Provisioner::Karpenter,
+            Some("None") => Provisioner::None,
+            // An unknown provisioner counts as Croft, whose nodes have the strictest rules.
+            _ => Provisioner::Croft,
+        },
+        name,
+    };
+    Decoded { object, error: errors.into_iter().next() }
+}
+
+/// Decodes the CroftConfig of a Croft that is installed in `namespace`. Entries of its lists that can't be the name of
+/// a namespace or user are left out; the others are in force.
+#[must_use]
+pub fn config(spec: &Value, namespace: &str) -> Decoded<Config> {
+    let mut errors = Vec::new();
+    let defaults = Config::installed_in(namespace);
+    let mut list = |field: &str, default: Vec<String>, is_valid: fn(&str) -> bool| match spec.get(field) {
+        None | Some(Value::Null) => default,
+        Some(Value::Array(items)) => {
+            let (good, bad): (Vec<&Value>, Vec<&Value>) =
+                items.iter().partition(|item| item.as_str().is_some_and(is_valid));
+            errors.extend(bad.first().map(|item| left_out(field, item)));
+            good.into_iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        }
+        Some(other) => {
+            errors.push(left_out(field, other));
+            default
+        }
+    };
+    let object = Config {
+        namespace: defaults.namespace,
+        exempt: list("exemptNamespaces", defaults.exempt, is_namespace),
+        schedulers: list("schedulers", defaults.schedulers, is_user),
+        shared_with: list("sharedWith", Vec::new(), is_namespace),
+        non_tenant_pods: match spec.get("nonTenantPods").and_then(Value::as_str) {
+            Some("Allow") => NonTenantPods::Allow,
+            Some("Reject") => NonTenantPods::Reject,
+            _ => NonTenantPods::KeepOut,
+        },
+    };
+    Decoded { object, error: errors.into_iter().next() }
+}
+
+fn left_out(field: &str, item: &Value) -> String {
+    format!("spec.{field} has {item}, which is left out; write exact names")
+}
+
+/// A list of names that pass `is_valid`; `None` if the field is no list.
+fn names(
+    spec: &Value,
+    field: &str,
+    is_valid: fn(&str) -> bool,
+    errors: &mut Vec<String>,
+) -> Option<Vec<String>> {
+    let items = match spec.get(field) {
+        None | Some(Value::Null) => return Some(Vec::new()),
+        Some(Value::Array(items)) => items,
+        Some(other) => {
+            errors.push(format!("spec.{field} is {other}; write a list of names"));
+            return None;
+        }
+    };
+    if let Some(bad) = items.iter().find(|item| !item.as_str().is_some_and(is_valid)) {
+        errors.push(format!("spec.{field} has {bad}; write exact names"));
+    }
+    Some(items.iter().filter_map(Value::as_str).filter(|name| is_valid(name)).map(str::to_owned).collect())
+}
+
+/// Decodes `spec.namespaceSelector`.
+///
+/// # Errors
+/// If a requirement can't be decoded or there is none. None of the other requirements counts then, since a selector
+/// with fewer requirements selects more.
+pub fn selector(value: &Value) -> Result<Selector, String> {
+    const AT: &str = "spec.namespaceSelector";
+    let map = value.as_object().ok_or_else(|| format!("{AT} is {value}; write a label selector"))?;
+    let mut requirements = Vec::new();
+    let none = Map::new();
+    let labels = match map.get("matchLabels") {
+        None | Some(Value::Null) => &none,
+        Some(labels) => {
+            labels.as_object().ok_or_else(|| format!("{AT}.matchLabels is {labels}; write labels"))?
+        }
+    };
+    for (key, value) in labels {
+        let value = value.as_str().ok_or_else(|| format!("{AT}.matchLabels.{key} is {value}; write text"))?;
+        requirements.push(Requirement { key: key.clone(), test: Test::In(vec![value.to_owned()]) });
+    }
+    let expressions = match map.get("matchExpressions") {
+        None | Some(Value::Null) => &Vec::new(),
+        Some(Value::Array(expressions)) => expressions,
+        Some(other) => return Err(format!("{AT}.matchExpressions is {other}; write a list")),
+    };
+    for (index, expression) in expressions.iter().enumerate() {
+        let at = format!("{AT}.matchExpressions[{index}]");
+        requirements.push(requirement(expression).map_err(|problem| format!("{at}{problem}"))?);
+    }
+    if requirements.is_empty() {
+        return Err(format!("{AT} is empty and would claim every namespace; write at least one requirement"));
+    }
+    Ok(Selector::new(requirements))
+}
+
+fn requirement(expression: &Value) -> Result<Requirement, String> {
+    let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or_default();
+    let values: Vec<String> = match expression.get("values") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(values) => values
+            .as_array()
+            .and_then(|values| values.iter().map(|v| v.as_str().map(str::to_owned)).collect())
+            .ok_or_else(|| format!(".values is {values}; write a list of text"))?,
+    };
+    let (key, operator, none) = (text("key"), text("operator"), values.is_empty());
+    if key.is_empty() {
+        return Err(".key is empty; write a label's key".to_owned());
+    }
+    let test = Test::parse(operator, values)
+        .ok_or_else(|| format!(".operator is {operator:?}; write In, NotIn, Exists or DoesNotExist"))?;
+    match (&test, none) {
+        (Test::In(_) | Test::NotIn(_), true) => {
+            Err(format!(".values is empty; {operator} needs at least one"))
+        }
+        (Test::Exists | Test::DoesNotExist, false) => {
+            Err(format!(".values must be left out with {operator}"))
+        }
+        _ => Ok(Requirement { key: key.to_owned(), test }),
+    }
+}
+
+/// True if a namespace can have this name.
+#[must_use]
+pub fn is_namespace(name: &str) -> bool {
+    name.len() <= 63 && is_dns_label(name)
+}
+
+/// True if `name` is an exact user name: not empty, at most 253 bytes, without wildcards and white space.
+#[must_use]
+pub fn is_user(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 253 && !name.contains(|c: char| c == '*' || c.is_whitespace())
+}
+
+/// True if the label and taint of a pool may have this key: one that neither Kubernetes nor the cloud nor Croft writes.
+#[must_use]
+pub fn is_pool_key(key: &str) -> bool {
+    let (domain, name) = match key.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, key),
+    };
+    if name.is_empty() || !is_label_text(name) {
+        return false;
+    }
+    let Some(domain) = domain else { return true };
+    let within = |parent: &str| {
+        domain == parent || domain.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'))
+    };
+    let others = within("kubernetes.io")
+        || within("k8s.io")
+        || within("croft.dev")
+        || matches!(domain, "karpenter.sh" | "karpenter.k8s.aws");
+    domain.len() <= 253
+        && domain.split('.').all(is_dns_label)
+        && (within("node-restriction.kubernetes.io") || !others)
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// True if a label can have this value.
+fn is_label_text(text: &str) -> bool {
+    text.len() <= 63
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && text.bytes().next().is_none_or(|b| b.is_ascii_alphanumeric())
+        && text.bytes().next_back().is_none_or(|b| b.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn invalid_selector_claims_nothing_and_sets_unreadable_claims() {
+        for (bad, word) in [
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "in", "values": ["b"]}]}),
+                "write In, NotIn",
+            ),
+            (json!({"matchExpressions": [{"key": "a", "operator": "NotIn"}]}), "needs at least one"),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}),
+                "needs at least one",
+            ),
+            (json!({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}), "left out"),
+            (json!({"matchExpressions": "all"}), "write a list"),
+            (json!({"matchLabels": {"a": 1}}), "write text"),
+            (json!({}), "every namespace"),
+            (json!("a=b"), "label selector"),
+        ] {
+            let spec = json!({"namespaces": ["x"], "pools": ["p"], "namespaceSelector": bad});
+            let Decoded { object, error } = tenant("t".to_owned(), Some(1), &spec);
+            assert!(error.as_deref().is_some_and(|error| error.contains(word)), "{bad}: {error:?}");
+            assert_eq!((object.selector, object.unreadable_claims), (None, true));
+            assert_eq!((object.namespaces, object.pools), (vec!["x".to_owned()], vec!["p".to_owned()]));
+        }
+        let good =
+            json!({"pools": ["p"], "namespaceSelector": {"matchLabels": {"a": "b"}}, "mood": {"new": 1}});
+        let Decoded { object, error } = tenant("t".to_owned(), None, &good);
+        assert_eq!((error, object.unreadable_claims), (None, false));
+        assert!(object.selector.unwrap().matches(|key| (key == "a").then_some("b")));
+    }
+
+    #[test]
+    fn invalid_names_are_left_out_of_lists() {
+        let Decoded { object, error } =
+            tenant("t".to_owned(), None, &json!({"namespaces": ["team-*", "x", 5], "pools": "p"}));
+        assert!(error.unwrap().contains("team-*"));
+        assert_eq!((object.namespaces, object.pools), (vec!["x".to_owned()], Vec::new()));
+        let spec = json!({"exemptNamespaces": ["team-*", "x"], "schedulers": 3, "nonTenantPods": "Maybe", "sharedWith": ["Y"]});
+        let Decoded { object, error } = config(&spec, "ours");
+        assert!(error.unwrap().contains("team-*"));
+        assert_eq!((object.exempt, object.namespace.as_str()), (vec!["x".to_owned()], "ours"));
+        assert_eq!(object.schedulers, Config::default().schedulers);
+        assert_eq!((object.non_tenant_pods, object.shared_with), (NonTenantPods::KeepOut, Vec::new()));
+    }
+
+    #[test]
+    fn pool_key_is_refused_in_reserved_domains() {
+        for good in [
+            "node-pool",
+            "example.com/pool",
+            POOL_NAME_LABEL,
+            "x.node-restriction.kubernetes.io/pool",
+            "mykubernetes.io/x",
+        ] {
+            assert!(is_pool_key(good), "{good}");
+        }
+        for bad in [
+            "",
+            "a b",
+            "kubernetes.io/os",
+            "node-role.kubernetes.io/worker",
+            "croft.dev/pool",
+            "policy.croft.dev/x",
+            "karpenter.sh/nodepool",
+            "foo.k8s.io/x",
+            "/x",
+            "a/",
+        ] {
+            assert!(!is_pool_key(bad), "{bad}");
+        }
+        let Decoded { object, error } =
+            pool("p".to_owned(), None, &json!({"effects": ["NoExecute", "Tickle"], "provisioner": "Magic"}));
+        assert_eq!((object.key.as_str(), object.value.as_str(), error), (POOL_NAME_LABEL, "p", None));
+        assert_eq!(object.effects, [Effect::NoExecute].into_iter().collect());
+        assert_eq!(object.provisioner, Provisioner::Croft);
+        assert!(pool("p".to_owned(), None, &json!({"key": 5})).error.is_some());
+    }
+}

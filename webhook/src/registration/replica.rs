@@ -1,0 +1,176 @@
+//! The Lease of one replica: a heartbeat, the generation of each Tenant that it enforces, and certificate errors. The
+//! controller reads it.
+
+use std::{sync::Arc, time::Duration};
+
+use croft_policy::{
+    definitions::REPLICA_LABEL,
+    replica_status::{ObservedGenerations, ReplicaStatus, WEBHOOK},
+};
+use croft_runtime::{clock::Clock, shutdown::Shutdown};
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+/// Interval of the heartbeat.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Time after which a replica without a heartbeat counts as gone.
+const LIFETIME: Duration = Duration::from_secs(15);
+/// Time in which changes are collected for one write.
+const BATCH_TIME: Duration = Duration::from_millis(50);
+/// Pause after an error.
+const RETRY: Duration = Duration::from_secs(1);
+/// Time after the last heartbeat after which a Lease is deleted.
+const DELETE_AFTER: Duration = Duration::from_secs(10 * 60);
+/// Time for the last request.
+const LAST_REQUEST: Duration = Duration::from_secs(2);
+const MANAGER: &str = "croft-webhook";
+
+/// The Lease of one replica.
+pub struct Replica {
+    api: Api<Lease>,
+    name: String,
+    clock: Arc<dyn Clock>,
+}
+
+impl Replica {
+    /// The Lease of the replica `name` in `namespace`.
+    #[must_use]
+    pub fn new(client: Client, namespace: &str, name: &str, clock: Arc<dyn Clock>) -> Self {
+        Self { api: Api::namespaced(client, namespace), name: name.to_owned(), clock }
+    }
+
+    /// Renews the Lease until `stop` begins, and then deletes it. Nothing is written before the first snapshot. `errors`
+    /// are those of the certificate, each `None` while there is none.
+    pub async fn run(
+        self,
+        mut observed: watch::Receiver<ObservedGenerations>,
+        mut errors: [watch::Receiver<Option<String>>; 2],
+        stop: Shutdown,
+    ) {
+        tokio::select! {
+            () = stop.wait() => return,
+            changed = observed.changed() => if changed.is_err() { return },
+        }
+        loop {
+            let current = status(&mut observed, &mut errors);
+            let pause = match self.write(&current).await {
+                Ok(()) => HEARTBEAT,
+                Err(error) => {
+                    tracing::warn!(lease = self.name, %error, "failed to write which generations of tenants are enforced");
+                    RETRY
+                }
+            };
+            tokio::select! {
+                () = stop.wait() => break,
+                () = sleep(pause) => {}
+                () = async {
+                    // Without senders there are no more changes, and the heartbeat goes on.
+                    while status(&mut observed, &mut errors) == current {
+                        let [certificate, trust] = &mut errors;
+                        tokio::select! {
+                            Ok(()) = observed.changed() => {}
+                            Ok(()) = certificate.changed() => {}
+                            Ok(()) = trust.changed() => {}
+                            else => std::future::pending::<()>().await,
+                        }
+                    }
+                    sleep(BATCH_TIME).await;
+                } => {}
+            }
+        }
+        let gone = timeout(LAST_REQUEST, self.api.delete(&self.name, &DeleteParams::default())).await;
+        if !matches!(gone, Ok(Ok(_))) {
+            tracing::info!(lease = self.name, "failed to delete the replica's lease; it expires by itself");
+        }
+    }
+
+    async fn write(&self, status: &ReplicaStatus) -> kube::Result<()> {
+        let lease = Lease {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                labels: Some([(REPLICA_LABEL.to_owned(), WEBHOOK.to_owned())].into()),
+                annotations: Some(status.write()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.name.clone()),
+                lease_duration_seconds: i32::try_from(LIFETIME.as_secs()).ok(),
+                renew_time: Some(MicroTime(self.clock.wall())),
+                ..LeaseSpec::default()
+            }),
+        };
+        let params = PatchParams::apply(MANAGER).force();
+        self.api.patch(&self.name, &params, &Patch::Apply(&lease)).await.map(drop)
+    }
+
+    /// Deletes the Leases of replicas that are gone for a long time.
+    ///
+    /// # Errors
+    /// If they can't be listed or deleted.
+    pub async fn delete_expired(&self) -> kube::Result<()> {
+        let ours = ListParams::default().labels(&format!("{REPLICA_LABEL}={WEBHOOK}"));
+        let now = self.clock.wall();
+        for lease in self.api.list(&ours).await?.items.into_iter().filter(|lease| is_expired(lease, now)) {
+            if let Some(name) = &lease.metadata.name {
+                // The version that was checked: a replica that came back has written since.
+                let same = kube::api::Preconditions {
+                    resource_version: lease.metadata.resource_version.clone(),
+                    uid: lease.metadata.uid.clone(),
+                };
+                match self.api.delete(name, &DeleteParams::default().preconditions(same)).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+                    other => drop(other?),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn status(
+    observed: &mut watch::Receiver<ObservedGenerations>,
+    errors: &mut [watch::Receiver<Option<String>>; 2],
+) -> ReplicaStatus {
+    let errors = errors.iter_mut().filter_map(|error| error.borrow_and_update().clone());
+    let error = errors.collect::<Vec<_>>().join("; ");
+    ReplicaStatus {
+        observed: observed.borrow_and_update().clone(),
+        certificate_error: Some(error).filter(|text| !text.is_empty()),
+    }
+}
+
+fn is_expired(lease: &Lease, now: Timestamp) -> bool {
+    let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+    renewed.and_then(|time| time.checked_add(DELETE_AFTER).ok()).is_some_and(|end| end < now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lease_expires_only_long_after_its_last_heartbeat() {
+        let lease = |renewed: Option<&str>| Lease {
+            spec: Some(LeaseSpec {
+                renew_time: renewed.map(|time| MicroTime(time.parse().unwrap())),
+                ..LeaseSpec::default()
+            }),
+            ..Lease::default()
+        };
+        let now = "2026-01-01T00:20:00Z".parse().unwrap();
+        assert!(is_expired(&lease(Some("2026-01-01T00:09:59Z")), now));
+        assert!(!is_expired(&lease(Some("2026-01-01T00:10:01Z")), now));
+        assert!(!is_expired(&lease(None), now));
+    }
+}

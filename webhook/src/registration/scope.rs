@@ -1,0 +1,170 @@
+//! The requests that API servers send to the webhooks, as far as they depend on declarations: exempt namespaces, keys of
+//! pools and names of schedulers. Without a Tenant they send none.
+//!
+//! A request that isn't sent can't wait for a webhook. So an exempt namespace is left out by its name, a non-tenant pod
+//! that can't reach the nodes of a pool by the keys of the pools, and a scheduler's binding by its user name.
+
+use croft_policy::{
+    declarations::Declarations,
+    definitions::{NAME_LABEL, webhook},
+};
+use k8s_openapi::{
+    api::admissionregistration::v1::MatchCondition,
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
+};
+
+/// The condition of the webhook for non-tenant pods that depends on the pools.
+pub const REACHES: &str = "reaches-for-a-pool";
+/// The condition of the webhook for bindings that depends on the settings.
+pub const NOT_A_SCHEDULER: &str = "not-a-scheduler";
+
+/// The condition of every webhook that no request meets while there is no Tenant.
+pub const A_TENANT_EXISTS: &str = "a-tenant-exists";
+
+/// The declarations that webhook configurations depend on, sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    active: bool,
+    exempt: Vec<String>,
+    shared_with: Vec<String>,
+    keys: Vec<String>,
+    schedulers: Vec<String>,
+}
+
+impl Scope {
+    /// The scope of these declarations.
+    #[must_use]
+    pub fn of(rules: &Declarations) -> Self {
+        let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
+        Self {
+            active: rules.is_active(),
+            exempt: owned(rules.exempt()),
+            shared_with: owned(rules.shared_with()),
+            keys: owned(rules.keys()),
+            schedulers: owned(rules.schedulers()),
+        }
+    }
+
+    /// Leaves out by name the namespaces whose requests the webhook `name` doesn't get.
+    pub fn restrict(&self, name: &str, selector: &mut Option<LabelSelector>) {
+        let shared: &[String] = if name == webhook::NON_TENANT { &self.shared_with } else { &[] };
+        let mut left_out: Vec<String> = self.exempt.iter().chain(shared).cloned().collect();
+        left_out.sort_unstable();
+        left_out.dedup();
+        let expressions = selector.get_or_insert_default().match_expressions.get_or_insert_default();
+        expressions.push(LabelSelectorRequirement {
+            key: NAME_LABEL.to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some(left_out),
+        });
+    }
+
+    /// Adds the conditions of the webhook `name` that depend on declarations.
+    pub fn condition(&self, name: &str, conditions: &mut Option<Vec<MatchCondition>>) {
+        let own = match name {
+            webhook::NON_TENANT => Some((REACHES, reaches(&self.keys))),
+            webhook::BINDINGS => {
+                Some((NOT_A_SCHEDULER, format!("!(request.userInfo.username in {})", list(&self.schedulers))))
+            }
+            _ => None,
+        };
+        let none = (!self.active).then(|| (A_TENANT_EXISTS, "false".to_owned()));
+        let added = own
+            .into_iter()
+            .chain(none)
+            .map(|(name, expression)| MatchCondition { name: name.to_owned(), expression });
+        let added: Vec<_> = added.collect();
+        if !added.is_empty() {
+            conditions.get_or_insert_default().extend(added);
+        }
+    }
+}
+
+/// CEL: the pod, or the DaemonSet's template, names a node, selects a pool, or tolerates the taint of one.
+fn reaches(keys: &[String]) -> String {
+    let keys = list(keys);
+    let of = |spec: &str| {
+        format!(
+            "has({spec}.nodeName) && {spec}.nodeName != '' || has({spec}.nodeSelector) && \
+             {spec}.nodeSelector.exists(k, k in {keys}) || has({spec}.tolerations) && \
+             {spec}.tolerations.exists(t, !has(t.key) || t.key == '' || t.key in {keys})"
+        )
+    };
+    format!(
+        "request.resource.resource == 'daemonsets' ? {} : {}",
+        of("object.spec.template.spec"),
+        of("object.spec")
+    )
+}
+
+/// A CEL list of strings. Escapes what a string in single quotes can't hold, since user names can hold any character.
+fn list(words: &[String]) -> String {
+    let mut text = String::from("[");
+    for (index, word) in words.iter().enumerate() {
+        text.push_str(if index == 0 { "'" } else { ", '" });
+        for c in word.chars() {
+            match c {
+                '\'' | '\\' => text.extend(['\\', c]),
+                c if c.is_control() => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+                c => text.push(c),
+            }
+        }
+        text.push('\'');
+    }
+    text.push(']');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use croft_policy::{Config, Index, Tenant};
+
+    use super::*;
+
+    fn scope(config: Config) -> Scope {
+        let mut index = Index::new();
+        index.set_config(config);
+        Scope::of(index.snapshot().declarations())
+    }
+
+    #[test]
+    fn quotes_and_control_characters_are_escaped() {
+        let words = ["a'b".to_owned(), "c\\d\n".to_owned()];
+        assert_eq!(list(&words), r"['a\'b', 'c\\d\u000a']");
+        assert_eq!(list(&[]), "[]");
+    }
+
+    #[test]
+    fn shared_namespaces_are_left_out_of_the_non_tenant_webhook_only() {
+        let scope = scope(Config { shared_with: vec!["agents".to_owned()], ..Config::default() });
+        let values = |name: &str| {
+            let mut selector = None;
+            scope.restrict(name, &mut selector);
+            selector.unwrap().match_expressions.unwrap()[0].values.clone().unwrap()
+        };
+        assert!(values(webhook::NON_TENANT).contains(&"agents".to_owned()));
+        assert!(!values(webhook::PODS).contains(&"agents".to_owned()));
+    }
+
+    #[test]
+    fn exempt_namespaces_of_the_settings_add_to_the_built_in_ones() {
+        let mut selector = None;
+        let config = Config { exempt: vec!["more".to_owned()], ..Config::installed_in("ours") };
+        scope(config).restrict(webhook::PODS, &mut selector);
+        let expressions = selector.unwrap().match_expressions.unwrap();
+        let left_out = ["kube-node-lease", "kube-public", "kube-system", "more", "ours"];
+        assert_eq!(expressions[0].values.as_deref().unwrap(), left_out);
+    }
+
+    #[test]
+    fn without_a_tenant_no_webhook_gets_requests() {
+        let mut index = Index::new();
+        let mut conditions = None;
+        Scope::of(index.snapshot().declarations()).condition(webhook::PODS, &mut conditions);
+        assert_eq!(conditions.unwrap()[0].expression, "false");
+        index.upsert_tenant(Tenant { name: "a".to_owned(), ..Tenant::default() });
+        let mut conditions = None;
+        Scope::of(index.snapshot().declarations()).condition(webhook::PODS, &mut conditions);
+        assert_eq!(conditions, None);
+    }
+}
