@@ -156,9 +156,10 @@ impl Day2 {
             Case::RecreatePodPolicies => {
                 let policies = policies::documents(croft_testkit::croft::NAMESPACE);
                 let name = |d: &Value| d.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
-                let judged_twice = |d: &&Value| name(d).is_some_and(|n| n.starts_with("croft-pod-placement"));
+                let evaluated_twice =
+                    |d: &&Value| name(d).is_some_and(|n| n.starts_with("croft-pod-placement"));
                 let documents: Vec<String> =
-                    policies.iter().filter(judged_twice).map(Value::to_string).collect();
+                    policies.iter().filter(evaluated_twice).map(Value::to_string).collect();
                 for document in documents {
                     self.plane.kubectl_with(["delete", "-f", "-"], &document).await?;
                     self.plane.kubectl_with(["create", "-f", "-"], &document).await?;

@@ -36,7 +36,7 @@ const REPLICAS: usize = 3;
 const GROUP: &str = "sg-0c0ffee000000001";
 /// After an operation the cluster has to settle within this time.
 const SETTLED_WITHIN: Duration = Duration::from_mins(5);
-/// The cluster is settled if nothing is under way for this time: drift is judged every 5 seconds.
+/// The cluster is settled if nothing is in flight for this time: drift is evaluated every 5 seconds.
 const QUIET: Duration = Duration::from_secs(12);
 /// Absence counts after a minute.
 const ABSENCE: Duration = Duration::from_secs(75);
@@ -305,7 +305,7 @@ impl Operations {
         (!by_its_owner).then(|| format!("pod {name} on {} ended, deleted by {deleted:?}", node_of(pod)))
     }
 
-    /// Waits until nothing has been under way for as long as the effect of an operation may take to begin.
+    /// Waits until nothing has been in flight for as long as the effect of an operation may take to begin.
     async fn settled(&mut self, begins_within: Duration) -> anyhow::Result<()> {
         let mut since = tokio::time::Instant::now();
         let within = SETTLED_WITHIN.saturating_add(begins_within);

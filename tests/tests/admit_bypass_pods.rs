@@ -191,7 +191,7 @@ fn attacks() -> Vec<(&'static str, Value, End)> {
             Refused("belongs to no tenant"),
         ),
         (
-            "a non-tenant pod that selects by the mark",
+            "a non-tenant pod that selects by the pool-name label",
             pod("no-tenant", "x", json!({"nodeSelector": {MARK: "pool-b"}})),
             Refused("belongs to no tenant"),
         ),

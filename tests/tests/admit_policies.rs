@@ -185,7 +185,7 @@ async fn final_pods_are_correct_or_denied() {
             Some(no_tenant),
         ),
         (
-            "the mark's key",
+            "the pool-name label's key",
             "no-tenant",
             json!({"tolerations": [toleration(POOL_NAME_LABEL, "later")]}),
             Some(no_tenant),
@@ -408,7 +408,11 @@ async fn kubelets_register_and_report_but_cannot_choose_a_pool() {
         ),
         ("with Karpenter's own label", node(json!({"by-karpenter": "k"}), json!([])), None),
         ("with any value of Karpenter's own key", node(json!({"by-karpenter": "l"}), json!([])), None),
-        ("with the mark", node(json!({POOL_NAME_LABEL: "pool-k"}), json!([])), Some("not allowed")),
+        (
+            "with the pool-name label",
+            node(json!({POOL_NAME_LABEL: "pool-k"}), json!([])),
+            Some("not allowed"),
+        ),
     ];
     enforced(&kubelet, &cases[2].1, refused).await.unwrap();
     for (what, node, refused) in &cases {

@@ -139,7 +139,7 @@ metadata: {name: lost}
         .await
         .unwrap();
     let nodes: Api<Node> = Api::all(admin.clone());
-    until("the mark", SOON, async || {
+    until("the pool-name label", SOON, async || {
         let labels = nodes.get("a-9").await?.metadata.labels.unwrap_or_default();
         let mark = labels.get("node-restriction.kubernetes.io/pool").cloned();
         Ok::<_, kube::Error>(Seen::from_option(
@@ -205,7 +205,7 @@ async fn pods_from_before_their_tenant_are_corrected() {
     })
     .await
     .unwrap();
-    until("the waiting pod made anew and pinned", SOON, async || {
+    until("the waiting pod is created again in its pool", SOON, async || {
         let list = pods(&admin).await?;
         let waiting: Vec<_> = list
             .iter()

@@ -18,10 +18,10 @@ use croft_testkit::{Component, ControlPlane, Options};
 use serde_json::Value;
 
 /// Without the controller manager a namespace has no default service account, and no pod is created without one.
-const GROUND: &str = "\
-{apiVersion: v1, kind: Namespace, metadata: {name: ground}}
+const BASE: &str = "\
+{apiVersion: v1, kind: Namespace, metadata: {name: base}}
 ---
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: ground}}
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: base}}
 ---
 {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 1000, preemptionPolicy: Never}
 ---
@@ -58,14 +58,14 @@ async fn api_server() -> anyhow::Result<ControlPlane> {
         plane.apply(&serde_json::to_string(&crd)?).await?;
     }
     plane.kubectl(["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"]).await?;
-    plane.apply(GROUND).await?;
+    plane.apply(BASE).await?;
     Ok(plane)
 }
 
 #[tokio::test]
 async fn defaults_equal_those_of_the_api_server() -> anyhow::Result<()> {
     let plane = api_server().await?;
-    let ground = plane.write("cluster.yaml", GROUND)?;
+    let base = plane.write("cluster.yaml", BASE)?;
     let mut wrong = Vec::new();
     let mut compared = 0;
     for file in files("defaults")? {
@@ -76,7 +76,7 @@ async fn defaults_equal_those_of_the_api_server() -> anyhow::Result<()> {
             .await
             .with_context(|| name.clone())?;
         let options = LoadOptions::default();
-        let input = load(&[ground.clone(), file], &options)?;
+        let input = load(&[base.clone(), file], &options)?;
         let offline = objects(&input)?;
         // kubectl prints several objects one after the other, without a List.
         for online in serde_json::Deserializer::from_str(&answer).into_iter::<Value>() {
@@ -100,13 +100,13 @@ async fn defaults_equal_those_of_the_api_server() -> anyhow::Result<()> {
 #[tokio::test]
 async fn refused_manifests_equal_those_of_the_api_server() -> anyhow::Result<()> {
     let plane = api_server().await?;
-    let ground = plane.write("cluster.yaml", GROUND)?;
+    let base = plane.write("cluster.yaml", BASE)?;
     let mut wrong = Vec::new();
     for file in files("refused")? {
         let text = fs::read_to_string(&file)?;
         for (i, document) in text.split("\n---\n").enumerate() {
             let path = plane.write("one.yaml", document)?;
-            let ours = load(&[ground.clone(), path.clone()], &LoadOptions::default());
+            let ours = load(&[base.clone(), path.clone()], &LoadOptions::default());
             let arguments = ["create", "--dry-run=server", "-f"].map(str::to_owned);
             let theirs = plane.kubectl(arguments.into_iter().chain([path.display().to_string()])).await;
             if let Ok(answer) = theirs {

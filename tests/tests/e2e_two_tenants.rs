@@ -73,9 +73,9 @@ async fn two_tenants_get_their_own_instances_and_scale_down() {
     let [platform, workloads] = ["platform.yaml", "workloads.yaml"]
         .map(|file| stack.manifest(&format!("examples/two-tenants/{file}")).unwrap());
     // Pods that arrive while instances are starting may use their free resources: the plan covers all of them.
-    let (ground, class) = platform.rsplit_once("---").unwrap();
+    let (base, class) = platform.rsplit_once("---").unwrap();
     assert!(class.contains("kind: EC2NodeClass"), "without a class nothing is launched: {class}");
-    stack.plane.apply(ground).await.unwrap();
+    stack.plane.apply(base).await.unwrap();
     stack.plane.apply(&workloads).await.unwrap();
     waiting(&client, "tenant-a", 6).await;
     waiting(&client, "tenant-b", 3).await;

@@ -108,7 +108,7 @@ impl SimCloud {
             Answer::Xml(xml) => Some(Ok(xml)),
             Answer::Json(json) => Some(Ok(json.to_string())),
             Answer::Refused(refusal) => Some(Err(refusal)),
-            Answer::Broken => None,
+            Answer::Aborted => None,
         }
     }
 

@@ -123,8 +123,8 @@ mod tests {
 
         let stale = Cache::new(Duration::ZERO);
         assert_eq!(*stale.get(&1, async { Ok("a") }).await.unwrap().0, "a");
-        let (value, trouble) = stale.get(&1, async { Err(fault("RequestLimitExceeded")) }).await.unwrap();
-        assert_eq!((*value, trouble.unwrap().code.as_str()), ("a", "RequestLimitExceeded"));
+        let (value, error) = stale.get(&1, async { Err(fault("RequestLimitExceeded")) }).await.unwrap();
+        assert_eq!((*value, error.unwrap().code.as_str()), ("a", "RequestLimitExceeded"));
         let gone = stale.get(&1, async { Err(fault("InvalidSubnetID.NotFound")) }).await.unwrap_err();
         assert_eq!(gone.code, "InvalidSubnetID.NotFound", "an answer counts, even if it is no");
         assert_eq!(*stale.get(&1, async { Ok("b") }).await.unwrap().0, "b");

@@ -136,8 +136,8 @@ fn faulty(kind: &'static str, fault: &Fault) -> Statement {
 }
 
 /// The message, with the fault if the answer is a cached one.
-fn noted(message: String, trouble: Option<&Fault>) -> String {
-    match trouble {
+fn noted(message: String, fault: Option<&Fault>) -> String {
+    match fault {
         Some(fault) => format!("{message}; found earlier, since now {fault}"),
         None => message,
     }
@@ -160,7 +160,7 @@ impl AwsProvider {
         let mut zones = BTreeSet::new();
         let mut vpcs = BTreeSet::new();
         let subnets = match subnets {
-            Ok((subnets, trouble)) => {
+            Ok((subnets, fault)) => {
                 zones.extend(subnets.iter().map(|s| s.zone.clone()));
                 vpcs.extend(subnets.iter().map(|s| s.vpc.clone()));
                 conditions.push(if subnets.is_empty() {
@@ -179,7 +179,7 @@ impl AwsProvider {
                     let full = subnets.iter().filter(|s| s.free <= 0).count();
                     let full = if full > 0 { format!(", {full} without a free address") } else { String::new() };
                     let message = format!("{} subnets in {} zones{full}", subnets.len(), zones.len());
-                    holds(SUBNETS, noted(message, trouble.as_ref()))
+                    holds(SUBNETS, noted(message, fault.as_ref()))
                 });
                 subnets
             }
@@ -189,7 +189,7 @@ impl AwsProvider {
             }
         };
         let groups = match groups {
-            Ok((groups, trouble)) => {
+            Ok((groups, fault)) => {
                 conditions.push(if groups.is_empty() {
                     fails(GROUPS, "SecurityGroupsNotFound", format!(
                         "no security group matches spec.securityGroupSelectorTerms: tag the group, or correct the terms ({})",
@@ -202,7 +202,7 @@ impl AwsProvider {
                     fails(GROUPS, "SecurityGroupsOfAnotherVPC",
                         "spec.securityGroupSelectorTerms match groups of another VPC than the subnets': add a tag that only the right ones have".to_owned())
                 } else {
-                    holds(GROUPS, noted(format!("{} security groups", groups.len()), trouble.as_ref()))
+                    holds(GROUPS, noted(format!("{} security groups", groups.len()), fault.as_ref()))
                 });
                 groups
             }
@@ -299,7 +299,7 @@ impl AwsProvider {
         let question = format!("{}\n{}", cluster.version, key(terms));
         let asked = discovery::images(&self.clients, &self.paces, terms, &cluster.version);
         match self.images.get(&question, asked).await {
-            Ok((images, trouble)) => {
+            Ok((images, fault)) => {
                 conditions.push(if images.is_empty() {
                     fails(
                         AMIS,
@@ -316,7 +316,7 @@ impl AwsProvider {
                         ),
                     )
                 } else {
-                    holds(AMIS, noted(format!("{} images", images.len()), trouble.as_ref()))
+                    holds(AMIS, noted(format!("{} images", images.len()), fault.as_ref()))
                 });
                 (Some(cluster), images)
             }
@@ -347,10 +347,10 @@ impl AwsProvider {
             Ok(name)
         };
         match self.profiles.get(role, make).await {
-            Ok((name, trouble)) => {
+            Ok((name, fault)) => {
                 conditions.push(holds(
                     PROFILE,
-                    noted(format!("instance profile {name} for role {role}"), trouble.as_ref()),
+                    noted(format!("instance profile {name} for role {role}"), fault.as_ref()),
                 ));
                 Some(name.as_ref().clone())
             }
@@ -372,12 +372,12 @@ impl AwsProvider {
         }
         let asked = discovery::reservations(&self.clients, &self.paces, terms);
         match self.reservations.get(&key(terms), asked).await {
-            Ok((found, trouble)) => {
+            Ok((found, fault)) => {
                 conditions.push(if found.is_empty() {
                     fails(RESERVATIONS, "CapacityReservationsNotFound", format!(
                         "no active capacity reservation matches spec.capacityReservationSelectorTerms ({}): correct or remove the terms", key(terms)))
                 } else {
-                    holds(RESERVATIONS, noted(format!("{} capacity reservations", found.len()), trouble.as_ref()))
+                    holds(RESERVATIONS, noted(format!("{} capacity reservations", found.len()), fault.as_ref()))
                 });
                 found
             }

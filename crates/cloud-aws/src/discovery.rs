@@ -177,7 +177,7 @@ pub(crate) async fn subnets(
         loop {
             paces.read.turn().await;
             let Some(page) = pages.next().await else { break };
-            for subnet in paces.read.judge("DescribeSubnets", page)?.subnets() {
+            for subnet in paces.read.record("DescribeSubnets", page)?.subnets() {
                 let (Some(id), Some(zone)) = (subnet.subnet_id(), subnet.availability_zone()) else {
                     continue;
                 };
@@ -213,7 +213,7 @@ pub(crate) async fn groups(
         loop {
             paces.read.turn().await;
             let Some(page) = pages.next().await else { break };
-            for group in paces.read.judge("DescribeSecurityGroups", page)?.security_groups() {
+            for group in paces.read.record("DescribeSecurityGroups", page)?.security_groups() {
                 let Some(id) = group.group_id() else { continue };
                 let vpc = group.vpc_id().unwrap_or_default().to_owned();
                 found.insert(id.to_owned(), Group { id: id.to_owned(), vpc });
@@ -243,7 +243,7 @@ pub(crate) async fn reservations(
         loop {
             paces.read.turn().await;
             let Some(page) = pages.next().await else { break };
-            for r in paces.read.judge("DescribeCapacityReservations", page)?.capacity_reservations() {
+            for r in paces.read.record("DescribeCapacityReservations", page)?.capacity_reservations() {
                 let (Some(id), Some(instance_type), Some(zone)) =
                     (r.capacity_reservation_id(), r.instance_type(), r.availability_zone())
                 else {
@@ -321,7 +321,7 @@ pub(crate) async fn images(
 async fn parameter(clients: &Clients, paces: &Paces, name: &str) -> Result<String, Fault> {
     paces.read.turn().await;
     let answer = clients.ssm.get_parameter().name(name).send().await;
-    let answer = paces.read.judge("GetParameter", answer)?;
+    let answer = paces.read.record("GetParameter", answer)?;
     answer
         .parameter()
         .and_then(|p| p.value())
@@ -342,7 +342,7 @@ async fn describe_images(
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for image in paces.read.judge("DescribeImages", page)?.images() {
+        for image in paces.read.record("DescribeImages", page)?.images() {
             let arch = image.architecture().and_then(|a| Arch::parse(a.as_str()));
             if let (Some(id), Some(arch)) = (image.image_id(), arch) {
                 let made = image.creation_date().unwrap_or_default().to_owned();
@@ -357,7 +357,7 @@ async fn describe_images(
 pub(crate) async fn cluster(clients: &Clients, paces: &Paces, name: &str) -> Result<ClusterFacts, Fault> {
     paces.read.turn().await;
     let answer = clients.eks.describe_cluster().name(name).send().await;
-    let answer = paces.read.judge("DescribeCluster", answer)?;
+    let answer = paces.read.record("DescribeCluster", answer)?;
     let cluster = answer.cluster().ok_or_else(|| invalid("DescribeCluster", format!("no cluster {name}")))?;
     let network = cluster.kubernetes_network_config();
     Ok(ClusterFacts {

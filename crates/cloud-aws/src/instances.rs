@@ -88,7 +88,7 @@ async fn describe(
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        let page = paces.read.judge("DescribeInstances", page)?;
+        let page = paces.read.record("DescribeInstances", page)?;
         for instance in page.reservations().iter().flat_map(|r| r.instances()) {
             found.extend(read(instance));
         }
@@ -209,7 +209,7 @@ async fn terminate_some(
 ) -> Result<BTreeMap<String, MachineState>, Fault> {
     paces.write.turn().await;
     let answer = clients.ec2.terminate_instances().set_instance_ids(Some(ids)).send().await;
-    let answer = paces.write.judge("TerminateInstances", answer)?;
+    let answer = paces.write.record("TerminateInstances", answer)?;
     Ok(answer
         .terminating_instances()
         .iter()
@@ -237,7 +237,7 @@ pub(crate) async fn tag(clients: &Clients, paces: &Paces, wanted: Vec<Tagged>) -
             paces.write.turn().await;
             let request = clients.ec2.create_tags().set_resources(Some(ids.clone()));
             let answer = request.set_tags(Some(tags.clone())).send().await;
-            paces.write.judge("CreateTags", answer)?;
+            paces.write.record("CreateTags", answer)?;
             Ok(ids.into_iter().map(|id| (id, ())).collect())
         };
         each.extend(halved(ids, call).await);

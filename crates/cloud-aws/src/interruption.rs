@@ -123,7 +123,7 @@ pub(crate) async fn receive(clients: &Clients, paces: &Paces, url: &str) -> Resu
         .visibility_timeout(30)
         .send()
         .await;
-    let answer = paces.read.judge("ReceiveMessage", answer)?;
+    let answer = paces.read.record("ReceiveMessage", answer)?;
     Ok(answer
         .messages()
         .iter()
@@ -151,7 +151,7 @@ pub(crate) async fn acknowledge(
             }
         }
         paces.write.turn().await;
-        match paces.write.judge("DeleteMessageBatch", request.send().await) {
+        match paces.write.record("DeleteMessageBatch", request.send().await) {
             Ok(_) => {}
             Err(fault) if fault.class == FaultClass::Invalid => {}
             Err(fault) => return Err(fault),
@@ -164,7 +164,7 @@ pub(crate) async fn acknowledge(
 pub(crate) async fn queue_url(clients: &Clients, paces: &Paces, name: &str) -> Result<String, Fault> {
     paces.read.turn().await;
     let answer = clients.sqs.get_queue_url().queue_name(name).send().await;
-    let answer = paces.read.judge("GetQueueUrl", answer)?;
+    let answer = paces.read.record("GetQueueUrl", answer)?;
     Ok(answer.queue_url().unwrap_or_default().to_owned())
 }
 

@@ -122,7 +122,7 @@ impl Default for Paces {
 
 impl Pace {
     /// The answer to a call of `action`; adjusts the rate.
-    pub(crate) fn judge<T, E>(
+    pub(crate) fn record<T, E>(
         &self,
         action: &'static str,
         answer: Result<T, SdkError<E, HttpResponse>>,

@@ -42,7 +42,7 @@ pub(crate) async fn on_demand(clients: &Clients, paces: &Paces) -> Result<OnDema
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for product in paces.read.judge("GetProducts", page)?.price_list() {
+        for product in paces.read.record("GetProducts", page)?.price_list() {
             if let Some((name, price)) = read_product(product, clients.currency) {
                 prices.insert(name, price);
             }
@@ -82,7 +82,7 @@ pub(crate) async fn spot(clients: &Clients, paces: &Paces, now: i64) -> Result<S
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for entry in paces.read.judge("DescribeSpotPriceHistory", page)?.spot_price_history() {
+        for entry in paces.read.record("DescribeSpotPriceHistory", page)?.spot_price_history() {
             let (Some(name), Some(zone), Some(price)) = (
                 entry.instance_type().map(|t| t.as_str().to_owned()),
                 entry.availability_zone().map(str::to_owned),

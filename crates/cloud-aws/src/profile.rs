@@ -34,7 +34,7 @@ pub(crate) async fn ensure(
     let name = name(cluster, role);
     paces.read.turn().await;
     let answer = clients.iam.get_instance_profile().instance_profile_name(&name).send().await;
-    let held = match paces.read.judge("GetInstanceProfile", answer) {
+    let held = match paces.read.record("GetInstanceProfile", answer) {
         Ok(found) => found
             .instance_profile()
             .and_then(|profile| profile.roles().first())
@@ -56,14 +56,14 @@ pub(crate) async fn ensure(
                 .role_name(held)
                 .send()
                 .await;
-            paces.write.judge("RemoveRoleFromInstanceProfile", answer)?;
+            paces.write.record("RemoveRoleFromInstanceProfile", answer)?;
         }
         None => {}
     }
     paces.write.turn().await;
     let answer =
         clients.iam.add_role_to_instance_profile().instance_profile_name(&name).role_name(role).send().await;
-    paces.write.judge("AddRoleToInstanceProfile", answer)?;
+    paces.write.record("AddRoleToInstanceProfile", answer)?;
     Ok((name, true))
 }
 
@@ -74,7 +74,7 @@ async fn create(clients: &Clients, paces: &Paces, cluster: &str, name: &str) -> 
     if let Ok(tag) = Tag::builder().key(tags::CLUSTER).value(cluster).build() {
         request = request.tags(tag);
     }
-    match paces.write.judge("CreateInstanceProfile", request.send().await) {
+    match paces.write.record("CreateInstanceProfile", request.send().await) {
         Ok(_) => Ok(()),
         // Another replica was faster.
         Err(fault) if fault.class == FaultClass::Exists => Ok(()),
@@ -94,7 +94,7 @@ pub(crate) async fn sweep(
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for profile in paces.read.judge("ListInstanceProfiles", page)?.instance_profiles() {
+        for profile in paces.read.record("ListInstanceProfiles", page)?.instance_profiles() {
             if !keep(profile.instance_profile_name()) {
                 let roles: Vec<String> = profile.roles().iter().map(|r| r.role_name().to_owned()).collect();
                 idle.push((profile.instance_profile_name().to_owned(), roles));
@@ -106,11 +106,11 @@ pub(crate) async fn sweep(
             paces.write.turn().await;
             let request = clients.iam.remove_role_from_instance_profile();
             let answer = request.instance_profile_name(name).role_name(role).send().await;
-            paces.write.judge("RemoveRoleFromInstanceProfile", answer)?;
+            paces.write.record("RemoveRoleFromInstanceProfile", answer)?;
         }
         paces.write.turn().await;
         let answer = clients.iam.delete_instance_profile().instance_profile_name(name).send().await;
-        match paces.write.judge("DeleteInstanceProfile", answer) {
+        match paces.write.record("DeleteInstanceProfile", answer) {
             Ok(_) => {}
             Err(fault) if fault.class == FaultClass::NotFound => {}
             Err(fault) => return Err(fault),

@@ -159,7 +159,7 @@ impl AwsProvider {
         let answer = self
             .paces
             .read
-            .judge("GetCallerIdentity", answer)
+            .record("GetCallerIdentity", answer)
             .map_err(|fault| refusal::refused("learn who is calling", fault))?;
         let arn = answer.arn().unwrap_or_default().to_owned();
         Ok(Identity {

@@ -320,7 +320,7 @@ pub(crate) async fn ensure(
         )
         .send()
         .await;
-    match paces.write.judge("CreateLaunchTemplate", answer) {
+    match paces.write.record("CreateLaunchTemplate", answer) {
         Ok(_) => Ok(name),
         // The name is the hash of its contents, so the existing template is the same.
         Err(fault) if fault.class == FaultClass::Exists => Ok(name),
@@ -343,7 +343,7 @@ pub(crate) async fn sweep(
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for template in paces.read.judge("DescribeLaunchTemplates", page)?.launch_templates() {
+        for template in paces.read.record("DescribeLaunchTemplates", page)?.launch_templates() {
             let Some(name) = template.launch_template_name() else { continue };
             let made = template.create_time().map_or(i64::MAX, |at| at.secs());
             if made < older_than && !keep.contains(name) {
@@ -354,7 +354,7 @@ pub(crate) async fn sweep(
     for name in idle.keys() {
         paces.write.turn().await;
         let answer = clients.ec2.delete_launch_template().launch_template_name(name).send().await;
-        match paces.write.judge("DeleteLaunchTemplate", answer) {
+        match paces.write.record("DeleteLaunchTemplate", answer) {
             Ok(_) => {}
             Err(fault) if fault.class == FaultClass::NotFound => {}
             Err(fault) => return Err(fault),

@@ -40,7 +40,7 @@ pub(crate) async fn types(clients: &Clients, paces: &Paces) -> Result<Types, Fau
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for info in paces.read.judge("DescribeInstanceTypes", page)?.instance_types() {
+        for info in paces.read.record("DescribeInstanceTypes", page)?.instance_types() {
             if let Some(facts) = facts(info) {
                 types.facts.insert(facts.name.clone(), facts);
             }
@@ -56,7 +56,7 @@ pub(crate) async fn types(clients: &Clients, paces: &Paces) -> Result<Types, Fau
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for offering in paces.read.judge("DescribeInstanceTypeOfferings", page)?.instance_type_offerings() {
+        for offering in paces.read.record("DescribeInstanceTypeOfferings", page)?.instance_type_offerings() {
             if let (Some(name), Some(zone)) = (offering.instance_type(), offering.location()) {
                 types.zones.entry(name.as_str().to_owned()).or_default().insert(zone.to_owned());
             }

@@ -175,7 +175,7 @@ mod tests {
         let current: Vec<_> = unavailable.current(s(44)).map(|a| (*a.key, a.strikes, a.next_try)).collect();
         assert_eq!(current, [(1, 1, s(1))]);
         assert!(unavailable.try_take(&1, s(45)));
-        assert!(!unavailable.try_take(&1, s(46)), "a probe is under way");
+        assert!(!unavailable.try_take(&1, s(46)), "a probe is in flight");
         assert_eq!(unavailable.current(s(46)).map(|a| a.next_try).collect::<Vec<_>>(), [Duration::ZERO]);
         assert!(unavailable.is_available(&1, s(75)), "the probe never came back");
         unavailable.succeeded(&1);

@@ -65,7 +65,7 @@ pub enum Answer {
     /// A refusal.
     Refused(Refusal),
     /// The connection breaks, before or after the call took effect.
-    Broken,
+    Aborted,
 }
 
 impl From<Xml> for Answer {

@@ -15,11 +15,11 @@ impl World {
         let (faults, rng) = (&mut self.faults, &mut self.rng);
         let effect = faults.strike(&call.action, || u32::try_from(next(rng) % 1000).unwrap_or_default());
         let answer = match (effect.cut, effect.error) {
-            (Some(Cut::Before), _) => Answer::Broken,
+            (Some(Cut::Before), _) => Answer::Aborted,
             (Some(Cut::After), _) => {
                 // The call takes effect; only the answer is lost.
                 let _lost = self.act(call);
-                Answer::Broken
+                Answer::Aborted
             }
             (None, Some(code)) => Answer::Refused(Refusal::new(&code, "simulated fault")),
             (None, None) => self.act(call).unwrap_or_else(Answer::Refused),

@@ -363,7 +363,7 @@ async fn answer(simulator: &Simulator, call: &Call) -> Response {
             ([(header::CONTENT_TYPE, "application/x-amz-json-1.1")], value.to_string()).into_response()
         }
         Answer::Refused(refusal) => write_refusal(call.service, &refusal),
-        Answer::Broken => broken(),
+        Answer::Aborted => broken(),
     }
 }
 

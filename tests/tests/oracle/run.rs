@@ -303,7 +303,7 @@ impl Arena {
         let hopeless: BTreeSet<String> = plan
             .unschedulable
             .iter()
-            .filter(|u| u.reasons.iter().all(|r| is_judged(r.reason, as_planned)))
+            .filter(|u| u.reasons.iter().all(|r| is_evaluated(r.reason, as_planned)))
             .map(|u| u.pod.name.to_string())
             .collect();
         report.refused = hopeless.len();
@@ -361,7 +361,7 @@ fn key(object: &Value) -> (&str, &str) {
 }
 
 /// True for reasons that hold on every node, and with `as_planned` for those that depend only on other pods.
-fn is_judged(reason: ReasonKind, as_planned: bool) -> bool {
+fn is_evaluated(reason: ReasonKind, as_planned: bool) -> bool {
     match reason {
         ReasonKind::TaintNotTolerated
         | ReasonKind::NodeAffinityMismatch
