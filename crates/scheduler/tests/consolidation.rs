@@ -238,7 +238,7 @@ fn little_is_not_worth_a_move() {
         let found = world.search(Terms { min_savings: dollars(min), ..ALL });
         assert_eq!(found.moves.len(), moves, "{min}");
         if moves == 0 {
-            let stay = Stay::TooLittle { saves: dollars(0.1), needs: dollars(min) };
+            let stay = Stay::BelowMinSavings { saves: dollars(0.1), needs: dollars(min) };
             assert_eq!(found.stays["node-000"], stay);
         }
     }
@@ -278,7 +278,7 @@ fn what_kube_scheduler_would_bind_otherwise_comes_about_or_stays() {
     let world = World::new(pool("p", kinds), &[held("m.16", &[&small[..], &large[..]].concat())]);
     let found = world.search(ALL);
     assert!(found.moves.is_empty(), "{:?}", found.moves);
-    assert_eq!(found.stays["node-000"], Stay::TooTight);
+    assert_eq!(found.stays["node-000"], Stay::SchedulerWouldNotFit);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn what_takes_the_pods_of_others_stays_for_that() {
     let world = world(&[held("m.2", &[(1000, 1024)]), held("m.2", &[(1000, 1024)])]);
     let found = world.search(ALL);
     assert_eq!((summary(&found).0.len(), found.stays.len()), (1, 1));
-    assert!(found.stays.values().all(|s| *s == Stay::TakesPods), "{:?}", found.stays);
+    assert!(found.stays.values().all(|s| *s == Stay::ReceivesPods), "{:?}", found.stays);
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn limits_hold_while_both_are_there() {
     let world = World::new(pool, &[held("m.4", &[(1000, 1024)])]);
     let found = world.search(ALL);
     assert!(found.moves.is_empty());
-    assert!(matches!(&found.stays["node-000"], Stay::NoPlace(_)), "{:?}", found.stays);
+    assert!(matches!(&found.stays["node-000"], Stay::PodsUnschedulable(_)), "{:?}", found.stays);
 }
 
 #[test]

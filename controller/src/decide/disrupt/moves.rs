@@ -329,7 +329,7 @@ fn completed(snapshot: &Snapshot, nodes: &[&str], mut plan: Plan) -> Result<Plan
     let mut cluster = snapshot.cluster.clone();
     let lacking = |cluster: &Cluster| bound(snapshot, cluster, &nodes).map(|plan| plan.machines);
     let machines = complete(&mut cluster, plan.machines, lacking)?;
-    plan.machines = machines.ok_or_else(|| Stay::TooTight.to_string())?;
+    plan.machines = machines.ok_or_else(|| Stay::SchedulerWouldNotFit.to_string())?;
     Ok(plan)
 }
 

@@ -89,25 +89,25 @@ impl Move {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stay {
     /// Its pods are unschedulable elsewhere; the first of the reasons.
-    NoPlace(String),
+    PodsUnschedulable(String),
     /// Its pods would cost as much elsewhere.
     NoSaving {
         /// Price of new instances for them.
         elsewhere: Price,
     },
     /// The savings are below the minimum.
-    TooLittle {
+    BelowMinSavings {
         /// Savings.
         saves: Price,
         /// Minimum savings: minSavings and the disruption cost.
         needs: Price,
     },
     /// Its pods fit elsewhere, but not as kube-scheduler would bind them.
-    TooTight,
+    SchedulerWouldNotFit,
     /// Too few spot types are available to replace it.
     FewSpotOptions(usize),
     /// It receives pods of nodes that are removed.
-    TakesPods,
+    ReceivesPods,
     /// Pods of its pool are pending, which comes first.
     Busy,
     /// The pool's disruption budget is used up.
@@ -121,12 +121,12 @@ impl Stay {
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::NoPlace(_) => "NoPlace",
+            Self::PodsUnschedulable(_) => "PodsUnschedulable",
             Self::NoSaving { .. } => "NoSaving",
-            Self::TooLittle { .. } => "TooLittle",
-            Self::TooTight => "TooTight",
+            Self::BelowMinSavings { .. } => "BelowMinSavings",
+            Self::SchedulerWouldNotFit => "SchedulerWouldNotFit",
             Self::FewSpotOptions(_) => "FewSpotOptions",
-            Self::TakesPods => "TakesPods",
+            Self::ReceivesPods => "ReceivesPods",
             Self::Busy => "Busy",
             Self::Budget => "Budget",
             Self::NotTried => "NotTried",
@@ -137,21 +137,21 @@ impl Stay {
 impl std::fmt::Display for Stay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NoPlace(why) => write!(f, "its pods find no place elsewhere: {why}"),
+            Self::PodsUnschedulable(why) => write!(f, "its pods are unschedulable elsewhere: {why}"),
             Self::NoSaving { elsewhere } => write!(f, "its pods would cost ${elsewhere}/h elsewhere"),
-            Self::TooLittle { saves, needs } => {
-                write!(f, "giving it back saves ${saves}/h, and ${needs}/h is asked for")
+            Self::BelowMinSavings { saves, needs } => {
+                write!(f, "removing it saves ${saves}/h, less than the minimum of ${needs}/h")
             }
-            Self::TooTight => {
+            Self::SchedulerWouldNotFit => {
                 f.write_str("its pods would fit elsewhere, but not as kube-scheduler would bind them")
             }
             Self::FewSpotOptions(options) => {
                 write!(f, "only {options} spot types could be launched in its place")
             }
-            Self::TakesPods => f.write_str("it takes pods of nodes that are removed"),
-            Self::Busy => f.write_str("pods of its pool wait for a place, which comes first"),
+            Self::ReceivesPods => f.write_str("it receives pods of nodes that are removed"),
+            Self::Busy => f.write_str("pods of its pool are pending, which comes first"),
             Self::Budget => f.write_str("the pool's disruption budget is used up"),
-            Self::NotTried => f.write_str("the search ended before it was looked at alone"),
+            Self::NotTried => f.write_str("the search ended before it was evaluated"),
         }
     }
 }

@@ -312,7 +312,7 @@ impl<'a> Search<'a> {
                 return true;
             }
             if let [alone] = set.as_slice() {
-                self.result.stays.insert(alone.node.clone(), Stay::TooTight);
+                self.result.stays.insert(alone.node.clone(), Stay::SchedulerWouldNotFit);
                 self.fruitless.insert(alone.node.clone());
             }
         }
@@ -417,7 +417,7 @@ impl<'a> Search<'a> {
             }
             self.settled.insert(placement.node.clone());
             if let Some(stay) = self.result.stays.get_mut(&placement.node) {
-                *stay = Stay::TakesPods;
+                *stay = Stay::ReceivesPods;
             }
         }
         self.moves.push(made);

@@ -104,7 +104,7 @@ pub(super) fn split(
         let own: Vec<Machine> =
             draft.machines.iter().filter_map(|at| machines.get_mut(*at).and_then(Option::take)).collect();
         let evaluated = match draft.no_place {
-            Some(why) => Err(Stay::NoPlace(why)),
+            Some(why) => Err(Stay::PodsUnschedulable(why)),
             None => evaluate(cluster, ask, set, draft.nodes.clone(), own),
         };
         match evaluated {
@@ -146,7 +146,7 @@ pub(super) fn evaluate(
     let needs = disturbance.saturating_add(least.unwrap_or(Price::ZERO));
     let saves = before.saturating_sub(after);
     if saves <= needs && !(machines.is_empty() && needs == Price::ZERO) {
-        return Err(Stay::TooLittle { saves, needs });
+        return Err(Stay::BelowMinSavings { saves, needs });
     }
     // Whichever alternative is launched, the command must still save enough.
     let count = u64::try_from(machines.len()).unwrap_or(u64::MAX).max(1);
