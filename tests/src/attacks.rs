@@ -1,12 +1,12 @@
-//! A stream of attacks on isolation, without a pause, while something is done to the cluster.
+//! A continuous stream of attacks on isolation while an operation runs on the cluster.
 //!
 //! ```text
 //!  Attack { counter, attempt } ──one task each, again and again──▶ Tally { attempts, breaches by counter }
 //! ```
 //!
-//! Every attempt is a server-side dry run, so that it goes through admission whole and leaves nothing behind. An attempt that
-//! succeeds is a breach, under the name of its counter. A request that no API server answers is neither: the API server may
-//! be restarting. More attacks, with counters of their own, are added to those of [`placement`] and [`kubelets`].
+//! Every attempt is a server-side dry run, so that it passes all of admission and leaves nothing behind. An attempt
+//! that succeeds is a breach, counted under the attack's name. A request without an answer is neither, since the API
+//! server may be restarting. Further attacks with their own counters can be added to [`placement`] and [`kubelets`].
 
 use std::{
     collections::BTreeMap,
@@ -29,35 +29,35 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::ground::{Answer, create, pod};
+use crate::arena::{Answer, create, pod};
 
-/// Pods that are admitted onto nodes which aren't theirs.
+/// Pods admitted onto nodes of other tenants.
 pub const ADMITTED: &str = "admitted";
-/// Nodes that a kubelet relabels into or out of a pool.
+/// Nodes that a kubelet moves into or out of a pool.
 pub const RELABELLED: &str = "relabelled";
-/// Objects outside tenants that were changed.
+/// Changed objects outside tenants.
 pub const DISTURBED: &str = "disturbed";
 
 /// Between two attempts of one attack.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Whether a pod with this spec, once admitted, stays off the nodes that aren't its own.
+/// True if a pod with this spec, once admitted, stays off nodes that aren't its own.
 type Harmless = fn(&Value) -> bool;
 
 type Attempt = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-/// What an attempt came to.
+/// The result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was refused, or did no harm.
+    /// It was refused, or had no effect.
     Held,
-    /// It succeeded; what was let through.
+    /// It succeeded, with this object.
     Breach(String),
     /// No answer.
     Unanswered,
 }
 
-/// Something that must never succeed, as often as it is tried.
+/// An operation that must never succeed.
 pub struct Attack {
     counter: &'static str,
     attempt: Box<dyn Fn() -> Attempt + Send + Sync>,
@@ -73,17 +73,17 @@ impl Attack {
     }
 }
 
-/// What came of a stream.
+/// The result of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Attempts that were answered.
+    /// Number of answered attempts.
     pub answered: u64,
-    /// What was let through, by counter. A counter without breaches is there as well.
+    /// Breaches by counter, including counters with none.
     pub breaches: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl Tally {
-    /// Adds what another stream came to.
+    /// Adds the result of another stream.
     pub fn add(&mut self, other: Self) {
         self.answered += other.answered;
         for (counter, breaches) in other.breaches {
@@ -103,7 +103,7 @@ impl Tally {
         self.breaches.entry(counter).or_default().extend(breaches);
     }
 
-    /// True if nothing was let through.
+    /// True if there are no breaches.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.breaches.values().all(Vec::is_empty)
@@ -118,7 +118,7 @@ impl Tally {
     }
 }
 
-/// A stream of attacks that runs until it is stopped.
+/// A stream of attacks that runs until `stop`.
 pub struct Stream {
     stop: Arc<AtomicBool>,
     tally: Arc<Mutex<Tally>>,
@@ -126,7 +126,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Begins.
+    /// Starts the stream.
     #[must_use]
     pub fn start(attacks: Vec<Attack>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
@@ -146,13 +146,13 @@ impl Stream {
         Self { stop, tally, tasks }
     }
 
-    /// Attempts that were answered so far.
+    /// Number of attempts answered so far.
     #[must_use]
     pub fn answered(&self) -> u64 {
         lock(&self.tally).answered
     }
 
-    /// Ends once every attempt under way is over.
+    /// Ends after the attempts in flight.
     pub async fn stop(mut self) -> Tally {
         self.stop.store(true, Ordering::Relaxed);
         while self.tasks.join_next().await.is_some() {}
@@ -164,8 +164,7 @@ fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A pod that would run on a node that isn't its own: outcome of its creation, of which `harmless` judges the spec that was let
-/// through.
+/// Creates a pod that would run on a node that isn't its own; `harmless` evaluates the admitted spec.
 async fn creation(client: Client, pod: Value, harmless: Harmless) -> Outcome {
     match create(&client, &pod, true).await {
         Err(_) => Outcome::Unanswered,
@@ -207,20 +206,20 @@ fn is_pinned_to_a(spec: &Value) -> bool {
 /// tenant that would run outside its pools.
 ///
 /// # Errors
-/// When no client can be made.
+/// If a client can't be created.
 pub async fn placement(plane: &ControlPlane) -> anyhow::Result<Vec<Attack>> {
     let client = plane.admin().await?;
     let tolerates = |toleration: Value| json!({"tolerations": [toleration]});
     let cases: Vec<(&str, Value, Harmless)> = vec![
         (
-            "nobody",
+            "no-tenant",
             tolerates(json!({"key": "node-pool", "operator": "Equal", "value": "pool-a"})),
             is_kept_out,
         ),
-        ("nobody", tolerates(json!({"key": "other-key", "operator": "Exists"})), is_kept_out),
-        ("nobody", tolerates(json!({"operator": "Exists"})), is_kept_out),
+        ("no-tenant", tolerates(json!({"key": "other-key", "operator": "Exists"})), is_kept_out),
+        ("no-tenant", tolerates(json!({"operator": "Exists"})), is_kept_out),
         (
-            "nobody",
+            "no-tenant",
             json!({"nodeSelector": {"node-pool": "pool-a"}, "tolerations": [{"key": "node-pool", "operator": "Exists"}]}),
             is_kept_out,
         ),
@@ -237,7 +236,7 @@ pub async fn placement(plane: &ControlPlane) -> anyhow::Result<Vec<Attack>> {
 /// Kubelets of the arena that relabel their nodes into and out of pools.
 ///
 /// # Errors
-/// When no client can be made.
+/// If a client can't be created.
 pub async fn kubelets(plane: &ControlPlane) -> anyhow::Result<Vec<Attack>> {
     let mut attacks = Vec::new();
     for (node, key, value) in [
@@ -268,7 +267,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_breach_is_counted_and_a_missing_answer_is_not() {
+    async fn breach_is_counted_and_a_missing_answer_is_not() {
         let attacks = vec![
             Attack::new(ADMITTED, async || Outcome::Breach("x".to_owned())),
             Attack::new(RELABELLED, async || Outcome::Held),
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_pod_that_every_term_keeps_out_is_harmless() {
+    fn pod_is_harmless_only_if_every_term_keeps_it_out() {
         let spec = |terms: Value| json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}});
         let out = json!({"matchExpressions": [{"key": POOL_NAME_LABEL, "operator": "DoesNotExist"}]});
         let other = json!({"matchExpressions": [{"key": "zone", "operator": "Exists"}]});

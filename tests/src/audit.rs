@@ -1,4 +1,4 @@
-//! Who asked what of the API server, from its own audit log.
+//! Requests to the API server by user, from its audit log.
 
 use std::{
     io::{Read as _, Seek as _, SeekFrom},
@@ -23,12 +23,12 @@ pub struct Audit {
     _folder: tempfile::TempDir,
 }
 
-/// A request that was answered.
+/// An answered request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
     /// The user's name.
     pub user: String,
-    /// As RBAC calls it.
+    /// The verb, as in RBAC.
     pub verb: String,
     /// The resource's group; empty for the core group.
     pub group: String,
@@ -38,7 +38,7 @@ pub struct Request {
     pub name: String,
     /// The HTTP status.
     pub code: u16,
-    /// The answer's words, if it is no object.
+    /// The answer's message, unless it is an object.
     pub message: String,
 }
 
@@ -77,10 +77,10 @@ struct Reference {
 }
 
 impl Audit {
-    /// Options with which an API server logs the requests of `users`, each once it is answered, without bodies.
+    /// Options with which an API server logs the requests of `users` after each answer, without bodies.
     ///
     /// # Errors
-    /// When there is no place for the log.
+    /// If the log's folder can't be created.
     pub fn new(options: Options, users: &[&str]) -> anyhow::Result<(Self, Options)> {
         Self::of(options, json!({"level": "Metadata", "users": users}))
     }
@@ -97,7 +97,7 @@ impl Audit {
     fn of(options: Options, rule: Value) -> anyhow::Result<(Self, Options)> {
         let folder = tempfile::Builder::new().prefix("croft-audit-").tempdir()?;
         let (policy, log) = (folder.path().join("policy.json"), folder.path().join("audit.log"));
-        // A watch ends when its client does: it counts from when it is answered.
+        // A watch ends when its client ends, so it is logged when it is answered.
         let rules = json!({
             "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
             "rules": [rule, {"level": "None"}],
@@ -111,17 +111,17 @@ impl Audit {
         Ok((Self { log, read: 0, _folder: folder }, options))
     }
 
-    /// What was asked since the last look. A watch is there twice: when it began, and when it ended.
+    /// The requests since the last call. A watch appears twice: at its start and at its end.
     ///
     /// # Errors
-    /// When the log can't be read.
+    /// If the log can't be read.
     pub fn take(&mut self) -> anyhow::Result<Vec<Request>> {
         let failed = || format!("failed to read {}", self.log.display());
         let mut file = std::fs::File::open(&self.log).with_context(failed)?;
         file.seek(SeekFrom::Start(self.read)).with_context(failed)?;
         let mut text = String::new();
         file.read_to_string(&mut text).with_context(failed)?;
-        // A line that is being written is left to the next look.
+        // An incomplete line is read by the next call.
         let whole = text.rfind('\n').map_or("", |end| text.get(..=end).unwrap_or_default());
         self.read += whole.len() as u64;
         let requests = whole.lines().map(|line| Ok(Request::from(serde_json::from_str::<Entry>(line)?)));

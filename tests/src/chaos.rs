@@ -1,11 +1,11 @@
-//! Runs in which real processes fail at random moments, from a seed, while tenants want one thing and then another.
+//! Runs in which real processes fail at random times, from a seed, while tenants change their workloads.
 //!
 //! ```text
-//!   seed ──▶ steps: a tenant scales, a node is given back, a fault ──▶ healed ──▶ at rest
-//!                              │ all the time: Monitor                    │ once: pods run, machines = claims = nodes
+//!   seed ──▶ steps: a tenant scales, a node is removed, a fault ──▶ recovered ──▶ settled
+//!                              │ continuously: Monitor                   │ once: pods run, instances = claims = nodes
 //! ```
 //!
-//! The moments are real: a seed repeats what is done and in which order, not what the processes were doing then.
+//! Times are real, so a seed repeats the operations and their order, but not the state of the processes.
 
 use std::{
     collections::BTreeMap,
@@ -35,29 +35,29 @@ use crate::{
     stack::{Stack, claims, condition_of, pods},
 };
 
-/// Until everything that was broken is mended, on a busy machine.
+/// Time until everything has recovered, on a busy computer.
 const MENDED: Duration = Duration::from_secs(150);
-/// How long it may take before ReplicaSets are woken.
+/// Time after which ReplicaSets are touched.
 const ALONE: Duration = Duration::from_secs(60);
 const POOLS: [&str; 2] = ["pool-a", "pool-b"];
 const NAMESPACES: [&str; 2] = ["tenant-a", "tenant-b"];
-/// Of the pods of a namespace that a budget guards.
+/// minAvailable of the pods that a budget covers.
 const GUARDS: (usize, usize) = (3, 2);
-/// Of each pool, in cpu: enough for everything that is asked for, and not for everything twice.
+/// CPU limit of each pool: enough for every pod, but not for all of them twice.
 const LIMIT: i64 = 14;
-/// The largest type of a pool: with less than that left under its limit, pods may wait.
+/// The largest type of a pool: with less than that left below its limit, pods may stay pending.
 const LARGEST: &str = "m5.xlarge";
 
-/// Something that goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A process of Croft or its cloud is killed, and starts again after so long.
+    /// A process of Croft or its cloud is killed and restarts after this time.
     Kill(Part, Duration),
-    /// A process of the control plane is killed, and starts again at once.
+    /// A process of the control plane is killed and restarts at once.
     Restart(Component),
-    /// What the controller asks the API server goes another way for so long.
+    /// The controller's traffic to the API server changes for this time.
     ApiServer(Way, Duration),
-    /// What the controller asks EC2 does.
+    /// The controller's traffic to EC2 changes for this time.
     Cloud(Way, Duration),
 }
 
@@ -66,7 +66,7 @@ pub enum Fault {
 pub struct Chance(u64);
 
 impl Chance {
-    /// From a seed.
+    /// A generator from a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -87,39 +87,39 @@ impl Chance {
         all.get(at).copied()
     }
 
-    /// A time from `from` to `to`, in milliseconds.
+    /// A duration between `from` and `to`, in milliseconds.
     pub fn millis(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_millis(from + self.below(to.saturating_sub(from) + 1))
     }
 }
 
-/// Two tenants on a whole control plane, the controller behind proxies.
+/// Two tenants on a whole control plane, with the controller behind proxies.
 pub struct Arena {
-    /// Everything that runs.
+    /// All processes.
     pub stack: Stack,
-    /// In front of the API server, for the controller.
+    /// The proxy to the API server.
     pub api_server: Proxy,
-    /// In front of EC2, for the controller.
+    /// The proxy to EC2.
     pub cloud: Proxy,
-    /// What looks at it all the time.
+    /// The invariants, checked continuously.
     pub monitor: Monitor,
-    /// The administrator.
+    /// A client of the administrator.
     pub client: Client,
     at_cloud: SocketAddr,
     wanted: BTreeMap<&'static str, usize>,
 }
 
 impl Arena {
-    /// Starts it, with a controller or without one.
+    /// Starts everything, with or without a controller.
     ///
     /// # Errors
-    /// When something doesn't start.
+    /// If a process doesn't start.
     pub async fn start(with_controller: bool) -> anyhow::Result<Self> {
         let mut options = CroftOptions::find()?
             .flag(Part::Cloud, "--running-after-ms=200")
             .flag(Part::Cloud, "--boot-ms=200")
             .flag(Part::Cloud, "--terminated-after-ms=300");
-        // What takes minutes in production takes seconds here, so that a run sees it.
+        // Intervals of minutes are shortened to seconds, so that a run covers them.
         for flag in ["--orphans-every=5s", "--orphan-grace=10s"] {
             options = options.flag(Part::Controller, flag);
         }
@@ -138,7 +138,7 @@ impl Arena {
         if with_controller {
             stack.croft.resume(&stack.plane, Part::Controller).await?;
         }
-        stack.plane.apply(&ground()).await?;
+        stack.plane.apply(&platform_manifests()).await?;
         let client = stack.plane.admin().await?;
         let monitor = Monitor::start(&client, at_cloud, expected());
         let wanted = NAMESPACES.into_iter().map(|namespace| (namespace, 0)).collect();
@@ -146,10 +146,10 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Waits until the tenants' pods are admitted and the guarded ones run.
+    /// Waits until the tenants' pods are admitted and the covered ones run.
     ///
     /// # Errors
-    /// When they don't.
+    /// On timeout.
     pub async fn open(&mut self) -> anyhow::Result<()> {
         condition_of::<EC2NodeClass>(&self.client, "default", "Ready", "True").await?;
         for tenant in NAMESPACES {
@@ -159,10 +159,10 @@ impl Arena {
         self.rest().await
     }
 
-    /// One run: what tenants do, with `faults` in between, until everything is mended.
+    /// One run: the tenants' operations, with `faults` in between, until everything has recovered.
     ///
     /// # Errors
-    /// When something is broken, with the seed and what was done.
+    /// If an invariant is violated, with the seed and the operations.
     pub async fn run(&mut self, seed: u64, faults: &[Fault]) -> anyhow::Result<()> {
         let mut chance = Chance::new(seed);
         let told = format!("seed {seed}, {faults:?}");
@@ -176,21 +176,21 @@ impl Arena {
         self.rest().await.with_context(|| told.clone())
     }
 
-    /// What a user does at the beginning of the run `seed`.
+    /// The user's operations at the beginning of the run `seed`.
     ///
     /// # Errors
-    /// When the API server refuses it.
+    /// If the API server refuses one.
     pub async fn begin(&mut self, seed: u64) -> anyhow::Result<()> {
         self.act(&mut Chance::new(seed)).await
     }
 
-    /// Something that a user does.
+    /// An operation of a user.
     async fn act(&mut self, chance: &mut Chance) -> anyhow::Result<()> {
         let namespace = chance.pick(&NAMESPACES).unwrap_or_default();
         let replicas = usize::try_from(chance.below(8)).unwrap_or_default();
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        // An API server that was restarted a moment ago may not answer yet.
+        // An API server that has just restarted may not answer yet.
         until("the Deployment web to be scaled", MENDED, async || {
             let scaled = api.patch("web", &PatchParams::default(), &patch).await;
             scaled.map(|_| Seen::from_option(Some(()), ""))
@@ -214,7 +214,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Does `fault`, and goes on with what users do while it lasts.
+    /// Injects `fault`, while users go on.
     async fn strike(&mut self, fault: Fault, chance: &mut Chance) -> anyhow::Result<()> {
         match fault {
             Fault::Kill(part, away) => {
@@ -227,7 +227,7 @@ impl Arena {
                 self.stack.plane.kill(component)?;
                 self.stack.plane.resume(component).await?;
                 if component == Component::Etcd {
-                    // The API server's connections take a moment to find it again.
+                    // The API server's clients take a moment to reconnect.
                     self.stack.plane.resume(Component::ApiServer).await?;
                 }
                 self.act(chance).await?;
@@ -257,10 +257,10 @@ impl Arena {
         Ok(())
     }
 
-    /// Waits until nothing is under way any more, and says what is or was broken.
+    /// Waits until the cluster is settled, and fails with every violation.
     ///
     /// # Errors
-    /// When it is.
+    /// If an invariant is violated.
     pub async fn rest(&mut self) -> anyhow::Result<()> {
         let mended = async || {
             let left = self.left().await?;
@@ -277,14 +277,14 @@ impl Arena {
         self.stack.check()
     }
 
-    /// Lets kube-controller-manager look at every ReplicaSet now. Each of its tries that fails while admission is away
-    /// doubles the time to the next, up to 1,000 s, and each event about a pod is a try: a few seconds without admission can
-    /// leave a ReplicaSet short of pods for minutes. That is Kubernetes' patience, and not what is tested here.
+    /// Makes kube-controller-manager sync every ReplicaSet now. Each failed sync while admission is down doubles its
+    /// back-off, up to 1,000 s, and each event of a pod causes a sync, so a few seconds without admission can leave a
+    /// ReplicaSet short of pods for minutes. That back-off is not under test.
     async fn wake_replica_sets(&self) -> anyhow::Result<()> {
         for namespace in NAMESPACES {
             let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace);
             for set in api.list(&ListParams::default()).await? {
-                // Another value each time: what changes nothing is no event.
+                // A new value each time, since an update without a change causes no event.
                 let woken =
                     json!({"metadata": {"annotations": {"lab.croft.dev/woken": set.resource_version()}}});
                 api.patch(&set.name_any(), &PatchParams::default(), &Patch::Merge(woken)).await?;
@@ -293,7 +293,7 @@ impl Arena {
         Ok(())
     }
 
-    /// What isn't as it should be at rest.
+    /// Violations in a settled cluster.
     async fn left(&self) -> anyhow::Result<Vec<String>> {
         let mut left = unsettled(&self.client, self.at_cloud).await?;
         for (namespace, replicas) in &self.wanted {
@@ -336,9 +336,9 @@ fn expected() -> Expected {
     }
 }
 
-/// What the platform team writes.
+/// The platform team's manifests.
 #[expect(clippy::indexing_slicing, reason = "a key that a JSON object lacks is made")]
-fn ground() -> String {
+fn platform_manifests() -> String {
     let mut documents = vec![class("default")];
     for (namespace, pool) in NAMESPACES.into_iter().zip(POOLS) {
         let types = ["m5.large", LARGEST, "c5.large", "c5.xlarge"];
@@ -350,13 +350,13 @@ fn ground() -> String {
     joined(&documents)
 }
 
-/// What the tenants deploy: pods that come and go, and pods that a budget guards.
+/// The tenants' workloads: pods that come and go, and pods that a budget covers.
 #[expect(clippy::indexing_slicing, reason = "a key that a JSON object lacks is made")]
 fn workloads() -> String {
     let mut documents = Vec::new();
     for namespace in NAMESPACES {
         documents.push(deployment(namespace, "web", 0, "900m", "512Mi"));
-        // Pods that start slowly are those whose budget is easily broken.
+        // Slowly starting pods violate their budget most easily.
         let mut guarded = deployment(namespace, GUARDED, GUARDS.0, "600m", "512Mi");
         guarded["spec"]["template"]["metadata"]["annotations"] =
             json!({"lab.croft.dev/starts-after": "700ms"});
@@ -365,13 +365,13 @@ fn workloads() -> String {
     joined(&documents)
 }
 
-/// How many runs a test makes: `usual`, or CROFT_CHAOS_RUNS.
+/// Number of runs of a test: `usual`, or CROFT_CHAOS_RUNS.
 #[must_use]
 pub fn runs(usual: u64) -> u64 {
     number("CROFT_CHAOS_RUNS").unwrap_or(usual)
 }
 
-/// The seed of a test's first run: `usual`, or CROFT_CHAOS_SEED.
+/// Seed of a test's first run: `usual`, or CROFT_CHAOS_SEED.
 #[must_use]
 pub fn first_seed(usual: u64) -> u64 {
     number("CROFT_CHAOS_SEED").unwrap_or(usual)

@@ -22,10 +22,10 @@ impl Write for Pipe {
     }
 }
 
-/// Runs `croft` with `arguments` against `plane`; answers the exit code, and both streams without colours.
+/// Runs `croft` with `arguments` against `plane`. Returns the exit code, and both streams without colours.
 ///
 /// # Errors
-/// When the command panics, or writes what isn't text.
+/// If the command panics, or writes what isn't text.
 pub async fn croft(plane: &ControlPlane, arguments: &str) -> anyhow::Result<(u8, String)> {
     let mut words: Vec<OsString> = vec!["croft".into()];
     words.extend(arguments.split_whitespace().map(OsString::from));

@@ -1,10 +1,10 @@
-//! The corpus of captured AdmissionReviews, and the declarations that they are judged by.
+//! The corpus of captured AdmissionReviews, and the objects that they are evaluated with.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use croft_api::convert::policy as convert;
-use croft_cli::input::{LoadOptions, load};
+use croft_manifest::{LoadOptions, load};
 use croft_policy::{Tenants, model::DEFAULT_NAMESPACE};
 
 /// The folder of the corpus.
@@ -16,7 +16,7 @@ pub fn folder() -> PathBuf {
 /// The captured reviews: name and bytes, sorted.
 ///
 /// # Errors
-/// When they can't be read, or there is none.
+/// If they can't be read, or there are none.
 pub fn reviews() -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(folder().join("reviews"))? {
@@ -32,7 +32,7 @@ pub fn reviews() -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
 /// The tenants, pools, namespaces, nodes and settings in `file`.
 ///
 /// # Errors
-/// When it can't be read.
+/// If it can't be read.
 pub fn tenants(file: &Path) -> anyhow::Result<Tenants> {
     let input = load(&[file.to_owned()], &LoadOptions::default())?;
     let tenants = input.tenants.iter().map(|tenant| convert::tenant(&tenant.object));
@@ -46,19 +46,19 @@ pub fn tenants(file: &Path) -> anyhow::Result<Tenants> {
     ))
 }
 
-/// Something to do to an API server.
+/// A request to an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scene {
-    /// The line that announces it.
+    /// Its title.
     pub name: String,
-    /// Arguments of kubectl; without any the manifest is applied.
+    /// Arguments of kubectl; without any, the manifest is applied.
     pub arguments: Option<Vec<String>>,
-    /// What kubectl reads.
+    /// Standard input of kubectl.
     pub manifest: String,
 }
 
-/// Reads scenes: each begins with a line `### name`, or `### name: kubectl arguments`, and goes on with what kubectl
-/// reads.
+/// Parses scenes: each begins with a line `### name`, or `### name: kubectl arguments`, followed by the input of
+/// kubectl.
 #[must_use]
 pub fn scenes(text: &str) -> Vec<Scene> {
     let mut all: Vec<Scene> = Vec::new();
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scene_is_a_title_and_what_follows() {
+    fn scene_has_a_title_and_a_manifest() {
         let read = scenes("# a comment\n### one\nkind: A\n---\nkind: B\n### two: delete pod x\n");
         assert_eq!(read.len(), 2);
         assert_eq!(read[0].manifest, "kind: A\n---\nkind: B\n");

@@ -1,7 +1,7 @@
-//! What an operator does on an ordinary day, under a stream of attacks.
+//! Operations of an ordinary day, under a stream of attacks.
 //!
-//! A case does one thing to a running arena while [`attacks`] go on, and compares the objects outside tenants before
-//! and after it. `make day2` runs every case, `tests/tests/day2_reapply.rs` the short ones.
+//! A case performs one operation on a running arena while [`attacks`] go on, and compares the objects outside tenants
+//! before and after it. `make day2` runs every case, `tests/tests/day2_reapply.rs` the short ones.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,16 +20,16 @@ use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
 use crate::{
+    arena::{SOON, create, kept_arena, pod},
     attacks::{self, DISTURBED, Stream, Tally},
-    ground::{SOON, create, kept_arena, pod},
 };
 
-/// Attempts before and after what a case does.
+/// Attempts before and after the operation.
 const ATTEMPTS: u64 = 300;
-/// A server gets so long to end.
+/// Time for a server to end.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// What is done to the cluster.
+/// An operation on the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
     /// `kubectl apply`.
@@ -40,18 +40,18 @@ pub enum Case {
     RestartApiServer,
     /// The CRDs are deleted, and the API server is stopped and started.
     RestartWithoutCrds,
-    /// `kubectl replace` of the policies: they have the same text.
+    /// `kubectl replace` of the policies, with the same text.
     ReplacePolicies,
-    /// `kubectl replace` of the webhook configurations, which empties them: the policies judge what the webhooks judged.
+    /// `kubectl replace` of the webhook configurations, which empties them: the policies still enforce.
     ReplaceWebhooks,
-    /// Each policy on pods and its binding are deleted and created again: the webhooks judge what they judged.
+    /// Each policy on pods and its binding are deleted and created again: the webhooks still enforce.
     RecreatePodPolicies,
 }
 
 impl Case {
-    /// Those that take seconds.
+    /// The cases that take seconds.
     pub const SHORT: [Self; 3] = [Self::ClientSideApply, Self::ServerSideApply, Self::RestartApiServer];
-    /// All of them. What deletes Tenants comes last.
+    /// All cases. The one that deletes Tenants is last.
     pub const ALL: [Self; 7] = [
         Self::ClientSideApply,
         Self::ServerSideApply,
@@ -70,15 +70,15 @@ pub struct Day2 {
 }
 
 impl Day2 {
-    /// Starts one, with a pod and a DaemonSet outside tenants.
+    /// Starts an arena, with a pod and a DaemonSet outside tenants.
     ///
     /// # Errors
-    /// When something doesn't start.
+    /// If a process doesn't start.
     pub async fn start() -> anyhow::Result<Self> {
         let (plane, croft) = kept_arena(Options::default()).await?;
         let admin = plane.admin().await?;
         let everywhere = json!({"tolerations": [{"operator": "Exists"}]});
-        for object in [pod("nobody", "plain", json!({})), agent(everywhere)] {
+        for object in [pod("no-tenant", "plain", json!({})), agent(everywhere)] {
             let answer = create(&admin, &object, false).await?;
             anyhow::ensure!(answer.is_done(), "{}", answer.sentence());
         }
@@ -87,10 +87,10 @@ impl Day2 {
         Ok(day)
     }
 
-    /// Does what `case` says, under attack.
+    /// Performs `case` under attack.
     ///
     /// # Errors
-    /// When it can't be done, or Croft doesn't settle after it.
+    /// If it fails, or Croft doesn't settle after it.
     pub async fn run(&mut self, case: Case) -> anyhow::Result<Tally> {
         let before = self.outside().await?;
         let mut attacks = attacks::placement(&self.plane).await?;
@@ -110,10 +110,10 @@ impl Day2 {
         Ok(tally)
     }
 
-    /// What a server-side dry run of the installed files would change: the names of those objects.
+    /// Names of the objects that a server-side dry run of the installed files would change.
     ///
     /// # Errors
-    /// When kubectl fails.
+    /// If kubectl fails.
     pub async fn differences(&self) -> anyhow::Result<Vec<String>> {
         let folder = self.folder("install")?;
         let flags = ["-k", &folder, "--server-side", "--force-conflicts", "--field-manager=kubectl"];
@@ -156,9 +156,10 @@ impl Day2 {
             Case::RecreatePodPolicies => {
                 let policies = policies::documents(croft_testkit::croft::NAMESPACE);
                 let name = |d: &Value| d.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
-                let judged_twice = |d: &&Value| name(d).is_some_and(|n| n.starts_with("croft-pod-placement"));
+                let evaluated_twice =
+                    |d: &&Value| name(d).is_some_and(|n| n.starts_with("croft-pod-placement"));
                 let documents: Vec<String> =
-                    policies.iter().filter(judged_twice).map(Value::to_string).collect();
+                    policies.iter().filter(evaluated_twice).map(Value::to_string).collect();
                 for document in documents {
                     self.plane.kubectl_with(["delete", "-f", "-"], &document).await?;
                     self.plane.kubectl_with(["create", "-f", "-"], &document).await?;
@@ -190,7 +191,7 @@ impl Day2 {
         Ok(())
     }
 
-    /// What makes up each object outside tenants, by name: labels, annotations and spec.
+    /// Labels, annotations and spec of each object outside tenants, by name.
     async fn outside(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let admin = self.plane.admin().await?;
         let all = ListParams::default();
@@ -210,7 +211,7 @@ impl Day2 {
             }
         }
         for object in Api::<Pod>::all(admin).list(&all).await?.items {
-            // A pod that waits for a node is bound meanwhile.
+            // A pending pod may be bound meanwhile.
             let bound = object.spec.as_ref().is_some_and(|s| s.node_name.is_some());
             if bound && !ours(object.metadata.namespace.as_deref()) {
                 let (name, text) = described(json!(object));
@@ -226,7 +227,7 @@ impl Day2 {
     }
 }
 
-/// Kind, namespace and name; and what users and controllers write of the object.
+/// Kind, namespace and name, and the fields that users and controllers write.
 fn described(mut object: Value) -> (String, String) {
     let text = |object: &Value, pointer: &str| {
         object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -259,7 +260,7 @@ fn agent(spec: Value) -> Value {
         into.extend(from);
     }
     json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "nobody"},
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "no-tenant"},
         "spec": {"selector": {"matchLabels": {"app": "agent"}},
             "template": {"metadata": {"labels": {"app": "agent"}}, "spec": template}},
     })

@@ -1,4 +1,4 @@
-//! What must hold at every moment, and what must hold once nothing changes any more, on the real control plane.
+//! Invariants at every moment, and invariants of a settled cluster, on the real control plane.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,25 +23,25 @@ use tokio::task::JoinSet;
 
 use crate::stack::{label, node_of};
 
-/// Between two looks at machines, nodes and pods.
+/// Between two checks of instances, nodes and pods.
 const LOOK: Duration = Duration::from_millis(300);
-/// The label `app` of pods whose budget is watched.
+/// The label `app` of pods whose budget is checked.
 pub const GUARDED: &str = "guarded";
 
-/// What is known of the ground before anything happens.
+/// The initial state of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
-    /// Pool of each namespace; its nodes carry `node-pool=<pool>`.
+    /// Pool of each namespace; its nodes have the label `node-pool=<pool>`.
     pub pools: BTreeMap<String, String>,
     /// Limit of each pool, in milli-cpu.
     pub limits: BTreeMap<String, i64>,
-    /// Pods with the label `app=guarded` in each of these namespaces, and how few of them a budget allows.
+    /// Number of pods with the label `app=guarded` in each of these namespaces, and the minimum that a budget allows.
     pub guarded: BTreeMap<String, (usize, usize)>,
 }
 
-/// A machine, as the cloud has it.
+/// An instance, as the cloud describes it.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Machine {
+pub struct Instance {
     /// Its id.
     pub id: String,
     /// Its type.
@@ -55,28 +55,28 @@ pub struct Machine {
     pub tags: BTreeMap<String, String>,
 }
 
-impl Machine {
-    /// True until it is going.
+impl Instance {
+    /// True until it terminates.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         matches!(self.state.as_str(), "pending" | "running")
     }
 }
 
-/// Every machine that the cloud still shows, terminated ones included.
+/// Every instance that the cloud still shows, terminated ones included.
 ///
 /// # Errors
-/// When the simulator doesn't answer.
-pub async fn machines(cloud: SocketAddr) -> anyhow::Result<Vec<Machine>> {
+/// If the simulator doesn't answer.
+pub async fn instances(cloud: SocketAddr) -> anyhow::Result<Vec<Instance>> {
     #[derive(Deserialize)]
     struct Report {
-        instances: Vec<Machine>,
+        instances: Vec<Instance>,
     }
     let answer = http::get(cloud, "/_control/state").await?;
     Ok(serde_json::from_str::<Report>(&answer.body)?.instances)
 }
 
-/// Looks at the cluster all the time. Dropping it ends that.
+/// Checks the cluster continuously. Dropping it ends the checks.
 #[derive(Debug)]
 pub struct Monitor {
     broken: Arc<Mutex<BTreeSet<String>>>,
@@ -85,7 +85,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Begins to look.
+    /// Starts the checks.
     #[must_use]
     pub fn start(client: &Client, cloud: SocketAddr, expected: Expected) -> Self {
         let broken = Arc::new(Mutex::new(BTreeSet::new()));
@@ -99,13 +99,13 @@ impl Monitor {
         let (client, found, looked) = (client.clone(), Arc::clone(&broken), Arc::clone(&looks));
         tasks.spawn(async move {
             loop {
-                // Whoever doesn't answer is being restarted.
-                if let Ok(machines) = machines(cloud).await {
-                    lock(&found).extend(paid_twice(&machines));
-                    lock(&found).extend(over_limit(&machines, &expected.limits));
+                // A server without an answer is being restarted.
+                if let Ok(instances) = instances(cloud).await {
+                    lock(&found).extend(paid_twice(&instances));
+                    lock(&found).extend(over_limit(&instances, &expected.limits));
                 }
-                if let Ok(astray) = astray(&client, &expected.pools).await {
-                    lock(&found).extend(astray);
+                if let Ok(misplaced_pods) = misplaced_pods(&client, &expected.pools).await {
+                    lock(&found).extend(misplaced_pods);
                     *lock(&looked) += 1;
                 }
                 tokio::time::sleep(LOOK).await;
@@ -114,13 +114,13 @@ impl Monitor {
         Self { broken, looks, _tasks: tasks }
     }
 
-    /// What was broken so far.
+    /// Violations so far.
     #[must_use]
     pub fn broken(&self) -> Vec<String> {
         lock(&self.broken).iter().cloned().collect()
     }
 
-    /// How often it could look at everything.
+    /// Number of complete checks.
     #[must_use]
     pub fn looks(&self) -> u64 {
         *lock(&self.looks)
@@ -131,7 +131,7 @@ fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Follows the guarded pods, event by event: once they are all there, never fewer than `least` may be ready.
+/// Follows the covered pods, event by event: once all exist, at least `least` must be ready.
 async fn budget(
     api: Api<Pod>,
     namespace: String,
@@ -175,29 +175,29 @@ async fn budget(
     }
 }
 
-/// As the disruption controller counts: a pod that is going is not healthy.
+/// As in the disruption controller, a terminating pod is not healthy.
 fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
     ready && pod.metadata.deletion_timestamp.is_none()
 }
 
-fn paid_twice(machines: &[Machine]) -> Vec<String> {
+fn paid_twice(instances: &[Instance]) -> Vec<String> {
     let mut by_claim: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for machine in machines {
-        if let Some(claim) = machine.tags.get(tags::CLAIM_UID) {
-            by_claim.entry(claim).or_default().push(&machine.id);
+    for instance in instances {
+        if let Some(claim) = instance.tags.get(tags::CLAIM_UID) {
+            by_claim.entry(claim).or_default().push(&instance.id);
         }
     }
-    let twice = by_claim.into_iter().filter(|(_, machines)| machines.len() > 1);
-    twice.map(|(claim, machines)| format!("claim {claim} was launched twice: {machines:?}")).collect()
+    let twice = by_claim.into_iter().filter(|(_, instances)| instances.len() > 1);
+    twice.map(|(claim, instances)| format!("claim {claim} was launched twice: {instances:?}")).collect()
 }
 
-fn over_limit(machines: &[Machine], limits: &BTreeMap<String, i64>) -> Vec<String> {
+fn over_limit(instances: &[Instance], limits: &BTreeMap<String, i64>) -> Vec<String> {
     let mut used: BTreeMap<&str, i64> = BTreeMap::new();
-    for machine in machines.iter().filter(|machine| machine.is_alive()) {
-        if let Some(pool) = machine.tags.get(tags::POOL) {
-            *used.entry(pool).or_default() += milli_cpu(&machine.instance_type);
+    for instance in instances.iter().filter(|instance| instance.is_alive()) {
+        if let Some(pool) = instance.tags.get(tags::POOL) {
+            *used.entry(pool).or_default() += milli_cpu(&instance.instance_type);
         }
     }
     let over = limits.iter().filter_map(|(pool, limit)| {
@@ -207,40 +207,39 @@ fn over_limit(machines: &[Machine], limits: &BTreeMap<String, i64>) -> Vec<Strin
     over.collect()
 }
 
-/// The CPU of a type, in thousandths.
+/// The CPU of an instance type, in milli-cpu.
 #[must_use]
 pub fn milli_cpu(instance_type: &str) -> i64 {
     let catalog = croft_cloud::builtin_catalog();
     catalog.iter().find(|kind| kind.name == instance_type).map_or(0, |kind| kind.capacity.get("cpu"))
 }
 
-async fn astray(client: &Client, pools: &BTreeMap<String, String>) -> kube::Result<Vec<String>> {
-    // From the API server's memory: a look costs little. Pods first: a node that they are on may be gone, and then
-    // they are too.
+async fn misplaced_pods(client: &Client, pools: &BTreeMap<String, String>) -> kube::Result<Vec<String>> {
+    // Lists from the API server's cache, which is cheap. Pods first: a node may be removed together with its pods.
     let params = ListParams::default().match_any();
     let pods = Api::<Pod>::all(client.clone()).list(&params).await?;
     let nodes = Api::<Node>::all(client.clone()).list(&params).await?;
     let pools_of: BTreeMap<String, String> =
         nodes.items.iter().map(|node| (node.name_any(), label(node, "node-pool"))).collect();
-    let astray = pods.items.iter().filter_map(|pod| {
+    let misplaced_pods = pods.items.iter().filter_map(|pod| {
         let wanted = pools.get(&pod.namespace()?)?;
         let on = node_of(pod);
         let pool = pools_of.get(&on)?;
         (pool != wanted).then(|| format!("{} of {wanted} is on {on} of {pool:?}", pod.name_any()))
     });
-    Ok(astray.collect())
+    Ok(misplaced_pods.collect())
 }
 
-/// What keeps the cluster from being at rest: machines, claims and nodes that aren't the same.
+/// Differences between instances, claims and nodes, which keep the cluster from being settled.
 ///
 /// # Errors
-/// When somebody doesn't answer.
+/// If a server doesn't answer.
 pub async fn unsettled(client: &Client, cloud: SocketAddr) -> anyhow::Result<Vec<String>> {
-    let machines: BTreeSet<String> = machines(cloud)
+    let instances: BTreeSet<String> = instances(cloud)
         .await?
         .iter()
-        .filter(|machine| machine.is_alive())
-        .map(|machine| format!("aws:///{}/{}", machine.zone, machine.id))
+        .filter(|instance| instance.is_alive())
+        .map(|instance| format!("aws:///{}/{}", instance.zone, instance.id))
         .collect();
     let all = ListParams::default();
     let claims = Api::<NodeClaim>::all(client.clone()).list(&all).await?;
@@ -256,11 +255,11 @@ pub async fn unsettled(client: &Client, cloud: SocketAddr) -> anyhow::Result<Vec
         .map(|node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default())
         .collect();
     let mut unsettled = Vec::new();
-    if machines != claims {
-        unsettled.push(format!("machines {machines:?} and claims {claims:?} differ"));
+    if instances != claims {
+        unsettled.push(format!("instances {instances:?} and claims {claims:?} differ"));
     }
-    if machines != nodes {
-        unsettled.push(format!("machines {machines:?} and nodes {nodes:?} differ"));
+    if instances != nodes {
+        unsettled.push(format!("instances {instances:?} and nodes {nodes:?} differ"));
     }
     Ok(unsettled)
 }

@@ -1,4 +1,4 @@
-//! A mutating webhook that the API server asks after Croft's, and that undoes what Croft did.
+//! A mutating webhook that the API server calls after Croft's, and that reverts Croft's changes.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// Label of the pods that it rewrites: `once`, or `again` for those that it rewrites once more after Croft's second turn.
+/// Label of the pods that it changes: `once`, or `again` for those that it changes again after Croft's second call.
 pub const LABEL: &str = "later.example.dev/when";
-/// Annotation with the JSON Patch that it answers with. Operations whose path isn't there are left out.
+/// Annotation with the JSON Patch that it answers with. Operations on absent paths are left out.
 pub const REWRITE: &str = "later.example.dev/patch";
 
-/// The webhook. Dropping it ends it; its configurations stay.
+/// The webhook. Dropping it ends it; its configurations are kept.
 pub struct Later {
     stop: Shutdown,
 }
@@ -33,7 +33,7 @@ impl Later {
     /// Starts it, and registers it under names that sort after Croft's.
     ///
     /// # Errors
-    /// When it can't listen, or be registered.
+    /// If it can't listen, or be registered.
     pub async fn start(client: &Client) -> anyhow::Result<Self> {
         let made = bundle::next_bundle(
             None,

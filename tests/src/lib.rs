@@ -1,5 +1,6 @@
-//! What the tests against real servers share.
+//! Shared parts of the tests against real servers.
 
+pub mod arena;
 pub mod attacks;
 pub mod audit;
 pub mod bad_edits;
@@ -7,7 +8,6 @@ pub mod chaos;
 pub mod cli;
 pub mod corpus;
 pub mod day2;
-pub mod ground;
 pub mod invariants;
 pub mod later;
 pub mod manifests;

@@ -1,14 +1,14 @@
-//! What platform teams and tenants write, where tests need nothing special of it.
+//! Manifests of platform teams and tenants.
 
 use serde_json::{Value, json};
 
-/// Documents as one text that kubectl reads.
+/// Several documents as input of kubectl.
 #[must_use]
 pub fn joined<'a>(documents: impl IntoIterator<Item = &'a Value>) -> String {
     documents.into_iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n")
 }
 
-/// An EC2NodeClass that finds everything in the simulated cloud.
+/// An EC2NodeClass that resolves in the simulated cloud.
 #[must_use]
 pub fn class(name: &str) -> Value {
     json!({
@@ -21,7 +21,7 @@ pub fn class(name: &str) -> Value {
     })
 }
 
-/// A namespace, its tenant of the same name, and the tenant's one pool.
+/// A namespace, its tenant of the same name, and the tenant's only pool.
 #[must_use]
 pub fn tenant(name: &str, pool: &str, spec: &Value) -> [Value; 3] {
     [
@@ -34,7 +34,7 @@ pub fn tenant(name: &str, pool: &str, spec: &Value) -> [Value; 3] {
     ]
 }
 
-/// A pool's spec: on-demand machines of `types` (any if there are none) by the class `default`.
+/// A pool's spec: on-demand instances of `types` (any if empty) with the class `default`.
 #[must_use]
 pub fn on_demand(types: &[&str], disruption: Value) -> Value {
     let mut requirements =
@@ -47,7 +47,7 @@ pub fn on_demand(types: &[&str], disruption: Value) -> Value {
     json!({"template": template, "disruption": disruption})
 }
 
-/// A Deployment whose pods are labelled `app` with its name, ask for so much, and go quickly.
+/// A Deployment whose pods have the label `app` with its name, request this much, and terminate quickly.
 #[must_use]
 pub fn deployment(namespace: &str, name: &str, replicas: usize, cpu: &str, memory: &str) -> Value {
     json!({
@@ -68,7 +68,7 @@ pub fn deployment(namespace: &str, name: &str, replicas: usize, cpu: &str, memor
     })
 }
 
-/// A budget that keeps so many of the pods labelled `app` with its name.
+/// A budget with minAvailable for pods with the label `app` and its name.
 #[must_use]
 pub fn budget(namespace: &str, name: &str, min_available: usize) -> Value {
     json!({

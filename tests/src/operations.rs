@@ -36,7 +36,7 @@ const REPLICAS: usize = 3;
 const GROUP: &str = "sg-0c0ffee000000001";
 /// After an operation the cluster has to settle within this time.
 const SETTLED_WITHIN: Duration = Duration::from_mins(5);
-/// The cluster is settled if nothing is under way for this time: drift is judged every 5 seconds.
+/// The cluster is settled if nothing is in flight for this time: drift is evaluated every 5 seconds.
 const QUIET: Duration = Duration::from_secs(12);
 /// Absence counts after a minute.
 const ABSENCE: Duration = Duration::from_secs(75);
@@ -195,9 +195,10 @@ impl Operations {
             }
             Operation::RestartController => self.restart_controller().await?,
             Operation::OverwriteTag => {
-                let machine = self.stack.machines().await?.into_iter().next().context("no instance runs")?;
+                let instance =
+                    self.stack.instances().await?.into_iter().next().context("no instance runs")?;
                 let tags = json!({"croft.dev/cluster": "another"});
-                let instance = machine.get("id").cloned().unwrap_or_default();
+                let instance = instance.get("id").cloned().unwrap_or_default();
                 self.stack.control(&json!({"do": "tag", "instance": instance, "tags": tags})).await?;
             }
             Operation::RemoveLabel => {
@@ -304,7 +305,7 @@ impl Operations {
         (!by_its_owner).then(|| format!("pod {name} on {} ended, deleted by {deleted:?}", node_of(pod)))
     }
 
-    /// Waits until nothing has been under way for as long as the effect of an operation may take to begin.
+    /// Waits until nothing has been in flight for as long as the effect of an operation may take to begin.
     async fn settled(&mut self, begins_within: Duration) -> anyhow::Result<()> {
         let mut since = tokio::time::Instant::now();
         let within = SETTLED_WITHIN.saturating_add(begins_within);
@@ -338,9 +339,9 @@ impl Operations {
         if let Some(claim) = claims.iter().find(|c| c.metadata.deletion_timestamp.is_some() || !is_ready(c)) {
             return Ok(Some(format!("NodeClaim {} isn't ready, or is being deleted", claim.name_any())));
         }
-        let machines = self.stack.machines().await?.len();
-        if machines != claims.len() {
-            return Ok(Some(format!("{machines} instances for {} NodeClaims", claims.len())));
+        let instances = self.stack.instances().await?.len();
+        if instances != claims.len() {
+            return Ok(Some(format!("{instances} instances for {} NodeClaims", claims.len())));
         }
         let tenants = Api::<Tenant>::all(self.client.clone()).list(&all).await?.items;
         let ready = |tenant: &&Tenant| {

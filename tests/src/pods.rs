@@ -1,4 +1,4 @@
-//! A stream of pod creations, and what became of them.
+//! A stream of pod creations, and its results.
 
 use std::{
     sync::{
@@ -13,16 +13,16 @@ use kube::{Api, Client, api::PostParams};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-/// What became of a stream.
+/// The results.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Pods that were admitted as they should be.
+    /// Correctly admitted pods.
     pub right: usize,
-    /// What went wrong, each.
+    /// Errors.
     pub wrong: Vec<String>,
 }
 
-/// Pods that are created again and again, dry, by several clients at once.
+/// Pods that several clients create continuously by dry run.
 pub struct Stream {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicUsize>,
@@ -30,8 +30,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Starts `clients` that create pods in `namespace`, each of which must come back with the label `key`=`value` in
-    /// its selector.
+    /// Starts `clients` that create pods in `namespace`; each pod must return with `key`=`value` in its selector.
     #[must_use]
     pub fn start(
         client: &Client,
@@ -69,7 +68,7 @@ impl Stream {
         }
     }
 
-    /// Stops, and says what became of all of them.
+    /// Stops. Returns the results.
     pub async fn stop(self) -> Tally {
         self.stop.store(true, Ordering::Relaxed);
         let mut sum = Tally::default();
@@ -81,10 +80,10 @@ impl Stream {
     }
 }
 
-/// Creates a pod, dry.
+/// Creates a pod by dry run.
 ///
 /// # Errors
-/// When it is refused, or nobody answers.
+/// If it is denied, or there is no answer.
 pub async fn create(api: &Api<Pod>) -> kube::Result<Pod> {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"generateName": "stream-"},

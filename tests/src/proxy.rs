@@ -1,4 +1,4 @@
-//! A proxy on loopback that a test can cut, hold up and slow down.
+//! A proxy on loopback that a test can cut, block and delay.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -15,33 +15,33 @@ use tokio::{
 
 const CHUNK: usize = 16 * 1024;
 
-/// What becomes of what is sent.
+/// What happens to traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It goes through.
+    /// It passes.
     Open,
     /// Connections break, and new ones break at once.
     Cut,
-    /// Nothing comes through and no connection breaks: packets are lost on the way.
+    /// Nothing passes, but no connection breaks: packets are lost.
     Held,
-    /// Every chunk takes this long.
+    /// Every chunk is delayed by this.
     Slow(Duration),
 }
 
-/// A proxy in front of one server. Dropping it ends it.
+/// A proxy to one server. Dropping it ends it.
 #[derive(Debug)]
 pub struct Proxy {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     way: watch::Sender<Way>,
     task: JoinHandle<()>,
 }
 
 impl Proxy {
-    /// A proxy in front of `server`.
+    /// A proxy to `server`.
     ///
     /// # Errors
-    /// When no port is free.
+    /// If no port is free.
     pub async fn start(server: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -54,7 +54,7 @@ impl Proxy {
         Ok(Self { address, way, task })
     }
 
-    /// Changes what becomes of everything from now on.
+    /// Changes what happens to traffic from now on.
     pub fn set(&self, way: Way) {
         let _ = self.way.send_replace(way);
     }
@@ -62,7 +62,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Its connections hold the receiver, and break.
+        // Its connections hold the receiver, and break with it.
         self.set(Way::Cut);
         self.task.abort();
     }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_held_comes_later_and_what_is_cut_never() {
+    async fn blocked_traffic_arrives_later_and_cut_traffic_never() {
         let proxy = Proxy::start(echo().await).await.unwrap();
         let mut stream = TcpStream::connect(proxy.address).await.unwrap();
         assert!(says(&mut stream, b"hi").await);

@@ -1,4 +1,4 @@
-//! A webhook that is asked about everything and writes down what it is asked.
+//! A webhook that records every review.
 
 use std::{
     collections::BTreeMap,
@@ -37,17 +37,17 @@ struct Shared {
     heard: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-/// The recorder. What it hears it answers as Croft would.
+/// The recorder. It answers as Croft would.
 pub struct Recorder {
     shared: Shared,
     stop: Shutdown,
 }
 
 impl Recorder {
-    /// Starts it, and registers it for every write of what Croft judges or might be asked about.
+    /// Starts it, and registers it for every write that Croft evaluates.
     ///
     /// # Errors
-    /// When it can't listen, or be registered.
+    /// If it can't listen, or be registered.
     pub async fn start(client: &Client, tenants: Tenants) -> anyhow::Result<Self> {
         let made = bundle::next_bundle(
             None,
@@ -85,7 +85,7 @@ impl Recorder {
         Ok(Self { shared, stop })
     }
 
-    /// What was heard since the last call.
+    /// The reviews since the last call.
     #[must_use]
     pub fn take(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut *self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner))
@@ -100,7 +100,7 @@ impl Drop for Recorder {
 
 async fn hear(State(shared): State<Shared>, body: Bytes) -> impl IntoResponse {
     let answer = match respond(&body, &shared.tenants, Phase::Both) {
-        // Whether the user may assign a tenant nobody can be asked here; what is played needs its namespaces.
+        // The recorder can't ask whether a user may assign a tenant, so it allows namespaces.
         Answer::Review { outcome: Outcome::Denied, .. } if is_of(&body, "namespaces") => Ok(allowed(&body)),
         Answer::Review { body, .. } | Answer::UnknownNamespace { body, .. } => Ok(body),
         Answer::Malformed(reason) => Err((axum::http::StatusCode::BAD_REQUEST, reason)),
@@ -123,14 +123,13 @@ fn allowed(body: &[u8]) -> Bytes {
     allow(text(&review, "/request/uid"), None, Extras::default())
 }
 
-/// So many reviews of one name are kept: a node's life cycle alone writes dozens that are alike.
+/// Maximum number of reviews with one name: a node's life cycle alone has dozens of equal ones.
 const ALIKE: u32 = 6;
 
-/// Gives each captured review a name that says what it is: operation, resource, subresource, and a number where there
-/// are several.
+/// Names each review by operation, resource, subresource, and a number if there are several.
 ///
 /// # Errors
-/// When one isn't a review.
+/// If one isn't a review.
 pub fn named(reviews: &[Vec<u8>]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let mut all = BTreeMap::new();
     for review in reviews {

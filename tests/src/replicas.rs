@@ -1,7 +1,7 @@
-//! Replicas of the webhook behind a Service, as far as connections are concerned.
+//! Replicas of the webhook behind a Service, at the level of connections.
 //!
-//! A connection goes to one of the replicas that were ready at the last look, and stays there until one end closes
-//! it, as with kube-proxy: that a replica isn't ready any more moves no connection that is open.
+//! A connection goes to one of the replicas that were ready at the last check and stays there until one end closes it,
+//! as with kube-proxy: a replica that is no longer ready keeps its open connections.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// How often the Service looks which replicas are ready: endpoints lag behind too.
+/// Interval of readiness checks, since endpoints lag behind as well.
 const LOOK: Duration = Duration::from_millis(100);
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
@@ -35,9 +35,9 @@ struct Endpoint {
 
 type Endpoints = Arc<Mutex<BTreeMap<String, Endpoint>>>;
 
-/// Replicas, and the Service before them. Dropping it ends them all.
+/// Replicas and their Service. Dropping it ends them.
 pub struct Replicas {
-    /// Where the Service listens.
+    /// The Service's address.
     pub service: SocketAddr,
     endpoints: Endpoints,
     processes: BTreeMap<String, Process>,
@@ -52,7 +52,7 @@ impl Replicas {
     /// A Service without a replica.
     ///
     /// # Errors
-    /// When no port is free, or the control plane gives no token.
+    /// If no port is free, or the control plane issues no token.
     pub async fn new(plane: &ControlPlane, flags: &[&str]) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let service = listener.local_addr()?;
@@ -74,10 +74,10 @@ impl Replicas {
         })
     }
 
-    /// Starts one more replica and waits until the Service has it. Gives its name.
+    /// Starts another replica and waits until the Service has it. Returns its name.
     ///
     /// # Errors
-    /// When it doesn't get ready.
+    /// If it doesn't become ready.
     pub async fn add(&mut self, plane: &ControlPlane) -> anyhow::Result<String> {
         self.made = self.made.saturating_add(1);
         let name = format!("replica-{}", self.made);
@@ -94,7 +94,7 @@ impl Replicas {
                 format!("--url=https://{}", self.service),
             ])
             .arguments(["--log-format=text".to_owned()])
-            // As in manifests/deploy: what it may use of memory is measured with them.
+            // As in manifests/deploy, whose memory limit is measured with them.
             .environment("MALLOC_ARENA_MAX", "2")
             .environment("MALLOC_MMAP_THRESHOLD_", "65536")
             .environment("MALLOC_TRIM_THRESHOLD_", "65536")
@@ -112,10 +112,10 @@ impl Replicas {
         Ok(name)
     }
 
-    /// Asks a replica to end, as the kubelet does, and waits until it has.
+    /// Asks a replica to end, as the kubelet does, and waits for it.
     ///
     /// # Errors
-    /// When it doesn't end well within `grace`.
+    /// If it doesn't end cleanly within `grace`.
     pub async fn terminate(&mut self, name: &str, grace: Duration) -> anyhow::Result<()> {
         let process = self.processes.remove(name).context("no such replica")?;
         let log = process.log().to_owned();
@@ -126,15 +126,15 @@ impl Replicas {
         Ok(())
     }
 
-    /// Where a replica itself answers reviews, and its probes.
+    /// A replica's own addresses of reviews and probes.
     ///
     /// # Errors
-    /// When there is no such replica.
+    /// If there is no such replica.
     pub fn addresses(&self, name: &str) -> anyhow::Result<(SocketAddr, SocketAddr)> {
         self.endpoints().get(name).map(|endpoint| (endpoint.main, endpoint.health)).context("no such replica")
     }
 
-    /// What a replica has said so far.
+    /// A replica's log.
     #[must_use]
     pub fn said(&self, name: &str) -> String {
         self.processes.get(name).and_then(|process| process.output().ok()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The whole of Croft on a control plane, and what tests ask of it.
+//! All of Croft on a control plane, with the tests' queries.
 
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
@@ -19,13 +19,13 @@ use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// From a request to its effect, machines and all, on a busy machine.
+/// Timeout from a request to its effect, instances included, on a busy computer.
 pub const EVENTUALLY: Duration = Duration::from_secs(120);
 
-/// A control plane with everything of Croft running on it.
+/// A control plane with all of Croft.
 #[derive(Debug)]
 pub struct Stack {
-    /// Croft's processes; they end before the control plane.
+    /// Croft's processes, which end before the control plane.
     pub croft: Croft,
     /// The control plane.
     pub plane: ControlPlane,
@@ -35,15 +35,15 @@ impl Stack {
     /// Starts everything.
     ///
     /// # Errors
-    /// When something doesn't start; the end of its log is in the error.
+    /// If a process doesn't start, with the end of its log.
     pub async fn start() -> anyhow::Result<Self> {
         Self::start_with(Options::default(), CroftOptions::find()?).await
     }
 
-    /// Starts everything, as told.
+    /// Starts everything with these options.
     ///
     /// # Errors
-    /// When something doesn't start; the end of its log is in the error.
+    /// If a process doesn't start, with the end of its log.
     pub async fn start_with(options: Options, croft: CroftOptions) -> anyhow::Result<Self> {
         let plane = ControlPlane::start(options).await?;
         let croft = Croft::start(&plane, croft).await?;
@@ -53,27 +53,27 @@ impl Stack {
     /// The text of a file under manifests/.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// If it can't be read.
     pub fn manifest(&self, file: &str) -> anyhow::Result<String> {
         let path = self.croft.manifests().join(file);
         std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))
     }
 
-    /// Does something to the cloud behind Croft's back.
+    /// Sends a control request to the cloud.
     ///
     /// # Errors
-    /// When the cloud doesn't answer, or doesn't understand.
+    /// If the cloud doesn't answer, or refuses.
     pub async fn control(&mut self, request: &Value) -> anyhow::Result<()> {
         let answer = http::post(self.croft.address(Part::Cloud)?, "/_control", &request.to_string()).await?;
         anyhow::ensure!(answer.status < 300, "{request}: {} {}", answer.status, answer.body);
         Ok(())
     }
 
-    /// The machines that run, as the cloud says.
+    /// The running instances, as the cloud describes them.
     ///
     /// # Errors
-    /// When the cloud doesn't answer.
-    pub async fn machines(&mut self) -> anyhow::Result<Vec<Value>> {
+    /// If the cloud doesn't answer.
+    pub async fn instances(&mut self) -> anyhow::Result<Vec<Value>> {
         let state = http::get(self.croft.address(Part::Cloud)?, "/_control/state").await?;
         let state: Value = serde_json::from_str(&state.body)?;
         let all = state.get("instances").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -86,7 +86,7 @@ impl Stack {
     /// An error if a process has ended by itself.
     ///
     /// # Errors
-    /// When one has; the end of its log is in the error.
+    /// If one has, with the end of its log.
     pub fn check(&mut self) -> anyhow::Result<()> {
         self.plane.check()?;
         Ok(self.croft.check()?)
@@ -102,19 +102,19 @@ pub fn log_tail(plane: &ControlPlane, process: &str) -> String {
     tail.join("\n")
 }
 
-/// The pods of a namespace that aren't going.
+/// The pods of a namespace that aren't being deleted.
 ///
 /// # Errors
-/// When the API server doesn't answer.
+/// If the API server doesn't answer.
 pub async fn pods(client: &Client, namespace: &str) -> kube::Result<Vec<Pod>> {
     let list = Api::<Pod>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?;
     Ok(list.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect())
 }
 
-/// Waits until exactly `count` pods of `namespace` are Running, and returns them.
+/// Waits until exactly `count` pods of `namespace` are Running. Returns them.
 ///
 /// # Errors
-/// When they aren't in time; what there is instead is in the error.
+/// On timeout, with the present pods.
 pub async fn running(client: &Client, namespace: &str, count: usize) -> anyhow::Result<Vec<Pod>> {
     let what = format!("{count} running pods in {namespace}");
     let found = until(&what, EVENTUALLY, async || {
@@ -136,7 +136,7 @@ pub async fn running(client: &Client, namespace: &str, count: usize) -> anyhow::
 /// Nodes by name.
 ///
 /// # Errors
-/// When the API server doesn't answer.
+/// If the API server doesn't answer.
 pub async fn nodes(client: &Client) -> kube::Result<BTreeMap<String, Node>> {
     let list = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
     Ok(list.items.into_iter().map(|node| (node.name_any(), node)).collect())
@@ -145,7 +145,7 @@ pub async fn nodes(client: &Client) -> kube::Result<BTreeMap<String, Node>> {
 /// Claims of a pool.
 ///
 /// # Errors
-/// When the API server doesn't answer.
+/// If the API server doesn't answer.
 pub async fn claims(client: &Client, pool: &str) -> kube::Result<Vec<NodeClaim>> {
     let list = Api::<NodeClaim>::all(client.clone()).list(&ListParams::default()).await?;
     Ok(list.items.into_iter().filter(|claim| claim.spec.pool == pool).collect())
@@ -157,22 +157,22 @@ pub fn is_ready(claim: &NodeClaim) -> bool {
     claim.status.as_ref().is_some_and(|status| condition::is_true(&status.conditions, condition::READY))
 }
 
-/// A label of an object, or nothing.
+/// The value of a label; empty if absent.
 #[must_use]
 pub fn label(object: &impl ResourceExt, key: &str) -> String {
     object.labels().get(key).cloned().unwrap_or_default()
 }
 
-/// The namespace and name, or the name, of where a pod runs.
+/// The node of a pod, as text.
 #[must_use]
 pub fn node_of(pod: &Pod) -> String {
     pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default()
 }
 
-/// Waits until the conditions of a cluster-scoped object have `kind` at `status`, and returns that one.
+/// Waits until the condition `kind` of a cluster-scoped object has `status`. Returns the condition.
 ///
 /// # Errors
-/// When they don't in time; what they are instead is in the error.
+/// On timeout, with the present conditions.
 pub async fn condition_of<K>(
     client: &Client,
     name: &str,
@@ -195,10 +195,10 @@ where
     Ok(found.await?)
 }
 
-/// All events: about whom, reason, sentence.
+/// All events: object, reason, message.
 ///
 /// # Errors
-/// When the API server doesn't answer.
+/// If the API server doesn't answer.
 pub async fn events(client: &Client) -> kube::Result<Vec<(String, String, String)>> {
     let list = Api::<Event>::all(client.clone()).list(&ListParams::default()).await?;
     let about = |event: &Event| event.regarding.as_ref().and_then(|object| object.name.clone());
@@ -208,10 +208,10 @@ pub async fn events(client: &Client) -> kube::Result<Vec<(String, String, String
     Ok(said.collect())
 }
 
-/// Waits for an event about an object whose reason is `reason`, and returns its sentence.
+/// Waits for an event with `reason` about an object. Returns its message.
 ///
 /// # Errors
-/// When there is none in time; what was said instead is in the error.
+/// On timeout, with the other events.
 pub async fn event_about(client: &Client, kind: &str, name: &str, reason: &str) -> anyhow::Result<String> {
     let api: Api<Event> = Api::all(client.clone());
     let what = format!("an event {reason} about the {kind} {name}");

@@ -1,5 +1,5 @@
-//! Everything that can be wrong, planted before webhook and policies existed: `croft audit` finds each, and the controller
-//! counts the same and says it in the conditions of tenants and pools.
+//! Every kind of violation, created before webhook and policies were installed: `croft audit` finds each, and the
+//! controller counts the same and writes them into the conditions of tenants and pools.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,17 +22,17 @@ use croft_testkit::{
     Component, ControlPlane, Croft, CroftOptions, Options, Part,
     wait::{Seen, until},
 };
-use croft_tests::{ground::SOON, stack::condition_of};
+use croft_tests::{arena::SOON, stack::condition_of};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingWebhookConfiguration,
 };
 use kube::Api;
 use serde_json::Value;
 
-/// A DaemonSet outside every tenant is planned again once the absence of a Tenant for its namespace has lasted a minute.
+/// A DaemonSet outside every tenant is planned again after its namespace has had no Tenant for a minute.
 const AFTER_ABSENCE: std::time::Duration = std::time::Duration::from_secs(150);
 
-/// Nothing of it could be made, or would stay, with Croft there.
+/// With Croft running, these objects would be denied or repaired.
 const PLANTED: &str = r"
 apiVersion: croft.dev/v1alpha1
 kind: TenantPool
@@ -64,7 +64,7 @@ metadata: {name: tenant-b, annotations: {policy.croft.dev/pools: 'node-pool=pool
 ---
 apiVersion: v1
 kind: Namespace
-metadata: {name: nobody, labels: {croft.dev/tenancy: none}}
+metadata: {name: no-tenant, labels: {croft.dev/tenancy: none}}
 ---
 apiVersion: v1
 kind: Node
@@ -94,7 +94,7 @@ metadata: {name: unmarked, labels: {node-restriction.kubernetes.io/pool: pool-b}
 spec: {taints: [{key: other-key, value: b, effect: NoSchedule}]}
 ";
 
-/// They are younger than what they collide with: the API server's clock ticks in seconds.
+/// Younger than the objects that they collide with: creation timestamps have a resolution of one second.
 const YOUNGER: &str = r"
 apiVersion: croft.dev/v1alpha1
 kind: TenantPool
@@ -115,11 +115,11 @@ spec: {namespaces: [lost], pools: [nowhere]}
 /// Namespace, name and spec of the pods.
 const PODS: [(&str, &str, &str); 6] = [
     ("tenant-a", "outside", "nodeName: free-1"),
-    ("nobody", "inside", "nodeName: a-1"),
+    ("no-tenant", "inside", "nodeName: a-1"),
     ("tenant-b", "both", "nodeName: a-1"),
     ("tenant-a", "unpinned", "schedulerName: mine"),
-    ("nobody", "not-kept-out", "schedulerName: mine, tolerations: [{operator: Exists}]"),
-    ("nobody", "fine", "schedulerName: mine"),
+    ("no-tenant", "not-kept-out", "schedulerName: mine, tolerations: [{operator: Exists}]"),
+    ("no-tenant", "fine", "schedulerName: mine"),
 ];
 
 /// Rule, kind, and the object's name with its namespace.
@@ -127,12 +127,12 @@ fn expected() -> Vec<(&'static str, &'static str, &'static str)> {
     let mut all = vec![
         ("PodOutside", "Pod", "tenant-a/outside"),
         ("PodOutside", "Pod", "tenant-b/both"),
-        ("PodInside", "Pod", "nobody/inside"),
+        ("PodInside", "Pod", "no-tenant/inside"),
         ("PodInside", "Pod", "tenant-b/both"),
         ("PodUnpinned", "Pod", "tenant-a/unpinned"),
-        ("PodNotKeptOut", "Pod", "nobody/not-kept-out"),
+        ("PodNotKeptOut", "Pod", "no-tenant/not-kept-out"),
         ("DaemonSetUnplanned", "DaemonSet", "tenant-a/agent"),
-        ("DaemonSetUnplanned", "DaemonSet", "nobody/agent"),
+        ("DaemonSetUnplanned", "DaemonSet", "no-tenant/agent"),
         ("NamespaceMetadataStale", "Namespace", "tenant-a"),
         ("NamespaceMetadataStale", "Namespace", "tenant-a"),
         ("NamespaceMetadataStale", "Namespace", "tenant-b"),
@@ -148,7 +148,7 @@ fn expected() -> Vec<(&'static str, &'static str, &'static str)> {
     all
 }
 
-/// What a command wrote.
+/// The output of a command.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -161,7 +161,7 @@ impl Write for Written {
     }
 }
 
-/// What `croft audit` says, and whether it found anything.
+/// The violations that `croft audit` finds, and its exit code.
 async fn audited(kubeconfig: PathBuf, format: &'static str) -> (String, bool) {
     let run = move || {
         let kubeconfig = kubeconfig.display().to_string();
@@ -210,7 +210,7 @@ fn daemonset(namespace: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_planted_before_croft_is_found_and_counted() {
+async fn violations_from_before_croft_are_found_and_counted() {
     croft_runtime::process::install_crypto();
     let options = Options::default()
         .without(Component::Scheduler)
@@ -236,7 +236,7 @@ async fn what_was_planted_before_croft_is_found_and_counted() {
         )
     };
     assert_eq!(left().await.unwrap(), 0);
-    // Policies that are gone are forgotten in the API server's own time.
+    // The API server takes a moment to forget deleted policies.
     until("the planting to go through", SOON, async || {
         let applied = plane.apply(PLANTED).await;
         Ok::<_, String>(Seen::from_option(applied.is_ok().then_some(()), format!("{:?}", applied.err())))
@@ -245,13 +245,13 @@ async fn what_was_planted_before_croft_is_found_and_counted() {
     .unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     plane.apply(YOUNGER).await.unwrap();
-    for namespace in ["tenant-a", "tenant-b", "nobody"] {
+    for namespace in ["tenant-a", "tenant-b", "no-tenant"] {
         let account = format!(
             "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: default, namespace: {namespace}}}}}"
         );
         plane.apply(&account).await.unwrap();
     }
-    for namespace in ["tenant-a", "nobody"] {
+    for namespace in ["tenant-a", "no-tenant"] {
         plane.apply(&daemonset(namespace)).await.unwrap();
     }
     for (namespace, name, spec) in PODS {
@@ -262,7 +262,7 @@ async fn what_was_planted_before_croft_is_found_and_counted() {
         plane.apply(&pod).await.unwrap();
     }
 
-    // With nothing of Croft running.
+    // Without any process of Croft.
     let kubeconfig = plane.admin_kubeconfig();
     let (json, broken) = audited(kubeconfig.clone(), "json").await;
     let all = found(&json);
@@ -274,7 +274,7 @@ async fn what_was_planted_before_croft_is_found_and_counted() {
     let (text, broken) = audited(kubeconfig.clone(), "text").await;
     assert!(broken && text.contains("18 violations"), "{text}");
 
-    // Croft comes. It puts right what is its own to write, says the rest, and counts what the command finds.
+    // Croft is installed. It repairs what it owns, reports the rest, and counts the same violations as the command.
     plane
         .kubectl([
             "apply",

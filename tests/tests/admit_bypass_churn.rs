@@ -1,4 +1,4 @@
-//! Ways around isolation by what changes: priorities, evictions, namespaces and tenants that move, come and go.
+//! Bypass attempts by changes: priorities, evictions, and namespaces and tenants that are moved, created and deleted.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,7 +21,7 @@ use croft_testkit::{
     Options,
     wait::{Seen, until},
 };
-use croft_tests::ground::{SOON, create, kept_arena, marked_arena, pod, pods};
+use croft_tests::arena::{SOON, create, kept_arena, marked_arena, pod, pods};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
@@ -38,7 +38,7 @@ fn big(namespace: &str, name: &str, more: Value) -> Value {
     pod
 }
 
-/// Name, uid and node of every pod that isn't going.
+/// Name, uid and node of every pod that isn't being deleted.
 async fn there(admin: &Client) -> anyhow::Result<BTreeMap<String, (String, String)>> {
     let list = pods(admin).await?.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
     Ok(list
@@ -49,7 +49,7 @@ async fn there(admin: &Client) -> anyhow::Result<BTreeMap<String, (String, Strin
         .collect())
 }
 
-/// Waits until the pods named `prefix` are on exactly `nodes`, and the rest of them has been tried.
+/// Waits until the pods named `prefix` are on exactly `nodes`, and the scheduler has tried the others.
 async fn until_on(admin: &Client, prefix: &str, nodes: &[&str]) {
     until(&format!("{prefix} on {nodes:?}"), SOON, async || {
         let there = there(admin).await?;
@@ -66,11 +66,11 @@ async fn until_on(admin: &Client, prefix: &str, nodes: &[&str]) {
 }
 
 #[tokio::test]
-async fn priority_evicts_nobody_of_another_tenant() {
+async fn high_priority_pod_preempts_no_pod_of_another_tenant() {
     let (plane, _croft) = marked_arena(Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();
     let jane = plane.client_for("jane", &[]).await.unwrap();
-    for (namespace, prefix) in [("tenant-a", "low-a"), ("tenant-b", "low-b"), ("nobody", "low-free")] {
+    for (namespace, prefix) in [("tenant-a", "low-a"), ("tenant-b", "low-b"), ("no-tenant", "low-free")] {
         for number in 0..2 {
             let answer = create(&jane, &big(namespace, &format!("{prefix}-{number}"), json!({})), false)
                 .await
@@ -83,7 +83,7 @@ async fn priority_evicts_nobody_of_another_tenant() {
     until_on(&admin, "low-free", &["free-1", "free-2"]).await;
     let before = there(&admin).await.unwrap();
 
-    // They would rather run on others' nodes, tolerate everything there, and outrank everybody.
+    // They prefer other tenants' nodes, tolerate everything there, and have the highest priority.
     let towards = |values: Value| {
         json!({"priorityClassName": "urgent", "tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity":
             {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": {"matchExpressions":
@@ -91,7 +91,7 @@ async fn priority_evicts_nobody_of_another_tenant() {
     };
     for (namespace, prefix, wish, nodes, falls) in [
         ("tenant-a", "urgent-a", json!(["pool-b"]), ["a-1", "a-2"], "low-a"),
-        ("nobody", "urgent-free", json!(["pool-a", "pool-b"]), ["free-1", "free-2"], "low-free"),
+        ("no-tenant", "urgent-free", json!(["pool-a", "pool-b"]), ["free-1", "free-2"], "low-free"),
     ] {
         for number in 0..4 {
             let pod = big(namespace, &format!("{prefix}-{number}"), towards(wish.clone()));
@@ -101,7 +101,7 @@ async fn priority_evicts_nobody_of_another_tenant() {
         until_on(&admin, prefix, &nodes).await;
         until_on(&admin, falls, &[]).await;
     }
-    // Those that found no place have been tried, and nobody was asked to make room for them elsewhere.
+    // Pending pods have been tried, and no pod elsewhere was preempted for them.
     until("the others tried", SOON, async || {
         let list = pods(&admin).await?;
         let untried = list.iter().filter(|pod| {
@@ -123,7 +123,7 @@ async fn priority_evicts_nobody_of_another_tenant() {
     }
 }
 
-/// What pods of a namespace have been seen to select, and where they have been seen.
+/// Observed node selectors and nodes of a namespace's pods.
 #[derive(Clone, Default)]
 struct Sightings(Arc<Mutex<BTreeSet<(String, String)>>>);
 
@@ -159,7 +159,7 @@ fn deployment(namespace: &str, name: &str, replicas: u32, spec: Value) -> Value 
     object
 }
 
-/// Waits until `count` pods of `namespace` run, all of them on nodes named `prefix`.
+/// Waits until `count` pods of `namespace` run, all on nodes named `prefix`.
 async fn until_settled(admin: &Client, namespace: &str, prefix: &str, count: usize) {
     until(&format!("{count} pods of {namespace} on {prefix}"), 2 * SOON, async || {
         let list = pods(admin).await?;
@@ -178,7 +178,7 @@ async fn until_settled(admin: &Client, namespace: &str, prefix: &str, count: usi
 const RECREATE: &str = "{apiVersion: croft.dev/v1alpha1, kind: CroftConfig, metadata: {name: default}, spec: {misplaced: Recreate}}";
 
 #[tokio::test]
-async fn a_namespace_changes_hands_while_its_pods_are_evicted() {
+async fn namespace_moves_to_another_tenant_while_its_pods_are_evicted() {
     let (plane, _croft) = kept_arena(Options::default().requests_per_second(500)).await.unwrap();
     let admin = plane.admin().await.unwrap();
     let jane = plane.client_for("jane", &[]).await.unwrap();
@@ -187,7 +187,7 @@ async fn a_namespace_changes_hands_while_its_pods_are_evicted() {
     until_settled(&admin, "tenant-a", "a-", 4).await;
     let (sightings, watching) = Sightings::of(&admin, "tenant-a");
 
-    // Its admin evicts and deletes without end.
+    // Its admin evicts and deletes continuously.
     let done = Arc::new(AtomicBool::new(false));
     let evicting = tokio::spawn({
         let (done, api) = (done.clone(), Api::<Pod>::namespaced(jane.clone(), "tenant-a"));
@@ -213,7 +213,7 @@ async fn a_namespace_changes_hands_while_its_pods_are_evicted() {
         let patch = json!({"spec": {"namespaces": namespaces}});
         tenants.patch(tenant, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     };
-    // The younger claims it too, and gets it when the older lets go.
+    // The younger tenant claims it too, and gets it when the older one releases it.
     claim("b", json!(["tenant-b", "tenant-a"])).await;
     claim("a", json!([])).await;
     let namespaces: Api<Namespace> = Api::all(admin.clone());
@@ -263,7 +263,7 @@ metadata: {name: fresh}
 ";
 
 #[tokio::test]
-async fn a_tenant_its_namespace_and_its_pods_come_in_one_breath() {
+async fn tenant_namespace_and_pods_applied_together_are_admitted_correctly() {
     let (plane, _croft) = kept_arena(Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();
     plane.apply(RECREATE).await.unwrap();
@@ -271,21 +271,21 @@ async fn a_tenant_its_namespace_and_its_pods_come_in_one_breath() {
     let web = deployment("fresh", "web", 3, json!({"tolerations": [{"operator": "Exists"}]}));
     plane.apply(&format!("{BREATH}\n---\n{web}")).await.unwrap();
     until_settled(&admin, "fresh", "c-", 3).await;
-    // From then on every pod is right at once.
+    // From then on every pod is admitted correctly.
     let answer = create(&admin, &pod("fresh", "x", json!({})), true).await.unwrap();
     assert!(answer.sentence().contains(r#""nodeSelector":{"node-pool":"pool-c"}"#), "{}", answer.sentence());
     watching.abort();
     for (_, node) in sightings.all() {
-        // Before its tenant was known a pod may have been nobody's, never another tenant's.
+        // Before its tenant existed a pod may have been a non-tenant pod, but never another tenant's.
         assert!(!node.starts_with("a-") && !node.starts_with("b-") && !node.starts_with("two-"), "{node}");
     }
 }
 
-/// How often the namespace is made again.
+/// Number of times that the namespace is created again.
 const LIVES: usize = 12;
 
 #[tokio::test]
-async fn a_namespace_that_is_made_again_is_judged_by_what_it_is_now() {
+async fn recreated_namespace_is_evaluated_by_its_present_tenant() {
     let (plane, _croft) = kept_arena(Options::default()).await.unwrap();
     let root = plane.client_for("root", &["system:masters"]).await.unwrap();
     let namespaces: Api<Namespace> = Api::all(root.clone());
@@ -297,10 +297,10 @@ async fn a_namespace_that_is_made_again_is_judged_by_what_it_is_now() {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "phoenix", "labels": labels}});
         let made = create(&root, &namespace, false).await.unwrap();
         assert!(made.is_done(), "{}", made.sentence());
-        // The controller manager makes it too; a pod can't come before it.
+        // The controller manager creates it too; no pod can precede it.
         let _ = create(&root, &account, false).await.unwrap();
-        // A refusal for the moment lets nobody astray: the namespace isn't known yet, or the policies' text isn't.
-        // The first answer that lets a pod in has to be right.
+        // A temporary denial is safe: the namespace or the policies' parameters aren't known yet. The first pod that is
+        // admitted must be correct.
         let said = until("a pod let in", SOON, async || {
             let answer = create(&root, &pod("phoenix", "x", tolerant.clone()), true).await?;
             let said = answer.sentence();

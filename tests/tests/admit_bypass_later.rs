@@ -1,5 +1,5 @@
-//! Another mutating webhook that is asked after Croft's and undoes what Croft did: Croft's second turn puts it right,
-//! and what is undone even then, the API server's own policies refuse.
+//! Another mutating webhook that runs after Croft's and reverts its changes: Croft's second call repairs them, and what
+//! is reverted again is denied by the policies.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,17 +10,17 @@
 
 use croft_testkit::Options;
 use croft_tests::{
-    ground::{astray, create, marked_arena, pod, pods},
+    arena::{create, marked_arena, misplaced_pods, pod, pods},
     later::{LABEL, Later, REWRITE},
 };
 use serde_json::{Value, json};
 
-/// What must come of a pod.
+/// The expected result for a pod.
 #[derive(Clone, Copy)]
 enum End {
     /// Admitted, with this in its spec.
     With(&'static str),
-    /// Refused with this sentence.
+    /// Denied with this message.
     Refused(&'static str),
 }
 use End::{Refused, With};
@@ -37,9 +37,9 @@ struct Case {
     namespace: &'static str,
     spec: Value,
     rewrite: Value,
-    /// The other webhook is asked once.
+    /// The other webhook is called once.
     once: End,
-    /// The other webhook is asked again after Croft's second turn.
+    /// The other webhook is called again after Croft's second call.
     again: End,
 }
 
@@ -107,7 +107,7 @@ fn cases() -> Vec<Case> {
             Refused("run in its pools only"),
         ),
         case(
-            "a node of nobody comes",
+            "a node without pool is set",
             "tenant-a",
             json!({}),
             add("/spec/nodeName", json!("free-1")),
@@ -115,33 +115,33 @@ fn cases() -> Vec<Case> {
             Refused("run in its pools only"),
         ),
         case(
-            "a stranger's affinity goes",
-            "nobody",
+            "a non-tenant pod's affinity goes",
+            "no-tenant",
             tolerant(),
             remove("/spec/affinity"),
             With(KEPT_OUT),
             Refused(STRANGER),
         ),
-        // Croft wasn't asked about it, as it was ordinary then; so it has no second turn.
+        // Croft's webhook wasn't called for it at first, so it isn't called a second time.
         case(
-            "a stranger's toleration comes",
-            "nobody",
+            "a non-tenant pod's toleration comes",
+            "no-tenant",
             json!({}),
             add("/spec/tolerations", json!([{"operator": "Exists"}])),
             Refused(STRANGER),
             Refused(STRANGER),
         ),
         case(
-            "a stranger's node comes",
-            "nobody",
+            "a non-tenant pod's node comes",
+            "no-tenant",
             json!({}),
             add("/spec/nodeName", json!("b-1")),
             Refused(STRANGER),
             Refused(STRANGER),
         ),
         case(
-            "a stranger's pool comes",
-            "nobody",
+            "a non-tenant pod's pool comes",
+            "no-tenant",
             tolerant(),
             json!([{"op": "add", "path": "/spec/nodeSelector", "value": {"node-pool": "pool-b"}}, {"op": "remove", "path": "/spec/affinity"}]),
             Refused(STRANGER),
@@ -151,7 +151,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[tokio::test]
-async fn what_a_later_webhook_undoes_is_done_again_or_refused() {
+async fn changes_reverted_by_a_later_webhook_are_repeated_or_denied() {
     croft_runtime::process::install_crypto();
     let (plane, _croft) = marked_arena(Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();
@@ -163,7 +163,7 @@ async fn what_a_later_webhook_undoes_is_done_again_or_refused() {
             let mut pod = pod(case.namespace, &name, case.spec.clone());
             pod["metadata"]["labels"] = json!({LABEL: when});
             pod["metadata"]["annotations"] = json!({REWRITE: case.rewrite.to_string()});
-            // The API server learns of a webhook in its own time; one that isn't asked yet would prove nothing.
+            // The API server takes a moment to call a new webhook; before that the test would prove nothing.
             if number == 0 {
                 asked(&admin, when).await;
             }
@@ -179,7 +179,7 @@ async fn what_a_later_webhook_undoes_is_done_again_or_refused() {
             }
         }
     }
-    croft_testkit::wait::until("every pod tried", croft_tests::ground::SOON, async || {
+    croft_testkit::wait::until("every pod tried", croft_tests::arena::SOON, async || {
         let all = pods(&admin).await?;
         let tried = all.iter().all(|pod| {
             let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
@@ -189,18 +189,18 @@ async fn what_a_later_webhook_undoes_is_done_again_or_refused() {
     })
     .await
     .unwrap();
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
 }
 
-/// Waits until the other webhook is asked.
+/// Waits until the other webhook is called.
 async fn asked(admin: &kube::Client, when: &str) {
     let mut probe = pod("agents", "probe", json!({}));
     probe["metadata"]["labels"] = json!({LABEL: when});
     let add = json!([{"op": "add", "path": "/metadata/labels/seen", "value": "yes"}]);
     probe["metadata"]["annotations"] = json!({REWRITE: add.to_string()});
-    croft_testkit::wait::until("the other webhook to be asked", croft_tests::ground::SOON, async || {
+    croft_testkit::wait::until("the other webhook to be asked", croft_tests::arena::SOON, async || {
         let answer = create(admin, &probe, true).await?;
-        let croft_tests::ground::Answer::Done(object) = &answer else {
+        let croft_tests::arena::Answer::Done(object) = &answer else {
             return Err(anyhow::anyhow!(answer.sentence()));
         };
         let seen = object.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("seen"));

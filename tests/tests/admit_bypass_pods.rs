@@ -1,4 +1,4 @@
-//! Ways around isolation with the rights of a namespace's admin, by pods, bindings and their subresources, on the real
+//! Bypass attempts with the permissions of a namespace's admin, by pods, bindings and their subresources, on the real
 //! API server with scheduler, controllers and kubelets.
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +12,7 @@ use croft_testkit::{
     Options,
     wait::{Seen, until},
 };
-use croft_tests::ground::{Answer, SOON, astray, create, marked_arena, pod, pods};
+use croft_tests::arena::{Answer, SOON, create, marked_arena, misplaced_pods, pod, pods};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
     Api, Client,
@@ -22,12 +22,12 @@ use serde_json::{Value, json};
 
 const MARK: &str = "node-restriction.kubernetes.io/pool";
 
-/// What must come of an attack.
+/// The expected result of an attack.
 #[derive(Clone, Copy)]
 enum End {
-    /// A refusal that says this.
+    /// Denied with this message.
     Refused(&'static str),
-    /// A pod that the scheduler puts where it may be, or nowhere.
+    /// Admitted, but scheduled only where allowed, or nowhere.
     Harmless,
 }
 use End::{Harmless, Refused};
@@ -96,7 +96,7 @@ fn attacks() -> Vec<(&'static str, Value, End)> {
             Refused("run in its pools only"),
         ),
         (
-            "a node of nobody",
+            "a node without pool",
             pod("tenant-a", "x", json!({"nodeName": "free-1"})),
             Refused("run in its pools only"),
         ),
@@ -161,53 +161,53 @@ fn attacks() -> Vec<(&'static str, Value, End)> {
         ),
         ("another scheduler", pod("tenant-a", "other-scheduler", json!({"schedulerName": "mine"})), Harmless),
         (
-            "a stranger with all tolerations",
-            pod("nobody", "tolerant", json!({"tolerations": exists()})),
+            "a non-tenant pod with all tolerations",
+            pod("no-tenant", "tolerant", json!({"tolerations": exists()})),
             Harmless,
         ),
         (
-            "a stranger with one pool's",
-            pod("nobody", "one", json!({"tolerations": [{"key": "node-pool", "value": "pool-b"}]})),
+            "a non-tenant pod with one pool's",
+            pod("no-tenant", "one", json!({"tolerations": [{"key": "node-pool", "value": "pool-b"}]})),
             Harmless,
         ),
-        ("a stranger to a node by field", pod("nobody", "fielded", terms(field("b-1"))), Harmless),
+        ("a non-tenant pod to a node by field", pod("no-tenant", "fielded", terms(field("b-1"))), Harmless),
         (
-            "a stranger by one term of two",
+            "a non-tenant pod by one term of two",
             pod(
-                "nobody",
+                "no-tenant",
                 "either",
                 terms(json!([{"matchExpressions": [{"key": MARK, "operator": "DoesNotExist"}]}, to_b()[0]])),
             ),
             Harmless,
         ),
         (
-            "a stranger with an empty term",
-            pod("nobody", "empty-term", terms(json!([{}, to_b()[0]]))),
+            "a non-tenant pod with an empty term",
+            pod("no-tenant", "empty-term", terms(json!([{}, to_b()[0]]))),
             Harmless,
         ),
         (
-            "a stranger that selects",
-            pod("nobody", "x", json!({"nodeSelector": {"node-pool": "pool-b"}})),
+            "a non-tenant pod that selects",
+            pod("no-tenant", "x", json!({"nodeSelector": {"node-pool": "pool-b"}})),
             Refused("belongs to no tenant"),
         ),
         (
-            "a stranger that selects by the mark",
-            pod("nobody", "x", json!({"nodeSelector": {MARK: "pool-b"}})),
+            "a non-tenant pod that selects by the pool-name label",
+            pod("no-tenant", "x", json!({"nodeSelector": {MARK: "pool-b"}})),
             Refused("belongs to no tenant"),
         ),
         (
-            "a stranger on a node",
-            pod("nobody", "x", json!({"nodeName": "a-1"})),
+            "a non-tenant pod on a node",
+            pod("no-tenant", "x", json!({"nodeName": "a-1"})),
             Refused("belongs to no tenant"),
         ),
         (
-            "a stranger's RuntimeClass",
-            pod("nobody", "x", json!({"runtimeClassName": "far"})),
+            "a non-tenant pod's RuntimeClass",
+            pod("no-tenant", "x", json!({"runtimeClassName": "far"})),
             Refused("belongs to no tenant"),
         ),
         (
-            "a stranger's RuntimeClass with tolerations",
-            pod("nobody", "runtime", json!({"runtimeClassName": "near"})),
+            "a non-tenant pod's RuntimeClass with tolerations",
+            pod("no-tenant", "runtime", json!({"runtimeClassName": "near"})),
             Harmless,
         ),
         (
@@ -228,7 +228,7 @@ fn attacks() -> Vec<(&'static str, Value, End)> {
     ]
 }
 
-/// Waits until every pod is bound or has been called unschedulable, but those that nobody schedules.
+/// Waits until every pod is bound or unschedulable, except those of no scheduler.
 async fn scheduled(admin: &Client) {
     until("every pod tried", SOON, async || {
         let untried: Vec<String> = pods(admin)
@@ -251,12 +251,12 @@ async fn scheduled(admin: &Client) {
 }
 
 #[tokio::test]
-async fn no_pod_of_an_admin_comes_where_it_must_not() {
+async fn no_pod_of_a_namespace_admin_is_misplaced() {
     let (plane, _croft) = marked_arena(Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();
     let jane = plane.client_for("jane", &[]).await.unwrap();
     for (what, pod, end) in attacks() {
-        // A dry run is answered in the same way, and does nothing.
+        // A dry run gets the same answer and has no effect.
         let dry = create(&jane, &pod, true).await.unwrap();
         let answer = create(&jane, &pod, false).await.unwrap();
         assert_eq!(dry.is_done(), answer.is_done(), "{what}: {} / {}", dry.sentence(), answer.sentence());
@@ -267,7 +267,7 @@ async fn no_pod_of_an_admin_comes_where_it_must_not() {
         }
     }
     scheduled(&admin).await;
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
     let bound =
         pods(&admin).await.unwrap().iter().filter(|p| p.spec.as_ref().unwrap().node_name.is_some()).count();
     assert!(bound >= 10, "the scheduler bound what it could: {bound}");
@@ -275,10 +275,10 @@ async fn no_pod_of_an_admin_comes_where_it_must_not() {
     bind(&plane, &jane, &admin).await;
     subresources(&jane, &admin).await;
     namespaces(&plane).await;
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
 }
 
-/// Bindings, new and old, by whoever may write them.
+/// Bindings, by both APIs and by every user who may write them.
 async fn bind(plane: &croft_testkit::ControlPlane, jane: &Client, admin: &Client) {
     let maker = plane.client_for("maker", &[]).await.unwrap();
     let forged = plane.client_for("system:kube-schedule", &["system:masters"]).await.unwrap();
@@ -286,13 +286,13 @@ async fn bind(plane: &croft_testkit::ControlPlane, jane: &Client, admin: &Client
         ("tenant-a", "other-scheduler", "b-1", Some("run in its pools only")),
         ("tenant-a", "other-scheduler", "free-1", Some("run in its pools only")),
         ("tenant-a", "other-scheduler", "ghost", Some("doesn't know")),
-        ("nobody", "unscheduled", "a-1", Some("belongs to no tenant")),
-        ("nobody", "unscheduled", "free-1", None),
+        ("no-tenant", "unscheduled", "a-1", Some("belongs to no tenant")),
+        ("no-tenant", "unscheduled", "free-1", None),
         ("agents", "unscheduled", "a-1", Some("belongs to no tenant")),
         ("agents", "unscheduled", "b-1", None),
         ("tenant-a", "other-scheduler", "a-2", None),
     ];
-    for namespace in ["nobody", "agents"] {
+    for namespace in ["no-tenant", "agents"] {
         let waiting = pod(namespace, "unscheduled", json!({"schedulerName": "mine"}));
         assert!(create(jane, &waiting, false).await.unwrap().is_done());
     }
@@ -318,16 +318,16 @@ async fn bind(plane: &croft_testkit::ControlPlane, jane: &Client, admin: &Client
             (_, other) => panic!("{namespace}/{name} to {node}: {other:?}"),
         }
     }
-    // The stock role may not write bindings at all.
+    // The default role may not write bindings at all.
     let pods: Api<Pod> = Api::namespaced(jane.clone(), "tenant-a");
     let body = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "gated"}, "target": {"name": "b-1"}});
     assert!(
         pods.create_subresource::<_, Value>("binding", "gated", &PostParams::default(), &body).await.is_err()
     );
-    assert_eq!(astray(admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(admin).await.unwrap(), Vec::<String>::new());
 }
 
-/// Changes of pods that exist, by every kind of patch and every subresource.
+/// Updates of existing pods, by every kind of patch and every subresource.
 async fn subresources(jane: &Client, admin: &Client) {
     let pods: Api<Pod> = Api::namespaced(jane.clone(), "tenant-a");
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
@@ -350,7 +350,7 @@ async fn subresources(jane: &Client, admin: &Client) {
     let applied =
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "gated"}, "spec": foreign["spec"]});
     refused("apply", pods.patch("gated", &apply, &Patch::Apply(&applied)).await);
-    // Server-side apply of a pod that isn't there makes one.
+    // Server-side apply of a pod that doesn't exist creates it.
     let fresh = pod("tenant-a", "applied", foreign["spec"].clone());
     refused("apply anew", pods.patch("applied", &apply, &Patch::Apply(&fresh)).await);
     let dropped = json!({"spec": {"nodeSelector": null}});
@@ -360,7 +360,7 @@ async fn subresources(jane: &Client, admin: &Client) {
         whole.spec.as_mut().unwrap().node_selector = None;
         pods.replace("gated", &PostParams { dry_run: true, ..PostParams::default() }, &whole).await
     });
-    // What must work.
+    // Allowed requests.
     pods.patch("gated", &dry, &merge(&json!({"spec": {"schedulingGates": null}}))).await.unwrap();
     pods.patch("gated", &dry, &merge(&json!({"metadata": {"annotations": {"croft.dev/pool": "pool-b"}}})))
         .await
@@ -373,9 +373,9 @@ async fn subresources(jane: &Client, admin: &Client) {
         "a bare toleration",
         pods.patch("ordinary", &dry, &merge(&json!({"spec": {"tolerations": tolerations}}))).await,
     );
-    // An ephemeral container says nothing about placement, and status belongs to others.
+    // Ephemeral containers don't affect placement, and status is written by others.
     let ephemeral = json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "d"}]}});
-    // The stock role doesn't hold the right to these.
+    // The default role may not write these.
     let as_admin: Api<Pod> = Api::namespaced(admin.clone(), "tenant-a");
     as_admin
         .patch_subresource("ephemeralcontainers", "ordinary", &dry, &Patch::Strategic(&ephemeral))
@@ -383,7 +383,7 @@ async fn subresources(jane: &Client, admin: &Client) {
         .unwrap();
     let status: Result<Pod, _> = pods.patch_status("ordinary", &dry, &merge(&foreign)).await;
     assert!(status.is_err() || status.unwrap().spec.unwrap().node_selector.unwrap()["node-pool"] == "pool-a");
-    // A pod that is being deleted is let through, finalizers and all.
+    // A pod that is being deleted is let through, including its finalizers.
     let finalizer = json!({"metadata": {"finalizers": ["x.dev/y"]}});
     pods.patch("gated", &PatchParams::default(), &merge(&finalizer)).await.unwrap();
     pods.delete("gated", &DeleteParams::default()).await.unwrap();
@@ -392,7 +392,7 @@ async fn subresources(jane: &Client, admin: &Client) {
         .unwrap();
 }
 
-/// By namespaces that are made, moved and made again.
+/// By namespaces that are created, moved and created again.
 async fn namespaces(plane: &croft_testkit::ControlPlane) {
     let maker = plane.client_for("maker", &[]).await.unwrap();
     let api: Api<Namespace> = Api::all(maker.clone());
@@ -422,10 +422,10 @@ async fn namespaces(plane: &croft_testkit::ControlPlane) {
         json!({"metadata": {"labels": {"team": "a"}}}),
         json!({"metadata": {"labels": {"croft.dev/tenancy": null}}}),
     ] {
-        let result = api.patch("nobody", &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let result = api.patch("no-tenant", &PatchParams::default(), &Patch::Merge(&patch)).await;
         assert!(matches!(&result, Err(kube::Error::Api(s)) if s.code == 403), "{result:?}");
     }
-    // A default pool is the namespace's to choose, among its tenant's.
+    // A namespace may choose a default pool among its tenant's.
     let default = |pool: &str| json!({"metadata": {"annotations": {"croft.dev/pool": pool}}});
     api.patch("tenant-a", &PatchParams::default(), &Patch::Merge(default("pool-b"))).await.unwrap();
     until("the default refused", SOON, async || {
@@ -441,7 +441,8 @@ async fn namespaces(plane: &croft_testkit::ControlPlane) {
     })
     .await
     .unwrap();
-    // A namespace and a pod in it, in one breath: whoever's it is, the pod never reaches for a pool unjudged.
+    // A namespace and a pod in it, at the same time: whichever tenant owns it, the pod never selects a pool
+    // unevaluated.
     let own = namespace("fresh", json!({}), json!({}));
     assert!(create(&maker, &own, false).await.unwrap().is_done());
     let reaching =

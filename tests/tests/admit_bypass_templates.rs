@@ -1,5 +1,5 @@
-//! Ways around isolation by pod templates: every kind of controller, with the real kube-controller-manager making the
-//! pods, and the subresource scale.
+//! Bypass attempts by pod templates: every kind of controller, with the real kube-controller-manager creating the pods,
+//! and the subresource scale.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +14,7 @@ use croft_testkit::{
     ControlPlane, Options,
     wait::{Seen, until},
 };
-use croft_tests::ground::{SOON, astray, create, marked_arena, pods};
+use croft_tests::arena::{SOON, create, marked_arena, misplaced_pods, pods};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     batch::v1::CronJob,
@@ -30,18 +30,18 @@ use serde_json::{Value, json};
 const KINDS: [&str; 7] =
     ["Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job", "CronJob", "DaemonSet"];
 
-/// What must come of a template's pods.
+/// The expected result for a template's pods.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// They run where they may.
+    /// They run on allowed nodes.
     Run,
-    /// They are made, and fit nowhere.
+    /// They are created but unschedulable.
     Wait,
-    /// None is made, and an Event says this.
+    /// None is created, and an event has this message.
     None(&'static str),
 }
 
-/// Name, what the template's spec says, what comes of it in tenant-a and in nobody.
+/// Name, spec of the template, expected results in tenant-a and in the non-tenant namespace.
 fn templates() -> Vec<(&'static str, Value, End, End)> {
     let exists = || json!([{"operator": "Exists"}]);
     let to_b = json!([{"matchExpressions": [{"key": "node-pool", "operator": "In", "values": ["pool-b"]}]}]);
@@ -86,14 +86,14 @@ fn workload(kind: &str, namespace: &str, name: &str, spec: &Value) -> Value {
         "DaemonSet" => ("apps/v1", json!({"selector": selector, "template": template})),
         "ReplicationController" => ("v1", json!({"replicas": 2, "selector": labels, "template": template})),
         "Job" => ("batch/v1", job(template)),
-        // Due once a year, and made due by hand: it fires once.
+        // Due once a year, and started by hand once.
         "CronJob" => ("batch/v1", json!({"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job(template)}})),
         other => panic!("{other}"),
     };
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec})
 }
 
-/// Pods of the namespace by the label `app`: how many there are, and how many are bound.
+/// Number of pods of the namespace by the label `app`: existing and bound.
 async fn by_app(admin: &Client, namespace: &str) -> anyhow::Result<BTreeMap<String, (usize, usize)>> {
     let mut found: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for pod in pods(admin).await? {
@@ -119,7 +119,7 @@ async fn until_pods(admin: &Client, namespace: &str, wanted: &BTreeMap<String, (
     .unwrap();
 }
 
-/// Waits for an Event that says why no pod of `name` is made.
+/// Waits for an event that says why no pod of `name` is created.
 async fn until_told(admin: &Client, namespace: &str, name: &str, part: &str) {
     let events: Api<Event> = Api::namespaced(admin.clone(), namespace);
     until(&format!("an Event that refuses {namespace}/{name} with: {part}"), SOON, async || {
@@ -139,7 +139,7 @@ async fn until_told(admin: &Client, namespace: &str, name: &str, part: &str) {
     .unwrap();
 }
 
-/// The next time that a CronJob is due has come.
+/// The CronJob's next run is due.
 async fn fire(admin: &Client, namespace: &str, name: &str) {
     let api: Api<CronJob> = Api::namespaced(admin.clone(), namespace);
     let long_ago = json!({"status": {"lastScheduleTime": "2024-06-01T00:00:00Z"}});
@@ -147,21 +147,21 @@ async fn fire(admin: &Client, namespace: &str, name: &str) {
 }
 
 #[tokio::test]
-async fn no_template_puts_a_pod_where_it_must_not_be() {
+async fn no_pod_template_leads_to_a_misplaced_pod() {
     let (plane, _croft) = marked_arena(Options::default().requests_per_second(500)).await.unwrap();
     let admin = plane.admin().await.unwrap();
     let jane = plane.client_for("jane", &[]).await.unwrap();
     let mut refused = Vec::new();
-    for (at, namespace) in ["tenant-a", "nobody"].into_iter().enumerate() {
+    for (at, namespace) in ["tenant-a", "no-tenant"].into_iter().enumerate() {
         let mut wanted = BTreeMap::new();
-        for (what, spec, in_a, in_nobody) in templates() {
-            let end = [in_a, in_nobody][at];
+        for (what, spec, in_a, in_non_tenant) in templates() {
+            let end = [in_a, in_non_tenant][at];
             for kind in KINDS {
                 let name = format!("{}-{what}", kind.to_lowercase());
                 let answer = create(&jane, &workload(kind, namespace, &name, &spec), false).await.unwrap();
                 let daemonset = kind == "DaemonSet";
                 match end {
-                    // A DaemonSet's template gets the plan itself, and its refusal too.
+                    // A DaemonSet's template is planned itself, and denied itself.
                     End::None(part) if daemonset => {
                         assert!(
                             !answer.is_done() && answer.sentence().contains(part),
@@ -175,7 +175,7 @@ async fn no_template_puts_a_pod_where_it_must_not_be() {
                 if kind == "CronJob" {
                     fire(&admin, namespace, &name).await;
                 }
-                // Both of the pool's nodes, or both that are in none.
+                // Both nodes of the pool, or both nodes without a pool.
                 wanted.insert(
                     name.clone(),
                     match end {
@@ -196,12 +196,12 @@ async fn no_template_puts_a_pod_where_it_must_not_be() {
         until_told(&admin, namespace, name, part).await;
     }
     assert_eq!(refused.len(), 2 * 2 * (KINDS.len() - 1));
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
 
     scaled(&jane, &admin).await;
     rolled(&jane, &admin).await;
     stored(&plane, &admin).await;
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
 }
 
 async fn scale<K>(jane: &Client, name: &str)
@@ -217,7 +217,7 @@ where
     api.patch_scale(name, &PatchParams::default(), &Patch::Merge(three)).await.unwrap();
 }
 
-/// Scaled by the subresource, which shows admission no template.
+/// Scaled by the subresource, whose review has no template.
 async fn scaled(jane: &Client, admin: &Client) {
     let mut wanted = BTreeMap::new();
     for what in ["tolerant", "far"] {
@@ -232,7 +232,7 @@ async fn scaled(jane: &Client, admin: &Client) {
     until_pods(admin, "tenant-a", &wanted).await;
 }
 
-/// A good template that becomes a bad one: what ran goes on, nothing new comes.
+/// A valid template that becomes invalid: running pods continue, and none is created.
 async fn rolled(jane: &Client, admin: &Client) {
     let far = json!({"spec": {"template": {"spec": {"nodeSelector": {"node-pool": "pool-b"}}}}});
     let deployments: Api<Deployment> = Api::namespaced(jane.clone(), "tenant-a");
@@ -245,13 +245,14 @@ async fn rolled(jane: &Client, admin: &Client) {
             daemonsets.patch("daemonset-plain", &PatchParams::default(), &Patch::Strategic(patch)).await;
         assert!(matches!(&result, Err(kube::Error::Api(status)) if status.code == 403), "{result:?}");
     }
-    // What Croft wrote into the template, taken out by its owner, is written again.
+    // The owner removes what Croft wrote into the template; Croft writes it again.
     let bare = json!({"spec": {"template": {"spec": {"nodeSelector": null, "tolerations": null}, "metadata": {"annotations": null}}}});
     let patched =
         daemonsets.patch("daemonset-plain", &PatchParams::default(), &Patch::Merge(&bare)).await.unwrap();
     let template = serde_json::to_string(&patched.spec.unwrap().template).unwrap();
     assert!(template.contains(r#""nodeSelector":{"node-pool":"pool-a"}"#), "{template}");
-    // An unlabelled pod is the ReplicaSet's no more, and stays where it is; the one made for it is pinned as well.
+    // A pod without the label no longer belongs to the ReplicaSet and stays on its node; its replacement is placed in
+    // the pool, too.
     let api: Api<Pod> = Api::namespaced(jane.clone(), "tenant-a");
     let list = api.list(&kube::api::ListParams::default().labels("app=replicaset-plain")).await.unwrap();
     let name = list.items[0].metadata.name.clone().unwrap();
@@ -261,14 +262,14 @@ async fn rolled(jane: &Client, admin: &Client) {
     until_pods(admin, "tenant-a", &wanted.map(|(name, counts)| (name.to_owned(), counts)).into()).await;
 }
 
-/// A PodTemplate is only kept; the stock roles don't write it, somebody's may.
+/// A PodTemplate is only stored; the default roles may not write it, but other roles may.
 async fn stored(plane: &ControlPlane, admin: &Client) {
     let before = pods(admin).await.unwrap().len();
     let root = plane.client_for("root", &["system:masters"]).await.unwrap();
     let template = json!({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "kept", "namespace": "tenant-a"},
         "template": {"metadata": {"labels": {"app": "kept"}}, "spec": {"nodeName": "b-1", "containers": [{"name": "c", "image": "c"}]}}});
     assert!(create(&root, &template, false).await.unwrap().is_done());
-    // A pod that somebody makes of it is a pod like any other.
+    // A pod created from it is evaluated like any other.
     let mut pod =
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kept", "namespace": "tenant-a"}});
     pod["spec"] = template["template"]["spec"].clone();

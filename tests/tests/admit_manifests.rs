@@ -1,5 +1,5 @@
-//! What `kubectl apply -k` installs, on the real API server: it is accepted, its pods run under the namespace's own pod
-//! security, and every flag, port and path in it is one that the binaries know.
+//! The installation of `kubectl apply -k` on the real API server: it is accepted, its pods meet the namespace's pod
+//! security level, and the binaries know every flag, port and path in it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,7 +15,7 @@ use croft_testkit::{
     ControlPlane, CroftOptions, Options,
     wait::{Seen, until},
 };
-use croft_tests::ground::{SOON, pods};
+use croft_tests::arena::{SOON, pods};
 use croft_webhook::args::{Args, TlsMode};
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -24,7 +24,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client};
 
-/// cert-manager's kinds, as far as they are needed to apply something of them.
+/// cert-manager's kinds, as far as applying its objects needs them.
 const CERT_MANAGER: &str = r"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -58,7 +58,7 @@ const NODES: [(&str, &str); 4] = [("n-1", "z-1"), ("n-2", "z-2"), ("n-3", "z-3")
 async fn start() -> (ControlPlane, CroftOptions, Client) {
     let plane = ControlPlane::start(Options::default()).await.unwrap();
     for (name, zone) in NODES {
-        // The last one is a tenant's: nothing of Croft belongs there.
+        // The last one belongs to a tenant: Croft doesn't run there.
         let (label, taints) = if name == "tenants-1" {
             (", node-restriction.kubernetes.io/pool: p", "[{key: node-pool, value: p, effect: NoSchedule}]")
         } else {
@@ -79,7 +79,7 @@ async fn start() -> (ControlPlane, CroftOptions, Client) {
 
 async fn apply(plane: &ControlPlane, folder: &std::path::Path) {
     let arguments = ["apply", "--server-side", "--force-conflicts", "-k", folder.to_str().unwrap()];
-    // The API server learns of a custom resource a moment after it has taken its definition.
+    // The API server serves a custom resource a moment after accepting its definition.
     until("the manifests to apply", SOON, async || {
         let applied = plane.kubectl(arguments).await;
         Ok::<_, String>(Seen::from_option(applied.is_ok().then_some(()), format!("{:?}", applied.err())))
@@ -92,8 +92,7 @@ fn container(deployment: &Deployment) -> Container {
     deployment.spec.clone().unwrap().template.spec.unwrap().containers.remove(0)
 }
 
-/// The binary reads its arguments as far as `--help`, after which it wants nothing more of them, and says what it
-/// takes from its environment.
+/// The binary parses its arguments up to `--help`, then exits; its help names the environment variables.
 fn help(options: &CroftOptions, binary: &str, arguments: &[String]) -> String {
     let output = Command::new(options.binaries.join(binary)).args(arguments).arg("--help").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -102,7 +101,7 @@ fn help(options: &CroftOptions, binary: &str, arguments: &[String]) -> String {
 }
 
 #[tokio::test]
-async fn what_is_installed_runs_and_says_only_what_the_binaries_understand() {
+async fn installed_manifests_run_and_use_only_known_flags() {
     let (plane, options, client) = start().await;
     apply(&plane, &options.manifests.join("deploy")).await;
 
@@ -119,7 +118,7 @@ async fn what_is_installed_runs_and_says_only_what_the_binaries_understand() {
         .await
         .unwrap();
     }
-    // Each replica of the webhook on a node of its own, and nothing of Croft on a tenant's.
+    // Each replica of the webhook on its own node, and no part of Croft on a tenant's.
     let placed = |name: &str, all: &[k8s_openapi::api::core::v1::Pod]| -> BTreeSet<String> {
         let ours = all.iter().filter(|p| p.metadata.name.as_deref().is_some_and(|n| n.starts_with(name)));
         ours.filter_map(|p| p.spec.as_ref()?.node_name.clone()).collect()
@@ -177,7 +176,7 @@ async fn what_is_installed_runs_and_says_only_what_the_binaries_understand() {
         assert!(said.contains(&format!("[env: {variable}=")), "croft-controller reads no {variable}");
     }
 
-    // One may go at a time, and no more.
+    // At most one pod may be unavailable.
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), "croft-system");
     until("the budgets to be counted", SOON, async || {
         let allowed: Vec<_> = budgets
@@ -196,7 +195,7 @@ async fn what_is_installed_runs_and_says_only_what_the_binaries_understand() {
 }
 
 #[tokio::test]
-async fn the_overlay_for_cert_manager_applies_and_hands_the_certificate_over() {
+async fn cert_manager_overlay_applies_and_leaves_the_certificate_to_it() {
     let (plane, options, client) = start().await;
     plane.apply(CERT_MANAGER).await.unwrap();
     apply(&plane, &options.manifests.join("overlays/cert-manager")).await;

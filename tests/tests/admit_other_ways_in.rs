@@ -1,5 +1,5 @@
-//! Ways onto a tenant's nodes and into its Services that aren't a pod's own placement, on the real API server with
-//! everything of Croft: what is refused, what is restored, and what holds with the webhook stopped.
+//! Ways onto a tenant's nodes and into its Services besides a pod's own placement, on the real API server with all of
+//! Croft: what is denied, what is restored, and what holds with the webhook stopped.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,7 +15,7 @@ use croft_testkit::{
     wait::{Seen, until},
 };
 use croft_tests::{
-    ground::{SOON, answer, astray, create, kept_arena, pod},
+    arena::{SOON, answer, create, kept_arena, misplaced_pods, pod},
     stack::{event_about, log_tail},
 };
 use k8s_openapi::api::{
@@ -32,31 +32,31 @@ use serde_json::{Value, json};
 const MARK: &str = "node-restriction.kubernetes.io/pool";
 const GRACE: Duration = Duration::from_secs(15);
 
-struct Ground {
+struct Setup {
     plane: ControlPlane,
     croft: Croft,
     admin: Client,
 }
 
 #[tokio::test]
-async fn no_other_way_leads_in() {
+async fn no_other_way_bypasses_isolation() {
     let (plane, croft) = kept_arena(Options::default()).await.unwrap();
     let admin = plane.admin().await.unwrap();
-    let mut ground = Ground { plane, croft, admin };
-    marked(&ground.admin, "tenant-a").await;
-    exempt_namespaces_add(&ground).await;
-    taints_stay(&ground).await;
-    taints_are_restored(&ground).await;
-    names_need_the_verb(&ground).await;
-    unregistered_nodes_take_no_tolerant_pod(&ground).await;
-    nodes_leave_by_their_label(&ground).await;
-    deleted_objects_are_judged(&ground).await;
-    created_objects_are_not_deleted(&ground).await;
-    mirror_pods(&mut ground).await;
-    assert_eq!(astray(&ground.admin).await.unwrap(), Vec::<String>::new());
+    let mut setup = Setup { plane, croft, admin };
+    marked(&setup.admin, "tenant-a").await;
+    exempt_namespaces_add(&setup).await;
+    taints_stay(&setup).await;
+    taints_are_restored(&setup).await;
+    names_need_the_verb(&setup).await;
+    unregistered_nodes_take_no_tolerant_pod(&setup).await;
+    nodes_leave_by_their_label(&setup).await;
+    deleted_objects_are_evaluated(&setup).await;
+    created_objects_are_not_deleted(&setup).await;
+    mirror_pods(&mut setup).await;
+    assert_eq!(misplaced_pods(&setup.admin).await.unwrap(), Vec::<String>::new());
 }
 
-impl Ground {
+impl Setup {
     async fn user(&self, name: &str) -> Client {
         self.plane.client_for(name, &[]).await.unwrap()
     }
@@ -90,17 +90,17 @@ fn tainted(node: &Node, key: &str) -> bool {
     node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == key)
 }
 
-/// `exemptNamespaces` adds to the namespaces that a cluster starts with: a DaemonSet of kube-system stays as it is.
-async fn exempt_namespaces_add(ground: &Ground) {
+/// `exemptNamespaces` adds to the namespaces that are always exempt: a DaemonSet of kube-system is unchanged.
+async fn exempt_namespaces_add(setup: &Setup) {
     let config = r#"{"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"},
         "spec": {"exemptNamespaces": ["left-alone"]}}"#;
-    ground.plane.apply(config).await.unwrap();
+    setup.plane.apply(config).await.unwrap();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "left-alone"}});
-    assert!(create(&ground.admin, &namespace, false).await.unwrap().is_done());
+    assert!(create(&setup.admin, &namespace, false).await.unwrap().is_done());
     let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
     let kept_out = |text: &str| text.contains("DoesNotExist");
     until("the setting is in force", SOON, async || {
-        let said = create(&ground.admin, &pod("left-alone", "x", tolerant.clone()), true).await?.sentence();
+        let said = create(&setup.admin, &pod("left-alone", "x", tolerant.clone()), true).await?.sentence();
         let done = said.starts_with("allowed") && !kept_out(&said);
         anyhow::Ok(Seen::from_option(done.then_some(()), said))
     })
@@ -113,42 +113,42 @@ async fn exempt_namespaces_add(ground: &Ground) {
                 "metadata": {"labels": {"app": "agent"}},
                 "spec": {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "c"}]}}},
         });
-        let said = create(&ground.admin, &agent, true).await.unwrap().sentence();
+        let said = create(&setup.admin, &agent, true).await.unwrap().sentence();
         assert!(said.starts_with("allowed") && !kept_out(&said), "{namespace}: {said}");
         if namespace == "kube-system" {
-            assert!(create(&ground.admin, &agent, false).await.unwrap().is_done());
+            assert!(create(&setup.admin, &agent, false).await.unwrap().is_done());
         }
     }
-    // The controller has gone through the DaemonSets when it has planned one that was made later.
+    // The controller has planned all DaemonSets once it has planned one that was created later.
     let later = json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "later", "namespace": "nobody"},
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "later", "namespace": "no-tenant"},
         "spec": {"selector": {"matchLabels": {"app": "later"}}, "template": {
             "metadata": {"labels": {"app": "later"}},
             "spec": {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "c"}]}}},
     });
-    assert!(kept_out(&create(&ground.admin, &later, false).await.unwrap().sentence()));
-    let agent = Api::<DaemonSet>::namespaced(ground.admin.clone(), "kube-system").get("agent").await.unwrap();
+    assert!(kept_out(&create(&setup.admin, &later, false).await.unwrap().sentence()));
+    let agent = Api::<DaemonSet>::namespaced(setup.admin.clone(), "kube-system").get("agent").await.unwrap();
     assert_eq!(agent.metadata.generation, Some(1), "nothing has rewritten it: {:?}", agent.spec);
 }
 
-/// A pool's taint can't be removed or changed while its label stays, by any user.
-async fn taints_stay(ground: &Ground) {
+/// No user can remove or change a pool's taint while its label is present.
+async fn taints_stay(setup: &Setup) {
     for taint in
         ["b-1 node-pool-", "two-1 other-key:NoExecute-", "--overwrite b-1 node-pool=other:NoSchedule"]
     {
         let command = format!("taint node {taint}");
         until(&command, SOON, async || {
-            let said = ground.kubectl(&format!("{command} --dry-run=server")).await;
+            let said = setup.kubectl(&format!("{command} --dry-run=server")).await;
             let refused = said.as_ref().is_err_and(|said| said.contains("so its taint stays"));
             anyhow::Ok(Seen::from_option(refused.then_some(()), format!("{said:?}")))
         })
         .await
         .unwrap();
-        assert!(ground.kubectl(&command).await.is_err(), "{taint}");
+        assert!(setup.kubectl(&command).await.is_err(), "{taint}");
     }
-    ground.kubectl("taint node b-1 example.com/other=x:NoSchedule").await.unwrap();
-    ground.kubectl("taint node b-1 example.com/other-").await.unwrap();
-    assert!(tainted(&ground.node("b-1").await, "node-pool"));
+    setup.kubectl("taint node b-1 example.com/other=x:NoSchedule").await.unwrap();
+    setup.kubectl("taint node b-1 example.com/other-").await.unwrap();
+    assert!(tainted(&setup.node("b-1").await, "node-pool"));
 }
 
 const BREAK_GLASS: &str = "
@@ -164,11 +164,11 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: test-bre
 subjects: [{kind: ServiceAccount, namespace: croft-break-glass, name: 'on'}]
 ";
 
-/// A pool's taint that was removed while enforcement was stopped comes back, with all its effects.
-async fn taints_are_restored(ground: &Ground) {
-    let api: Api<Node> = Api::all(ground.admin.clone());
+/// A pool's taint that was removed while enforcement was stopped is restored, with all its effects.
+async fn taints_are_restored(setup: &Setup) {
+    let api: Api<Node> = Api::all(setup.admin.clone());
     for (node, key, effects) in [("b-1", "node-pool", 1), ("two-1", "other-key", 2)] {
-        ground.plane.apply(BREAK_GLASS).await.unwrap();
+        setup.plane.apply(BREAK_GLASS).await.unwrap();
         until("the taints can be removed", SOON, async || {
             let gone = json!({"spec": {"taints": null}});
             let removed = api.patch(node, &PatchParams::default(), &Patch::Merge(gone)).await;
@@ -176,7 +176,7 @@ async fn taints_are_restored(ground: &Ground) {
         })
         .await
         .unwrap();
-        ground.kubectl("delete clusterrolebinding test-break-glass").await.unwrap();
+        setup.kubectl("delete clusterrolebinding test-break-glass").await.unwrap();
         until("the taints are there again", SOON, async || {
             let node = api.get(node).await?;
             let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
@@ -201,15 +201,15 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: assigns-
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: maker}]
 ";
 
-/// A namespace to which pools are open by its name is created only by a user who may assign these pools.
-async fn names_need_the_verb(ground: &Ground) {
-    let maker = ground.user("maker").await;
+/// Only a user who may assign the pools creates a namespace to which they are open by name.
+async fn names_need_the_verb(setup: &Setup) {
+    let maker = setup.user("maker").await;
     let shared = r#"{"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "pool-b"},
         "spec": {"key": "node-pool", "provisioner": "None", "sharedWith": ["agents", "later-agents"]}}"#;
     let config = r#"{"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"},
         "spec": {"exemptNamespaces": ["left-alone", "later-exempt"], "sharedWith": ["later-shared"]}}"#;
-    ground.plane.apply(shared).await.unwrap();
-    ground.plane.apply(config).await.unwrap();
+    setup.plane.apply(shared).await.unwrap();
+    setup.plane.apply(config).await.unwrap();
     let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let says = async |name: &str, part: &str| {
         until(&format!("{name}: {part}"), SOON, async || {
@@ -226,25 +226,25 @@ async fn names_need_the_verb(ground: &Ground) {
         assert!(!create(&maker, &namespace(name), false).await.unwrap().is_done(), "{name}");
     }
     assert!(create(&maker, &namespace("ordinary"), false).await.unwrap().is_done());
-    ground.plane.apply(ASSIGN).await.unwrap();
+    setup.plane.apply(ASSIGN).await.unwrap();
     says("later-agents", "allowed").await;
     says("later-exempt", "assign on croftconfigs/default").await;
     assert!(create(&maker, &namespace("later-agents"), false).await.unwrap().is_done());
-    assert!(create(&ground.admin, &namespace("later-exempt"), false).await.unwrap().is_done());
+    assert!(create(&setup.admin, &namespace("later-exempt"), false).await.unwrap().is_done());
 }
 
 /// A node that Croft launched registers with its taints, but without its pool's label: a non-tenant pod that tolerates
 /// every taint stays off it.
-async fn unregistered_nodes_take_no_tolerant_pod(ground: &Ground) {
+async fn unregistered_nodes_take_no_tolerant_pod(setup: &Setup) {
     let node = json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "early-1", "labels": {"lab.croft.dev/kubelet": "kwok", "kubernetes.io/hostname": "early-1",
             "wave": "early", "croft.dev/unregistered": "true"}},
         "spec": {"taints": [{"key": "node-pool", "value": "pool-a", "effect": "NoSchedule"},
             {"key": "croft.dev/unregistered", "effect": "NoExecute"}]}});
-    assert!(create(&ground.admin, &node, false).await.unwrap().is_done());
+    assert!(create(&setup.admin, &node, false).await.unwrap().is_done());
     let spec = json!({"nodeSelector": {"wave": "early"}, "tolerations": [{"operator": "Exists"}]});
-    assert!(create(&ground.admin, &pod("nobody", "early", spec), false).await.unwrap().is_done());
-    let api: Api<Pod> = Api::namespaced(ground.admin.clone(), "nobody");
+    assert!(create(&setup.admin, &pod("no-tenant", "early", spec), false).await.unwrap().is_done());
+    let api: Api<Pod> = Api::namespaced(setup.admin.clone(), "no-tenant");
     until("kube-scheduler to find no node for it", SOON, async || {
         let status = api.get("early").await?.status.unwrap_or_default();
         let said = status.conditions.into_iter().flatten().find(|c| c.type_ == "PodScheduled");
@@ -259,14 +259,15 @@ async fn unregistered_nodes_take_no_tolerant_pod(ground: &Ground) {
     let placed = api.get("early").await.unwrap().spec.unwrap().node_name;
     assert_eq!(placed, None);
     api.delete("early", &DeleteParams::default()).await.unwrap();
-    Api::<Node>::all(ground.admin.clone()).delete("early-1", &DeleteParams::default()).await.unwrap();
+    Api::<Node>::all(setup.admin.clone()).delete("early-1", &DeleteParams::default()).await.unwrap();
 }
 
-/// A node of another provisioner leaves its pool by the pool's label; Croft's mark goes, and an event says so.
-async fn nodes_leave_by_their_label(ground: &Ground) {
-    ground.kubectl("label node a-2 node-pool-").await.unwrap();
-    let api: Api<Node> = Api::all(ground.admin.clone());
-    until("the mark is gone", SOON, async || {
+/// A node of another provisioner leaves its pool with the pool's label; its pool-name label is removed, and an event
+/// reports it.
+async fn nodes_leave_by_their_label(setup: &Setup) {
+    setup.kubectl("label node a-2 node-pool-").await.unwrap();
+    let api: Api<Node> = Api::all(setup.admin.clone());
+    until("the pool-name label is gone", SOON, async || {
         let labels = api.get("a-2").await?.labels().clone();
         Ok::<_, kube::Error>(Seen::from_option(
             (!labels.contains_key(MARK)).then_some(()),
@@ -275,15 +276,15 @@ async fn nodes_leave_by_their_label(ground: &Ground) {
     })
     .await
     .unwrap();
-    let said = match event_about(&ground.admin, "Node", "a-2", "NodeLeftPool").await {
+    let said = match event_about(&setup.admin, "Node", "a-2", "NodeLeftPool").await {
         Ok(said) => said,
-        Err(error) => panic!("{error}\n{}", log_tail(&ground.plane, "croft-controller")),
+        Err(error) => panic!("{error}\n{}", log_tail(&setup.plane, "croft-controller")),
     };
     assert!(said.contains("TenantPool pool-a"), "{said}");
-    assert!(tainted(&ground.node("a-2").await, "node-pool"), "it stays closed until its taint is removed");
-    // Back in the pool, and marked again.
-    ground.kubectl("label node a-2 node-pool=pool-a").await.unwrap();
-    until("the mark is back", SOON, async || {
+    assert!(tainted(&setup.node("a-2").await, "node-pool"), "it stays closed until its taint is removed");
+    // Back in the pool, and labelled again.
+    setup.kubectl("label node a-2 node-pool=pool-a").await.unwrap();
+    until("the pool-name label is back", SOON, async || {
         let mark = api.get("a-2").await?.labels().get(MARK).cloned();
         Ok::<_, kube::Error>(Seen::from_option(mark.filter(|mark| mark == "pool-a"), "none"))
     })
@@ -291,15 +292,15 @@ async fn nodes_leave_by_their_label(ground: &Ground) {
     .unwrap();
 }
 
-/// What is being deleted, but held by a finalizer, may not change hands: pods are bound to such a node.
-async fn deleted_objects_are_judged(ground: &Ground) {
-    let nodes: Api<Node> = Api::all(ground.admin.clone());
+/// An object that is being deleted but held by a finalizer can't change its tenant: pods are bound to such a node.
+async fn deleted_objects_are_evaluated(setup: &Setup) {
+    let nodes: Api<Node> = Api::all(setup.admin.clone());
     let held = |finalizers: Value| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
     let params = PatchParams::default();
     nodes.patch("b-2", &params, &held(json!(["example.com/held"]))).await.unwrap();
     nodes.delete("b-2", &DeleteParams::default()).await.unwrap();
-    assert!(ground.node("b-2").await.metadata.deletion_timestamp.is_some());
-    let kubelet: Api<Node> = Api::all(ground.kubelet("b-2").await);
+    assert!(setup.node("b-2").await.metadata.deletion_timestamp.is_some());
+    let kubelet: Api<Node> = Api::all(setup.kubelet("b-2").await);
     for (what, patch) in [
         ("another pool", json!({"metadata": {"labels": {"node-pool": "pool-a"}}})),
         ("no pool", json!({"metadata": {"labels": {"node-pool": null}}})),
@@ -316,11 +317,11 @@ async fn deleted_objects_are_judged(ground: &Ground) {
         }
     }
 
-    let namespaces: Api<Namespace> = Api::all(ground.user("maker").await);
+    let namespaces: Api<Namespace> = Api::all(setup.user("maker").await);
     let leaving = json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": "leaving", "finalizers": ["example.com/held"]}});
-    assert!(create(&ground.admin, &leaving, false).await.unwrap().is_done());
-    let all: Api<Namespace> = Api::all(ground.admin.clone());
+    assert!(create(&setup.admin, &leaving, false).await.unwrap().is_done());
+    let all: Api<Namespace> = Api::all(setup.admin.clone());
     all.delete("leaving", &DeleteParams::default()).await.unwrap();
     for (what, patch) in [
         ("annotation", json!({"metadata": {"annotations": {"policy.croft.dev/shared": "*"}}})),
@@ -340,9 +341,9 @@ async fn deleted_objects_are_judged(ground: &Ground) {
     nodes.patch("b-2", &params, &held(json!(null))).await.unwrap();
 }
 
-/// Server-side apply stores the deletionTimestamp of an object that it creates. That object is judged all the same.
-async fn created_objects_are_not_deleted(ground: &Ground) {
-    let maker = ground.user("maker").await;
+/// Server-side apply stores the deletionTimestamp of an object that it creates. That object is evaluated nevertheless.
+async fn created_objects_are_not_deleted(setup: &Setup) {
+    let maker = setup.user("maker").await;
     let far = "2099-01-02T03:04:05Z";
     let apply = PatchParams::apply("attack").force();
     let exists = json!([{"operator": "Exists"}]);
@@ -370,9 +371,9 @@ async fn created_objects_are_not_deleted(ground: &Ground) {
     assert!(!said.is_done() && said.sentence().contains("kept by Croft alone"), "{}", said.sentence());
 }
 
-/// A mirror pod of `node`, as its kubelet makes it, with the labels of somebody's Service.
-async fn mirror(ground: &Ground, namespace: &str, node: &str) -> String {
-    let uid = ground.node(node).await.uid().unwrap();
+/// A mirror pod of `node`, as its kubelet creates it, with the labels of another tenant's Service.
+async fn mirror(setup: &Setup, namespace: &str, node: &str) -> String {
+    let uid = setup.node(node).await.uid().unwrap();
     let mut pod = pod(
         namespace,
         &format!("web-{node}"),
@@ -383,7 +384,7 @@ async fn mirror(ground: &Ground, namespace: &str, node: &str) -> String {
     pod["metadata"]["labels"] = json!({"app": "web"});
     pod["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": true}]);
-    let kubelet = ground.kubelet(node).await;
+    let kubelet = setup.kubelet(node).await;
     let said = create(&kubelet, &pod, false).await.unwrap();
     let sentence = said.sentence();
     if said.is_done() {
@@ -393,33 +394,33 @@ async fn mirror(ground: &Ground, namespace: &str, node: &str) -> String {
     sentence
 }
 
-async fn mirror_pods(ground: &mut Ground) {
+async fn mirror_pods(setup: &mut Setup) {
     for (namespace, node, refused) in [
         ("tenant-a", "b-1", true),
         ("tenant-a", "free-1", true),
         ("tenant-a", "a-1", false),
         ("tenant-a", "two-1", false),
         ("tenant-b", "b-1", false),
-        ("nobody", "b-1", false),
+        ("no-tenant", "b-1", false),
         ("kube-system", "b-1", false),
     ] {
-        let said = mirror(ground, namespace, node).await;
+        let said = mirror(setup, namespace, node).await;
         if refused {
             assert!(said.contains("static pod"), "{namespace} {node}: {said}");
         } else {
             assert!(said.starts_with("allowed"), "{namespace} {node}: {said}");
         }
     }
-    // Without the webhook no mirror pod comes into a tenant's namespace; the platform's own come everywhere else.
-    ground.croft.stop(Part::Webhook, GRACE).await.unwrap();
+    // Without the webhook no mirror pod is created in a tenant's namespace; elsewhere the platform's own are.
+    setup.croft.stop(Part::Webhook, GRACE).await.unwrap();
     for (namespace, node, refused) in [
         ("tenant-a", "b-1", true),
         ("tenant-a", "a-1", true),
-        ("nobody", "b-1", false),
+        ("no-tenant", "b-1", false),
         ("kube-system", "b-1", false),
     ] {
-        let said = mirror(ground, namespace, node).await;
+        let said = mirror(setup, namespace, node).await;
         assert_eq!(!said.starts_with("allowed"), refused, "{namespace} {node}: {said}");
     }
-    ground.croft.resume(&ground.plane, Part::Webhook).await.unwrap();
+    setup.croft.resume(&setup.plane, Part::Webhook).await.unwrap();
 }

@@ -1,5 +1,5 @@
-//! The generated policies alone, on the real API server, with all of Croft down: what still holds, and what still
-//! works.
+//! The generated policies alone, on the real API server, with all of Croft down: what they enforce, and what they
+//! allow.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,7 +15,7 @@ use croft_policy::{
     taint::{Effect, Effects},
 };
 use croft_testkit::ControlPlane;
-use croft_tests::ground::{self, Answer, create, enforced, mark, pod, pool, rules, tenant};
+use croft_tests::arena::{self, Answer, create, enforced, mark, pod, pool, rules, tenant};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
     Api, Client,
@@ -48,20 +48,24 @@ fn tenants() -> Vec<Tenant> {
 }
 
 async fn start() -> (ControlPlane, Client) {
-    let (plane, _) = ground::quiet().await.unwrap();
-    // Croft's webhooks fail closed, and nobody answers for them here: what is left are the policies.
+    let (plane, _) = arena::quiet().await.unwrap();
+    // Croft's webhooks fail closed without a server, so they are removed: only the policies are left.
     let webhooks = ["delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all"];
     plane.kubectl(webhooks).await.unwrap();
-    mark(&plane, &rules(&tenants(), &pools()), &["tenant-a", "tenant-b", "tenant-lost", "nobody", "agents"])
-        .await
-        .unwrap();
+    mark(
+        &plane,
+        &rules(&tenants(), &pools()),
+        &["tenant-a", "tenant-b", "tenant-lost", "no-tenant", "agents"],
+    )
+    .await
+    .unwrap();
     let admin = plane.admin().await.unwrap();
     plane
         .apply("{apiVersion: v1, kind: Namespace, metadata: {name: unmarked}}\n---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: unmarked}}")
         .await
         .unwrap();
-    for namespace in ["tenant-a", "tenant-b", "tenant-lost", "nobody", "agents"] {
-        // The controller manager would make it.
+    for namespace in ["tenant-a", "tenant-b", "tenant-lost", "no-tenant", "agents"] {
+        // The controller manager would create it.
         plane
             .apply(&format!("{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: default, namespace: {namespace}}}}}"))
             .await
@@ -70,7 +74,7 @@ async fn start() -> (ControlPlane, Client) {
     enforced(&admin, &pod("tenant-a", "x", json!({})), "selects none of the pools").await.unwrap();
     enforced(
         &admin,
-        &pod("nobody", "x", json!({"tolerations": [{"operator": "Exists"}]})),
+        &pod("no-tenant", "x", json!({"tolerations": [{"operator": "Exists"}]})),
         "belongs to no tenant",
     )
     .await
@@ -106,7 +110,7 @@ fn expect(what: &str, answer: &Answer, refused_with: Option<&str>) {
 }
 
 #[tokio::test]
-async fn final_pods_are_right_or_refused() {
+async fn final_pods_are_correct_or_denied() {
     let (_plane, admin) = start().await;
     let affinity = |terms: Value| {
         json!({"tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity":
@@ -120,7 +124,7 @@ async fn final_pods_are_right_or_refused() {
         |tolerations: Value| json!({"nodeSelector": {"other-key": "two"}, "tolerations": tolerations});
     let none = "selects none of the pools";
     let lacks = "does not tolerate the taints";
-    let stranger = "belongs to no tenant";
+    let no_tenant = "belongs to no tenant";
     let cases: Vec<(&str, &str, Value, Option<&str>)> = vec![
         ("as Croft leaves it", "tenant-a", placed(), None),
         ("no selector", "tenant-a", json!({"tolerations": [toleration("node-pool", "pool-a")]}), Some(none)),
@@ -155,60 +159,76 @@ async fn final_pods_are_right_or_refused() {
         ),
         ("the other tenant's own", "tenant-b", placed(), Some(none)),
         ("no pool exists", "tenant-lost", placed(), Some(none)),
-        ("an ordinary pod of nobody", "nobody", json!({}), None),
+        ("an ordinary non-tenant pod", "no-tenant", json!({}), None),
         (
             "a harmless toleration",
-            "nobody",
+            "no-tenant",
             json!({"tolerations": [{"key": "gpu", "operator": "Exists"}]}),
             None,
         ),
         (
             "a preference only",
-            "nobody",
+            "no-tenant",
             json!({"tolerations": [{"operator": "Exists", "effect": "PreferNoSchedule"}]}),
             None,
         ),
         (
             "a pool's key",
-            "nobody",
+            "no-tenant",
             json!({"tolerations": [{"key": "node-pool", "operator": "Exists"}]}),
-            Some(stranger),
+            Some(no_tenant),
         ),
         (
             "a pool's taint",
-            "nobody",
+            "no-tenant",
             json!({"tolerations": [toleration("node-pool", "pool-a")]}),
-            Some(stranger),
+            Some(no_tenant),
         ),
         (
-            "the mark's key",
-            "nobody",
+            "the pool-name label's key",
+            "no-tenant",
             json!({"tolerations": [toleration(POOL_NAME_LABEL, "later")]}),
-            Some(stranger),
+            Some(no_tenant),
         ),
-        ("kept out", "nobody", affinity(json!([{"matchExpressions": [out]}])), None),
+        ("kept out", "no-tenant", affinity(json!([{"matchExpressions": [out, early]}])), None),
+        (
+            "kept out of nodes with a label only",
+            "no-tenant",
+            affinity(json!([{"matchExpressions": [out]}])),
+            Some(no_tenant),
+        ),
+        (
+            "kept out, with a toleration of one key",
+            "no-tenant",
+            with(
+                affinity(json!([{"matchExpressions": [out]}])),
+                "tolerations",
+                json!([{"key": "node-pool", "operator": "Exists"}]),
+            ),
+            None,
+        ),
         (
             "kept out beside others",
-            "nobody",
+            "no-tenant",
             affinity(json!([{"matchExpressions": [zone, early, out], "matchFields": name}])),
             None,
         ),
         (
             "kept out in one term of two",
-            "nobody",
+            "no-tenant",
             affinity(json!([{"matchExpressions": [out, early]}, {"matchExpressions": [zone]}])),
-            Some(stranger),
+            Some(no_tenant),
         ),
-        ("kept out by a field", "nobody", affinity(json!([{"matchFields": name}])), Some(stranger)),
+        ("kept out by a field", "no-tenant", affinity(json!([{"matchFields": name}])), Some(no_tenant)),
         (
             "kept out by Exists",
-            "nobody",
+            "no-tenant",
             affinity(json!([{"matchExpressions": [{"key": POOL_NAME_LABEL, "operator": "Exists"}]}])),
-            Some(stranger),
+            Some(no_tenant),
         ),
         (
             "an empty term matches nothing",
-            "nobody",
+            "no-tenant",
             affinity(json!([{"matchExpressions": [out, early]}, {}])),
             None,
         ),
@@ -229,7 +249,7 @@ async fn final_pods_are_right_or_refused() {
             "unpinned before its namespace is marked",
             "unmarked",
             json!({"tolerations": [{"operator": "Exists"}]}),
-            Some(stranger),
+            Some(no_tenant),
         ),
     ];
     _plane
@@ -243,7 +263,7 @@ async fn final_pods_are_right_or_refused() {
 }
 
 #[tokio::test]
-async fn changes_of_pods_widen_nothing() {
+async fn pod_updates_cannot_widen_placement() {
     let (plane, admin) = start().await;
     let gated = with(placed(), "schedulingGates", json!([{"name": "example.com/wait"}]));
     let made = |namespace: &'static str, name: &'static str, spec: Value| {
@@ -252,9 +272,9 @@ async fn changes_of_pods_widen_nothing() {
     };
     made("tenant-a", "placed", placed()).await;
     made("tenant-a", "gated", gated).await;
-    made("nobody", "free", json!({"schedulingGates": [{"name": "example.com/wait"}]})).await;
+    made("no-tenant", "free", json!({"schedulingGates": [{"name": "example.com/wait"}]})).await;
     made("agents", "agent", json!({})).await;
-    // One that was there before its tenant: unmark, create, mark again.
+    // A pod from before its tenant: remove the annotation, create, write it again.
     let early = json!({"schedulingGates": [{"name": "example.com/wait"}]});
     made("unmarked", "early", early).await;
     let mut known = tenants();
@@ -305,15 +325,15 @@ async fn changes_of_pods_widen_nothing() {
             None,
         ),
         (
-            "a stranger's bare one",
-            "nobody",
+            "a non-tenant pod's bare one",
+            "no-tenant",
             "free",
             plus(&defaults, json!({"operator": "Exists"})),
             Some(adds),
         ),
         (
-            "a stranger's pool",
-            "nobody",
+            "a non-tenant pod's pool",
+            "no-tenant",
             "free",
             plus(&defaults, toleration("node-pool", "pool-w")),
             Some(adds),
@@ -327,8 +347,8 @@ async fn changes_of_pods_widen_nothing() {
             Some(adds),
         ),
         (
-            "a stranger selects",
-            "nobody",
+            "a non-tenant pod selects",
+            "no-tenant",
             "free",
             json!({"spec": {"nodeSelector": {"node-pool": "pool-a"}}}),
             Some("selects a pool that is not"),
@@ -342,7 +362,7 @@ async fn changes_of_pods_widen_nothing() {
         ),
         ("a gated pod tightens", "tenant-a", "gated", json!({"spec": {"nodeSelector": {"zone": "z"}}}), None),
         ("a placed pod is let go", "tenant-a", "gated", lift.clone(), None),
-        ("a stranger is let go", "nobody", "free", lift.clone(), None),
+        ("a non-tenant pod's gate is lifted", "no-tenant", "free", lift.clone(), None),
         ("an unplaced pod is let go", "unmarked", "early", lift, Some("lifts the last scheduling gate")),
         (
             "an unplaced pod is placed and let go",
@@ -365,7 +385,7 @@ async fn changes_of_pods_widen_nothing() {
 }
 
 #[tokio::test]
-async fn kubelets_register_and_report_but_choose_no_pool() {
+async fn kubelets_register_and_report_but_cannot_choose_a_pool() {
     let (plane, admin) = start().await;
     let kubelet = plane.client_for("system:node:n1", &["system:nodes"]).await.unwrap();
     let node = |labels: Value, taints: Value| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": labels}, "spec": {"taints": taints}});
@@ -388,7 +408,11 @@ async fn kubelets_register_and_report_but_choose_no_pool() {
         ),
         ("with Karpenter's own label", node(json!({"by-karpenter": "k"}), json!([])), None),
         ("with any value of Karpenter's own key", node(json!({"by-karpenter": "l"}), json!([])), None),
-        ("with the mark", node(json!({POOL_NAME_LABEL: "pool-k"}), json!([])), Some("not allowed")),
+        (
+            "with the pool-name label",
+            node(json!({POOL_NAME_LABEL: "pool-k"}), json!([])),
+            Some("not allowed"),
+        ),
     ];
     enforced(&kubelet, &cases[2].1, refused).await.unwrap();
     for (what, node, refused) in &cases {
@@ -429,13 +453,13 @@ async fn kubelets_register_and_report_but_choose_no_pool() {
         }
     }
     nodes.patch_status("n1", &dry, &Patch::Strategic(status)).await.expect("a kubelet posts its status");
-    // NodeRestriction keeps kubelets from taints that they don't have on their own; the policy keeps the pool's.
+    // NodeRestriction protects the taints of nodes in general; the policy those of pools.
     let untainted = json!({"spec": {"taints": null}});
     assert!(nodes.patch("n1", &dry, &Patch::Merge(untainted)).await.is_err());
 }
 
 #[tokio::test]
-async fn namespaces_change_hands_by_those_who_may_assign() {
+async fn only_users_with_assign_move_namespaces() {
     let (plane, admin) = start().await;
     plane
         .apply(
@@ -465,7 +489,7 @@ subjects: [{kind: User, name: assigner}]
         )
         .await
         .unwrap();
-    // Among many others, so that their number is seen to cost nothing that counts.
+    // Among many others, to show that their number has no relevant cost.
     let mut known: Vec<Tenant> = (0..300)
         .map(|n| {
             let mut other = tenant(
@@ -501,7 +525,7 @@ subjects: [{kind: User, name: assigner}]
     let caught = namespace("x", json!({"team": "a"}), json!({}));
     enforced(&maker, &caught, needs).await.unwrap();
     let created = [
-        ("one of nobody", &maker, namespace("x", json!({"team": "c"}), json!({})), None),
+        ("a non-tenant one", &maker, namespace("x", json!({"team": "c"}), json!({})), None),
         ("caught by name", &maker, namespace("tenant-new", json!({}), json!({})), Some(needs)),
         ("caught by name, by one who may", &assigner, namespace("tenant-new", json!({}), json!({})), None),
         ("caught by label", &maker, caught.clone(), Some(needs)),
@@ -525,7 +549,7 @@ subjects: [{kind: User, name: assigner}]
             Some(needs),
         ),
         (
-            "known to be nobody's",
+            "known to belong to no tenant",
             &maker,
             namespace("x", json!({"croft.dev/tenancy": "none"}), json!({})),
             Some(guarded),
@@ -550,11 +574,11 @@ subjects: [{kind: User, name: assigner}]
 
     let metadata = |labels: Value, annotations: Value| json!({"metadata": {"labels": labels, "annotations": annotations}});
     let updated = [
-        ("an ordinary label", "nobody", &maker, metadata(json!({"x": "y"}), json!({})), None),
-        ("into a tenant", "nobody", &maker, metadata(json!({"team": "a"}), json!({})), Some(needs)),
+        ("an ordinary label", "no-tenant", &maker, metadata(json!({"x": "y"}), json!({})), None),
+        ("into a tenant", "no-tenant", &maker, metadata(json!({"team": "a"}), json!({})), Some(needs)),
         (
             "into a tenant, by one who may",
-            "nobody",
+            "no-tenant",
             &assigner,
             metadata(json!({"team": "a"}), json!({})),
             None,
@@ -568,7 +592,13 @@ subjects: [{kind: User, name: assigner}]
             metadata(json!({"croft.dev/tenancy": "none"}), json!({})),
             Some(guarded),
         ),
-        ("back on", "nobody", &maker, metadata(json!({"croft.dev/tenancy": null}), json!({})), Some(guarded)),
+        (
+            "back on",
+            "no-tenant",
+            &maker,
+            metadata(json!({"croft.dev/tenancy": null}), json!({})),
+            Some(guarded),
+        ),
         (
             "other pools",
             "tenant-a",
@@ -597,12 +627,12 @@ subjects: [{kind: User, name: assigner}]
             }
         }
     }
-    // The subresource finalize takes the whole object.
+    // The subresource finalize accepts the whole object.
     let api: Api<DynamicObject> =
         Api::all_with(maker.clone(), &kube::discovery::ApiResource::erase::<Namespace>(&()));
-    let mut whole = api.get("nobody").await.unwrap();
+    let mut whole = api.get("no-tenant").await.unwrap();
     whole.metadata.labels.get_or_insert_default().insert("team".to_owned(), "a".to_owned());
-    let result = api.replace_subresource("finalize", "nobody", &PostParams::default(), &whole).await;
+    let result = api.replace_subresource("finalize", "no-tenant", &PostParams::default(), &whole).await;
     assert!(matches!(&result, Err(kube::Error::Api(status)) if status.message.contains(needs)), "{result:?}");
     drop(admin);
 }

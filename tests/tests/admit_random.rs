@@ -1,5 +1,5 @@
-//! Ten thousand operations of tenants, drawn from a fixed seed, against the real API server with the real scheduler
-//! binding pods; then nothing is where it mustn't be.
+//! Ten thousand operations of tenants, drawn from a fixed seed, on the real API server with the real scheduler;
+//! afterwards no pod is misplaced.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,7 +17,7 @@ use std::{
 };
 
 use croft_testkit::Options;
-use croft_tests::ground::{NAMESPACES, NODES, astray, create, marked_arena, may_be_on, pod};
+use croft_tests::arena::{NAMESPACES, NODES, create, marked_arena, may_be_on, misplaced_pods, pod};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -29,12 +29,12 @@ use serde_json::{Value, json};
 
 const OPERATIONS: usize = 10_000;
 const SEED: u64 = 0x00c0_ffee;
-/// Requests under way at once.
+/// Requests in flight.
 const AT_ONCE: usize = 16;
-/// Pods that a namespace has at most at a time, by name: what is made again was deleted or there.
+/// Maximum number of pods of a namespace, by name: a name may be reused.
 const NAMES: u64 = 60;
 
-/// xorshift64*: the same operations everywhere.
+/// xorshift64*: the same operations on every computer.
 struct Draw(u64);
 
 impl Draw {
@@ -172,14 +172,14 @@ async fn operate(client: &Client, seed: u64) -> anyhow::Result<bool> {
 }
 
 #[tokio::test]
-async fn ten_thousand_operations_put_nothing_astray() {
+async fn ten_thousand_random_operations_misplace_no_pod() {
     let (plane, _croft) = marked_arena(Options::default().requests_per_second(1_000)).await.unwrap();
     let admin = plane.admin().await.unwrap();
-    // What is bound for a moment counts as much as what is there at the end.
-    let astray_once = Arc::new(std::sync::Mutex::new(BTreeMap::new()));
+    // Pods that are bound only for a moment count as well.
+    let misplaced_once = Arc::new(std::sync::Mutex::new(BTreeMap::new()));
     let bound = Arc::new(AtomicUsize::new(0));
     let watching = {
-        let (astray_once, bound) = (Arc::clone(&astray_once), Arc::clone(&bound));
+        let (misplaced_once, bound) = (Arc::clone(&misplaced_once), Arc::clone(&bound));
         let stream = watcher(Api::<Pod>::all(admin.clone()), watcher::Config::default())
             .default_backoff()
             .applied_objects();
@@ -189,7 +189,7 @@ async fn ten_thousand_operations_put_nothing_astray() {
                 if let Some(node) = pod.spec.and_then(|s| s.node_name) {
                     bound.fetch_add(1, Ordering::Relaxed);
                     if !may_be_on(&namespace, &node) {
-                        astray_once
+                        misplaced_once
                             .lock()
                             .unwrap()
                             .insert(pod.metadata.name.unwrap_or_default(), (namespace, node));
@@ -199,7 +199,7 @@ async fn ten_thousand_operations_put_nothing_astray() {
             std::future::ready(())
         }))
     };
-    // Rights of a namespace's admin, and to bind and make namespaces on top.
+    // Permissions of a namespace's admin, and to write bindings and namespaces.
     let jane = plane.client_for("maker", &["system:masters"]).await.unwrap();
     let mut seeds = Draw(SEED);
     let seeds: Vec<u64> = (0..OPERATIONS).map(|_| seeds.next()).collect();
@@ -208,8 +208,8 @@ async fn ten_thousand_operations_put_nothing_astray() {
     let allowed = results.into_iter().map(Result::unwrap).filter(|allowed| *allowed).count();
     println!("{OPERATIONS} operations with seed {SEED:#x}: {allowed} allowed");
     assert!(allowed > OPERATIONS / 10 && allowed < OPERATIONS, "both happen: {allowed}");
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
     watching.abort();
     assert!(bound.load(Ordering::Relaxed) > 500, "pods were bound: {}", bound.load(Ordering::Relaxed));
-    assert_eq!(*astray_once.lock().unwrap(), BTreeMap::new());
+    assert_eq!(*misplaced_once.lock().unwrap(), BTreeMap::new());
 }

@@ -1,4 +1,5 @@
-//! A cluster starts and heals without Croft: its webhooks are registered and fail closed, and nobody answers for them.
+//! A cluster starts and recovers without Croft: its webhooks are registered and fail closed, and no process serves
+//! them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,7 +14,7 @@ use croft_testkit::{
     ControlPlane, Croft, Options, Part,
     wait::{Seen, until},
 };
-use croft_tests::ground::{Answer, NAMESPACES, SOON, create, marked_arena, pod, pods};
+use croft_tests::arena::{Answer, NAMESPACES, SOON, create, marked_arena, pod, pods};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, Client,
@@ -25,10 +26,10 @@ use tokio::{
     sync::{Mutex, MutexGuard},
 };
 
-/// One for all, so that what a test leaves behind doesn't die with it.
+/// One reaper for all, so that processes of a test end with the test program.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
-/// One cluster for all tests, which run one after another: it is the absence of Croft that they share.
+/// One cluster for all tests, which run one after another: none of them runs Croft.
 async fn down() -> (MutexGuard<'static, Option<(ControlPlane, Croft)>>, Client) {
     static PLANE: OnceLock<Mutex<Option<(ControlPlane, Croft)>>> = OnceLock::new();
     let mut plane = PLANE.get_or_init(Mutex::default).lock().await;
@@ -56,7 +57,7 @@ async fn running(admin: &Client, namespace: &str, prefix: &str, count: usize) {
 
 fn workload(kind: &str, namespace: &str, name: &str, spec: Value) -> Value {
     let labels = json!({"app": name});
-    // Croft's own namespace takes nothing else.
+    // Croft's namespace admits nothing else.
     let restricted = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
         "seccompProfile": {"type": "RuntimeDefault"}});
     let mut object = json!({
@@ -86,21 +87,21 @@ fn kubelets_register_and_post_status() {
 }
 
 #[test]
-fn namespaces_of_nobody_create_ordinary_pods_and_the_scheduler_binds_them() {
+fn ordinary_non_tenant_pods_are_created_and_bound() {
     RUNTIME.block_on(async {
         let (_plane, admin) = down().await;
         assert!(
-            create(&admin, &workload("Deployment", "nobody", "web", json!({})), false)
+            create(&admin, &workload("Deployment", "no-tenant", "web", json!({})), false)
                 .await
                 .unwrap()
                 .is_done()
         );
-        running(&admin, "nobody", "web-", 1).await;
+        running(&admin, "no-tenant", "web-", 1).await;
     });
 }
 
 #[test]
-fn system_pods_of_exempt_namespaces_come_up_with_all_tolerations() {
+fn system_pods_of_exempt_namespaces_start_with_all_tolerations() {
     RUNTIME.block_on(async {
         let (_plane, admin) = down().await;
         let everywhere =
@@ -117,10 +118,10 @@ fn system_pods_of_exempt_namespaces_come_up_with_all_tolerations() {
 }
 
 #[test]
-fn certificates_and_croft_itself_come_up() {
+fn cert_manager_and_croft_start_without_croft() {
     RUNTIME.block_on(async {
         let (_plane, admin) = down().await;
-        // cert-manager's namespace is nobody's; Croft's own is exempt.
+        // cert-manager's namespace belongs to no tenant; Croft's is exempt.
         for (namespace, name) in [("agents", "cert-manager"), ("croft-system", "croft-webhook")] {
             assert!(
                 create(&admin, &workload("Deployment", namespace, name, json!({})), false)
@@ -134,7 +135,7 @@ fn certificates_and_croft_itself_come_up() {
 }
 
 #[test]
-fn mirror_pods_are_made_by_their_kubelets() {
+fn kubelets_create_mirror_pods() {
     RUNTIME.block_on(async {
         let (plane, _) = down().await;
         let plane = &plane.as_ref().unwrap().0;
@@ -158,14 +159,14 @@ fn mirror_pods_are_made_by_their_kubelets() {
 }
 
 #[test]
-fn leases_events_and_status_flow_and_what_is_bound_goes_on() {
+fn leases_events_and_status_are_written_and_bound_pods_run_on() {
     RUNTIME.block_on(async {
     let (_plane, admin) = down().await;
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "scheduler", "namespace": "kube-system"}, "spec": {"holderIdentity": "x"}});
     assert!(create(&admin, &lease, false).await.unwrap().is_done());
-    assert!(create(&admin, &pod("nobody", "plain", json!({})), false).await.unwrap().is_done());
-    running(&admin, "nobody", "plain", 1).await;
-    let api: Api<Pod> = Api::namespaced(admin.clone(), "nobody");
+    assert!(create(&admin, &pod("no-tenant", "plain", json!({})), false).await.unwrap().is_done());
+    running(&admin, "no-tenant", "plain", 1).await;
+    let api: Api<Pod> = Api::namespaced(admin.clone(), "no-tenant");
     let label = json!({"metadata": {"labels": {"x": "y"}}});
     api.patch("plain", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
     api.delete("plain", &Default::default()).await.unwrap();
@@ -173,14 +174,14 @@ fn leases_events_and_status_flow_and_what_is_bound_goes_on() {
 }
 
 #[test]
-fn pods_of_tenants_and_whatever_reaches_for_a_pool_wait() {
+fn tenants_pods_and_pods_that_target_a_pool_are_not_created() {
     RUNTIME.block_on(async {
         let (_plane, admin) = down().await;
         for (namespace, spec) in [
             ("tenant-a", json!({})),
-            ("nobody", json!({"tolerations": [{"operator": "Exists"}]})),
-            ("nobody", json!({"nodeSelector": {"node-pool": "pool-b"}})),
-            ("nobody", json!({"nodeName": "b-1"})),
+            ("no-tenant", json!({"tolerations": [{"operator": "Exists"}]})),
+            ("no-tenant", json!({"nodeSelector": {"node-pool": "pool-b"}})),
+            ("no-tenant", json!({"nodeName": "b-1"})),
         ] {
             let answer = create(&admin, &pod(namespace, "x", spec), true).await.unwrap();
             assert!(

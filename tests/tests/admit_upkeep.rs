@@ -1,4 +1,5 @@
-//! The controller keeps marks, what the policies read, statuses and pods in step with tenants, and repairs what somebody changes.
+//! The controller keeps annotations, policy parameters, statuses and pods in line with tenants, and repairs what users
+//! change.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,7 +13,7 @@ use croft_testkit::{
     ControlPlane, Croft, Options,
     wait::{Seen, until},
 };
-use croft_tests::ground::{self, SOON, astray, create, kept_arena, pod, pods};
+use croft_tests::arena::{self, SOON, create, kept_arena, misplaced_pods, pod, pods};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy,
     apps::v1::DaemonSet,
@@ -63,16 +64,16 @@ async fn marks(admin: &Client, namespace: &str, tenancy: Option<&str>, pools: Op
 }
 
 #[tokio::test]
-async fn marks_policies_and_statuses_are_kept() {
+async fn annotations_policies_and_statuses_are_maintained() {
     let (plane, croft, admin) = start().await;
     let a = "node-pool=pool-a:NoSchedule:pool-a;other-key=two:NoSchedule,NoExecute:pool-a2";
     marks(&admin, "tenant-a", None, Some(a)).await;
-    marks(&admin, "nobody", Some("none"), None).await;
+    marks(&admin, "no-tenant", Some("none"), None).await;
     marks(&admin, "kube-system", None, None).await;
     condition(&admin, "a", "Ready", "True", "").await;
     condition(&admin, "a", "Isolated", "True", "").await;
 
-    // Only Croft writes what the policies read, whatever rights another has.
+    // Only Croft writes the policies' parameters, whatever permissions others have.
     let namespaces: Api<Namespace> = Api::all(plane.client_for("root", &["system:masters"]).await.unwrap());
     let own = namespaces.get("croft-system").await.unwrap();
     let read = |name: &str| own.metadata.annotations.as_ref().and_then(|a| a.get(name)).cloned();
@@ -84,7 +85,7 @@ async fn marks_policies_and_statuses_are_kept() {
         assert!(refused, "{result:?}");
     }
 
-    // A policy that is missing, or loosened, is told; installing it again is what helps.
+    // A policy that is missing or weakened is reported; installing it again clears the report.
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(admin.clone());
     policies.delete("croft-reserved-metadata", &DeleteParams::default()).await.unwrap();
     condition(&admin, "a", "Ready", "False", "croft-reserved-metadata is missing").await;
@@ -100,7 +101,7 @@ async fn marks_policies_and_statuses_are_kept() {
     install(&plane, &croft).await;
     condition(&admin, "a", "Ready", "True", "").await;
 
-    // Tenants that can't hold say so, and nothing else stops.
+    // Tenants that can't be accepted report it, and affect no other.
     plane
         .apply(
             r"
@@ -132,13 +133,13 @@ metadata: {name: lost}
     .unwrap();
     condition(&admin, "a", "Ready", "True", "").await;
 
-    // A node that somebody else made for a pool gets its mark.
+    // A node that another provisioner made for a pool gets its pool-name label.
     plane
         .apply("{apiVersion: v1, kind: Node, metadata: {name: a-9, labels: {node-pool: pool-a}}, spec: {taints: [{key: node-pool, value: pool-a, effect: NoSchedule}]}}")
         .await
         .unwrap();
     let nodes: Api<Node> = Api::all(admin.clone());
-    until("the mark", SOON, async || {
+    until("the pool-name label", SOON, async || {
         let labels = nodes.get("a-9").await?.metadata.labels.unwrap_or_default();
         let mark = labels.get("node-restriction.kubernetes.io/pool").cloned();
         Ok::<_, kube::Error>(Seen::from_option(
@@ -161,23 +162,23 @@ fn workload(kind: &str, namespace: &str, spec: Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_came_in_before_its_tenant_is_put_right() {
+async fn pods_from_before_their_tenant_are_corrected() {
     let (plane, _croft, admin) = start().await;
-    // Waiting pods of a namespace of nobody, a running one, and an agent on every node that it may be on.
+    // Pending pods of a non-tenant namespace, a running one, and an agent on every node where it may run.
     let stuck = json!({"nodeSelector": {"zone": "none"}});
-    let mut waits = workload("Deployment", "nobody", stuck.clone());
+    let mut waits = workload("Deployment", "no-tenant", stuck.clone());
     waits["metadata"]["name"] = json!("waits");
     waits["spec"]["selector"]["matchLabels"] = json!({"app": "waits"});
     waits["spec"]["template"]["metadata"]["labels"] = json!({"app": "waits"});
     for object in [
         waits,
-        workload("Deployment", "nobody", json!({})),
-        workload("DaemonSet", "nobody", json!({"tolerations": [{"operator": "Exists"}]})),
+        workload("Deployment", "no-tenant", json!({})),
+        workload("DaemonSet", "no-tenant", json!({"tolerations": [{"operator": "Exists"}]})),
     ] {
         let answer = create(&admin, &object, false).await.unwrap();
         assert!(answer.is_done(), "{}", answer.sentence());
     }
-    until("pods of nobody", SOON, async || {
+    until("non-tenant pods", SOON, async || {
         let list = pods(&admin).await?;
         let phases: Vec<_> = list.iter().filter_map(|p| p.status.as_ref()?.phase.clone()).collect();
         let done =
@@ -186,25 +187,25 @@ async fn what_came_in_before_its_tenant_is_put_right() {
     })
     .await
     .unwrap();
-    assert_eq!(astray(&admin).await.unwrap(), Vec::<String>::new());
+    assert_eq!(misplaced_pods(&admin).await.unwrap(), Vec::<String>::new());
 
-    // Now it is tenant b's.
-    let spec = json!({"spec": {"namespaces": ["tenant-b", "nobody"]}});
+    // Now it belongs to tenant b.
+    let spec = json!({"spec": {"namespaces": ["tenant-b", "no-tenant"]}});
     let tenants: Api<Tenant> = Api::all(admin.clone());
     tenants.patch("b", &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
-    marks(&admin, "nobody", None, Some("node-pool=pool-b:NoSchedule:pool-b")).await;
-    let daemonsets: Api<DaemonSet> = Api::namespaced(admin.clone(), "nobody");
+    marks(&admin, "no-tenant", None, Some("node-pool=pool-b:NoSchedule:pool-b")).await;
+    let daemonsets: Api<DaemonSet> = Api::namespaced(admin.clone(), "no-tenant");
     until("the DaemonSet planned anew", SOON, async || {
         let spec = daemonsets.get("w").await?.spec.and_then(|s| s.template.spec).unwrap_or_default();
         let selector = spec.node_selector.clone().unwrap_or_default();
         let right = selector.get("node-pool").map(String::as_str) == Some("pool-b");
-        // The keep-out of before went with it.
+        // The old keep-out affinity was removed as well.
         let open = !serde_json::to_string(&spec.affinity).unwrap_or_default().contains("DoesNotExist");
         Ok::<_, kube::Error>(Seen::from_option((right && open).then_some(()), format!("{spec:?}")))
     })
     .await
     .unwrap();
-    until("the waiting pod made anew and pinned", SOON, async || {
+    until("the waiting pod is created again in its pool", SOON, async || {
         let list = pods(&admin).await?;
         let waiting: Vec<_> = list
             .iter()
@@ -219,18 +220,18 @@ async fn what_came_in_before_its_tenant_is_put_right() {
     })
     .await
     .unwrap();
-    // The running one is reported, and moved only when that is asked for.
+    // The running pod is reported, and recreated only if configured.
     condition(&admin, "b", "Isolated", "False", "outside its pools").await;
     plane.apply("{apiVersion: croft.dev/v1alpha1, kind: CroftConfig, metadata: {name: default}, spec: {misplaced: Recreate}}").await.unwrap();
     until("every pod of b in its pool", SOON, async || {
         let list = pods(&admin).await?;
-        let astray: Vec<_> = list
+        let misplaced_pods: Vec<_> = list
             .iter()
-            .filter(|p| p.metadata.namespace.as_deref() == Some("nobody"))
+            .filter(|p| p.metadata.namespace.as_deref() == Some("no-tenant"))
             .filter_map(|p| p.spec.as_ref()?.node_name.clone())
-            .filter(|node| !ground::may_be_on("tenant-b", node))
+            .filter(|node| !arena::may_be_on("tenant-b", node))
             .collect();
-        anyhow::Ok(Seen::from_option(astray.is_empty().then_some(()), format!("{astray:?}")))
+        anyhow::Ok(Seen::from_option(misplaced_pods.is_empty().then_some(()), format!("{misplaced_pods:?}")))
     })
     .await
     .unwrap();

@@ -1,4 +1,4 @@
-//! Processes of Croft and its cloud killed at random moments: nothing is lost, nothing is paid for twice.
+//! Processes of Croft and its cloud are killed at random times: nothing is lost or launched twice.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,7 +19,7 @@ async fn killed_processes_lose_nothing() {
         let mut chance = Chance::new(seed ^ 0xff);
         let part = Part::ALL[(seed % 3) as usize];
         let mut faults = vec![Fault::Kill(part, chance.millis(0, 1_500))];
-        // Every other run has a second one in the wake of the first.
+        // Every other run has a second fault shortly after the first.
         if seed % 2 == 0 {
             let other = Part::ALL[((seed + 1) % 3) as usize];
             faults.push(Fault::Kill(other, chance.millis(0, 1_500)));

@@ -1,4 +1,5 @@
-//! A leader that is stopped and goes on later, not knowing: a standby takes over within 15 s, and nothing is done twice.
+//! A leader that is frozen and resumes later without knowing it: a standby takes over within 15 s, and nothing is done
+//! twice.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,7 +18,7 @@ use croft_tests::chaos::{Arena, first_seed, runs};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
-/// What the issue asks for, from the leader's last sign of life to the standby's first.
+/// The required maximum, from the leader's last renewal to the standby's first.
 const TAKE_OVER: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -29,7 +30,7 @@ fn holder(lease: &Lease) -> String {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default()
 }
 
-/// Waits until one of `all` leads, and gives its place and the Lease.
+/// Waits until one of `all` leads. Returns its index and the Lease.
 async fn leader(arena: &Arena, all: &[Process], but: &str) -> (usize, Lease) {
     until("a leader", PATIENCE, async || {
         let lease = lease(arena).await?;
@@ -42,7 +43,7 @@ async fn leader(arena: &Arena, all: &[Process], but: &str) -> (usize, Lease) {
 }
 
 #[tokio::test]
-async fn a_standby_takes_over_from_a_frozen_leader_and_both_do_no_harm() {
+async fn standby_takes_over_from_a_frozen_leader_without_double_effects() {
     let mut arena = Arena::start(false).await.unwrap();
     let mut replicas = Vec::new();
     for name in ["controller-one", "controller-two"] {
@@ -53,7 +54,7 @@ async fn a_standby_takes_over_from_a_frozen_leader_and_both_do_no_harm() {
     for seed in first..first + runs(3) {
         let (frozen, _) = leader(&arena, &replicas, "").await;
         let name = replicas[frozen].name().to_owned();
-        // In the middle of what the run asks for.
+        // During the operations of the run.
         arena.begin(seed).await.unwrap();
         replicas[frozen].freeze();
         let silent = lease(&arena).await.unwrap().spec.unwrap().renew_time.unwrap().0;
@@ -63,7 +64,7 @@ async fn a_standby_takes_over_from_a_frozen_leader_and_both_do_no_harm() {
         let took = taken.duration_since(silent);
         assert!(took <= TAKE_OVER.try_into().unwrap(), "seed {seed}: the standby took over after {took}");
         println!("seed {seed}: taken over {took:#} after the last sign of life");
-        // The standby does what the frozen one can't, and then there are two who think that they lead.
+        // The standby takes over, and then two replicas believe that they lead.
         arena.rest().await.unwrap();
         arena.begin(seed + 1_000).await.unwrap();
         replicas[frozen].thaw();

@@ -1,4 +1,4 @@
-//! The network between the controller and the API server, and between it and EC2, cut, held up and slowed down.
+//! The network between the controller and the API server, and between it and EC2, is cut, blocked and delayed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,7 +13,7 @@ use croft_tests::{
 };
 
 #[tokio::test]
-async fn a_network_that_comes_and_goes_loses_nothing() {
+async fn network_faults_lose_nothing() {
     let mut arena = Arena::start(true).await.unwrap();
     arena.open().await.unwrap();
     let first = first_seed(200);
@@ -28,7 +28,7 @@ async fn a_network_that_comes_and_goes_loses_nothing() {
             3 => Fault::Cloud(Way::Held, lasting),
             4 => Fault::ApiServer(slow, lasting),
             5 => Fault::Cloud(slow, lasting),
-            // Longer than a leader may go on without its Lease.
+            // Longer than a leader may act without renewing its Lease.
             _ => Fault::ApiServer(Way::Held, chance.millis(8_000, 9_000)),
         };
         arena.run(seed, &[fault]).await.unwrap();

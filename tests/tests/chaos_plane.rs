@@ -1,4 +1,4 @@
-//! etcd, the API server, the scheduler and the controller manager lost and started again.
+//! etcd, the API server, the scheduler and the controller manager are killed and restarted.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,7 +11,7 @@ use croft_testkit::{Component, Part};
 use croft_tests::chaos::{Arena, Chance, Fault, first_seed, runs};
 
 #[tokio::test]
-async fn a_control_plane_that_restarts_loses_nothing() {
+async fn control_plane_restarts_lose_nothing() {
     let mut arena = Arena::start(true).await.unwrap();
     arena.open().await.unwrap();
     let first = first_seed(300);

@@ -1,5 +1,5 @@
-//! `croft check` on a whole installation: healthy, and with each illness that it knows. Beside it what the other commands
-//! say of a cluster that runs.
+//! `croft check` on a whole installation: healthy, and with each failure that it detects. Also other commands on a
+//! running cluster.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,10 +20,10 @@ use croft_tests::{
 };
 use kube::ResourceExt as _;
 
-/// A Lease counts as lost after twice its duration, 20 s; the rest is the machine's.
+/// A Lease has expired after twice its duration, 20 s; the rest is margin.
 const SOON: Duration = Duration::from_secs(90);
 
-/// Waits until `croft check` says all of `words`, and nothing else fails.
+/// Waits until `croft check` writes all of `words`, and no other check fails.
 async fn says(stack: &Stack, words: &[&str]) {
     until(&words.join(", "), SOON, async || {
         let (code, text) = croft(&stack.plane, "check").await?;
@@ -44,7 +44,7 @@ async fn kubectl(stack: &Stack, arguments: &str) {
     stack.plane.kubectl(arguments.split(' ')).await.unwrap();
 }
 
-/// The webhooks are taken out first: here Croft has put a URL in the place of the Service, and the two exclude each other.
+/// The webhooks are removed first: in this lab their client config has a URL, which excludes a Service.
 async fn reinstall(stack: &Stack) {
     let folder = stack.croft.manifests().join("install");
     kubectl(stack, &format!("delete --ignore-not-found -f {}", folder.join("webhooks.yaml").display())).await;
@@ -73,7 +73,7 @@ spec: {namespaces: [tenant-a], pools: [pool-a]}
 ";
 
 #[tokio::test]
-async fn every_illness_is_found_with_its_remedy() {
+async fn check_finds_every_failure_with_its_remedy() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     for file in ["platform.yaml", "workloads.yaml"] {
@@ -84,7 +84,7 @@ async fn every_illness_is_found_with_its_remedy() {
     running(&client, "tenant-b", 3).await.unwrap();
     healthy(&stack).await;
 
-    // What runs, where, and what it costs.
+    // Pods, nodes and cost.
     let (code, text) = croft(&stack.plane, "top --nodes").await.unwrap();
     assert_eq!(code, 0, "{text}");
     let row = text.lines().find(|line| line.starts_with("tenant-a ")).unwrap_or_else(|| panic!("{text}"));
@@ -99,11 +99,11 @@ async fn every_illness_is_found_with_its_remedy() {
     let (code, text) = croft(&stack.plane, &format!("explain pod {pod} -n tenant-a")).await.unwrap();
     assert_eq!(code, 0, "{text}");
     assert!(text.contains(&format!("runs on node {node} of pool pool-a")), "{text}");
-    assert!(text.contains("it is where it may be"), "{text}");
+    assert!(text.contains("placement ok"), "{text}");
     let (code, text) = croft(&stack.plane, "audit").await.unwrap();
     assert_eq!(code, 0, "{text}");
 
-    // What the webhook keeps, while it can't.
+    // What the webhook repairs, while it is down.
     stack.croft.process(Part::Webhook).unwrap().freeze();
     let patch = r#"patch mutatingwebhookconfiguration croft-webhook --type=json -p=[{"op":"replace","path":"/webhooks/0/clientConfig/caBundle","value":"b2RkCg=="}]"#;
     kubectl(&stack, patch).await;
@@ -111,7 +111,7 @@ async fn every_illness_is_found_with_its_remedy() {
     kubectl(&stack, "delete mutatingwebhookconfiguration croft-webhook").await;
     says(
         &stack,
-        &["fail  configurations: there is no MutatingWebhookConfiguration croft-webhook: no pod is pinned"],
+        &["fail  configurations: there is no MutatingWebhookConfiguration croft-webhook: no pod is placed in its pool"],
     )
     .await;
     stack.croft.process(Part::Webhook).unwrap().thaw();
@@ -121,22 +121,22 @@ async fn every_illness_is_found_with_its_remedy() {
     let patch = r#"patch mutatingwebhookconfiguration croft-webhook --type=json -p=[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]"#;
     kubectl(&stack, patch).await;
     says(&stack, &["fail  configurations:", "don't fail closed"]).await;
-    // The webhook puts right what isn't as it writes it.
+    // The webhook repairs what differs from its own output.
     stack.croft.process(Part::Webhook).unwrap().thaw();
     healthy(&stack).await;
 
-    // What the controller keeps, while it can't.
+    // What the controller repairs, while it is down.
     stack.croft.process(Part::Controller).unwrap().freeze();
     kubectl(&stack, "delete validatingadmissionpolicy croft-pod-placement-keys").await;
     let (code, text) = croft(&stack.plane, "check").await.unwrap();
     assert_eq!(code, 1, "{text}");
-    assert!(text.contains("fail  policies: the policy croft-pod-placement-keys isn't there"), "{text}");
+    assert!(text.contains("fail  policies: the policy croft-pod-placement-keys doesn't exist"), "{text}");
     assert!(text.contains("kubectl apply -f manifests/install/policies.yaml"), "{text}");
     stack.croft.process(Part::Controller).unwrap().thaw();
     reinstall(&stack).await;
     healthy(&stack).await;
 
-    // What users may write wrong.
+    // User errors.
     stack.plane.apply(ODD).await.unwrap();
     says(
         &stack,
@@ -159,14 +159,14 @@ async fn every_illness_is_found_with_its_remedy() {
     reinstall(&stack).await;
     healthy(&stack).await;
 
-    // Nobody at work.
+    // No process runs.
     stack.croft.kill(Part::Webhook).unwrap();
     stack.croft.kill(Part::Controller).unwrap();
     says(
         &stack,
         &[
-            "fail  webhook: no replica of the webhook gives a sign of life: pods of tenants wait",
-            "fail  controller: no controller leads: no machine is launched or given back",
+            "fail  webhook: no replica of the webhook renews its Lease: pods of tenants can't be created",
+            "fail  controller: no controller leads: no instance is launched or terminated",
         ],
     )
     .await;

@@ -1,5 +1,5 @@
-//! A file means offline what it means once applied: every object of the fixtures is created on the real API server
-//! and read back, and must be what the command line's loader makes of the same text.
+//! Every object of the fixtures is created on the real API server and read back, and must equal the result of the
+//! manifest loader for the same text.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,16 +12,16 @@
 use std::{fs, path::Path};
 
 use anyhow::Context as _;
-use croft_cli::input::{self, Input, LoadOptions};
+use croft_manifest::{Input, LoadOptions, apply_admission_plugins, load};
 use croft_scheduler::Quantity;
 use croft_testkit::{Component, ControlPlane, Options};
 use serde_json::Value;
 
-/// A namespace has no default service account without the controller manager, and no pod is created without one.
-const GROUND: &str = "\
-{apiVersion: v1, kind: Namespace, metadata: {name: ground}}
+/// Without the controller manager a namespace has no default service account, and no pod is created without one.
+const BASE: &str = "\
+{apiVersion: v1, kind: Namespace, metadata: {name: base}}
 ---
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: ground}}
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: base}}
 ---
 {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 1000, preemptionPolicy: Never}
 ---
@@ -58,14 +58,14 @@ async fn api_server() -> anyhow::Result<ControlPlane> {
         plane.apply(&serde_json::to_string(&crd)?).await?;
     }
     plane.kubectl(["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"]).await?;
-    plane.apply(GROUND).await?;
+    plane.apply(BASE).await?;
     Ok(plane)
 }
 
 #[tokio::test]
-async fn defaults_are_those_of_the_api_server() -> anyhow::Result<()> {
+async fn defaults_equal_those_of_the_api_server() -> anyhow::Result<()> {
     let plane = api_server().await?;
-    let ground = plane.write("ground.yaml", GROUND)?;
+    let base = plane.write("cluster.yaml", BASE)?;
     let mut wrong = Vec::new();
     let mut compared = 0;
     for file in files("defaults")? {
@@ -76,9 +76,9 @@ async fn defaults_are_those_of_the_api_server() -> anyhow::Result<()> {
             .await
             .with_context(|| name.clone())?;
         let options = LoadOptions::default();
-        let input = input::load(&[ground.clone(), file], &options)?;
+        let input = load(&[base.clone(), file], &options)?;
         let offline = objects(&input)?;
-        // Several objects come one after the other, without a List around them.
+        // kubectl prints several objects one after the other, without a List.
         for online in serde_json::Deserializer::from_str(&answer).into_iter::<Value>() {
             let online = online?;
             let key = key(&online);
@@ -96,17 +96,17 @@ async fn defaults_are_those_of_the_api_server() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the loader refuses, the API server refuses too, and the other way round.
+/// The loader refuses exactly what the API server refuses.
 #[tokio::test]
-async fn what_is_refused_is_what_the_api_server_refuses() -> anyhow::Result<()> {
+async fn refused_manifests_equal_those_of_the_api_server() -> anyhow::Result<()> {
     let plane = api_server().await?;
-    let ground = plane.write("ground.yaml", GROUND)?;
+    let base = plane.write("cluster.yaml", BASE)?;
     let mut wrong = Vec::new();
     for file in files("refused")? {
         let text = fs::read_to_string(&file)?;
         for (i, document) in text.split("\n---\n").enumerate() {
             let path = plane.write("one.yaml", document)?;
-            let ours = input::load(&[ground.clone(), path.clone()], &LoadOptions::default());
+            let ours = load(&[base.clone(), path.clone()], &LoadOptions::default());
             let arguments = ["create", "--dry-run=server", "-f"].map(str::to_owned);
             let theirs = plane.kubectl(arguments.into_iter().chain([path.display().to_string()])).await;
             if let Ok(answer) = theirs {
@@ -122,12 +122,12 @@ async fn what_is_refused_is_what_the_api_server_refuses() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Every object that the fixtures may hold, pods as they are once created.
+/// Every object of the fixtures, with pods as they are stored.
 fn objects(input: &Input) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     for pod in &input.pods {
         let mut created = pod.object.clone();
-        input::builtin::admit(&mut created, input).map_err(anyhow::Error::msg)?;
+        apply_admission_plugins(&mut created, input).map_err(anyhow::Error::msg)?;
         all.push(serde_json::to_value(&created)?);
     }
     macro_rules! take {
@@ -154,7 +154,7 @@ fn key(object: &Value) -> (String, String) {
     (text("/kind"), text("/metadata/name"))
 }
 
-/// Leaves out what only a server can know.
+/// Removes fields that only a server sets.
 fn clean(object: &Value) -> Value {
     let mut object = object.clone();
     let remove = |object: &mut Value, pointer: &str| {
@@ -167,10 +167,10 @@ fn clean(object: &Value) -> Value {
         remove(&mut object, &format!("/metadata/{name}"));
     }
     remove(&mut object, "/metadata/annotations/deprecated.daemonset.template.generation");
-    // LimitRanger's account of what it did.
+    // LimitRanger's annotation.
     remove(&mut object, "/metadata/annotations/kubernetes.io~1limit-ranger");
     remove(&mut object, "/status");
-    // The service account's plugin mounts a token under a random name.
+    // The service account plugin mounts a token under a random name.
     let is_token =
         |v: &Value| v.get("name").and_then(Value::as_str).is_some_and(|n| n.starts_with("kube-api-access-"));
     if let Some(Value::Array(volumes)) = object.pointer_mut("/spec/volumes") {
@@ -206,7 +206,7 @@ fn clean(object: &Value) -> Value {
     object
 }
 
-/// Null, and lists and maps that are empty once cleaned, are the same as absent where only they remain.
+/// Null, and lists and maps that are empty after cleaning, are equal to absent.
 fn prune(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -249,7 +249,7 @@ fn differ(path: &str, ours: &Value, theirs: &Value, wrong: &mut Vec<String>) {
     }
 }
 
-/// The API server rewrites quantities of its own kinds, `0.5` to `500m`, and keeps numbers in custom resources.
+/// The API server canonicalises quantities of built-in kinds, `0.5` to `500m`, and keeps numbers in custom resources.
 fn same_quantity(a: &Value, b: &Value) -> bool {
     let read = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned).parse::<Quantity>().ok();
     read(a).is_some() && read(a) == read(b)

@@ -1,4 +1,4 @@
-//! The commands that ask a cluster, against the real API server.
+//! The commands that read a cluster, on the real API server.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ spec:
 ";
 
 #[tokio::test]
-async fn a_tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result<()> {
+async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result<()> {
     let options = Options::default()
         .without(Component::ControllerManager)
         .without(Component::Scheduler)
@@ -74,17 +74,17 @@ async fn a_tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Resu
     let (code, text) = croft(&plane, "explain pod waits -n shop").await?;
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("belongs to tenant shop"), "{text}");
-    assert!(text.contains("a machine can be launched for it"), "{text}");
+    assert!(text.contains("an instance can be launched for it"), "{text}");
     let (code, text) = croft(&plane, "top").await?;
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("TENANT") && text.contains("POOL"), "{text}");
-    let (code, text) = croft(&plane, "explain tenant nobody").await?;
+    let (code, text) = croft(&plane, "explain tenant missing").await?;
     assert_eq!(code, 2, "{text}");
-    assert!(text.contains("there is no Tenant nobody"), "{text}");
+    assert!(text.contains("there is no Tenant missing"), "{text}");
 
     let (code, text) = croft(&plane, "tenant remove shop --pools").await?;
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains("Tenant shop would be deleted") && text.contains("nothing was done"), "{text}");
+    assert!(text.contains("Tenant shop would be deleted") && text.contains("nothing was changed"), "{text}");
     plane.kubectl(["get", "tenant", "shop"]).await?;
     let (code, text) = croft(&plane, "tenant remove shop --pools --apply").await?;
     assert_eq!(code, 0, "{text}");

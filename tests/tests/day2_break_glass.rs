@@ -1,4 +1,4 @@
-//! `croft break-glass`, with the webhook down: pods are created again, and what needs no webhook still holds.
+//! `croft break-glass` with the webhook down: pods can be created again, and rules that need no webhook still hold.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use croft_testkit::{
@@ -6,9 +6,9 @@ use croft_testkit::{
     wait::{Seen, until},
 };
 use croft_tests::{
+    arena::{SOON, create, kept_arena, pod, settled},
     attacks::{self, Stream},
     cli::croft,
-    ground::{SOON, create, kept_arena, pod, settled},
 };
 use kube::Client;
 use serde_json::{Value, json};
@@ -29,15 +29,15 @@ async fn enforcement_stops_and_starts_by_one_command() {
     let bare = json!({"tolerations": [{"operator": "Exists"}]});
     processes.kill(Part::Webhook).unwrap();
     created(&admin, "tenant-a", json!({}), false).await;
-    created(&admin, "nobody", bare.clone(), false).await;
+    created(&admin, "no-tenant", bare.clone(), false).await;
 
     let (code, text) = croft(&plane, "break-glass on").await.unwrap();
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("enforcement is stopped") && text.contains("what still holds"), "{text}");
     created(&admin, "tenant-a", json!({}), true).await;
-    created(&admin, "nobody", bare.clone(), true).await;
+    created(&admin, "no-tenant", bare.clone(), true).await;
 
-    // What kubelets may write holds, and so does it to apply the manifests again.
+    // Rules on kubelets hold, also after applying the manifests again.
     let install = processes.manifests().join("install");
     plane
         .kubectl(["apply", "--server-side", "--force-conflicts", "-k", install.to_str().unwrap()])
@@ -57,7 +57,7 @@ async fn enforcement_stops_and_starts_by_one_command() {
     let (code, text) = croft(&plane, "break-glass off").await.unwrap();
     assert_eq!(code, 0, "{text}");
     created(&admin, "tenant-a", json!({}), false).await;
-    created(&admin, "nobody", bare, false).await;
+    created(&admin, "no-tenant", bare, false).await;
     processes.resume(&plane, Part::Webhook).await.unwrap();
     settled(&admin).await.unwrap();
 }

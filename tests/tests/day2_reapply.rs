@@ -1,10 +1,11 @@
-//! Applying the manifests again, and restarting the API server, under a stream of attacks: the short form of `make day2`.
+//! Applying the manifests again and restarting the API server, under a stream of attacks: the short form of `make
+//! day2`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use croft_tests::day2::{Case, Day2};
 
 #[tokio::test]
-async fn applying_again_and_restarting_lets_nothing_through_and_changes_nothing() {
+async fn reapply_and_restart_admit_no_attack_and_change_nothing() {
     let mut day = Day2::start().await.unwrap();
     for case in Case::SHORT {
         let tally = day.run(case).await.unwrap();

@@ -1,4 +1,4 @@
-//! Drains and moves in which something goes wrong.
+//! Drains and replacements with failures.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,14 +22,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// Three pods, each of which fills a machine.
+/// Three pods, each of which fills an instance.
 fn platform() -> String {
     let pool = on_demand(&["m5.large"], json!({"consolidateAfter": "1s"}));
     let [namespace, pool, tenant] = tenant("tenant-a", "pool-a", &pool);
     joined(&[class("default"), namespace, pool, tenant, deployment("tenant-a", "web", 3, "1500m", "256Mi")])
 }
 
-/// Lets none of them go.
+/// Allows no eviction.
 fn guard() -> String {
     budget("tenant-a", "web", 3).to_string()
 }
@@ -44,7 +44,7 @@ fn on<'a>(pods: &'a [Pod], claim: &NodeClaim) -> &'a Pod {
     pods.iter().find(|pod| node_of(pod) == node).unwrap()
 }
 
-/// Deletes a claim, and waits until its node is cordoned and its pod held by the budget.
+/// Deletes a claim, and waits until its node is cordoned and the budget blocks its pod.
 async fn begin_drain(stack: &Stack, client: &Client, claim: &NodeClaim) {
     let name = claim.name_any();
     stack.plane.kubectl(["delete", "nodeclaim", &name, "--wait=false"]).await.unwrap();
@@ -60,10 +60,10 @@ async fn begin_drain(stack: &Stack, client: &Client, claim: &NodeClaim) {
     assert!(said.contains("web"), "{said}");
 }
 
-/// Waits until three pods run on three machines without `gone`, and the cloud has no other machine.
+/// Waits until three pods run on three instances without `gone`, and the cloud has no other instance.
 async fn settled(stack: &mut Stack, client: &Client, gone: &NodeClaim) {
     let name = gone.name_any();
-    until("three pods on three machines", EVENTUALLY, async || {
+    until("three pods on three instances", EVENTUALLY, async || {
         let (claims, pods) = (claims(client, "pool-a").await?, pods(client, "tenant-a").await?);
         let homes: BTreeSet<String> = pods.iter().map(node_of).collect();
         let run =
@@ -80,14 +80,14 @@ async fn settled(stack: &mut Stack, client: &Client, gone: &NodeClaim) {
     .unwrap();
     let held: BTreeSet<String> =
         claims(client, "pool-a").await.unwrap().iter().map(name_of_machine).collect();
-    let machines = stack.machines().await.unwrap();
-    let there: BTreeSet<String> = machines.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect();
+    let instances = stack.instances().await.unwrap();
+    let there: BTreeSet<String> = instances.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(there, held);
 }
 
 #[tokio::test]
-async fn a_drain_outlives_its_controller_its_pods_and_its_machine() {
-    // What takes minutes in production takes seconds here.
+async fn drain_continues_after_loss_of_controller_pod_or_instance() {
+    // Intervals of minutes are shortened to seconds.
     let croft = CroftOptions::find()
         .unwrap()
         .flag(Part::Controller, "--orphans-every=2s")
@@ -100,7 +100,7 @@ async fn a_drain_outlives_its_controller_its_pods_and_its_machine() {
     let mut first = claims(&client, "pool-a").await.unwrap();
     assert_eq!(first.len(), 3);
 
-    // The controller is killed in the middle, and the next one goes on: no sooner than the budget allows.
+    // The controller is killed during a drain, and the next one continues it, within the budget.
     let drained = first.remove(0);
     let held = on(&all, &drained).clone();
     begin_drain(&stack, &client, &drained).await;
@@ -111,7 +111,7 @@ async fn a_drain_outlives_its_controller_its_pods_and_its_machine() {
     stack.plane.kubectl(["delete", "poddisruptionbudget", "-n", "tenant-a", "web"]).await.unwrap();
     settled(&mut stack, &client, &drained).await;
 
-    // Somebody deletes the pod that holds up a drain; its successor goes elsewhere.
+    // A user deletes the pod that blocks a drain; its successor runs elsewhere.
     stack.plane.apply(&guard()).await.unwrap();
     let all = pods(&client, "tenant-a").await.unwrap();
     let drained = claims(&client, "pool-a").await.unwrap().remove(0);
@@ -120,7 +120,7 @@ async fn a_drain_outlives_its_controller_its_pods_and_its_machine() {
     stack.plane.kubectl(["delete", "pod", "-n", "tenant-a", &name, "--wait=false"]).await.unwrap();
     settled(&mut stack, &client, &drained).await;
 
-    // The machine ends in the middle: the budget can't hold what is dead.
+    // The instance terminates during a drain: the budget doesn't hold for ended pods.
     let drained = claims(&client, "pool-a").await.unwrap().remove(0);
     begin_drain(&stack, &client, &drained).await;
     stack.control(&json!({"do": "end", "instance": name_of_machine(&drained)})).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_drain_outlives_its_controller_its_pods_and_its_machine() {
 }
 
 #[tokio::test]
-async fn a_replacement_that_does_not_come_leaves_all_as_it_was() {
+async fn failed_replacement_is_rolled_back() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     stack.plane.apply(&platform()).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_replacement_that_does_not_come_leaves_all_as_it_was() {
     .await
     .unwrap();
     assert!(old.iter().any(|c| c.name_any() == undone.0) && undone.2.contains("didn't come"), "{undone:?}");
-    // What was tried is cleared away, and what was there is as it was.
+    // The replacement is removed, and the former state is restored.
     until("the old claims alone", EVENTUALLY, async || {
         let now: BTreeSet<_> = claims(&client, "pool-a").await?.iter().map(|c| c.uid()).collect();
         let done = now == old.iter().map(|c| c.uid()).collect();

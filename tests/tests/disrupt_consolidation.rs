@@ -1,4 +1,4 @@
-//! Underutilised nodes given back on the lab, with real budgets and real evictions.
+//! Consolidation of underutilised nodes on the lab, with real budgets and real evictions.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,7 +27,7 @@ fn platform() -> String {
     joined([class("default")].iter().chain(&tenant))
 }
 
-/// `large` keeps four nodes of four processors apart; `small` has one pod on each of them.
+/// `large` keeps four nodes of four processors; `small` has one pod on each of them.
 fn workloads() -> String {
     let mut large = deployment("tenant-a", "large", 4, "2500m", "256Mi");
     large["spec"]["template"]["spec"]["affinity"] = json!({"podAntiAffinity": {
@@ -51,7 +51,7 @@ async fn smalls(client: &Client) -> kube::Result<Vec<Pod>> {
     Ok(pods(client, "tenant-a").await?.into_iter().filter(|p| label(p, "app") == "small").collect())
 }
 
-/// The budget's word, at every look.
+/// The budget holds at every check.
 async fn look(client: &Client) -> kube::Result<(Vec<NodeClaim>, Vec<Pod>)> {
     let (claims, pods) = (claims(client, "pool-a").await?, smalls(client).await?);
     let up = pods.iter().filter(|p| is_up(p)).count();
@@ -64,7 +64,7 @@ fn type_of(claim: &NodeClaim) -> String {
 }
 
 #[tokio::test]
-async fn what_costs_less_elsewhere_moves_within_its_budget_and_what_is_marked_stays() {
+async fn consolidation_respects_budgets_and_do_not_disrupt() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     stack.plane.apply(&platform()).await.unwrap();
@@ -94,10 +94,10 @@ async fn what_costs_less_elsewhere_moves_within_its_budget_and_what_is_marked_st
     let stayed = smalls(&client).await.unwrap().into_iter().any(|p| p.uid() == kept.uid());
     assert!(stayed, "the marked pod was moved");
 
-    // Unmarked, it moves to a smaller machine, and no sooner than that one is ready.
+    // Without the annotation it moves to a smaller instance, but only once that is Ready.
     let old = claims(&client, "pool-a").await.unwrap().remove(0);
     stack.plane.kubectl(["annotate", "-n", "tenant-a", &mark, "croft.dev/do-not-disrupt-"]).await.unwrap();
-    until("a smaller machine", EVENTUALLY, async || {
+    until("a smaller instance", EVENTUALLY, async || {
         let (claims, pods) = look(&client).await?;
         let seen = format!("{:?}", claims.iter().map(|c| (c.name_any(), type_of(c))).collect::<Vec<_>>());
         let there = claims.iter().find(|c| c.uid() == old.uid());

@@ -1,4 +1,4 @@
-//! Nodes that aren't what their pool would launch now are replaced, one budget's worth at a time, replacement first.
+//! Drifted nodes are replaced within the budget, each replacement before its node.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,14 +25,14 @@ fn platform() -> String {
 }
 
 #[tokio::test]
-async fn a_changed_template_rolls_the_nodes_one_by_one() {
+async fn changed_template_replaces_nodes_one_by_one() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     stack.plane.apply(&platform()).await.unwrap();
     running(&client, "tenant-a", 2).await.unwrap();
     let old: BTreeSet<_> = claims(&client, "pool-a").await.unwrap().iter().map(|c| c.uid()).collect();
     assert_eq!(old.len(), 2);
-    // A change that makes no other machine moves nothing.
+    // A change that gives equal instances replaces nothing.
     let harmless = r#"{"spec":{"limits":{"cpu":100},"template":{"spec":{"terminationGracePeriod":"1h"}}}}"#;
     stack.plane.kubectl(["patch", "tenantpool", "pool-a", "--type=merge", "-p", harmless]).await.unwrap();
 
@@ -50,7 +50,7 @@ async fn a_changed_template_rolls_the_nodes_one_by_one() {
         let fresh = claims.iter().filter(|c| !old.contains(&c.uid())).collect::<Vec<_>>();
         let left = claims.len() - fresh.len();
         assert!(going <= 1, "{going} nodes go at once, and the budget is one");
-        // For every old node that is gone or going, a new one is ready.
+        // For every old node that is removed or being removed, a new one is Ready.
         let ready = fresh.iter().filter(|c| is_ready(c)).count();
         assert!(ready + left >= 2 + going, "{ready} ready for {left} left, {going} of them going");
         let pods = pods(&client, "tenant-a").await?;
@@ -74,7 +74,7 @@ async fn a_changed_template_rolls_the_nodes_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_window_holds_back_what_has_drifted_until_it_is_removed() {
+async fn drifted_nodes_are_kept_while_a_budget_window_is_open() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     stack.plane.apply(&platform()).await.unwrap();

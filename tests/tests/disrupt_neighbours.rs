@@ -1,4 +1,4 @@
-//! One tenant comes and goes while everything fails; its neighbour notices nothing.
+//! One tenant is created and removed during failures; another one is unaffected.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,7 +22,7 @@ use serde_json::json;
 
 const TIMES: usize = 10;
 
-/// A tenant whose nodes could be given back at any moment, if anything were wrong with them.
+/// A tenant whose nodes would be consolidated at once if anything were wrong with them.
 fn tenant(name: &str, replicas: usize) -> String {
     let (name, pool) = (format!("tenant-{name}"), format!("pool-{name}"));
     let disruption = json!({"consolidateAfter": "1s", "minSavings": "0", "budgets": [{"nodes": "100%"}]});
@@ -31,7 +31,7 @@ fn tenant(name: &str, replicas: usize) -> String {
     joined(tenant.iter().chain([&deployment(&name, "web", replicas, "700m", "512Mi")]))
 }
 
-/// Whatever of tenant b could be touched: pods and where they are, nodes and who may come there, claims.
+/// State of tenant b that could be affected: pods with their nodes, nodes with labels and taints, claims.
 async fn neighbour(client: &Client) -> kube::Result<BTreeSet<String>> {
     let mut seen = BTreeSet::new();
     for pod in pods(client, "tenant-b").await? {
@@ -63,14 +63,14 @@ async fn neighbour(client: &Client) -> kube::Result<BTreeSet<String>> {
 }
 
 #[tokio::test]
-async fn ten_times_up_and_down_touches_no_neighbour() {
+async fn ten_scale_cycles_do_not_affect_another_tenant() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     stack.plane.apply(&class("default").to_string()).await.unwrap();
-    // A shape that nothing is cheaper for, so that nothing has a reason to move.
+    // An instance type without a cheaper alternative, so that nothing is consolidated.
     stack.plane.apply(&tenant("b", 2)).await.unwrap();
     running(&client, "tenant-b", 2).await.unwrap();
-    until("its machine to be ready", EVENTUALLY, async || {
+    until("its instance to be ready", EVENTUALLY, async || {
         let claims = claims(&client, "pool-b").await?;
         let ready = !claims.is_empty() && claims.iter().all(is_ready);
         Ok::<_, kube::Error>(Seen::from_option(ready.then_some(()), format!("{} claims", claims.len())))
@@ -113,6 +113,6 @@ async fn ten_times_up_and_down_touches_no_neighbour() {
     .unwrap();
     assert_eq!(neighbour(&client).await.unwrap(), before);
     let own = claims(&client, "pool-b").await.unwrap().len();
-    assert_eq!(stack.machines().await.unwrap().len(), own);
+    assert_eq!(stack.instances().await.unwrap().len(), own);
     stack.check().unwrap();
 }

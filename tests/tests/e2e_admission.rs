@@ -1,4 +1,4 @@
-//! Pods of tenants are pinned whatever happens to the webhook, and refused with words that help.
+//! Pods of tenants are placed in their pools whatever happens to the webhook, and denied with helpful messages.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,7 +24,7 @@ use kube::{Api, Client, ResourceExt as _, api::PostParams};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(60);
-/// How often the webhook dies in the test.
+/// Number of times that the webhook is killed.
 const DEATHS: usize = 5;
 
 const TENANTS: &str = r#"
@@ -65,7 +65,7 @@ fn pod(name: &str, selector: &Value) -> Pod {
     .unwrap()
 }
 
-/// The pool that a pod is pinned to, if its taint is tolerated too.
+/// The pool in a pod's selector, if the pod tolerates its taint.
 fn pinned(pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let pool = spec.node_selector.as_ref()?.get("node-pool")?;
@@ -77,7 +77,7 @@ fn pinned(pod: &Pod) -> Option<String> {
     tolerates.then(|| pool.clone())
 }
 
-/// The webhook alone, with two tenants that it knows.
+/// Only the webhook, with two tenants.
 async fn webhook() -> (ControlPlane, Croft, Client) {
     let plane = ControlPlane::start(Options::default().without(Component::Kubelets)).await.unwrap();
     let mut croft = Croft::install(&plane, CroftOptions::find().unwrap()).await.unwrap();
@@ -101,7 +101,7 @@ async fn webhook() -> (ControlPlane, Croft, Client) {
 }
 
 #[tokio::test]
-async fn a_pod_that_asks_for_another_tenants_pool_is_told_what_to_write() {
+async fn denial_for_another_tenants_pool_says_what_to_write() {
     let (_plane, _croft, client) = webhook().await;
     let pods: Api<Pod> = Api::namespaced(client, "tenant-a");
     let own = pods
@@ -126,7 +126,7 @@ async fn a_pod_that_asks_for_another_tenants_pool_is_told_what_to_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_pod_is_admitted_unpinned_while_the_webhook_dies_and_comes_back() {
+async fn no_pod_is_admitted_without_a_pool_while_the_webhook_restarts() {
     let (plane, mut croft, client) = webhook().await;
     let done = Arc::new(AtomicBool::new(false));
     let admitted = Arc::new(AtomicUsize::new(0));
@@ -146,7 +146,7 @@ async fn no_pod_is_admitted_unpinned_while_the_webhook_dies_and_comes_back() {
                         .await
                     {
                         Ok(_) => admitted.fetch_add(1, Ordering::Relaxed),
-                        // Failing closed: the API server couldn't reach the webhook, and says so.
+                        // Failing closed: the API server couldn't reach the webhook, and its message says so.
                         Err(kube::Error::Api(status)) => {
                             assert!(status.message.contains("failed calling webhook"), "{}", status.message);
                             refused.fetch_add(1, Ordering::Relaxed)
@@ -158,7 +158,7 @@ async fn no_pod_is_admitted_unpinned_while_the_webhook_dies_and_comes_back() {
         })
         .collect();
     for death in 0..DEATHS {
-        // Some pods between one death and the next, and some refusals while it is dead.
+        // Some pods between two kills, and some denials while the webhook is down.
         let (before, missed) = (admitted.load(Ordering::Relaxed), refused.load(Ordering::Relaxed));
         until("pods admitted", SOON, async || {
             let more = admitted.load(Ordering::Relaxed) - before;

@@ -1,4 +1,4 @@
-//! Namespace, Tenant, pool, class and Deployment in one file, in any order: every pod ends pinned and running.
+//! Namespace, Tenant, pool, class and Deployment in one file, in any order: every pod runs in its pool.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,7 +10,7 @@
 use croft_testkit::wait::{Seen, until};
 use croft_tests::stack::{EVENTUALLY, Stack, node_of, nodes, pods, running};
 
-/// The documents of one tenant; `NAME` is its name everywhere.
+/// The documents of one tenant; `NAME` stands for its name.
 const DOCUMENTS: [&str; 5] = [
     "{apiVersion: v1, kind: Namespace, metadata: {name: NAME}}",
     r#"
@@ -48,16 +48,16 @@ spec:
 "#,
 ];
 
-/// Deployment last, first, and right after its namespace, before anything that says whose it is.
+/// The Deployment last, first, and right after its namespace, before its tenant.
 const ORDERS: [[usize; 5]; 4] = [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [0, 4, 1, 2, 3], [1, 0, 4, 3, 2]];
 
 #[tokio::test]
-async fn one_file_in_any_order_ends_with_every_pod_pinned() {
+async fn one_file_in_any_order_ends_with_every_pod_in_its_pool() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     for (index, order) in ORDERS.iter().enumerate() {
         let file = order.map(|at| DOCUMENTS[at]).join("\n---\n").replace("NAME", &format!("order-{index}"));
-        // A Deployment before its Namespace is refused by the API server; whoever applies files applies them again.
+        // The API server refuses a Deployment before its Namespace, so a user applies the files again.
         until("the file applied", EVENTUALLY, async || stack.plane.apply(&file).await.map(Seen::Yes))
             .await
             .unwrap();

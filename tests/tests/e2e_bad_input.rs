@@ -1,4 +1,4 @@
-//! Bad input shows as a condition and an event that say what to do, and nothing else stops.
+//! Invalid input shows as a condition and an event with a remedy, and affects nothing else.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -41,21 +41,21 @@ fn says(message: &str, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn what_is_wrong_says_so_where_it_is_and_the_rest_goes_on() {
+async fn errors_show_on_their_object_and_affect_no_other() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     let mut elsewhere = class("no-subnets");
     elsewhere["spec"]["subnetSelectorTerms"][0]["tags"]["croft.dev/discovery"] = json!("elsewhere");
     let wrong = [
-        // A tenant whose pool isn't there.
+        // A tenant whose pool doesn't exist.
         "{apiVersion: v1, kind: Namespace, metadata: {name: no-pool}}".to_owned(),
         "{apiVersion: croft.dev/v1alpha1, kind: Tenant, metadata: {name: no-pool}, spec: {namespaces: [no-pool], pools: [nowhere]}}".to_owned(),
-        // A requirement that nothing meets.
+        // A requirement that no type meets.
         tenant("impossible", "default", only("node.kubernetes.io/instance-type", "m5.humongous"), "500m"),
-        // Subnets that match nothing.
+        // Subnet terms without a match.
         elsewhere.to_string(),
         tenant("no-subnets", "no-subnets", linux(), "500m"),
-        // A pod too large for any type.
+        // A pod too large for every type.
         tenant("too-large", "default", linux(), "10k"),
         class("default").to_string(),
     ];
@@ -81,7 +81,7 @@ async fn what_is_wrong_says_so_where_it_is_and_the_rest_goes_on() {
     let why = event_about(&client, "Pod", &pod.name_any(), "InsufficientResources").await.unwrap();
     says(&why, &["too-large", "cpu"]);
 
-    // A tenant without faults, made after all of these, gets its machine.
+    // A valid tenant, created after all of these, gets its instance.
     stack.plane.apply(&tenant("fine", "default", linux(), "500m")).await.unwrap();
     running(&client, "fine", 1).await.unwrap();
 
@@ -92,14 +92,14 @@ async fn what_is_wrong_says_so_where_it_is_and_the_rest_goes_on() {
     event_about(&client, "Tenant", "usurper", &accepted.reason).await.unwrap();
     condition_of::<Tenant>(&client, "fine", "Ready", "True").await.unwrap();
 
-    // Put right, what waited goes on.
+    // Once corrected, pending pods run.
     stack.plane.apply(&class("no-subnets").to_string()).await.unwrap();
     running(&client, "no-subnets", 1).await.unwrap();
     stack.check().unwrap();
 }
 
 #[tokio::test]
-async fn malformed_objects_are_refused_with_what_to_write_instead() {
+async fn malformed_objects_are_refused_with_a_remedy() {
     let options = Options::default()
         .without(Component::Scheduler)
         .without(Component::ControllerManager)

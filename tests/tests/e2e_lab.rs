@@ -1,4 +1,4 @@
-//! `croft lab` leaves running what it should, and nothing else.
+//! `croft lab` leaves only the intended processes running.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -31,7 +31,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Processes whose command line names something under `folder`.
+/// Processes whose command line names a path under `folder`.
 fn processes_of(folder: &Path) -> Vec<String> {
     let list = Command::new("ps").args(["-axww", "-o", "pid=,stat=,args="]).output().unwrap();
     let folder = folder.display().to_string();
@@ -47,7 +47,7 @@ async fn nothing_is_left(state: &Path) {
     .unwrap();
 }
 
-/// A folder of its own, so that the lab of whoever runs the tests is left alone.
+/// Its own folder, so that the user's lab is not affected.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("croft-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -84,7 +84,7 @@ async fn up_leaves_a_lab_running_and_down_ends_it() {
 }
 
 #[tokio::test]
-async fn a_demo_that_is_interrupted_leaves_nothing() {
+async fn interrupted_demo_leaves_nothing() {
     // At the first line, and once everything is up.
     for (index, moment) in ["starting etcd", "applied workloads.yaml"].iter().enumerate() {
         let state = folder(&format!("demo-{index}"));

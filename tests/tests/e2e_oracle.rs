@@ -1,11 +1,10 @@
 //! The scheduler against the real kube-scheduler: random clusters, planned by Croft, bound by Kubernetes.
 //!
-//! Each cluster has nodes with pods on them, machines on their way and gated pods that wait. Croft plans; pods for nodes that
-//! are there are nominated and ungated in the order of the demand; once they are bound the planned nodes and the coming
-//! ones are made, and the other pods follow. Every planned pod must be bound. Every pod that Croft calls impossible for a
-//! reason of feasibility must stay pending, as must a copy of it, when there is a node of every offering that the pools could
-//! launch. `ORACLE_CLUSTERS` says how many clusters, `ORACLE_SEED` the first; a failing one is shrunk (unless
-//! `ORACLE_SHRINK=0`) and printed.
+//! Each cluster has nodes with pods, coming nodes and gated pending pods. Croft plans; pods for existing nodes are
+//! nominated and ungated in the order of the demand. Once they are bound, the planned and coming nodes are created, and
+//! the other pods follow. Every planned pod must be bound. Every pod that Croft calls infeasible must stay pending, as
+//! must a copy of it, with a node of every offering that the pools could launch. `ORACLE_CLUSTERS` is the number of
+//! clusters, `ORACLE_SEED` the first; a failing one is shrunk (unless `ORACLE_SHRINK=0`) and printed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,7 +25,7 @@ fn count(default: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_planned_is_bound_and_what_is_impossible_stays_pending() {
+async fn planned_pods_are_bound_and_infeasible_pods_stay_pending() {
     let options = Options::default()
         .without(Component::ControllerManager)
         .without(Component::Kubelets)
@@ -37,7 +36,7 @@ async fn what_is_planned_is_bound_and_what_is_impossible_stays_pending() {
     let mut failures = Vec::new();
     let shrink = env::var("ORACLE_SHRINK").map_or(true, |s| s != "0");
     let (mut clusters, mut planned, mut bound, mut home, mut refused) = (0, 0, 0, 0, 0);
-    // What nominations are worth: a share of the clusters is tried without.
+    // The effect of nominations: a share of the clusters runs without them.
     let (mut alone, mut all) = (0, 0);
     for seed in first..first + count(50) {
         let scene = Scene::new(seed);

@@ -1,4 +1,4 @@
-//! Two tenants, unchanged manifests, their own machines: the example from end to end.
+//! Two tenants with unchanged manifests get their own instances: the example from end to end.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,7 +30,7 @@ fn of_app<'a>(pods: &'a [Pod], app: &str) -> Vec<&'a Pod> {
     pods.iter().filter(|pod| label(*pod, "app") == app).collect()
 }
 
-/// The nodes that pods run on, each of which must be one of the pool's.
+/// The nodes of the pods, each of which must belong to the pool.
 fn homes<'a>(pods: &[&Pod], nodes: &'a BTreeMap<String, Node>, pool: &str) -> Vec<&'a Node> {
     pods.iter()
         .map(|pod| {
@@ -41,11 +41,11 @@ fn homes<'a>(pods: &[&Pod], nodes: &'a BTreeMap<String, Node>, pool: &str) -> Ve
         .collect()
 }
 
-async fn machines(stack: &mut Stack) -> Vec<Value> {
+async fn running_instances(stack: &mut Stack) -> Vec<Value> {
     let state = http::get(stack.croft.address(Part::Cloud).unwrap(), "/_control/state").await.unwrap();
     let state: Value = serde_json::from_str(&state.body).unwrap();
     let instances = state["instances"].as_array().cloned().unwrap_or_default();
-    instances.into_iter().filter(|machine| machine["state"] == "running").collect()
+    instances.into_iter().filter(|instance| instance["state"] == "running").collect()
 }
 
 async fn waiting(client: &Client, namespace: &str, count: usize) {
@@ -67,15 +67,15 @@ async fn gone(client: &Client, pool: &str) {
 }
 
 #[tokio::test]
-async fn two_tenants_get_machines_of_their_own_and_give_them_back() {
+async fn two_tenants_get_their_own_instances_and_scale_down() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     let [platform, workloads] = ["platform.yaml", "workloads.yaml"]
         .map(|file| stack.manifest(&format!("examples/two-tenants/{file}")).unwrap());
-    // Pods that come while others' machines join already may take places that were free: the plan is of all of them.
-    let (ground, class) = platform.rsplit_once("---").unwrap();
+    // Pods that arrive while instances are starting may use their free resources: the plan covers all of them.
+    let (base, class) = platform.rsplit_once("---").unwrap();
     assert!(class.contains("kind: EC2NodeClass"), "without a class nothing is launched: {class}");
-    stack.plane.apply(ground).await.unwrap();
+    stack.plane.apply(base).await.unwrap();
     stack.plane.apply(&workloads).await.unwrap();
     waiting(&client, "tenant-a", 6).await;
     waiting(&client, "tenant-b", 3).await;
@@ -100,15 +100,15 @@ async fn two_tenants_get_machines_of_their_own_and_give_them_back() {
         assert!(own, "{}: {taints:?}", node.name_any());
     }
 
-    // What the API server shows agrees with what EC2 has, machine by machine.
-    let machines = machines(&mut stack).await;
+    // The API server and EC2 agree about every instance.
+    let running = running_instances(&mut stack).await;
     let every: Vec<_> = claims(&client, "pool-a")
         .await
         .unwrap()
         .into_iter()
         .chain(claims(&client, "pool-b").await.unwrap())
         .collect();
-    assert_eq!((machines.len(), every.len()), (all.len(), all.len()));
+    assert_eq!((running.len(), every.len()), (all.len(), all.len()));
     for claim in &every {
         assert!(is_ready(claim), "{claim:?}");
         let status = claim.status.clone().unwrap();
@@ -124,7 +124,7 @@ async fn two_tenants_get_machines_of_their_own_and_give_them_back() {
     }
     condition_of::<EC2NodeClass>(&client, "default", "Ready", "True").await.unwrap();
 
-    // One tenant goes to nothing; the other doesn't notice.
+    // One tenant scales to zero; the other is unaffected.
     let kept: BTreeSet<_> = b.iter().map(|pod| (pod.uid(), node_of(pod))).collect();
     stack.plane.kubectl(["scale", "deployment", "--all", "--replicas=0", "-n", "tenant-a"]).await.unwrap();
     gone(&client, "pool-a").await;

@@ -1,4 +1,4 @@
-//! An edit of a Tenant, a TenantPool or the CroftConfig does what it says, on the real control plane.
+//! Edits of a Tenant, a TenantPool or the CroftConfig take effect, on the real control plane.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -23,11 +23,11 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// Pools whose nodes come from elsewhere, and never do: pods there wait.
+/// Pools whose nodes another provisioner should make, but doesn't: their pods stay pending.
 const SWAPPED: [&str; 2] = ["swap-a", "swap-b"];
-/// A requirement by Croft's own name of a label.
+/// A requirement with Croft's own name of a label.
 const STEADY: &str = "steady";
-/// A pool of a fixed size whose own label is the pool-name label.
+/// A static pool whose own label is the pool-name label.
 const FIXED: &str = "fixed";
 /// Handed to another provisioner, and back.
 const HANDED: &str = "handed";
@@ -60,7 +60,7 @@ fn platform() -> String {
     joined(&documents)
 }
 
-/// The namespace `agents` is left alone.
+/// The namespace `agents` becomes exempt.
 fn exempting() -> Value {
     json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"},
         "spec": {"exemptNamespaces": ["kube-system", "kube-public", "kube-node-lease", "croft-system", "agents"]}})
@@ -86,7 +86,7 @@ async fn uids(client: &Client, pool: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn edits_do_what_they_say() {
+async fn edits_take_effect() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     stack.plane.apply(&platform()).await.unwrap();
@@ -111,7 +111,7 @@ async fn edits_do_what_they_say() {
     changed_effects(&stack, &client).await;
     an_absent_config(&stack, &client).await;
 
-    // Minutes later: nothing that was left alone was replaced, and what was handed over is there.
+    // Minutes later: no node that was handed over has been replaced, and the handed-over ones exist.
     assert_eq!((uids(&client, STEADY).await, uids(&client, FIXED).await), steady, "no instance was replaced");
     assert_eq!(
         claims(&client, HANDED).await.unwrap().len(),
@@ -135,7 +135,7 @@ async fn handed_over(stack: &Stack, client: &Client) {
     stack.plane.kubectl(["delete", "deployment", "web", "-n", HANDED]).await.unwrap();
 }
 
-/// Two tenants swap their pools while pods of one wait.
+/// Two tenants swap their pools while pods of one are pending.
 async fn a_lost_pool(stack: &Stack, client: &Client) {
     let waits = async |pool: &str| {
         until(&format!("pods that wait for {pool}"), EVENTUALLY, async || {
@@ -173,7 +173,7 @@ async fn a_deleted_pool(stack: &Stack, client: &Client) {
     stack.plane.kubectl(["delete", "tenantpool", pool, "--wait=false"]).await.unwrap();
     let said = condition_of::<TenantPool>(client, pool, "DeletionBlocked", "True").await.unwrap();
     assert!(said.message.contains(&format!("spec.pools of {}", SWAPPED[1])), "{}", said.message);
-    // Its key is guarded still, and its tenant's pods are planned for it.
+    // Its key is still guarded, and its tenant's pods are still placed in it.
     let probe = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": SWAPPED[1]},
         "spec": {"containers": [{"name": "c", "image": "i"}]}});
     stack.plane.apply(&probe.to_string()).await.unwrap();
@@ -198,7 +198,7 @@ async fn a_lost_selector(stack: &Stack, client: &Client) {
     assert!(said.message.contains("spec.namespaceSelector matches"), "{}", said.message);
 }
 
-/// The pods of a pool follow its nodes to a taint that they did not tolerate when they were made.
+/// Pods of a pool move to nodes with a taint that they didn't tolerate when they were created.
 async fn changed_effects(stack: &Stack, client: &Client) {
     let before = uids(client, TAINTED).await;
     patch(stack, "tenantpool", TAINTED, json!({"spec": {"effects": ["NoSchedule", "NoExecute"]}})).await;
@@ -218,7 +218,8 @@ async fn changed_effects(stack: &Stack, client: &Client) {
     assert_eq!(effects, ["NoExecute", "NoSchedule"].map(str::to_owned).into());
 }
 
-/// The CroftConfig is deleted: its exemptions hold for a minute. Then it is there again, and what was injected goes.
+/// The CroftConfig is deleted: its exemptions hold for a minute. Then it is created again without them, and what was
+/// injected is removed.
 async fn an_absent_config(stack: &Stack, client: &Client) {
     let api: Api<DaemonSet> = Api::namespaced(client.clone(), "agents");
     let template = async || {

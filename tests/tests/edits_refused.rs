@@ -22,7 +22,7 @@ fn says(case: &Case, message: &str) {
 }
 
 #[test]
-fn files_are_held_to_the_same_rules() {
+fn files_are_refused_by_the_same_rules() {
     for kind in ["Tenant", "CroftConfig", "TenantPool", "EC2NodeClass", "NodeClaim"] {
         let found = rules::of(kind).unwrap().check_value(&base(kind));
         assert!(found.is_empty(), "{kind}: {found:?}");
@@ -36,14 +36,14 @@ fn files_are_held_to_the_same_rules() {
         let text: Vec<String> = found.iter().map(|(path, message)| format!("{path}: {message}")).collect();
         says(&case, &text.join("\n"));
     }
-    // What a regular expression can't say of a crontab.
+    // Rules of crontabs that a regular expression can't express.
     let reversed =
         edited("TenantPool", "/spec/disruption/budgets/0/schedule", &json!("0 9-5 * * *")).unwrap();
     let found = rules::of("TenantPool").unwrap().check_value(&reversed);
     assert!(found.iter().any(|(path, _)| path.ends_with("budgets[0].schedule")), "{found:?}");
 }
 
-/// Every field of a kind's spec that isn't a boolean, as in [`Case`], with `0` for an item.
+/// Every field of a kind's spec except booleans, as in [`Case`], with `0` for an item.
 fn fields(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     if let Some(properties) = schema["properties"].as_object() {
         for (name, inner) in properties {
@@ -57,7 +57,7 @@ fn fields(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_field_has_a_bad_value() {
+fn every_field_has_an_invalid_value() {
     let cases = cases();
     for crd in croft_api::crds() {
         let kind = crd.spec.names.kind.clone();
@@ -72,7 +72,7 @@ fn every_field_has_a_bad_value() {
 }
 
 #[tokio::test]
-async fn the_api_server_says_what_to_write_instead() {
+async fn api_server_refusals_say_what_to_write() {
     let options = Options::default()
         .without(Component::Scheduler)
         .without(Component::ControllerManager)
@@ -89,7 +89,7 @@ async fn the_api_server_says_what_to_write_instead() {
         says(&case, &answer.err().unwrap_or_else(|| "accepted".to_owned()));
     }
 
-    // The command line, on the same objects as files.
+    // The command line, with the same objects in files.
     let folder = tempfile::tempdir().unwrap();
     let mut written = Vec::new();
     for (number, case) in cases().into_iter().enumerate() {

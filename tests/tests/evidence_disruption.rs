@@ -1,4 +1,4 @@
-//! What looks like a reason to end pods and nodes, and is none: a look-up that finds nothing for a while, a Tenant that is
+//! Apparent reasons to end pods and nodes that are none: a look-up that finds nothing for a while, a Tenant that is
 //! deleted and created again, a label removed by hand, a Job whose namespace joins a tenant.
 #![allow(
     clippy::unwrap_used,
@@ -23,12 +23,12 @@ use k8s_openapi::api::{batch::v1::Job, core::v1::Namespace};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// How long nothing may happen: drift is judged every 5 seconds, and pods are evicted within one.
+/// Time in which nothing may happen: drift is evaluated every 5 seconds, and pods are evicted within one.
 const QUIET: Duration = Duration::from_secs(12);
 const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 const RECREATE: &str = "{apiVersion: croft.dev/v1alpha1, kind: CroftConfig, metadata: {name: default}, spec: {misplaced: Recreate}}";
 
-/// Three pods, each of which fills an instance; and a second tenant, so that there is one while the first is missing.
+/// Three pods, each of which fills an instance, and a second tenant, so that one exists while the first is missing.
 fn platform() -> String {
     let disruption = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]});
     let pool = on_demand(&["m5.large"], disruption);
@@ -39,7 +39,7 @@ fn platform() -> String {
     joined(&documents)
 }
 
-/// The uids of the pods and claims that must stay.
+/// Uids of the pods and claims that must be kept.
 #[derive(Debug, PartialEq, Eq)]
 struct Working {
     pods: BTreeSet<String>,
@@ -53,7 +53,7 @@ impl Working {
         Ok(Self { pods, claims })
     }
 
-    /// Looks for a while: nothing of it ends, and nothing is launched in its place.
+    /// Watches for a while: none of them ends, and no replacement is launched.
     async fn stay(&self, client: &Client, case: &str) {
         let until = tokio::time::Instant::now() + QUIET;
         while tokio::time::Instant::now() < until {
@@ -64,7 +64,7 @@ impl Working {
 }
 
 #[tokio::test]
-async fn nothing_that_works_ends_on_wrong_evidence() {
+async fn no_running_pod_or_node_ends_on_wrong_evidence() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     stack.plane.apply(&platform()).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_label_removed_by_hand_is_put_back(stack: &Stack, client: &Client, wor
     working.stay(client, "a label was removed by hand").await;
 }
 
-/// The pools that the namespace's mark names.
+/// The pools in the namespace's annotation.
 async fn until_marked(client: &Client, namespace: &str, pool: Option<&str>) {
     let api: Api<Namespace> = Api::all(client.clone());
     until("the namespace's mark", EVENTUALLY, async || {
@@ -116,7 +116,7 @@ async fn a_tenant_that_is_created_again_keeps_its_pods(stack: &Stack, client: &C
     stack.plane.kubectl_with(["replace", "--force", "-f", "-"], &text).await.unwrap();
     condition_of::<Tenant>(client, "tenant-a", "Ready", "True").await.unwrap();
     working.stay(client, "the Tenant was replaced by force").await;
-    // Deleted, and so seen by the controller, and only then created again.
+    // Deleted, so that the controller sees it, and only then created again.
     stack.plane.kubectl(["delete", "tenant", "tenant-a"]).await.unwrap();
     until_marked(client, "tenant-a", None).await;
     working.stay(client, "the Tenant is missing").await;
@@ -127,7 +127,7 @@ async fn a_tenant_that_is_created_again_keeps_its_pods(stack: &Stack, client: &C
 }
 
 async fn a_job_is_left_to_its_owner(stack: &Stack, client: &Client) {
-    // Pods that wait: no node takes pods of a namespace without a tenant.
+    // Pending pods: no node accepts pods of a namespace without a tenant.
     let template = |restart: &str| {
         json!({"metadata": {"labels": {"app": "w"}}, "spec": {"restartPolicy": restart, "containers": [{
             "name": "c", "image": "registry.example/app:1", "resources": {"requests": {"cpu": "100m"}}}]}})
@@ -146,7 +146,7 @@ async fn a_job_is_left_to_its_owner(stack: &Stack, client: &Client) {
     .unwrap();
     let patch = r#"{"spec":{"namespaces":["tenant-a","joins"]}}"#;
     stack.plane.kubectl(["patch", "tenant", "tenant-a", "--type=merge", "-p", patch]).await.unwrap();
-    // The Deployment's pod is made again for the pool; the Job's pod is reported, and the Job goes on.
+    // The Deployment's pod is recreated for the pool; the Job's pod is reported, and the Job continues.
     until("the Deployment's pod to run in the pool", EVENTUALLY, async || {
         let pods = pods(client, "joins").await?;
         let placed = pods.iter().find(|pod| pod.name_any().starts_with("web-") && !node_of(pod).is_empty());
@@ -171,7 +171,7 @@ async fn a_job_is_left_to_its_owner(stack: &Stack, client: &Client) {
 
 async fn tag_groups(stack: &mut Stack, client: &Client, tags: Value, status: &str) {
     stack.control(&json!({"do": "groupTags", "group": "sg-0c0ffee000000001", "tags": tags})).await.unwrap();
-    // A new process asks for itself; one that runs keeps what it found for minutes.
+    // A new process calls the cloud itself; a running one keeps its findings for minutes.
     stack.croft.kill(Part::Controller).unwrap();
     stack.croft.resume(&stack.plane, Part::Controller).await.unwrap();
     condition_of::<EC2NodeClass>(client, "default", "SecurityGroupsReady", status).await.unwrap();

@@ -1,4 +1,4 @@
-//! What works isn't ended on wrong evidence: a lost tag, another account, a deleted Node.
+//! Running instances aren't ended on wrong evidence: a lost tag, another account, a deleted Node.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 const TENANT: &str = "tenant-a";
 const POOL: &str = "pool-a";
-/// Questions after which a process that would end something on an empty list has done so.
+/// Number of calls after which a process that ends instances on an empty list would have done so.
 const QUESTIONS: u64 = 40;
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn lost_tags_other_accounts_and_deleted_nodes_end_no_running_pod() {
     let client = stack.plane.admin().await.unwrap();
     let pool = on_demand(&["m5.large"], json!({"consolidateAfter": "Never"}));
     let [namespace, pool, tenant] = tenant(TENANT, POOL, &pool);
-    // Each pod fills an instance, and none may go.
+    // Each pod fills an instance, and none may be evicted.
     let web = deployment(TENANT, "web", 2, "1500m", "256Mi");
     let documents = [class("default"), namespace, pool, tenant, web, budget(TENANT, "web", 2)];
     stack.plane.apply(&joined(&documents)).await.unwrap();
@@ -60,7 +60,7 @@ async fn working(client: &Client) -> BTreeSet<String> {
     pods.chain(claims.iter().filter_map(kube::ResourceExt::uid)).chain(nodes).collect()
 }
 
-/// Another tool writes its own value over the cluster's tag: the claim says so, and the tag comes back.
+/// Another tool overwrites the cluster's tag: the claim reports it, and the tag is restored.
 async fn tag_overwritten(stack: &mut Stack, client: &Client) {
     let before = working(client).await;
     let claim = claims(client, POOL).await.unwrap().remove(0);
@@ -70,7 +70,7 @@ async fn tag_overwritten(stack: &mut Stack, client: &Client) {
     assert!(said.contains("has the tag croft.dev/cluster=another"), "{said}");
     condition_of::<NodeClaim>(client, &claim.name_any(), "InstanceTagged", "True").await.unwrap();
     let tagged = |m: &&Value| m["tags"]["croft.dev/cluster"] != json!("another");
-    assert_eq!(stack.machines().await.unwrap().iter().filter(tagged).count(), 2);
+    assert_eq!(stack.instances().await.unwrap().iter().filter(tagged).count(), 2);
     assert_eq!(working(client).await, before);
 }
 
@@ -90,7 +90,7 @@ async fn another_account(stack: &mut Stack, client: &Client) {
     .unwrap();
     assert_eq!(working(client).await, before);
 
-    // An operator follows the last sentence alone: what works stays all the same.
+    // An operator follows the last sentence alone: running pods are kept nevertheless.
     let annotations = ["identity.croft.dev/account-", "identity.croft.dev/region-"];
     let command = ["annotate", "namespace", "croft-system"].into_iter().chain(annotations);
     stack.plane.kubectl(command).await.unwrap();
@@ -111,7 +111,7 @@ async fn another_account(stack: &mut Stack, client: &Client) {
     assert_eq!(working(client).await, before);
 }
 
-/// What an ec2-sim has, and which calls it got.
+/// Instances of an ec2-sim, and its calls.
 async fn state_of(cloud: SocketAddr) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&http::get(cloud, "/_control/state").await?.body)?)
 }
@@ -126,7 +126,7 @@ fn empty_account(stack: &Stack) -> (SocketAddr, Process) {
     (SocketAddr::from(([127, 0, 0, 1], port)), stack.plane.spawn(&recipe).unwrap())
 }
 
-/// `kubectl delete node` drains the node within the budgets of its pods, and terminates its instance after that.
+/// `kubectl delete node` drains the node within the budgets of its pods, and then terminates its instance.
 async fn node_deleted(stack: &mut Stack, client: &Client) {
     let pods = running(client, TENANT, 2).await.unwrap();
     let (pod, node) = (&pods[0], node_of(&pods[0]));
@@ -138,7 +138,7 @@ async fn node_deleted(stack: &mut Stack, client: &Client) {
     let still = running(client, TENANT, 2).await.unwrap();
     assert!(still.iter().any(|p| p.uid() == pod.uid() && node_of(p) == node), "the budget held the pod");
     let works = |m: &Value| m["id"] == json!(instance_of(&claim));
-    assert!(stack.machines().await.unwrap().iter().any(works), "the instance works as long as the pod does");
+    assert!(stack.instances().await.unwrap().iter().any(works), "the instance works as long as the pod does");
 
     stack.plane.kubectl(["delete", "pdb", "--namespace", TENANT, "web"]).await.unwrap();
     let cloud = stack.croft.address(Part::Cloud).unwrap();

@@ -1,4 +1,4 @@
-//! What pools promise beyond places for pods: spot machines left in time, a fixed size kept, spare places ready.
+//! Guarantees of pools: spot instances are drained in time, static pools keep their size, headroom is ready.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -41,7 +41,7 @@ fn platform() -> String {
     for (name, spec) in [(SPOT, spot), (FIXED, fixed), (SPARE, spare)] {
         documents.extend(tenant(name, name, &spec));
     }
-    // Each fills a machine, and they may only go one after another.
+    // Each fills an instance, and the budget allows one eviction at a time.
     documents.extend([deployment(SPOT, "web", 2, "1500m", "256Mi"), budget(SPOT, "web", 1)]);
     joined(&documents)
 }
@@ -50,7 +50,7 @@ fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-fn machine(claim: &NodeClaim) -> String {
+fn instance(claim: &NodeClaim) -> String {
     let id = claim.status.as_ref().and_then(|status| status.provider_id.clone()).unwrap_or_default();
     id.rsplit('/').next().unwrap_or_default().to_owned()
 }
@@ -59,7 +59,7 @@ fn uids(claims: &[NodeClaim]) -> BTreeSet<String> {
     claims.iter().filter_map(|claim| claim.metadata.uid.clone()).collect()
 }
 
-/// Waits until the pool has exactly `count` claims, all ready and none of them going.
+/// Waits until the pool has exactly `count` claims, all Ready and none being deleted.
 async fn ready(client: &Client, pool: &str, count: usize) -> Vec<NodeClaim> {
     until(&format!("{count} ready nodes of {pool}"), EVENTUALLY, async || {
         let claims = claims(client, pool).await?;
@@ -72,7 +72,7 @@ async fn ready(client: &Client, pool: &str, count: usize) -> Vec<NodeClaim> {
     .unwrap()
 }
 
-/// When kube-scheduler bound a pod, by its own event.
+/// Time at which kube-scheduler bound a pod, by its event.
 async fn scheduled(client: &Client, pod: &Pod) -> Option<Timestamp> {
     let api: Api<Event> = Api::namespaced(client.clone(), &pod.namespace()?);
     let fields = format!("involvedObject.uid={},reason=Scheduled", pod.uid()?);
@@ -81,12 +81,12 @@ async fn scheduled(client: &Client, pod: &Pod) -> Option<Timestamp> {
 }
 
 #[tokio::test]
-async fn interruptions_fixed_sizes_and_spare_places_hold_on_the_real_control_plane() {
+async fn interruptions_static_pools_and_headroom_hold_on_the_real_control_plane() {
     let croft = CroftOptions::find().unwrap().flag(Part::Controller, "--interruption-queue=croft");
     let mut stack = Stack::start_with(Options::default(), croft).await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     stack.plane.apply(&platform()).await.unwrap();
-    // Two nodes whatever the demand, and two spare places before anybody has asked for one.
+    // Two nodes whatever the demand, and two headroom pods before any pod needs them.
     let fixed = ready(&client, FIXED, 2).await;
     let spare = ready(&client, SPARE, 1).await;
 
@@ -96,24 +96,24 @@ async fn interruptions_fixed_sizes_and_spare_places_hold_on_the_real_control_pla
     stack.check().unwrap();
 }
 
-/// Both spot machines of a pool are taken back at once: each gets its replacement, and each pod leaves in time.
+/// Both spot instances of a pool are interrupted at once: each gets a replacement, and each pod leaves in time.
 async fn interrupted(stack: &mut Stack, client: &Client) {
     running(client, SPOT, 2).await.unwrap();
     let old = ready(client, SPOT, 2).await;
     let warned = Timestamp::now();
     for claim in &old {
-        let request = json!({"do": "interrupt", "instance": machine(claim), "news": "spot-warning"});
+        let request = json!({"do": "interrupt", "instance": instance(claim), "news": "spot-warning"});
         stack.control(&request).await.unwrap();
     }
     let both: BTreeSet<String> = old.iter().map(kube::ResourceExt::name_any).collect();
-    until("both spot machines left", EVENTUALLY, async || {
+    until("both spot instances left", EVENTUALLY, async || {
         let claims = claims(client, SPOT).await?;
         let pods = pods(client, SPOT).await?;
         let up = pods.iter().filter(|pod| phase(pod) == "Running").count();
         assert!(up >= 1, "the budget keeps one of the two");
         let fresh =
             claims.iter().filter(|claim| !both.contains(&claim.name_any()) && is_ready(claim)).count();
-        // A machine that is still to be left has its replacement before its pod is asked to go.
+        // An interrupted instance has its replacement before its pod is evicted.
         let going = claims
             .iter()
             .filter(|c| both.contains(&c.name_any()))
@@ -145,9 +145,9 @@ async fn kept_at_a_fixed_size(stack: &mut Stack, client: &Client, first: &[NodeC
     resize(stack, FIXED, json!({"replicas": 3})).await;
     let grown = ready(client, FIXED, 3).await;
     assert!(uids(&grown).is_superset(&uids(first)), "those that were there stay");
-    // One of them dies, and no pod is there to ask for another.
+    // One of them terminates, without a pending pod.
     let lost = &grown[0];
-    stack.control(&json!({"do": "end", "instance": machine(lost)})).await.unwrap();
+    stack.control(&json!({"do": "end", "instance": instance(lost)})).await.unwrap();
     until("the lost node's replacement", EVENTUALLY, async || {
         let claims = claims(client, FIXED).await?;
         let replaced =
@@ -157,7 +157,7 @@ async fn kept_at_a_fixed_size(stack: &mut Stack, client: &Client, first: &[NodeC
     })
     .await
     .unwrap();
-    // The node with a pod on it is the one that stays.
+    // The node with a pod on it is kept.
     stack.plane.apply(&joined(&[deployment(FIXED, "web", 1, "1500m", "256Mi")])).await.unwrap();
     let pod = running(client, FIXED, 1).await.unwrap().remove(0);
     resize(stack, FIXED, json!({"replicas": 1})).await;
@@ -172,20 +172,20 @@ async fn given_from_what_is_spare(stack: &Stack, client: &Client, spare: &NodeCl
     let all = nodes(client).await.unwrap();
     assert_eq!(label(&all[&node], "node.kubernetes.io/instance-type"), "m5.xlarge");
     stack.plane.apply(&joined(&[deployment(SPARE, "web", 2, "1500m", "1Gi")])).await.unwrap();
-    // The pods have the spare places, and no machine was made for them: they were bound before the next one was ready.
+    // The pods use the headroom, and no instance was launched for them: they were bound before the next one was Ready.
     let pods = running(client, SPARE, 2).await.unwrap();
     assert!(
         pods.iter().all(|pod| node_of(pod) == node),
         "{:?}",
         pods.iter().map(node_of).collect::<Vec<_>>()
     );
-    // And as many are made again.
+    // The headroom is restored.
     let two = ready(client, SPARE, 2).await;
     let next = two.iter().find(|claim| claim.uid() != spare.uid()).unwrap();
     let made = next.metadata.creation_timestamp.as_ref().unwrap().0;
     for pod in &pods {
         let since = pod.metadata.creation_timestamp.as_ref().unwrap().0;
-        assert!(made >= since, "{} had asked for a place when the next machine was made", pod.name_any());
+        assert!(made >= since, "{} had asked for a place when the next instance was made", pod.name_any());
     }
     let pool = Api::<TenantPool>::all(client.clone()).get(SPARE).await.unwrap();
     let conditions = pool.status.map(|status| status.conditions).unwrap_or_default();

@@ -1,5 +1,6 @@
-//! Objects that an older CRD let in: each keeps its last good version in force, says so in a condition, and harms no
-//! other. After a restart, when no earlier version is known, nothing is opened, launched or terminated because of it.
+//! Objects that an older CRD accepted: each keeps its last good version in force, reports it in a condition, and
+//! affects no other. After a restart, without an earlier version, nothing is opened, launched or terminated because of
+//! it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -44,7 +45,7 @@ fn any<K: Kind>(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::erase::<K>(&()))
 }
 
-/// Gives the CRDs no schema, as if an older Croft had installed them, or the generated one again.
+/// Removes the schemas of the CRDs, as if an older Croft had installed them, or restores the generated ones.
 async fn validate(client: &Client, strictly: bool) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for mut crd in croft_api::crds() {
@@ -58,7 +59,7 @@ async fn validate(client: &Client, strictly: bool) {
     }
 }
 
-/// Stores what the real CRD refuses; the API server takes a moment to forget its rules.
+/// Stores what the real CRD refuses; the API server takes a moment to drop its rules.
 async fn store<K: Kind>(client: &Client, name: &str, patch: Value) {
     let what = format!("{} {name} to be stored", K::kind(&()));
     until(&what, EVENTUALLY, async || {
@@ -71,7 +72,7 @@ async fn store<K: Kind>(client: &Client, name: &str, patch: Value) {
     .unwrap();
 }
 
-/// Waits until an object's condition SpecValid has this status, and returns it.
+/// Waits until an object's condition SpecValid has this status. Returns it.
 async fn spec_valid<K: Kind>(client: &Client, name: &str, status: &str) -> Condition {
     let what = format!("{} {name} with SpecValid={status}", K::kind(&()));
     until(&what, EVENTUALLY, async || {
@@ -101,7 +102,7 @@ async fn scale(client: &Client, namespace: &str, replicas: usize) {
     api.patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
-/// Waits for the pods of a namespace to run; in vain, it shows what the pool and the controller say.
+/// Waits for the pods of a namespace to run; on timeout it shows the pool's conditions and the controller's log.
 async fn all_running(stack: &Stack, client: &Client, namespace: &str, count: usize) -> Vec<Pod> {
     let error = match running(client, namespace, count).await {
         Ok(pods) => return pods,
@@ -124,12 +125,12 @@ async fn annotated(client: &Client, namespace: &str, pools: &[&str]) {
     .unwrap();
 }
 
-/// What must not change: instances that run, and pods by uid.
+/// What must not change: running instances, and pods by uid.
 async fn working(stack: &mut Stack, client: &Client) -> (BTreeSet<String>, BTreeSet<String>) {
-    let machines = stack.machines().await.unwrap();
-    let id = |machine: &Value| machine["id"].as_str().unwrap_or_default().to_owned();
+    let instances = stack.instances().await.unwrap();
+    let id = |instance: &Value| instance["id"].as_str().unwrap_or_default().to_owned();
     let chosen = pods(client, "chosen").await.unwrap();
-    (machines.iter().map(id).collect(), chosen.iter().filter_map(|pod| pod.uid()).collect())
+    (instances.iter().map(id).collect(), chosen.iter().filter_map(|pod| pod.uid()).collect())
 }
 
 async fn gauge(stack: &mut Stack, part: Part, line: &str) {
@@ -147,7 +148,7 @@ async fn gauge(stack: &mut Stack, part: Part, line: &str) {
     .unwrap();
 }
 
-/// Everything that can be wrong at once.
+/// Every kind of invalid object at once.
 async fn store_what_is_bad(client: &Client) {
     validate(client, false).await;
     let by = |operator: &str| json!({"matchExpressions": [{"key": "team", "operator": operator, "values": ["a"]}]});
@@ -174,17 +175,17 @@ async fn store_what_is_bad(client: &Client) {
         json!({"spec": {"exemptNamespaces": ["kube-system", "team-*", "agents"]}}),
     )
     .await;
-    let stranger = json!({
-        "apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": "stranger"},
+    let other = json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": "other"},
         "spec": {"namespaces": ["strange"], "pools": "all"},
     });
-    let stranger = serde_json::from_value(stranger).unwrap();
-    any::<croft_api::Tenant>(client).create(&PostParams::default(), &stranger).await.unwrap();
+    let other = serde_json::from_value(other).unwrap();
+    any::<croft_api::Tenant>(client).create(&PostParams::default(), &other).await.unwrap();
     validate(client, true).await;
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_harms_no_other_and_keeps_what_was_in_force() {
+async fn unreadable_object_affects_no_other_and_keeps_its_last_good_version() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     let pool = on_demand(&["m5.large"], json!({"consolidateAfter": "Never"}));
@@ -207,7 +208,7 @@ async fn an_object_that_cannot_be_read_harms_no_other_and_keeps_what_was_in_forc
 
     store_what_is_bad(&client).await;
     invalid::<croft_api::Tenant>(&client, "chosen", &["spec.namespaceSelector", "last good version"]).await;
-    event_about(&client, "Tenant", "stranger", INVALID_SPEC).await.unwrap();
+    event_about(&client, "Tenant", "other", INVALID_SPEC).await.unwrap();
     event_about(&client, "TenantPool", "fine-b", INVALID_SPEC).await.unwrap();
     invalid::<croft_api::TenantPool>(&client, "chosen", &["spec.", "last good version"]).await;
     invalid::<croft_api::EC2NodeClass>(&client, "default", &["spec.amiFamily"]).await;
@@ -216,13 +217,13 @@ async fn an_object_that_cannot_be_read_harms_no_other_and_keeps_what_was_in_forc
     gauge(&mut stack, Part::Controller, r#"croft_invalid_objects{kind="CroftConfig"} 1"#).await;
     gauge(&mut stack, Part::Webhook, "croft_webhook_invalid_objects 3.0").await;
 
-    // What was in force of them works on, class and pool included: the second pod needs a node of its own.
+    // Their last good versions stay in force, class and pool included: the second pod needs its own node.
     scale(&client, "chosen", 4).await;
     for pod in all_running(&stack, &client, "chosen", 4).await {
         let selector = pod.spec.unwrap().node_selector.unwrap_or_default();
         assert_eq!(selector.get(croft_api::pool::DEFAULT_KEY).map(String::as_str), Some("chosen"));
     }
-    // Others' edits take effect, in the controller and in the API server's webhook configuration.
+    // Edits of other objects take effect, in the controller and in the API server's webhook configuration.
     store::<croft_api::Tenant>(&client, "fine", json!({"spec": {"pools": ["fine", "fine-b"]}})).await;
     annotated(&client, "fine", &["=fine:", "=fine-b:"]).await;
     until("the exempt namespaces in the webhook's scope", EVENTUALLY, async || {
@@ -233,8 +234,8 @@ async fn an_object_that_cannot_be_read_harms_no_other_and_keeps_what_was_in_forc
     })
     .await
     .unwrap();
-    let (machines, pods_before) = working(&mut stack, &client).await;
-    assert!(machines.is_superset(&before.0) && pods_before.is_superset(&before.1), "nothing was terminated");
+    let (instances, pods_before) = working(&mut stack, &client).await;
+    assert!(instances.is_superset(&before.0) && pods_before.is_superset(&before.1), "nothing was terminated");
 
     // After a restart no earlier version is known.
     for part in [Part::Controller, Part::Webhook] {
@@ -251,11 +252,11 @@ async fn an_object_that_cannot_be_read_harms_no_other_and_keeps_what_was_in_forc
     assert!(error.to_string().contains("the claims of a Tenant can't be read"), "{error}");
     annotated(&client, "chosen", &["=chosen:"]).await;
     gauge(&mut stack, Part::Controller, r#"croft_invalid_objects{kind="Tenant"} 2"#).await;
-    let (machines_after, pods_after) = working(&mut stack, &client).await;
-    assert!(machines_after.is_superset(&machines), "an instance was terminated");
+    let (instances_after, pods_after) = working(&mut stack, &client).await;
+    assert!(instances_after.is_superset(&instances), "an instance was terminated");
     assert_eq!(pods_after, pods_before, "a pod was deleted");
 
-    // Corrected, everything goes on.
+    // Once corrected, everything continues.
     let by_label = json!({"matchLabels": {"team": "a"}, "matchExpressions": null});
     store::<croft_api::Tenant>(&client, "chosen", json!({"spec": {"namespaceSelector": by_label}})).await;
     let spec = json!({"disruption": {"consolidateAfter": "Never"}, "template": {"spec": {"expireAfter": null}}, "limits": null});

@@ -1,4 +1,4 @@
-//! What bounds the bill: limits over the whole cluster, and launches whose node never registers.
+//! Bounds of the cost: limits over the whole cluster, and launches whose node never registers.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,7 +22,7 @@ use croft_tests::{
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// Rounds of launches without a node that a pool may have in an hour.
+/// Launches without a node that a pool may have in an hour.
 const ROUNDS: usize = 4;
 
 fn config(limits: &Value) -> String {
@@ -40,7 +40,7 @@ fn platform() -> String {
     joined(&documents)
 }
 
-/// How many instances were ever launched for a pool.
+/// Number of instances ever launched for a pool.
 async fn launched(stack: &mut Stack, pool: &str) -> usize {
     let state = http::get(stack.croft.address(Part::Cloud).unwrap(), "/_control/state").await.unwrap();
     let state: Value = serde_json::from_str(&state.body).unwrap();
@@ -49,7 +49,7 @@ async fn launched(stack: &mut Stack, pool: &str) -> usize {
 }
 
 #[tokio::test]
-async fn the_bill_is_bounded() {
+async fn limits_and_backoff_bound_the_cost() {
     let croft = CroftOptions::find()
         .unwrap()
         .flag(Part::Controller, "--registration-timeout=4s")
@@ -116,7 +116,7 @@ async fn what_has_no_limit_says_so(stack: &Stack, client: &Client) {
     assert!(text.contains("ok    limits"), "{text}");
 }
 
-/// The status that remembers the launches of the pool.
+/// The status that counts the launches of the pool.
 async fn backoff(client: &Client, pool: &str) -> Value {
     let pool = Api::<TenantPool>::all(client.clone()).get(pool).await.unwrap();
     json!(pool.status.and_then(|status| status.launch_backoff))
@@ -130,7 +130,7 @@ async fn launches_without_a_node_are_bounded(stack: &mut Stack, client: &Client)
     assert!(said.message.contains("no node registered"), "{}", said.message);
     assert_eq!(said.reason, "NodesNotRegistering");
     until("as many rounds as an hour has", EVENTUALLY, async || {
-        // What was counted must not be forgotten with the pods.
+        // The count must survive the pods.
         for pod in pods(client, "tenant-c").await? {
             let namespaced: Api<k8s_openapi::api::core::v1::Pod> =
                 Api::namespaced(client.clone(), "tenant-c");
@@ -144,7 +144,7 @@ async fn launches_without_a_node_are_bounded(stack: &mut Stack, client: &Client)
     .await
     .unwrap();
     assert_eq!(launched(stack, "tenant-c").await, ROUNDS);
-    // Nor with the process.
+    // It must survive the process.
     stack.croft.kill(Part::Controller).unwrap();
     stack.croft.resume(&stack.plane, Part::Controller).await.unwrap();
     stack.control(&json!({"do": "boots", "works": true})).await.unwrap();
@@ -153,7 +153,7 @@ async fn launches_without_a_node_are_bounded(stack: &mut Stack, client: &Client)
     running(client, "tenant-a", 2).await.unwrap();
     assert_eq!(launched(stack, "tenant-c").await, ROUNDS, "the pool launches nothing before the next hour");
     println!("wallet: launches={ROUNDS} rounds_per_hour={ROUNDS}");
-    // An edit says that what was wrong is mended.
+    // An edit ends the backoff.
     let patch = r#"{"spec":{"weight":1}}"#;
     stack.plane.kubectl(["patch", "tenantpool", "tenant-c", "--type=merge", "-p", patch]).await.unwrap();
     running(client, "tenant-c", 1).await.unwrap();

@@ -1,5 +1,5 @@
-//! What a hostile or broken client does to the webhook's port: everything is bounded, and the connections that an API
-//! server has are answered meanwhile.
+//! Attacks on the webhook's port by hostile or broken clients: everything is bounded, and the API server's connections
+//! are answered meanwhile.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -31,10 +31,10 @@ use tokio::{
 
 const CONNECTIONS: usize = 48;
 const REVIEWS: usize = 6;
-/// For what has a deadline of a few seconds, on a busy machine.
+/// Margin for deadlines of a few seconds, on a busy computer.
 const SOON: Duration = Duration::from_secs(60);
 
-struct Ground {
+struct Setup {
     plane: ControlPlane,
     replicas: Replicas,
     name: String,
@@ -43,13 +43,13 @@ struct Ground {
     trust: Trust,
 }
 
-async fn ground() -> Ground {
+async fn setup() -> Setup {
     let connections = format!("--max-connections={CONNECTIONS}");
     let reviews = format!("--max-inflight={REVIEWS}");
-    ground_with(&["--drain=1", &connections, &reviews]).await
+    setup_with(&["--drain=1", &connections, &reviews]).await
 }
 
-async fn ground_with(flags: &[&str]) -> Ground {
+async fn setup_with(flags: &[&str]) -> Setup {
     croft_runtime::process::install_crypto();
     let options = Options::default()
         .without(Component::Scheduler)
@@ -69,7 +69,7 @@ async fn ground_with(flags: &[&str]) -> Ground {
     .await
     .unwrap();
     let bundle = String::from_utf8(bundle.0).unwrap();
-    Ground { plane, replicas, name, address, health, trust: Trust::new(&bundle, "127.0.0.1").unwrap() }
+    Setup { plane, replicas, name, address, health, trust: Trust::new(&bundle, "127.0.0.1").unwrap() }
 }
 
 fn review() -> Vec<u8> {
@@ -81,7 +81,7 @@ fn review() -> Vec<u8> {
     .into_bytes()
 }
 
-impl Ground {
+impl Setup {
     async fn reviewer(&self) -> io::Result<Reviewer> {
         Reviewer::connect(self.address, &self.trust).await
     }
@@ -107,20 +107,20 @@ async fn good(reviewer: &mut Reviewer) {
     assert!(String::from_utf8_lossy(&body).contains("\"allowed\":true"));
 }
 
-/// Waits until the other end closes the connection, and gives what it said before.
+/// Waits until the server closes the connection. Returns what it sent before.
 async fn closed(reviewer: &mut Reviewer) -> String {
     let said = timeout(SOON, reviewer.rest()).await.expect("the server closes what is too slow");
     String::from_utf8_lossy(&said).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_slow_or_long_is_bounded_and_harms_nobody_else() {
-    let mut ground = ground().await;
-    let mut kept = ground.reviewer().await.unwrap();
+async fn slow_or_long_requests_are_bounded_and_delay_no_other() {
+    let mut setup = setup().await;
+    let mut kept = setup.reviewer().await.unwrap();
     good(&mut kept).await;
 
-    // A head that comes byte by byte and never ends.
-    let mut slow = ground.reviewer().await.unwrap();
+    // A head that is sent byte by byte and never ends.
+    let mut slow = setup.reviewer().await.unwrap();
     let dripping = async {
         for byte in b"POST /mutate HTTP/1.1\r\nX-Slow: ".iter().chain(std::iter::repeat(&b'a')) {
             if slow.write(&[*byte]).await.is_err() {
@@ -132,25 +132,25 @@ async fn what_is_slow_or_long_is_bounded_and_harms_nobody_else() {
     };
     timeout(SOON, dripping).await.expect("a head that doesn't end ends the connection");
 
-    // A connection that says nothing at all, before and after its handshake.
-    let mut silent = ground.reviewer().await.unwrap();
+    // A silent connection, before and after its handshake.
+    let mut silent = setup.reviewer().await.unwrap();
     assert_eq!(closed(&mut silent).await, "");
-    let mut raw = TcpStream::connect(ground.address).await.unwrap();
+    let mut raw = TcpStream::connect(setup.address).await.unwrap();
     let mut nothing = Vec::new();
     timeout(SOON, raw.read_to_end(&mut nothing)).await.expect("no handshake, no connection").unwrap();
     assert!(nothing.is_empty());
 
     // A body that stops.
-    let mut stalled = ground.head(1000).await;
+    let mut stalled = setup.head(1000).await;
     stalled.write(b"{\"apiVersion\":").await.unwrap();
     let said = closed(&mut stalled).await;
     assert!(said.starts_with("HTTP/1.1 408 ") && said.contains("didn't arrive within"), "{said}");
     good(&mut kept).await;
 
-    // Bodies that are too long: one that says so isn't read, one that doesn't is read up to the limit.
-    let mut announced = ground.head(9 << 20).await;
+    // Oversized bodies: one with a declared length isn't read, one without is read up to the limit.
+    let mut announced = setup.head(9 << 20).await;
     assert!(closed(&mut announced).await.starts_with("HTTP/1.1 413 "));
-    let mut endless = ground.reviewer().await.unwrap();
+    let mut endless = setup.reviewer().await.unwrap();
     endless
         .write(b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nTransfer-Encoding: chunked\r\n\r\n")
         .await
@@ -163,55 +163,55 @@ async fn what_is_slow_or_long_is_bounded_and_harms_nobody_else() {
     assert!(sent < 64 << 20, "more than the limit was taken");
     good(&mut kept).await;
 
-    // What isn't HTTP over TLS, or says two things at once.
-    let mut plain = TcpStream::connect(ground.address).await.unwrap();
+    // Bytes that aren't HTTP over TLS, or contradict themselves.
+    let mut plain = TcpStream::connect(setup.address).await.unwrap();
     plain.write_all(b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nContent-Length: 0\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
     let _ = timeout(SOON, plain.read_to_end(&mut answer)).await.expect("closed");
     assert!(!answer.starts_with(b"HTTP"));
-    let mut two = ground.reviewer().await.unwrap();
+    let mut two = setup.reviewer().await.unwrap();
     two.write(b"POST /mutate HTTP/1.1\r\nHost: w\r\nContent-Length: 4\r\nContent-Length: 9\r\n\r\n")
         .await
         .unwrap();
     assert!(closed(&mut two).await.starts_with("HTTP/1.1 400 "));
-    let mut long = ground.reviewer().await.unwrap();
+    let mut long = setup.reviewer().await.unwrap();
     let line = format!("GET /{} HTTP/1.1\r\n", "a".repeat(1 << 20));
     let _ = long.write(line.as_bytes()).await;
     let said = closed(&mut long).await;
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{said}");
     good(&mut kept).await;
 
-    // A client that is in the middle of a body doesn't keep the process from ending.
-    let mut last = ground.head(1000).await;
+    // A client in the middle of a body doesn't delay shutdown.
+    let mut last = setup.head(1000).await;
     last.write(b"{").await.unwrap();
-    ground.replicas.terminate(&ground.name.clone(), SOON).await.unwrap();
-    drop(ground.plane);
+    setup.replicas.terminate(&setup.name.clone(), SOON).await.unwrap();
+    drop(setup.plane);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_is_turned_away_and_what_is_open_is_served() {
-    let ground = ground().await;
-    let mut kept = ground.reviewer().await.unwrap();
+async fn flood_is_refused_and_open_connections_are_served() {
+    let setup = setup().await;
+    let mut kept = setup.reviewer().await.unwrap();
     good(&mut kept).await;
 
-    // Reviews beyond the bound are told to come again, at once.
+    // Reviews above the limit are told to retry, at once.
     let mut stalled = Vec::new();
     for _ in 0..REVIEWS {
-        let mut reviewer = ground.head(1 << 10).await;
+        let mut reviewer = setup.head(1 << 10).await;
         reviewer.write(b"{").await.unwrap();
         stalled.push(reviewer);
     }
-    // Those that stall are given up after 2 s, so that the moment of being full must be met.
+    // Stalled reviews are aborted after 2 s, so the test must hit the time in which the limit is reached.
     let full = async {
         while kept.post("/mutate?timeout=3s", &review()).await.unwrap().0 != 429 {
-            let mut reviewer = ground.head(1 << 10).await;
+            let mut reviewer = setup.head(1 << 10).await;
             reviewer.write(b"{").await.unwrap();
             stalled.push(reviewer);
         }
     };
     timeout(SOON, full).await.expect("one too many is told so");
     assert!(
-        ground.metric("croft_webhook_admission_requests_total{phase=\"mutate\",outcome=\"overload\"}").await
+        setup.metric("croft_webhook_admission_requests_total{phase=\"mutate\",outcome=\"overload\"}").await
             >= 1.0
     );
     for reviewer in &mut stalled {
@@ -220,15 +220,15 @@ async fn a_flood_is_turned_away_and_what_is_open_is_served() {
     drop(stalled);
     good(&mut kept).await;
 
-    // More connections than there may be, none of which says anything, and none of which we close: from the address that
-    // an API server shares with the flood, as behind a NAT. What is open is served, and places get free by themselves.
+    // More connections than allowed, all idle and none closed by the client: from the address that an API server shares
+    // with the flood, as behind a NAT. Open ones are served, and connections are freed without help.
     let mut flood = Vec::new();
     for _ in 0..3 * CONNECTIONS {
-        flood.push(TcpStream::connect(ground.address).await.unwrap());
+        flood.push(TcpStream::connect(setup.address).await.unwrap());
     }
     good(&mut kept).await;
     let late = async || loop {
-        match ground.reviewer().await {
+        match setup.reviewer().await {
             Ok(reviewer) => return reviewer,
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
@@ -237,21 +237,21 @@ async fn a_flood_is_turned_away_and_what_is_open_is_served() {
     good(&mut late).await;
     good(&mut kept).await;
     drop(flood);
-    assert_eq!(croft_testkit::http::get(ground.health, "/readyz").await.unwrap().status, 200);
+    assert_eq!(croft_testkit::http::get(setup.health, "/readyz").await.unwrap().status, 200);
 }
 
-/// What one pod may try at the defaults.
+/// What one pod can try at the default limits.
 const IDLE: usize = 4096;
-/// Of its connections, those over which it sends reviews.
+/// Number of its connections that send reviews.
 const FLOODS: usize = 96;
 /// The webhook's timeout in its configurations.
 const DEADLINE: Duration = Duration::from_secs(3);
-/// Reviews of an API server that are timed while the flood goes on.
+/// Timed reviews of an API server during the flood.
 const TIMED: usize = 300;
 /// The memory limit of manifests/deploy/webhook.yaml.
 const MEMORY_KIB: u64 = 192 << 10;
 
-/// Sends one review after another, and connects again when the connection has ended, until it is aborted.
+/// Sends one review after another, and reconnects when the connection ends, until it is aborted.
 async fn flood(mut reviewer: Reviewer, source: IpAddr, address: SocketAddr, trust: Trust, body: Vec<u8>) {
     let request = Reviewer::request("/mutate?timeout=3s", &body);
     loop {
@@ -273,15 +273,15 @@ fn memory(pid: u32, line: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_pods_flood_neither_delays_api_servers_nor_fills_the_memory() {
-    let ground = ground_with(&["--drain=1"]).await;
+async fn flood_of_one_pod_neither_delays_api_servers_nor_exhausts_memory() {
+    let setup = setup_with(&["--drain=1"]).await;
     let pod: IpAddr = "127.0.0.2".parse().unwrap();
-    let mut kept = ground.reviewer().await.unwrap();
+    let mut kept = setup.reviewer().await.unwrap();
     good(&mut kept).await;
 
-    // As many connections as the pod is let have, each of which has been of use once.
+    // As many connections as the pod may open, each used once.
     let mut settled = Vec::new();
-    while let Ok(mut reviewer) = Reviewer::connect_from(pod, ground.address, &ground.trust).await {
+    while let Ok(mut reviewer) = Reviewer::connect_from(pod, setup.address, &setup.trust).await {
         if reviewer.post("/mutate?timeout=3s", &review()).await.is_err() {
             break;
         }
@@ -289,7 +289,7 @@ async fn one_pods_flood_neither_delays_api_servers_nor_fills_the_memory() {
         assert!(settled.len() < IDLE, "one pod has {IDLE} connections");
     }
     let held = settled.len();
-    // Over some of them reviews, small ones and ones of 7 MiB; the rest idle, and more that come are turned away.
+    // Some of them send reviews, small ones and ones of 7 MiB; the others idle, and further ones are refused.
     let mut large = review();
     large.extend(std::iter::repeat_n(b' ', 7 << 20));
     let floods: Vec<_> = settled
@@ -297,31 +297,31 @@ async fn one_pods_flood_neither_delays_api_servers_nor_fills_the_memory() {
         .enumerate()
         .map(|(n, reviewer)| {
             let body = if n % 8 == 0 { large.clone() } else { review() };
-            tokio::spawn(flood(reviewer, pod, ground.address, ground.trust.clone(), body))
+            tokio::spawn(flood(reviewer, pod, setup.address, setup.trust.clone(), body))
         })
         .collect();
     let mut idle = Vec::new();
     while held + idle.len() < IDLE {
-        idle.push(reviewer::dial(pod, ground.address).await.unwrap());
+        idle.push(reviewer::dial(pod, setup.address).await.unwrap());
     }
     let mut slowest = Duration::ZERO;
     for n in 0..TIMED {
         let begun = tokio::time::Instant::now();
         good(&mut kept).await;
         if n % 10 == 0 {
-            let mut fresh = ground.reviewer().await.expect("an API server finds a place");
+            let mut fresh = setup.reviewer().await.expect("an API server finds a place");
             good(&mut fresh).await;
         }
         slowest = slowest.max(begun.elapsed());
     }
-    let pid = ground.replicas.pid(&ground.name).unwrap();
+    let pid = setup.replicas.pid(&setup.name).unwrap();
     let (peak, now) = (memory(pid, "VmHWM:"), memory(pid, "VmRSS:"));
     let refused = |resource: &str| format!("croft_webhook_refused_total{{resource=\"{resource}\"}}");
     let mut turned_away = Vec::new();
     for resource in ["connections", "handshakes", "reviews", "review_bytes"] {
-        turned_away.push((resource, ground.metric(&refused(resource)).await));
+        turned_away.push((resource, setup.metric(&refused(resource)).await));
     }
-    let open = ground.metric("croft_webhook_open_connections").await;
+    let open = setup.metric("croft_webhook_open_connections").await;
     floods.iter().for_each(tokio::task::JoinHandle::abort);
     println!(
         "slowest review {slowest:?} beside {open} connections, {held} of them one pod's; refused: {turned_away:?}; memory {} MiB \

@@ -1,5 +1,5 @@
-//! Certificates that somebody else makes: by cert-manager, in files, and of the API servers themselves. What is wrong
-//! with one is named on the replica's Lease, from which the controller writes it into the Tenants' conditions.
+//! Certificates from cert-manager, in files, and of the API servers themselves. Their errors are written to the
+//! replica's Lease, from which the controller copies them into the Tenants' conditions.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -143,7 +143,7 @@ async fn until_served(address: SocketAddr, identity: &Identity) {
     .unwrap();
 }
 
-/// Waits until one of the replicas says on its Lease that this is wrong: the leader, which may change meanwhile.
+/// Waits until one of the replicas reports this error on its Lease: the leader, which may change meanwhile.
 async fn until_one_said(client: &Client, replicas: &[String], part: &str) {
     let api: Api<Lease> = Api::namespaced(client.clone(), "croft-system");
     until(&format!("a replica to say {part:?}"), SOON, async || {
@@ -151,7 +151,9 @@ async fn until_one_said(client: &Client, replicas: &[String], part: &str) {
         for replica in replicas {
             let lease = api.get_opt(replica).await?;
             said.extend(
-                lease.and_then(|l| l.metadata.annotations).and_then(|mut a| a.remove(TROUBLE_ANNOTATION)),
+                lease
+                    .and_then(|l| l.metadata.annotations)
+                    .and_then(|mut a| a.remove(CERTIFICATE_ERROR_ANNOTATION)),
             );
         }
         let found = said.iter().any(|said| said.contains(part));
@@ -161,7 +163,7 @@ async fn until_one_said(client: &Client, replicas: &[String], part: &str) {
     .unwrap();
 }
 
-/// Waits until a replica says on its Lease that this is wrong, or that nothing is.
+/// Waits until a replica reports this error, or none, on its Lease.
 async fn until_said(client: &Client, replica: &str, part: Option<&str>) {
     let api: Api<Lease> = Api::namespaced(client.clone(), "croft-system");
     until(&format!("{replica} to say {part:?}"), SOON, async || {
@@ -180,7 +182,7 @@ async fn until_said(client: &Client, replica: &str, part: Option<&str>) {
     .unwrap();
 }
 
-/// A certificate whose time has been.
+/// An expired certificate.
 fn expired() -> Identity {
     let then = "2024-01-01T00:00:00Z".parse().unwrap();
     let made =
@@ -190,11 +192,11 @@ fn expired() -> Identity {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cert_managers_secret_is_followed_and_what_is_wrong_with_it_is_named() {
+async fn cert_managers_secret_is_reloaded_and_its_errors_are_named() {
     let (plane, client) = plane(Options::default()).await;
     let first = Authority::new("first").unwrap();
     let leaf = first.server("croft-webhook", &[]).unwrap();
-    // The overlay for cert-manager leaves the Secret to it, and with it the type, which can't be changed.
+    // The overlay for cert-manager leaves the Secret to it, and its type, which is immutable.
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "croft-system");
     secrets.delete("croft-webhook-tls", &DeleteParams::default()).await.unwrap();
     issue(&client, &leaf, first.certificate()).await;
@@ -214,7 +216,7 @@ async fn cert_managers_secret_is_followed_and_what_is_wrong_with_it_is_named() {
     }
     until_pinned(&client).await;
 
-    // Another authority, which API servers are told of first, as the injector's bundle holds both.
+    // Another authority, which API servers learn of first, as the injector's bundle has both.
     let second = Authority::new("second").unwrap();
     let moved = second.server("croft-webhook", &[]).unwrap();
     inject(&client, &format!("{}{}", first.certificate(), second.certificate())).await;
@@ -224,7 +226,7 @@ async fn cert_managers_secret_is_followed_and_what_is_wrong_with_it_is_named() {
     }
     until_pinned(&client).await;
 
-    // A leaf that API servers don't trust: whoever leads says so, until the injector has caught up.
+    // A leaf that API servers don't trust: the leading replica reports it until the injector has updated the bundle.
     let third = Authority::new("third").unwrap();
     let strange = third.server("croft-webhook", &[]).unwrap();
     issue(&client, &strange, third.certificate()).await;
@@ -235,7 +237,7 @@ async fn cert_managers_secret_is_followed_and_what_is_wrong_with_it_is_named() {
     }
     until_pinned(&client).await;
 
-    // A key that isn't the certificate's: what was served is served, and it is said.
+    // A key that doesn't match the certificate: the old one is still served, and the error is reported.
     let torn = Identity { key: leaf.key.clone(), ..third.server("croft-webhook", &[]).unwrap() };
     issue(&client, &torn, third.certificate()).await;
     for name in &names {
@@ -243,7 +245,7 @@ async fn cert_managers_secret_is_followed_and_what_is_wrong_with_it_is_named() {
     }
     until_pinned(&client).await;
 
-    // An expired one: no replica is ready with it, and every one says why.
+    // An expired certificate: no replica is ready with it, and each reports why.
     issue(&client, &expired(), third.certificate()).await;
     for name in &names {
         until_said(&client, name, Some("is valid from 2023-12-31")).await;
@@ -258,7 +260,7 @@ async fn cert_managers_secret_is_followed_and_what_is_wrong_with_it_is_named() {
     until_pinned(&client).await;
 }
 
-/// Replaces the folder's files as a kubelet does: a new folder, and one symlink that changes at once.
+/// Replaces the folder's files as a kubelet does: a new folder, and one symlink that changes atomically.
 fn mount(folder: &Path, version: u32, identity: &Identity, authority: &str) {
     let fresh = format!("..version-{version}");
     fs::create_dir(folder.join(&fresh)).unwrap();
@@ -275,7 +277,7 @@ fn mount(folder: &Path, version: u32, identity: &Identity, authority: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mounted_files_are_followed_through_their_symlink() {
+async fn mounted_files_are_reloaded_through_their_symlink() {
     let (plane, client) = plane(Options::default()).await;
     let folder = plane.folder().join("mounted");
     fs::create_dir(&folder).unwrap();
@@ -309,7 +311,7 @@ async fn mounted_files_are_followed_through_their_symlink() {
     until_pinned(&client).await;
     until_said(&client, &name, None).await;
 
-    // The files go: what is served stays, and it is said.
+    // The files are removed: the old certificate is still served, and the error is reported.
     fs::remove_file(folder.join("..data")).unwrap();
     until_said(&client, &name, Some("failed to read")).await;
     until_pinned(&client).await;
@@ -318,7 +320,7 @@ async fn mounted_files_are_followed_through_their_symlink() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_api_servers_may_connect_where_clients_show_certificates() {
+async fn only_api_servers_connect_if_client_certificates_are_required() {
     let clients = Authority::new("clients").unwrap();
     let shown = clients.client("kube-apiserver", &[]).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -367,7 +369,7 @@ async fn only_api_servers_may_connect_where_clients_show_certificates() {
         .unwrap();
     let bundle = String::from_utf8(bundle.0).unwrap();
     let foreign = Authority::new("foreign").unwrap().client("kube-apiserver", &[]).unwrap();
-    let named = clients.client("somebody", &[]).unwrap();
+    let named = clients.client("another-user", &[]).unwrap();
     let trust = |identity: Option<&Identity>| match identity {
         None => Trust::new(&bundle, "127.0.0.1").unwrap(),
         Some(identity) => Trust::with_identity(&bundle, "127.0.0.1", identity).unwrap(),
@@ -378,7 +380,7 @@ async fn only_api_servers_may_connect_where_clients_show_certificates() {
         ("one of another authority", Some(&foreign), false),
         ("one with another name", Some(&named), false),
     ] {
-        // With TLS 1.3 a client learns only when it reads that its certificate wasn't liked.
+        // With TLS 1.3 a client learns only while reading that its certificate was refused.
         let asked = async {
             let mut reviewer = Reviewer::connect(address, &trust(identity)).await?;
             reviewer.post("/mutate?timeout=3s", b"{}").await

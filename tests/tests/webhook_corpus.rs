@@ -1,5 +1,4 @@
-//! Every captured review: what the command line answers is what the server answers, byte for byte, and both are
-//! answers that make sense.
+//! Every captured review: the command line answers the same bytes as the server, and both answers are valid.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -29,7 +28,7 @@ use croft_webhook::{args::BoundArgs, cluster::state::State, metrics::Metrics, se
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-/// What a command wrote.
+/// The output of a command.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -62,7 +61,7 @@ fn by_command_line(review: &std::path::Path, phase: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_line_answers_as_the_server_does() {
+async fn command_line_answers_equal_the_servers() {
     croft_runtime::process::install_crypto();
     let names = ["127.0.0.1".to_owned()];
     let made = bundle::next_bundle(None, &names, &Rotation::default(), None, SystemClock.wall()).unwrap();
@@ -110,7 +109,7 @@ async fn the_command_line_answers_as_the_server_does() {
 }
 
 #[test]
-fn the_corpus_has_every_kind_of_request_that_matters() {
+fn corpus_has_every_relevant_kind_of_request() {
     let names: Vec<String> = corpus::reviews()
         .unwrap()
         .into_iter()

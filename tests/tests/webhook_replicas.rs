@@ -1,5 +1,5 @@
 //! Three replicas behind a Service, under a stream of pod creations through the real API server: whatever happens to
-//! replicas and certificates, no review fails and no pod is admitted unpinned.
+//! replicas and certificates, no review fails and every admitted pod is placed in its pool.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,7 +36,7 @@ use serde_json::json;
 const KEY: &str = "node-pool";
 const POOL: &str = "pool-a";
 const SOON: Duration = Duration::from_secs(60);
-/// Longer than the drain of 3 s that the replicas are told, with its grace.
+/// Longer than the replicas' drain of 3 s, with its grace.
 const GRACE: Duration = Duration::from_secs(30);
 
 const TENANTS: &str = "
@@ -59,14 +59,14 @@ kind: ServiceAccount
 metadata: {name: default, namespace: tenant-a}
 ";
 
-struct Ground {
+struct Setup {
     plane: ControlPlane,
     client: Client,
     replicas: Replicas,
     names: Vec<String>,
 }
 
-async fn ground(replicas: usize) -> Ground {
+async fn setup(replicas: usize) -> Setup {
     let options = Options::default()
         .without(Component::Scheduler)
         .without(Component::Kubelets)
@@ -80,13 +80,13 @@ async fn ground(replicas: usize) -> Ground {
     for _ in 0..replicas {
         names.push(replicas_of.add(&plane).await.unwrap());
     }
-    let ground = Ground { plane, client, replicas: replicas_of, names };
-    ground.until_pinned().await;
-    ground
+    let setup = Setup { plane, client, replicas: replicas_of, names };
+    setup.until_pinned().await;
+    setup
 }
 
-impl Ground {
-    /// Waits until the API server asks the webhook and trusts it.
+impl Setup {
+    /// Waits until the API server calls the webhook and trusts it.
     async fn until_pinned(&self) {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), "tenant-a");
         wait::until("pods to be pinned", SOON, || async {
@@ -109,7 +109,7 @@ impl Ground {
         secret.data.unwrap_or_default().remove(key).unwrap_or_default().0
     }
 
-    /// Applies the Secret of the manifests, as an upgrade does.
+    /// Applies the manifests' Secret, as an upgrade does.
     async fn apply_secret(&self) {
         let file = CroftOptions::find().unwrap().manifests.join("install/secret.yaml");
         self.plane
@@ -118,7 +118,7 @@ impl Ground {
             .unwrap();
     }
 
-    /// Waits until a replica serves what the Secret holds, to a client that trusts what the API server does.
+    /// Waits until a replica serves the Secret's certificate to a client that trusts the API server's bundle.
     async fn until_served(&self, name: &str, certificate: &[u8]) {
         let (address, _) = self.replicas.addresses(name).unwrap();
         let certificate = String::from_utf8(certificate.to_vec()).unwrap();
@@ -150,7 +150,7 @@ impl Ground {
     }
 }
 
-/// The leaf that a server presents, whoever signed it.
+/// The leaf certificate of a server, from any issuer.
 async fn served(address: std::net::SocketAddr) -> anyhow::Result<Vec<u8>> {
     Ok(reviewer::presented(address).await?)
 }
@@ -160,15 +160,15 @@ fn started() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_restart_under_load_fails_no_review() {
+async fn rolling_restart_under_load_fails_no_review() {
     started();
-    let mut ground = ground(3).await;
-    let stream = Stream::start(&ground.client, 8, "tenant-a", KEY, POOL);
+    let mut setup = setup(3).await;
+    let stream = Stream::start(&setup.client, 8, "tenant-a", KEY, POOL);
     stream.pass(100).await;
-    for old in std::mem::take(&mut ground.names) {
-        ground.replicas.add(&ground.plane).await.unwrap();
+    for old in std::mem::take(&mut setup.names) {
+        setup.replicas.add(&setup.plane).await.unwrap();
         stream.pass(50).await;
-        ground.replicas.terminate(&old, GRACE).await.unwrap();
+        setup.replicas.terminate(&old, GRACE).await.unwrap();
         stream.pass(50).await;
     }
     let tally = stream.stop().await;
@@ -177,36 +177,36 @@ async fn a_rolling_restart_under_load_fails_no_review() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_rotate_under_load_and_what_is_broken_is_healed() {
+async fn certificates_rotate_under_load_and_broken_ones_are_repaired() {
     started();
-    let ground = ground(2).await;
-    let stream = Stream::start(&ground.client, 4, "tenant-a", KEY, POOL);
+    let setup = setup(2).await;
+    let stream = Stream::start(&setup.client, 4, "tenant-a", KEY, POOL);
     stream.pass(50).await;
 
     // A new leaf of the same authority.
-    let (leaf, authority) = (ground.held("tls.crt").await, ground.held("ca.crt").await);
-    ground.rotate("leaf").await;
-    let changed = until_other(&ground, "tls.crt", &leaf).await;
-    assert_eq!(ground.held("ca.crt").await, authority);
-    for name in &ground.names {
-        ground.until_served(name, &changed).await;
+    let (leaf, authority) = (setup.held("tls.crt").await, setup.held("ca.crt").await);
+    setup.rotate("leaf").await;
+    let changed = until_other(&setup, "tls.crt", &leaf).await;
+    assert_eq!(setup.held("ca.crt").await, authority);
+    for name in &setup.names {
+        setup.until_served(name, &changed).await;
     }
     stream.pass(50).await;
 
     // A new authority: trusted first, then used.
-    ground.rotate("authority").await;
-    let bundle = until_other(&ground, "ca.crt", &authority).await;
+    setup.rotate("authority").await;
+    let bundle = until_other(&setup, "ca.crt", &authority).await;
     assert!(String::from_utf8(bundle).unwrap().matches("BEGIN").count() == 2, "old and new are trusted");
-    let signed = until_other(&ground, "tls.crt", &changed).await;
-    for name in &ground.names {
-        ground.until_served(name, &signed).await;
+    let signed = until_other(&setup, "tls.crt", &changed).await;
+    for name in &setup.names {
+        setup.until_served(name, &signed).await;
     }
-    assert_eq!(ground.bundle().await.into_bytes(), ground.held("ca.crt").await);
+    assert_eq!(setup.bundle().await.into_bytes(), setup.held("ca.crt").await);
     stream.pass(50).await;
     let tally = stream.stop().await;
     assert!(tally.wrong.is_empty(), "{} of {}: {:#?}", tally.wrong.len(), tally.right, tally.wrong);
 
-    // Somebody swaps the Secret for another authority's certificate, and empties the caBundle.
+    // A user replaces the Secret by another authority's certificate, and empties the caBundle.
     let foreign = croft_runtime::certificate::bundle::next_bundle(
         None,
         &["127.0.0.1".to_owned()],
@@ -215,25 +215,25 @@ async fn certificates_rotate_under_load_and_what_is_broken_is_healed() {
         "2026-01-01T00:00:00Z".parse().unwrap(),
     )
     .unwrap();
-    let mut secret = ground.secrets().get("croft-webhook-tls").await.unwrap();
+    let mut secret = setup.secrets().get("croft-webhook-tls").await.unwrap();
     let data = secret.data.as_mut().unwrap();
     data.insert("tls.crt".to_owned(), ByteString(foreign.identity().chain_pem.clone().into_bytes()));
     data.insert("tls.key".to_owned(), ByteString(foreign.identity().key_pem.clone().into_bytes()));
-    ground.secrets().replace("croft-webhook-tls", &Default::default(), &secret).await.unwrap();
-    until_other(&ground, "tls.crt", foreign.identity().chain_pem.as_bytes()).await;
-    ground.until_pinned().await;
+    setup.secrets().replace("croft-webhook-tls", &Default::default(), &secret).await.unwrap();
+    until_other(&setup, "tls.crt", foreign.identity().chain_pem.as_bytes()).await;
+    setup.until_pinned().await;
 
-    // It is emptied: a new authority is made.
-    let before = ground.held("ca.crt").await;
+    // The Secret is emptied: a new authority is created.
+    let before = setup.held("ca.crt").await;
     let empty = Patch::Merge(json!({"data": null}));
-    ground.secrets().patch("croft-webhook-tls", &PatchParams::default(), &empty).await.unwrap();
-    let refilled = until_other(&ground, "ca.crt", &before).await;
-    ground.until_pinned().await;
+    setup.secrets().patch("croft-webhook-tls", &PatchParams::default(), &empty).await.unwrap();
+    let refilled = until_other(&setup, "ca.crt", &before).await;
+    setup.until_pinned().await;
 
-    // It is deleted: what is served is served, and the manifests make it again.
-    ground.secrets().delete("croft-webhook-tls", &Default::default()).await.unwrap();
-    let leases: Api<Lease> = Api::namespaced(ground.client.clone(), "croft-system");
-    let name = ground.names.first().unwrap();
+    // The Secret is deleted: the served certificate is kept, and the manifests create the Secret again.
+    setup.secrets().delete("croft-webhook-tls", &Default::default()).await.unwrap();
+    let leases: Api<Lease> = Api::namespaced(setup.client.clone(), "croft-system");
+    let name = setup.names.first().unwrap();
     wait::until("the missing Secret to be reported", SOON, || async {
         let said = leases.get(name).await?.metadata.annotations.unwrap_or_default();
         let missing = said.values().any(|text| text.contains("the Secret croft-webhook-tls isn't there"));
@@ -241,19 +241,19 @@ async fn certificates_rotate_under_load_and_what_is_broken_is_healed() {
     })
     .await
     .unwrap();
-    ground.until_pinned().await;
-    ground.apply_secret().await;
-    until_other(&ground, "ca.crt", &refilled).await;
-    ground.until_pinned().await;
+    setup.until_pinned().await;
+    setup.apply_secret().await;
+    until_other(&setup, "ca.crt", &refilled).await;
+    setup.until_pinned().await;
 
-    // The manifests are applied once more: what the webhook wrote stays.
-    let held = ground.held("tls.key").await;
-    ground.apply_secret().await;
-    assert_eq!(ground.held("tls.key").await, held);
-    ground.until_pinned().await;
+    // The manifests are applied again: the webhook's certificate is kept.
+    let held = setup.held("tls.key").await;
+    setup.apply_secret().await;
+    assert_eq!(setup.held("tls.key").await, held);
+    setup.until_pinned().await;
 
-    // Somebody empties a caBundle.
-    let api: Api<MutatingWebhookConfiguration> = Api::all(ground.client.clone());
+    // A user empties a caBundle.
+    let api: Api<MutatingWebhookConfiguration> = Api::all(setup.client.clone());
     let mut found = api.get("croft-webhook").await.unwrap();
     for hook in found.webhooks.iter_mut().flatten() {
         hook.client_config.ca_bundle = None;
@@ -266,12 +266,12 @@ async fn certificates_rotate_under_load_and_what_is_broken_is_healed() {
     })
     .await
     .unwrap();
-    ground.until_pinned().await;
+    setup.until_pinned().await;
 }
 
-async fn until_other(ground: &Ground, key: &str, old: &[u8]) -> Vec<u8> {
+async fn until_other(setup: &Setup, key: &str, old: &[u8]) -> Vec<u8> {
     wait::until("the Secret to change", SOON, || async {
-        let held = ground.held(key).await;
+        let held = setup.held(key).await;
         let other = (!held.is_empty() && held != old).then_some(held);
         Ok::<_, kube::Error>(wait::Seen::from_option(other, "the old value"))
     })
@@ -280,19 +280,19 @@ async fn until_other(ground: &Ground, key: &str, old: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_an_api_server_what_is_known_is_still_decided() {
+async fn reviews_are_answered_from_cache_without_an_api_server() {
     started();
-    let mut ground = ground(1).await;
-    let name = ground.names.first().unwrap().clone();
-    let (address, health) = ground.replicas.addresses(&name).unwrap();
-    let trust = Trust::new(&ground.bundle().await, "127.0.0.1").unwrap();
+    let mut setup = setup(1).await;
+    let name = setup.names.first().unwrap().clone();
+    let (address, health) = setup.replicas.addresses(&name).unwrap();
+    let trust = Trust::new(&setup.bundle().await, "127.0.0.1").unwrap();
     let mut reviewer = Reviewer::connect(address, &trust).await.unwrap();
     let review = review("tenant-a");
     let before = reviewer.post("/mutate?timeout=3s", &review).await.unwrap();
     assert!(String::from_utf8_lossy(&before.1).contains("\"patch\""));
 
-    ground.plane.kill(Component::ApiServer).unwrap();
-    ground.plane.kill(Component::Etcd).unwrap();
+    setup.plane.kill(Component::ApiServer).unwrap();
+    setup.plane.kill(Component::Etcd).unwrap();
     for _ in 0..20 {
         assert_eq!(reviewer.post("/mutate?timeout=3s", &review).await.unwrap(), before);
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -308,17 +308,17 @@ async fn without_an_api_server_what_is_known_is_still_decided() {
         "refused for now, never guessed"
     );
 
-    ground.plane.resume(Component::Etcd).await.unwrap();
-    ground.plane.resume(Component::ApiServer).await.unwrap();
-    ground.until_pinned().await;
+    setup.plane.resume(Component::Etcd).await.unwrap();
+    setup.plane.resume(Component::ApiServer).await.unwrap();
+    setup.until_pinned().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_and_its_first_pod_in_one_breath() {
+async fn namespace_and_first_pod_created_together_are_admitted() {
     started();
-    let ground = ground(1).await;
-    let pods: Api<Pod> = Api::namespaced(ground.client.clone(), "tenant-late");
-    ground
+    let setup = setup(1).await;
+    let pods: Api<Pod> = Api::namespaced(setup.client.clone(), "tenant-late");
+    setup
         .plane
         .apply("{apiVersion: v1, kind: Namespace, metadata: {name: tenant-late}}\n---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: tenant-late}}")
         .await

@@ -1,7 +1,18 @@
-//! Every metric of the webhook, defined once with its documentation. Reference pages are generated from [`METRICS`].
+//! Every metric of the webhook and its own annotation, each defined once with its documentation. Reference pages are
+//! generated from [`METRICS`] and [`KEYS`].
 //!
 //! Outcomes and phases, the values of two labels, are in [`crate::outcome`]; names of webhooks, labels and annotations in
 //! [`croft_policy::definitions`].
+
+use croft_policy::documented_keys;
+
+documented_keys! {
+    /// Every annotation that the webhook alone reads.
+    pub const KEYS;
+
+    /// Requests a new `leaf` or `authority`. The webhook removes it when done.
+    Annotation ROTATE_ANNOTATION = "croft.dev/rotate", on "the Secret of the webhook's certificate", by "users";
+}
 
 /// The prefix of every metric.
 pub const PREFIX: &str = "croft_webhook";

@@ -8,7 +8,7 @@ use std::{
 };
 
 use croft_ec2_sim::{
-    instances::{Instance, State},
+    resources::{Instance, State},
     world::{Happening, World},
 };
 use croft_scheduler::{InstanceType, Quantity};

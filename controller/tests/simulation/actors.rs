@@ -8,7 +8,7 @@ use std::{
 
 use croft_controller::definitions::keys::DISRUPTED_TAINT;
 use croft_ec2_sim::{
-    instances::State,
+    resources::State,
     world::{Happening, World},
 };
 use croft_scheduler::{InstanceType, Quantity};

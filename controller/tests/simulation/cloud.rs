@@ -21,8 +21,8 @@ use croft_cloud::{
 };
 use croft_ec2_sim::{
     answer::{Answer, Call, Refusal, Service},
-    instances::{Instance, State},
     params::Params,
+    resources::{Instance, State},
     world::World,
 };
 use croft_scheduler::{CapacityType, InstanceType};
@@ -108,7 +108,7 @@ impl SimCloud {
             Answer::Xml(xml) => Some(Ok(xml)),
             Answer::Json(json) => Some(Ok(json.to_string())),
             Answer::Refused(refusal) => Some(Err(refusal)),
-            Answer::Broken => None,
+            Answer::Aborted => None,
         }
     }
 

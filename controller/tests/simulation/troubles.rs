@@ -6,7 +6,7 @@ use std::{
 };
 
 use croft_cloud::tags;
-use croft_ec2_sim::{control::Control, market::CapacityRule, sqs::News};
+use croft_ec2_sim::{capacity_rule::CapacityRule, control::Control, sqs::News};
 use serde_json::json;
 use tokio::time::sleep;
 

@@ -1,27 +1,26 @@
-//! Croft's own admission over the input: the functions that the webhook calls, with nothing else to come.
+//! Croft's admission of the input's pods and DaemonSets, by the functions that the webhook calls.
 
 use croft_api::convert::policy as convert;
-use croft_policy::{self as policy, Denial, Tenants, model::DEFAULT_NAMESPACE, plan_daemonset, plan_pod};
+use croft_manifest::{Input, InputError, Problem};
+use croft_policy::{self as policy, Tenants, model::DEFAULT_NAMESPACE, plan_daemonset, plan_pod};
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::ResourceExt as _;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::input::{Input, InputError, Problem};
-
-/// The policy of the input.
-pub(crate) struct Gate {
+/// The tenants, pools and settings of an input, ready to admit objects.
+pub(crate) struct Admission {
     tenants: Tenants,
     warnings: Vec<String>,
 }
 
-/// What is said of a pod or a DaemonSet.
+/// The result of admitting a pod or a DaemonSet.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict<T = Pod> {
     pub(crate) outcome: Outcome<T>,
-    /// The tenant whose namespace it is in.
+    /// The tenant that owns its namespace.
     pub(crate) tenant: Option<String>,
-    /// The pool that was decided on.
+    /// The pool that it is placed in.
     pub(crate) pool: Option<String>,
     pub(crate) warnings: Vec<String>,
     /// The changes as JSON Patch.
@@ -36,7 +35,7 @@ pub(crate) enum Outcome<T = Pod> {
 }
 
 impl<T> Verdict<T> {
-    /// A refusal that isn't Croft's.
+    /// A refusal by another admission plugin.
     pub(crate) fn denied(refusal: String) -> Self {
         Self {
             outcome: Outcome::Denied(refusal),
@@ -48,7 +47,9 @@ impl<T> Verdict<T> {
     }
 }
 
-impl Gate {
+impl Admission {
+    /// # Errors
+    /// A Tenant whose selector can't be read.
     pub(crate) fn new(input: &Input) -> Result<Self, InputError> {
         let mut warnings = Vec::new();
         let mut tenants = Vec::new();
@@ -75,23 +76,23 @@ impl Gate {
         Ok(Self { tenants, warnings })
     }
 
-    /// The index, for what else is to be asked of it.
+    /// The index of tenants and pools.
     pub(crate) fn tenants(&self) -> &Tenants {
         &self.tenants
     }
 
-    /// What is odd about tenants and pools.
+    /// Findings about tenants and pools.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
     }
 
-    /// What becomes of a pod that is about to be created.
+    /// Admits a pod that is about to be created.
     pub(crate) fn pod(&self, pod: &Pod) -> Verdict {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         verdict(plan_pod(&self.tenants, namespace, &convert::pod(pod)), pod)
     }
 
-    /// What becomes of a DaemonSet that is about to be written.
+    /// Admits a DaemonSet that is about to be written.
     pub(crate) fn daemon_set(&self, set: &DaemonSet) -> Verdict<DaemonSet> {
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         verdict(plan_daemonset(&self.tenants, namespace, &convert::daemonset(set)), set)
@@ -103,7 +104,7 @@ fn verdict<T: Serialize + DeserializeOwned>(outcome: policy::Outcome<'_>, object
     let unchanged = patch.is_empty();
     let text = patch.into_json();
     let result = match denial {
-        Some(denial) => Err(words(&denial)),
+        Some(denial) => Err(denial.to_string()),
         None if unchanged => Ok(None),
         None => patched(object, &text).map(Some),
     };
@@ -120,11 +121,7 @@ fn verdict<T: Serialize + DeserializeOwned>(outcome: policy::Outcome<'_>, object
     }
 }
 
-fn words(denial: &Denial) -> String {
-    denial.to_string()
-}
-
-/// `object` with the patch applied, as the API server would apply it.
+/// Applies the patch as the API server would.
 fn patched<T: Serialize + DeserializeOwned>(object: &T, patch: &str) -> Result<T, String> {
     let failed =
         |error: &dyn std::fmt::Display| format!("failed to apply Croft's own patch {patch}: {error}");

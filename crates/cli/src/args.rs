@@ -1,16 +1,16 @@
-//! The root of the command line.
+//! The root of the command line: one subcommand per module of `commands`.
 
 use clap::{Parser, Subcommand};
 
-use crate::{
+use crate::commands::{
     admit::AdmitArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs, explain::ExplainArgs,
     import::ImportArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs, tenant::TenantArgs,
     top::TopArgs,
 };
 
-/// Gives every tenant of a shared Kubernetes cluster its own ground: its pods on its nodes, and nobody else's.
+/// Gives every tenant of a shared Kubernetes cluster its own nodes: the tenant's pods run there, and no others.
 ///
-/// Commands with -f work on files alone and ask no cluster, but for `plan --live`.
+/// Commands with -f read files only, except `plan --live`, which also reads the cluster.
 #[derive(Parser, Clone, Debug)]
 #[command(
     name = "croft",
@@ -20,7 +20,7 @@ use crate::{
     arg_required_else_help = true
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -30,24 +30,24 @@ pub struct Cli {
 pub(crate) enum Command {
     /// Answer an AdmissionReview as the webhook would: JSON in, JSON out
     Admit(AdmitArgs),
-    /// Show what the pods of a manifest will become: the changes, the pool, warnings
+    /// Show what admission does to the pods of a manifest: changes, pool, warnings
     Plan(PlanArgs),
-    /// Show which machines would be launched for the input, what they cost, and what would wait why
+    /// Show which instances would be launched for the input, their cost, and why pods would stay pending
     Simulate(SimulateArgs),
-    /// Say why a pod waits, why it runs where it does, and why a node stays
+    /// Explain why a pod is pending, why it runs on its node, and why a node is kept
     Explain(ExplainArgs),
     /// Find pods, nodes and tenants that break the isolation; exits with 1 if there are any
     Audit(AuditArgs),
     /// Show tenants, pools and nodes, and what they cost
     Top(TopArgs),
-    /// Make Croft's objects of Gatekeeper's and Karpenter's; nothing is dropped silently
+    /// Convert Gatekeeper's and Karpenter's objects to Croft's; every field that is left out is reported
     Import(ImportArgs),
     /// Add or remove a tenant, as manifests or applied
     Tenant(TenantArgs),
-    /// Check an installation, step by step, each with its remedy
+    /// Check an installation step by step, with a remedy for each failure
     Check(CheckArgs),
-    /// Stop enforcement when Croft itself keeps pods from starting, and start it again
+    /// Stop enforcement while Croft itself keeps pods from starting, and start it again
     BreakGlass(BreakGlassArgs),
-    /// Run the real control plane, an EC2 simulator and Croft on this machine
+    /// Run the real control plane, an EC2 simulator and Croft on this computer
     Lab(LabArgs),
 }

@@ -1,20 +1,22 @@
-//! Why a command ends without its result, and the exit code of each.
+//! Why a command fails, and the exit code of each reason.
 
 use std::io;
 
+use croft_manifest::{InputError, WriteError};
 use thiserror::Error;
 
-use crate::input::InputError;
-
-/// What a command failed of.
+/// Why a command failed.
 #[derive(Debug, Error)]
 pub enum Failure {
     /// The input is wrong: exit code 2.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// The result can't be written: exit code 1, and 0 where the reader has left.
+    /// The result can't be written: exit code 1, or 0 if the reader closed the pipe.
     #[error("failed to write the result: {0}")]
     Write(#[from] io::Error),
+    /// The result can't be written as YAML: exit code 1.
+    #[error(transparent)]
+    Yaml(#[from] WriteError),
     /// Anything else: exit code 1.
     #[error("{0:#}")]
     Other(#[from] anyhow::Error),
@@ -28,7 +30,7 @@ impl Failure {
             Self::Input(_) => 2,
             // `croft simulate | head` is no failure.
             Self::Write(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
-            Self::Write(_) | Self::Other(_) => 1,
+            Self::Write(_) | Self::Yaml(_) | Self::Other(_) => 1,
         }
     }
 }

@@ -1,40 +1,43 @@
 //! The command line of Croft, `croft` (also `kubectl croft`), as a library.
 //!
 //! ```text
-//!  arguments ──args──▶ one command ──▶ input::load(-f ...) ──▶ Input { tenants, pools, pods, workloads, nodes ... }
-//!                          │                                        │
-//!                          │   ┌────────────────────────────────────┤
-//!                          ▼   ▼                                    ▼
-//!                  admit, plan: policy             simulate: workload ▶ admission ▶ scheduler::solve
-//!                          │                                        │
-//!                          └──────────────▶ output (text or JSON) ◀─┘
+//!  arguments ──args──▶ one of commands/ ──▶ source: croft_manifest::load(-f ...), or the cluster ──▶ Input
+//!                          │                                                                       │
+//!                          │   ┌───────────────────────────────────────────────────────────────────┤
+//!                          ▼   ▼                                                                   ▼
+//!                  admit, plan: admission                   simulation: workload ▶ admission ▶ scheduler::solve
+//!                          │                                                                       │
+//!                          └─────────────────────────▶ output (text or JSON) ◀─────────────────────┘
 //! ```
 //!
-//! Every command reads the types and calls the functions that the servers do; nothing is decided here. Exit
-//! codes: 0 done, 1 failed or found something, 2 bad input or arguments.
+//! Commands call the functions that the webhook and the controller call, so they give the same answers. Exit codes: 0
+//! done, 1 failed or found something, 2 bad input or arguments.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `commands` | a file or folder per command: arguments, what it does, what it prints |
+//! | `source`, `cluster_reader`, `catalog_file` | where input comes from: files, the API server, a catalogue |
+//! | `admission` | what Croft's admission does to the input's pods and DaemonSets |
+//! | `workload` | the pods that workloads create |
+//! | `simulation` | the scheduler's plan for an input, consolidation included |
+//! | `inventory` | nodes of an input with pool, claim and price |
+//! | `output`, `table`, `monthly`, `reference` | text, tables, prices, the generated reference page |
 
 mod admission;
-mod admit;
 mod args;
-mod audit;
-mod break_glass;
-mod check;
-mod costs;
-mod explain;
+mod catalog_file;
+mod cluster_reader;
+mod commands;
+mod croft_object;
 mod failure;
-mod import;
-pub mod input;
-mod lab;
-mod live;
+mod inventory;
+mod monthly;
 mod output;
-mod plan;
 pub mod reference;
-pub mod simulate;
+mod simulation;
+mod source;
 mod table;
-mod tenant;
-mod top;
 mod workload;
-mod yaml;
 
 use std::{ffi::OsString, io::Write as _, path::Path, process::ExitCode};
 
@@ -44,9 +47,13 @@ pub use args::Cli;
 pub use failure::Failure;
 pub use output::Output;
 
-use crate::{args::Command, table::BAD};
+use crate::{
+    args::Command,
+    commands::{admit, audit, break_glass, check, explain, import, lab, plan, simulate, tenant, top},
+    table::BAD,
+};
 
-/// Runs the command line: parses `args`, does what they say, answers the process's exit code.
+/// Parses `args`, runs the command, and returns the process's exit code.
 #[must_use]
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let mut command = Cli::command();
@@ -64,7 +71,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     code
 }
 
-/// Runs the command line with streams of the caller's; answers the exit code.
+/// Parses `args` and runs the command with `out` as its streams. Returns the exit code.
 #[must_use]
 pub fn run_with(args: Vec<OsString>, out: &mut Output) -> u8 {
     match Cli::command().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches)) {
@@ -79,7 +86,7 @@ pub fn run_with(args: Vec<OsString>, out: &mut Output) -> u8 {
     }
 }
 
-/// Does what `cli` says.
+/// Runs one command and writes its error, if any. Returns the exit code.
 pub fn run(cli: &Cli, out: &mut Output) -> ExitCode {
     let result = match &cli.command {
         Command::Admit(args) => admit::run(args, out),
@@ -107,7 +114,7 @@ pub fn run(cli: &Cli, out: &mut Output) -> ExitCode {
     }
 }
 
-/// `kubectl` runs a plugin as `kubectl-croft`.
+/// True if `kubectl` runs this program as the plugin `kubectl-croft`.
 fn is_plugin(args: &[OsString]) -> bool {
     let name = args.first().map(Path::new).and_then(Path::file_stem).and_then(|n| n.to_str());
     name.is_some_and(|n| n.starts_with("kubectl-") || n.starts_with("kubectl_"))

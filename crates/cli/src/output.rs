@@ -2,9 +2,20 @@
 
 use std::io::{self, Write};
 
+use clap::ValueEnum;
+
 use crate::table::NOTE;
 
-/// Both streams. Colours are left out where the stream isn't a terminal, or `NO_COLOR` is set.
+/// How a command prints its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Standard output and standard error. Colours are left out where the stream isn't a terminal, or `NO_COLOR` is set.
 pub struct Output {
     out: Box<dyn Write>,
     err: Box<dyn Write>,
@@ -20,16 +31,16 @@ impl Output {
         }
     }
 
-    /// Two writers, for tests.
+    /// Two other writers.
     #[must_use]
     pub fn to(out: Box<dyn Write>, err: Box<dyn Write>) -> Self {
         Self { out, err }
     }
 
-    /// Says on standard error what was worked around.
+    /// Writes warnings to standard error.
     ///
     /// # Errors
-    /// When standard error can't be written.
+    /// If standard error can't be written.
     pub fn warn(&mut self, warnings: &[String]) -> io::Result<()> {
         for warning in warnings {
             writeln!(self.err, "{NOTE}warning:{NOTE:#} {warning}")?;

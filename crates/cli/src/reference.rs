@@ -1,4 +1,4 @@
-//! The command line's reference as Markdown, made from the commands themselves.
+//! The command line's reference page as Markdown, generated from the clap commands. `croft-xtask generate` calls it.
 
 use std::fmt::Write as _;
 
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_has_a_section_with_its_arguments() {
+    fn reference_page_has_a_section_per_command() {
         let page = markdown();
         for command in visible(&Cli::command()) {
             assert!(page.contains(&format!("\n## croft {}\n", command.get_name())), "{}", command.get_name());

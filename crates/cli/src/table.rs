@@ -1,4 +1,4 @@
-//! Tables and colours of the text output.
+//! Tables, colours and short lists of the text output.
 
 use std::io::{self, Write};
 
@@ -11,14 +11,14 @@ pub(crate) const NOTE: Style = AnsiColor::Yellow.on_default();
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default();
 
-/// How a column stands.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
     Right,
 }
 
-/// Rows under a head, in columns as wide as they need.
+/// Rows under a heading, in columns as wide as their content.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     head: Vec<(&'static str, Align)>,
@@ -42,7 +42,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Writes head and rows, two blanks between columns, none at the end of a line.
+    /// Writes heading and rows with two blanks between columns and none at the end of a line.
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let width = |text: &str| text.chars().count();
         let mut widths: Vec<usize> = self.head.iter().map(|(title, _)| width(title)).collect();
@@ -78,7 +78,7 @@ pub(crate) fn counted(count: usize, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
-/// The first few of `names`, and how many more there are.
+/// The first `most` of `names`, and the number of the others.
 pub(crate) fn shortened<S: AsRef<str>>(names: &[S], most: usize) -> String {
     let shown: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
     match names.len().checked_sub(most).filter(|rest| *rest > 0) {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_they_need() {
+    fn columns_are_as_wide_as_their_content() {
         let mut table = Table::new(&[("A", Align::Left), ("COUNT", Align::Right), ("LAST", Align::Left)]);
         table.row(vec!["x".into(), "1".into(), String::new()]);
         table.row(vec!["longer".into(), "12345678".into(), "z".into()]);

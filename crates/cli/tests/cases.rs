@@ -1,8 +1,7 @@
-//! Every folder of `tests/cases` is a case: `cmd` holds the arguments, `stdout`, `stderr` and `code` what must come
-//! of them; anything else is input. The command runs in the folder. In what is expected, `[..]` stands for any text
-//! within a line.
+//! Every folder of `tests/cases` is a case: `cmd` has the arguments, `stdout`, `stderr` and `code` the expected result;
+//! other files are input. The command runs in the folder. In expected output `[..]` stands for any text within a line.
 //!
-//! `CROFT_CASES=overwrite` writes down what came instead, to be looked at before it is committed.
+//! `CROFT_CASES=overwrite` writes the actual results, to be reviewed before they are committed.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of a test may panic like the test")]
 
@@ -15,7 +14,7 @@ use std::{
 };
 
 #[test]
-fn every_case_gives_what_it_says() {
+fn every_case_gives_its_expected_output() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut cases: Vec<PathBuf> =
         fs::read_dir(&root).unwrap().map(|e| e.unwrap().path()).filter(|p| p.join("cmd").is_file()).collect();
@@ -42,7 +41,7 @@ fn run(case: &Path, overwrite: bool, wrong: &mut String) {
         .spawn()
         .unwrap();
     let stdin = fs::read(case.join("stdin")).unwrap_or_default();
-    // A command that doesn't read its input may be gone before it is written.
+    // A command that doesn't read its input may end before it is written.
     let _ = child.stdin.take().unwrap().write_all(&stdin);
     let output = child.wait_with_output().unwrap();
     let code = output.status.code().map_or_else(|| "signal".to_owned(), |c| c.to_string());
@@ -67,7 +66,7 @@ fn run(case: &Path, overwrite: bool, wrong: &mut String) {
     }
 }
 
-/// Arguments are parted by blanks and line ends; `'...'` holds one together.
+/// Arguments are separated by blanks and line ends; `'...'` quotes one.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (i, part) in text.split('\'').enumerate() {
@@ -80,7 +79,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// What differs from run to run: measured times.
+/// Replaces measured times, which differ between runs.
 fn steady(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! The benchmark's workloads, small, from the files that it dumps: `croft simulate` makes the same plan of them.
+//! `croft simulate` plans the files that the scheduler's benchmark dumps, for small workloads, as the scheduler itself does.
 #![allow(
     dead_code,
     missing_docs,
@@ -30,7 +30,7 @@ fn plan(pools: &[Pool], nodes: &[Node], pods: &[Pod]) -> Plan {
     solve(&cluster, &Options::default(), &|| false)
 }
 
-/// What must be the same: where, what, for how much, and whose. Names of machines are the plan's own.
+/// The parts of a plan that must be equal. Names of instances may differ.
 fn essence(document: &Value) -> Vec<String> {
     let mut nodes: Vec<String> = document["nodes"]
         .as_array()
@@ -76,7 +76,7 @@ fn same(name: &str, kinds: &[InstanceType], pools: &[Pool], nodes: &[Node], pods
 }
 
 #[test]
-fn workloads_from_files_get_the_same_plans() {
+fn workloads_from_files_give_the_same_plans() {
     let simple: Arc<[InstanceType]> = workloads::catalog_a().into();
     let builtin = croft_cloud::builtin_catalog();
     let any = workloads::any_capacity;

@@ -1,4 +1,4 @@
-//! What CreateFleet answers: an instance, or why there is none, and what is learnt from it.
+//! The answer of CreateFleet: an instance, or why there is none, and what it changes in the provider's memory.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -6,13 +6,14 @@ use croft_cloud::{Fault, FaultClass, LaunchError, Launched, OfferingKey, Prepare
 use tokio::time::Instant;
 
 use crate::{
+    instances::{self, DescribedInstance},
     launch::{Plan, fleet},
-    machines::{self, Seen},
-    provider::{AwsProvider, PROFILE_SETTLES},
+    profile,
+    provider::AwsProvider,
     refusal,
 };
 
-/// How long an instance that was launched may take to show.
+/// Time within which a launched instance becomes visible.
 const SHOWS_WITHIN: Duration = Duration::from_secs(8);
 
 impl AwsProvider {
@@ -56,7 +57,7 @@ impl AwsProvider {
             let o = error.launch_template_and_overrides().and_then(|l| l.overrides());
             let subnet = o.and_then(|o| o.subnet_id()).unwrap_or_default().to_owned();
             let name = o.and_then(|o| o.instance_type()).map(|t| t.as_str().to_owned()).unwrap_or_default();
-            // The zone is in the answer only where it was in the request.
+            // The answer has the zone only if the request did.
             let zone = plan.zone_of(&subnet).unwrap_or_default();
             faults.push((
                 OfferingKey { instance_type: name, zone, capacity_type: plan.capacity_type },
@@ -75,13 +76,13 @@ impl AwsProvider {
         }
     }
 
-    /// The same request will never be accepted: the class says so until a launch of it is.
+    /// The same request will never be accepted, so the class's condition shows this until a launch of it is.
     fn refused(&self, plan: &Plan, fault: Fault) -> LaunchError {
         self.memory().refusals.insert(plan.class().to_owned(), fault.clone());
         LaunchError::Refused { claim: plan.claim.clone(), fault }
     }
 
-    /// What a refusal of the whole call means.
+    /// The launch error for a refusal of the whole call.
     fn refused_fleet(&self, plan: &Plan, fault: Fault, unknown: bool) -> LaunchError {
         let claim = plan.claim.clone();
         match fault.class {
@@ -103,7 +104,7 @@ impl AwsProvider {
                 LaunchError::NoCapacity { claim, offerings, fault }
             }
             FaultClass::NotFound => {
-                // What was known is stale: the next attempt looks everything up anew.
+                // Cached findings are stale: the next attempt looks everything up again.
                 self.forget(plan);
                 LaunchError::Refused { claim, fault }
             }
@@ -122,15 +123,15 @@ impl AwsProvider {
         }
     }
 
-    /// Probes that were not sent are free for others.
+    /// Probes that were not sent are released for other launches.
     fn give_back(&self, plan: &Plan) {
         let mut memory = self.memory();
         for key in plan.keys() {
-            memory.offerings.untried(&key);
+            memory.offerings.release(&key);
         }
     }
 
-    /// Sets aside what had no instance, and takes back what had one.
+    /// Marks offerings without capacity unavailable, and available again if an instance was launched.
     fn learn(
         &self,
         plan: &Plan,
@@ -165,15 +166,15 @@ impl AwsProvider {
         }
     }
 
-    /// Why an answer without an instance had none.
+    /// The launch error for an answer without an instance.
     fn nothing_launched(&self, plan: &Plan, mut faults: Vec<(OfferingKey, String, Fault)>) -> LaunchError {
         let claim = plan.claim.clone();
         let profile_unknown = |f: &Fault| {
             f.code == "InvalidParameterValue" && f.message.to_ascii_lowercase().contains("instance profile")
         };
-        let young = self.memory().new_profiles.values().any(|made| made.elapsed() < PROFILE_SETTLES);
+        let young = self.memory().new_profiles.values().any(|made| made.elapsed() < profile::SETTLES);
         if young && let Some((_, _, fault)) = faults.iter().find(|(_, _, f)| profile_unknown(f)) {
-            // Each attempt keeps its token's answer, so this is a refusal and the next attempt may work.
+            // A token keeps its answer, so this is a definite refusal, and the next attempt uses another token.
             let fault = Fault {
                 class: FaultClass::NotFound,
                 meaning: "EC2 doesn't know the new instance profile yet",
@@ -195,20 +196,20 @@ impl AwsProvider {
                 self.forget(plan);
                 LaunchError::Refused { claim, fault }
             }
-            // Where some offerings were short and others refused for good, the next attempt has others to try.
+            // If some offerings had no capacity and others were refused for good, the next attempt has others to try.
             _ if !offerings.is_empty() => LaunchError::NoCapacity { claim, offerings, fault },
-            // The token's answer is this one for good, so that even what may pass needs a new attempt.
+            // The token keeps this answer, so even a transient refusal needs a new attempt.
             _ => self.refused(plan, fault),
         }
     }
 
-    /// The instance as DescribeInstances shows it, once it does: its name isn't in CreateFleet's answer.
+    /// The instance from DescribeInstances, once it is visible there: CreateFleet's answer doesn't have its name.
     async fn wait_until_shown(&self, plan: &Plan, id: &str) -> Result<Launched, LaunchError> {
         let deadline = Instant::now() + SHOWS_WITHIN;
         let mut pause = Duration::from_millis(50);
         let unknown = |fault| LaunchError::Unknown { claim: plan.claim.clone(), fault };
         let ask =
-            async |ids: Vec<String>| machines::by_id(&self.clients, &self.paces, &ids).await.map(Arc::new);
+            async |ids: Vec<String>| instances::by_id(&self.clients, &self.paces, &ids).await.map(Arc::new);
         loop {
             match self.batches.by_id.join(id.to_owned(), ask).await {
                 Ok(seen) => match seen.iter().find(|s| s.machine.id == id) {
@@ -222,7 +223,7 @@ impl AwsProvider {
                 Err(fault) => return Err(unknown(fault)),
             }
             if Instant::now() + pause > deadline {
-                let message = format!("machine {id} was launched and is not visible yet");
+                let message = format!("instance {id} was launched and is not visible yet");
                 return Err(unknown(refusal::of_code(
                     "DescribeInstances",
                     "InvalidInstanceID.NotFound".to_owned(),
@@ -235,12 +236,12 @@ impl AwsProvider {
         }
     }
 
-    /// The instance was launched and ended at once: EC2 finds some faults only then.
-    fn dead(&self, plan: &Plan, seen: &Seen) -> LaunchError {
+    /// The instance was launched and terminated at once: EC2 finds some faults only then.
+    fn dead(&self, plan: &Plan, seen: &DescribedInstance) -> LaunchError {
         let machine = &seen.machine;
         let (code, words) = &seen.reason;
         let code = if code.is_empty() { "IdempotentInstanceTerminated" } else { code };
-        let message = format!("machine {} is {:?}: {words}", machine.id, machine.state);
+        let message = format!("instance {} is {:?}: {words}", machine.id, machine.state);
         let fault = refusal::of_code("CreateFleet", code.to_owned(), message, Some(400));
         if !is_scarce(&fault) {
             return self.refused(plan, fault);
@@ -260,8 +261,8 @@ fn is_scarce(fault: &Fault) -> bool {
     matches!(fault.class, FaultClass::NoCapacity | FaultClass::Quota)
 }
 
-/// Which of several refusals is told first: what stops every launch, then what a person can change, then what
-/// passes by itself.
+/// Order in which refusals are reported: first what stops every launch, then what a user can change, then what is
+/// transient.
 fn rank(fault: &Fault) -> u8 {
     match fault.class {
         FaultClass::Unauthenticated => 0,
@@ -274,7 +275,7 @@ fn rank(fault: &Fault) -> u8 {
     }
 }
 
-/// The first of several refusals, with the codes of the others in its words.
+/// The first of several refusals, with the codes of the others in its message.
 fn together(faults: impl IntoIterator<Item = Fault>) -> Fault {
     let mut faults = faults.into_iter();
     let Some(mut first) = faults.next() else { return nothing() };
@@ -290,7 +291,7 @@ fn together(faults: impl IntoIterator<Item = Fault>) -> Fault {
 }
 
 fn nothing() -> Fault {
-    let message = "neither a machine nor an error was in the answer".to_owned();
+    let message = "neither an instance nor an error was in the answer".to_owned();
     refusal::of_code("CreateFleet", "UnfulfillableCapacity".to_owned(), message, None)
 }
 
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_everything_is_told_first() {
+    fn fatal_refusal_is_reported_before_transient_ones() {
         let mut faults: Vec<Fault> = [
             "InvalidParameterValue",
             "InsufficientInstanceCapacity",

@@ -1,11 +1,11 @@
-//! Calls of many claims made as one.
+//! Merges calls of many claims into one.
 //!
-//! EC2 counts calls, not what is in them, and a burst of a thousand claims would spend its whole allowance on
-//! looking at one instance each. So the first caller waits a moment for others, then one call is made for all
-//! and each takes its own part of the answer.
+//! EC2 limits the number of calls, not their size, and a burst of a thousand claims would use up the limit with one
+//! call each. So the first caller waits briefly for others; then one call is made for all, and each takes its part of
+//! the answer.
 //!
-//! The first may be dropped at any await, as everything that the controller runs; the others then begin anew,
-//! so only calls that can be repeated are made this way.
+//! The first caller may be dropped at any await, as everything that the controller runs; the others then start again.
+//! So only idempotent calls are merged.
 
 use std::{
     future::Future,
@@ -15,10 +15,10 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
-/// How long the first waits for others: nothing beside a launch, and enough for those that woke together.
+/// Time that the first caller waits for others: short compared with a launch, enough for callers that woke together.
 const WINDOW: Duration = Duration::from_millis(20);
 
-/// Callers that want the same kind of thing at the same time.
+/// Callers of the same kind of call at the same time.
 #[derive(Debug)]
 pub(crate) struct Batch<T, R> {
     most: usize,
@@ -32,12 +32,12 @@ struct Group<T, R> {
 }
 
 impl<T: Clone, R: Clone> Batch<T, R> {
-    /// Batches of at most `most`.
+    /// Batches of at most `most` items.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, open: Mutex::new(None) }
     }
 
-    /// The answer of the one `call` that is made for `item` and all that came with it.
+    /// The answer of the one `call` that is made for `item` and all items merged with it.
     pub(crate) async fn join<F, A>(&self, item: T, call: F) -> R
     where
         F: Fn(Vec<T>) -> A,
@@ -59,7 +59,7 @@ impl<T: Clone, R: Clone> Batch<T, R> {
             let (items, senders): (Vec<T>, Vec<_>) = lead.close().into_iter().unzip();
             let answer = call(items).await;
             for sender in senders {
-                // A caller that was dropped meanwhile doesn't wait any more, the first one included.
+                // A dropped caller no longer waits, the first one included.
                 let _ = sender.send(answer.clone());
             }
             return answer;
@@ -85,14 +85,14 @@ impl<T: Clone, R: Clone> Batch<T, R> {
     }
 }
 
-/// Holds a group open until it is closed, by whatever.
+/// Keeps a group open until it is dropped.
 struct Lead<'a, T, R> {
     batch: &'a Batch<T, R>,
     group: Arc<Group<T, R>>,
 }
 
 impl<T, R> Lead<'_, T, R> {
-    /// Closed: no caller joins, and those inside are answered.
+    /// Closed: no caller joins, and waiting callers are answered.
     fn close(&self) -> Vec<(T, oneshot::Sender<R>)> {
         let mut open = self.batch.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.as_ref().is_some_and(|group| Arc::ptr_eq(group, &self.group)) {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_call_for_all_who_come_together() {
+    async fn concurrent_callers_share_one_call() {
         let batch: Batch<u32, Vec<u32>> = Batch::new(100);
         let calls = AtomicU32::new(0);
         let ask = |items: Vec<u32>| async {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_batch_goes_at_once_and_the_next_begins() {
+    async fn full_batch_is_sent_at_once_and_a_new_one_begins() {
         let batch: Batch<u32, usize> = Batch::new(20);
         let ask = |items: Vec<u32>| async move { items.len() };
         let sizes = futures::future::join_all((0..50).map(|n| batch.join(n, ask))).await;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_one_that_was_dropped_begins_anew() {
+    async fn waiters_of_a_dropped_caller_start_again() {
         let batch: Arc<Batch<u32, Vec<u32>>> = Arc::new(Batch::new(100));
         let during_the_call = Arc::clone(&batch);
         let first = tokio::spawn(async move {

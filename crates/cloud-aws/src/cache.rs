@@ -1,4 +1,4 @@
-//! What was looked up, kept for a while, and longer while AWS can't be asked.
+//! Caches answers of AWS, and serves stale ones while AWS can't be reached.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Cache<K, V> {
     fresh_for: Duration,
-    /// Held while AWS is asked: a second caller waits for the answer instead of asking as well.
+    /// Locked during a call, so that a second caller waits for the answer instead of calling as well.
     asking: tokio::sync::Mutex<()>,
     entries: Mutex<BTreeMap<K, Entry<V>>>,
 }
@@ -25,7 +25,7 @@ struct Entry<V> {
     at: Instant,
 }
 
-/// Answers that were not asked for this long are removed.
+/// Answers that were not requested for this long are removed.
 const FORGET: Duration = Duration::from_secs(24 * 3600);
 
 impl<K: Ord + Clone, V> Cache<K, V> {
@@ -33,8 +33,8 @@ impl<K: Ord + Clone, V> Cache<K, V> {
         Self { fresh_for, asking: tokio::sync::Mutex::new(()), entries: Mutex::new(BTreeMap::new()) }
     }
 
-    /// The answer to `key`: the kept one while it is fresh, else what `ask` gives, else (when AWS can't be
-    /// asked) the kept one with what went wrong.
+    /// The answer for `key`: the cached one while it is fresh, else the result of `ask`, else, if AWS can't be reached,
+    /// the cached one with the fault.
     pub(crate) async fn get<F>(&self, key: &K, ask: F) -> Result<(Arc<V>, Option<Fault>), Fault>
     where
         F: Future<Output = Result<V, Fault>>,
@@ -68,7 +68,7 @@ impl<K: Ord + Clone, V> Cache<K, V> {
                 entries.insert(key.clone(), Entry { value: Arc::clone(&value), at: Instant::now() });
                 Ok((value, None))
             }
-            // A definite "it isn't there" replaces what was known; a lack of an answer doesn't.
+            // A definite "not found" replaces the cached answer; a failed call doesn't.
             Err(fault) => match kept {
                 Some((value, _)) if !is_an_answer(&fault) => Ok((value, Some(fault))),
                 _ => Err(fault),
@@ -81,7 +81,7 @@ impl<K: Ord + Clone, V> Cache<K, V> {
         entries.get(key).map(|entry| (Arc::clone(&entry.value), entry.at))
     }
 
-    /// Asks anew if the kept answer will be old within `ahead`, or there is none. No caller waits for this one.
+    /// Refreshes the answer if it expires within `ahead`, or if there is none. No caller waits for this.
     pub(crate) async fn refresh<F>(&self, key: &K, ahead: Duration, ask: F) -> Result<(), Fault>
     where
         F: Future<Output = Result<V, Fault>>,
@@ -95,7 +95,7 @@ impl<K: Ord + Clone, V> Cache<K, V> {
         Ok(())
     }
 
-    /// Forgets everything, so that the next question is asked.
+    /// Removes all answers, so that the next request calls AWS.
     pub(crate) fn clear(&self) {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -116,15 +116,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keeps_what_was_known_while_aws_is_away() {
+    async fn stale_answer_is_served_while_aws_is_unreachable() {
         let fresh = Cache::new(Duration::from_secs(3600));
         assert_eq!(*fresh.get(&1, async { Ok("a") }).await.unwrap().0, "a");
         assert_eq!(*fresh.get(&1, async { Ok("b") }).await.unwrap().0, "a", "kept while fresh");
 
         let stale = Cache::new(Duration::ZERO);
         assert_eq!(*stale.get(&1, async { Ok("a") }).await.unwrap().0, "a");
-        let (value, trouble) = stale.get(&1, async { Err(fault("RequestLimitExceeded")) }).await.unwrap();
-        assert_eq!((*value, trouble.unwrap().code.as_str()), ("a", "RequestLimitExceeded"));
+        let (value, error) = stale.get(&1, async { Err(fault("RequestLimitExceeded")) }).await.unwrap();
+        assert_eq!((*value, error.unwrap().code.as_str()), ("a", "RequestLimitExceeded"));
         let gone = stale.get(&1, async { Err(fault("InvalidSubnetID.NotFound")) }).await.unwrap_err();
         assert_eq!(gone.code, "InvalidSubnetID.NotFound", "an answer counts, even if it is no");
         assert_eq!(*stale.get(&1, async { Ok("b") }).await.unwrap().0, "b");

@@ -1,4 +1,4 @@
-//! A class, looked up: what its terms match, and what is wrong with them, as conditions.
+//! Resolves a class: what its selector terms match, and conditions for what they don't.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,12 +35,12 @@ const USER_DATA: &str = "UserDataReady";
 const RESERVATIONS: &str = "CapacityReservationsReady";
 const LAUNCHES: &str = "LaunchesAccepted";
 
-/// Security groups that one interface can have, unless AWS raised it.
+/// EC2's default limit of security groups of an interface.
 const MOST_GROUPS: usize = 5;
-/// An image selector that matches more than this has surely a tag too few.
+/// An image selector that matches more images surely lacks a tag.
 const MOST_IMAGES: usize = 100;
 
-/// A class with what was found for it.
+/// A class with what it resolves to.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) findings: ClassFindings,
@@ -51,10 +51,10 @@ pub(crate) struct Found {
     pub(crate) cluster: Option<Arc<ClusterFacts>>,
 }
 
-/// How the class's instances are set up, as far as their capacity depends on it.
+/// Settings of the class's instances that affect their capacity.
 pub(crate) fn setup(class: &EC2NodeClass, prefix_delegation: bool) -> Setup {
     let mappings = &class.spec.block_device_mappings;
-    // The disk that is marked, else the only or the last one: Bottlerocket's data disk is its second.
+    // The disk marked as root volume, else the last one: Bottlerocket's data disk is its second.
     let root = mappings.iter().find(|m| m.root_volume).or_else(|| mappings.last());
     let kubelet = class.spec.kubelet.as_ref();
     let images = Setup::default();
@@ -113,7 +113,7 @@ fn family(class: &EC2NodeClass) -> Family {
     }
 }
 
-/// A question, as a cache's key.
+/// The cache key of selector terms.
 fn key<T: serde::Serialize>(terms: &T) -> String {
     serde_json::to_string(terms).unwrap_or_default()
 }
@@ -126,7 +126,7 @@ fn fails(kind: &'static str, reason: &'static str, message: String) -> Statement
     Statement { kind, status: Some(false), reason, message }
 }
 
-/// What a fault says as a condition: unknown where only AWS is in the way.
+/// A fault as a condition: status Unknown if AWS could not answer.
 fn faulty(kind: &'static str, fault: &Fault) -> Statement {
     let status = match fault.class {
         FaultClass::Throttled | FaultClass::Unavailable => None,
@@ -135,16 +135,16 @@ fn faulty(kind: &'static str, fault: &Fault) -> Statement {
     Statement { kind, status, reason: fault.class.as_str(), message: fault.to_string() }
 }
 
-/// A note behind what was found, if it could not be asked for anew.
-fn noted(message: String, trouble: Option<&Fault>) -> String {
-    match trouble {
+/// The message, with the fault if the answer is a cached one.
+fn noted(message: String, fault: Option<&Fault>) -> String {
+    match fault {
         Some(fault) => format!("{message}; found earlier, since now {fault}"),
         None => message,
     }
 }
 
 impl AwsProvider {
-    /// Looks everything up that the class names.
+    /// Resolves everything that the class names.
     pub(crate) async fn look_up(&self, class: &EC2NodeClass) -> Found {
         let spec = &class.spec;
         let (clients, paces) = (&self.clients, &self.paces);
@@ -160,7 +160,7 @@ impl AwsProvider {
         let mut zones = BTreeSet::new();
         let mut vpcs = BTreeSet::new();
         let subnets = match subnets {
-            Ok((subnets, trouble)) => {
+            Ok((subnets, fault)) => {
                 zones.extend(subnets.iter().map(|s| s.zone.clone()));
                 vpcs.extend(subnets.iter().map(|s| s.vpc.clone()));
                 conditions.push(if subnets.is_empty() {
@@ -179,7 +179,7 @@ impl AwsProvider {
                     let full = subnets.iter().filter(|s| s.free <= 0).count();
                     let full = if full > 0 { format!(", {full} without a free address") } else { String::new() };
                     let message = format!("{} subnets in {} zones{full}", subnets.len(), zones.len());
-                    holds(SUBNETS, noted(message, trouble.as_ref()))
+                    holds(SUBNETS, noted(message, fault.as_ref()))
                 });
                 subnets
             }
@@ -189,7 +189,7 @@ impl AwsProvider {
             }
         };
         let groups = match groups {
-            Ok((groups, trouble)) => {
+            Ok((groups, fault)) => {
                 conditions.push(if groups.is_empty() {
                     fails(GROUPS, "SecurityGroupsNotFound", format!(
                         "no security group matches spec.securityGroupSelectorTerms: tag the group, or correct the terms ({})",
@@ -202,7 +202,7 @@ impl AwsProvider {
                     fails(GROUPS, "SecurityGroupsOfAnotherVPC",
                         "spec.securityGroupSelectorTerms match groups of another VPC than the subnets': add a tag that only the right ones have".to_owned())
                 } else {
-                    holds(GROUPS, noted(format!("{} security groups", groups.len()), trouble.as_ref()))
+                    holds(GROUPS, noted(format!("{} security groups", groups.len()), fault.as_ref()))
                 });
                 groups
             }
@@ -229,7 +229,7 @@ impl AwsProvider {
                 kind: READY,
                 status: Some(true),
                 reason: "Ready",
-                message: "machines can be launched".to_owned(),
+                message: "instances can be launched".to_owned(),
             },
             Some(bad) => Statement {
                 kind: READY,
@@ -239,7 +239,7 @@ impl AwsProvider {
             },
         };
         conditions.push(ready);
-        // Beside Ready, so that the next launch is tried all the same: it is what clears this.
+        // Not part of Ready, so that the next launch is attempted, which is what clears this condition.
         conditions.push(self.last_launch(class));
 
         let mut by_room: Vec<&Subnet> = subnets.iter().collect();
@@ -290,7 +290,7 @@ impl AwsProvider {
         let cluster = match cluster {
             Ok((cluster, _)) => cluster,
             Err(fault) => {
-                // Without the cluster's version no alias can be read, and without its address no node joins.
+                // Without the cluster's version no alias resolves, and without its address no node joins.
                 conditions.push(faulty(AMIS, &fault));
                 return (None, Arc::default());
             }
@@ -299,7 +299,7 @@ impl AwsProvider {
         let question = format!("{}\n{}", cluster.version, key(terms));
         let asked = discovery::images(&self.clients, &self.paces, terms, &cluster.version);
         match self.images.get(&question, asked).await {
-            Ok((images, trouble)) => {
+            Ok((images, fault)) => {
                 conditions.push(if images.is_empty() {
                     fails(
                         AMIS,
@@ -316,7 +316,7 @@ impl AwsProvider {
                         ),
                     )
                 } else {
-                    holds(AMIS, noted(format!("{} images", images.len()), trouble.as_ref()))
+                    holds(AMIS, noted(format!("{} images", images.len()), fault.as_ref()))
                 });
                 (Some(cluster), images)
             }
@@ -347,10 +347,10 @@ impl AwsProvider {
             Ok(name)
         };
         match self.profiles.get(role, make).await {
-            Ok((name, trouble)) => {
+            Ok((name, fault)) => {
                 conditions.push(holds(
                     PROFILE,
-                    noted(format!("instance profile {name} for role {role}"), trouble.as_ref()),
+                    noted(format!("instance profile {name} for role {role}"), fault.as_ref()),
                 ));
                 Some(name.as_ref().clone())
             }
@@ -372,12 +372,12 @@ impl AwsProvider {
         }
         let asked = discovery::reservations(&self.clients, &self.paces, terms);
         match self.reservations.get(&key(terms), asked).await {
-            Ok((found, trouble)) => {
+            Ok((found, fault)) => {
                 conditions.push(if found.is_empty() {
                     fails(RESERVATIONS, "CapacityReservationsNotFound", format!(
                         "no active capacity reservation matches spec.capacityReservationSelectorTerms ({}): correct or remove the terms", key(terms)))
                 } else {
-                    holds(RESERVATIONS, noted(format!("{} capacity reservations", found.len()), trouble.as_ref()))
+                    holds(RESERVATIONS, noted(format!("{} capacity reservations", found.len()), fault.as_ref()))
                 });
                 found
             }
@@ -388,7 +388,7 @@ impl AwsProvider {
         }
     }
 
-    /// The cluster: given by hand, or as EKS describes it.
+    /// The cluster from the options, or as EKS describes it.
     async fn cluster_facts(&self) -> Result<(Arc<ClusterFacts>, Option<Fault>), Fault> {
         let o = &self.options;
         if let (Some(endpoint), Some(ca), Some(version)) =
@@ -407,7 +407,8 @@ impl AwsProvider {
     }
 }
 
-/// The class's user data is merged once with nothing, so that a mistake shows before a pod waits for it.
+/// The class's user data is rendered once for a node without labels and taints, so that an error shows before a pod is
+/// pending.
 fn user_data_condition(class: &EC2NodeClass, family: Family, cluster: &ClusterFacts) -> Statement {
     let kubelet = kubelet(class);
     let boot = NodeBoot {

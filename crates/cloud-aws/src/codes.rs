@@ -1,21 +1,21 @@
-//! Every error code that the calls can answer with, and what to do about each.
+//! Every error code of the calls, with its class and remedy.
 //!
-//! Sources: "Error codes for the Amazon EC2 API", "EC2 Fleet: instance launch errors", and the common errors
-//! of IAM, SSM, SQS, Pricing, STS and EKS. A code that isn't here is classed by its HTTP status: the calls
-//! are made to be repeated, so an unknown 4xx stops a launch attempt, and an unknown 5xx is tried again.
+//! Sources: "Error codes for the Amazon EC2 API", "EC2 Fleet: instance launch errors", and the common errors of IAM,
+//! SSM, SQS, Pricing, STS and EKS. Other codes are classified by their HTTP status: since calls are idempotent, an
+//! unknown 4xx ends a launch attempt, and an unknown 5xx is retried.
 
 use croft_cloud::FaultClass;
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Code {
-    /// The code; one that ends in `*` stands for all that begin so.
+    /// The code; one that ends in `*` is a prefix.
     pub code: &'static str,
-    /// What to do about it.
+    /// How it is handled.
     pub class: FaultClass,
     /// What it means.
     pub meaning: &'static str,
-    /// What the reader should do.
+    /// The remedy for the user.
     pub remedy: &'static str,
 }
 
@@ -46,7 +46,7 @@ pub const CODES: &[Code] = &[
     row("ResourceCountExceeded", Throttled, "the account changes too much at once", WAIT),
     row("SlowDown", Throttled, "the account makes too many calls", WAIT),
     row("OverLimit", Throttled, "too many messages are in flight", WAIT),
-    // The cloud's own trouble.
+    // Errors of the cloud itself.
     row("InternalError", Unavailable, "AWS has an internal error", WAIT),
     row("InternalFailure", Unavailable, "AWS has an internal error", WAIT),
     row("InternalErrorException", Unavailable, "AWS has an internal error", WAIT),
@@ -55,7 +55,7 @@ pub const CODES: &[Code] = &[
     row("ServiceFailure", Unavailable, "AWS has an internal error", WAIT),
     row("ServiceUnavailable*", Unavailable, "the service is down", WAIT),
     row("Unavailable", Unavailable, "the service is overloaded", WAIT),
-    row("Server.InternalError", Unavailable, "AWS could not start the machine", WAIT),
+    row("Server.InternalError", Unavailable, "AWS could not start the instance", WAIT),
     row("RequestTimeout*", Unavailable, "the request took too long on its way", WAIT),
     row("ConcurrentModification*", Unavailable, "something else changes the same resource", WAIT),
     row("IncorrectState", Unavailable, "a resource of the request is changing", WAIT),
@@ -102,7 +102,7 @@ pub const CODES: &[Code] = &[
         "Wait for AWS to verify the account",
     ),
     row("NoRegion", Unauthenticated, "no region is set", "Set --aws-region or AWS_REGION of the controller"),
-    // Rights.
+    // Permissions.
     row("UnauthorizedOperation", Forbidden, "the policy does not grant the call", RIGHTS),
     row("AccessDenied*", Forbidden, "the policy does not grant the call", RIGHTS),
     row("UnauthorizedAccess", Forbidden, "the policy does not grant the call", RIGHTS),
@@ -114,19 +114,19 @@ pub const CODES: &[Code] = &[
     row(
         "InsufficientInstanceCapacity",
         NoCapacity,
-        "no machine of the type is free in the zone",
+        "no instance of the type is free in the zone",
         OTHER_TYPES,
     ),
     row("InsufficientHostCapacity", NoCapacity, "no host is free in the zone", OTHER_TYPES),
     row("InsufficientReservedInstanceCapacity", NoCapacity, "the reservation is used up", OTHER_TYPES),
-    row("InsufficientCapacity*", NoCapacity, "no machine of the type is free in the zone", OTHER_TYPES),
+    row("InsufficientCapacity*", NoCapacity, "no instance of the type is free in the zone", OTHER_TYPES),
     row(
         "InsufficientCapacityOnOutpost",
         NoCapacity,
-        "no machine of the type is free on the Outpost",
+        "no instance of the type is free on the Outpost",
         OTHER_TYPES,
     ),
-    row("UnfulfillableCapacity", NoCapacity, "no spot machine of the type is free in the zone", OTHER_TYPES),
+    row("UnfulfillableCapacity", NoCapacity, "no spot instance of the type is free in the zone", OTHER_TYPES),
     row(
         "Unsupported",
         NoCapacity,
@@ -143,16 +143,16 @@ pub const CODES: &[Code] = &[
     row(
         "Server.InsufficientInstanceCapacity",
         NoCapacity,
-        "no machine of the type was free when it was to start",
+        "no instance of the type was free when it was to start",
         OTHER_TYPES,
     ),
-    row("Server.SpotInstanceTermination", NoCapacity, "spot took the machine back at once", OTHER_TYPES),
+    row("Server.SpotInstanceTermination", NoCapacity, "spot took the instance back at once", OTHER_TYPES),
     row("InsufficientVolumeCapacity", NoCapacity, "no volume of the type is free in the zone", OTHER_TYPES),
     row("SpotMaxPriceTooLow", NoCapacity, "the spot price is above the highest price allowed", OTHER_TYPES),
     row("InstanceTypeNotSupported*", NoCapacity, "the type is not supported in the zone", OTHER_TYPES),
     // Quotas.
     row("VcpuLimitExceeded", Quota, "the account's vCPU quota is used up", RAISE),
-    row("InstanceLimitExceeded", Quota, "the account's quota of machines is used up", RAISE),
+    row("InstanceLimitExceeded", Quota, "the account's quota of instances is used up", RAISE),
     row("MaxSpotInstanceCountExceeded", Quota, "the account's spot quota is used up", RAISE),
     row("MaxSpotFleetRequestCountExceeded", Quota, "the account's quota of fleets is used up", RAISE),
     row("FleetLimitExceeded*", Quota, "the account's quota of fleets is used up", RAISE),
@@ -174,9 +174,9 @@ pub const CODES: &[Code] = &[
     row("TagLimitExceeded", Quota, "the resource has more than 50 tags", "Write fewer spec.tags"),
     row("LimitExceeded*", Quota, "a quota of the account is used up", RAISE),
     row("AddressLimitExceeded", Quota, "the account's quota of addresses is used up", RAISE),
-    // Gone.
-    row("InvalidInstanceID.NotFound", NotFound, "the machine is not there, or not visible yet", ""),
-    row("InvalidInstanceID", NotFound, "the machine is not there", ""),
+    // Not found.
+    row("InvalidInstanceID.NotFound", NotFound, "the instance is not there, or not visible yet", ""),
+    row("InvalidInstanceID", NotFound, "the instance is not there", ""),
     row("InvalidLaunchTemplate*.NotFoundException", NotFound, "the launch template is gone", WAIT),
     row("InvalidLaunchTemplateId.NotFound", NotFound, "the launch template is gone", WAIT),
     row("InvalidSubnetID.NotFound", NotFound, "the subnet is gone", "Check spec.subnetSelectorTerms"),
@@ -239,7 +239,7 @@ pub const CODES: &[Code] = &[
         "the interruption queue is not there",
         "Check --interruption-queue",
     ),
-    // There already.
+    // Already exists.
     row(
         "InvalidLaunchTemplateName.AlreadyExistsException",
         Exists,
@@ -252,12 +252,12 @@ pub const CODES: &[Code] = &[
         "IdempotentParameterMismatch",
         TokenReused,
         "the same attempt was sent before with another request",
-        "Croft looks for the machine that the earlier request launched",
+        "Croft looks for the instance that the earlier request launched",
     ),
     row(
         "IdempotentInstanceTerminated",
         Invalid,
-        "the machine of this attempt was terminated",
+        "the instance of this attempt was terminated",
         "Croft makes the next attempt",
     ),
     row(
@@ -269,14 +269,14 @@ pub const CODES: &[Code] = &[
     row(
         "Client.User*",
         Invalid,
-        "somebody ended the machine while it started",
+        "a user ended the instance while it started",
         "Croft makes the next attempt",
     ),
-    // Wrong as written.
+    // Invalid requests.
     row(
         "Client.InternalError",
         Invalid,
-        "the machine ended as it started: most often a volume's key that EC2 may not use",
+        "the instance ended as it started: most often a volume's key that EC2 may not use",
         "Let EC2 use the keys of spec.blockDeviceMappings, or choose others",
     ),
     row(
@@ -314,8 +314,8 @@ pub const CODES: &[Code] = &[
         "a security group id is malformed",
         "Correct spec.securityGroupSelectorTerms",
     ),
-    row("InvalidInstanceID.Malformed", Invalid, "a machine's id is malformed", ""),
-    row("InvalidInstanceType", Invalid, "the machine type does not exist", ""),
+    row("InvalidInstanceID.Malformed", Invalid, "an instance's id is malformed", ""),
+    row("InvalidInstanceType", Invalid, "the instance type does not exist", ""),
     row("InvalidKeyPair.NotFound", Invalid, "the key pair is not there", CLASS),
     row(
         "InvalidPlacementGroup*",
@@ -342,7 +342,7 @@ pub const CODES: &[Code] = &[
     row(
         "SecurityGroupsPerInstanceLimitExceeded",
         Invalid,
-        "a machine can't have so many security groups",
+        "an instance can't have so many security groups",
         "Select fewer groups in spec.securityGroupSelectorTerms",
     ),
     row("EncryptedVolumesNotSupported", Invalid, "the type can't have encrypted volumes", CLASS),
@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_found_by_name_and_by_pattern() {
+    fn codes_match_by_name_and_by_pattern() {
         for (code, class) in [
             ("InsufficientInstanceCapacity", NoCapacity),
             ("RequestLimitExceeded", Throttled),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_the_table() {
+    fn error_reference_equals_the_table() {
         let page = include_str!("../../../docs/aws-errors.md");
         let rows: Vec<&str> = page.lines().skip_while(|line| !line.starts_with("| code |")).skip(2).collect();
         let table: Vec<String> = CODES
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn no_code_is_there_twice_and_every_row_says_something() {
+    fn codes_are_unique_and_complete() {
         let mut seen = BTreeSet::new();
         for row in CODES {
             assert!(seen.insert(row.code), "{} is there twice", row.code);

@@ -6,16 +6,16 @@ use aws_config::{BehaviorVersion, Region, SdkConfig, retry::RetryConfig, timeout
 use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 
-/// How AWS is reached.
+/// Region, endpoint and credentials.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Region; without it the environment, the profile or the instance's metadata say.
+    /// Region; without it, that of the environment, the profile or the instance metadata.
     pub region: Option<String>,
-    /// One endpoint for every service: a simulator.
+    /// One endpoint for every service, such as a simulator.
     pub endpoint_url: Option<String>,
-    /// Keys given by hand; without them the SDK's usual chain finds some.
+    /// Static keys; without them the SDK's default chain.
     pub keys: Option<Keys>,
-    /// Attempts per call, the first included; 0 for the default of three.
+    /// Attempts per call, including the first; 0 for the default of three.
     pub attempts: u32,
 }
 
@@ -40,9 +40,9 @@ pub(crate) struct Clients {
     pub(crate) ec2: aws_sdk_ec2::Client,
     pub(crate) ssm: aws_sdk_ssm::Client,
     pub(crate) sqs: aws_sdk_sqs::Client,
-    /// `None` where no endpoint serves the region's prices.
+    /// `None` if no endpoint has the region's prices.
     pub(crate) pricing: Option<aws_sdk_pricing::Client>,
-    /// What the partition is paid in.
+    /// The currency of the partition.
     pub(crate) currency: &'static str,
     pub(crate) iam: aws_sdk_iam::Client,
     pub(crate) sts: aws_sdk_sts::Client,
@@ -53,8 +53,8 @@ pub(crate) struct Clients {
 /// Time for one attempt. SQS waits up to 20 s by design.
 const ATTEMPT: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(3);
-/// The region whose endpoint has the price list of `region`: few serve it, each for all regions of its partition.
-/// GovCloud and the isolated partitions have none, and credentials are of one partition only. Source: "AWS Price
+/// The region whose endpoint has the price list of `region`: few have it, each for all regions of its partition.
+/// GovCloud and the isolated partitions have none, and credentials are valid in one partition only. Source: "AWS Price
 /// List endpoints and quotas", the AWS general reference.
 fn pricing_region(region: &str) -> Option<&'static str> {
     let within = |prefixes: &[&str]| prefixes.iter().any(|prefix| region.starts_with(prefix));
@@ -71,7 +71,7 @@ fn pricing_region(region: &str) -> Option<&'static str> {
     }
 }
 
-/// What the partition of `region` is paid in: prices are compared, and never converted.
+/// The currency of the partition of `region`: prices are compared, never converted.
 fn currency(region: &str) -> &'static str {
     if region.starts_with("cn-") { "CNY" } else { "USD" }
 }
@@ -101,7 +101,7 @@ pub(crate) async fn connect(access: &Access) -> Clients {
         loader = loader.credentials_provider(SharedCredentialsProvider::new(credentials));
     }
     let config = loader.load().await;
-    // Without a region every call fails, and its condition says so.
+    // Without a region every call fails, which the class's condition shows.
     let region = config.region().map(ToString::to_string).unwrap_or_default();
     Clients {
         ec2: aws_sdk_ec2::Client::new(&config),
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_partition_has_its_price_list_or_none() {
+    fn partitions_map_to_their_price_list_or_none() {
         for (region, serving, paid_in) in [
             ("us-west-2", Some("us-east-1"), "USD"),
             ("ca-central-1", Some("us-east-1"), "USD"),

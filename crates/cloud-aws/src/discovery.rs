@@ -1,4 +1,4 @@
-//! What a class names, looked up: subnets, security groups, images, reservations, the cluster.
+//! Look-ups of what a class names: subnets, security groups, images, reservations, the cluster.
 
 use std::collections::BTreeMap;
 
@@ -29,12 +29,12 @@ pub(crate) struct Group {
 pub(crate) struct Image {
     pub(crate) id: String,
     pub(crate) arch: Arch,
-    /// Maker of the devices that it has drivers for.
+    /// Manufacturer of the devices that it has drivers for.
     pub(crate) device: Option<String>,
     pub(crate) made: String,
 }
 
-/// Capacity that is paid for.
+/// A capacity reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
     pub(crate) id: String,
@@ -43,7 +43,7 @@ pub(crate) struct Reservation {
     pub(crate) free: i32,
 }
 
-/// What the cluster is called and where it is, for user data.
+/// Name and address of the cluster, for user data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterFacts {
     pub(crate) name: String,
@@ -54,7 +54,7 @@ pub(crate) struct ClusterFacts {
     pub(crate) version: String,
 }
 
-/// An alias, read: `al2023@latest`.
+/// A parsed alias, such as `al2023@latest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alias<'a> {
     pub(crate) family: Family,
@@ -86,8 +86,8 @@ impl<'a> Alias<'a> {
         }
     }
 
-    /// The SSM parameters that name the image for `arch`, with the devices that each is for. Sources: the EKS
-    /// user guide, "Retrieve recommended Amazon Linux AMI IDs", and Bottlerocket's QUICKSTART-EKS.
+    /// The SSM parameters that name the image for `arch`, with the devices of each. Sources: the EKS user guide,
+    /// "Retrieve recommended Amazon Linux AMI IDs", and Bottlerocket's QUICKSTART-EKS.
     pub(crate) fn parameters(&self, kubernetes: &str, arch: Arch) -> Vec<(String, Option<&'static str>)> {
         let ec2 = arch.as_ec2();
         let latest = self.version == "latest";
@@ -139,7 +139,7 @@ fn filter(name: impl Into<String>, values: Vec<String>) -> Filter {
     Filter::builder().name(name).set_values(Some(values)).build()
 }
 
-/// Tag filters: all of them have to hold; `*` stands for any value.
+/// Tag filters: all must match; `*` is any value.
 fn tag_filters(tags: &BTreeMap<String, String>) -> Vec<Filter> {
     tags.iter()
         .map(|(key, value)| {
@@ -160,7 +160,7 @@ fn term_filters(id_filter: &str, term: &SelectorTerm) -> Vec<Filter> {
     filters
 }
 
-/// Subnets that some term matches, by id.
+/// Subnets that match a term, by id.
 pub(crate) async fn subnets(
     clients: &Clients,
     paces: &Paces,
@@ -177,7 +177,7 @@ pub(crate) async fn subnets(
         loop {
             paces.read.turn().await;
             let Some(page) = pages.next().await else { break };
-            for subnet in paces.read.judge("DescribeSubnets", page)?.subnets() {
+            for subnet in paces.read.record("DescribeSubnets", page)?.subnets() {
                 let (Some(id), Some(zone)) = (subnet.subnet_id(), subnet.availability_zone()) else {
                     continue;
                 };
@@ -196,7 +196,7 @@ pub(crate) async fn subnets(
     Ok(found.into_values().collect())
 }
 
-/// Security groups that some term matches, by id.
+/// Security groups that match a term, by id.
 pub(crate) async fn groups(
     clients: &Clients,
     paces: &Paces,
@@ -213,7 +213,7 @@ pub(crate) async fn groups(
         loop {
             paces.read.turn().await;
             let Some(page) = pages.next().await else { break };
-            for group in paces.read.judge("DescribeSecurityGroups", page)?.security_groups() {
+            for group in paces.read.record("DescribeSecurityGroups", page)?.security_groups() {
                 let Some(id) = group.group_id() else { continue };
                 let vpc = group.vpc_id().unwrap_or_default().to_owned();
                 found.insert(id.to_owned(), Group { id: id.to_owned(), vpc });
@@ -223,7 +223,7 @@ pub(crate) async fn groups(
     Ok(found.into_values().collect())
 }
 
-/// Capacity reservations that some term matches.
+/// Capacity reservations that match a term.
 pub(crate) async fn reservations(
     clients: &Clients,
     paces: &Paces,
@@ -243,7 +243,7 @@ pub(crate) async fn reservations(
         loop {
             paces.read.turn().await;
             let Some(page) = pages.next().await else { break };
-            for r in paces.read.judge("DescribeCapacityReservations", page)?.capacity_reservations() {
+            for r in paces.read.record("DescribeCapacityReservations", page)?.capacity_reservations() {
                 let (Some(id), Some(instance_type), Some(zone)) =
                     (r.capacity_reservation_id(), r.instance_type(), r.availability_zone())
                 else {
@@ -271,7 +271,7 @@ pub(crate) async fn images(
     terms: &[AmiSelectorTerm],
     kubernetes: &str,
 ) -> Result<Vec<Image>, Fault> {
-    // What each wanted image has drivers for; ids given by hand are for any instance.
+    // The devices of each wanted image; images given by id are for any instance.
     let mut wanted: BTreeMap<String, Option<String>> = BTreeMap::new();
     let mut found = Vec::new();
     for term in terms {
@@ -312,7 +312,7 @@ pub(crate) async fn images(
             found.push(image);
         }
     }
-    // Newest first; the id decides among those of one moment.
+    // Newest first, then by id.
     found.sort_by(|a, b| b.made.cmp(&a.made).then_with(|| a.id.cmp(&b.id)));
     found.dedup_by(|a, b| a.id == b.id);
     Ok(found)
@@ -321,7 +321,7 @@ pub(crate) async fn images(
 async fn parameter(clients: &Clients, paces: &Paces, name: &str) -> Result<String, Fault> {
     paces.read.turn().await;
     let answer = clients.ssm.get_parameter().name(name).send().await;
-    let answer = paces.read.judge("GetParameter", answer)?;
+    let answer = paces.read.record("GetParameter", answer)?;
     answer
         .parameter()
         .and_then(|p| p.value())
@@ -342,7 +342,7 @@ async fn describe_images(
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for image in paces.read.judge("DescribeImages", page)?.images() {
+        for image in paces.read.record("DescribeImages", page)?.images() {
             let arch = image.architecture().and_then(|a| Arch::parse(a.as_str()));
             if let (Some(id), Some(arch)) = (image.image_id(), arch) {
                 let made = image.creation_date().unwrap_or_default().to_owned();
@@ -357,7 +357,7 @@ async fn describe_images(
 pub(crate) async fn cluster(clients: &Clients, paces: &Paces, name: &str) -> Result<ClusterFacts, Fault> {
     paces.read.turn().await;
     let answer = clients.eks.describe_cluster().name(name).send().await;
-    let answer = paces.read.judge("DescribeCluster", answer)?;
+    let answer = paces.read.record("DescribeCluster", answer)?;
     let cluster = answer.cluster().ok_or_else(|| invalid("DescribeCluster", format!("no cluster {name}")))?;
     let network = cluster.kubernetes_network_config();
     Ok(ClusterFacts {
@@ -381,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aliases_name_parameters() {
+    fn aliases_resolve_to_ssm_parameters() {
         let parameters = |alias: &str, arch| {
             let alias = Alias::parse(alias).unwrap();
             alias.parameters("1.36", arch).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_aliases_say_what_to_write() {
+    fn invalid_alias_error_says_what_to_write() {
         for (alias, says) in [
             ("al2023", "has no version"),
             ("windows@latest", "names no known family"),

@@ -1,4 +1,4 @@
-//! The interruption queue: EventBridge's messages about machines that are about to go.
+//! The interruption queue: EventBridge's messages about instances that are about to be interrupted.
 //!
 //! Sources: the EC2 user guide, "Spot Instance interruption notices", "EC2 instance rebalance
 //! recommendations", "Instance state-change events"; the AWS Health user guide, "Amazon EC2 scheduled events".
@@ -9,13 +9,14 @@ use serde::Deserialize;
 
 use crate::{connect::Clients, pace::Paces};
 
-/// How long a receive waits for a message.
+/// Time that a receive waits for a message.
 const WAIT_SECONDS: i32 = 20;
-/// From a spot machine's warning to its end.
+/// Time from a spot warning to the interruption.
 const SPOT_NOTICE_SECONDS: i64 = 120;
-/// A spot instance that works so long after its warning's end was spared, or the message is another's.
+/// A spot instance that still runs this long after the announced interruption was spared, or the message concerns
+/// another instance.
 const SPOT_OVER_SECONDS: i64 = 600;
-/// A scheduled change without an end that hasn't come so long after its start was cancelled or done.
+/// A scheduled change without an end is over or cancelled this long after its start.
 const CHANGE_OVER_SECONDS: i64 = 24 * 3600;
 
 #[derive(Deserialize)]
@@ -56,8 +57,7 @@ struct Entity {
     value: String,
 }
 
-/// What a message says. A text that isn't understood is news of no machine, so that it can be acknowledged
-/// and doesn't come back for ever.
+/// Parses a message. An unknown one concerns no instance, so that it is acknowledged and doesn't return for ever.
 pub(crate) fn read(body: &str, receipt: &str) -> Interruption {
     let nothing = Interruption {
         kind: InterruptionKind::Other,
@@ -71,7 +71,7 @@ pub(crate) fn read(body: &str, receipt: &str) -> Interruption {
     let at = event.time.parse::<aws_smithy_date::Seconds>().map_or(0, |seconds| seconds.0);
     let detail = event.detail;
     let deadline = match event.detail_type.as_str() {
-        // The warning itself says no time: spot machines go two minutes after it.
+        // The warning has no time: spot instances are interrupted two minutes after it.
         "EC2 Spot Instance Interruption Warning" if at > 0 => Some(at + SPOT_NOTICE_SECONDS),
         "AWS Health Event" => health_time(&detail.start_time),
         _ => None,
@@ -123,7 +123,7 @@ pub(crate) async fn receive(clients: &Clients, paces: &Paces, url: &str) -> Resu
         .visibility_timeout(30)
         .send()
         .await;
-    let answer = paces.read.judge("ReceiveMessage", answer)?;
+    let answer = paces.read.record("ReceiveMessage", answer)?;
     Ok(answer
         .messages()
         .iter()
@@ -131,7 +131,7 @@ pub(crate) async fn receive(clients: &Clients, paces: &Paces, url: &str) -> Resu
         .collect())
 }
 
-/// Takes handled messages off the queue.
+/// Deletes handled messages from the queue.
 pub(crate) async fn acknowledge(
     clients: &Clients,
     paces: &Paces,
@@ -141,7 +141,7 @@ pub(crate) async fn acknowledge(
     for some in news.chunks(10) {
         let mut request = clients.sqs.delete_message_batch().queue_url(url);
         for (index, one) in some.iter().enumerate() {
-            // Both parts are there, so that building can't fail.
+            // Both required parts are set, so building can't fail.
             if let Ok(entry) = DeleteMessageBatchRequestEntry::builder()
                 .id(index.to_string())
                 .receipt_handle(&one.receipt)
@@ -151,7 +151,7 @@ pub(crate) async fn acknowledge(
             }
         }
         paces.write.turn().await;
-        match paces.write.judge("DeleteMessageBatch", request.send().await) {
+        match paces.write.record("DeleteMessageBatch", request.send().await) {
             Ok(_) => {}
             Err(fault) if fault.class == FaultClass::Invalid => {}
             Err(fault) => return Err(fault),
@@ -160,15 +160,15 @@ pub(crate) async fn acknowledge(
     Ok(())
 }
 
-/// The queue's address.
+/// The queue's URL.
 pub(crate) async fn queue_url(clients: &Clients, paces: &Paces, name: &str) -> Result<String, Fault> {
     paces.read.turn().await;
     let answer = clients.sqs.get_queue_url().queue_name(name).send().await;
-    let answer = paces.read.judge("GetQueueUrl", answer)?;
+    let answer = paces.read.record("GetQueueUrl", answer)?;
     Ok(answer.queue_url().unwrap_or_default().to_owned())
 }
 
-/// AWS Health writes times as mail does: `Sun, 05 Jul 2026 10:00:00 GMT`.
+/// AWS Health writes times as in mail: `Sun, 05 Jul 2026 10:00:00 GMT`.
 fn health_time(text: &str) -> Option<i64> {
     use aws_smithy_types::{DateTime, date_time::Format};
     let read = |format| DateTime::from_str(text, format).ok();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_event_bridge_sends() {
+    fn eventbridge_messages_are_parsed() {
         for (body, kind, machines) in [
             (
                 r#"{"version": "0", "source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning", "time": "2026-07-01T00:00:00Z",
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn says_by_when_a_machine_has_to_be_empty() {
+    fn notice_has_the_time_of_the_interruption() {
         let deadline = |body: &str| read(body, "r").deadline;
         let spot = r#"{"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning", "time": "1970-01-01T00:01:00Z", "detail": {"instance-id": "i-1"}}"#;
         assert_eq!(deadline(spot), Some(180));

@@ -1,4 +1,4 @@
-//! One instance per claim: a launch fixed to the last byte.
+//! Prepares launches: one instance per claim, with the request fixed to the last byte.
 
 use std::collections::BTreeMap;
 
@@ -28,27 +28,27 @@ use crate::{
     template::{self, Configuration, Hardware, Purpose},
 };
 
-/// Types in one request: more don't make an instance likelier, and the request has a size limit.
+/// Types in one request: more hardly raise the chance of capacity, and the request's size is limited.
 const MOST_TYPES: usize = 60;
 /// Overrides in one request, over all types and zones.
 const MOST_OVERRIDES: usize = 300;
 
-/// A launch, in the form that is stored in the claim.
+/// A launch in the form that is stored in the claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) claim: String,
     token: String,
     pub(crate) capacity_type: CapacityType,
-    /// Launch templates, each with the places that it is for.
+    /// Launch templates, each with its overrides.
     pub(crate) configs: Vec<(String, Vec<Place>)>,
     tags: BTreeMap<String, String>,
 }
 
-/// Where an instance may be launched: type, subnet, zone. Short in the claim, where each launch has up to 300.
+/// An override: type, subnet, zone. Short in the claim, since a launch has up to 300.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place(String, String, String);
 
-/// The launch templates that a stored launch names: it can't be repeated without them.
+/// The launch templates of a stored launch, which a repetition needs.
 pub(crate) fn templates(prepared: &Prepared) -> Vec<String> {
     Plan::read(prepared)
         .map(|plan| plan.configs.into_iter().map(|(name, _)| name).collect())
@@ -79,19 +79,20 @@ impl AwsProvider {
         }
         let plan = Plan {
             claim,
-            // EC2 takes up to 64 characters; the attempt is part of it, so that a definite refusal isn't replayed.
+            // EC2 accepts up to 64 characters. The attempt is part of the token, so that a definite refusal isn't
+            // replayed.
             token: digest(&format!("{}\n{}", request.claim_uid, request.attempt)),
             capacity_type: request.capacity_type,
             configs,
             tags: tags::of_machine(&self.options.cluster_uid, request),
         };
-        // Plain values: writing them can't fail.
+        // Plain values: serializing them can't fail.
         let body = serde_json::to_string(&plan).unwrap_or_default();
         Ok(Prepared { hash: digest(&body), body })
     }
 
-    /// Where the instance may be launched, by what a launch template says of the hardware: the request's types in
-    /// its zones, where there is a subnet with room and nothing is set aside.
+    /// The overrides by hardware: the request's types in its zones that have a subnet with free addresses and an
+    /// available offering.
     async fn overrides(
         &self,
         request: &LaunchRequest,
@@ -112,7 +113,7 @@ impl AwsProvider {
         } else {
             request.zones.iter().map(String::as_str).collect()
         };
-        // In each zone the subnet with the most room.
+        // In each zone the subnet with the most free addresses.
         let places: Vec<(&str, &str)> = zones
             .iter()
             .filter_map(|zone| {
@@ -127,7 +128,7 @@ impl AwsProvider {
         for name in request.instance_types.iter().take(MOST_TYPES) {
             let Some(facts) = types.facts.get(name) else { continue };
             let Some(image) = image_for(facts, &found.images) else { continue };
-            // All that the type has: they cost nothing, and a plan may count on each.
+            // All adapters of the type: they are free of charge, and the plan may count on each.
             let efas = if efas_wanted > 0 { facts.efas } else { 0 };
             if i64::from(efas) < efas_wanted {
                 lacking += 1;
@@ -143,7 +144,7 @@ impl AwsProvider {
                     zone: (*zone).to_owned(),
                     capacity_type: request.capacity_type,
                 };
-                if memory.offerings.take(&key, now) {
+                if memory.offerings.try_take(&key, now) {
                     let overrides = by_hardware.entry(hardware.clone()).or_default();
                     overrides.push(Place(name.clone(), (*subnet).to_owned(), (*zone).to_owned()));
                     count += 1;
@@ -240,7 +241,7 @@ impl AwsProvider {
         Ok(name)
     }
 
-    /// A fault of a call before which nothing was launched.
+    /// The launch error for a fault of a call before the launch.
     fn classify(&self, claim: String, class: &str, fault: Fault) -> LaunchError {
         match fault.class {
             FaultClass::Throttled | FaultClass::Unavailable => {
@@ -259,12 +260,12 @@ impl AwsProvider {
 }
 
 impl Plan {
-    /// The stored form, read.
+    /// Parses the stored form.
     pub(crate) fn read(prepared: &Prepared) -> Result<Self, serde_json::Error> {
         serde_json::from_str(&prepared.body)
     }
 
-    /// The EC2NodeClass that the instance is of.
+    /// The instance's EC2NodeClass.
     pub(crate) fn class(&self) -> &str {
         self.tags.get(tags::CLASS).map_or("", String::as_str)
     }
@@ -290,7 +291,7 @@ impl Plan {
     }
 }
 
-/// The request of a plan: the same plan is the same request, to the last byte.
+/// The request of a plan. The same plan gives the same request, to the last byte.
 pub(crate) fn fleet(
     client: &aws_sdk_ec2::Client,
     plan: &Plan,
@@ -316,7 +317,7 @@ pub(crate) fn fleet(
         .target_capacity_specification(target)
         .tag_specifications(specification(ResourceType::Fleet))
         .tag_specifications(specification(ResourceType::Instance))
-        // Other kinds are no part of CreateFleet's TagSpecifications: the template has them.
+        // CreateFleet's TagSpecifications accept no other kinds; the template has those.
         .tag_specifications(specification(ResourceType::Volume));
     request = if spot {
         request.spot_options(

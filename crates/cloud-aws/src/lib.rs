@@ -1,5 +1,5 @@
-//! Croft's CloudProvider for Amazon EC2, through the AWS SDK. No other crate names `aws_*`, and no type of
-//! the SDK is in what this one shows.
+//! Croft's CloudProvider for Amazon EC2, through the AWS SDK. Only this crate names `aws_*`, and its public API has no
+//! type of the SDK.
 //!
 //! ```text
 //!                       provider: AwsProvider  (croft_cloud::CloudProvider)
@@ -16,14 +16,17 @@
 
 mod answer;
 mod batch;
+mod batches;
 mod cache;
 mod class;
+mod cloud_provider;
 mod codes;
 mod connect;
 mod discovery;
+mod instances;
 mod interruption;
 mod launch;
-mod machines;
+mod memory;
 mod observed;
 mod offers;
 mod pace;

@@ -1,19 +1,19 @@
-//! What registered nodes report, in place of what was computed for their type.
+//! Resources that registered nodes report, which replace computed ones.
 //!
-//! Memory depends on the type and on the image's kernel; what is kept of it, the disk and the places for pods
-//! on the class as well. Instances of one type differ by some pages, so the least that was seen counts, in whole
-//! MiB: a plan has to fit on whichever comes. Devices aren't learnt: a node shows none until their plugin runs.
+//! Memory depends on the type and the image's kernel; reserved memory, disk and the number of pods also on the class.
+//! Instances of one type differ by some pages, so the minimum in whole MiB is used: a plan must fit on any of them.
+//! Devices aren't recorded, since a node reports none until their plugin runs.
 
 use std::collections::BTreeMap;
 
 use croft_cloud::{ObservedNode, facts::Setup};
 use croft_scheduler::{InstanceType, Resources};
 
-/// Less than this many thousandths of what was computed isn't the type's doing, and not believed.
+/// Reports below this many thousandths of the computed value aren't caused by the type and are ignored.
 const BELIEVABLE_PERMILLE: i64 = 800;
 const MIB: i64 = 1 << 20;
 
-/// What was seen so far.
+/// All recorded resources.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     memory: BTreeMap<(String, String), i64>,
@@ -23,7 +23,7 @@ pub(crate) struct Observed {
 
 #[derive(Debug)]
 struct Kept {
-    /// The class's setup when this was seen: another one makes other nodes.
+    /// The class's setup at the time of the report; another setup gives other resources.
     setup: Setup,
     pods: i64,
     disk: i64,
@@ -31,10 +31,10 @@ struct Kept {
 }
 
 impl Observed {
-    /// Takes note of a node of a class with `setup`. True if anything is new.
+    /// Records a node of a class with `setup`. Returns true if anything is new.
     pub(crate) fn note(&mut self, node: &ObservedNode, setup: Setup) -> bool {
         let memory = down(node.capacity.get("memory"));
-        // A kubelet that has just begun reports nothing.
+        // A kubelet that has just started reports nothing.
         if memory == 0 || node.allocatable.get("memory") == 0 {
             return false;
         }
@@ -73,12 +73,12 @@ impl Observed {
         changed
     }
 
-    /// Counts up with everything new.
+    /// Incremented by every new value.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Replaces what was computed for `kind` by what nodes of the class with its image reported.
+    /// Replaces the computed resources of `kind` by those that nodes of the class with its image reported.
     pub(crate) fn correct(&self, kind: &mut InstanceType, class: &str, image: &str, setup: &Setup) {
         let place = (kind.name.clone(), image.to_owned());
         if let Some(memory) = self.memory.get(&place) {
@@ -88,7 +88,7 @@ impl Observed {
         if kept.setup != *setup {
             return;
         }
-        // Fewer places than the class sets or the type has addresses for, or more: the kubelet knows.
+        // Fewer pods than the class sets or the type has addresses for, or more: the kubelet's value is right.
         if kept.pods > 0 {
             kind.capacity.set("pods", kept.pods);
         }
@@ -162,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn the_least_that_was_seen_counts() {
+    fn minimum_of_observations_is_used() {
         let (mut observed, setup) = (Observed::default(), Setup::default());
         assert!(observed.note(&node("c", 1100 * MIB + 5, 200 * MIB - 3), setup));
         assert!(!observed.note(&node("c", 1100 * MIB + 5, 200 * MIB - 3), setup), "nothing new");
         assert!(observed.note(&node("c", 1090 * MIB, 10 * MIB), setup));
-        assert!(!observed.note(&node("c", 1200 * MIB, 10 * MIB), setup), "more helps nobody");
+        assert!(!observed.note(&node("c", 1200 * MIB, 10 * MIB), setup), "larger values are ignored");
         let kind = corrected(&observed, "c", &setup);
         assert_eq!(kind.capacity.get("memory"), 1090 * MIB);
         assert_eq!(kind.overhead.get("memory"), 200 * MIB, "the most that was kept");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn another_class_learns_the_memory_alone() {
+    fn another_class_shares_only_the_observed_memory() {
         let (mut observed, setup) = (Observed::default(), Setup::default());
         observed.note(&node("c", 1090 * MIB, 200 * MIB), setup);
         let kind = corrected(&observed, "other", &setup);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_not_believed() {
+    fn implausible_reports_are_ignored() {
         let (mut observed, setup) = (Observed::default(), Setup::default());
         assert!(!observed.note(&node("c", 0, 0), setup), "a kubelet that has just begun");
         observed.note(&node("c", 500 * MIB, 0), setup);

@@ -1,4 +1,4 @@
-//! What a class's instances can be: types, offerings, prices, capacity as nodes really report it.
+//! The instance types of a class: offerings, prices, and capacity as nodes report it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,8 @@ use croft_scheduler::{CapacityType, InstanceType, Offering, Price, Resources};
 use crate::{
     class::{Found, setup},
     discovery::Image,
-    machines::Seen,
+    instances::DescribedInstance,
+    memory::BuiltTypes,
     observed::Observed,
     prices::{self, OnDemand, Spot},
     provider::AwsProvider,
@@ -24,18 +25,11 @@ use crate::{
 };
 use croft_runtime::clock::{Clock, SystemClock};
 
-/// The types of a class as built last, with what they were built from.
-#[derive(Debug)]
-pub(crate) struct Offers {
-    from: String,
-    types: Arc<[InstanceType]>,
-}
-
 /// The newest image that an instance of the type can boot and that has drivers for its devices.
 pub(crate) fn image_for<'a>(facts: &Facts, images: &'a [Image]) -> Option<&'a Image> {
     let device = facts.gpu.iter().chain(&facts.accelerator).next().map(|d| d.manufacturer.as_str());
     let fits = |i: &&Image| i.arch == facts.arch;
-    // Images without a word on devices are taken for everything, as images chosen by id are.
+    // Images without declared devices are used for every type, as images chosen by id are.
     images
         .iter()
         .filter(fits)
@@ -44,7 +38,7 @@ pub(crate) fn image_for<'a>(facts: &Facts, images: &'a [Image]) -> Option<&'a Im
 }
 
 impl AwsProvider {
-    /// Types as EC2 describes them, or else as the built-in catalogue does.
+    /// Types as EC2 describes them, else those of the built-in catalogue.
     pub(crate) async fn known_types(&self) -> Arc<Types> {
         match self.types.get(&(), types::types(&self.clients, &self.paces)).await {
             Ok((types, _)) if !types.facts.is_empty() => types,
@@ -64,7 +58,7 @@ impl AwsProvider {
             let zones: BTreeSet<String> = if region == catalog::REGION {
                 entry.zones.chars().map(|letter| format!("{region}{letter}")).collect()
             } else {
-                // Other regions' zones aren't known offline: the first three are there almost everywhere.
+                // Zones of other regions are unknown offline: nearly all regions have the first three.
                 ["a", "b", "c"].map(|letter| format!("{region}{letter}")).into()
             };
             types.zones.insert(name.clone(), zones);
@@ -113,8 +107,8 @@ impl AwsProvider {
         let aside: BTreeSet<OfferingKey> =
             memory.offerings.current(now).map(|aside| aside.key.clone()).collect();
         let dry: BTreeSet<String> = memory.subnets.current(now).map(|aside| aside.key.clone()).collect();
-        // The shared answers are told apart by their address: a new answer is a new allocation, and the kept
-        // one of this class holds on to the old.
+        // Shared answers are distinguished by address: a new answer is a new allocation, and the cached one of this
+        // class keeps the old one alive.
         let from = format!(
             "{:?} {:p} {:p} {:p} {:?} {:?} {:?} {aside:?} {dry:?} {:?}",
             setup(class, self.options.prefix_delegation),
@@ -126,7 +120,7 @@ impl AwsProvider {
             found.reservations,
             memory.observed.changes(),
         );
-        if let Some(kept) = memory.offers.get(&name).filter(|kept| kept.from == from) {
+        if let Some(kept) = memory.built.get(&name).filter(|kept| kept.from == from) {
             return Ok(Arc::clone(&kept.types));
         }
         let built: Arc<[InstanceType]> = {
@@ -144,13 +138,13 @@ impl AwsProvider {
             };
             build.all().into()
         };
-        memory.offers.insert(name, Offers { from, types: Arc::clone(&built) });
+        memory.built.insert(name, BuiltTypes { from, types: Arc::clone(&built) });
         Ok(built)
     }
 
-    /// An instance with what its type says of it.
-    pub(crate) async fn describe_launched(&self, seen: Seen) -> Launched {
-        let Seen { machine, efas, .. } = seen;
+    /// An instance with the resources and labels of its type.
+    pub(crate) async fn describe_launched(&self, seen: DescribedInstance) -> Launched {
+        let DescribedInstance { machine, efas, .. } = seen;
         let types = self.known_types().await;
         let (on_demand, spot) = tokio::join!(self.on_demand_prices(), self.spot_prices());
         let home = self.clients.region == catalog::REGION;
@@ -173,7 +167,7 @@ impl AwsProvider {
         let mut instance_type = facts.instance_type(&setup, Vec::new());
         let class = class.map_or("", String::as_str);
         memory.observed.correct(&mut instance_type, class, &machine.image_id, &setup);
-        // Adapters are there only if the launch asked for them.
+        // Adapters exist only if the launch requested them.
         if efas == 0 && instance_type.capacity.get(EFA) > 0 {
             let mut capacity = Resources::new();
             for (name, amount) in instance_type.capacity.iter().filter(|(name, _)| *name != EFA) {
@@ -184,7 +178,7 @@ impl AwsProvider {
             instance_type.capacity.set(EFA, i64::from(efas));
         }
         let mut labels = node_labels(&instance_type, &machine.zone, machine.capacity_type);
-        // Zones outside a region's own don't begin with its name alone.
+        // The names of local zones don't start with the region's name alone.
         labels.insert("topology.kubernetes.io/region".to_owned(), self.clients.region.clone());
         Launched {
             capacity: instance_type.capacity.clone(),
@@ -202,7 +196,7 @@ static BUILT_IN: LazyLock<BTreeMap<&str, Price>> = LazyLock::new(|| {
     builtin_entries().iter().filter_map(|entry| Some((entry.facts.name.as_str(), entry.price?))).collect()
 });
 
-/// What an offering costs, and whether that is an estimate.
+/// The price of an offering, and whether it is an estimate.
 fn price(
     name: &str,
     zone: &str,
@@ -211,7 +205,7 @@ fn price(
     spot: &Spot,
     home: bool,
 ) -> (Option<Price>, bool) {
-    // The built-in prices are those of one region; elsewhere they are an estimate.
+    // Built-in prices are those of one region; elsewhere they are an estimate.
     let listed = on_demand.get(name).copied();
     let built_in = || BUILT_IN.get(name).copied();
     match capacity_type {
@@ -272,7 +266,7 @@ impl Build<'_> {
         types
     }
 
-    /// Where the type is offered and the class has a subnet; available where that has a free address.
+    /// The type's zones with a subnet of the class; available if that subnet has a free address.
     fn offerings(
         &self,
         name: &str,

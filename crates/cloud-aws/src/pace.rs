@@ -1,8 +1,8 @@
-//! How fast calls are made: a token bucket per kind of call, slower after each throttling.
+//! Rate limits of calls: a token bucket per kind of call, slower after each throttling.
 //!
-//! EC2 keeps such buckets per account and region, and every refused call empties them further: a provisioner
-//! that goes on at full speed throttles itself and its neighbours. So the rate is halved when a call is
-//! throttled and grows back with those that aren't, as TCP does.
+//! EC2 keeps such buckets per account and region, and every refused call drains them further: a provisioner at full
+//! speed throttles itself and others. So the rate is halved when a call is throttled and grows with each success, as in
+//! TCP.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::refusal;
 
-/// A bucket on the instance's clock.
+/// A bucket with its clock.
 #[derive(Debug)]
 pub(crate) struct Pace {
     started: Instant,
@@ -31,13 +31,13 @@ struct Bucket {
     tokens: f64,
     rate: f64,
     at: Duration,
-    /// Throttled answers before this moment belong to a halving that is done already.
+    /// Throttled answers before this time belong to the last halving.
     deaf_until: Duration,
 }
 
-/// The rate never falls below this many a second.
+/// The lower bound of the rate, per second.
 const SLOWEST: f64 = 0.2;
-/// Answers to calls that were under way together count as one.
+/// Answers to concurrent calls count as one.
 const DEAF: Duration = Duration::from_millis(500);
 
 impl Bucket {
@@ -46,12 +46,12 @@ impl Bucket {
         Self { burst, top: rate, tokens: burst, rate, at: Duration::ZERO, deaf_until: Duration::ZERO }
     }
 
-    /// Takes a place, and says how long to wait for it.
+    /// Takes a token. Returns how long to wait for it.
     fn take(&mut self, now: Duration) -> Duration {
         let gained = now.saturating_sub(self.at).as_secs_f64() * self.rate;
         self.tokens = (self.tokens + gained).min(self.burst) - 1.0;
         self.at = now;
-        // Below zero is a place in the queue: earlier callers are served first.
+        // A negative value is a position in the queue: earlier callers are served first.
         if self.tokens >= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(-self.tokens / self.rate) }
     }
 
@@ -79,7 +79,7 @@ impl Pace {
         self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a place.
+    /// Waits for a token.
     pub(crate) async fn turn(&self) {
         let wait = self.bucket().take(self.started.elapsed());
         if !wait.is_zero() {
@@ -92,12 +92,12 @@ impl Pace {
         self.bucket().throttled(self.started.elapsed());
     }
 
-    /// The call went through.
+    /// The call wasn't throttled.
     pub(crate) fn passed(&self) {
         self.bucket().passed();
     }
 
-    /// How long to wait before a throttled call may be retried.
+    /// Pause before a throttled call may be retried.
     pub(crate) fn pause(&self) -> Duration {
         Duration::from_secs_f64((2.0 / self.bucket().rate).clamp(0.5, 30.0))
     }
@@ -106,11 +106,11 @@ impl Pace {
 /// One bucket per kind of call, as EC2 keeps them.
 #[derive(Debug)]
 pub(crate) struct Paces {
-    /// Describe calls and the like.
+    /// Describe calls.
     pub(crate) read: Pace,
-    /// Calls that change something.
+    /// Mutating calls.
     pub(crate) write: Pace,
-    /// CreateFleet, which has a bucket of its own.
+    /// CreateFleet.
     pub(crate) launch: Pace,
 }
 
@@ -121,8 +121,8 @@ impl Default for Paces {
 }
 
 impl Pace {
-    /// The answer to a call of `action`, with what it says about the pace.
-    pub(crate) fn judge<T, E>(
+    /// The answer to a call of `action`; adjusts the rate.
+    pub(crate) fn record<T, E>(
         &self,
         action: &'static str,
         answer: Result<T, SdkError<E, HttpResponse>>,
@@ -150,13 +150,13 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// When the last of `calls`, all asked for at `now`, has its turn.
+    /// Wait of the last of `calls` that are all made at `now`.
     fn last_turn(bucket: &mut Bucket, calls: u32, now: Duration) -> f64 {
         (0..calls).map(|_| bucket.take(now)).last().unwrap_or_default().as_secs_f64()
     }
 
     #[test]
-    fn bursts_and_then_keeps_the_rate() {
+    fn bucket_allows_a_burst_then_its_rate() {
         let mut bucket = Bucket::new(10, 5);
         assert_eq!(last_turn(&mut bucket, 10, Duration::ZERO), 0.0);
         assert!((last_turn(&mut bucket, 10, Duration::ZERO) - 2.0).abs() < 1e-9);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn throttling_halves_once_per_moment_and_heals() {
+    fn concurrent_throttling_halves_the_rate_once_and_success_restores_it() {
         let mut bucket = Bucket::new(1, 8);
         let now = Duration::from_secs(1);
         for _ in 0..20 {

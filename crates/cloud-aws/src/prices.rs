@@ -1,4 +1,4 @@
-//! What instances cost: on-demand from the price list, spot from its history.
+//! Prices: on-demand from the price list, spot from its history.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(crate) async fn on_demand(clients: &Clients, paces: &Paces) -> Result<OnDema
     })?;
     let mut request = pricing.get_products().service_code("AmazonEC2").max_results(100);
     for (field, value) in filters {
-        // Every part is there, so that building can't fail; a filter less would only bring more products.
+        // Every required part is set, so building can't fail; a missing filter would only add products.
         if let Ok(filter) = Filter::builder().field(field).value(value).r#type(FilterType::TermMatch).build()
         {
             request = request.filters(filter);
@@ -42,7 +42,7 @@ pub(crate) async fn on_demand(clients: &Clients, paces: &Paces) -> Result<OnDema
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for product in paces.read.judge("GetProducts", page)?.price_list() {
+        for product in paces.read.record("GetProducts", page)?.price_list() {
             if let Some((name, price)) = read_product(product, clients.currency) {
                 prices.insert(name, price);
             }
@@ -51,7 +51,7 @@ pub(crate) async fn on_demand(clients: &Clients, paces: &Paces) -> Result<OnDema
     Ok(prices)
 }
 
-/// Type and hourly price of one product of the price list, if it has both.
+/// Type and hourly price of a product of the price list, if it has both.
 fn read_product(text: &str, currency: &str) -> Option<(String, Price)> {
     let product: Value = serde_json::from_str(text).ok()?;
     let name = product.pointer("/product/attributes/instanceType")?.as_str()?.to_owned();
@@ -62,18 +62,18 @@ fn read_product(text: &str, currency: &str) -> Option<(String, Price)> {
         .flat_map(|dimensions| dimensions.values())
         .filter(|dimension| dimension.get("unit").and_then(Value::as_str) == Some("Hrs"))
         .find_map(|dimension| dimension.get("pricePerUnit")?.get(currency)?.as_str()?.parse().ok())?;
-    // Products for reserved capacity cost nothing and are no offers.
+    // Products for reserved capacity cost nothing and aren't offerings.
     (price > Price::ZERO).then_some((name, price))
 }
 
-/// The spot prices of now. `now` is in seconds since 1970.
+/// The present spot prices. `now` is in seconds since 1970.
 pub(crate) async fn spot(clients: &Clients, paces: &Paces, now: i64) -> Result<Spot, Fault> {
     let mut pages = clients
         .ec2
         .describe_spot_price_history()
         .product_descriptions("Linux/UNIX")
         .product_descriptions("Linux/UNIX (Amazon VPC)")
-        // Without a span the answer is the last price of each; with one that begins now, too.
+        // Without a time range, or with one that begins now, the answer is the last price of each offering.
         .start_time(DateTime::from_secs(now))
         .into_paginator()
         .send();
@@ -82,7 +82,7 @@ pub(crate) async fn spot(clients: &Clients, paces: &Paces, now: i64) -> Result<S
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for entry in paces.read.judge("DescribeSpotPriceHistory", page)?.spot_price_history() {
+        for entry in paces.read.record("DescribeSpotPriceHistory", page)?.spot_price_history() {
             let (Some(name), Some(zone), Some(price)) = (
                 entry.instance_type().map(|t| t.as_str().to_owned()),
                 entry.availability_zone().map(str::to_owned),
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_hourly_price_of_a_product() {
+    fn product_gives_its_hourly_price() {
         let product = |unit: &str, usd: &str| {
             format!(
                 r#"{{"product": {{"attributes": {{"instanceType": "m5.large"}}}}, "terms": {{"OnDemand": {{"a": {{

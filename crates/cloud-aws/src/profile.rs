@@ -1,25 +1,30 @@
 //! Instance profiles: one per role and cluster, made from `spec.role`.
 
+use std::time::Duration;
+
 use aws_sdk_iam::types::Tag;
 use croft_cloud::{Fault, FaultClass, tags};
 use sha2::{Digest as _, Sha256};
 
 use crate::{connect::Clients, pace::Paces};
 
-/// The path under which a cluster's profiles are, so that they can be listed and nothing else is touched.
+/// Time within which IAM makes a new instance profile known to EC2.
+pub(crate) const SETTLES: Duration = Duration::from_secs(60);
+
+/// The path of a cluster's profiles, by which they are listed and others are left alone.
 pub(crate) fn path(cluster: &str) -> String {
     format!("/croft/{cluster}/")
 }
 
-/// The profile's name for `role`: stable, and free of the role's own path.
+/// The profile's name for `role`: stable, and independent of the role's own path.
 pub(crate) fn name(cluster: &str, role: &str) -> String {
     let digest = Sha256::digest(format!("{cluster}\n{role}"));
     let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("croft-{hex}")
 }
 
-/// Makes sure that the profile for `role` is there and holds it. Returns its name, and whether it was made
-/// just now, so that EC2 may not know it yet.
+/// Creates the profile for `role`, or adds the role to it, unless that is done already. Returns its name, and true if
+/// it is new, so that EC2 may not know it yet.
 pub(crate) async fn ensure(
     clients: &Clients,
     paces: &Paces,
@@ -29,7 +34,7 @@ pub(crate) async fn ensure(
     let name = name(cluster, role);
     paces.read.turn().await;
     let answer = clients.iam.get_instance_profile().instance_profile_name(&name).send().await;
-    let held = match paces.read.judge("GetInstanceProfile", answer) {
+    let held = match paces.read.record("GetInstanceProfile", answer) {
         Ok(found) => found
             .instance_profile()
             .and_then(|profile| profile.roles().first())
@@ -51,25 +56,25 @@ pub(crate) async fn ensure(
                 .role_name(held)
                 .send()
                 .await;
-            paces.write.judge("RemoveRoleFromInstanceProfile", answer)?;
+            paces.write.record("RemoveRoleFromInstanceProfile", answer)?;
         }
         None => {}
     }
     paces.write.turn().await;
     let answer =
         clients.iam.add_role_to_instance_profile().instance_profile_name(&name).role_name(role).send().await;
-    paces.write.judge("AddRoleToInstanceProfile", answer)?;
+    paces.write.record("AddRoleToInstanceProfile", answer)?;
     Ok((name, true))
 }
 
 async fn create(clients: &Clients, paces: &Paces, cluster: &str, name: &str) -> Result<(), Fault> {
     paces.write.turn().await;
     let mut request = clients.iam.create_instance_profile().instance_profile_name(name).path(path(cluster));
-    // Both parts are there, so that building can't fail.
+    // Both required parts are set, so building can't fail.
     if let Ok(tag) = Tag::builder().key(tags::CLUSTER).value(cluster).build() {
         request = request.tags(tag);
     }
-    match paces.write.judge("CreateInstanceProfile", request.send().await) {
+    match paces.write.record("CreateInstanceProfile", request.send().await) {
         Ok(_) => Ok(()),
         // Another replica was faster.
         Err(fault) if fault.class == FaultClass::Exists => Ok(()),
@@ -77,7 +82,7 @@ async fn create(clients: &Clients, paces: &Paces, cluster: &str, name: &str) -> 
     }
 }
 
-/// Removes the cluster's profiles that `keep` doesn't hold. Returns how many.
+/// Deletes the cluster's profiles for which `keep` returns false. Returns their number.
 pub(crate) async fn sweep(
     clients: &Clients,
     paces: &Paces,
@@ -89,7 +94,7 @@ pub(crate) async fn sweep(
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for profile in paces.read.judge("ListInstanceProfiles", page)?.instance_profiles() {
+        for profile in paces.read.record("ListInstanceProfiles", page)?.instance_profiles() {
             if !keep(profile.instance_profile_name()) {
                 let roles: Vec<String> = profile.roles().iter().map(|r| r.role_name().to_owned()).collect();
                 idle.push((profile.instance_profile_name().to_owned(), roles));
@@ -101,11 +106,11 @@ pub(crate) async fn sweep(
             paces.write.turn().await;
             let request = clients.iam.remove_role_from_instance_profile();
             let answer = request.instance_profile_name(name).role_name(role).send().await;
-            paces.write.judge("RemoveRoleFromInstanceProfile", answer)?;
+            paces.write.record("RemoveRoleFromInstanceProfile", answer)?;
         }
         paces.write.turn().await;
         let answer = clients.iam.delete_instance_profile().instance_profile_name(name).send().await;
-        match paces.write.judge("DeleteInstanceProfile", answer) {
+        match paces.write.record("DeleteInstanceProfile", answer) {
             Ok(_) => {}
             Err(fault) if fault.class == FaultClass::NotFound => {}
             Err(fault) => return Err(fault),

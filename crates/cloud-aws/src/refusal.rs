@@ -1,4 +1,4 @@
-//! From the SDK's errors to Croft's.
+//! The SDK's errors as Croft's.
 
 use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
 use aws_smithy_types::error::{display::DisplayErrorContext, metadata::ProvideErrorMetadata};
@@ -6,7 +6,7 @@ use croft_cloud::{CloudError, Fault, FaultClass};
 
 use crate::codes;
 
-/// What `action` was refused with.
+/// The fault of a refused call of `action`.
 pub(crate) fn fault<E>(action: &'static str, error: &SdkError<E, HttpResponse>) -> Fault
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -25,8 +25,8 @@ where
     }
 }
 
-/// Croft's own code for a call that didn't come to an answer, from the SDK's words: it has no type for these,
-/// since region, credentials and address are looked up inside the call.
+/// Croft's own code for a call without an answer, derived from the SDK's message: the SDK has no error type for these,
+/// since region, credentials and address are resolved inside the call.
 fn cause(text: &str) -> &'static str {
     let text = text.to_ascii_lowercase();
     let any = |words: &[&str]| words.iter().any(|word| text.contains(word));
@@ -41,7 +41,7 @@ fn cause(text: &str) -> &'static str {
     }
 }
 
-/// The fault of a code, by the table or else by the HTTP status.
+/// The fault for a code, by the table, else by the HTTP status.
 pub(crate) fn of_code(action: &'static str, code: String, message: String, status: Option<u16>) -> Fault {
     if let Some(row) = codes::find(&code) {
         return Fault { action, code, class: row.class, message, meaning: row.meaning, remedy: row.remedy };
@@ -53,7 +53,7 @@ pub(crate) fn of_code(action: &'static str, code: String, message: String, statu
     Fault { action, code, class, message, meaning, remedy: "" }
 }
 
-/// A fault as the error of a call that wanted `what`.
+/// A fault as the error of an operation, which `what` describes.
 pub(crate) fn refused(what: impl Into<String>, fault: Fault) -> CloudError {
     CloudError::Refused { what: what.into(), fault }
 }
@@ -85,11 +85,11 @@ mod tests {
 
     use super::*;
 
-    /// An instance without any credentials.
+    /// An instance without credentials.
     #[derive(Debug)]
-    struct Nobody;
+    struct NoCredentials;
 
-    impl ProvideCredentials for Nobody {
+    impl ProvideCredentials for NoCredentials {
         fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
         where
             Self: 'a,
@@ -112,12 +112,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_real_client_s_failures_are_told_apart() {
+    async fn sdk_failures_map_to_distinct_codes() {
         let key = aws_credential_types::Credentials::new("AKID", "secret", None, None, "test");
         let key = SharedCredentialsProvider::new(key);
 
-        let nobody = SharedCredentialsProvider::new(Nobody);
-        let fault = ask(Some("us-east-1"), nobody).await;
+        let none = SharedCredentialsProvider::new(NoCredentials);
+        let fault = ask(Some("us-east-1"), none).await;
         assert_eq!((fault.code.as_str(), fault.class), ("NoCredentials", FaultClass::Unauthenticated));
         assert!(fault.remedy.contains("IRSA"), "{fault}");
 
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_not_there_is_a_wrong_region() {
+    fn unresolvable_endpoint_is_a_wrong_region() {
         let text = "dispatch failure: io error: client error (Connect): dns error: failed to lookup address information: Name or service not known";
         let fault = of_code("DescribeSubnets", cause(text).to_owned(), text.to_owned(), None);
         assert_eq!(fault.class, FaultClass::Unavailable);

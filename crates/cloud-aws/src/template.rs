@@ -25,14 +25,14 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{connect::Clients, pace::Paces};
 
-/// Everything that a launch template says. Its hash is the template's name, so that equal configurations
-/// share one and a changed one can't be mistaken for it.
+/// Everything in a launch template. Its hash is the template's name, so that equal configurations share a template and
+/// a changed one gets another.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Configuration {
     pub(crate) image: String,
     pub(crate) groups: Vec<String>,
     pub(crate) profile: Option<String>,
-    /// Encoded.
+    /// Base64.
     pub(crate) user_data: String,
     pub(crate) disks: Vec<Disk>,
     pub(crate) http_endpoint: bool,
@@ -43,21 +43,21 @@ pub(crate) struct Configuration {
     pub(crate) monitoring: bool,
     pub(crate) placement_group: Option<String>,
     pub(crate) reserved_only: bool,
-    /// Network adapters for EFA: one on each network card, the first is the instance's own interface.
+    /// Network adapters for EFA: one on each network card; the first is the instance's own interface.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) efas: u32,
-    /// Tags of what an instance is launched with and CreateFleet can't tag: its network interfaces, and the request
-    /// that makes a spot instance. A template serves many claims, so it names none.
+    /// Tags of what CreateFleet can't tag: network interfaces, and spot requests. A template serves many claims, so
+    /// these tags name none.
     pub(crate) tags: BTreeMap<String, String>,
     pub(crate) spot: bool,
 }
 
-/// What a template is for.
+/// Parameters of a template beside the class.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Purpose {
     pub(crate) reserved_only: bool,
     pub(crate) spot: bool,
-    /// Tags that all its instances have.
+    /// Tags of all its instances.
     pub(crate) tags: BTreeMap<String, String>,
 }
 
@@ -66,7 +66,7 @@ fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-/// What a launch template says of the hardware.
+/// The hardware in a launch template.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Hardware {
     /// The image that the type boots.
@@ -75,7 +75,7 @@ pub(crate) struct Hardware {
     pub(crate) efas: u32,
 }
 
-/// A disk of a launch template.
+/// A disk in a launch template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Disk {
     pub(crate) device: String,
@@ -90,7 +90,7 @@ pub(crate) struct Disk {
 }
 
 impl Configuration {
-    /// The configuration of `class`, with what was found for it.
+    /// The configuration of `class`, with what it resolves to.
     pub(crate) fn new(
         class: &EC2NodeClassSpec,
         family: Family,
@@ -122,17 +122,17 @@ impl Configuration {
         }
     }
 
-    /// What EC2 would refuse of it, in words that name the field.
+    /// What EC2 would refuse, as a message that names the field.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         // Source: "Enable public IPv4 addresses at launch", the EC2 user guide.
         (self.efas > 1 && self.public_ip == Some(true)).then_some(
-            "a machine with several network adapters can't get a public address at launch: remove spec.associatePublicIPAddress of the EC2NodeClass, or don't ask for vpc.amazonaws.com/efa",
+            "an instance with several network adapters can't get a public address at launch: remove spec.associatePublicIPAddress of the EC2NodeClass, or don't ask for vpc.amazonaws.com/efa",
         )
     }
 
     /// The template's name in `cluster`.
     pub(crate) fn name(&self, cluster: &str) -> String {
-        // Serializing plain values can't fail; an empty text would only make one template for all.
+        // Serializing plain values can't fail; an empty text would only give all configurations one template.
         let text = serde_json::to_string(self).unwrap_or_default();
         let digest = Sha256::digest(format!("{cluster}\n{text}"));
         let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
@@ -187,7 +187,7 @@ impl Configuration {
         }
         let tags: Vec<Tag> =
             self.tags.iter().map(|(key, value)| Tag::builder().key(key).value(value).build()).collect();
-        // EC2 refuses tags of what a launch doesn't make.
+        // EC2 refuses tags of resources that a launch doesn't create.
         let spot = self.spot.then_some(ResourceType::SpotInstancesRequest);
         for kind in [ResourceType::NetworkInterface].into_iter().chain(spot) {
             data = data.tag_specifications(
@@ -202,7 +202,7 @@ impl Configuration {
 }
 
 impl Configuration {
-    /// Interfaces are written only where they say something: with one, the groups go there.
+    /// Interfaces are listed only if needed: with an interface, the security groups belong to it.
     fn interfaces(&self, data: RequestLaunchTemplateDataBuilder) -> RequestLaunchTemplateDataBuilder {
         if self.efas == 0 && self.public_ip.is_none() {
             return data.set_security_group_ids(Some(self.groups.clone()));
@@ -210,7 +210,7 @@ impl Configuration {
         let mut data = data;
         for card in 0..self.efas.max(1) {
             let mut interface = LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
-                // One is the instance's own; a second one on another card is never its first device.
+                // The first is the instance's own; one on another card is never its first device.
                 .device_index(i32::from(card > 0))
                 .set_groups(Some(self.groups.clone()))
                 .delete_on_termination(true);
@@ -248,8 +248,8 @@ impl Disk {
     }
 }
 
-/// The class's disks, or the image family's usual ones: 20 GiB, encrypted, gp3. Bottlerocket keeps its system
-/// on a small disk of its own.
+/// The class's disks, or the image family's default: 20 GiB, encrypted, gp3. Bottlerocket keeps its system on a small
+/// disk of its own.
 fn disks(mappings: &[BlockDeviceMapping], family: Family) -> Vec<Disk> {
     let usual = |device: &str, gib: i32| Disk {
         device: device.to_owned(),
@@ -288,14 +288,14 @@ fn disks(mappings: &[BlockDeviceMapping], family: Family) -> Vec<Disk> {
         .collect()
 }
 
-/// A size in whole GiB, rounded up.
+/// A size in GiB, rounded up.
 pub(crate) fn gib(size: &str) -> Option<i32> {
     let quantity: croft_scheduler::Quantity = size.parse().ok()?;
     let bytes = quantity.units();
     i32::try_from(bytes.checked_add((1 << 30) - 1)? >> 30).ok()
 }
 
-/// Makes the template if it isn't there.
+/// Creates the template unless it exists.
 pub(crate) async fn ensure(
     clients: &Clients,
     paces: &Paces,
@@ -320,16 +320,16 @@ pub(crate) async fn ensure(
         )
         .send()
         .await;
-    match paces.write.judge("CreateLaunchTemplate", answer) {
+    match paces.write.record("CreateLaunchTemplate", answer) {
         Ok(_) => Ok(name),
-        // The name is the hash of what it says: it is the same template.
+        // The name is the hash of its contents, so the existing template is the same.
         Err(fault) if fault.class == FaultClass::Exists => Ok(name),
         Err(fault) => Err(fault),
     }
 }
 
-/// Deletes the cluster's templates that were made before `older_than` (seconds since 1970) and that `keep`
-/// doesn't hold. Returns the names.
+/// Deletes the cluster's templates that were created before `older_than` (seconds since 1970) and aren't in `keep`.
+/// Returns their names.
 pub(crate) async fn sweep(
     clients: &Clients,
     paces: &Paces,
@@ -343,7 +343,7 @@ pub(crate) async fn sweep(
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for template in paces.read.judge("DescribeLaunchTemplates", page)?.launch_templates() {
+        for template in paces.read.record("DescribeLaunchTemplates", page)?.launch_templates() {
             let Some(name) = template.launch_template_name() else { continue };
             let made = template.create_time().map_or(i64::MAX, |at| at.secs());
             if made < older_than && !keep.contains(name) {
@@ -354,7 +354,7 @@ pub(crate) async fn sweep(
     for name in idle.keys() {
         paces.write.turn().await;
         let answer = clients.ec2.delete_launch_template().launch_template_name(name).send().await;
-        match paces.write.judge("DeleteLaunchTemplate", answer) {
+        match paces.write.record("DeleteLaunchTemplate", answer) {
             Ok(_) => {}
             Err(fault) if fault.class == FaultClass::NotFound => {}
             Err(fault) => return Err(fault),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_the_configuration() {
+    fn equal_configurations_have_equal_template_names() {
         let spec = EC2NodeClassSpec::default();
         let name = configuration(&spec).name("uid");
         assert_eq!(name, configuration(&spec).name("uid"));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn every_network_card_gets_its_adapter() {
+    fn every_network_card_gets_an_efa_adapter() {
         let spec =
             EC2NodeClassSpec { associate_public_ip_address: Some(true), ..EC2NodeClassSpec::default() };
         let with = |efas| Configuration { efas, ..configuration(&spec) };
@@ -420,12 +420,12 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_whole_gibibytes() {
+    fn disk_sizes_round_up_to_gibibytes() {
         assert_eq!((gib("100Gi"), gib("1"), gib("100G"), gib("x")), (Some(100), Some(1), Some(94), None));
     }
 
     #[test]
-    fn metadata_is_v2_with_one_hop_unless_the_class_says_otherwise() {
+    fn metadata_defaults_to_imdsv2_with_one_hop() {
         let data = configuration(&EC2NodeClassSpec::default()).data();
         let metadata = data.metadata_options().unwrap();
         assert_eq!(metadata.http_tokens(), Some(&LaunchTemplateHttpTokensState::Required));

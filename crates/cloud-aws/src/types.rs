@@ -12,14 +12,14 @@ use croft_cloud::{
 
 use crate::{connect::Clients, pace::Paces};
 
-/// Types by name, and the zones that offer each.
+/// Types by name, and the zones of each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Types {
     pub(crate) facts: BTreeMap<String, Facts>,
     pub(crate) zones: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Every type of the region that a Linux node can run on.
+/// Every type of the region that can run Linux nodes.
 pub(crate) async fn types(clients: &Clients, paces: &Paces) -> Result<Types, Fault> {
     let mut types = Types::default();
     let filters = [
@@ -40,7 +40,7 @@ pub(crate) async fn types(clients: &Clients, paces: &Paces) -> Result<Types, Fau
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for info in paces.read.judge("DescribeInstanceTypes", page)?.instance_types() {
+        for info in paces.read.record("DescribeInstanceTypes", page)?.instance_types() {
             if let Some(facts) = facts(info) {
                 types.facts.insert(facts.name.clone(), facts);
             }
@@ -56,7 +56,7 @@ pub(crate) async fn types(clients: &Clients, paces: &Paces) -> Result<Types, Fau
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
-        for offering in paces.read.judge("DescribeInstanceTypeOfferings", page)?.instance_type_offerings() {
+        for offering in paces.read.record("DescribeInstanceTypeOfferings", page)?.instance_type_offerings() {
             if let (Some(name), Some(zone)) = (offering.instance_type(), offering.location()) {
                 types.zones.entry(name.as_str().to_owned()).or_default().insert(zone.to_owned());
             }
@@ -65,7 +65,7 @@ pub(crate) async fn types(clients: &Clients, paces: &Paces) -> Result<Types, Fau
     Ok(types)
 }
 
-/// `None` for what no Linux node can run on.
+/// `None` for a type that can't run Linux nodes.
 fn facts(info: &InstanceTypeInfo) -> Option<Facts> {
     let processor = info.processor_info()?;
     let arch = processor.supported_architectures().iter().find_map(|a| Arch::parse(a.as_str()))?;
@@ -107,7 +107,7 @@ fn facts(info: &InstanceTypeInfo) -> Option<Facts> {
             .is_none_or(|e| e.attachment_limit_type().is_none_or(|l| *l == AttachmentLimitType::Shared)),
         encryption_in_transit: network.encryption_in_transit_supported().unwrap_or(false),
         gpu: info.gpu_info().and_then(|g| g.gpus().first()).map(|gpu| Device {
-            // A slice of a GPU counts as none here and as one to the device plugin.
+            // A slice of a GPU counts as none here, and as one in the device plugin.
             count: positive(gpu.count()).max(positive(gpu.logical_gpu_count())),
             manufacturer: gpu.manufacturer().unwrap_or_default().to_lowercase(),
             name: label_value(gpu.name()),
@@ -148,7 +148,7 @@ fn positive(n: Option<i32>) -> u32 {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "gigahertz and gigabits of one machine"
+    reason = "gigahertz and gigabits of one instance"
 )]
 fn thousandths(value: f64) -> u32 {
     (value * 1000.0).round() as u32

@@ -1,9 +1,8 @@
-//! The provider against moto, an emulator that others wrote: what both sides of our own wire might have
-//! misunderstood alike shows here.
+//! The provider against moto, an independent emulator: it shows where provider and ec2-sim share a misunderstanding.
 //!
-//! moto launches the first override of a fleet, has spot prices of 0.00001, no price list, no capacity
-//! reservations and no eventual consistency, and forgets client tokens: all that is tested on ec2-sim. `make
-//! test` makes the virtual environment that moto runs from.
+//! moto launches the first override of a fleet, has spot prices of 0.00001, no price list, no capacity reservations and
+//! no eventual consistency, and ignores client tokens; those are tested on ec2-sim. `make test` creates the virtual
+//! environment of moto.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -45,7 +44,7 @@ const UID: &str = "11111111-2222-3333-4444-555555555555";
 const ROLE: &str = "croft-node";
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// moto_server: $CROFT_MOTO, or where `make moto` puts it.
+/// moto_server: $CROFT_MOTO, or the path of `make moto`.
 fn moto() -> PathBuf {
     let found = env::var_os("CROFT_MOTO").map_or_else(
         || {
@@ -133,7 +132,7 @@ async fn bed() -> Bed {
     );
     iam.create_role().role_name(ROLE).assume_role_policy_document("{}").send().await.unwrap();
     sqs.create_queue().queue_name("croft").send().await.unwrap();
-    // The default network of a new account, marked as a cluster's.
+    // The default network of a new account, tagged for discovery.
     let subnets = ec2.describe_subnets().send().await.unwrap();
     let groups = ec2.describe_security_groups().send().await.unwrap();
     let mut marked: Vec<String> =
@@ -161,7 +160,7 @@ async fn bed() -> Bed {
     Bed { provider, options, ec2, sqs, iam, ssm, _server: server, _reaper: reaper, _folder: folder }
 }
 
-/// A class with an image that moto has.
+/// A class with an image of moto.
 async fn class(bed: &Bed) -> EC2NodeClass {
     let images = bed.ec2.describe_images().send().await.unwrap();
     let image = images
@@ -214,10 +213,10 @@ fn request(class: EC2NodeClass) -> LaunchRequest {
     }
 }
 
-// The server takes its time to start and to describe a thousand types, so one is started for what goes together.
+// The server is slow to start and to describe a thousand types, so several checks share one.
 
 #[tokio::test]
-async fn what_a_class_names_is_found() {
+async fn class_resolves_on_moto() {
     let bed = bed().await;
     types_are_those_of_the_catalogue(&bed).await;
     images_by_parameter_and_by_tag(&bed).await;
@@ -227,7 +226,7 @@ async fn what_a_class_names_is_found() {
 }
 
 #[tokio::test]
-async fn claims_become_machines() {
+async fn claims_become_instances() {
     let bed = bed().await;
     a_template_says_what_the_class_says(&bed).await;
     interfaces_are_written_as_ec2_reads_them(&bed).await;
@@ -237,11 +236,11 @@ async fn claims_become_machines() {
 }
 
 #[tokio::test]
-async fn news_is_heard_and_leftovers_are_swept() {
+async fn notices_are_received_and_unused_templates_deleted() {
     let bed = bed().await;
     interruptions_are_heard_and_acknowledged(&bed).await;
     a_queue_of_many_messages_is_emptied(&bed).await;
-    what_nothing_uses_is_swept(&bed).await;
+    unused_templates_and_profiles_are_deleted(&bed).await;
 }
 
 async fn a_claim_becomes_a_machine_and_is_ended(bed: &Bed) {
@@ -325,7 +324,7 @@ async fn types_are_those_of_the_catalogue(bed: &Bed) {
 async fn what_is_not_there_is_said(bed: &Bed) {
     let mut class = class(bed).await;
     class.spec.subnet_selector_terms[0].tags.insert("croft.dev/discovery".to_owned(), "elsewhere".to_owned());
-    class.spec.role = Some("nobody".to_owned());
+    class.spec.role = Some("missing".to_owned());
     class.spec.ami_selector_terms[0] =
         AmiSelectorTerm { alias: Some("al2023@latest".to_owned()), ..AmiSelectorTerm::default() };
     let findings = bed.provider.resolve(&class).await;
@@ -355,7 +354,7 @@ async fn interruptions_are_heard_and_acknowledged(bed: &Bed) {
     assert_eq!(error.class(), FaultClass::NotFound, "{error}");
 }
 
-async fn what_nothing_uses_is_swept(bed: &Bed) {
+async fn unused_templates_and_profiles_are_deleted(bed: &Bed) {
     let class = class(bed).await;
     bed.provider.prepare(&request(class.clone())).await.unwrap();
     let provider = AwsProvider::connect(bed.options.clone()).await;
@@ -367,7 +366,7 @@ async fn what_nothing_uses_is_swept(bed: &Bed) {
     assert_eq!(provider.sweep(&InUse::default()).await.unwrap(), 1, "the instance profile");
 }
 
-/// The instance's clock, an hour ahead.
+/// A clock that runs an hour ahead.
 struct Later;
 
 const HOUR: Duration = Duration::from_secs(3600);

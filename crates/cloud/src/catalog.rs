@@ -1,8 +1,8 @@
 //! The built-in catalogue: every instance type of us-east-1 with zones and prices, as of a date.
 //!
-//! `data/catalog-us-east-1.txt` is written by `cargo run -p croft-xtask -- catalog` and read by [`parse`].
-//! One line per type, fields separated by blanks, in the order of [`COLUMNS`]; `-` is nothing. Lines with
-//! `#` are words about the file. The format is made for a small file that reads in milliseconds.
+//! `data/catalog-us-east-1.txt` is written by `cargo run -p croft-xtask -- catalog` and read by [`parse`]. One line per
+//! type, fields separated by blanks, in the order of [`COLUMNS`]; `-` is no value. Lines with `#` describe the file.
+//! The format is small and parses in milliseconds.
 
 use std::{
     fmt::Write as _,
@@ -20,9 +20,8 @@ pub const COLUMNS: &str = "name arch vcpus memoryMiB hypervisor cpuMaker clockMH
 /// Region of the built-in catalogue.
 pub const REGION: &str = "us-east-1";
 
-/// An unknown spot price is taken as this many thousandths of the on-demand price, and marked as
-/// estimated. Spot has cost 30 to 60 % of on-demand over the general-purpose families; the upper half, so
-/// that a budget made with it holds.
+/// The estimate of an unknown spot price, in thousandths of the on-demand price. Spot costs 30 to 60 % of on-demand
+/// over the general-purpose families; the upper bound keeps budgets valid.
 pub const SPOT_ESTIMATE_PERMILLE: i64 = 450;
 
 static TEXT: &str = include_str!("../data/catalog-us-east-1.txt");
@@ -30,11 +29,11 @@ static TEXT: &str = include_str!("../data/catalog-us-east-1.txt");
 /// One type of the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What EC2 says of it.
+    /// EC2's description.
     pub facts: Facts,
-    /// Last letters of the zones that have it.
+    /// Last letters of its zones.
     pub zones: String,
-    /// On-demand price, where it is known.
+    /// On-demand price, if known.
     pub price: Option<Price>,
 }
 
@@ -65,7 +64,7 @@ impl Entry {
     }
 }
 
-/// The price of spot where only the on-demand price is known.
+/// The estimated spot price for an on-demand price.
 #[must_use]
 pub fn estimate_spot(on_demand: Price) -> Price {
     Price::from_micros(on_demand.micros().saturating_mul(SPOT_ESTIMATE_PERMILLE) / 1000)
@@ -75,9 +74,9 @@ pub fn estimate_spot(on_demand: Price) -> Price {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed to read the catalogue: line {line}: {problem}")]
 pub struct CatalogError {
-    /// Counts from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// What is wrong.
     pub problem: String,
 }
 
@@ -85,13 +84,13 @@ pub struct CatalogError {
 #[must_use]
 pub fn builtin_entries() -> &'static [Entry] {
     static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-        // A test reads the embedded file; an unreadable one can't be released.
+        // A test reads the embedded file, so an unreadable one isn't released.
         parse(TEXT).unwrap_or_default()
     });
     &ENTRIES
 }
 
-/// The built-in catalogue, for instances as the EKS images set them up. Read on first use.
+/// The built-in catalogue, for instances set up by the EKS images. Parsed on first use.
 #[must_use]
 pub fn builtin_catalog() -> Arc<[InstanceType]> {
     static CATALOG: LazyLock<Arc<[InstanceType]>> = LazyLock::new(|| {
@@ -101,7 +100,7 @@ pub fn builtin_catalog() -> Arc<[InstanceType]> {
     Arc::clone(&CATALOG)
 }
 
-/// The words at the head of the built-in catalogue: its date and sources.
+/// The comment lines of the built-in catalogue: its date and sources.
 pub fn builtin_provenance() -> impl Iterator<Item = &'static str> {
     TEXT.lines().map_while(|line| line.strip_prefix("# "))
 }
@@ -185,7 +184,7 @@ fn device((column, value): (&str, &str)) -> Result<Option<Device>, String> {
     Ok(Some(Device { count, manufacturer, name, memory_mib }))
 }
 
-/// Writes one line of the format.
+/// Formats one line.
 #[must_use]
 pub fn format_line(entry: &Entry) -> String {
     let f = &entry.facts;
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_file_reads_and_writes_to_itself() {
+    fn built_in_file_round_trips() {
         let entries = parse(TEXT).unwrap();
         assert!(entries.len() > 1300, "{}", entries.len());
         let written: Vec<String> = entries.iter().map(format_line).collect();
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_what_users_know_of_their_machines() {
+    fn catalogue_has_known_types_with_prices() {
         let m5 = find("m5.large");
         assert_eq!(m5.capacity.get("memory"), 7577 << 20);
         assert_eq!(m5.labels["karpenter.k8s.aws/instance-network-bandwidth"], "750");
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named() {
+    fn invalid_line_is_named() {
         let line = "m5.large amd64 two 8192";
         assert_eq!(
             parse(&format!("# head\n{line}")).unwrap_err().to_string(),

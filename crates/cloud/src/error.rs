@@ -1,36 +1,36 @@
-//! What can go wrong at a cloud, classed by what to do about it.
+//! Errors of a cloud, classified by how to handle them.
 
 use std::{fmt, time::Duration};
 
 use croft_scheduler::CapacityType;
 
-/// What to do about a refusal. Every error code of a cloud maps to exactly one of these.
+/// How to handle a refusal. Every error code of a cloud belongs to exactly one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FaultClass {
-    /// Too many requests: nothing was done; wait longer between calls, then the same again.
+    /// Too many requests: nothing was done; retry later and call less often.
     Throttled,
-    /// The cloud's own trouble or a broken connection: the call may or may not have taken effect.
+    /// An error of the cloud or a broken connection: the call may have taken effect.
     Unavailable,
-    /// Credentials are missing, expired or malformed: nothing works until they are right.
+    /// Credentials are missing, expired or malformed: every call fails until they are corrected.
     Unauthenticated,
-    /// The credentials lack a right: this call can't work until the policy grants it.
+    /// The credentials lack a permission: this call fails until the policy grants it.
     Forbidden,
-    /// This type, zone and capacity type has no instance to give now: choose another.
+    /// The offering has no capacity: choose another.
     NoCapacity,
-    /// A quota of the account is used up: others may work, this waits for an increase.
+    /// A quota of the account is used up: other calls may work, this one needs a higher quota.
     Quota,
-    /// Something named in the request isn't there (any more): discover again, then repeat.
+    /// Something that the request names doesn't exist (any more): look it up again, then retry.
     NotFound,
-    /// Something with that name is there already.
+    /// Something with that name exists already.
     Exists,
-    /// The same client token was used for another request: an earlier attempt got through.
+    /// The client token was used for another request: an earlier attempt took effect.
     TokenReused,
-    /// The request can't work as written: the class or the pool must change.
+    /// The request is invalid: the class or the pool must change.
     Invalid,
 }
 
 impl FaultClass {
-    /// The word that metrics and conditions use.
+    /// The name in metrics and conditions.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl FaultClass {
         }
     }
 
-    /// True if the same call may succeed later without anybody changing anything.
+    /// True if the same call may succeed later without any change.
     #[must_use]
     pub fn passes_by_itself(self) -> bool {
         matches!(self, Self::Throttled | Self::Unavailable | Self::NoCapacity | Self::NotFound)
@@ -60,20 +60,20 @@ impl fmt::Display for FaultClass {
     }
 }
 
-/// One refusal of a cloud, with what it means and what to do: fit for a condition.
+/// A refusal of a cloud with its meaning and remedy, for conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The call that was refused, such as `CreateFleet`.
     pub action: &'static str,
-    /// The cloud's own code, such as `InsufficientInstanceCapacity`.
+    /// The cloud's code, such as `InsufficientInstanceCapacity`.
     pub code: String,
-    /// What to do about it.
+    /// How to handle it.
     pub class: FaultClass,
-    /// The cloud's own words.
+    /// The cloud's message.
     pub message: String,
-    /// What the code means, in a clause.
+    /// The code's meaning, as a clause.
     pub meaning: &'static str,
-    /// What the reader should do, in a sentence.
+    /// The remedy, as a sentence.
     pub remedy: &'static str,
 }
 
@@ -96,23 +96,23 @@ pub enum CloudError {
     /// The cloud refused.
     #[error("failed to {what}: {fault}")]
     Refused {
-        /// What was wanted, with the object's name: `list instances of cluster c`.
+        /// The operation with the object's name: `list instances of cluster c`.
         what: String,
         /// The refusal.
         fault: Fault,
     },
-    /// The class can't be used as it is; its conditions say why.
+    /// The class isn't Ready; its conditions say why.
     #[error("failed to use EC2NodeClass {class}: {why}")]
     ClassNotReady {
         /// The class's name.
         class: String,
-        /// The sentence of its first condition that doesn't hold.
+        /// The message of its first false condition.
         why: String,
     },
 }
 
 impl CloudError {
-    /// What to do about it.
+    /// How to handle it.
     #[must_use]
     pub fn class(&self) -> FaultClass {
         match self {
@@ -122,7 +122,7 @@ impl CloudError {
     }
 }
 
-/// One place where an instance can be had: what capacity runs out of.
+/// An offering: what capacity is measured for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OfferingKey {
     /// Instance type.
@@ -133,21 +133,21 @@ pub struct OfferingKey {
     pub capacity_type: CapacityType,
 }
 
-/// How a launch ended, if not with an instance.
+/// Why a launch returned no instance.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// Definite: none of the request's offerings had an instance. They are set aside already; the next
-    /// attempt can be made at once, with a new attempt number and what `instance_types` offers now.
+    /// Definite: none of the request's offerings had capacity. They are marked unavailable already; the next attempt
+    /// may follow at once, with a new attempt number and the present `instance_types`.
     #[error("failed to launch for NodeClaim {claim}: no capacity in {} offerings; {fault}", offerings.len())]
     NoCapacity {
         /// The claim's name.
         claim: String,
-        /// What had no instance.
+        /// The offerings without capacity.
         offerings: Vec<OfferingKey>,
         /// The first refusal.
         fault: Fault,
     },
-    /// Definite: nothing was launched, and the same request won't ever be accepted.
+    /// Definite: nothing was launched, and the same request will never be accepted.
     #[error("failed to launch for NodeClaim {claim}: {fault}")]
     Refused {
         /// The claim's name.
@@ -155,7 +155,7 @@ pub enum LaunchError {
         /// The refusal.
         fault: Fault,
     },
-    /// Definite: nothing was launched; the same prepared request may be sent again after a while.
+    /// Definite: nothing was launched; the same prepared request may be sent again later.
     #[error("failed to launch for NodeClaim {claim}, again in {after:?}: {fault}")]
     Later {
         /// The claim's name.
@@ -165,29 +165,29 @@ pub enum LaunchError {
         /// The refusal.
         fault: Fault,
     },
-    /// The outcome is unknown: look for the instance by the claim's uid, then send the same prepared
-    /// request again. Its token makes the cloud answer with the first instance if there was one.
+    /// The outcome is unknown: look for the instance by the claim's uid, then send the same prepared request again. Its
+    /// token makes the cloud return the first instance, if there was one.
     #[error("failed to learn the outcome of the launch for NodeClaim {claim}: {fault}")]
     Unknown {
         /// The claim's name.
         claim: String,
-        /// What broke.
+        /// What failed.
         fault: Fault,
     },
-    /// The class can't be used as it is; its conditions say why. Nothing was launched.
+    /// The class isn't Ready; its conditions say why. Nothing was launched.
     #[error("failed to launch for NodeClaim {claim}: EC2NodeClass {class} can't be used: {why}")]
     ClassNotReady {
         /// The claim's name.
         claim: String,
         /// The class's name.
         class: String,
-        /// The sentence of its first condition that doesn't hold.
+        /// The message of its first false condition.
         why: String,
     },
 }
 
 impl LaunchError {
-    /// The word for conditions, events and metrics.
+    /// The name in conditions, events and metrics.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -199,7 +199,7 @@ impl LaunchError {
         }
     }
 
-    /// True if it is certain that no instance was launched by this attempt.
+    /// True if this attempt certainly launched no instance.
     #[must_use]
     pub fn is_definite(&self) -> bool {
         !matches!(self, Self::Unknown { .. })

@@ -1,7 +1,6 @@
-//! From what a cloud says of an instance type to what its kubelet will report.
+//! Instance types as EC2 describes them, and the capacity that their kubelets will report.
 //!
-//! One function serves the built-in catalogue and live discovery, so that a plan made offline and one
-//! made in the cluster agree about every type.
+//! One function serves the built-in catalogue and live discovery, so that offline plans and plans in the cluster agree.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,7 @@ use croft_scheduler::{CapacityType, InstanceType, Offering, Resources};
 
 use crate::kubelet;
 
-/// What EC2 says of an instance type, in its own units.
+/// EC2's description of an instance type, in its units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Name, such as `m5.large`.
@@ -18,7 +17,7 @@ pub struct Facts {
     pub arch: Arch,
     /// vCPUs with all threads on.
     pub vcpus: u32,
-    /// Memory of the instance, before the hypervisor and the kernel take theirs.
+    /// Memory of the instance, including that of hypervisor and kernel.
     pub memory_mib: u64,
     /// Hypervisor; empty for bare metal.
     pub hypervisor: String,
@@ -26,7 +25,7 @@ pub struct Facts {
     pub cpu_manufacturer: String,
     /// Sustained clock speed in MHz; 0 if unknown.
     pub clock_mhz: u32,
-    /// Most bandwidth to EBS in Mbit/s; 0 where it is not set apart.
+    /// Maximum EBS bandwidth in Mbit/s; 0 if it isn't dedicated.
     pub ebs_mbps: u32,
     /// Baseline network bandwidth of all cards in Mbit/s; 0 if unknown.
     pub network_mbps: u32,
@@ -40,7 +39,7 @@ pub struct Facts {
     pub network_cards: u32,
     /// Local NVMe in GB; 0 for none.
     pub nvme_gb: u64,
-    /// How many EBS volumes can be attached, and whether network interfaces count as well.
+    /// Limit of attached EBS volumes, and whether network interfaces count against it.
     pub ebs_attachments: u32,
     /// True if interfaces and volumes share that limit.
     pub attachments_shared: bool,
@@ -50,13 +49,13 @@ pub struct Facts {
     pub gpu: Option<Device>,
     /// Other accelerators.
     pub accelerator: Option<Device>,
-    /// Capacity types that can be asked for.
+    /// Capacity types that can be launched.
     pub on_demand: bool,
-    /// Spot can be asked for.
+    /// True if spot can be launched.
     pub spot: bool,
 }
 
-/// Processor architecture, as images and labels know it.
+/// Processor architecture, as in images and labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arch {
     /// x86-64.
@@ -67,7 +66,7 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// As the label kubernetes.io/arch says it.
+    /// The value of the label kubernetes.io/arch.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -76,7 +75,7 @@ impl Arch {
         }
     }
 
-    /// As EC2 says it.
+    /// EC2's name.
     #[must_use]
     pub const fn as_ec2(self) -> &'static str {
         match self {
@@ -85,7 +84,7 @@ impl Arch {
         }
     }
 
-    /// Reads either way of saying it.
+    /// Parses either name.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -96,12 +95,12 @@ impl Arch {
     }
 }
 
-/// GPUs or accelerators of a type: all of one kind.
+/// GPUs or accelerators of a type, all of one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    /// How many the device plugin reports.
+    /// Number that the device plugin reports.
     pub count: u32,
-    /// Maker, in lower case.
+    /// Manufacturer, in lower case.
     pub manufacturer: String,
     /// Name, in lower case with dashes.
     pub name: String,
@@ -110,7 +109,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// The resource that the maker's device plugin reports.
+    /// The resource of the manufacturer's device plugin.
     #[must_use]
     pub fn resource(&self) -> Option<&'static str> {
         match self.manufacturer.as_str() {
@@ -124,20 +123,20 @@ impl Device {
     }
 }
 
-/// How the instances of a class are set up, as far as their capacity depends on it.
+/// Settings of a class's instances that affect their capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// The kubelet's own `maxPods`, if one is set.
+    /// The kubelet's `maxPods`, if set.
     pub max_pods: Option<u32>,
-    /// Root volume in GiB, which is the ephemeral storage unless the local disks are.
+    /// Root volume in GiB, which is the ephemeral storage unless local disks are.
     pub root_volume_gib: u64,
     /// True if the local NVMe disks, as one RAID 0, are the ephemeral storage.
     pub instance_store: bool,
-    /// True if the network plugin hands out /28 prefixes instead of single addresses.
+    /// True if the network plugin assigns /28 prefixes instead of single addresses.
     pub prefix_delegation: bool,
-    /// `kubeReserved` of the class's kubelet, in place of what the image computes.
+    /// `kubeReserved` of the class's kubelet, which replaces the image's computation.
     pub kube_reserved: Kept,
-    /// `systemReserved` of the class's kubelet; the images keep nothing of the kind.
+    /// `systemReserved` of the class's kubelet; the images' default is none.
     pub system_reserved: Kept,
     /// `evictionHard` of memory.
     pub eviction_memory: Threshold,
@@ -145,7 +144,7 @@ pub struct Setup {
     pub eviction_disk: Threshold,
 }
 
-/// What is reserved on a node, where the class says so.
+/// Resources reserved on a node by the class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// Thousandths of a cpu.
@@ -156,7 +155,7 @@ pub struct Kept {
     pub disk: Option<i64>,
 }
 
-/// How much of something has to be left before pods are evicted.
+/// An eviction threshold: pods are evicted if less is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
     /// Bytes.
@@ -170,7 +169,7 @@ impl Threshold {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim().strip_suffix('%') {
-            // With a dot at most one digit behind it counts.
+            // At most one decimal is used.
             Some(percent) => {
                 let (whole, part) = percent.split_once('.').unwrap_or((percent, "0"));
                 let tenths: i64 = part.get(..1)?.parse().ok()?;
@@ -208,21 +207,20 @@ impl Default for Setup {
 
 /// Root volume of the EKS images.
 pub const DEFAULT_ROOT_GIB: u64 = 20;
-/// What of its memory an instance doesn't show: hypervisor, firmware, kernel. 7.5 % is above what any type
-/// was seen to take; [`crate::CloudProvider::observe_capacity`] replaces it as soon as one node of the type
-/// has registered.
+/// Memory that an instance doesn't report: hypervisor, firmware, kernel. 7.5 % is above that of any known type;
+/// [`crate::CloudProvider::observe_capacity`] replaces it as soon as one node of the type has registered.
 const VM_OVERHEAD_PERMILLE: u64 = 75;
-/// The arm64 kernels of the EKS images set this much aside for contiguous allocation.
+/// The arm64 kernels of the EKS images reserve this much for contiguous allocation.
 const ARM64_CMA_MIB: u64 = 64;
-/// With prefix delegation the EKS images stop here, by vCPUs up to 30 and above, as the Kubernetes
+/// With prefix delegation the EKS images limit pods to this, for up to 30 vCPUs and above, as the Kubernetes
 /// scalability thresholds advise. Source: amazon-eks-ami, max-pods-calculator.
 const PREFIX_MAX_PODS: (u32, u32) = (110, 250);
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Prefix of the labels that say what an instance is; users of other provisioners write these already.
+/// Prefix of the labels that describe an instance; users of Karpenter write them already.
 pub const LABEL_PREFIX: &str = "karpenter.k8s.aws/instance-";
-/// The resource of network adapters that a launch has to ask for.
+/// The resource of network adapters, which a launch has to request.
 pub const EFA: &str = "vpc.amazonaws.com/efa";
 /// The label of the capacity type.
 pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
@@ -234,19 +232,19 @@ impl Facts {
         self.name.split_once('.').map_or(self.name.as_str(), |(family, _)| family)
     }
 
-    /// The part behind the dot: `large`.
+    /// The part after the dot: `large`.
     #[must_use]
     pub fn size(&self) -> &str {
         self.name.split_once('.').map_or("", |(_, size)| size)
     }
 
-    /// Leading letters and the digits behind them: `c` and `7` of `c7i-flex`, `u` and `1` of `u-6tb1`.
+    /// Leading letters and the digits after them: `c` and `7` of `c7i-flex`, `u` and `1` of `u-6tb1`.
     #[must_use]
     pub fn category_and_generation(&self) -> (&str, &str) {
         let family = self.family();
         let letters = family.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(family.len());
         let (category, mut rest) = family.split_at(letters);
-        // High-memory instances have their size between: u-6tb1.
+        // High-memory instances have their size in between: u-6tb1.
         if let Some(size) = rest.strip_prefix('-') {
             rest = size.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix("tb").unwrap_or("");
         }
@@ -254,13 +252,14 @@ impl Facts {
         (category, rest.split_at(digits).0)
     }
 
-    /// Places for pods.
+    /// Maximum number of pods.
     #[must_use]
     pub fn max_pods(&self, setup: &Setup) -> u32 {
         if let Some(set) = setup.max_pods {
             return set;
         }
-        // Each interface keeps its first address; two pods (the network plugin and kube-proxy) use the host's.
+        // Each interface keeps its first address for itself; two pods (the network plugin and kube-proxy) use the
+        // host's.
         let addresses = self.enis * self.ips_per_eni.saturating_sub(1);
         if setup.prefix_delegation && self.hypervisor != "xen" {
             let most = if self.vcpus > 30 { PREFIX_MAX_PODS.1 } else { PREFIX_MAX_PODS.0 };
@@ -269,7 +268,7 @@ impl Facts {
         addresses + 2
     }
 
-    /// What the kubelet will report as capacity.
+    /// The capacity that the kubelet will report.
     #[must_use]
     pub fn capacity(&self, setup: &Setup) -> Resources {
         let visible = match self.arch {
@@ -292,7 +291,7 @@ impl Facts {
         capacity
     }
 
-    /// What the system keeps of it: kube-reserved, system-reserved and the eviction thresholds.
+    /// Overhead: kube-reserved, system-reserved and the eviction thresholds.
     #[must_use]
     pub fn overhead(&self, setup: &Setup) -> Resources {
         let computed = kubelet::reserved(self.vcpus, self.max_pods(setup));
@@ -324,7 +323,7 @@ impl Facts {
         }
     }
 
-    /// The labels that say what the instance is, without those that depend on the offering.
+    /// The labels that describe the instance, without those of the offering.
     #[must_use]
     pub fn labels(&self) -> BTreeMap<String, String> {
         let (category, generation) = self.category_and_generation();
@@ -363,7 +362,7 @@ impl Facts {
         labels
     }
 
-    /// The type as the scheduler knows it.
+    /// The type for the scheduler.
     #[must_use]
     pub fn instance_type(&self, setup: &Setup, offerings: Vec<Offering>) -> InstanceType {
         InstanceType {
@@ -378,8 +377,7 @@ impl Facts {
     }
 }
 
-/// Labels of a node that follow from what it is and where it runs: the type's own, and those that depend
-/// on the offering.
+/// Labels of a node that follow from type and offering.
 #[must_use]
 pub fn node_labels(
     instance_type: &InstanceType,
@@ -414,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_family_size_category_and_generation() {
+    fn type_name_gives_family_size_category_and_generation() {
         for (name, family, size, category, generation) in [
             ("m5.large", "m5", "large", "m", "5"),
             ("c7i-flex.2xlarge", "c7i-flex", "2xlarge", "c", "7"),
@@ -442,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_what_a_kubelet_reports() {
+    fn computed_capacity_equals_that_of_kubelets() {
         let setup = Setup::default();
         let (capacity, overhead) = (m5_large().capacity(&setup), m5_large().overhead(&setup));
         assert_eq!(capacity.get("cpu"), 2000);
@@ -455,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_s_kubelet_changes_what_is_kept() {
+    fn kubelet_settings_change_reserved_resources() {
         let setup = Setup {
             kube_reserved: Kept { memory: Some(1 << 30), ..Kept::default() },
             system_reserved: Kept { cpu_milli: Some(100), disk: Some(5 << 30), ..Kept::default() },
@@ -473,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn the_setup_changes_pods_and_disk() {
+    fn setup_changes_pods_and_disk() {
         let facts = Facts { nvme_gb: 75, ..m5_large() };
         let prefix = Setup { prefix_delegation: true, ..Setup::default() };
         assert_eq!(facts.max_pods(&prefix), 110);

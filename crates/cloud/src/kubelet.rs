@@ -1,6 +1,6 @@
-//! What a kubelet may say of its own node, and what it keeps for itself.
+//! Labels that a kubelet may set, and resources that it reserves.
 
-/// What the kubelet and the system keep of a node, as the EKS images configure it.
+/// Reserved resources and eviction threshold, as the EKS images configure them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// kube-reserved cpu, in thousandths.
@@ -11,7 +11,7 @@ pub struct Reserved {
     pub eviction_mib: u64,
 }
 
-/// Memory that a kubelet evicts at: `memory.available<100Mi`, the kubelet's own default.
+/// The kubelet's default threshold `memory.available<100Mi`.
 pub const EVICTION_MIB: u64 = 100;
 
 /// kube-reserved as nodeadm and bootstrap.sh compute it: 255 MiB and 11 MiB per pod; of the cpus 6 % of the
@@ -19,7 +19,7 @@ pub const EVICTION_MIB: u64 = 100;
 /// Source: awslabs/amazon-eks-ami, nodeadm/internal/kubelet/config.go.
 #[must_use]
 pub fn reserved(vcpus: u32, max_pods: u32) -> Reserved {
-    // In hundredths of a thousandth, so that 0.25 % of a cpu (2.5m) is an integer.
+    // In hundred-thousandths, so that 0.25 % of a cpu (2.5m) is an integer.
     let per_cpu = |index: u32| match index {
         0 => 6_000u64,
         1 => 1_000,
@@ -47,9 +47,9 @@ const ALLOWED: [&str; 11] = [
     "beta.kubernetes.io/arch",
 ];
 
-/// True if a kubelet that is told to register with label `key` does so. With any other it exits:
-/// "unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels".
-/// Source: kubernetes, cmd/kubelet/app/options/options.go (`ValidateKubeletFlags`).
+/// True if a kubelet may register with label `key`. With another one it exits: "unknown 'kubernetes.io' or 'k8s.io'
+/// labels specified with --node-labels". Source: kubernetes, cmd/kubelet/app/options/options.go
+/// (`ValidateKubeletFlags`).
 #[must_use]
 pub fn may_set_label(key: &str) -> bool {
     let Some((namespace, _)) = key.split_once('/') else { return true };
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserves_what_the_eks_images_reserve() {
+    fn reserved_resources_equal_those_of_the_eks_images() {
         for (vcpus, pods, cpu, memory) in
             [(1, 8, 60, 343), (2, 29, 70, 574), (4, 58, 80, 893), (8, 58, 90, 893), (96, 737, 310, 8362)]
         {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_labels_that_a_kubelet_exits_on() {
+    fn labels_that_a_kubelet_exits_on_are_refused() {
         for key in [
             "node-restriction.kubernetes.io/pool",
             "node-role.kubernetes.io/worker",

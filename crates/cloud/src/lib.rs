@@ -1,4 +1,4 @@
-//! What Croft needs of a cloud, in words that name no cloud.
+//! The interface between Croft and a cloud, without the name of one.
 //!
 //! ```text
 //!   EC2NodeClass ──resolve──▶ ClassFindings (subnets, groups, images, conditions)
@@ -15,20 +15,20 @@
 //!   observe_capacity: what nodes really have, for the next plan; shortages: what was refused, for conditions
 //! ```
 //!
-//! The controller drives [`CloudProvider`] and never sees a wire type; `croft-cloud-aws` implements it.
-//! What is pure lives here, where it is tested without a network: the capacity and the overhead that a
-//! kubelet will report for a type ([`facts`]), the labels that a kubelet may set ([`kubelet`]), what had
-//! no capacity and for how long it is set aside ([`shortage`]), what that leaves of a pool ([`supply`]), and the built-in catalogue ([`catalog`])
-//! with its dated prices, which `croft simulate` plans with and the provider falls back to.
+//! The controller calls [`CloudProvider`] and never sees a wire type; `croft-cloud-aws` implements it. Pure logic is
+//! here, where it is tested without a network: capacity and overhead that a kubelet will report for a type ([`facts`]),
+//! labels that a kubelet may set ([`kubelet`]), offerings that are unavailable ([`unavailable`]), the supply of a pool
+//! ([`supply`]), and the built-in catalogue ([`catalog`]) with its dated prices, which `croft simulate` plans with and
+//! the provider falls back to.
 
 pub mod catalog;
 pub mod error;
 pub mod facts;
 pub mod kubelet;
 pub mod provider;
-pub mod shortage;
 pub mod supply;
 pub mod tags;
+pub mod unavailable;
 pub mod userdata;
 
 pub use catalog::builtin_catalog;

@@ -1,8 +1,8 @@
-//! What a pool can have now of what it may have: the shortage behind its conditions.
+//! The supply of a pool: which of its offerings are available.
 //!
-//! The controller knows which types, zones and capacity types a pool may launch; the provider knows which of
-//! them were refused, why, and when they are tried again. Both together say whether a pool is short, and
-//! whether it lives on something that it pays for differently.
+//! The controller knows which types, zones and capacity types a pool may launch. The provider knows which of them are
+//! unavailable, why, and until when. Together they show whether a pool has a shortage, and whether it uses a less
+//! preferred capacity type.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,42 +10,42 @@ use croft_scheduler::{CapacityType, InstanceType};
 
 use crate::error::{Fault, OfferingKey};
 
-/// An offering that was refused and is set aside for a while.
+/// An unavailable offering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
     /// The offering.
     pub offering: OfferingKey,
-    /// The refusal that set it aside last.
+    /// The last refusal.
     pub fault: Fault,
     /// Refusals in a row.
     pub strikes: u32,
-    /// How long until one launch may ask for it again; zero while one does.
+    /// Time until one launch may retry it; zero while one does.
     pub next_try: Duration,
 }
 
-/// What is left of the offerings of one capacity type.
+/// The supply of one capacity type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Supply {
-    /// Offerings that there are.
+    /// Number of offerings.
     pub offerings: usize,
-    /// How many of them can't be had now.
+    /// Number of unavailable ones.
     pub short: usize,
-    /// The soonest that one of those is tried again, where that is known.
+    /// Time until the first of those is retried, if known.
     pub next_try: Option<Duration>,
-    /// The refusal of most of them.
+    /// The most frequent refusal.
     pub fault: Option<Fault>,
 }
 
 impl Supply {
-    /// True if nothing of it can be had.
+    /// True if no offering is available.
     #[must_use]
     pub fn is_dry(&self) -> bool {
         self.short == self.offerings
     }
 }
 
-/// The supply of `types` by capacity type. `types` are those that a pool may launch, with no other offerings
-/// than those that it may use.
+/// The supply of `types` by capacity type. `types` are those that a pool may launch, with only the offerings that it
+/// may use.
 #[must_use]
 pub fn survey<'a>(
     types: impl IntoIterator<Item = &'a InstanceType>,
@@ -92,21 +92,21 @@ pub fn survey<'a>(
     supplies
 }
 
-/// What a pool's capacity types say together.
+/// The supply of a pool over its capacity types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Everything that the pool may launch can be had.
+    /// Every offering is available.
     Plenty,
-    /// Some offerings can't be had, of every capacity type others can.
+    /// Some offerings are unavailable; every capacity type has available ones.
     Partly,
-    /// A capacity type that the pool would rather use has nothing; another has.
+    /// A preferred capacity type has no available offering; another has.
     FallsBack,
-    /// Nothing can be had.
+    /// No offering is available.
     Dry,
 }
 
 impl Verdict {
-    /// The verdict on a survey.
+    /// The supply of a survey.
     #[must_use]
     pub fn of(supplies: &BTreeMap<CapacityType, Supply>) -> Self {
         let dry = supplies.values().filter(|s| s.is_dry()).count();
@@ -118,7 +118,7 @@ impl Verdict {
         }
     }
 
-    /// The word for a condition's reason.
+    /// The condition's reason.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -130,7 +130,7 @@ impl Verdict {
     }
 }
 
-/// The survey as a sentence for a condition, the refusal with its code and remedy included.
+/// The survey as a message for a condition, with the refusal's code and remedy.
 #[must_use]
 pub fn describe(supplies: &BTreeMap<CapacityType, Supply>) -> String {
     let verdict = Verdict::of(supplies);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_short_and_what_is_used_instead() {
+    fn survey_names_shortage_and_substitute() {
         let types = [kind(&[("a", Spot), ("b", Spot), ("a", OnDemand)])];
         let plenty = survey(&types, &[]);
         assert_eq!(Verdict::of(&plenty), Verdict::Plenty);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offering_that_is_not_available_is_short_without_a_refusal() {
+    fn unavailable_offering_counts_without_a_refusal() {
         let mut types = [kind(&[("a", Reserved), ("a", OnDemand)])];
         types[0].offerings[0].available = false;
         let supplies = survey(&types, &[]);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commonest_refusal_is_named() {
+    fn most_frequent_refusal_is_named() {
         let types = [kind(&[("a", Spot), ("b", Spot), ("c", Spot)])];
         let shortages = [
             short("a", Spot, "A", 10),

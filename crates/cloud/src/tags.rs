@@ -1,11 +1,11 @@
-//! The tags that tie an instance to its cluster, tenant, pool and claim.
+//! The tags that name an instance's cluster, tenant, pool and claim.
 
 use std::collections::BTreeMap;
 
 use crate::provider::LaunchRequest;
 
-/// The UID of the cluster's kube-system namespace: the owner of the instance. Reserved; the IAM policy lets
-/// Croft terminate and tag only where it is there with the right value.
+/// The UID of the cluster's kube-system namespace: the owner of the instance. Reserved; the IAM policy lets Croft
+/// terminate and tag only instances with the right value.
 pub const CLUSTER: &str = "croft.dev/cluster";
 /// The tenant, for cost allocation.
 pub const TENANT: &str = "croft.dev/tenant";
@@ -17,7 +17,7 @@ pub const CLAIM: &str = "croft.dev/claim";
 pub const CLAIM_UID: &str = "croft.dev/claim-uid";
 /// The EC2NodeClass.
 pub const CLASS: &str = "croft.dev/class";
-/// What the EC2 console shows as the instance's name.
+/// The instance's name in the EC2 console.
 pub const NAME: &str = "Name";
 
 /// True for keys that users can't set.
@@ -26,7 +26,7 @@ pub fn is_reserved(key: &str) -> bool {
     key.starts_with("croft.dev/") || key.starts_with("aws:") || key.starts_with("kubernetes.io/cluster/")
 }
 
-/// The tags of a claim's instance: the class's and the request's own first, Croft's over them.
+/// The tags of a claim's instance: the class's and the request's, overridden by Croft's.
 #[must_use]
 pub fn of_machine(cluster: &str, request: &LaunchRequest) -> BTreeMap<String, String> {
     let mut tags = of_pool(cluster, request);
@@ -37,7 +37,7 @@ pub fn of_machine(cluster: &str, request: &LaunchRequest) -> BTreeMap<String, St
     tags
 }
 
-/// Those of them that all instances of the pool have.
+/// The tags that all instances of the pool have.
 #[must_use]
 pub fn of_pool(cluster: &str, request: &LaunchRequest) -> BTreeMap<String, String> {
     let class = request.class.metadata.name.clone().unwrap_or_default();

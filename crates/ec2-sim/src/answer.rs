@@ -1,4 +1,4 @@
-//! Calls and answers, without the protocols that carry them.
+//! Calls and answers, independent of the protocols that carry them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -40,7 +40,7 @@ impl Service {
     }
 }
 
-/// One call, signature aside.
+/// One call, without its signature.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Call {
     /// Which service is called.
@@ -51,11 +51,11 @@ pub struct Call {
     pub params: Params,
     /// The JSON body, for the others.
     pub json: Value,
-    /// The access key that signed it; empty if none did.
+    /// The access key that signed it; empty if unsigned.
     pub access_key: String,
 }
 
-/// What comes of a call.
+/// The answer to a call.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// Inner XML of a Query answer.
@@ -64,8 +64,8 @@ pub enum Answer {
     Json(Value),
     /// A refusal.
     Refused(Refusal),
-    /// The connection breaks; the work is done or not.
-    Broken,
+    /// The connection breaks, before or after the call took effect.
+    Aborted,
 }
 
 impl From<Xml> for Answer {
@@ -74,7 +74,7 @@ impl From<Xml> for Answer {
     }
 }
 
-/// A refusal, with the code that the real service uses.
+/// A refusal, with the real service's error code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct Refusal {
@@ -82,7 +82,7 @@ pub struct Refusal {
     pub status: u16,
     /// The service's code.
     pub code: String,
-    /// The service's words.
+    /// The service's message.
     pub message: String,
 }
 
@@ -104,7 +104,7 @@ impl Refusal {
         Self { status, code: code.to_owned(), message: message.into() }
     }
 
-    /// A parameter that has to be there.
+    /// A required parameter.
     #[must_use]
     pub fn missing(parameter: &str) -> Self {
         Self::new("MissingParameter", format!("The request must contain the parameter {parameter}"))

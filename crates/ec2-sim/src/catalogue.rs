@@ -1,8 +1,8 @@
-//! Another catalogue than the built-in one, from a file: in the format of `croft simulate --catalog` (JSON), or in
-//! the built-in one's own (one type a line).
+//! A catalogue from a file instead of the built-in one: in the format of `croft simulate --catalog` (JSON), or in that
+//! of the built-in one (one type a line).
 //!
-//! The JSON format knows what a node of the type has, not what EC2 says of the type: types that the built-in
-//! catalogue knows too keep what it says of them, and the rest is derived so that their nodes come out the same.
+//! The JSON format describes nodes, not what EC2 says of a type. Types of the built-in catalogue keep its description;
+//! for others it is derived so that nodes come out the same.
 
 use std::collections::BTreeMap;
 
@@ -12,29 +12,29 @@ use croft_cloud::{
 };
 use croft_scheduler::{CapacityType, InstanceType, Price};
 
-use crate::market::CapacityRule;
+use crate::capacity_rule::CapacityRule;
 
-/// What a region has.
+/// The instance types of a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalogue {
     /// Types with their zones and on-demand prices.
     pub entries: Vec<Entry>,
-    /// Spot prices by type and zone; the others are invented.
+    /// Spot prices by type and zone; others are generated from the seed.
     pub spot: BTreeMap<(String, String), Price>,
-    /// Offerings that have no instance.
+    /// Offerings without capacity.
     pub missing: Vec<CapacityRule>,
 }
 
 /// Why a catalogue can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueError {
-    /// It is no JSON catalogue.
+    /// It isn't a JSON catalogue.
     #[error("failed to read the catalogue: {0}")]
     Json(#[from] serde_json::Error),
-    /// It is none of one type a line.
+    /// It isn't a catalogue with one type a line.
     #[error(transparent)]
     Lines(#[from] croft_cloud::catalog::CatalogError),
-    /// A type can't be had in the simulated region.
+    /// A type that isn't offered in the simulated region.
     #[error("failed to read the catalogue: type {name}: {problem}")]
     Type {
         /// The type.
@@ -47,13 +47,13 @@ pub enum CatalogueError {
     Empty,
 }
 
-/// Of the memory that EC2 says, a node shows this many thousandths.
+/// Memory of a node in thousandths of the memory that EC2 reports for its type.
 const VISIBLE_PERMILLE: i64 = 925;
 
 /// Reads a catalogue for `region`.
 ///
 /// # Errors
-/// It can't be read, or offers something outside the region.
+/// If it can't be read, or has an offering outside the region.
 pub fn read(text: &str, region: &str) -> Result<Catalogue, CatalogueError> {
     let catalogue = if text.trim_start().starts_with('{') {
         let file: croft_scheduler::Catalog = serde_json::from_str(text)?;
@@ -100,7 +100,7 @@ fn add(catalogue: &mut Catalogue, kind: &InstanceType, region: &str) -> Result<(
                     catalogue.spot.insert((kind.name.clone(), offering.zone.clone()), price);
                 }
             }
-            // Reserved capacity is made with the control request `reserve`.
+            // The control request `reserve` creates reserved capacity.
             CapacityType::Reserved => continue,
         }
         if !offering.available {
@@ -139,7 +139,7 @@ fn derive(kind: &InstanceType) -> Option<Facts> {
         hypervisor: label("hypervisor").unwrap_or("nitro").to_owned(),
         cpu_manufacturer: label("cpu-manufacturer").unwrap_or_default().to_owned(),
         network_cards: 1,
-        // One interface with an address for itself and two pods on the host's network: the same number of pods.
+        // One interface with an address for itself, and two pods on the host's network: the number of pods is the same.
         enis: 1,
         ips_per_eni: count("pods").saturating_sub(1),
         efas: count(croft_cloud::facts::EFA),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_and_mistakes_are_named() {
+    fn lines_are_parsed_and_errors_are_named() {
         let line = croft_cloud::catalog::format_line(&builtin_entries()[0]);
         assert_eq!(read(&line, "us-east-1").unwrap().entries, [builtin_entries()[0].clone()]);
         let refused = |text: &str, region: &str| read(text, region).unwrap_err().to_string();

@@ -1,20 +1,20 @@
-//! The control endpoint: what tests and users do to the cloud behind the provisioner's back.
+//! The control endpoint, by which tests and users change the cloud independently of the provisioner.
 
 use croft_scheduler::Price;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
+    capacity_rule::CapacityRule,
     faults::Rule,
-    fleet::LaunchFailure,
-    market::CapacityRule,
     params::wildcard,
     policy::{Policy, PolicyError},
+    resources::LaunchFailure,
     sqs::News,
     world::World,
 };
 
-/// One thing to do.
+/// One control request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Control {
@@ -23,76 +23,76 @@ pub enum Control {
         /// The new rules.
         rules: Vec<Rule>,
     },
-    /// Replace the capacity rules; without any there is capacity for everything.
+    /// Replace the capacity rules; without any, capacity is unlimited.
     Capacity {
         /// The new rules.
         rules: Vec<CapacityRule>,
     },
-    /// Announce something about a machine, and do it in time.
+    /// Announce an interruption of an instance and carry it out in time.
     Interrupt {
-        /// The machine.
+        /// The instance.
         instance: String,
-        /// What is announced.
+        /// The kind of interruption.
         news: News,
     },
-    /// End a machine without a word.
+    /// Terminate an instance without notice.
     End {
-        /// The machine.
+        /// The instance.
         instance: String,
     },
-    /// Write tags onto an instance, as another tool of the account does.
+    /// Write tags on an instance, as another tool of the account does.
     Tag {
         /// The instance.
         instance: String,
         /// The tags.
         tags: std::collections::BTreeMap<String, String>,
     },
-    /// Let virtual time pass.
+    /// Advance virtual time.
     Advance {
-        /// How much, in milliseconds.
+        /// Milliseconds.
         ms: u64,
     },
     /// Fix a spot price.
     SpotPrice {
-        /// Machine type.
+        /// Instance type.
         instance_type: String,
         /// Zone.
         zone: String,
         /// Dollars per hour.
         price: Price,
     },
-    /// Let an access key (or `*`, every key) do only what a policy grants.
+    /// Restrict an access key (or `*`, every key) to what a policy grants.
     Restrict {
         /// The key.
         key: String,
         /// The policy document.
         policy: Value,
     },
-    /// Forbid machine types, with wildcards.
+    /// Forbid instance types, with wildcards.
     Forbid {
         /// The types.
         instance_type: String,
     },
     /// Reserve capacity.
     Reserve {
-        /// Machine type.
+        /// Instance type.
         instance_type: String,
         /// Zone.
         zone: String,
-        /// How many machines.
+        /// Number of instances.
         count: u32,
     },
-    /// Decide whether instances that reach `running` from now on boot: without, no node ever registers.
+    /// Decide whether instances that reach `running` from now on boot; otherwise no node registers.
     Boots {
-        /// True if they do.
+        /// True if they boot.
         works: bool,
     },
-    /// Replace the rules on machines that end instead of running.
+    /// Replace the rules on instances that end instead of running.
     LaunchFailures {
         /// The new rules.
         rules: Vec<LaunchFailure>,
     },
-    /// Change quotas of the account; what is left out stays.
+    /// Change quotas of the account; quotas left out are kept.
     Quota {
         /// vCPUs per capacity type.
         #[serde(default)]
@@ -101,11 +101,11 @@ pub enum Control {
         #[serde(default)]
         launch_templates: Option<usize>,
     },
-    /// Let a subnet have so many free addresses.
+    /// Set the free addresses of a subnet.
     Addresses {
         /// The subnet's id, with wildcards.
         subnet: String,
-        /// How many.
+        /// Number of addresses.
         free: u32,
     },
     /// Replace the tags of a security group.
@@ -115,7 +115,7 @@ pub enum Control {
         /// The new tags.
         tags: std::collections::BTreeMap<String, String>,
     },
-    /// Let an access key be an expired one.
+    /// Expire an access key.
     Expire {
         /// The key.
         key: String,
@@ -123,7 +123,7 @@ pub enum Control {
 }
 
 impl World {
-    /// Does one thing. `Advance` is the clock's business and does nothing here.
+    /// Carries out one request. `Advance` is handled by the server's clock and has no effect here.
     ///
     /// # Errors
     /// A policy that can't be enforced.
@@ -175,7 +175,7 @@ impl World {
         Ok(())
     }
 
-    /// What there is, for people and tests.
+    /// All resources, for people and tests.
     #[must_use]
     pub fn report(&self) -> Value {
         let region = &self.settings.region;

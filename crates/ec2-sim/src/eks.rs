@@ -1,4 +1,4 @@
-//! The one cluster of the account.
+//! The account's one cluster.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;

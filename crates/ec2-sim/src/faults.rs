@@ -1,10 +1,10 @@
-//! Faults by script: which calls are refused, slowed down or cut off.
+//! Scripted faults: which calls are refused, delayed or cut off.
 
 use serde::{Deserialize, Serialize};
 
 use crate::params::wildcard;
 
-/// One rule. The first rule that matches a call and has something left decides.
+/// One rule. The first rule that matches a call and isn't used up applies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rule {
@@ -17,16 +17,16 @@ pub struct Rule {
     /// Break the connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<Cut>,
-    /// Wait this long before answering.
+    /// Delay of the answer.
     #[serde(default)]
     pub latency_ms: u64,
-    /// How many calls it hits; without it, all.
+    /// Number of calls it applies to; without it, all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u64>,
-    /// How many matching calls pass before it begins.
+    /// Number of matching calls that pass first.
     #[serde(default)]
     pub after: u64,
-    /// Of a thousand matching calls it hits so many, by the simulator's seed.
+    /// Share of matching calls that it applies to, in thousandths, drawn from the simulator's seed.
     #[serde(default = "always")]
     pub permille: u32,
 }
@@ -43,24 +43,24 @@ fn always() -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cut {
-    /// Nothing was done.
+    /// The call has no effect.
     Before,
-    /// Everything was done, and the caller doesn't learn of it.
+    /// The call takes effect, but the caller doesn't learn of it.
     After,
 }
 
-/// What a rule does to a call.
+/// The effect of a rule on a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effect {
     /// Refuse with this code.
     pub error: Option<String>,
     /// Break the connection.
     pub cut: Option<Cut>,
-    /// Wait this long before answering.
+    /// Delay of the answer.
     pub latency_ms: u64,
 }
 
-/// The rules in force.
+/// The present rules.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     rules: Vec<Rule>,
@@ -77,7 +77,7 @@ impl Faults {
         self.rules.push(rule);
     }
 
-    /// What happens to the next call of `action`; `draw` gives a number below 1000.
+    /// The effect on the next call of `action`; `draw` returns a number below 1000.
     pub fn strike(&mut self, action: &str, mut draw: impl FnMut() -> u32) -> Effect {
         let mut effect = Effect::default();
         for rule in self.rules.iter_mut().filter(|rule| wildcard(&rule.action, action)) {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_pass_hit_and_end() {
+    fn rules_skip_apply_and_run_out() {
         let mut faults = Faults::default();
         faults.set(vec![
             rule(r#"{"latencyMs": 5}"#),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_the_callers_draw() {
+    fn rule_with_a_share_uses_the_callers_draw() {
         let mut faults = Faults::default();
         faults.set(vec![rule(r#"{"cut": "after", "permille": 300}"#)]);
         assert_eq!(faults.strike("X", || 299).cut, Some(Cut::After));

@@ -1,58 +1,22 @@
-//! CreateFleet of type `instant`: choose among overrides, launch what there is, say what there wasn't.
+//! CreateFleet of type `instant`: chooses among overrides, launches what has capacity, reports what has none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use croft_scheduler::CapacityType;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
     answer::{Answer, Call, Outcome, Refusal},
-    instances::{Instance, State},
+    describe::{all, page},
     params::{Params, wildcard},
     policy::Demand,
-    templates::{Template, tag_specifications},
-    world::{Token, World, page},
+    resources::{Instance, Reservation, State, Template},
+    templates::tag_specifications,
+    world::{Token, World},
     xml::Xml,
 };
 
-/// A capacity reservation.
-#[derive(Clone, Debug)]
-pub struct Reservation {
-    /// Machine type.
-    pub instance_type: String,
-    /// Zone.
-    pub zone: String,
-    /// Machines reserved.
-    pub total: u32,
-    /// Machines not in use.
-    pub free: u32,
-    /// Tags.
-    pub tags: BTreeMap<String, String>,
-}
-
-/// Machines that end instead of running: EC2 finds some faults only when a machine starts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LaunchFailure {
-    /// Machine type, with wildcards.
-    #[serde(default = "any")]
-    pub instance_type: String,
-    /// Zone, with wildcards.
-    #[serde(default = "any")]
-    pub zone: String,
-    /// EC2's reason: a code such as `Client.InternalError`, a colon, and words.
-    pub reason: String,
-    /// How many machines it hits; without it, all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub times: Option<u64>,
-}
-
-fn any() -> String {
-    "*".to_owned()
-}
-
-/// One override: where a machine might be launched.
+/// One override: where an instance could be launched.
 #[derive(Clone, Debug)]
 struct Candidate {
     template_name: String,
@@ -71,7 +35,7 @@ const INTERFACE: &str = "network-interface";
 const SPOT_REQUEST: &str = "spot-instances-request";
 
 impl Candidate {
-    /// What a launch tags: the template's own tags, and those of the call over them.
+    /// Tags of a launch: the template's own, overridden by those of the call.
     fn tags(&self, call: &Tags) -> Tags {
         let mut tags = self.template.data.tags.clone();
         for (kind, more) in call {
@@ -107,7 +71,7 @@ impl World {
         if p.get("Type") != Some("instant") {
             return Err(Refusal::new("InvalidParameterValue", "Only fleets of type instant are simulated"));
         }
-        // The SDK retries with the same token; what counts as the same request is everything else.
+        // The SDK retries with the same token; the rest of the request identifies it.
         let canonical = p.canonical(&BTreeSet::from(["ClientToken", "Action", "Version"]));
         let request: String = Sha256::digest(canonical).iter().map(|byte| format!("{byte:02x}")).collect();
         let token = p.get("ClientToken").map(str::to_owned);
@@ -170,7 +134,7 @@ impl World {
                 break;
             }
         }
-        // EC2 reports what it couldn't launch only while the target isn't reached.
+        // EC2 reports errors only while the target isn't reached.
         let complete = launched.iter().map(|(_, ids)| ids.len() as u64).sum::<u64>() >= count;
         if complete {
             errors.clear();
@@ -183,7 +147,7 @@ impl World {
         Ok(Answer::Xml(answer))
     }
 
-    /// Every override, checked.
+    /// Every override, validated.
     fn candidates(&self, p: &Params) -> Result<Vec<Candidate>, Refusal> {
         let mut candidates = Vec::new();
         for config in p.items("LaunchTemplateConfigs") {
@@ -243,8 +207,8 @@ impl World {
         Ok(candidates)
     }
 
-    /// What a caller of CreateFleet must be allowed: the fleet, running machines from each part, tagging
-    /// them, and handing the role to them. Source: "EC2 Fleet prerequisites", the EC2 user guide.
+    /// Permissions that a caller of CreateFleet needs: the fleet, running instances from each part, tagging them, and
+    /// passing the role to them. Source: "EC2 Fleet prerequisites", the EC2 user guide.
     fn authorize_fleet(
         &mut self,
         call: &Call,
@@ -312,7 +276,7 @@ impl World {
             _ => self.market.on_demand(&c.instance_type).micros(),
         };
         let room = |c: &Candidate| self.market.room(&c.instance_type, &c.zone, capacity_type);
-        // Thousandths, so that the order is one of integers; none comes last.
+        // In thousandths, so that integers are compared; no priority sorts last.
         #[expect(clippy::cast_possible_truncation, reason = "priorities are small")]
         let priority = |c: &Candidate| c.priority.map_or(i64::MAX, |p| (p * 1000.0) as i64);
         match strategy.as_str() {
@@ -321,7 +285,7 @@ impl World {
             "capacity-optimized-prioritized" => {
                 candidates.sort_by_key(|c| (u64::MAX - room(c), priority(c), price(c)));
             }
-            // Pools with room first, the cheapest of them; nearly empty pools behind.
+            // Offerings with capacity first, the cheapest of them; nearly empty ones last.
             "price-capacity-optimized" => {
                 candidates.sort_by_key(|c| (room(c) < 5, price(c), u64::MAX - room(c)))
             }
@@ -398,7 +362,7 @@ impl World {
             ));
         }
         self.check_quota(instance_type, capacity_type)?;
-        // An open reservation takes every on-demand launch that matches it, asked for or not.
+        // An open reservation takes every matching on-demand launch, whether requested or not.
         let preference = candidate.template.data.reservation.as_deref();
         let reservation = (capacity_type != CapacityType::Spot && preference != Some("none"))
             .then(|| {
@@ -437,7 +401,7 @@ impl World {
         };
         place.free -= 1;
         place.used += 1;
-        // The first addresses of a subnet are the network's own.
+        // The first addresses of a subnet are reserved by AWS.
         let host = place.used + 9;
         let address = format!("10.{}.{}.{}", place.net, (host >> 8) & 0xff, host & 0xff);
         let id = self.new_id("i");
@@ -469,7 +433,7 @@ impl World {
         Ok(id)
     }
 
-    /// How a machine that is being launched will fail.
+    /// The failure of an instance that is being launched.
     fn failure(&mut self, instance_type: &str, zone: &str) -> Option<String> {
         let rule = self.launch_failures.iter_mut().find(|rule| {
             rule.times != Some(0)
@@ -511,7 +475,7 @@ impl World {
         let ids = call.params.list("CapacityReservationId");
         let mut found = Vec::new();
         for (id, r) in self.reservations.iter().filter(|(id, _)| ids.is_empty() || ids.contains(id)) {
-            let fits = crate::network::all(&filters, |f| {
+            let fits = all(&filters, |f| {
                 f.matches_tags(&r.tags).or_else(|| match f.name.as_str() {
                     "state" => Some(f.matches(["active"])),
                     "instance-type" => Some(f.matches([r.instance_type.as_str()])),
@@ -580,7 +544,7 @@ fn describe(
         origin(xml, candidate);
         xml.leaf("lifecycle", lifecycle)
             .items("instanceIds", ids, |xml, id| {
-                // The list's members are bare values.
+                // The members of the list are bare values.
                 xml.text(id);
             })
             .leaf("instanceType", &candidate.instance_type);

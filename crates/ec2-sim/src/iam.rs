@@ -1,26 +1,13 @@
 //! Instance profiles, and the caller's identity.
 
-use std::collections::BTreeMap;
-
 use crate::{
     answer::{Call, Outcome, Refusal},
+    describe::iso,
     policy::Demand,
-    world::{World, iso},
+    resources::Profile,
+    world::World,
     xml::Xml,
 };
-
-/// An instance profile.
-#[derive(Clone, Debug, Default)]
-pub struct Profile {
-    /// Path.
-    pub path: String,
-    /// Its role.
-    pub role: Option<String>,
-    /// Tags.
-    pub tags: BTreeMap<String, String>,
-    /// When it was made, in milliseconds since 1970.
-    pub made: u64,
-}
 
 impl World {
     pub(crate) fn iam(&mut self, call: &Call) -> Outcome {
@@ -141,7 +128,7 @@ impl World {
 
     pub(crate) fn sts(&mut self, call: &Call) -> Outcome {
         match call.action.as_str() {
-            // Needs no permission, by design of STS.
+            // STS requires no permission for this call.
             "GetCallerIdentity" => {
                 let account = &self.settings.account;
                 let mut xml = Xml::new();

@@ -1,4 +1,4 @@
-//! Instance images, and the SSM parameters that name the newest of each kind.
+//! Machine images, and the SSM parameters that name the newest of each kind.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,18 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     answer::{Answer, Call, Outcome, Refusal},
-    network::all,
+    describe::{all, iso, page},
     policy::Demand,
-    world::{World, iso, page},
+    resources::Image,
+    world::World,
     xml::Xml,
 };
 
-/// An image.
-#[derive(Clone, Debug)]
-pub struct Image {
-    /// Its name.
-    pub name: String,
-    /// What it runs on.
-    pub arch: Arch,
-    /// When it was made, in milliseconds since 1970.
-    pub made: u64,
-    /// The SSM parameters that name it.
-    pub parameters: Vec<String>,
-    /// Tags.
-    pub tags: BTreeMap<String, String>,
-}
-
-/// Images are published at these dates; the last is the newest.
+/// Publication dates of images; the last is the newest.
 const DATES: [(&str, u64); 2] = [("20260615", 1_781_481_600_000), ("20260715", 1_784_073_600_000)];
 
 impl World {
-    /// Adds `count` images for x86-64 with one tag, made one after the other.
+    /// Adds `count` images for x86-64 with one tag, created one after the other.
     pub fn add_images(&mut self, count: u64, tag: (&str, &str)) {
         for number in 0..count {
             let id = self.new_id("ami");
@@ -164,7 +150,7 @@ impl World {
         Ok(xml.into())
     }
 
-    /// Refuses an image that isn't there or that the instance can't boot.
+    /// Refuses an image that doesn't exist or that the instance can't boot.
     pub(crate) fn check_image(&self, image: &str, instance_type: &str) -> Result<(), Refusal> {
         let found = self.images.get(image).ok_or_else(|| {
             Refusal::new("InvalidAMIID.NotFound", format!("The image id '[{image}]' does not exist"))

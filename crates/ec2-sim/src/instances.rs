@@ -1,4 +1,4 @@
-//! Machines: their life, and the calls that see and end it.
+//! Life cycle of instances, and the calls that describe and terminate them.
 
 use std::collections::BTreeMap;
 
@@ -7,135 +7,29 @@ use croft_scheduler::CapacityType;
 
 use crate::{
     answer::{Call, Outcome, Refusal},
-    network::{VPC, all},
-    params::Filter,
+    describe::{all, iso, page},
     policy::Demand,
-    templates::TemplateData,
-    world::{Happening, World, iso, page},
+    resources::{Instance, State, VPC},
+    world::{Happening, World},
     xml::Xml,
 };
 
-/// How long a terminated machine can still be seen.
+/// Time that a terminated instance stays visible.
 const VISIBLE_MS: u64 = 3_600_000;
 
-/// A machine.
-#[derive(Clone, Debug)]
-pub struct Instance {
-    /// Type.
-    pub instance_type: String,
-    /// Zone.
-    pub zone: String,
-    /// Subnet.
-    pub subnet: String,
-    /// Private IPv4 address.
-    pub address: String,
-    /// Image.
-    pub image: String,
-    /// Capacity type; a reserved machine is on-demand with a reservation.
-    pub capacity_type: CapacityType,
-    /// The capacity reservation that it uses.
-    pub reservation: Option<String>,
-    /// State.
-    pub state: State,
-    /// Since when, in milliseconds since 1970.
-    pub since: u64,
-    /// When it was launched.
-    pub launched: u64,
-    /// Tags.
-    pub tags: BTreeMap<String, String>,
-    /// Tags of its volumes, its network interfaces and, for spot, the request that made it.
-    pub parts: BTreeMap<String, BTreeMap<String, String>>,
-    /// What its launch template said.
-    pub data: TemplateData,
-    /// The token of the call that launched it.
-    pub token: Option<String>,
-    /// What it wrote on its console.
-    pub console: String,
-    /// Why it is going: EC2's code, a colon, and words.
-    pub reason: String,
-    /// It will end so instead of running.
-    pub fails: Option<String>,
-    /// When spot takes it back, once it was warned.
-    pub doomed: Option<u64>,
-}
-
-/// Life-cycle state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Being started.
-    Pending,
-    /// Up.
-    Running,
-    /// Going.
-    ShuttingDown,
-    /// Gone, still visible.
-    Terminated,
-}
-
-impl State {
-    /// True until it is going.
-    #[must_use]
-    pub fn is_alive(self) -> bool {
-        matches!(self, Self::Pending | Self::Running)
-    }
-
-    /// As EC2 says it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.code().1
-    }
-
-    fn code(self) -> (u32, &'static str) {
-        match self {
-            Self::Pending => (0, "pending"),
-            Self::Running => (16, "running"),
-            Self::ShuttingDown => (32, "shutting-down"),
-            Self::Terminated => (48, "terminated"),
-        }
-    }
-
-    fn write(self, xml: &mut Xml, name: &str) {
-        let (code, word) = self.code();
-        xml.node(name, |xml| {
-            xml.leaf("code", code).leaf("name", word);
-        });
-    }
-}
-
-impl Instance {
-    /// The private DNS name in `region`.
-    #[must_use]
-    pub fn dns_name(&self, region: &str) -> String {
-        let domain = if region == "us-east-1" { "ec2".to_owned() } else { format!("{region}.compute") };
-        format!("ip-{}.{domain}.internal", self.address.replace('.', "-"))
-    }
-
-    fn matches(&self, id: &str, region: &str, filter: &Filter) -> Option<bool> {
-        filter.matches_tags(&self.tags).or_else(|| match filter.name.as_str() {
-            "instance-id" => Some(filter.matches([id])),
-            "instance-state-name" => Some(filter.matches([self.state.as_str()])),
-            "instance-type" => Some(filter.matches([self.instance_type.as_str()])),
-            "availability-zone" => Some(filter.matches([self.zone.as_str()])),
-            "client-token" => Some(filter.matches(self.token.as_deref())),
-            "private-dns-name" => Some(filter.matches([self.dns_name(region).as_str()])),
-            _ => None,
-        })
-    }
-}
-
 impl World {
-    /// A machine.
+    /// An instance.
     #[must_use]
     pub fn instance(&self, id: &str) -> Option<&Instance> {
         self.instances.get(id)
     }
 
-    /// Every machine that can still be seen.
+    /// Every visible instance.
     pub fn instances(&self) -> impl Iterator<Item = (&String, &Instance)> {
         self.instances.iter()
     }
 
-    /// Adds to what a machine wrote on its console.
+    /// Appends to an instance's console output.
     pub fn write_console(&mut self, id: &str, line: &str) {
         if let Some(instance) = self.instances.get_mut(id) {
             instance.console.push_str(line);
@@ -192,7 +86,7 @@ impl World {
         self.instances.retain(|_, i| i.state != State::Terminated || now < i.since + VISIBLE_MS);
     }
 
-    /// When the next machine comes up or goes, for whoever has to wake then.
+    /// Time of the next change of an instance's state, at which the caller has to wake up.
     #[must_use]
     pub fn next_change(&self) -> Option<u64> {
         self.instances
@@ -208,7 +102,7 @@ impl World {
             .min()
     }
 
-    /// Starts to end a machine. `reason` is what DescribeInstances says of it.
+    /// Begins to terminate an instance, with the `reason` that DescribeInstances shows.
     pub fn end_instance(&mut self, id: &str, reason: &str) -> bool {
         let now = self.now;
         let Some(instance) = self.instances.get_mut(id).filter(|i| i.state.is_alive()) else { return false };
@@ -220,7 +114,7 @@ impl World {
         true
     }
 
-    /// Writes tags onto an instance, over those that it has. False if it isn't there.
+    /// Writes tags on an instance, over existing ones. Returns false if it doesn't exist.
     pub fn tag_instance(&mut self, id: &str, tags: BTreeMap<String, String>) -> bool {
         let Some(instance) = self.instances.get_mut(id) else { return false };
         instance.tags.extend(tags);
@@ -260,7 +154,7 @@ impl World {
         let gone = i.state == State::Terminated;
         xml.leaf("instanceId", id).leaf("imageId", &i.image);
         i.state.write(xml, "instanceState");
-        // EC2 gives a terminated machine's name and address to others.
+        // EC2 assigns a terminated instance's name and address to others.
         xml.leaf("privateDnsName", if gone { "" } else { &dns })
             .leaf("reason", &i.reason)
             .leaf("instanceType", &i.instance_type)

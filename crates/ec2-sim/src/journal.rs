@@ -1,8 +1,8 @@
-//! What outlives the process: every call and every control request, with its time, written before it is done.
+//! State that outlives the process: every call and control request with its time, written before it takes effect.
 //!
-//! The same calls at the same times give the same [`World`](crate::world::World), so a simulator that was killed comes
-//! back with the instances that it had, as EC2 would have kept them. A line that was cut off by the end was of a call
-//! that wasn't done.
+//! The same calls at the same times give the same [`World`](crate::world::World), so a simulator that was killed
+//! restarts with its instances, as EC2 would have kept them. A truncated last line belongs to a call that had no
+//! effect.
 
 use std::{
     fs::{File, OpenOptions},
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{answer::Call, control::Control};
 
-/// What happened, in milliseconds since 1970.
+/// One event, with its time in milliseconds since 1970.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Entry {
-    /// The world began.
+    /// The start of the world.
     Begun(u64),
     /// A call came.
     Call(u64, Call),
@@ -32,29 +32,29 @@ pub enum JournalError {
     /// The file can't be read or written.
     #[error("failed to {what} the journal {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The file is something else.
+    /// The file isn't a journal.
     #[error("failed to read line {line} of the journal {}: {source}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// Why not.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// A script in it can't be done any more.
+    /// A recorded request is no longer valid.
     #[error("failed to repeat what the journal {} says: {source}", path.display())]
     Policy {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: crate::policy::PolicyError,
     },
 }
@@ -67,7 +67,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens or makes the file, and reads what is in it.
+    /// Opens or creates the file, and reads it.
     pub(crate) fn open(path: &Path) -> Result<(Self, Vec<Entry>), JournalError> {
         let failed = |what| move |source| JournalError::Io { what, path: path.to_owned(), source };
         let mut file = OpenOptions::new()
@@ -97,7 +97,7 @@ impl Journal {
         Ok((Self { file, path: path.to_owned() }, entries))
     }
 
-    /// Adds a line, all at once.
+    /// Appends a line in one write.
     pub(crate) fn write(&mut self, entry: &Entry) -> Result<(), JournalError> {
         let failed = |source| JournalError::Io { what: "write", path: self.path.clone(), source };
         let mut line = serde_json::to_vec(entry).map_err(|error| failed(error.into()))?;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simulator_that_was_killed_has_the_machines_that_it_had() {
+    fn killed_simulator_restarts_with_its_instances() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("journal");
         let settings = Settings { running_after_ms: 0, ..Settings::default() };
@@ -176,7 +176,7 @@ mod tests {
         let (before, then) = (simulator.with(|world| world.report()), simulator.now());
         drop(simulator);
 
-        // Killed in the middle of a line.
+        // Killed while writing a line.
         let mut half = OpenOptions::new().append(true).open(&file).unwrap();
         half.write_all(b"{\"call\":[17").unwrap();
         let Remembering { simulator, mut happenings, fresh } =

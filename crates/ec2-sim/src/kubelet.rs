@@ -1,13 +1,13 @@
 //! What a booting instance does to its cluster: its kubelet registers a Node.
 //!
-//! The Node is written with the instance's own identity (`system:node:<private DNS name>`, group
-//! `system:nodes`), signed by the cluster's CA as the certificate flow of a kubelet ends. Labels and taints
-//! come from the user data alone, beside those that every kubelet reports of itself; the zone, region and
-//! type labels and the providerID, which the cloud controller manager writes in a real cluster, are there
-//! from the start, since none runs. A kubelet that is told a label it may not set exits, and no Node appears:
-//! the console says why. The Node is NotReady; from then on KWOK plays its kubelet, by label.
+//! The Node is written with the instance's own identity (`system:node:<private DNS name>`, group `system:nodes`),
+//! signed by the cluster's CA like a kubelet's certificate. Labels and taints come only from the user data and from
+//! what every kubelet reports. The zone, region and type labels and the providerID, which the cloud controller manager
+//! writes in a real cluster, are present from the start, since none runs here. A kubelet that is given a label it may
+//! not set exits; no Node appears, and the console says why. The Node is NotReady until KWOK, which selects it by
+//! label, plays its kubelet.
 //!
-//! When an instance goes, its kubelet stops: the label comes off, heartbeats end, and the Node stays until the
+//! When an instance ends, its kubelet stops: the label is removed, heartbeats end, and the Node stays until the
 //! controller (or a cloud controller manager) deletes it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -43,7 +43,7 @@ pub struct Cluster {
     pub client_ca_key: String,
     /// The label by which KWOK selects its nodes.
     pub played: (String, String),
-    /// From `running` to the registration of the Node.
+    /// Time from `running` to the registration of the Node.
     pub boot: Duration,
     /// Version that the kubelets report.
     pub kubelet_version: String,
@@ -57,7 +57,7 @@ pub enum JoinError {
     Certificate {
         /// The node.
         node: String,
-        /// Why not.
+        /// The cause.
         source: rcgen::Error,
     },
     /// The API server's address can't be read.
@@ -66,16 +66,16 @@ pub enum JoinError {
     /// The API server refused.
     #[error("failed to {what} node {node}: {source}")]
     Api {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
         /// The node.
         node: String,
-        /// Why not.
+        /// The cause.
         source: Box<kube::Error>,
     },
 }
 
-/// Plays the boots and ends of instances until `happenings` closes.
+/// Plays the boot and the end of instances until `happenings` closes.
 pub async fn run(
     simulator: Arc<Simulator>,
     cluster: Cluster,
@@ -84,7 +84,7 @@ pub async fn run(
     let cluster = Arc::new(cluster);
     while let Some(happening) = happenings.recv().await {
         let (simulator, cluster) = (Arc::clone(&simulator), Arc::clone(&cluster));
-        // Instances boot side by side, and one that can't join holds up no other.
+        // Instances boot concurrently; one that can't join delays no other.
         tokio::spawn(async move {
             match happening {
                 Happening::Running(id) => {
@@ -104,7 +104,7 @@ async fn boot(simulator: &Simulator, cluster: &Cluster, id: &str) {
     }
     let Some(plan) = plan(simulator, cluster, id) else { return };
     let name = plan.node.metadata.name.clone().unwrap_or_default();
-    // A kubelet goes on until the API server takes it.
+    // A kubelet retries until the API server accepts it.
     let mut pause = Duration::from_millis(200);
     loop {
         match register(cluster, &plan).await {
@@ -115,7 +115,7 @@ async fn boot(simulator: &Simulator, cluster: &Cluster, id: &str) {
             }
             Err(error) => {
                 let line = format!("Unable to register node with API server: {error}");
-                tracing::warn!(machine = id, error = %error, "a node could not register");
+                tracing::warn!(instance = id, error = %error, "a node could not register");
                 simulator.with(|world| world.write_console(id, &line));
             }
         }
@@ -125,7 +125,7 @@ async fn boot(simulator: &Simulator, cluster: &Cluster, id: &str) {
             return;
         }
     }
-    // The instance may have gone between the registration and here.
+    // The instance may have ended between the registration and this point.
     if simulator.with(|world| world.instance(id).is_none_or(|i| !i.state.is_alive())) {
         stop(simulator, cluster, id).await;
     }
@@ -135,7 +135,7 @@ struct Plan {
     node: Node,
 }
 
-/// The Node that an instance will register; `None`, with words on the console, if its kubelet doesn't start.
+/// The Node that an instance will register; `None`, with a line on the console, if its kubelet doesn't start.
 fn plan(simulator: &Simulator, cluster: &Cluster, id: &str) -> Option<Plan> {
     simulator.with(|world| {
         let instance = world.instance(id).filter(|i| i.state.is_alive())?.clone();
@@ -149,18 +149,18 @@ fn plan(simulator: &Simulator, cluster: &Cluster, id: &str) -> Option<Plan> {
         let refused: Vec<&str> =
             settings.labels.keys().map(String::as_str).filter(|key| !may_set_label(key)).collect();
         if !refused.is_empty() {
-            // The words of kubernetes/cmd/kubelet/app/options/options.go.
+            // The message of kubernetes/cmd/kubelet/app/options/options.go.
             let line = format!(
                 "Error: failed to validate kubelet flags: unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [{}]",
                 refused.join(" ")
             );
-            tracing::warn!(machine = id, labels = refused.join(","), "a kubelet exited on its labels");
+            tracing::warn!(instance = id, labels = refused.join(","), "a kubelet exited on its labels");
             world.write_console(id, &line);
             return None;
         }
         if settings.endpoint.trim_end_matches('/') != cluster.url.trim_end_matches('/') {
             let line = format!("Unable to register node with API server: {}: no such host", settings.endpoint);
-            tracing::warn!(machine = id, endpoint = settings.endpoint, "a machine was told to join another cluster");
+            tracing::warn!(instance = id, endpoint = settings.endpoint, "an instance was told to join another cluster");
             world.write_console(id, &line);
             return None;
         }
@@ -171,7 +171,7 @@ fn plan(simulator: &Simulator, cluster: &Cluster, id: &str) -> Option<Plan> {
         capacity.set(EFA, i64::from(instance.data.efas));
         let mut allocatable = capacity.clone();
         allocatable.sub(&overhead.clone());
-        // `sub` also writes what only the overhead has; a kubelet reports what it has capacity of.
+        // `sub` also writes resources that only the overhead has; a kubelet reports only those with capacity.
         let quantities = |r: &croft_scheduler::Resources| -> BTreeMap<String, String> {
             r.to_quantities()
                 .into_iter()
@@ -266,9 +266,9 @@ async fn stop(simulator: &Simulator, cluster: &Cluster, id: &str) {
         };
         match result {
             Ok(()) => return,
-            // It never registered, or its Node is deleted already.
+            // It never registered, or its Node was deleted already.
             Err(JoinError::Api { source, .. }) if is_not_found(&source) => return,
-            Err(error) => tracing::warn!(machine = id, error = %error, "a kubelet could not be stopped"),
+            Err(error) => tracing::warn!(instance = id, error = %error, "a kubelet could not be stopped"),
         }
         tokio::time::sleep(Duration::from_secs(pause)).await;
     }

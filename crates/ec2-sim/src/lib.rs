@@ -1,4 +1,4 @@
-//! An EC2 that runs on a laptop: the calls that a provisioner makes, on the wire, with faults by script.
+//! An EC2 that runs locally: the calls that a provisioner makes, on the wire, with scripted faults.
 //!
 //! ```text
 //!   AWS SDK ──HTTP──▶ server ──Call──▶ World::handle(call, now) ──Answer──▶ XML or JSON
@@ -10,17 +10,20 @@
 //!                                         └─ happenings ──▶ kubelet: an instance that runs becomes a Node
 //! ```
 //!
-//! [`world::World`] is the cloud: a value without I/O, clock or threads, driven by calls with their time, so
-//! that a run can be repeated from its seed on virtual time. [`server`] puts it on a socket; [`kubelet`]
-//! does what a booting instance does to a cluster; [`journal`] lets the cloud outlive its process.
+//! [`world::World`] is the cloud: a value without I/O, clock or threads, driven by calls with their time, so that a run
+//! can be repeated from its seed on virtual time. [`server`] serves it on a socket, [`kubelet`] plays booting instances
+//! in a cluster, and [`journal`] keeps its state across processes.
 //!
-//! What it is not: signatures are read and not verified; user data is read for what concerns the kubelet
-//! and not executed; there are no volumes, addresses or networks behind the instances; Describe calls know
-//! the filters that provisioners use and refuse others.
+//! Limits: signatures are read but not verified; of user data only the kubelet's part is read, and nothing is executed;
+//! instances have no volumes, addresses or networks behind them; Describe calls know the filters that provisioners use
+//! and refuse others.
 
 pub mod answer;
+mod calls;
+pub mod capacity_rule;
 pub mod catalogue;
 pub mod control;
+mod describe;
 mod eks;
 pub mod faults;
 pub mod fleet;
@@ -35,6 +38,8 @@ pub mod params;
 pub mod policy;
 mod pricing;
 pub mod process;
+mod random;
+pub mod resources;
 pub mod server;
 pub mod sqs;
 pub mod templates;

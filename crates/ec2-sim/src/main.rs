@@ -1,4 +1,4 @@
-//! `ec2-sim`: an EC2 that runs on a laptop.
+//! `ec2-sim`: an EC2 that runs locally.
 
 use std::process::ExitCode;
 

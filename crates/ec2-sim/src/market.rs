@@ -4,31 +4,8 @@ use std::collections::BTreeMap;
 
 use croft_cloud::catalog::{Entry, builtin_entries};
 use croft_scheduler::{CapacityType, Price};
-use serde::{Deserialize, Serialize};
 
-use crate::{catalogue::Catalogue, params::wildcard};
-
-/// A rule on capacity; the last one that matches counts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CapacityRule {
-    /// Instance type, with wildcards.
-    #[serde(default = "any")]
-    pub instance_type: String,
-    /// Zone, with wildcards.
-    #[serde(default = "any")]
-    pub zone: String,
-    /// Capacity type, with wildcards.
-    #[serde(default = "any")]
-    pub capacity_type: String,
-    /// Instances that can be launched before there are none; without it, any number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub count: Option<u64>,
-}
-
-fn any() -> String {
-    "*".to_owned()
-}
+use crate::{capacity_rule::CapacityRule, catalogue::Catalogue, params::wildcard, random::next};
 
 /// Capacity and prices.
 #[derive(Debug)]
@@ -40,7 +17,7 @@ pub struct Market {
 }
 
 impl Market {
-    /// A market of the catalogue's types that some pattern matches.
+    /// A market of the catalogue's types that match one of the patterns.
     pub(crate) fn new(seed: u64, types: &[String], catalogue: Option<&Catalogue>) -> Self {
         let all = catalogue.map_or(builtin_entries(), |c| c.entries.as_slice());
         let entries = all
@@ -58,7 +35,7 @@ impl Market {
         self.rules.push(rule);
     }
 
-    /// Forgets all rules: there is capacity for everything.
+    /// Removes all rules, so that capacity is unlimited.
     pub fn clear(&mut self) {
         self.rules.clear();
     }
@@ -81,12 +58,12 @@ impl Market {
         self.entry(instance_type).is_some_and(|e| letter.is_some_and(|l| e.zones.contains(l)))
     }
 
-    /// Instances left, `None` for any number.
+    /// Instances left; `None` for any number.
     pub(crate) fn left(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> Option<u64> {
         self.rules.iter().rev().find(|r| r.matches(instance_type, zone, capacity_type)).and_then(|r| r.count)
     }
 
-    /// Takes an instance away. False if there is none.
+    /// Uses up one instance. Returns false if none is left.
     pub(crate) fn take(&mut self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> bool {
         match self.rules.iter_mut().rev().find(|r| r.matches(instance_type, zone, capacity_type)) {
             Some(CapacityRule { count: Some(0), .. }) => false,
@@ -98,8 +75,8 @@ impl Market {
         }
     }
 
-    /// The on-demand price. Types without a published price get one from their size, since a price list
-    /// has every type.
+    /// The on-demand price. Types without a published price get one derived from their size, since a price list has
+    /// every type.
     #[must_use]
     pub fn on_demand(&self, instance_type: &str) -> Price {
         let Some(entry) = self.entry(instance_type) else { return Price::MAX };
@@ -111,7 +88,7 @@ impl Market {
         })
     }
 
-    /// The spot price: between 30 and 60 % of on-demand, by the seed.
+    /// The spot price: between 30 and 60 % of on-demand, drawn from the seed.
     #[must_use]
     pub fn spot(&self, instance_type: &str, zone: &str) -> Price {
         if let Some(price) = self.spot.get(&(instance_type.to_owned(), zone.to_owned())) {
@@ -121,20 +98,12 @@ impl Market {
         for byte in instance_type.bytes().chain(zone.bytes()) {
             state = state.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte);
         }
-        let permille = 300 + i64::try_from(crate::world::next(&mut state) % 300).unwrap_or(0);
+        let permille = 300 + i64::try_from(next(&mut state) % 300).unwrap_or(0);
         Price::from_micros(self.on_demand(instance_type).micros() / 1000 * permille)
     }
 
-    /// How much room there is, for strategies that prefer room: 10 where nothing limits it.
+    /// Capacity for strategies that prefer it: 10 if unlimited.
     pub(crate) fn room(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> u64 {
         self.left(instance_type, zone, capacity_type).map_or(10, |left| left.min(10))
-    }
-}
-
-impl CapacityRule {
-    fn matches(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> bool {
-        wildcard(&self.instance_type, instance_type)
-            && wildcard(&self.zone, zone)
-            && wildcard(&self.capacity_type, capacity_type.as_str())
     }
 }

@@ -4,39 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::{
     answer::{Call, Outcome, Refusal},
-    params::Filter,
-    world::{World, page},
+    describe::{all, page, zone_id},
+    resources::{SecurityGroup, Subnet, VPC},
+    world::World,
     xml::Xml,
 };
-
-/// A subnet.
-#[derive(Clone, Debug)]
-pub struct Subnet {
-    /// Its zone.
-    pub zone: String,
-    /// First two bytes of its addresses are 10.n; this is n.
-    pub net: u8,
-    /// Its VPC.
-    pub vpc: String,
-    /// Addresses that are free.
-    pub free: u32,
-    /// Addresses handed out so far.
-    pub used: u32,
-    /// Tags.
-    pub tags: BTreeMap<String, String>,
-}
-
-/// A security group.
-#[derive(Clone, Debug)]
-pub struct SecurityGroup {
-    /// Its name.
-    pub name: String,
-    /// Tags.
-    pub tags: BTreeMap<String, String>,
-}
-
-/// The one VPC.
-pub(crate) const VPC: &str = "vpc-0c0ffee000000001";
 
 impl World {
     pub(crate) fn make_network(&mut self) {
@@ -71,7 +43,7 @@ impl World {
         Subnet { zone, net, vpc: vpc.to_owned(), free: self.settings.subnet_addresses, used: 0, tags }
     }
 
-    /// Adds a subnet with the discovery tags, in a VPC of its own. Its id.
+    /// Adds a subnet with the discovery tags, in a VPC of its own. Returns its id.
     pub fn add_foreign_subnet(&mut self, zone: &str) -> String {
         let tags = BTreeMap::from([("croft.dev/discovery".to_owned(), self.settings.cluster_name.clone())]);
         let (id, vpc) = (self.new_id("subnet"), self.new_id("vpc"));
@@ -80,7 +52,7 @@ impl World {
         id
     }
 
-    /// Adds `count` security groups that differ in name only.
+    /// Adds `count` security groups that differ only in their name.
     pub fn add_security_groups(&mut self, count: usize) {
         for number in 0..count {
             let name = format!("extra-{number}");
@@ -156,50 +128,4 @@ impl World {
         xml.maybe("nextToken", token);
         Ok(xml.into())
     }
-}
-
-impl Subnet {
-    fn matches(&self, id: &str, filter: &Filter) -> Option<bool> {
-        filter.matches_tags(&self.tags).or_else(|| match filter.name.as_str() {
-            "subnet-id" => Some(filter.matches([id])),
-            "vpc-id" => Some(filter.matches([VPC])),
-            "availability-zone" | "availabilityZone" => Some(filter.matches([self.zone.as_str()])),
-            "state" => Some(filter.matches(["available"])),
-            _ => None,
-        })
-    }
-}
-
-impl SecurityGroup {
-    fn matches(&self, id: &str, filter: &Filter) -> Option<bool> {
-        filter.matches_tags(&self.tags).or_else(|| match filter.name.as_str() {
-            "group-id" => Some(filter.matches([id])),
-            "group-name" => Some(filter.matches([self.name.as_str()])),
-            "vpc-id" => Some(filter.matches([VPC])),
-            _ => None,
-        })
-    }
-}
-
-/// True if every filter holds. A filter that isn't known is refused as the real service does.
-pub(crate) fn all(filters: &[Filter], matches: impl Fn(&Filter) -> Option<bool>) -> Result<bool, Refusal> {
-    for filter in filters {
-        match matches(filter) {
-            Some(true) => {}
-            Some(false) => return Ok(false),
-            None => {
-                return Err(Refusal::new(
-                    "InvalidParameterValue",
-                    format!("The filter '{}' is invalid", filter.name),
-                ));
-            }
-        }
-    }
-    Ok(true)
-}
-
-/// The id that zones have beside their names, which differ between accounts.
-pub(crate) fn zone_id(zone: &str) -> String {
-    let number = zone.bytes().last().map_or(0, |letter| letter.saturating_sub(b'a') + 1);
-    format!("use1-az{number}")
 }

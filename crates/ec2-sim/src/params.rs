@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 pub struct Params(BTreeMap<String, String>);
 
 impl Params {
-    /// Takes decoded pairs.
+    /// Stores decoded pairs.
     #[must_use]
     pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         Self(pairs.into_iter().collect())
     }
 
-    /// The value of `name`, if it is there and not empty.
+    /// The value of `name`, unless it is absent or empty.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
@@ -33,7 +33,7 @@ impl Params {
         self.items(name).into_iter().filter_map(|item| item.get("").map(str::to_owned)).collect()
     }
 
-    /// The structures `name.1.*`, `name.2.*`, each with names from there on.
+    /// The structures `name.1.*`, `name.2.*`, with the rest of each name.
     #[must_use]
     pub fn items(&self, name: &str) -> Vec<Self> {
         let prefix = format!("{name}.");
@@ -62,7 +62,7 @@ impl Params {
         )
     }
 
-    /// `Tag.n.Key` and `Tag.n.Value` below here.
+    /// `Tag.n.Key` and `Tag.n.Value` in this structure.
     #[must_use]
     pub fn tags(&self, name: &str) -> BTreeMap<String, String> {
         self.items(name)
@@ -82,7 +82,7 @@ impl Params {
             .collect()
     }
 
-    /// Everything but `without`, as one string: two calls that say the same have the same.
+    /// All parameters except `without`, as one string that is equal for equal calls.
     #[must_use]
     pub fn canonical(&self, without: &BTreeSet<&str>) -> String {
         let mut text = String::new();
@@ -99,9 +99,9 @@ impl Params {
 /// One filter of a Describe call: any of the values, `*` and `?` as wildcards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// What is compared.
+    /// The compared attribute.
     pub name: String,
-    /// What it may be.
+    /// The accepted values.
     pub values: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ impl Filter {
         actual.into_iter().any(|have| self.values.iter().any(|want| wildcard(want, have)))
     }
 
-    /// True if it is about tags and `tags` satisfy it; `None` if it isn't about tags.
+    /// True if it is a filter of tags that `tags` satisfy; `None` for another filter.
     #[must_use]
     pub fn matches_tags(&self, tags: &BTreeMap<String, String>) -> Option<bool> {
         if let Some(key) = self.name.strip_prefix("tag:") {
@@ -121,7 +121,7 @@ impl Filter {
     }
 }
 
-/// Matches `text` against `pattern`, where `*` is anything and `?` one character.
+/// Matches `text` against `pattern`, where `*` is any text and `?` one character.
 #[must_use]
 pub fn wildcard(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_lists_in_their_order() {
+    fn lists_are_read_in_order() {
         let p = params("A.10=j&A.2=b&A.1=a&AB.1=no&M.member.1=x&F.1.Name=n&F.1.Value.1=v&F.1.Value.2=w");
         assert_eq!(p.list("A"), ["a", "b", "j"]);
         assert_eq!(p.list("M"), ["x"]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_match_as_ec2_filters_do() {
+    fn wildcards_match_as_in_ec2_filters() {
         for (pattern, text, yes) in [
             ("m5.*", "m5.large", true),
             ("m5.*", "m5a.large", false),

@@ -1,5 +1,5 @@
-//! IAM policies, as far as provisioning policies use them: Allow and Deny, wildcards in actions and
-//! resources, and string conditions on tags.
+//! IAM policies, as far as provisioners use them: Allow and Deny, wildcards in actions and resources, and string
+//! conditions on tags.
 //!
 //! Source: the IAM user guide, "Policy evaluation logic" and "IAM JSON policy elements".
 
@@ -9,32 +9,32 @@ use serde::{Deserialize, Deserializer};
 
 use crate::params::wildcard;
 
-/// One thing that a call needs to be allowed.
+/// One permission that a call needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Such as `ec2:TerminateInstances`.
     pub action: String,
     /// ARN, or `*`.
     pub resource: String,
-    /// Condition keys and their values. A key that is absent is absent in the request.
+    /// Condition keys and their values. A missing key is missing in the request.
     pub context: BTreeMap<String, Vec<String>>,
 }
 
 impl Demand {
-    /// A demand without context.
+    /// A demand without condition keys.
     #[must_use]
     pub fn new(action: impl Into<String>, resource: impl Into<String>) -> Self {
         Self { action: action.into(), resource: resource.into(), context: BTreeMap::new() }
     }
 
-    /// With one condition key.
+    /// Adds one condition key.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<String>) -> Self {
         self.context.insert(key.to_owned(), vec![value.into()]);
         self
     }
 
-    /// With `prefix/<tag>` for each tag.
+    /// Adds `prefix/<tag>` for each tag.
     #[must_use]
     pub fn with_tags<'a>(
         mut self,
@@ -117,10 +117,10 @@ fn one_or_many<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) 
 /// Why a document can't be enforced.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// It is no policy document.
+    /// It isn't a policy document.
     #[error("failed to read the policy: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// A condition operator that isn't understood would be ignored, and the test prove nothing.
+    /// An unsupported condition operator: ignoring it would make the test meaningless.
     #[error("failed to read the policy: statement {sid}: condition operator {operator} is not understood")]
     Operator {
         /// Name of the statement.
@@ -147,7 +147,7 @@ impl Policy {
     /// Reads a document.
     ///
     /// # Errors
-    /// It is malformed, or says what isn't understood here.
+    /// If it is malformed, or uses what isn't supported here.
     pub fn parse(json: &str) -> Result<Self, PolicyError> {
         let policy: Self = serde_json::from_str(json)?;
         for statement in &policy.statement {
@@ -162,7 +162,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// True if some statement allows `demand` and none denies it.
+    /// True if a statement allows `demand` and none denies it.
     #[must_use]
     pub fn allows(&self, demand: &Demand) -> bool {
         let mut allowed = false;
@@ -203,7 +203,7 @@ fn holds(operator: &str, actual: Option<&[String]>, wanted: &[String]) -> bool {
     let Some(actual) = actual else {
         return match plain {
             "Null" => wanted.iter().any(|w| w == "true"),
-            // An absent key satisfies the negated operators and ForAllValues.
+            // A missing key satisfies the negated operators and ForAllValues.
             _ => if_exists || plain.contains("Not") || plain.starts_with("ForAllValues:"),
         };
     };
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn allows_what_is_granted_and_no_more() {
+    fn policy_allows_only_granted_actions() {
         let end = |id: &str| {
             Demand::new("ec2:TerminateInstances", format!("arn:aws:ec2:us-east-1:1:instance/{id}"))
         };
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_is_not_understood_is_an_error() {
+    fn unsupported_condition_is_an_error() {
         let bad = r#"{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*",
             "Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}}}"#;
         assert!(Policy::parse(bad).unwrap_err().to_string().contains("IpAddress"));

@@ -1,4 +1,4 @@
-//! The price list: GetProducts for EC2, paged, each product a JSON text as the real service sends it.
+//! The price list: GetProducts for EC2, paged, each product as a JSON text as AWS sends it.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::{
     world::World,
 };
 
-/// Products on a page, as the real service limits it.
+/// Products on a page, the limit of AWS.
 const PAGE: usize = 100;
 
 impl World {

@@ -20,11 +20,11 @@ use crate::{
     world::Settings,
 };
 
-/// An EC2 that runs on a laptop: EC2, SSM, SQS, Pricing, IAM, STS and EKS as far as a provisioner uses them.
+/// An EC2 that runs locally: EC2, SSM, SQS, Pricing, IAM, STS and EKS as far as a provisioner uses them.
 #[derive(Debug, Parser)]
 #[command(name = "ec2-sim", version)]
 struct Args {
-    /// Where it listens; port 0 takes a free one. The address is printed on the first line of standard output
+    /// Address to listen on; port 0 takes a free one. The address is printed on the first line of standard output
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// Name of the cluster, and value of the discovery tags on subnets and groups
@@ -33,7 +33,7 @@ struct Args {
     /// Kubernetes version of the images, such as 1.36
     #[arg(long, value_name = "VERSION", default_value = "1.36")]
     kubernetes_version: String,
-    /// API server that machines join. Without it machines run and no Node appears
+    /// API server that instances join. Without it instances run and no Node appears
     #[arg(long, value_name = "URL", requires = "node_ca_cert")]
     apiserver: Option<String>,
     /// CA of the API server's certificate. Default: the CA that signs kubelets
@@ -45,7 +45,7 @@ struct Args {
     /// Key of that CA
     #[arg(long, value_name = "FILE")]
     node_ca_key: Option<PathBuf>,
-    /// Label of the nodes whose kubelet somebody (KWOK) plays
+    /// Label of the nodes whose kubelet KWOK plays
     #[arg(long, value_name = "KEY=VALUE", default_value = "lab.croft.dev/kubelet=kwok")]
     played_label: String,
     /// From CreateFleet to running, in milliseconds
@@ -57,7 +57,7 @@ struct Args {
     /// From TerminateInstances to terminated, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 500)]
     terminated_after_ms: u64,
-    /// How long new things aren't seen by the Describe calls, in milliseconds
+    /// Time until new resources are visible to the Describe calls, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     consistency_ms: u64,
     /// IAM roles that exist
@@ -69,16 +69,16 @@ struct Args {
     /// The account's id
     #[arg(long, value_name = "ID", default_value = "000000000000")]
     account: String,
-    /// Machine types that the region has, with wildcards
+    /// Instance types of the region, with wildcards
     #[arg(long, value_name = "PATTERN", default_value = "*", value_delimiter = ',')]
     types: Vec<String>,
-    /// Seed of everything that is left to chance
+    /// Seed of every random choice
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// vCPUs that may run on-demand, and as many on spot. Default: no quota
     #[arg(long, value_name = "N")]
     vcpu_quota: Option<u32>,
-    /// Launch templates that there may be
+    /// Quota of launch templates
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     template_quota: usize,
     /// Free addresses of each subnet
@@ -87,14 +87,14 @@ struct Args {
     /// How long client tokens are remembered, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 24 * 3_600_000)]
     token_ttl_ms: u64,
-    /// How long EC2 doesn't know a new instance profile, in milliseconds
+    /// Time until EC2 knows a new instance profile, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     profile_settles_ms: u64,
     /// Types, zones and prices, as JSON in the format of `croft simulate --catalog` or one type a line. Default: the
     /// built-in catalogue
     #[arg(long, value_name = "FILE")]
     catalog: Option<PathBuf>,
-    /// Time passes only by the control request `advance`
+    /// Time advances only by the control request `advance`
     #[arg(long, conflicts_with = "journal")]
     virtual_time: bool,
     /// Fault rules, as a JSON or YAML list
@@ -103,22 +103,22 @@ struct Args {
     /// IAM policy that every caller is held to, as JSON
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// What to do at the start: a JSON list of control requests (faults, capacity, ...)
+    /// Control requests to carry out at the start, as a JSON list (faults, capacity, ...)
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// Keep what was done in this file, and begin with what is in it: a simulator that was killed has the machines
-    /// that it had. Faults, policy and script are done by the first one alone
+    /// Record calls in this file and replay it at the start: a simulator that was killed restarts with its instances.
+    /// Faults, policy and script are applied by the first process only
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
     /// What to log: a level, or target=level pairs
     #[arg(long, value_name = "FILTER", env = "CROFT_LOG", default_value = "info")]
     log: String,
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, value_enum, default_value = "json")]
     log_format: telemetry::LogFormat,
 }
 
-/// Parses, serves until a signal comes.
+/// Parses the arguments and serves until a signal arrives.
 #[must_use]
 pub fn main() -> ExitCode {
     install_crypto();
@@ -258,11 +258,11 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(listen)
         .await
         .map_err(|error| anyhow::anyhow!("failed to listen on {listen}: {error}"))?;
-    // Whoever started the process on port 0 reads the port here.
+    // The process that started this one on port 0 reads the port here.
     println!("http://{}", listener.local_addr()?);
     let ticker = tokio::spawn(simulator.clone().tick());
     let kubelets = cluster.map(|cluster| tokio::spawn(kubelet::run(simulator.clone(), cluster, happenings)));
-    // Machines' clients hold connections open and poll for up to 20 s; an exit doesn't wait for them.
+    // Clients hold connections open and poll for up to 20 s; shutdown doesn't wait for them.
     tokio::select! {
         result = axum::serve(listener, router(simulator)) => result?,
         () = shutdown.wait() => {}

@@ -1,4 +1,4 @@
-//! The simulated cloud on a socket: from HTTP to [`Call`] and from [`Answer`] back.
+//! The simulated cloud on a socket: HTTP to [`Call`], and [`Answer`] back.
 
 use std::{
     path::Path as FilePath,
@@ -29,10 +29,10 @@ use crate::{
     world::{Happening, Settings, World},
 };
 
-/// Where the simulator's time comes from.
+/// The source of the simulator's time.
 #[derive(Debug)]
 enum Time {
-    /// The instance's clock, and what was added to it.
+    /// A clock, plus what was added to it.
     Real(AtomicU64),
     /// Only what is added.
     Virtual(AtomicU64),
@@ -56,7 +56,7 @@ impl Time {
     }
 }
 
-/// A world with its time, shared by the server, the kubelets and the tests.
+/// A world with its time, shared by server, kubelets and tests.
 #[derive(Debug)]
 pub struct Simulator {
     world: Mutex<World>,
@@ -71,14 +71,14 @@ pub struct Simulator {
 pub struct Remembering {
     /// The simulator.
     pub simulator: Arc<Simulator>,
-    /// What happens to instances; what had happened before is told again.
+    /// Changes of instances' states; those before the restart are repeated.
     pub happenings: mpsc::UnboundedReceiver<Happening>,
-    /// False if the journal was begun by an earlier process.
+    /// False if an earlier process began the journal.
     pub fresh: bool,
 }
 
 impl Simulator {
-    /// On the instance's clock. The receiver tells what happens to instances.
+    /// On a real clock. The receiver gets changes of instances' states.
     #[must_use]
     pub fn real(settings: Settings) -> (Arc<Self>, mpsc::UnboundedReceiver<Happening>) {
         let time = Time::Real(AtomicU64::new(0));
@@ -86,10 +86,10 @@ impl Simulator {
         Self::new(world, time, None)
     }
 
-    /// On the instance's clock, with everything in `file` done before, and everything to come written there.
+    /// On a real clock, replaying `file` and recording into it.
     ///
     /// # Errors
-    /// When the file can't be read or written.
+    /// If the file can't be read or written.
     pub fn remembering(settings: Settings, file: &FilePath) -> Result<Remembering, JournalError> {
         let (mut journal, entries) = Journal::open(file)?;
         let fresh = entries.is_empty();
@@ -121,7 +121,7 @@ impl Simulator {
         Ok(Remembering { simulator, happenings, fresh })
     }
 
-    /// On virtual time, from `start` (milliseconds since 1970) on.
+    /// On virtual time from `start` on (milliseconds since 1970).
     #[must_use]
     pub fn on_virtual_time(
         settings: Settings,
@@ -140,7 +140,8 @@ impl Simulator {
         (Arc::new(Self { world, time, changed: Notify::new(), happenings, journal }), receiver)
     }
 
-    /// Writes down what is about to be done. What can't be written isn't done: a later process wouldn't know of it.
+    /// Records a request before it takes effect. One that can't be recorded has no effect: a later process wouldn't
+    /// know of it.
     fn remember(&self, entry: impl FnOnce() -> Entry) -> Result<(), Refusal> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let written = journal.lock().unwrap_or_else(PoisonError::into_inner).write(&entry());
@@ -150,7 +151,7 @@ impl Simulator {
         })
     }
 
-    /// Does what the control endpoint was asked for.
+    /// Carries out a control request.
     ///
     /// # Errors
     /// A policy that can't be enforced, or a journal that can't be written.
@@ -165,16 +166,16 @@ impl Simulator {
         })
     }
 
-    /// Does something with the world as it is now.
+    /// Calls a function with the world at the present time.
     pub fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
         let result = self.look(act);
         self.changed.notify_waiters();
         result
     }
 
-    /// [`Simulator::with`] without waking those that wait for a change.
+    /// [`Simulator::with`] without waking waiters.
     fn look<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
-        // A panic in a test leaves a world that is still a world.
+        // A panic in a test doesn't invalidate the world.
         let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
         world.advance(self.time.now());
         let result = act(&mut world);
@@ -190,7 +191,7 @@ impl Simulator {
         self.time.now()
     }
 
-    /// Lets time pass.
+    /// Advances virtual time.
     pub fn advance(&self, by: Duration) {
         self.time.advance(u64::try_from(by.as_millis()).unwrap_or(u64::MAX));
         self.with(|_| ());
@@ -206,8 +207,8 @@ impl Simulator {
         })
     }
 
-    /// Wakes whenever an instance comes up or goes, so that its kubelet hears of it. Runs until dropped; on
-    /// virtual time there is nothing to wait for, since [`Simulator::advance`] looks.
+    /// Wakes whenever an instance's state changes, so that its kubelet learns of it. Runs until dropped; on virtual
+    /// time it returns at once, since [`Simulator::advance`] checks.
     pub async fn tick(self: Arc<Self>) {
         loop {
             let next = self.look(|world| world.next_change());
@@ -304,8 +305,7 @@ fn read_call(headers: &HeaderMap, body: &[u8]) -> Result<Call, Refusal> {
     Ok(Call { service, action, params, json: Value::Null, access_key: access_key(headers) })
 }
 
-/// A signature is for one region: another region's isn't valid here. IAM, STS and the price list are everywhere
-/// the same.
+/// A signature is valid in one region only, except for IAM, STS and the price list.
 fn check_scope(simulator: &Simulator, service: Service, headers: &HeaderMap) -> Result<(), Refusal> {
     if !matches!(service, Service::Ec2 | Service::Ssm | Service::Sqs | Service::Eks) {
         return Ok(());
@@ -363,11 +363,11 @@ async fn answer(simulator: &Simulator, call: &Call) -> Response {
             ([(header::CONTENT_TYPE, "application/x-amz-json-1.1")], value.to_string()).into_response()
         }
         Answer::Refused(refusal) => write_refusal(call.service, &refusal),
-        Answer::Broken => broken(),
+        Answer::Aborted => broken(),
     }
 }
 
-/// An empty queue answers when a message comes, or after WaitTimeSeconds.
+/// An empty queue answers when a message arrives, or after WaitTimeSeconds.
 async fn long_poll(simulator: &Simulator, call: &Call, mut result: Answer) -> Answer {
     let wait = call.json.get("WaitTimeSeconds").and_then(Value::as_u64).unwrap_or(0).min(20);
     let deadline = tokio::time::Instant::now() + Duration::from_secs(wait);
@@ -377,7 +377,7 @@ async fn long_poll(simulator: &Simulator, call: &Call, mut result: Answer) -> An
             break;
         }
         let now = simulator.now();
-        // Asking again is this server's doing, and no further call of the client's.
+        // The server polls itself; this isn't another call of the client.
         result = simulator.look(|world| world.handle_quietly(call, now));
     }
     result
@@ -432,7 +432,7 @@ fn write_refusal(service: Service, refusal: &Refusal) -> Response {
     (status, [(header::CONTENT_TYPE, "text/xml;charset=UTF-8")], xml.into_string()).into_response()
 }
 
-/// An answer that ends before it began: the client can't tell what was done.
+/// A truncated answer: the client can't tell whether the call took effect.
 fn broken() -> Response {
     let cut =
         futures::stream::once(async { Err::<Bytes, _>(std::io::Error::other("cut off by a fault rule")) });

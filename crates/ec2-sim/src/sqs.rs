@@ -1,45 +1,29 @@
-//! The interruption queue, and the news that EventBridge puts there.
-
-use std::collections::VecDeque;
+//! The interruption queue, and the events that EventBridge puts there.
 
 use serde_json::{Value, json};
 
 use crate::{
     answer::{Answer, Call, Outcome, Refusal},
+    describe::iso,
     policy::Demand,
-    world::{World, iso},
+    resources::Message,
+    world::World,
 };
 
-/// A spot instance goes this long after its warning.
+/// Time from a spot warning to the interruption.
 const WARNING_MS: u64 = 120_000;
-/// A scheduled change comes this long after its news.
+/// Time from the event to the scheduled change.
 const CHANGE_AFTER_MS: u64 = 24 * 3_600_000;
-/// A message that was received and not deleted comes again after this.
+/// Time until a message that was received but not deleted is visible again.
 const VISIBILITY_MS: u64 = 30_000;
 
-/// A queue.
-#[derive(Clone, Debug, Default)]
-pub struct Queue {
-    messages: VecDeque<Message>,
-    sent: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Message {
-    id: u64,
-    body: String,
-    sent: u64,
-    visible: u64,
-    receipt: u64,
-}
-
-/// News about an instance.
+/// An event about an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum News {
-    /// Spot takes it back in two minutes.
+    /// Spot interrupts it in two minutes.
     SpotWarning,
-    /// It is likelier to be taken back than before.
+    /// Its risk of interruption has risen.
     Rebalance,
     /// Its host is retired or maintained.
     ScheduledChange,
@@ -53,7 +37,7 @@ fn mail_time(ms: u64) -> String {
 }
 
 impl World {
-    /// Announces something about an instance, and does it in time. False if there is no such instance.
+    /// Announces an interruption and carries it out in time. Returns false if the instance doesn't exist.
     pub fn interrupt(&mut self, id: &str, news: News) -> bool {
         let now = self.now;
         let Some(instance) = self.instances.get_mut(id).filter(|i| i.state.is_alive()) else { return false };
@@ -84,7 +68,7 @@ impl World {
             "detail": {"instance-id": id, "state": state}}));
     }
 
-    /// Puts an event on every queue, with what EventBridge adds.
+    /// Puts an event on every queue, in EventBridge's envelope.
     pub fn publish(&mut self, mut event: Value) {
         let now = self.now;
         if let Some(map) = event.as_object_mut() {
@@ -107,7 +91,7 @@ impl World {
         }
     }
 
-    /// Messages that were not deleted from the queues.
+    /// Messages that were not deleted yet.
     #[must_use]
     pub fn waiting_news(&self) -> usize {
         self.queues.values().map(|queue| queue.messages.len()).sum()
@@ -120,7 +104,7 @@ impl World {
             _ => text("QueueUrl").rsplit('/').next().unwrap_or_default().to_owned(),
         };
         let arn = format!("arn:aws:sqs:{}:{}:{name}", self.settings.region, self.settings.account);
-        // A batch needs the right of the single action.
+        // A batch needs the permission of the single action.
         let right = call.action.strip_suffix("Batch").unwrap_or(&call.action);
         self.require(call, &Demand::new(format!("sqs:{right}"), arn))?;
         let (now, account) = (self.now, self.settings.account.clone());

@@ -6,58 +6,19 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use crate::{
     answer::{Call, Outcome, Refusal},
-    network::all,
+    describe::{all, iso, page},
     params::Params,
     policy::Demand,
-    world::{World, iso, page},
+    resources::{Template, TemplateData},
+    world::World,
     xml::Xml,
 };
 
-/// User data may not be larger, before it is encoded.
+/// EC2's limit of user data, before encoding.
 const USER_DATA_BYTES: usize = 16 * 1024;
 
-/// A launch template with its one version.
-#[derive(Clone, Debug)]
-pub struct Template {
-    /// Its id.
-    pub id: String,
-    /// When it was made, in milliseconds since 1970.
-    pub made: u64,
-    /// What it says.
-    pub data: TemplateData,
-    /// Tags.
-    pub tags: BTreeMap<String, String>,
-}
-
-/// What of a launch template has an effect here.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TemplateData {
-    /// Image.
-    pub image: Option<String>,
-    /// Instance type.
-    pub instance_type: Option<String>,
-    /// Security groups, of the instance or its first interface.
-    pub groups: Vec<String>,
-    /// Name of the instance profile.
-    pub profile: Option<String>,
-    /// User data, decoded.
-    pub user_data: Vec<u8>,
-    /// `required` for IMDSv2 only.
-    pub http_tokens: String,
-    /// Hops that an answer of the metadata service may travel.
-    pub hop_limit: u64,
-    /// Volumes: device and GiB.
-    pub volumes: BTreeMap<String, u64>,
-    /// Tags by kind of resource.
-    pub tags: BTreeMap<String, BTreeMap<String, String>>,
-    /// How capacity reservations are used.
-    pub reservation: Option<String>,
-    /// Network adapters for EFA, each on a card of its own.
-    pub efas: u32,
-}
-
 impl World {
-    /// Makes every launch template look as if it was made in 1970.
+    /// Sets the creation time of every launch template to 1970.
     pub fn age_templates(&mut self) {
         for template in self.templates.values_mut() {
             template.made = 0;

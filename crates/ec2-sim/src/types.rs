@@ -4,9 +4,9 @@ use croft_cloud::{catalog::Entry, facts::Device};
 
 use crate::{
     answer::{Call, Outcome, Refusal},
-    network::{all, zone_id},
+    describe::{all, iso, page, zone_id},
     params::Filter,
-    world::{World, iso, page},
+    world::World,
     xml::Xml,
 };
 
@@ -35,7 +35,7 @@ impl World {
                 found.push(entry);
             }
         }
-        // The real service answers at most 100 a page.
+        // EC2 returns at most 100 a page.
         let (found, token) = page(call, found)?;
         let mut xml = Xml::new();
         xml.items("instanceTypeSet", found, write);
@@ -187,7 +187,7 @@ fn write(xml: &mut Xml, entry: &Entry) {
             .leaf("maximumNetworkCards", f.network_cards)
             .leaf("defaultNetworkCardIndex", 0)
             .items("networkCards", 0..f.network_cards, |xml, index| {
-                // The first card has what doesn't divide.
+                // The first card has the remainder.
                 let cards = f.network_cards.max(1);
                 let share = f.network_mbps / cards + if index == 0 { f.network_mbps % cards } else { 0 };
                 xml.leaf("networkCardIndex", index)
@@ -223,7 +223,7 @@ fn write(xml: &mut Xml, entry: &Entry) {
 
 fn device(xml: &mut Xml, device: &Device) {
     xml.leaf("name", &device.name).leaf("count", device.count);
-    // Neuron devices are Amazon's own and say no maker.
+    // Neuron devices are Amazon's own and name no manufacturer.
     if device.manufacturer != "aws" {
         xml.leaf("manufacturer", &device.manufacturer);
     }

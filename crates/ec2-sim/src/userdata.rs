@@ -1,16 +1,16 @@
-//! What of an instance's user data its kubelet is told, for the image families that Croft writes for.
+//! The kubelet settings in an instance's user data, for the image families that Croft supports.
 
 use std::{collections::BTreeMap, io::Read as _};
 
 use serde::Deserialize;
 
-/// Bytes of user data after unpacking.
+/// Limit of user data after decompression, in bytes.
 const MOST_UNPACKED: u64 = 1 << 20;
 
-/// How the kubelet is started.
+/// The kubelet's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletSettings {
-    /// API server that it is told to join.
+    /// API server to join.
     pub endpoint: String,
     /// Cluster's name.
     pub cluster: String,
@@ -18,7 +18,7 @@ pub struct KubeletSettings {
     pub labels: BTreeMap<String, String>,
     /// Taints to register with.
     pub taints: Vec<Taint>,
-    /// Places for pods, if set.
+    /// Maximum number of pods, if set.
     pub max_pods: Option<u32>,
 }
 
@@ -37,7 +37,7 @@ pub struct Taint {
 /// Why an instance doesn't join.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
-    /// Nothing in it starts a kubelet.
+    /// No part of it starts a kubelet.
     #[error("no NodeConfig, bootstrap.sh or Bottlerocket settings in the user data: no kubelet was started")]
     NothingToStart,
     /// It can't be read.
@@ -48,7 +48,7 @@ pub enum UserDataError {
 /// Reads user data as the image would.
 ///
 /// # Errors
-/// It starts no kubelet, or can't be read.
+/// If it starts no kubelet, or can't be read.
 pub fn read(user_data: &[u8]) -> Result<KubeletSettings, UserDataError> {
     let unpacked = unpack(user_data)?;
     let text =
@@ -81,7 +81,7 @@ pub fn read(user_data: &[u8]) -> Result<KubeletSettings, UserDataError> {
         .ok_or(UserDataError::NothingToStart)
 }
 
-/// User data as it was before it was compressed: every image that Croft writes for reads gzip.
+/// User data before compression: every supported image reads gzip.
 fn unpack(user_data: &[u8]) -> Result<Vec<u8>, UserDataError> {
     if !user_data.starts_with(&[0x1f, 0x8b]) {
         return Ok(user_data.to_vec());
@@ -155,7 +155,7 @@ struct KubeletFile {
     register_with_taints: Vec<Taint>,
 }
 
-/// nodeadm merges the NodeConfigs of all parts, later over earlier.
+/// nodeadm merges the NodeConfigs of all parts; later ones override earlier ones.
 fn nodeadm(documents: &[String]) -> Result<KubeletSettings, UserDataError> {
     let mut settings = KubeletSettings::default();
     for document in documents {
@@ -254,7 +254,7 @@ fn shell_words(line: &str) -> Vec<String> {
     words
 }
 
-/// Bottlerocket settings, as far as they are about the kubelet: tables of `key = value` lines.
+/// Bottlerocket settings of the kubelet: tables of `key = value` lines.
 fn bottlerocket(text: &str) -> Result<KubeletSettings, UserDataError> {
     let mut settings = KubeletSettings::default();
     let mut table = String::new();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_family() {
+    fn user_data_of_every_family_is_parsed() {
         let bootstrap = "#!/bin/bash -xe\n/etc/eks/bootstrap.sh 'c' --apiserver-endpoint 'https://x' \
             --b64-cluster-ca 'Q0E=' --kubelet-extra-args '--node-labels=a=b,c/d=e \
             --register-with-taints=node-pool=pool-a:NoSchedule --max-pods=29'\n";
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_start_is_said() {
+    fn user_data_without_a_kubelet_is_an_error() {
         assert_eq!(read(b"#!/bin/bash\necho hi\n"), Err(UserDataError::NothingToStart));
         assert_eq!(read(b""), Err(UserDataError::NothingToStart));
         assert!(matches!(read(&[0xff]), Err(UserDataError::Malformed(_))));

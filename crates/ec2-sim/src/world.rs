@@ -1,7 +1,7 @@
-//! The state of the simulated cloud, and the only place that changes it.
+//! The state of the simulated cloud. Only its methods change it.
 //!
-//! Time comes in with every call, chance from a seed, so that the same calls at the same times give the
-//! same answers: a run can be repeated from its seed, on real or on virtual time.
+//! Each call carries its time, and random choices come from a seed, so the same calls at the same times give the same
+//! answers: a run can be repeated from its seed, on real or virtual time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,21 +9,18 @@ use std::{
 };
 
 use crate::{
-    answer::{Answer, Call, Outcome, Refusal, Service},
+    answer::{Call, Refusal, Service},
     catalogue::Catalogue,
-    faults::{Cut, Faults},
-    fleet::{LaunchFailure, Reservation},
-    iam::Profile,
-    images::Image,
-    instances::Instance,
+    faults::Faults,
     market::Market,
-    network::{SecurityGroup, Subnet},
     policy::{Demand, Policy},
-    sqs::Queue,
-    templates::Template,
+    random::next,
+    resources::{
+        Image, Instance, LaunchFailure, Profile, Queue, Reservation, SecurityGroup, Subnet, Template,
+    },
 };
 
-/// How the simulated account looks at the start.
+/// The simulated account at the start.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Region of everything.
@@ -32,41 +29,41 @@ pub struct Settings {
     pub account: String,
     /// Name of the one EKS cluster, and value of the discovery tags.
     pub cluster_name: String,
-    /// What DescribeCluster says the API server is.
+    /// The API server's address in DescribeCluster.
     pub cluster_endpoint: String,
-    /// What DescribeCluster says its CA is, in PEM.
+    /// The API server's CA in DescribeCluster, in PEM.
     pub cluster_ca: String,
     /// Kubernetes version, as `1.36`.
     pub kubernetes_version: String,
     /// Service network of the cluster.
     pub service_cidr: String,
-    /// Seed of every choice that is left to chance.
+    /// Seed of every random choice.
     pub seed: u64,
-    /// From launch to `running`.
+    /// Time from launch to `running`.
     pub running_after_ms: u64,
-    /// From `shutting-down` to `terminated`.
+    /// Time from `shutting-down` to `terminated`.
     pub terminated_after_ms: u64,
-    /// How long a new instance, template or tag isn't seen by the Describe calls.
+    /// Time until a new instance, template or tag is visible to the Describe calls.
     pub consistency_ms: u64,
-    /// How long client tokens are remembered.
+    /// Lifetime of client tokens.
     pub token_ttl_ms: u64,
     /// Free addresses of each subnet.
     pub subnet_addresses: u32,
     /// vCPUs that may run on-demand and on spot; `None` for no quota.
     pub vcpu_quota: Option<u32>,
-    /// Launch templates that there may be.
+    /// Quota of launch templates.
     pub template_quota: usize,
-    /// False while the image of every instance is one that never boots.
+    /// False while instances never boot.
     pub boots: bool,
     /// Names of the IAM roles that exist.
     pub roles: Vec<String>,
-    /// Name of the interruption queue, if there is one.
+    /// Name of the interruption queue, if any.
     pub queue: Option<String>,
-    /// How long EC2 doesn't know a new instance profile.
+    /// Time until EC2 knows a new instance profile.
     pub profile_settles_ms: u64,
-    /// The instance types that the region has, with wildcards, of those in the catalogue.
+    /// Instance types of the region, as patterns over the catalogue.
     pub types: Vec<String>,
-    /// The catalogue; the built-in one if there is none.
+    /// The catalogue; `None` for the built-in one.
     pub catalogue: Option<Arc<Catalogue>>,
 }
 
@@ -98,19 +95,19 @@ impl Default for Settings {
     }
 }
 
-/// Something that happened to an instance, for the simulated kubelets.
+/// A change of an instance's state, for the simulated kubelets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
-    /// It runs.
+    /// It is running.
     Running(String),
-    /// It is going, or gone.
+    /// It is terminating or terminated.
     Gone(String),
 }
 
 /// The simulated cloud.
 #[derive(Debug)]
 pub struct World {
-    /// How the account looked at the start.
+    /// The account at the start.
     pub settings: Settings,
     /// Milliseconds since 1970.
     pub(crate) now: u64,
@@ -125,7 +122,7 @@ pub struct World {
     pub(crate) tokens: BTreeMap<String, Token>,
     /// Capacity and prices.
     pub market: Market,
-    /// Faults by script.
+    /// Scripted faults.
     pub faults: Faults,
     pub(crate) queues: BTreeMap<String, Queue>,
     pub(crate) policies: BTreeMap<String, Policy>,
@@ -139,7 +136,7 @@ pub struct World {
     counter: u64,
 }
 
-/// A client token that was used.
+/// A used client token.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub(crate) request: String,
@@ -148,7 +145,7 @@ pub(crate) struct Token {
 }
 
 impl World {
-    /// A fresh account at `now` (milliseconds since 1970).
+    /// A new account at `now` (milliseconds since 1970).
     #[must_use]
     pub fn new(settings: Settings, now: u64) -> Self {
         let mut world = Self {
@@ -181,69 +178,7 @@ impl World {
         world
     }
 
-    /// Answers one call at `now`. The number is how many milliseconds the answer takes to come.
-    pub fn handle(&mut self, call: &Call, now: u64) -> (Answer, u64) {
-        self.advance(now);
-        *self.calls.entry(format!("{}:{}", call.service.prefix(), call.action)).or_default() += 1;
-        let (faults, rng) = (&mut self.faults, &mut self.rng);
-        let effect = faults.strike(&call.action, || u32::try_from(next(rng) % 1000).unwrap_or_default());
-        let answer = match (effect.cut, effect.error) {
-            (Some(Cut::Before), _) => Answer::Broken,
-            (Some(Cut::After), _) => {
-                // The work is done; only the answer is lost.
-                let _lost = self.act(call);
-                Answer::Broken
-            }
-            (None, Some(code)) => Answer::Refused(Refusal::new(&code, "simulated fault")),
-            (None, None) => self.act(call).unwrap_or_else(Answer::Refused),
-        };
-        (answer, effect.latency_ms)
-    }
-
-    /// Answers a call that is repeated on the server's own account: not counted, and free of faults.
-    pub(crate) fn handle_quietly(&mut self, call: &Call, now: u64) -> Answer {
-        self.advance(now);
-        self.act(call).unwrap_or_else(Answer::Refused)
-    }
-
-    fn act(&mut self, call: &Call) -> Outcome {
-        self.authenticate(call)?;
-        match call.service {
-            Service::Ec2 => self.ec2(call),
-            Service::Ssm => self.ssm(call),
-            Service::Sqs => self.sqs(call),
-            Service::Pricing => self.pricing(call),
-            Service::Iam => self.iam(call),
-            Service::Sts => self.sts(call),
-            Service::Eks => self.eks(call),
-        }
-    }
-
-    fn ec2(&mut self, call: &Call) -> Outcome {
-        match call.action.as_str() {
-            "CreateFleet" => self.create_fleet(call),
-            "DescribeInstances" => self.describe_instances(call),
-            "TerminateInstances" => self.terminate_instances(call),
-            "CreateTags" => self.create_tags(call),
-            "DescribeInstanceTypes" => self.describe_instance_types(call),
-            "DescribeInstanceTypeOfferings" => self.describe_offerings(call),
-            "DescribeSpotPriceHistory" => self.describe_spot_prices(call),
-            "DescribeSubnets" => self.describe_subnets(call),
-            "DescribeSecurityGroups" => self.describe_groups(call),
-            "DescribeImages" => self.describe_images(call),
-            "CreateLaunchTemplate" => self.create_template(call),
-            "DescribeLaunchTemplates" => self.describe_templates(call),
-            "DeleteLaunchTemplate" => self.delete_template(call),
-            "DescribeCapacityReservations" => self.describe_reservations(call),
-            "GetConsoleOutput" => self.console_output(call),
-            other => Err(Refusal::new(
-                "InvalidAction",
-                format!("The action {other} is not valid for this web service"),
-            )),
-        }
-    }
-
-    /// Lets time pass: instances come up and go.
+    /// Advances time: instances start and terminate.
     pub fn advance(&mut self, now: u64) {
         if now > self.now {
             self.now = now;
@@ -253,61 +188,48 @@ impl World {
         self.tokens.retain(|_, token| token.at + ttl > now);
     }
 
-    /// What happened since this was asked last.
+    /// Removes and returns the changes since the last call.
     pub fn take_happenings(&mut self) -> Vec<Happening> {
         std::mem::take(&mut self.happenings)
     }
 
-    /// True if something has happened since.
+    /// True if there are changes.
     #[must_use]
     pub fn has_happenings(&self) -> bool {
         !self.happenings.is_empty()
     }
 
-    /// How often each action was called, as `ec2:CreateFleet`.
+    /// Number of calls of each action, such as `ec2:CreateFleet`.
     #[must_use]
     pub fn calls(&self) -> &BTreeMap<String, u64> {
         &self.calls
     }
 
-    /// The IAM actions that the calls so far needed, each with the call that needed it.
+    /// IAM actions needed so far, each with the call that needed it.
     #[must_use]
     pub fn demands(&self) -> &BTreeSet<(String, String)> {
         &self.demands
     }
 
-    /// The IAM actions that a policy denied so far.
+    /// IAM actions that a policy has denied so far.
     #[must_use]
     pub fn denied(&self) -> &BTreeSet<String> {
         &self.denied
     }
 
-    /// Lets `key` do only what `policy` grants. The key `*` stands for every key.
+    /// Restricts `key` to what `policy` grants. The key `*` stands for every key.
     pub fn restrict(&mut self, key: &str, policy: Policy) {
         self.policies.insert(key.to_owned(), policy);
     }
 
-    /// Makes `key` an expired one.
+    /// Expires `key`.
     pub fn expire_key(&mut self, key: &str) {
         self.expired_keys.insert(key.to_owned());
     }
 
-    /// Instance types, with wildcards, that the account may not launch.
+    /// Forbids launches of instance types that match `pattern`.
     pub fn forbid_type(&mut self, pattern: &str) {
         self.forbidden_types.insert(pattern.to_owned());
-    }
-
-    fn authenticate(&self, call: &Call) -> Result<(), Refusal> {
-        let query = call.service == Service::Ec2;
-        if call.access_key.is_empty() {
-            let code = if query { "AuthFailure" } else { "MissingAuthenticationToken" };
-            return Err(Refusal::new(code, "The request is not signed"));
-        }
-        if self.expired_keys.contains(&call.access_key) {
-            let code = if query { "RequestExpired" } else { "ExpiredToken" };
-            return Err(Refusal::new(code, "The security token included in the request is expired"));
-        }
-        Ok(())
     }
 
     /// Refuses the call unless the caller's policy grants `demand`.
@@ -329,7 +251,7 @@ impl World {
         ))
     }
 
-    /// [`World::require`] for an action that knows no resources.
+    /// [`World::require`] for an action without resources.
     pub(crate) fn require_plain(&mut self, call: &Call) -> Result<(), Refusal> {
         self.require(call, &Demand::new(format!("{}:{}", call.service.prefix(), call.action), "*"))
     }
@@ -345,47 +267,4 @@ impl World {
         let mut mixed = self.settings.seed ^ self.counter.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         format!("{prefix}-0{:016x}", next(&mut mixed))
     }
-}
-
-/// SplitMix64: small, seeded, and good enough to choose with.
-pub(crate) fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// `ms` since 1970 as EC2 writes times.
-pub(crate) fn iso(ms: u64) -> String {
-    let ms = i64::try_from(ms).unwrap_or_default();
-    jiff::Timestamp::from_millisecond(ms)
-        .map_or_else(|_| "1970-01-01T00:00:00Z".to_owned(), |t| t.to_string())
-}
-
-/// The page of `all` that a Describe call asks for with MaxResults and NextToken, and the token of the next.
-pub(crate) fn page<T>(call: &Call, all: Vec<T>) -> Result<(Vec<T>, Option<String>), Refusal> {
-    let from = match call.params.get("NextToken") {
-        None => 0,
-        Some(token) => token
-            .strip_prefix("page-")
-            .and_then(|n| n.parse::<usize>().ok())
-            .ok_or_else(|| Refusal::new("InvalidNextToken", "The token is not valid"))?,
-    };
-    let size = match call.params.get("MaxResults") {
-        None => usize::MAX,
-        Some(text) => match text.parse() {
-            Ok(n) if (5..=1000).contains(&n) => n,
-            _ => {
-                return Err(Refusal::new(
-                    "InvalidParameterValue",
-                    format!("Value ( {text} ) for parameter maxResults is invalid"),
-                ));
-            }
-        },
-    };
-    let total = all.len();
-    let until = from.saturating_add(size).min(total);
-    let next = (until < total).then(|| format!("page-{until}"));
-    Ok((all.into_iter().skip(from).take(size).collect(), next))
 }

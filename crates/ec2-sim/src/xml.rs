@@ -7,7 +7,7 @@ use std::fmt::{Display, Write as _};
 pub struct Xml(String);
 
 impl Xml {
-    /// Nothing yet.
+    /// Empty.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -60,7 +60,7 @@ impl Xml {
         self.listed(name, "item", items, &mut each)
     }
 
-    /// `<name><member>…</member>…</name>`, the way of IAM.
+    /// `<name><member>…</member>…</name>`, as IAM writes lists.
     pub fn members<T>(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! A launched instance becomes a Node of the real API server, as a kubelet would make it.
+//! A launched instance becomes a Node of a real API server, as a kubelet would register it.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -37,7 +37,7 @@ fn call(simulator: &Simulator, action: &str, pairs: &[(&str, &str)]) -> String {
     }
 }
 
-/// Launches an m5.large that is told to join `endpoint`; its id.
+/// Launches an m5.large that joins `endpoint`. Returns its id.
 fn launch(simulator: &Simulator, name: &str, user_data: &str) -> String {
     let image = {
         let text = call(
@@ -108,7 +108,7 @@ fn condition(node: &Node, kind: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_machine_joins_as_its_user_data_says_and_leaves_its_node_behind() {
+async fn instance_joins_by_its_user_data_and_its_node_outlives_it() {
     croft_runtime::process::install_crypto();
     let plane = ControlPlane::start(Options::default().without(Component::Scheduler)).await.unwrap();
     let client = plane.admin().await.unwrap();
@@ -159,7 +159,7 @@ async fn a_machine_joins_as_its_user_data_says_and_leaves_its_node_behind() {
     assert_eq!(status.capacity.as_ref().unwrap()["memory"].0, "7577Mi");
     assert_eq!(status.allocatable.as_ref().unwrap()["cpu"].0, "1930m");
 
-    // A kubelet that is told a label it may not set exits: the instance runs and no node appears.
+    // A kubelet that is given a label it may not set exits: the instance runs, and no Node appears.
     let mut refused = user_data(&plane.url(), &[("a", "b")]);
     refused = refused.replace("a=b", "node-restriction.kubernetes.io/pool=pool-a");
     let bad = launch(&simulator, "bad", &refused);
@@ -173,7 +173,7 @@ async fn a_machine_joins_as_its_user_data_says_and_leaves_its_node_behind() {
     let bad_name = simulator.with(|world| world.instance(&bad).unwrap().dns_name("us-east-1"));
     assert!(node(&client, &bad_name).await.is_none());
 
-    // An instance that is told to join another cluster doesn't join this one.
+    // An instance with the endpoint of another cluster doesn't join this one.
     let stray = launch(&simulator, "stray", &user_data("https://127.0.0.1:1", &[]));
     until("the stray's console", WITHIN, async || {
         let text = simulator.with(|world| world.instance(&stray).unwrap().console.clone());
@@ -185,7 +185,7 @@ async fn a_machine_joins_as_its_user_data_says_and_leaves_its_node_behind() {
     .await
     .unwrap();
 
-    // The kubelet of an instance that goes stops; the Node is left for the controller to delete.
+    // The kubelet of a terminated instance stops; its Node is left for the controller to delete.
     simulator.with(|world| world.end_instance(&id, "test"));
     let left = until("the stopped kubelet", WITHIN, async || {
         let found = node(&client, &name)

@@ -1,4 +1,4 @@
-//! The program: what its arguments name is what its cloud has.
+//! The program: its arguments take effect in the simulated cloud.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,7 +20,7 @@ use tokio::{
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ec2-sim");
 
-/// Starts the program in `folder`; it ends with the process.
+/// Starts the program in `folder`; it ends with the test process.
 async fn start(folder: &Path, reaper: &Reaper, arguments: &[String]) -> (Process, String) {
     let log = folder.join("ec2-sim.log");
     let process = Recipe::new("ec2-sim", BINARY, &log).arguments(arguments).start(reaper).unwrap();
@@ -34,7 +34,7 @@ async fn start(folder: &Path, reaper: &Reaper, arguments: &[String]) -> (Process
     (process, address)
 }
 
-/// One POST: status and body.
+/// One POST. Returns status and body.
 async fn post(address: &str, path: &str, kind: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!(
@@ -54,7 +54,7 @@ async fn call(address: &str, action: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn arguments_make_the_cloud() {
+async fn arguments_configure_the_cloud() {
     let folder = tempfile::tempdir().unwrap();
     let reaper = Reaper::start().unwrap();
     let write = |name: &str, text: &str| {
@@ -89,7 +89,7 @@ async fn arguments_make_the_cloud() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_arguments_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("wrong");
     fs::write(&path, "{").unwrap();

@@ -1,4 +1,4 @@
-//! Where the binaries of the control plane are.
+//! Paths of the control plane's binaries.
 
 use std::{
     env,
@@ -10,9 +10,9 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 
-/// The lab's Go module: its versions are the key of the cache, as in lab/build.sh.
+/// The lab's Go module: its versions are the cache's key, as in lab/build.sh.
 const MODULE: [&[u8]; 2] = [include_bytes!("../../../lab/go.mod"), include_bytes!("../../../lab/go.sum")];
-/// Bytes of the digest that name the folder; two hexadecimal digits each.
+/// Bytes of the digest in the folder's name; two hexadecimal digits each.
 const KEY_BYTES: usize = 8;
 
 /// The binaries of one control plane.
@@ -23,8 +23,8 @@ pub struct Assets {
 }
 
 impl Assets {
-    /// Finds the folders by the environment: `KUBEBUILDER_ASSETS` first, for each binary that is there,
-    /// then the cache that `make lab` fills.
+    /// Finds the folders by the environment: `KUBEBUILDER_ASSETS` first, for each binary that it has, then the cache
+    /// that `make lab` fills.
     pub fn from_env() -> Result<Self, Error> {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let parent = set("CROFT_LAB_CACHE")
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_the_digest_that_the_build_script_takes() {
+    fn cache_key_equals_that_of_the_build_script() {
         let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab");
         let output = std::process::Command::new("sh")
             .args(["-c", "cat go.mod go.sum | { sha256sum 2>/dev/null || shasum -a 256; } | cut -c1-16"])
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_binary_says_how_to_get_it() {
+    fn missing_binary_error_says_how_to_get_it() {
         let assets = Assets { overrides: None, cache: "/nowhere".into() };
         let message = assets.binary("etcd").unwrap_err().to_string();
         assert!(message.contains("make lab") && message.contains("etcd"), "{message}");

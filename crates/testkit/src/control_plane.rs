@@ -34,26 +34,27 @@ use crate::{
     wait::{Seen, until},
 };
 
-/// Until a component must be ready. An idle machine needs two seconds for all of them; a busy one much longer.
+/// Time within which a component must be ready. On an idle computer all of them need two seconds; on a busy one much
+/// longer.
 const READY_WITHIN: Duration = Duration::from_secs(90);
-/// Between two looks at a component that is starting.
+/// Between two checks of a starting component.
 const POLL: Duration = Duration::from_millis(15);
-/// How often ports are drawn again when another process took one.
+/// Number of times that new ports are drawn if another process took one.
 const START_ATTEMPTS: u32 = 5;
-/// Until the API server has read what a new policy is parametrised by; until then it refuses what the policy is about,
-/// and says so.
+/// Time within which the API server reads a new policy's parameters; until then it refuses requests that the policy
+/// concerns.
 const POLICIES_READ_WITHIN: Duration = Duration::from_secs(60);
 const NOT_READ: &str = "not yet synced to use for admission";
-/// Life of a ServiceAccount's token: longer than any lab.
+/// Lifetime of a ServiceAccount's token: longer than any lab.
 const TOKEN_SECONDS: i64 = 7 * 24 * 3600;
-/// Owner of what the lab applies for itself.
+/// Field manager of what the lab applies for itself.
 const FIELD_MANAGER: &str = "croft-lab";
 
-/// A running control plane on loopback. Dropping it ends every process of it; so does the end of this process,
-/// however it comes.
+/// A running control plane on loopback. Dropping it ends all its processes, and so does the end of this process, also
+/// by SIGKILL.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // The order matters: processes end before the reaper looks for what is left and removes the folder.
+    // The order matters: processes end before the reaper kills the rest and removes the folder.
     processes: BTreeMap<Component, Process>,
     layout: Layout,
     options: Options,
@@ -61,7 +62,7 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts one and waits until it takes requests, makes ServiceAccounts and schedules.
+    /// Starts a control plane and waits until it accepts requests, creates ServiceAccounts and schedules.
     pub async fn start(options: Options) -> Result<Self, Error> {
         let assets = Assets::from_env()?;
         let reaper = Reaper::start()?;
@@ -101,7 +102,7 @@ impl ControlPlane {
         }
         let admin = self.admin().await?;
         apply(&admin, &kubelets::rights()).await?;
-        // Each takes about half a second of one core to start: together.
+        // Each needs about half a second of one core to start, so they start together.
         let rest: Vec<_> =
             self.options.components.iter().copied().filter(|c| !self.processes.contains_key(c)).collect();
         for component in &rest {
@@ -119,8 +120,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Starts a component that was killed, stopped or left out, and waits until it is ready. Nothing is done for
-    /// one that runs.
+    /// Starts a component that was killed, stopped or left out, and waits until it is ready. Does nothing if it runs.
     pub async fn resume(&mut self, component: Component) -> Result<(), Error> {
         if let Some(process) = self.processes.get_mut(&component)
             && process.poll()?.is_none()
@@ -131,7 +131,7 @@ impl ControlPlane {
         self.ready(component).await
     }
 
-    /// Ends a component with SIGKILL, as losing its machine would.
+    /// Ends a component with SIGKILL, as the loss of its host would.
     pub fn kill(&mut self, component: Component) -> Result<(), Error> {
         self.processes.remove(&component).map_or(Ok(()), Process::kill)
     }
@@ -144,13 +144,13 @@ impl ControlPlane {
         }
     }
 
-    /// The process of a component, to freeze it or to read what it said.
+    /// The process of a component, to freeze it or to read its log.
     #[must_use]
     pub fn process(&self, component: Component) -> Option<&Process> {
         self.processes.get(&component)
     }
 
-    /// What is known of each process.
+    /// State of each process.
     pub fn status(&mut self) -> Result<Vec<Status>, Error> {
         self.processes.values_mut().map(Process::status).collect()
     }
@@ -160,7 +160,7 @@ impl ControlPlane {
         self.processes.values_mut().try_for_each(Process::check)
     }
 
-    /// Ends everything. Dropping does the same; this says what went wrong with it.
+    /// Ends everything. Dropping does the same; this reports errors.
     pub fn stop(mut self) -> Result<(), Error> {
         std::mem::take(&mut self.processes).into_values().rev().try_for_each(Process::kill)
     }
@@ -185,7 +185,7 @@ impl ControlPlane {
                 let ready = match (component, &admin, &scheduler) {
                     (Component::Etcd, ..) => TcpStream::connect((Ipv4Addr::LOCALHOST, etcd)).is_ok(),
                     (Component::ApiServer, Some(admin), _) => healthy(admin, "/readyz").await,
-                    // Of all that it does, what every pod needs.
+                    // The controllers that every pod needs.
                     (Component::ControllerManager, Some(admin), _) => {
                         let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), "default");
                         accounts.get_opt("default").await.is_ok_and(|account| account.is_some())
@@ -228,7 +228,7 @@ impl ControlPlane {
         self.layout.log(name)
     }
 
-    /// Answers for processes that belong to this control plane and aren't part of it.
+    /// Kills this control plane's other processes, too, once it ends.
     #[must_use]
     pub fn reaper(&self) -> &Reaper {
         &self.reaper
@@ -240,7 +240,7 @@ impl ControlPlane {
         &self.layout.authority
     }
 
-    /// Paths of the authority's certificate and key, for a cloud that makes kubelets.
+    /// Paths of the authority's certificate and key, for a cloud that registers kubelets.
     #[must_use]
     pub fn authority_files(&self) -> (PathBuf, PathBuf) {
         (self.layout.pki("ca.crt"), self.layout.pki("ca.key"))
@@ -252,18 +252,18 @@ impl ControlPlane {
         self.layout.admin_kubeconfig()
     }
 
-    /// A client for the administrator. A client belongs to the async runtime that it was made in.
+    /// A client for the administrator. A client belongs to the async runtime that it was created in.
     pub async fn admin(&self) -> Result<Client, Error> {
         self.connect(&self.url(), "lab:admin", &Proof::Certificate(&self.layout.admin)).await
     }
 
-    /// A client for anybody: a certificate with this name and at most two groups.
+    /// A client with a certificate for this user name and at most two groups.
     pub async fn client_for(&self, user: &str, groups: &[&str]) -> Result<Client, Error> {
         let identity = self.authority().client(user, groups)?;
         self.connect(&self.url(), user, &Proof::Certificate(&identity)).await
     }
 
-    /// A kubeconfig file for anybody: a certificate with this name and at most two groups.
+    /// A kubeconfig file with a certificate for this user name and at most two groups.
     pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<PathBuf, Error> {
         let identity: Identity = self.authority().client(user, groups)?;
         let path = self.layout.kubeconfig_of(user);
@@ -271,7 +271,7 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// A kubeconfig file for a ServiceAccount, with a token that the API server issued, as in a pod.
+    /// A kubeconfig file for a ServiceAccount, with a token issued by the API server, as in a pod.
     pub async fn kubeconfig_for_service_account(
         &self,
         namespace: &str,
@@ -280,7 +280,7 @@ impl ControlPlane {
         self.kubeconfig_to(&self.url(), namespace, name).await
     }
 
-    /// [`ControlPlane::kubeconfig_for_service_account`] that finds the API server at `url`: at a proxy on loopback.
+    /// [`ControlPlane::kubeconfig_for_service_account`] with the API server at `url`, such as a proxy on loopback.
     pub async fn kubeconfig_to(&self, url: &str, namespace: &str, name: &str) -> Result<PathBuf, Error> {
         let token = self.token(namespace, name).await?;
         let user = format!("system:serviceaccount:{namespace}:{name}");
@@ -289,7 +289,7 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// A client for a ServiceAccount, with a token that the API server issued, as in a pod.
+    /// A client for a ServiceAccount, with a token issued by the API server, as in a pod.
     pub async fn client_for_service_account(&self, namespace: &str, name: &str) -> Result<Client, Error> {
         let token = self.token(namespace, name).await?;
         let user = format!("system:serviceaccount:{namespace}:{name}");
@@ -329,7 +329,7 @@ impl ControlPlane {
         Client::try_from(config).map_err(|error| failed(error.to_string()))
     }
 
-    /// Runs kubectl as the administrator and returns what it printed.
+    /// Runs kubectl as the administrator. Returns its standard output.
     pub async fn kubectl<A: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = A>,
@@ -337,8 +337,8 @@ impl ControlPlane {
         self.kubectl_with(arguments, "").await
     }
 
-    /// Applies manifests, server-side, in the order in which they are; once more if a policy that is new keeps them out
-    /// only because the API server hasn't read the objects yet that the policy is parametrised by.
+    /// Applies manifests server-side, in their order; once more if a new policy refuses them only because the API
+    /// server hasn't read the policy's parameters yet.
     pub async fn apply(&self, manifests: &str) -> Result<String, Error> {
         let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
         until("what policies are parametrised by is read", POLICIES_READ_WITHIN, async || {
@@ -352,7 +352,7 @@ impl ControlPlane {
         .await?
     }
 
-    /// Runs kubectl as the administrator with `input` to read.
+    /// Runs kubectl as the administrator with `input` as standard input.
     pub async fn kubectl_with<A: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = A>,
@@ -363,7 +363,7 @@ impl ControlPlane {
         let failed = || format!("run kubectl {}", shown());
         let mut child = tokio::process::Command::new(self.layout.kubectl()?)
             .arg(format!("--kubeconfig={}", self.admin_kubeconfig().display()))
-            // Its discovery cache would otherwise be shared between control planes that had the same port.
+            // Otherwise control planes with the same port would share a discovery cache.
             .arg(format!("--cache-dir={}", self.layout.folder.join("kubectl").display()))
             .args(&arguments)
             .stdin(Stdio::piped())
@@ -374,7 +374,7 @@ impl ControlPlane {
             .map_err(Error::io(failed()))?;
         if let Some(mut stdin) = child.stdin.take() {
             match stdin.write_all(input.as_bytes()).await {
-                // It may have refused its arguments already, and says why on its standard error.
+                // It may have refused its arguments already; its standard error says why.
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
                 result => result.map_err(Error::io(failed()))?,
             }
@@ -387,7 +387,7 @@ impl ControlPlane {
         Err(Error::Kubectl { arguments: shown(), stderr })
     }
 
-    /// Starts another process beside the control plane, which ends with it at the latest.
+    /// Starts another process, which ends with the control plane at the latest.
     pub fn spawn(&self, recipe: &Recipe) -> Result<Process, Error> {
         recipe.start(&self.reaper)
     }

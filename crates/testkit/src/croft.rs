@@ -1,4 +1,4 @@
-//! Croft on a control plane: its manifests installed, its processes running, each with its own identity.
+//! Croft on a control plane: manifests installed, processes running, each with its own identity.
 //!
 //! ```text
 //!   manifests/install ──kubectl apply──▶ API server ◀── ServiceAccount token ── croft-webhook
@@ -30,12 +30,12 @@ pub const NAMESPACE: &str = "croft-system";
 pub const CLUSTER: &str = "croft";
 /// The simulated region.
 const REGION: &str = "us-east-1";
-/// A first list of everything on a busy machine takes its time.
+/// The first list of everything is slow on a busy computer.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 const START_ATTEMPTS: u32 = 5;
 
-/// A process of Croft, or the cloud that it uses here.
+/// A process of Croft, or its cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// ec2-sim.
@@ -47,7 +47,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// In the order in which they start.
+    /// In start order.
     pub const ALL: [Self; 3] = [Self::Cloud, Self::Webhook, Self::Controller];
 
     /// The name of its binary, its log and its process.
@@ -61,7 +61,7 @@ impl Part {
     }
 }
 
-/// Where Croft's files are, and what its processes are told besides.
+/// Paths of Croft's files, and extra arguments of its processes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CroftOptions {
@@ -73,7 +73,7 @@ pub struct CroftOptions {
 }
 
 impl CroftOptions {
-    /// Binaries beside this one, manifests of the checkout that it was built in or is started in.
+    /// Binaries beside this one, and manifests of the checkout that it was built in or runs in.
     pub fn find() -> Result<Self, Error> {
         let this = env::current_exe().map_err(Error::io("find out where this program is"))?;
         let beside = this.parent().unwrap_or(Path::new("."));
@@ -92,7 +92,7 @@ impl CroftOptions {
         Ok(Self { binaries: binaries.to_owned(), manifests, flags: Vec::new() })
     }
 
-    /// Gives a process one more flag, as `--name=value`.
+    /// Adds a flag to a process, as `--name=value`.
     #[must_use]
     pub fn flag(mut self, part: Part, flag: impl Into<String>) -> Self {
         self.flags.push((part, flag.into()));
@@ -109,19 +109,19 @@ impl CroftOptions {
     }
 }
 
-/// Ports of the processes; they stay when a process starts again.
+/// Ports of the processes, which keep them when they restart.
 #[derive(Clone, Copy, Debug)]
 struct Ports {
     main: u16,
     health: u16,
 }
 
-/// Where a process finds the others, if not where they are: at proxies that a test can cut.
+/// Other addresses of the API server and EC2, such as proxies that a test can cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Detour {
-    /// In front of the API server.
+    /// Address in front of the API server.
     pub api_server: Option<SocketAddr>,
-    /// In front of EC2.
+    /// Address in front of EC2.
     pub cloud: Option<SocketAddr>,
 }
 
@@ -155,12 +155,12 @@ impl Croft {
             install.as_ref(),
         ];
         plane.kubectl(arguments).await?;
-        // What is applied next may be of a kind that the API server only just learned of.
+        // Objects applied next may be of a kind that the API server has only just learned of.
         plane.kubectl(["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).await?;
         Ok(Self { processes: BTreeMap::new(), ports: BTreeMap::new(), detours: BTreeMap::new(), options })
     }
 
-    /// Starts a process that doesn't run, and waits until it says that it is ready.
+    /// Starts a process unless it runs, and waits until it is ready.
     pub async fn resume(&mut self, plane: &ControlPlane, part: Part) -> Result<(), Error> {
         if let Some(process) = self.processes.get_mut(&part)
             && process.poll()?.is_none()
@@ -189,13 +189,13 @@ impl Croft {
         Ok(())
     }
 
-    /// Sends what `part` asks of others to proxies, from its next start on.
+    /// Routes requests of `part` through proxies from its next start on.
     pub fn detour(&mut self, part: Part, detour: Detour) {
         self.detours.insert(part, detour);
     }
 
-    /// Starts one more replica of the controller, which stands by while another leads. It is the caller's, and `name`,
-    /// which is unique, is its name on the Lease.
+    /// Starts another replica of the controller, which waits while another leads. The caller owns it; `name` is unique
+    /// and names it on the Lease.
     pub async fn replica(&mut self, plane: &ControlPlane, name: &str) -> Result<Process, Error> {
         let ports = Ports { main: ports::free()?, health: ports::free()? };
         let recipe = self.recipe(plane, Part::Controller, name, ports).await?;
@@ -222,7 +222,7 @@ impl Croft {
                     .arguments([format!("--listen=127.0.0.1:{main}"), format!("--apiserver={}", plane.url())])
                     .arguments([flag("node-ca-cert", &certificate), flag("node-ca-key", &key)])
                     .arguments([format!("--cluster-name={CLUSTER}")])
-                    // The machines outlive the simulator's process, as EC2's outlive an outage of its API.
+                    // Instances outlive the simulator's process, as EC2's outlive an outage of its API.
                     .arguments([flag("journal", &plane.folder().join("ec2-sim.journal"))])
             }
             Part::Webhook => {
@@ -246,7 +246,7 @@ impl Croft {
                         format!("--aws-region={REGION}"),
                         format!("--aws-endpoint-url=http://{cloud}"),
                     ])
-                    // The simulator reads signatures and doesn't verify them; the SDK won't send none.
+                    // The simulator doesn't verify signatures, but the SDK sends no request without one.
                     .environment("AWS_ACCESS_KEY_ID", "lab")
                     .environment("AWS_SECRET_ACCESS_KEY", "lab")
                     .environment("AWS_EC2_METADATA_DISABLED", "true")
@@ -263,7 +263,7 @@ impl Croft {
         Ok(drawn)
     }
 
-    /// Where a process answers whether it is ready.
+    /// Address of a process's readiness endpoint.
     pub fn health(&mut self, part: Part) -> Result<SocketAddr, Error> {
         let ports = self.ports(part)?;
         let port = match part {
@@ -273,12 +273,12 @@ impl Croft {
         Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
-    /// Where a process does its work: EC2's API, or admission reviews.
+    /// Address of a process's service: EC2's API, or admission reviews.
     pub fn address(&mut self, part: Part) -> Result<SocketAddr, Error> {
         Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports(part)?.main)))
     }
 
-    /// Waits until a process says that it is ready.
+    /// Waits until a process is ready.
     pub async fn ready(&mut self, part: Part) -> Result<(), Error> {
         let health = self.health(part)?;
         let path = match part {
@@ -313,7 +313,7 @@ impl Croft {
         self.processes.remove(&part).map_or(Ok(()), Process::kill)
     }
 
-    /// Asks a process to end (SIGTERM), and kills it after `grace`. How it ended; `None` if it had to be killed.
+    /// Asks a process to end (SIGTERM), and kills it after `grace`. Returns how it ended; `None` if it was killed.
     pub async fn stop(&mut self, part: Part, grace: Duration) -> Result<Option<ExitStatus>, Error> {
         match self.processes.remove(&part) {
             Some(process) => process.stop(grace).await,
@@ -321,7 +321,7 @@ impl Croft {
         }
     }
 
-    /// The process, to freeze it or to read what it said.
+    /// The process, to freeze it or to read its log.
     #[must_use]
     pub fn process(&self, part: Part) -> Option<&Process> {
         self.processes.get(&part)
@@ -333,7 +333,7 @@ impl Croft {
         &self.options.manifests
     }
 
-    /// What is known of each process.
+    /// State of each process.
     pub fn status(&mut self) -> Result<Vec<Status>, Error> {
         self.processes.values_mut().map(Process::status).collect()
     }

@@ -1,8 +1,8 @@
-//! What can go wrong with a control plane, in words that say where to look.
+//! Errors of a control plane, each with where to look.
 
 use std::path::PathBuf;
 
-/// Why something of the lab failed.
+/// Why an operation of the lab failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,42 +22,42 @@ pub enum Error {
         /// Where it should be.
         folder: PathBuf,
     },
-    /// The manifests aren't there.
+    /// The manifests weren't found.
     #[error("failed to find manifests/install above {}: start this in a checkout of Croft", folder.display())]
     NoManifests {
-        /// Where it was started.
+        /// The folder it was started in.
         folder: PathBuf,
     },
-    /// Neither a cache folder nor a home to have one in.
+    /// There is neither a cache folder nor a home folder.
     #[error("failed to find a folder for the control plane: set CROFT_LAB_CACHE, XDG_CACHE_HOME or HOME")]
     NoCache,
-    /// A file or a process could not be made.
+    /// A file or a process could not be created.
     #[error("failed to {what}: {source}")]
     Io {
-        /// What was tried, beginning with a verb.
+        /// The operation, beginning with a verb.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A key or certificate could not be made.
+    /// A key or certificate could not be created.
     #[error("failed to make the certificate of {name}: {source}")]
     Certificate {
-        /// Whose.
+        /// The certificate's name.
         name: String,
         /// What was wrong.
         source: rcgen::Error,
     },
-    /// A certificate can carry two groups at most here.
+    /// At most two groups are supported in a certificate.
     #[error(
         "failed to make the certificate of {name}: it has {groups} groups, and a certificate made here carries at most 2; impersonate instead"
     )]
     TooManyGroups {
-        /// Whose.
+        /// The certificate's name.
         name: String,
-        /// How many.
+        /// Number of groups.
         groups: usize,
     },
-    /// A process ended that should run.
+    /// A process has ended unexpectedly.
     #[error("failed to keep {name} running: it ended with {status}; the end of {}:\n{tail}", log.display())]
     Exited {
         /// The process.
@@ -69,45 +69,45 @@ pub enum Error {
         /// The end of its log.
         tail: String,
     },
-    /// A process runs but isn't ready in time.
+    /// A process isn't ready in time.
     #[error("failed to see {name} ready within {seconds} s; the end of {}:\n{tail}", log.display())]
     NotReady {
         /// The process.
         name: String,
-        /// How long was waited.
+        /// Time waited.
         seconds: u64,
         /// Its log.
         log: PathBuf,
         /// The end of its log.
         tail: String,
     },
-    /// Something awaited did not happen.
+    /// An expected state wasn't reached.
     #[error("failed to see {what} within {seconds} s{}", if last.is_empty() { String::new() } else { format!("; last seen: {last}") })]
     Timeout {
-        /// What was awaited.
+        /// The expected state.
         what: String,
-        /// How long was waited.
+        /// Time waited.
         seconds: u64,
-        /// What was there instead.
+        /// The last state.
         last: String,
     },
-    /// kubectl refused.
+    /// kubectl failed.
     #[error("failed to run kubectl {arguments}: {stderr}")]
     Kubectl {
-        /// What it was asked.
+        /// Its arguments.
         arguments: String,
-        /// What it said.
+        /// Its output.
         stderr: String,
     },
-    /// The API server refused.
+    /// The API server refused a request.
     #[error("failed to {what}: {source}")]
     Kube {
-        /// What was tried, beginning with a verb.
+        /// The operation, beginning with a verb.
         what: String,
-        /// What it said.
+        /// Its answer.
         source: Box<kube::Error>,
     },
-    /// A client could not be set up.
+    /// A client could not be created.
     #[error("failed to set up a client for {name}: {reason}")]
     Client {
         /// The client's user.
@@ -130,7 +130,7 @@ impl Error {
         move |source| Self::Kube { what, source: Box::new(source) }
     }
 
-    /// True if the cause is that another process took the port in the meantime.
+    /// True if the cause is that another process took the port.
     pub(crate) fn is_port_clash(&self) -> bool {
         match self {
             Self::Exited { tail, .. } => tail.contains("address already in use"),

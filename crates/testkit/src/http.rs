@@ -1,4 +1,4 @@
-//! Asking a process of ours whether it is ready.
+//! Readiness requests to Croft's processes.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -9,10 +9,10 @@ use tokio::{
 
 use crate::error::Error;
 
-/// A process that doesn't answer within this isn't ready.
+/// A process that doesn't answer within this time isn't ready.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// What a server answered.
+/// A server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
@@ -21,12 +21,12 @@ pub struct Answer {
     pub body: String,
 }
 
-/// One GET in the clear, on a connection of its own.
+/// A GET without TLS, on its own connection.
 pub async fn get(address: SocketAddr, path: &str) -> Result<Answer, Error> {
     ask(address, "GET", path, "").await
 }
 
-/// One POST of JSON in the clear, on a connection of its own.
+/// A POST of JSON without TLS, on its own connection.
 pub async fn post(address: SocketAddr, path: &str, body: &str) -> Result<Answer, Error> {
     ask(address, "POST", path, body).await
 }
@@ -35,7 +35,7 @@ async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Resul
     let failed = || format!("{method} http://{address}{path}");
     let asking = async {
         let mut stream = TcpStream::connect(address).await?;
-        // HTTP/1.0: the body ends with the connection, so nothing has to be parsed to find its end.
+        // HTTP/1.0: the body ends with the connection, so its length needn't be parsed.
         let request = format!(
             "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()

@@ -1,15 +1,15 @@
-//! KWOK plays the kubelets of the lab's nodes: kubelets.yaml says how, and with which rights is said here.
+//! KWOK plays the kubelets of the lab's nodes: kubelets.yaml has its stages, this file its permissions.
 
 use serde_json::{Value, json};
 
-/// The label by which KWOK knows the nodes that it plays the kubelet of. Taking it off a node is pulling its plug.
+/// The label by which KWOK selects its nodes. Removing it stops the node's kubelet.
 pub const PLAYED: (&str, &str) = ("lab.croft.dev/kubelet", "kwok");
 /// KWOK's user.
 pub(crate) const USER: &str = "lab:kubelets";
 /// KWOK's configuration and stages.
 pub(crate) const CONFIGURATION: &str = include_str!("kubelets.yaml");
 
-/// What the kubelets of all nodes may do together, less what only a kubelet does at registration.
+/// Permissions of all kubelets together, without those used only at registration.
 pub(crate) fn rights() -> [Value; 2] {
     [
         json!({

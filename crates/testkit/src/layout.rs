@@ -1,4 +1,4 @@
-//! The files and ports of one control plane, and the command lines that use them.
+//! Files and ports of one control plane, and the command lines of its components.
 
 use std::{
     fs,
@@ -15,9 +15,9 @@ use crate::{
     process::Recipe,
 };
 
-/// Where Services would be; nothing routes there.
+/// The Service range; nothing routes there.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
-/// The first address of that range: the API server's own Service.
+/// The first address of that range: the API server's Service.
 const SERVICE_ADDRESS: &str = "10.96.0.1";
 
 /// Ports of one attempt to start.
@@ -40,7 +40,7 @@ impl Ports {
     }
 }
 
-/// Keys, certificates and paths, made once per control plane; ports are drawn again when another process took one.
+/// Keys, certificates and paths, created once per control plane; ports are drawn again if another process took one.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) folder: PathBuf,
@@ -51,7 +51,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Makes the folder's files that don't depend on ports.
+    /// Creates the files that don't depend on ports.
     pub(crate) fn new(folder: PathBuf, assets: Assets) -> Result<Self, Error> {
         for part in ["pki", "logs", "kubeconfig", "etcd"] {
             let path = folder.join(part);
@@ -119,7 +119,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Where the kubeconfig of `user` is kept.
+    /// Path of the kubeconfig of `user`.
     pub(crate) fn kubeconfig_of(&self, user: &str) -> PathBuf {
         let file: String = user
             .chars()
@@ -128,7 +128,7 @@ impl Layout {
         self.folder.join("kubeconfig").join(file)
     }
 
-    /// Writes one for `user` to `path`, as JSON, which is YAML too.
+    /// Writes a kubeconfig for `user` to `path`, as JSON, which is YAML too.
     pub(crate) fn write_kubeconfig(&self, user: &str, proof: &Proof<'_>, path: &Path) -> Result<(), Error> {
         self.write_kubeconfig_to(&self.url(), user, proof, path)
     }
@@ -147,7 +147,7 @@ impl Layout {
         write_secret(path, &text)
     }
 
-    /// How to start `component`.
+    /// The command of `component`.
     pub(crate) fn recipe(&self, component: Component, options: &Options) -> Result<Recipe, Error> {
         let name = component.binary();
         let arguments = match component {
@@ -185,7 +185,7 @@ impl Layout {
             flag("peer-trusted-ca-file", self.pki("ca.crt")),
             flag("peer-cert-file", self.pki("etcd.crt")),
             flag("peer-key-file", self.pki("etcd.key")),
-            // The data outlives the process (kill -9 included), not the machine: nothing here has to.
+            // The data survives the process (also kill -9), not the computer, which is enough here.
             "--unsafe-no-fsync=true".to_owned(),
             "--log-level=warn".to_owned(),
         ]
@@ -199,7 +199,7 @@ impl Layout {
             flag("etcd-keyfile", self.pki("etcd-client.key")),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", self.ports.api_server),
-            // Endpoints may not be loopback addresses, and no client here goes through the Service.
+            // Endpoints may not be loopback addresses, and no client uses the Service.
             "--endpoint-reconciler-type=none".to_owned(),
             format!("--service-cluster-ip-range={SERVICE_RANGE}"),
             flag("cert-dir", self.folder.join("pki")),
@@ -221,7 +221,7 @@ impl Layout {
         let mut flags = vec![
             flag("kubeconfig", kubeconfig),
             "--leader-elect=false".to_owned(),
-            // Its metrics aren't read, and a port less is a clash less.
+            // Its metrics aren't read, and fewer ports collide less.
             "--secure-port=0".to_owned(),
             "--use-service-account-credentials=true".to_owned(),
             flag("service-account-private-key-file", self.pki("tokens.key")),

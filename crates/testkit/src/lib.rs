@@ -10,9 +10,9 @@
 //!                 └─ Authority: certificates, kubeconfigs ────┘ clients of any identity
 //! ```
 //!
-//! Everything is as in a cluster (Node and RBAC authorization, NodeRestriction, TLS between all parts) but two
-//! things: nodes are played by KWOK (see kubelets.yaml), and there is no Service network, so webhooks are registered
-//! by URL. A control plane is up in about two seconds; each test takes its own, or its own namespace in one.
+//! Everything is as in a cluster (Node and RBAC authorization, NodeRestriction, TLS between all parts) with two
+//! exceptions: KWOK plays the nodes (see kubelets.yaml), and there is no Service network, so webhooks are registered by
+//! URL. A control plane starts in about two seconds; each test uses its own, or its own namespace in one.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), croft_testkit::Error> {

@@ -1,9 +1,9 @@
-//! What a control plane is asked to be.
+//! Options of a control plane.
 
 use std::path::PathBuf;
 
-/// How to start a [`ControlPlane`](crate::ControlPlane). The default is a cluster as in production: all
-/// components, Node and RBAC authorization, NodeRestriction, request rates as they come.
+/// How to start a [`ControlPlane`](crate::ControlPlane). The default is a cluster as in production: all components,
+/// Node and RBAC authorization, NodeRestriction, default request rates.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
@@ -25,29 +25,28 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Leaves a component out, such as the scheduler where a test binds pods itself.
+    /// Leaves a component out, such as the scheduler if a test binds pods itself.
     #[must_use]
     pub fn without(mut self, component: Component) -> Self {
         self.components.retain(|kept| *kept != component);
         self
     }
 
-    /// Gives a component one more flag, as `--name=value`.
+    /// Adds a flag to a component, as `--name=value`.
     #[must_use]
     pub fn flag(mut self, component: Component, flag: impl Into<String>) -> Self {
         self.flags.push((component, flag.into()));
         self
     }
 
-    /// Keeps everything in this folder, which stays; otherwise it is a temporary one, which goes.
+    /// Keeps all files in this folder, which isn't removed; the default is a temporary one.
     #[must_use]
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
         self
     }
 
-    /// Raises what the controller manager and the scheduler may ask of the API server, by default 20 and 50
-    /// requests per second. For benchmarks, which say so.
+    /// Raises the request rates of controller manager and scheduler, by default 20 and 50 per second. For benchmarks.
     #[must_use]
     pub fn requests_per_second(mut self, rate: u32) -> Self {
         self.requests_per_second = Some(rate);
@@ -58,7 +57,7 @@ impl Options {
 /// A process of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Component {
-    /// The store.
+    /// The database.
     Etcd,
     /// The API server.
     ApiServer,
@@ -71,7 +70,7 @@ pub enum Component {
 }
 
 impl Component {
-    /// In the order in which they start.
+    /// In start order.
     pub const ALL: [Self; 5] =
         [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kubelets];
 

@@ -10,8 +10,8 @@ use rcgen::{
 
 use crate::error::Error;
 
-/// Object identifier of organizationName (X.520). rcgen keeps one value per type of name, and takes this for
-/// another type than its own `OrganizationName`, so that a second group fits in.
+/// Object identifier of organizationName (X.520). rcgen keeps one value per type of name and takes this for another
+/// type than its own `OrganizationName`, so that a second group fits.
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
 
 /// A key and its certificate, as PEM.
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Makes a new one.
+    /// Creates one.
     pub fn new(name: &str) -> Result<Self, Error> {
         let failed = failed(name);
         let key = KeyPair::generate().map_err(&failed)?;
@@ -64,7 +64,7 @@ impl Authority {
         &self.certificate
     }
 
-    /// Its key, as PEM: for the cluster's signers (the controller manager, a cloud that makes kubelets).
+    /// Its key, as PEM, for the cluster's signers (the controller manager, a cloud that registers kubelets).
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
@@ -81,7 +81,7 @@ impl Authority {
         self.sign(name, &[], params)
     }
 
-    /// A certificate by which the API server knows `user`, with at most two groups.
+    /// A client certificate for `user`, with at most two groups.
     pub fn client(&self, user: &str, groups: &[&str]) -> Result<Identity, Error> {
         let mut params = CertificateParams::default();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -135,16 +135,16 @@ pub(crate) fn write_secret(path: &Path, text: &str) -> Result<(), Error> {
     file.write_all(text.as_bytes()).map_err(Error::io(failed()))
 }
 
-/// How a client authenticates.
+/// Credentials of a client.
 #[derive(Clone, Debug)]
 pub(crate) enum Proof<'a> {
-    /// By a client certificate.
+    /// A client certificate.
     Certificate(&'a Identity),
-    /// By a bearer token.
+    /// A bearer token.
     Token(&'a str),
 }
 
-/// A kubeconfig with everything in it, for `user` at `url`.
+/// A self-contained kubeconfig for `user` at `url`.
 pub(crate) fn kubeconfig(url: &str, authority: &str, user: &str, proof: &Proof<'_>) -> Kubeconfig {
     use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
     let auth_info = match proof {

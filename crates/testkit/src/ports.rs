@@ -8,19 +8,18 @@ use std::{
 
 use crate::error::Error;
 
-/// Below the range that the kernel gives to outgoing connections (32768 on, by default): a port from there
-/// could be taken by anybody's connection while a server that listens on it restarts.
+/// Below the range of outgoing connections (32768 on, by default): a connection could take a port from there while the
+/// server that listens on it restarts.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
-/// A machine on which as many draws in a row are taken has other troubles.
+/// Number of draws before giving up.
 const DRAWS: u32 = 200;
 
-/// A port that no process listens on at the moment. Another process may take it before the caller does: start
-/// again then.
+/// A port that no process listens on at the moment. Another process may take it first; start again then.
 pub fn free() -> Result<u16, Error> {
     let mut last = None;
     for _ in 0..DRAWS {
-        // A fresh RandomState is seeded differently each time, and between processes.
+        // A new RandomState is seeded differently each time, also between processes.
         let random = RandomState::new().build_hasher().finish();
         let offset = u16::try_from(random % u64::from(COUNT)).unwrap_or_default();
         match TcpListener::bind((Ipv4Addr::LOCALHOST, FIRST + offset)) {

@@ -1,4 +1,4 @@
-//! One child process: its log, its life, its end.
+//! One child process: log, state, end.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -14,18 +14,17 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::{error::Error, reaper::Reaper};
 
-/// How often a process that should end is looked at.
+/// Between two checks of a process that should end.
 const POLL: Duration = Duration::from_millis(5);
-/// How much of a log's end is read when something failed.
+/// Bytes of a log's end that are read after a failure.
 const TAIL_BYTES: u64 = 64 * 1024;
-/// How many lines of it are shown.
+/// Lines of it that are shown.
 const TAIL_LINES: usize = 25;
 
-/// Waits for a line before it becomes the program: until the reaper has been told of it, and not at all if the
-/// parent dies before.
+/// Waits for a line before it becomes the program: until the reaper knows it, and never if the parent dies first.
 const WAIT_FOR_GO: &str = r#"read -r go && exec "$@" </dev/null"#;
 
-/// How to start a process again.
+/// The command of a process.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     name: String,
@@ -36,7 +35,7 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// `name` is for messages; output of the process goes to the end of `log`.
+    /// `name` is for messages; output is appended to `log`.
     pub fn new(name: impl Into<String>, program: impl Into<PathBuf>, log: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
@@ -54,26 +53,26 @@ impl Recipe {
         self
     }
 
-    /// Sets a variable of the environment.
+    /// Sets an environment variable.
     #[must_use]
     pub fn environment(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.environment.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
-    /// Where the output goes.
+    /// Path of the log.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// What the process is called.
+    /// Name of the process.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Starts it, in a process group of its own that `reaper` answers for.
+    /// Starts it, in its own process group, which `reaper` kills at the end.
     pub fn start(&self, reaper: &Reaper) -> Result<Process, Error> {
         let start = || format!("start {} ({})", self.name, self.program.display());
         if let Some(folder) = self.log.parent() {
@@ -113,16 +112,16 @@ impl Recipe {
     }
 }
 
-/// What is known of a process.
+/// State of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its process id.
     pub pid: u32,
-    /// False once it has ended by itself.
+    /// False once it has ended.
     pub running: bool,
-    /// Where its output goes.
+    /// Path of its log.
     pub log: PathBuf,
 }
 
@@ -137,25 +136,25 @@ pub struct Process {
 }
 
 impl Process {
-    /// What the process is called.
+    /// Name of the process.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.recipe.name
     }
 
-    /// Its process id, which is its group's too.
+    /// Its process id, which is also its group's.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it was started.
+    /// Its command.
     #[must_use]
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
     }
 
-    /// Where its output goes.
+    /// Path of its log.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.recipe.log
@@ -174,7 +173,7 @@ impl Process {
         }
     }
 
-    /// What is known of it now.
+    /// Its present state.
     pub fn status(&mut self) -> Result<Status, Error> {
         let running = self.poll()?.is_none();
         let Recipe { name, log, .. } = &self.recipe;
@@ -187,7 +186,7 @@ impl Process {
             let what = || format!("look at {}", self.recipe.name);
             self.ended = self.child.try_wait().map_err(Error::io(what()))?;
             if self.ended.is_some() {
-                // Whatever it started goes with it.
+                // Its child processes end with it.
                 signal(self.pid(), Signal::KILL);
                 self.reaper.forget(self.pid())?;
             }
@@ -195,7 +194,7 @@ impl Process {
         Ok(self.ended)
     }
 
-    /// Asks it to end, and kills it if it hasn't after `grace`. How it ended; `None` if it had to be killed.
+    /// Asks it to end, and kills it after `grace`. Returns how it ended; `None` if it was killed.
     pub async fn stop(mut self, grace: Duration) -> Result<Option<ExitStatus>, Error> {
         if self.poll()?.is_some() {
             return Ok(self.ended);
@@ -219,7 +218,7 @@ impl Process {
         }
     }
 
-    /// Kills it and everything in its group at once, as a machine that loses power would.
+    /// Kills its whole group at once, as a power failure would.
     pub fn kill(mut self) -> Result<(), Error> {
         self.end()
     }
@@ -229,7 +228,7 @@ impl Process {
         signal(self.pid(), Signal::STOP);
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Resumes it (SIGCONT).
     pub fn thaw(&self) {
         signal(self.pid(), Signal::CONT);
     }
@@ -244,14 +243,14 @@ impl Process {
         self.reaper.forget(self.pid())
     }
 
-    /// The end of what this run has written to its log.
+    /// The end of the log of this run.
     #[must_use]
     pub fn tail(&self) -> String {
         tail(&self.recipe.log, self.log_start)
             .unwrap_or_else(|error| format!("(the log can't be read: {error})"))
     }
 
-    /// Everything that this run has written to its log.
+    /// The log of this run.
     pub fn output(&self) -> Result<String, Error> {
         read_from(&self.recipe.log, self.log_start)
             .map_err(Error::io(format!("read the log {}", self.recipe.log.display())))
@@ -266,7 +265,7 @@ impl Drop for Process {
     }
 }
 
-/// Sends `signal` to a process group. That it is gone already is no error.
+/// Sends `signal` to a process group. A group that has ended is no error.
 pub(crate) fn signal(group: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(group).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(pid, signal);

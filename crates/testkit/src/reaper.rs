@@ -1,9 +1,9 @@
-//! Leaves no process behind, however the parent ends.
+//! Kills all child processes, however the parent ends.
 //!
-//! A test that is killed with SIGKILL runs no destructor, and PR_SET_PDEATHSIG follows the *thread* that forked,
-//! which in a test harness or an async runtime ends at any time. So every process here has a reaper: a shell that
-//! reads a pipe. The parent holds the other end; when it is gone, for whatever reason, the shell reads end of
-//! file, kills the process groups that it was told of, and removes the folder.
+//! A test killed with SIGKILL runs no destructor, and PR_SET_PDEATHSIG follows the *thread* that forked, which in a
+//! test harness or an async runtime may end at any time. So there is a reaper: a shell that reads a pipe. The parent
+//! holds the other end. When the parent is gone, the shell reads end of file, kills the registered process groups, and
+//! removes the folder.
 
 use std::{
     io::Write,
@@ -15,7 +15,7 @@ use std::{
 
 use crate::error::Error;
 
-/// One verb and one value per line. A group is gone when signal 0 no longer reaches it; only then is the folder
+/// One verb and one value per line. A group has ended when signal 0 no longer reaches it; only then is the folder
 /// removed, since a dying process may still write there.
 const SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM
@@ -40,7 +40,7 @@ done
 [ -z "$folder" ] || rm -rf -- "$folder"
 "#;
 
-/// The parent's end. Clones share one reaper; it acts when the last is gone.
+/// The parent's end. Clones share one reaper, which acts when the last is dropped.
 #[derive(Clone, Debug)]
 pub struct Reaper {
     inner: Arc<Inner>,
@@ -60,7 +60,7 @@ impl Reaper {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A group of its own: Ctrl-C in the terminal must not reach it before the parent is gone.
+            // Its own process group: Ctrl-C in the terminal must not reach it before the parent ends.
             .process_group(0)
             .spawn()
             .map_err(Error::io("start the reaper"))?;
@@ -68,22 +68,22 @@ impl Reaper {
         Ok(Self { inner: Arc::new(Inner { shell: Mutex::new(shell), pipe: Mutex::new(pipe) }) })
     }
 
-    /// From now on, the process group `group` does not outlive this process.
+    /// From now on the process group `group` ends with this process.
     pub fn watch(&self, group: u32) -> Result<(), Error> {
         self.inner.say("watch", group)
     }
 
-    /// The group has ended and its number may be reused.
+    /// The group has ended, and its id may be reused.
     pub fn forget(&self, group: u32) -> Result<(), Error> {
         self.inner.say("forget", group)
     }
 
-    /// From now on, `folder` does not outlive this process either.
+    /// From now on `folder` is removed with this process.
     pub fn remove(&self, folder: &Path) -> Result<(), Error> {
         self.inner.say("folder", folder.display())
     }
 
-    /// Everything watched may live on: another owner answers for it now.
+    /// Releases everything that is watched to another owner.
     pub fn release(&self) -> Result<(), Error> {
         self.inner.say("release", "")
     }
@@ -103,7 +103,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.pipe.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // Reaped here so that it leaves no zombie; it ends at once when nothing is left to kill.
+        // Waited for here, so that it leaves no zombie; it ends at once if nothing is left to kill.
         let _ = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner).wait();
     }
 }

@@ -1,4 +1,4 @@
-//! A client of a webhook that speaks as an API server does: HTTP/1.1, kept alive, over TLS.
+//! A webhook client that behaves as an API server: HTTP/1.1, keep-alive, TLS.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::pki::Identity;
 
-/// Whom to trust, and as whom to see the server.
+/// Trusted authorities, the expected server name and the client's identity.
 #[derive(Clone)]
 pub struct Trust {
     connector: TlsConnector,
@@ -31,15 +31,15 @@ impl Trust {
     /// Trusts `bundle_pem` for the server name `name`.
     ///
     /// # Errors
-    /// When there is no certificate in the bundle, or the name isn't one.
+    /// If the bundle has no certificate, or the name is invalid.
     pub fn new(bundle_pem: &str, name: &str) -> io::Result<Self> {
         Self::of(bundle_pem, name, None)
     }
 
-    /// As [`Trust::new`], and shows the server `identity`.
+    /// As [`Trust::new`], with the client certificate `identity`.
     ///
     /// # Errors
-    /// As [`Trust::new`], and when certificate and key don't belong together.
+    /// As [`Trust::new`], and if certificate and key don't match.
     pub fn with_identity(bundle_pem: &str, name: &str, identity: &Identity) -> io::Result<Self> {
         Self::of(bundle_pem, name, Some(identity))
     }
@@ -69,19 +69,19 @@ impl Trust {
     }
 }
 
-/// One kept connection.
+/// One keep-alive connection.
 pub struct Reviewer {
     stream: TlsStream<TcpStream>,
     buffer: Vec<u8>,
     filled: usize,
 }
 
-/// What came back.
+/// An answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     /// The HTTP status.
     pub status: u16,
-    /// The server will close the connection.
+    /// True if the server closes the connection.
     pub closes: bool,
     /// Length of the body.
     pub length: usize,
@@ -92,15 +92,15 @@ impl Reviewer {
     /// Connects.
     ///
     /// # Errors
-    /// When nobody listens, or isn't trusted.
+    /// If no process listens, or the server isn't trusted.
     pub async fn connect(address: SocketAddr, trust: &Trust) -> io::Result<Self> {
         Self::over(TcpStream::connect(address).await?, trust).await
     }
 
-    /// Connects from `source`, such as another address of loopback.
+    /// Connects from `source`, such as another loopback address.
     ///
     /// # Errors
-    /// As [`Reviewer::connect`], and when `source` is no address of this computer's.
+    /// As [`Reviewer::connect`], and if `source` isn't a local address.
     pub async fn connect_from(source: IpAddr, address: SocketAddr, trust: &Trust) -> io::Result<Self> {
         Self::over(dial(source, address).await?, trust).await
     }
@@ -122,10 +122,11 @@ impl Reviewer {
         [head.as_bytes(), body].concat()
     }
 
-    /// Sends what [`Reviewer::request`] made and reads the answer; [`Reviewer::body`] is its body until the next call.
+    /// Sends the bytes of [`Reviewer::request`] and reads the answer; [`Reviewer::body`] is its body until the next
+    /// call.
     ///
     /// # Errors
-    /// When the connection ends, or the answer isn't HTTP/1.1 with a length.
+    /// If the connection ends, or the answer isn't HTTP/1.1 with a length.
     pub async fn send(&mut self, request: &[u8]) -> io::Result<Head> {
         self.stream.write_all(request).await?;
         self.stream.flush().await?;
@@ -160,24 +161,24 @@ impl Reviewer {
         self.buffer.get(head.start..head.start.saturating_add(head.length)).unwrap_or_default()
     }
 
-    /// Sends bytes as they are, for what no API server would send.
+    /// Sends raw bytes, for requests that no API server sends.
     ///
     /// # Errors
-    /// When the connection has ended.
+    /// If the connection has ended.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes).await?;
         self.stream.flush().await
     }
 
-    /// Everything that still comes until the other end closes the connection, however it does.
+    /// Reads until the server closes the connection, cleanly or not.
     pub async fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        // A connection that is cut off has said what it has said.
+        // What was received before the connection broke is returned.
         let _ = self.stream.read_to_end(&mut rest).await;
         rest
     }
 
-    /// Posts `body` to `path`: status and body of the answer.
+    /// Posts `body` to `path`. Returns status and body.
     ///
     /// # Errors
     /// As [`Reviewer::send`].
@@ -190,17 +191,17 @@ impl Reviewer {
 /// A connection from `source` to `address`, without a handshake.
 ///
 /// # Errors
-/// When nothing listens, or `source` is no address of this computer's.
+/// If no process listens, or `source` isn't a local address.
 pub async fn dial(source: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if source.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.bind(SocketAddr::new(source, 0))?;
     socket.connect(address).await
 }
 
-/// The leaf certificate that a server presents, whoever signed it.
+/// The leaf certificate that a server presents, from any issuer.
 ///
 /// # Errors
-/// When nobody listens, or no handshake comes about.
+/// If no process listens, or the handshake fails.
 pub async fn presented(address: SocketAddr) -> io::Result<Vec<u8>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider.clone())
@@ -217,7 +218,7 @@ pub async fn presented(address: SocketAddr) -> io::Result<Vec<u8>> {
     Ok(certificates.first().ok_or_else(nothing)?.to_vec())
 }
 
-/// Looks at certificates without judging who signed them.
+/// Accepts certificates of any issuer.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

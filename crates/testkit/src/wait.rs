@@ -1,30 +1,30 @@
-//! Waiting for what the cluster does in its own time.
+//! Polls until the cluster reaches a state.
 
 use std::{fmt::Display, future::Future, time::Duration};
 
 use crate::error::Error;
 
-/// Between two looks.
+/// Between two polls.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What a look at the cluster found.
+/// Result of a poll.
 #[derive(Debug)]
 pub enum Seen<T> {
-    /// It is so.
+    /// The state is reached.
     Yes(T),
-    /// Not yet; what is there instead, for the message when time is up.
+    /// The present state, for the message on timeout.
     NotYet(String),
 }
 
 impl<T> Seen<T> {
-    /// `Yes` if there is a value, otherwise what was there instead.
+    /// `Yes` if there is a value, otherwise the present state.
     pub fn from_option(value: Option<T>, otherwise: impl Display) -> Self {
         value.map_or_else(|| Self::NotYet(otherwise.to_string()), Self::Yes)
     }
 }
 
-/// Looks again and again until `what` is so. A look that fails counts as "not yet", with its error as what was
-/// seen: the API server may be restarting.
+/// Polls until `what` is reached. A failed poll counts as "not yet" with its error, since the API server may be
+/// restarting.
 pub async fn until<T, E, F, Fut>(what: &str, within: Duration, mut look: F) -> Result<T, Error>
 where
     E: Display,

@@ -1,4 +1,4 @@
-//! The control plane does what a cluster does, and leaves nothing behind.
+//! The control plane behaves as a cluster, and leaves no process or file behind.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -94,24 +94,24 @@ async fn pods_of_a_deployment_run_and_survive_their_control_plane() {
 }
 
 #[tokio::test]
-async fn everybody_is_who_they_are_and_may_what_they_may() {
+async fn clients_are_authenticated_and_authorized() {
     let options = Options::default().without(Component::Scheduler).without(Component::Kubelets);
     let plane = ControlPlane::start(options).await.unwrap();
 
-    // The node authorizer and NodeRestriction are on: a kubelet may write its own node, without a guarded label.
+    // Node authorizer and NodeRestriction are enabled: a kubelet may write its own node, but no guarded label.
     let kubelet = plane.client_for("system:node:n1", &["system:nodes"]).await.unwrap();
     let nodes: Api<Node> = Api::all(kubelet);
     let node = |name: &str, label: &str| {
         serde_json::from_value(json!({"metadata": {"name": name, "labels": {label: "pool-a"}}}))
     };
     nodes.create(&Default::default(), &node("n1", "node-pool").unwrap()).await.unwrap();
-    let stranger = nodes.create(&Default::default(), &node("n2", "node-pool").unwrap()).await.unwrap_err();
-    assert!(stranger.to_string().contains("not allowed to modify node"), "{stranger}");
+    let foreign = nodes.create(&Default::default(), &node("n2", "node-pool").unwrap()).await.unwrap_err();
+    assert!(foreign.to_string().contains("not allowed to modify node"), "{foreign}");
     let label = json!({"metadata": {"labels": {"node-restriction.kubernetes.io/pool": "pool-a"}}});
     let guarded = nodes.patch("n1", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap_err();
     assert!(guarded.to_string().contains("node-restriction.kubernetes.io/pool"), "{guarded}");
 
-    // Groups of a certificate, both of them; and nothing without one.
+    // Both groups of a certificate are effective; without them nothing is allowed.
     plane
         .apply(
             r#"
@@ -128,20 +128,20 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: second}]
     until("the binding at work", SOON, async || member.list(&Default::default()).await.map(Seen::Yes))
         .await
         .unwrap();
-    let nobody = Api::<Pod>::default_namespaced(plane.client_for("eve", &["first"]).await.unwrap());
-    let refused = nobody.list(&Default::default()).await.unwrap_err();
+    let unprivileged = Api::<Pod>::default_namespaced(plane.client_for("eve", &["first"]).await.unwrap());
+    let refused = unprivileged.list(&Default::default()).await.unwrap_err();
     assert!(refused.to_string().contains("\"eve\" cannot list"), "{refused}");
     assert!(plane.kubeconfig_for("eve", &["a", "b", "c"]).unwrap_err().to_string().contains("3 groups"));
 
-    // A ServiceAccount by its token.
+    // A ServiceAccount authenticates by its token.
     let account = plane.client_for_service_account("default", "default").await.unwrap();
     let refused = Api::<Namespace>::all(account).list(&Default::default()).await.unwrap_err();
     assert!(refused.to_string().contains("system:serviceaccount:default:default"), "{refused}");
 }
 
 #[tokio::test]
-async fn pulling_a_nodes_plug_is_noticed() {
-    // The node controller waits 50 s by default; the test needs the effect, not the patience.
+async fn node_without_kubelet_becomes_not_ready() {
+    // The node controller's default is 50 s, which would only slow the test down.
     let options = Options::default()
         .flag(Component::ControllerManager, "--node-monitor-grace-period=12s")
         .flag(Component::ControllerManager, "--node-monitor-period=1s");
@@ -155,16 +155,16 @@ async fn pulling_a_nodes_plug_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_flag_that_is_wrong_shows_the_log_that_says_so() {
+async fn invalid_flag_error_shows_the_log() {
     let options = Options::default().flag(Component::ApiServer, "--no-such-flag=1");
     let message = ControlPlane::start(options).await.unwrap_err().to_string();
     assert!(message.contains("kube-apiserver") && message.contains("no-such-flag"), "{message}");
 }
 
-/// The folder of the control plane and the process ids, as printed by the parent that will be killed.
+/// The folder of the control plane and the process ids, printed by the parent that will be killed.
 fn parent(kill: &str) -> (PathBuf, Vec<u32>) {
     let mut parent = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_parent_that_is_about_to_be_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "parent_to_be_killed", "--ignored", "--nocapture"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -180,7 +180,7 @@ fn parent(kill: &str) -> (PathBuf, Vec<u32>) {
 }
 
 fn alive(pid: u32) -> bool {
-    // A zombie waits for its parent, and is no process any more.
+    // A zombie waits for its parent and no longer runs.
     let state = Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
     let state = String::from_utf8(state.stdout).unwrap();
     !state.trim().is_empty() && !state.trim().starts_with('Z')
@@ -188,7 +188,7 @@ fn alive(pid: u32) -> bool {
 
 #[test]
 #[ignore = "the other half of the tests below, which start it as a process of its own"]
-fn a_parent_that_is_about_to_be_killed() {
+fn parent_to_be_killed() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let plane = ControlPlane::start(Options::default()).await.unwrap();
@@ -213,13 +213,13 @@ async fn nothing_is_left(folder: &Path, pids: &[u32]) {
 }
 
 #[tokio::test]
-async fn a_parent_that_is_killed_leaves_no_process_and_no_folder() {
+async fn killed_parent_leaves_no_process_and_no_folder() {
     let (folder, pids) = parent("-KILL");
     nothing_is_left(&folder, &pids).await;
 }
 
 #[tokio::test]
-async fn a_parent_that_is_interrupted_leaves_no_process_and_no_folder() {
+async fn interrupted_parent_leaves_no_process_and_no_folder() {
     let (folder, pids) = parent("-INT");
     nothing_is_left(&folder, &pids).await;
 }

@@ -1,4 +1,4 @@
-//! What the controller asks of the API server, counted.
+//! The controller's requests to the API server, counted from its audit log.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +9,29 @@ use croft_tests::audit::{CONTROLLER_USER, Request};
 #[derive(Debug)]
 pub(crate) struct Audit(croft_tests::audit::Audit);
 
-/// Requests by what they are, such as `patch nodeclaims/status`.
+/// Requests by verb and resource, such as `patch nodeclaims/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Requests(pub(crate) BTreeMap<String, u64>);
 
 impl Audit {
-    /// Options with which an API server keeps this log.
+    /// Options with which an API server writes this log.
     ///
     /// # Errors
-    /// When there is no place for it.
+    /// If the log's folder can't be created.
     pub(crate) fn new(options: Options) -> anyhow::Result<(Self, Options)> {
         let (audit, options) = croft_tests::audit::Audit::new(options, &[CONTROLLER_USER])?;
         Ok((Self(audit), options))
     }
 
-    /// What was asked since the last look.
+    /// The requests since the last call.
     ///
     /// # Errors
-    /// When the log can't be read.
+    /// If the log can't be read.
     pub(crate) fn take(&mut self) -> anyhow::Result<Requests> {
         let mut requests = Requests::default();
         for Request { verb, resource, code, .. } in self.0.take()? {
             let mut name = format!("{verb} {resource}");
-            // A conflict, say, is a request that had to be repeated.
+            // A request that failed, for example by a conflict, was repeated.
             if code >= 400 {
                 name.push_str(&format!(" ({code})"));
             }
@@ -42,12 +42,12 @@ impl Audit {
 }
 
 impl Requests {
-    /// How many those are whose name passes.
+    /// Number of requests whose name passes `keep`.
     pub(crate) fn count(&self, of: impl Fn(&str) -> bool) -> u64 {
         self.0.iter().filter(|(name, _)| of(name)).map(|(_, count)| count).sum()
     }
 
-    /// Those that follow from machines; the Lease and pods' events and nominations are counted apart.
+    /// Requests caused by instances; the Lease, events of pods and nominations are counted separately.
     pub(crate) fn for_machines(&self) -> u64 {
         self.count(|name| {
             !["leases", "events", " pods"].iter().any(|other| name.contains(other))

@@ -1,11 +1,11 @@
-//! 5,000 pods of 20 tenants: from their Deployments to all bound.
+//! 5,000 pods of 20 tenants: time from their Deployments to all bound.
 
 use std::fmt::{self, Display};
 
 use tokio::time::Instant;
 
 use crate::{
-    ground::{self, Ground, Load},
+    cluster::{self, Load, MeasuredCluster},
     processes::Usage,
     stopwatch::Stopwatch,
 };
@@ -15,7 +15,7 @@ const PODS_EACH: usize = 250;
 const PODS: usize = TENANTS * PODS_EACH;
 const LOAD: Load = Load { replicas: PODS_EACH, cpu: "1", memory: "1536Mi" };
 
-/// What came out.
+/// The figures.
 #[derive(Debug)]
 pub(crate) struct Figures {
     ratio: f64,
@@ -28,28 +28,28 @@ impl Display for Figures {
 }
 
 pub(crate) async fn run() -> anyhow::Result<Figures> {
-    let ground = Ground::usual(TENANTS);
+    let cluster = MeasuredCluster::usual(TENANTS);
     println!("\n{PODS} pods of {TENANTS} tenants, from their Deployments to all bound");
-    let (mut stack, mut audit) = ground.start().await?;
+    let (mut stack, mut audit) = cluster.start().await?;
     let client = stack.plane.admin().await?;
     let mut watch = Stopwatch::start(client.clone());
     audit.take()?;
     let before = Usage::of(&stack)?;
     let begun = Instant::now();
-    ground.deploy(&client, LOAD).await?;
+    cluster.deploy(&client, LOAD).await?;
     let with = watch.until(|count| count.bound == PODS).await?.duration_since(begun).as_secs_f64();
     let used = Usage::of(&stack)?.since(&before);
     let requests = audit.take()?;
-    let claims = ground::claims(&client).await?;
-    println!("{with:.1} s onto {} new nodes ({})", claims.len(), ground::kinds(&claims));
+    let claims = cluster::claims(&client).await?;
+    println!("{with:.1} s onto {} new nodes ({})", claims.len(), cluster::kinds(&claims));
     println!("  CPU seconds: {used}\n  requests of the controller: {requests}");
     watch.until(|count| count.running == PODS).await?;
-    ground.withdraw(&client).await?;
+    cluster.withdraw(&client).await?;
     watch.until(|count| count.pods == 0).await?;
 
     let before = Usage::of(&stack)?;
     let begun = Instant::now();
-    ground.deploy(&client, LOAD).await?;
+    cluster.deploy(&client, LOAD).await?;
     let without = watch.until(|count| count.bound == PODS).await?.duration_since(begun).as_secs_f64();
     println!("{without:.1} s onto the same nodes, once they are there");
     println!("  CPU seconds: {}", Usage::of(&stack)?.since(&before));

@@ -1,15 +1,15 @@
 //! Croft on the real control plane, in figures: `make bench-lab`.
 //!
-//! - From 500 pods to all Running on machines that Croft launches, against the same apply onto nodes that exist.
-//! - From 5,000 pods of 20 tenants to all bound, against the same.
-//! - What the controller needs with 2,000 nodes and 20,000 pods, and what it asks of the API server.
+//! - From 500 pods to all Running on instances that Croft launches, compared with the same apply onto existing nodes.
+//! - From 5,000 pods of 20 tenants to all bound, compared with the same.
+//! - Resources of the controller with 2,000 nodes and 20,000 pods, and its requests to the API server.
 //!
-//! The machines boot in no time (ec2-sim), so what is measured is Kubernetes and Croft. Rounds with Croft and without
-//! take turns in one cluster, so that whatever else the machine does falls on both. The last line is for machines.
+//! Instances boot in no time (ec2-sim), so the measured time is that of Kubernetes and Croft. Runs with and without
+//! Croft alternate in one cluster, so that other load affects both. The last line is instance-readable.
 
 mod audit;
 mod bind;
-mod ground;
+mod cluster;
 mod processes;
 mod ready;
 mod steady;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // `cargo bench` gives `--bench`.
+    // `cargo bench` passes `--bench`.
     let parts: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
     match runtime.block_on(bench(&parts)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -39,14 +39,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the named parts, or all of them.
+/// Runs the named parts, or all.
 async fn bench(parts: &[String]) -> anyhow::Result<()> {
     const PARTS: [&str; 3] = ["ready", "bind", "steady"];
     if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
         bail!("{unknown} is no part of this: {}", PARTS.join(", "));
     }
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|p| p == part);
-    println!("{}", ground::SETTING);
+    println!("{}", cluster::SETTING);
     let mut figures = Vec::new();
     if wanted("ready") {
         figures.push(ready::run().await?.to_string());
@@ -61,7 +61,7 @@ async fn bench(parts: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The middle one of some figures, or the upper of the two in the middle.
+/// The median, or the upper of the two middle figures.
 fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);

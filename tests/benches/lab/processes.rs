@@ -1,4 +1,4 @@
-//! What processes have used so far, from /proc.
+//! CPU time and memory of processes, from /proc.
 
 use anyhow::Context as _;
 use croft_testkit::{Component, Part};
@@ -10,11 +10,11 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// CPU seconds, user and system, that a process has used.
 ///
 /// # Errors
-/// When it isn't there.
+/// If the process doesn't run.
 pub(crate) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let stat = std::fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
-    // The name may hold spaces and brackets: the fields begin after the last one.
+    // The name may contain spaces and brackets: the fields begin after the last bracket.
     let fields: Vec<&str> =
         stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
     let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok());
@@ -22,10 +22,10 @@ pub(crate) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
     Ok((user.context("no user time")? + system.context("no system time")?) / TICKS_PER_SECOND)
 }
 
-/// Resident memory in megabytes (1e6 bytes): now, and the most so far.
+/// Resident memory in megabytes (1e6 bytes): present and peak.
 ///
 /// # Errors
-/// When the process isn't there.
+/// If the process doesn't run.
 pub(crate) fn rss_megabytes(pid: u32) -> anyhow::Result<(f64, f64)> {
     let path = format!("/proc/{pid}/status");
     let status = std::fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
@@ -37,15 +37,15 @@ pub(crate) fn rss_megabytes(pid: u32) -> anyhow::Result<(f64, f64)> {
     Ok((of("VmRSS:").context("no VmRSS")?, of("VmHWM:").context("no VmHWM")?))
 }
 
-/// CPU seconds of everything that runs in a stack.
+/// CPU seconds of every process of a stack.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage(Vec<(&'static str, f64)>);
 
 impl Usage {
-    /// What everything has used so far.
+    /// CPU seconds so far.
     ///
     /// # Errors
-    /// When something doesn't run any more.
+    /// If a process has ended.
     pub(crate) fn of(stack: &Stack) -> anyhow::Result<Self> {
         let parts =
             Part::ALL.iter().filter_map(|part| Some((part.binary(), stack.croft.process(*part)?.pid())));
@@ -55,7 +55,7 @@ impl Usage {
         Ok(Self(all.collect::<anyhow::Result<_>>()?))
     }
 
-    /// One line: what was used since `before`, the most first.
+    /// One line: CPU seconds since `before`, in descending order.
     pub(crate) fn since(&self, before: &Self) -> String {
         let used = |name: &str| before.0.iter().find(|(n, _)| *n == name).map_or(0.0, |(_, cpu)| *cpu);
         let mut all: Vec<(&str, f64)> = self.0.iter().map(|(name, cpu)| (*name, cpu - used(name))).collect();

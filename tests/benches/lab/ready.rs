@@ -1,4 +1,4 @@
-//! 500 pods of one Deployment: from its creation to all Running.
+//! 500 pods of one Deployment: time from its creation to all Running.
 
 use std::{
     fmt::{self, Display},
@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    ground::{self, Ground, Load},
+    cluster::{self, Load, MeasuredCluster},
     median,
     processes::Usage,
     stopwatch::Stopwatch,
@@ -22,7 +22,7 @@ const PODS: usize = 500;
 const LOAD: Load = Load { replicas: PODS, cpu: "1", memory: "1536Mi" };
 const ROUNDS: usize = 3;
 
-/// What came out.
+/// The figures.
 #[derive(Debug)]
 pub(crate) struct Figures {
     ratio: f64,
@@ -38,12 +38,12 @@ impl Display for Figures {
 }
 
 pub(crate) async fn run() -> anyhow::Result<Figures> {
-    let ground = Ground::usual(1);
+    let cluster = MeasuredCluster::usual(1);
     println!(
         "\n{PODS} pods of 1 cpu and 1.5 GiB, one Deployment, from its creation to all Running, {ROUNDS} rounds"
     );
-    let bound = bound(&ground)?;
-    let (mut stack, mut audit) = ground.start().await?;
+    let bound = bound(&cluster)?;
+    let (mut stack, mut audit) = cluster.start().await?;
     let client = stack.plane.admin().await?;
     let mut watch = Stopwatch::start(client.clone());
     let (mut with, mut without, mut costs) = (Vec::new(), Vec::new(), Vec::new());
@@ -51,46 +51,46 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
         audit.take()?;
         let before = Usage::of(&stack)?;
         let begun = Instant::now();
-        ground.deploy(&client, LOAD).await?;
+        cluster.deploy(&client, LOAD).await?;
         let bound_at = watch.until(|count| count.bound == PODS).await?;
         let seconds = watch.until(|count| count.running == PODS).await?.duration_since(begun).as_secs_f64();
         let used = Usage::of(&stack)?.since(&before);
         let requests = audit.take()?;
-        let claims = ground::claims(&client).await?;
-        let cost = ground::cost(&claims)?;
+        let claims = cluster::claims(&client).await?;
+        let cost = cluster::cost(&claims)?;
         println!(
             "round {round}: {seconds:.2} s to Running ({:.2} s to bound) onto {} new nodes ({}), ${cost:.3}/h",
             bound_at.duration_since(begun).as_secs_f64(),
             claims.len(),
-            ground::kinds(&claims),
+            cluster::kinds(&claims),
         );
         println!("  CPU seconds: {used}\n  requests of the controller: {requests}");
         with.push(seconds);
         costs.push(cost);
 
-        ground.withdraw(&client).await?;
+        cluster.withdraw(&client).await?;
         watch.until(|count| count.pods == 0).await?;
         let before = Usage::of(&stack)?;
         let begun = Instant::now();
-        ground.deploy(&client, LOAD).await?;
+        cluster.deploy(&client, LOAD).await?;
         let seconds = watch.until(|count| count.running == PODS).await?.duration_since(begun).as_secs_f64();
         println!(
             "         {seconds:.2} s onto the same nodes, once they are there\n  CPU seconds: {}",
             Usage::of(&stack)?.since(&before)
         );
         without.push(seconds);
-        let now = ground::claims(&client).await?;
+        let now = cluster::claims(&client).await?;
         anyhow::ensure!(now.len() == claims.len(), "{} nodes were {}", claims.len(), now.len());
 
-        ground.withdraw(&client).await?;
+        cluster.withdraw(&client).await?;
         watch.until(|count| count.pods == 0).await?;
         if round < ROUNDS {
-            ground::clear(&client).await?;
+            cluster::clear(&client).await?;
         }
     }
     stack.check()?;
     let cost = costs.iter().copied().fold(0.0, f64::max);
-    println!("cost at most ${cost:.3}/h, no set of machines costs less than ${bound:.3}/h");
+    println!("cost at most ${cost:.3}/h, no set of instances costs less than ${bound:.3}/h");
     let ratios: Vec<f64> = with.iter().zip(&without).map(|(with, without)| with / without).collect();
     Ok(Figures { ratio: median(&ratios), seconds: median(&with), cost_gap: cost / bound - 1.0 })
 }
@@ -108,12 +108,12 @@ impl Write for Sink {
     }
 }
 
-/// What no set of machines for these pods can cost less than, by `croft simulate`.
-fn bound(ground: &Ground) -> anyhow::Result<f64> {
+/// The lower bound of the cost for these pods, by `croft simulate`.
+fn bound(cluster: &MeasuredCluster) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("cluster.yaml");
-    let deployments: Vec<String> = ground.deployments(LOAD).iter().map(Value::to_string).collect();
-    std::fs::write(&file, format!("{}\n---\n{}", ground.manifest(), deployments.join("\n---\n")))?;
+    let deployments: Vec<String> = cluster.deployments(LOAD).iter().map(Value::to_string).collect();
+    std::fs::write(&file, format!("{}\n---\n{}", cluster.manifest(), deployments.join("\n---\n")))?;
     let sink = Sink::default();
     let mut out = Output::to(Box::new(sink.clone()), Box::new(io::stderr()));
     let mut arguments: Vec<std::ffi::OsString> = vec!["croft".into(), "simulate".into(), "-f".into()];

@@ -1,4 +1,4 @@
-//! 2,000 nodes and 20,000 pods: what the controller needs once they are there.
+//! 2,000 nodes and 20,000 pods: resources of the controller in a steady state.
 
 use std::{
     fmt::{self, Display},
@@ -15,24 +15,24 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
-    ground::{self, Ground, Load},
+    cluster::{self, Load, MeasuredCluster},
     processes::{Usage, cpu_seconds, rss_megabytes},
     stopwatch::Stopwatch,
 };
 
 const TENANTS: usize = 20;
 const NODES: usize = 2_000;
-/// Ten of them fill the machine's 3.92 cpu.
+/// Ten of them fill the node's 3.92 cpu.
 const PODS_ON_EACH: usize = 10;
 const CPU: &str = "390m";
 const MEMORY: &str = "512Mi";
-/// What the last pods set off is over after this.
+/// Time after which the effects of the last pods are over.
 const SETTLE: Duration = Duration::from_secs(90);
-/// How long it is looked at.
+/// Duration of the measurement.
 const LOOK: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// What came out.
+/// The figures.
 #[derive(Debug)]
 pub(crate) struct Figures {
     rss_mb: f64,
@@ -47,7 +47,7 @@ impl Display for Figures {
     }
 }
 
-/// How many nodes: CROFT_BENCH_NODES makes it quick, and its figures nothing to quote.
+/// Number of nodes. CROFT_BENCH_NODES makes the benchmark shorter, and its figures not comparable.
 fn nodes() -> anyhow::Result<usize> {
     match std::env::var("CROFT_BENCH_NODES") {
         Ok(text) => text.parse().context("failed to read CROFT_BENCH_NODES"),
@@ -63,19 +63,19 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
         {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.xlarge"]},
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
     ]);
-    let ground = Ground { tenants: TENANTS, requirements };
+    let cluster = MeasuredCluster { tenants: TENANTS, requirements };
     println!("\n{wanted} nodes and {pods} pods");
-    let (mut stack, mut audit) = ground.start().await?;
+    let (mut stack, mut audit) = cluster.start().await?;
     let client = stack.plane.admin().await?;
     let mut watch = Stopwatch::start(client.clone());
     audit.take()?;
     let before = Usage::of(&stack)?;
     let begun = Instant::now();
-    ground.deploy(&client, load).await?;
+    cluster.deploy(&client, load).await?;
     let bound = watch.until(|count| count.bound == pods).await?.duration_since(begun).as_secs_f64();
     watch.until(|count| count.running == pods).await?;
     until("every claim to be ready", PATIENCE, async || {
-        let claims = ground::claims(&client).await?;
+        let claims = cluster::claims(&client).await?;
         let ready = claims.iter().filter(|claim| is_ready(claim)).count();
         anyhow::Ok(Seen::from_option(
             (ready == claims.len()).then_some(()),
@@ -83,11 +83,11 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
         ))
     })
     .await?;
-    let nodes = ground::nodes(&client).await?.len();
+    let nodes = cluster::nodes(&client).await?.len();
     let requests = audit.take()?;
     println!("{bound:.1} s to all bound, {nodes} nodes; CPU seconds: {}", Usage::of(&stack)?.since(&before));
     println!("  requests of the controller: {requests}");
-    // A few more where the machine is so busy that pods lose their places: what is measured is what many cost.
+    // Some more if the computer is so busy that pods lose their nodes: the load is what counts.
     anyhow::ensure!(nodes >= wanted, "{nodes} nodes are fewer than {wanted}");
     let per_node = requests.for_machines() as f64 / nodes as f64;
 

@@ -1,4 +1,4 @@
-//! When how many pods were bound and Running, as a watch shows it.
+//! Times at which pods were bound and Running, by a watch.
 
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 
@@ -11,12 +11,12 @@ use kube::{
 };
 use tokio::{sync::watch, task::JoinHandle, time::Instant};
 
-/// The label of the pods that are watched.
+/// The label of watched pods.
 pub(crate) const LABEL: (&str, &str) = ("bench", "pod");
-/// More than anything here takes on a busy machine.
+/// Above every duration here, also on a busy computer.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// How many pods there are, and how far they are.
+/// Number of pods by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) pods: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Begins to watch.
+    /// Starts the watch.
     pub(crate) fn start(client: Client) -> Self {
         let (sender, counts) = watch::channel(Count::default());
         let task = tokio::spawn(async move {
@@ -77,10 +77,10 @@ impl Stopwatch {
         Self { counts, task }
     }
 
-    /// Waits until `is` so.
+    /// Waits until `is` returns true.
     ///
     /// # Errors
-    /// When it isn't in half an hour.
+    /// After half an hour.
     pub(crate) async fn until(&mut self, is: impl Fn(Count) -> bool) -> anyhow::Result<Instant> {
         let waited = tokio::time::timeout(PATIENCE, self.counts.wait_for(|count| is(*count))).await;
         match waited.map(|count| count.map(drop)) {

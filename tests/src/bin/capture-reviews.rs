@@ -1,5 +1,5 @@
-//! Captures AdmissionReviews from the real API server into tests/corpus/reviews, as the bytes that it sent:
-//! `cargo run -p croft-tests --bin capture-reviews`. Run again when the lab's Kubernetes changes.
+//! Captures AdmissionReviews from the real API server into tests/corpus/reviews, byte for byte: `cargo run -p
+//! croft-tests --bin capture-reviews`. Run it again when the lab's Kubernetes changes.
 
 use std::{fs, path::Path};
 
@@ -22,7 +22,7 @@ async fn main() -> anyhow::Result<()> {
     let recorder = Recorder::start(&client, corpus::tenants(&folder.join("config.yaml"))?).await?;
     let scenes = fs::read_to_string(folder.join("scenes.yaml")).context("failed to read scenes.yaml")?;
     for scene in corpus::scenes(&scenes) {
-        // A scene may be refused: that it was asked about is what counts.
+        // The request may be denied: only its review matters.
         let said = match &scene.arguments {
             None => plane.apply(&scene.manifest).await,
             Some(arguments) => plane.kubectl_with(arguments, &scene.manifest).await,

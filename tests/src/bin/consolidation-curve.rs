@@ -1,6 +1,6 @@
-//! What a cluster costs while Croft gives back what it no longer needs: 30 Deployments of 40 pods each are scaled to 16,
-//! on machines of 1 to 16 processors at nearly linear prices, with the real scheduler and real evictions.
-//! `make bench-disruption` runs it. The last line is a list of `key=value`.
+//! Cost of a cluster while Croft consolidates it: 30 Deployments of 40 pods are scaled to 16, on instances of 1 to 16
+//! processors with nearly linear prices, with the real scheduler and real evictions. `make bench-disruption` runs it.
+//! The last line is a list of `key=value`.
 
 use std::{
     fmt::Write as _,
@@ -21,14 +21,14 @@ use serde_json::json;
 const DEPLOYMENTS: usize = 30;
 const BEFORE: usize = 40;
 const AFTER: usize = 16;
-/// How many Deployments ask for so much: together 441.6 processors and 1,281 GiB after scaling.
+/// Number of Deployments by size: together 441.6 processors and 1,281 GiB after scaling.
 const MILLICPUS: [(u32, usize); 6] = [(250, 6), (500, 6), (900, 4), (1000, 6), (1500, 5), (2000, 3)];
 const MEBIBYTES: [(u32, usize); 6] = [(512, 8), (1024, 5), (2048, 5), (3100, 3), (4096, 5), (8192, 4)];
-/// What those resources cost, were machines divisible and nothing else on them.
+/// Cost of those resources if instances were divisible and ran nothing else.
 const RESOURCES_ALONE: &str = "12.42";
-/// Between two looks.
+/// Between two polls.
 const LOOK: Duration = Duration::from_millis(500);
-/// It is over when nothing has changed for this long, or after this long in any case.
+/// The run ends when nothing has changed for this long, or after this long in any case.
 const QUIET: Duration = Duration::from_secs(120);
 const LONGEST: Duration = Duration::from_secs(900);
 const START_WITHIN: Duration = Duration::from_secs(600);
@@ -56,7 +56,7 @@ fn catalog() -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Each size as often as it is asked for, dealt in an order that is the same every time.
+/// Each size as often as listed, in the same order on every run.
 fn deal(sizes: &[(u32, usize)], stride: usize) -> Vec<u32> {
     let all: Vec<u32> = sizes.iter().flat_map(|(size, count)| std::iter::repeat_n(*size, *count)).collect();
     let numbers = 0..all.len();
@@ -64,7 +64,7 @@ fn deal(sizes: &[(u32, usize)], stride: usize) -> Vec<u32> {
 }
 
 fn deployments() -> String {
-    // 7 and 11 have no divisor with 30 in common: each size comes once for each time that it is listed.
+    // 7 and 11 are coprime to 30, so each size occurs as often as it is listed.
     let sizes = deal(&MILLICPUS, 7).into_iter().zip(deal(&MEBIBYTES, 11)).enumerate();
     let each = |(n, (cpu, memory))| {
         deployment("tenant-a", &format!("d{n:02}"), BEFORE, &format!("{cpu}m"), &format!("{memory}Mi"))
@@ -72,7 +72,7 @@ fn deployments() -> String {
     joined(&sizes.map(each).collect::<Vec<_>>())
 }
 
-/// What is launched costs, and how many machines that is.
+/// Cost and number of launched instances.
 async fn cost(client: &Client) -> anyhow::Result<(Price, usize)> {
     let all = claims(client, "pool-a").await?;
     let price = |text: &str| Price::from_dollars(text.parse().ok()?);
@@ -99,7 +99,7 @@ async fn wait_for(client: &Client, count: usize, begun: Instant) -> anyhow::Resu
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     croft_runtime::process::install_crypto();
-    // The controllers of Kubernetes ask 20 times a second by default, which would be what is measured here.
+    // The controllers' default of 20 requests a second would dominate the measurement.
     let plane = ControlPlane::start(Options::default().requests_per_second(500)).await?;
     let catalog = plane.write("catalog.txt", &catalog()?)?;
     let options = CroftOptions::find()?.flag(Part::Cloud, format!("--catalog={}", catalog.display()));
@@ -110,9 +110,9 @@ async fn main() -> anyhow::Result<()> {
     stack.plane.apply(&platform()).await?;
     stack.plane.apply(&deployments()).await?;
     wait_for(&client, DEPLOYMENTS * BEFORE, begun).await?;
-    let (full, machines) = cost(&client).await?;
+    let (full, instances) = cost(&client).await?;
     println!(
-        "lab: {} pods on {machines} machines after {:.0} s, ${full}/h",
+        "lab: {} pods on {instances} instances after {:.0} s, ${full}/h",
         DEPLOYMENTS * BEFORE,
         (SystemClock.monotonic() - begun).as_secs_f64()
     );
@@ -123,9 +123,9 @@ async fn main() -> anyhow::Result<()> {
     loop {
         tokio::time::sleep(LOOK).await;
         let passed = SystemClock.monotonic() - begun;
-        let (now, machines) = cost(&client).await?;
+        let (now, instances) = cost(&client).await?;
         if now != last {
-            println!("lab: {:>5.1} s: ${now}/h, {machines} machines", passed.as_secs_f64());
+            println!("lab: {:>5.1} s: ${now}/h, {instances} instances", passed.as_secs_f64());
             (last, changed) = (now, passed);
         }
         stack.check()?;
@@ -135,10 +135,10 @@ async fn main() -> anyhow::Result<()> {
     }
     let all = pods(&client, "tenant-a").await?;
     let up = all.iter().filter(runs).count();
-    let there = stack.machines().await?.len();
+    let there = stack.instances().await?.len();
     let (held, known) = (claims(&client, "pool-a").await?.len(), nodes(&client).await?.len());
     println!(
-        "lab: {up} of {} pods run on {there} machines ({held} claims, {known} nodes); the resources alone would cost \
+        "lab: {up} of {} pods run on {there} instances ({held} claims, {known} nodes); the resources alone would cost \
          ${RESOURCES_ALONE}/h",
         DEPLOYMENTS * AFTER
     );

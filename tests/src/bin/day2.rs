@@ -1,4 +1,4 @@
-//! `make day2`: what an operator does on an ordinary day, under a stream of attacks, and what it does to what works.
+//! `make day2`: operations of an ordinary day, under a stream of attacks, and their effects on running pods.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use croft_tests::{
     operations::{ACCEPTED, ENDED, Operation, Operations, STUCK},
 };
 
-/// In the order of the last line.
+/// In the order of the output's last line.
 const COUNTERS: [&str; 6] = [ADMITTED, RELABELLED, DISTURBED, ENDED, ACCEPTED, STUCK];
 
 #[tokio::main]

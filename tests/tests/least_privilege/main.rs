@@ -1,4 +1,4 @@
-//! What Croft's own identities may do: what a stolen token is refused, and that no granted verb is unused.
+//! Permissions of Croft's own identities: what a stolen token is denied, and that every granted verb is used.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! A stolen token of the controller or the webhook, as the API server issues them: each attack is refused, and what
-//! Croft itself does with the same fields is not.
+//! A stolen token of the controller or the webhook, as the API server issues them: each attack is denied, and Croft's
+//! own writes of the same fields are allowed.
 
 use clap::Parser as _;
 use croft_policy::definitions::POOL_NAME_LABEL;
@@ -7,7 +7,7 @@ use croft_testkit::{
     ControlPlane, Croft, Part,
     wait::{Seen, until},
 };
-use croft_tests::ground::{self, SOON};
+use croft_tests::arena::{self, SOON};
 use http::{Method, header::CONTENT_TYPE};
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
@@ -18,9 +18,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "croft-system";
-/// In the words with which a policy of Croft's refuses.
+/// The beginning of a denial by a policy of Croft.
 const POLICY: &str = "ValidatingAdmissionPolicy 'croft-";
-/// In the words with which RBAC refuses.
+/// The beginning of a denial by RBAC.
 const RBAC: &str = "is forbidden: User \"system:serviceaccount:croft-system:croft-";
 
 /// One request of tests/fixtures/stolen.
@@ -43,7 +43,7 @@ enum By {
     Nothing,
 }
 
-/// What is there before a token is stolen.
+/// The state before a token is stolen.
 fn cluster() -> Vec<Value> {
     let node = |name: &str, labels: Value, taints: Value| {
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
@@ -92,21 +92,21 @@ struct Lab {
 }
 
 async fn lab() -> Lab {
-    let (plane, mut croft) = ground::quiet().await.unwrap();
+    let (plane, mut croft) = arena::quiet().await.unwrap();
     croft.resume(&plane, Part::Webhook).await.unwrap();
     let manifests: Vec<String> = cluster().iter().map(Value::to_string).collect();
     plane.apply(&manifests.join("\n---\n")).await.unwrap();
     let client = async |name| plane.client_for_service_account(NAMESPACE, name).await.unwrap();
     let (controller, webhook) = (client("croft-controller").await, client("croft-webhook").await);
-    let pod = ground::pod("plain", "waiting", json!({}));
+    let pod = arena::pod("plain", "waiting", json!({}));
     let admin = plane.admin().await.unwrap();
     until("a pod to be admitted", SOON, async || {
-        let answer = ground::create(&admin, &pod, false).await?;
+        let answer = arena::create(&admin, &pod, false).await?;
         anyhow::Ok(Seen::from_option(answer.is_done().then_some(()), answer.sentence()))
     })
     .await
     .unwrap();
-    // Policies come into force a moment after they are written.
+    // Policies take effect a moment after they are written.
     let probe = json!({"metadata": {"labels": {"probe": "x"}}});
     let path = "/api/v1/nodes/worker?dryRun=All";
     until("the policies to be in force", SOON, async || {
@@ -118,7 +118,7 @@ async fn lab() -> Lab {
     Lab { plane, _croft: croft, controller, webhook }
 }
 
-/// What the API server answers, or why it refuses.
+/// The API server's answer, or its denial.
 async fn send(client: &Client, method: Method, path: &str, body: &Value) -> Result<Value, String> {
     let kind = match (&method, body) {
         (&Method::PATCH, Value::Array(_)) => "application/json-patch+json",
@@ -134,7 +134,7 @@ async fn send(client: &Client, method: Method, path: &str, body: &Value) -> Resu
     }
 }
 
-/// Makes every request of a fixture, and fails with all that went otherwise than it says.
+/// Makes every request of a fixture, and fails with every unexpected answer.
 async fn attack(client: &Client, fixture: &str) {
     let attacks: Vec<Attack> = serde_saphyr::from_str(fixture).unwrap();
     let mut wrong = Vec::new();
@@ -165,14 +165,14 @@ async fn stolen_tokens_write_only_what_croft_manages() {
     attack(&bound(&lab).await, include_str!("../../fixtures/stolen/pod.yaml")).await;
 }
 
-/// Where one of the webhook's configurations is.
+/// API path of one of the webhook's configurations.
 fn path(kind: &str) -> String {
     let args = croft_webhook::args::Args::parse_from(["croft-webhook"]).registration;
     let name = args.mutating_configuration.first().expect("a default");
     format!("/apis/admissionregistration.k8s.io/v1/{kind}/{name}")
 }
 
-/// A change of one of the webhook's configurations, as it was read, by a full update.
+/// A change of one of the webhook's configurations by a full update.
 async fn rewrite(lab: &Lab, kind: &str, change: impl Fn(&mut Value)) -> Result<Value, String> {
     let path = path(kind);
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! The verbs that RBAC grants to Croft's processes, compared with what they ask of the API server in a day's work.
+//! The verbs that RBAC grants to Croft's processes, compared with their requests in a day's work.
 
 use std::collections::BTreeSet;
 
@@ -24,13 +24,13 @@ const TENANT: &str = "tenant-a";
 const POOL: &str = "pool-a";
 /// The one node that Croft doesn't launch.
 const BY_HAND: &str = "by-hand";
-/// Logs in more detail than a diagnosis needs.
+/// More detailed logs than a diagnosis needs.
 const CHATTY: &str = "--log=info,croft_webhook=trace,croft_controller=trace,croft_runtime=trace,croft_cloud_aws=trace,kube=debug";
 
-/// User, group, resource, verb, and why the verb is granted.
+/// User, group, resource, verb, and the reason of the grant.
 type Unseen = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
-/// Verbs that no request of the audit log shows, each with the reason why it is granted all the same.
+/// Verbs that the audit log doesn't show, each with the reason why it is granted.
 const UNSEEN: &[Unseen] = &[
     (WEBHOOK_USER, "croft.dev", "tenants", "list", NO_STREAMS),
     (WEBHOOK_USER, "croft.dev", "tenantpools", "list", NO_STREAMS),
@@ -47,7 +47,7 @@ struct Grant {
     group: String,
     resource: String,
     verb: String,
-    /// Of these names; of all, if there are none.
+    /// For these names; for all if empty.
     names: Vec<String>,
 }
 
@@ -102,7 +102,7 @@ fn daemonset() -> Value {
             "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "registry.example/agent:1"}]}}}})
 }
 
-fn machine(claim: &croft_api::NodeClaim) -> String {
+fn instance(claim: &croft_api::NodeClaim) -> String {
     let id = claim.status.as_ref().and_then(|status| status.provider_id.clone()).unwrap_or_default();
     id.rsplit('/').next().unwrap_or_default().to_owned()
 }
@@ -124,7 +124,7 @@ fn names(claims: &[croft_api::NodeClaim]) -> BTreeSet<String> {
 
 /// Everything that Croft does with an API server, once.
 async fn a_days_work(stack: &mut Stack, client: &Client) {
-    // A workload and a node agent from before their tenant: pods are made again, the DaemonSet is planned again.
+    // A workload and a node agent from before their tenant: pods are recreated, the DaemonSet is planned again.
     let quiet = json!({"consolidateAfter": "Never"});
     let [namespace, mut pool, tenant] = tenant(TENANT, POOL, &on_demand(&["m5.xlarge"], quiet));
     pool["spec"]["key"] = json!("node-pool");
@@ -139,12 +139,12 @@ async fn a_days_work(stack: &mut Stack, client: &Client) {
     .unwrap();
     let config = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"}, "spec": {}});
     stack.plane.apply(&joined(&[config, class("default"), pool.clone(), tenant])).await.unwrap();
-    // Two pods and the agent's, on one instance: they aren't alike, so they are nominated.
+    // Two pods and the agent's, on one instance: they differ, so they are nominated.
     let up = running(client, TENANT, 3).await.unwrap();
     let node = node_of(&up[0]);
     assert!(up.iter().all(|pod| node_of(pod) == node), "{:?}", up.iter().map(node_of).collect::<Vec<_>>());
 
-    // A node that others made for a pool, and that lacks its taint.
+    // A node that another provisioner made for a pool, without its taint.
     let by_hand = [
         json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "pool-b"},
             "spec": {"provisioner": "None"}}),
@@ -163,14 +163,14 @@ async fn a_days_work(stack: &mut Stack, client: &Client) {
 
     // An interruption: a replacement, then evictions, then the end of claim and node.
     let old = claims(client, POOL).await.unwrap();
-    let news = json!({"do": "interrupt", "instance": machine(&old[0]), "news": "spot-warning"});
+    let news = json!({"do": "interrupt", "instance": instance(&old[0]), "news": "spot-warning"});
     stack.control(&news).await.unwrap();
     gone(client, &names(&old)).await;
     running(client, TENANT, 3).await.unwrap();
 
-    // An instance that dies takes its pods with it.
+    // An instance that terminates ends its pods.
     let old = claims(client, POOL).await.unwrap();
-    stack.control(&json!({"do": "end", "instance": machine(&old[0])})).await.unwrap();
+    stack.control(&json!({"do": "end", "instance": instance(&old[0])})).await.unwrap();
     gone(client, &names(&old)).await;
     running(client, TENANT, 3).await.unwrap();
 
@@ -209,7 +209,7 @@ async fn everything_said(stack: &mut Stack, client: &Client) -> String {
     said
 }
 
-/// Words of private keys and tokens.
+/// Markers of private keys and tokens.
 async fn secrets(stack: &Stack, client: &Client) -> Vec<String> {
     let api: Api<Secret> = Api::namespaced(client.clone(), "croft-system");
     let held = api.get("croft-webhook-tls").await.unwrap().data.unwrap();
@@ -234,15 +234,15 @@ async fn secrets(stack: &Stack, client: &Client) -> Vec<String> {
     words
 }
 
-/// A refusal, but for the one that the controller asks for, to learn whether its parameters are in force, and that of a
-/// namespace that is being deleted, which takes no new object.
+/// Denials, except the one that the controller requests to learn whether its parameters are in force, and those of a
+/// namespace that is being deleted, which accepts no new object.
 fn is_forbidden(request: &Request) -> bool {
     let said = |words: &str| request.message.contains(words);
     request.code == 403 && !said(IN_FORCE) && !said("because it is being terminated")
 }
 
 #[tokio::test]
-async fn a_days_work_uses_what_is_granted_and_tells_no_secret() {
+async fn all_granted_verbs_are_used_and_no_secret_is_logged() {
     let (mut audit, options) = Audit::new(Options::default(), &[CONTROLLER_USER, WEBHOOK_USER]).unwrap();
     let croft = CroftOptions::find()
         .unwrap()
@@ -257,7 +257,7 @@ async fn a_days_work_uses_what_is_granted_and_tells_no_secret() {
     for word in secrets(&stack, &client).await {
         assert!(!said.contains(&word), "{}... is told", word.get(..8).unwrap_or_default());
     }
-    // At their end, the processes give back their Leases.
+    // On shutdown the processes release their Leases.
     for part in [Part::Webhook, Part::Controller] {
         stack.croft.stop(part, EVENTUALLY).await.unwrap();
     }

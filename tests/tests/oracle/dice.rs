@@ -1,6 +1,6 @@
-//! Chance that repeats.
+//! Deterministic random choices.
 
-/// Numbers that are as good as random and the same everywhere (xorshift64*).
+/// Pseudorandom numbers, equal on every computer (xorshift64*).
 pub struct Dice(u64);
 
 impl Dice {

@@ -116,7 +116,7 @@ pub fn pools(dice: &mut Dice) -> Vec<Pool> {
         .collect()
 }
 
-/// Nodes that are there: in some pool, or cordoned, tainted, without a zone or nobody's.
+/// Existing nodes: in a pool, cordoned, tainted, without a zone, or without a pool.
 pub fn old_node(dice: &mut Dice, pools: &[Pool], name: &str) -> Value {
     let pool = &pools[dice.below(pools.len())];
     let kinds = catalog();
@@ -138,7 +138,7 @@ pub fn old_node(dice: &mut Dice, pools: &[Pool], name: &str) -> Value {
     }
     let cordoned = dice.chance(8);
     if cordoned {
-        // As the node life cycle controller writes it.
+        // The taint of the node life cycle controller.
         taints.push(Taint { value: None, ..taint("node.kubernetes.io/unschedulable", "", "NoSchedule") });
     }
     let mut node = node(name, labels, &taints, &kind.capacity);
@@ -150,7 +150,7 @@ pub fn old_node(dice: &mut Dice, pools: &[Pool], name: &str) -> Value {
 
 pub fn coming(dice: &mut Dice, pools: &[Pool], name: &str) -> ComingNode {
     let pool = &pools[dice.below(pools.len())];
-    let open = machines(pool);
+    let open = instances(pool);
     let (kind, zone, capacity_type) = &open[dice.below(open.len())];
     ComingNode {
         claim: name.to_owned(),
@@ -196,7 +196,7 @@ pub fn node(
 }
 
 /// Every offering that the pool could launch: type, zone, capacity type.
-fn machines(pool: &Pool) -> Vec<(InstanceType, String, CapacityType)> {
+fn instances(pool: &Pool) -> Vec<(InstanceType, String, CapacityType)> {
     let allows = |key: &str, value: &str| {
         pool.requirements.iter().filter(|r| r.key == key).all(|r| r.matches(Some(value)))
     };
@@ -221,5 +221,5 @@ pub fn every_node(pool: &Pool) -> Vec<Value> {
         let name = format!("every-{}-{}-{zone}-{capacity}", pool.name, kind.name.replace('.', "-"));
         node(&name, labels(pool, &kind, &zone, capacity), &pool.taints, &kind.capacity)
     };
-    machines(pool).into_iter().map(one).collect()
+    instances(pool).into_iter().map(one).collect()
 }

@@ -15,7 +15,7 @@ use super::{
     pods::{self, Group, NAMESPACES, TEAM},
 };
 
-/// A cluster: pools, nodes, pods that run, pods that wait.
+/// A cluster: pools, nodes, running pods, pending pods.
 #[derive(Clone)]
 pub struct Scene {
     pub pools: Vec<Pool>,
@@ -25,9 +25,9 @@ pub struct Scene {
     pub waiting: Vec<Group>,
     /// A DaemonSet runs on every node.
     pub daemon: bool,
-    /// How many volumes each node can attach, where it says so.
+    /// Number of volumes that each node can attach, if set.
     pub attach: BTreeMap<String, usize>,
-    /// Where volumes are made and where they are, by turns.
+    /// Binding mode and zone of volumes, in turns.
     pub disk_zones: Vec<String>,
 }
 
@@ -61,14 +61,14 @@ impl Scene {
         Self { pools, nodes, coming, running, waiting, daemon, attach, disk_zones }
     }
 
-    /// Pods that run on the nodes that are there, the DaemonSet's too.
+    /// Running pods on the existing nodes, including the DaemonSet's.
     fn there(&self) -> Vec<Value> {
         let daemons =
             self.nodes.iter().filter(|_| self.daemon).filter_map(|n| n["metadata"]["name"].as_str());
         self.running.iter().cloned().chain(daemons.map(pods::daemon_pod)).collect()
     }
 
-    /// The same for Croft. The gates of those that will be planned are no matter here: they are lifted in time.
+    /// The same for Croft. Gates of pods that will be planned are ignored: they are lifted in time.
     pub fn cluster(&self) -> Cluster {
         let mut cluster = Cluster::new();
         for pool in &self.pools {

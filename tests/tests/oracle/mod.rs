@@ -1,4 +1,4 @@
-//! Random clusters, and the real kube-scheduler's opinion of them.
+//! Random clusters, evaluated by the real kube-scheduler.
 
 mod dice;
 mod fleet;

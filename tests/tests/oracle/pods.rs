@@ -1,4 +1,4 @@
-//! Random pods: everything in a pod's spec that kube-scheduler looks at.
+//! Random pods, with every field of a pod's spec that kube-scheduler reads.
 
 use croft_scheduler::Pool;
 use serde_json::{Map, Value, json};
@@ -8,17 +8,17 @@ use super::{
     fleet::{GPU, HOST, ZONE, ZONES},
 };
 
-/// Where pods are, and the label by which affinity terms find the second.
+/// Namespaces of pods, and the label by which affinity terms select the second.
 pub const NAMESPACES: [&str; 2] = ["oracle", "oracle-b"];
 pub const TEAM: &str = "team";
-/// The RuntimeClass with overhead, and what it adds.
+/// The RuntimeClass with overhead, and its overhead.
 pub const RUNTIME: &str = "heavy";
 pub const OVERHEAD: [(&str, &str); 2] = [("cpu", "250m"), ("memory", "120Mi")];
-/// PriorityClasses by value. None preempts: preemption is kube-scheduler's business, and no plan counts on it.
+/// PriorityClasses by value. None preempts: no plan relies on preemption.
 pub const PRIORITIES: [(&str, i32); 2] = [("oracle-high", 1000), ("oracle-low", -10)];
 const APPS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Pods that are alike but for their names.
+/// Pods that differ only in their names.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub name: String,
@@ -27,19 +27,19 @@ pub struct Group {
     pub labels: Value,
     pub spec: Value,
     pub disk: Disk,
-    /// Its gate is never lifted: it is nobody's demand.
+    /// Its gate is never lifted, so it is no demand.
     pub gated: bool,
 }
 
-/// The volume of a group's pods.
+/// The volumes of a group's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
     None,
     /// All use one claim, whose volume is in a zone already.
     Shared,
-    /// Each has a claim of its own, whose volume is in a zone already.
+    /// Each has its own claim, whose volume is in a zone already.
     Own,
-    /// Each has a claim of its own, whose volume is made where the pod comes to be.
+    /// Each has its own claim, whose volume is created in the zone of the pod.
     New,
 }
 
@@ -61,7 +61,7 @@ impl Group {
             .collect()
     }
 
-    /// The claim of one of its pods.
+    /// The claim of one pod of the group.
     pub fn claim(&self, pod: usize) -> Option<String> {
         match self.disk {
             Disk::None => None,
@@ -71,7 +71,7 @@ impl Group {
     }
 }
 
-/// A group of waiting pods.
+/// A group of pending pods.
 pub fn group(dice: &mut Dice, pools: &[Pool], number: usize) -> Group {
     let app = dice.of(&APPS);
     let labels = labels(dice, app);
@@ -97,7 +97,7 @@ fn labels(dice: &mut Dice, app: &str) -> Value {
     labels
 }
 
-/// A pod that runs on `node`: also one being deleted, one being resized, and one that keeps others away.
+/// A pod that runs on `node`, including one being deleted, one being resized, and one with required anti-affinity.
 pub fn running(dice: &mut Dice, node: &str, number: usize) -> Value {
     let app = dice.of(&APPS);
     let cpu = dice.of(&["100m", "100m", "500m", "1"]);
@@ -134,12 +134,12 @@ pub fn running(dice: &mut Dice, node: &str, number: usize) -> Value {
     pod
 }
 
-/// Labels that no selector of a scene means.
+/// Labels that no selector matches.
 pub fn unselected() -> Value {
     json!({"app": "none", "tier": "none"})
 }
 
-/// A DaemonSet's template, and its pod on a node: it runs everywhere.
+/// A DaemonSet's template, and its pod on a node: it runs on every node.
 pub fn daemon_spec() -> Value {
     json!({"tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "150m", "memory": "100Mi"}}}]})
@@ -192,7 +192,7 @@ fn ports(dice: &mut Dice, container: &mut Value) {
     container["ports"] = json!([port]);
 }
 
-/// Sizes: of containers, sidecars, init containers, the whole pod, and its runtime's overhead.
+/// Requests: of containers, sidecars, init containers, the whole pod, and its runtime's overhead.
 fn size(dice: &mut Dice) -> Value {
     let cpu = dice.of(&["100m", "250m", "500m", "900m", "1500m", "3", "7"]);
     let memory = dice.of(&["128Mi", "512Mi", "1Gi", "3Gi", "7Gi"]);
@@ -216,7 +216,7 @@ fn size(dice: &mut Dice) -> Value {
         }
         spec["initContainers"] = json!(list);
     } else if dice.chance(12) {
-        // The whole pod's request is at least its containers': here twice the largest of them.
+        // The pod-level request is at least that of its containers: here twice the largest of them.
         let whole = dice.of(&["3", "7500m"]);
         spec["containers"][0]["resources"]["requests"] = json!({"cpu": "500m"});
         spec["containers"][0]["resources"]["limits"] = Value::Null;

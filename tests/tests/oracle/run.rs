@@ -24,18 +24,18 @@ use super::{
     surroundings,
 };
 
-/// How long kube-scheduler may take; its back-off after a failed try is at most 10 s.
+/// Timeout of kube-scheduler, whose back-off after a failed attempt is at most 10 s.
 const PATIENCE: Duration = Duration::from_secs(25);
 const AT_ONCE: usize = 16;
 
-/// What came of a scene.
+/// The result of a scene.
 #[derive(Default)]
 pub struct Report {
     pub planned: usize,
     pub bound: usize,
-    /// Bound where they were planned.
+    /// Pods bound as planned.
     pub home: usize,
-    /// Called impossible, and tried with every machine there.
+    /// Pods called infeasible, and tried with a node of every offering.
     pub refused: usize,
     pub problem: Option<String>,
 }
@@ -82,8 +82,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Makes a node as it is once it is initialized: status and taints as given, none of admission's own; the DaemonSet's
-    /// pod is there before others may come.
+    /// Creates an initialized node with the given status and taints, without admission's; the DaemonSet's pod exists
+    /// before others may be bound.
     async fn make_node(&self, value: &Value, daemon: bool) -> Result<()> {
         let node: Node = serde_json::from_value(value.clone())?;
         let name = node.metadata.name.clone().unwrap_or_default();
@@ -112,7 +112,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Makes a pod that runs: with its status, and deleted already if it is on its way out.
+    /// Creates a running pod with its status; deletes it if it is terminating.
     async fn make_running(&self, value: &Value) -> Result<()> {
         let mut pod = value.clone();
         if let Some(metadata) = pod["metadata"].as_object_mut() {
@@ -141,8 +141,8 @@ impl Arena {
         self.run(scene, false).await
     }
 
-    /// Pods that are planned onto nodes that are there come first, then those planned onto machines on their way: they are
-    /// bound before a machine is that isn't asked for yet, and see none of the domains that those will open.
+    /// Pods planned onto existing nodes come first, then those planned onto coming nodes: they are bound before further
+    /// instances exist, and see none of the domains that those open.
     async fn run(&self, scene: &Scene, nominate: bool) -> Result<Report> {
         self.clear().await?;
         self.storage.make(scene).await?;
@@ -213,9 +213,9 @@ impl Arena {
         report.home = homes.iter().filter(|(pod, home)| bound.get(*pod) == Some(home)).count();
         if let (Err(error), true) = (outcome, nominate) {
             let left = said_of(&plan);
-            let machines = machines(&plan);
+            let instances = instances(&plan);
             report.problem =
-                Some(format!("{error}; planned {homes:?} on {machines:?}; bound {bound:?}; left {left:?}"));
+                Some(format!("{error}; planned {homes:?} on {instances:?}; bound {bound:?}; left {left:?}"));
             return Ok(report);
         }
         if nominate {
@@ -224,15 +224,15 @@ impl Arena {
         Ok(report)
     }
 
-    /// The cluster with what is bound by now, and the planned machines on their way: nominations are decided when a node has
-    /// come.
+    /// The cluster with the pods bound so far, and the planned instances as coming nodes: nominations are decided when
+    /// a node registers.
     async fn seen(&self, scene: &Scene, plan: &Plan, mut cluster: Cluster, now: i32) -> Result<Cluster> {
         for coming in scene.coming.iter().filter(|_| now > 0) {
             cluster.remove_coming(&coming.claim);
             cluster.upsert_node(&self.nodes.get(&coming.claim).await?)?;
         }
-        for machine in plan.machines.iter().filter(|_| now > 1) {
-            cluster.upsert_coming(machine.coming(&machine.name));
+        for instance in plan.machines.iter().filter(|_| now > 1) {
+            cluster.upsert_coming(instance.coming(&instance.name));
         }
         for pod in self.pods.list(&ListParams::default()).await?.items {
             if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
@@ -260,7 +260,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Waits until as many pods of each group are bound as are among `pods`.
+    /// Waits until as many pods of each group are bound as `pods` has.
     async fn all_bound(&self, pods: impl Iterator<Item = &String>, patience: Duration) -> Result<()> {
         let planned = by_group(pods);
         until("every planned pod bound", patience, || async {
@@ -282,14 +282,14 @@ impl Arena {
         Ok(())
     }
 
-    /// Pods by name, and the nodes that they are bound to.
+    /// Pods by name, and their nodes.
     async fn bound(&self) -> Result<BTreeMap<String, String>, kube::Error> {
         let pods = self.pods.list(&ListParams::default()).await?;
         let one = |pod: Pod| Some((pod.metadata.name?, pod.spec?.node_name?));
         Ok(pods.items.into_iter().filter_map(one).collect())
     }
 
-    /// What kube-scheduler binds that Croft called impossible, with a node of every offering there.
+    /// Pods that kube-scheduler binds although Croft called them infeasible, with a node of every offering.
     async fn impossible(
         &self,
         scene: &Scene,
@@ -297,13 +297,13 @@ impl Arena {
         homes: &BTreeMap<String, String>,
         report: &mut Report,
     ) -> Result<()> {
-        // What depends on other pods holds while those are where they were planned, and nobody is left out who could come.
+        // Reasons that depend on other pods hold only if those are where they were planned and none is missing.
         let as_planned = report.home == report.planned
             && !plan.unschedulable.iter().any(|u| u.reasons.iter().any(|r| r.reason.is_limit()));
         let hopeless: BTreeSet<String> = plan
             .unschedulable
             .iter()
-            .filter(|u| u.reasons.iter().all(|r| is_judged(r.reason, as_planned)))
+            .filter(|u| u.reasons.iter().all(|r| is_evaluated(r.reason, as_planned)))
             .map(|u| u.pod.name.to_string())
             .collect();
         report.refused = hopeless.len();
@@ -312,7 +312,7 @@ impl Arena {
         }
         let every: Vec<Value> = scene.pools.iter().flat_map(every_node).collect();
         self.make_nodes(every, scene.daemon).await?;
-        // Copies come after the nodes; once a pod that can be bound and came later is bound, each has had its try.
+        // Copies are created after the nodes; once a younger feasible pod is bound, each has been tried.
         let waiting: Vec<Value> = scene.waiting.iter().flat_map(Group::pods).collect();
         for pod in waiting.iter().filter(|pod| hopeless.contains(key(pod).1)) {
             let mut copy = pod.clone();
@@ -347,7 +347,7 @@ impl Arena {
             let said = said_of(plan);
             report.problem = Some(format!(
                 "called impossible and bound: {wrong:?}; said {said:?}; planned {homes:?} on {:?}",
-                machines(plan)
+                instances(plan)
             ));
         }
         Ok(())
@@ -360,8 +360,8 @@ fn key(object: &Value) -> (&str, &str) {
     (text("namespace"), text("name"))
 }
 
-/// True for reasons that hold whatever nodes there are, and with `as_planned` for those that depend on other pods alone.
-fn is_judged(reason: ReasonKind, as_planned: bool) -> bool {
+/// True for reasons that hold on every node, and with `as_planned` for those that depend only on other pods.
+fn is_evaluated(reason: ReasonKind, as_planned: bool) -> bool {
     match reason {
         ReasonKind::TaintNotTolerated
         | ReasonKind::NodeAffinityMismatch
@@ -381,19 +381,19 @@ fn said_of(plan: &Plan) -> Vec<String> {
     plan.unschedulable.iter().map(one).collect()
 }
 
-/// What is launched and where.
-fn machines(plan: &Plan) -> Vec<String> {
+/// The launched instances.
+fn instances(plan: &Plan) -> Vec<String> {
     plan.machines.iter().map(|m| format!("{} {} {}", m.name, m.instance_type, m.zone)).collect()
 }
 
-/// Where each planned pod belongs.
+/// The planned node of each pod.
 fn homes(plan: &Plan) -> BTreeMap<String, String> {
     let new = plan.machines.iter().flat_map(|m| m.pods.iter().map(|p| (p.name.to_string(), m.name.clone())));
     let old = plan.existing.iter().flat_map(|e| e.pods.iter().map(|p| (p.name.to_string(), e.node.clone())));
     new.chain(old).collect()
 }
 
-/// Who is nominated where.
+/// The nominated pods by node.
 fn nominations(scene: &Scene, cluster: &Cluster, plan: &Plan) -> BTreeMap<String, String> {
     let label = |node: &Value| serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default();
     let old: BTreeMap<&str, BTreeMap<String, String>> =
@@ -405,8 +405,8 @@ fn nominations(scene: &Scene, cluster: &Cluster, plan: &Plan) -> BTreeMap<String
         let pods = cluster.nominable(pods, labels);
         said.extend(pods.into_iter().map(|pod| (pod.name.to_string(), node.to_owned())));
     };
-    for machine in &plan.machines {
-        say(&machine.pods, &machine.name, &machine.labels);
+    for instance in &plan.machines {
+        say(&instance.pods, &instance.name, &instance.labels);
     }
     for place in &plan.existing {
         let name = place.node.as_str();
@@ -417,13 +417,13 @@ fn nominations(scene: &Scene, cluster: &Cluster, plan: &Plan) -> BTreeMap<String
     said
 }
 
-/// The group of a pod: its pods are made from one template, and which of them gets a place is the scheduler's choice.
+/// The group of a pod: its pods have one template, and the scheduler chooses which of them is bound.
 fn group_of(pod: &str) -> &str {
     let name = pod.strip_prefix("copy-").unwrap_or(pod);
     name.rsplit_once('-').map_or(name, |(group, _)| group)
 }
 
-/// How many pods of each group there are.
+/// Number of pods of each group.
 fn by_group<'a>(pods: impl Iterator<Item = &'a String>) -> BTreeMap<&'a str, usize> {
     pods.fold(BTreeMap::new(), |mut groups, pod| {
         *groups.entry(group_of(pod)).or_default() += 1;

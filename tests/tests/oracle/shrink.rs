@@ -1,18 +1,19 @@
-//! The smallest scene that still fails.
+//! Shrinks a scene that fails.
 
 use anyhow::Result;
 use serde_json::Value;
 
 use super::{generate::Scene, pods::Disk, run::Arena};
 
-/// A scene that still fails takes as long as kube-scheduler's patience: after so many tries what is left is small enough.
+/// A scene that still fails takes as long as kube-scheduler's timeout; after this many attempts the rest is small
+/// enough.
 const TRIES: usize = 30;
 
-/// What can be left out of a pod's spec.
+/// Optional fields of a pod's spec.
 const PARTS: [&str; 5] =
     ["topologySpreadConstraints", "affinity", "nodeSelector", "initContainers", "tolerations"];
 
-/// Scenes with one thing less.
+/// Scenes without one element.
 fn smaller(scene: &Scene) -> Vec<Scene> {
     let mut list = Vec::new();
     let mut offer = |change: &dyn Fn(&mut Scene)| {
@@ -59,7 +60,7 @@ fn smaller(scene: &Scene) -> Vec<Scene> {
 }
 
 impl Arena {
-    /// Leaves out whatever isn't needed for the failure.
+    /// Removes everything that isn't needed for the failure.
     pub async fn shrink(&self, mut scene: Scene, mut problem: String) -> Result<(Scene, String)> {
         let mut tries = 0;
         'again: loop {

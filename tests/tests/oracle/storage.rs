@@ -1,4 +1,4 @@
-//! Volumes of a scene, for Croft and for the real thing; and the part of a storage driver that makes them.
+//! Volumes of a scene, for Croft and for the real scheduler, and the part of a storage driver that creates them.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ impl Scene {
         class(&self.disk_zones.iter().collect())
     }
 
-    /// Claims by namespace and name, and the zone of each volume that is there already.
+    /// Claims by namespace and name, with the zone of each existing volume.
     fn claims(&self) -> Vec<(&'static str, String, Option<&str>)> {
         let mut claims: Vec<(&'static str, String, Option<&str>)> = Vec::new();
         for (number, group) in self.waiting.iter().enumerate() {
@@ -74,7 +74,7 @@ impl Scene {
         self.attach.iter().map(one).collect()
     }
 
-    /// Storage as Croft sees it.
+    /// Storage for Croft.
     pub fn storage(&self, cluster: &mut Cluster) {
         cluster.upsert_storage_class(&object(self.class())).unwrap();
         for (namespace, name, zone) in self.claims() {
@@ -91,7 +91,7 @@ impl Scene {
     }
 }
 
-/// The API server's side of volumes.
+/// Storage for the API server.
 pub struct Storage {
     classes: Api<StorageClass>,
     volumes: Api<PersistentVolume>,
@@ -100,7 +100,7 @@ pub struct Storage {
     nodes: Api<Node>,
 }
 
-/// Deletes all, whatever finalizers say: the controllers that take them off don't run here.
+/// Deletes all objects, whatever their finalizers: the controllers that remove those don't run here.
 async fn clear<T>(api: &Api<T>) -> Result<()>
 where
     T: Resource + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
@@ -174,7 +174,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Makes the volumes that kube-scheduler has chosen nodes for, as a driver's provisioner does.
+    /// Creates the volumes for which kube-scheduler has chosen nodes, as a driver's provisioner does.
     pub async fn provision(&self) -> Result<()> {
         let mut all = Vec::new();
         for claims in &self.claims {

@@ -1,4 +1,4 @@
-//! What every scene finds there: namespaces, PriorityClasses, a RuntimeClass with overhead.
+//! Objects of every scene: namespaces, PriorityClasses, a RuntimeClass with overhead.
 
 use anyhow::Result;
 use k8s_openapi::api::{
@@ -27,7 +27,7 @@ pub async fn make(client: &Client) -> Result<()> {
         )?;
         Api::all(client.clone()).create(&new, &class).await?;
     }
-    // Those that name none don't preempt either.
+    // Pods without a PriorityClass don't preempt either.
     let class: PriorityClass = serde_json::from_value(
         json!({"metadata": {"name": "oracle-default"}, "value": 0, "globalDefault": true, "preemptionPolicy": "Never"}),
     )?;

@@ -26,6 +26,7 @@ use tokio::{sync::watch as channel, task::JoinHandle, time::sleep};
 use crate::{
     args::{RegistrationArgs, TlsArgs, TlsMode},
     cluster::state::State,
+    definitions::ROTATE_ANNOTATION,
     registration::{
         configurations::{Registration, RegistrationError},
         hooks::{Address, Hooks},
@@ -98,6 +99,7 @@ impl Setup<'_> {
                 name: tls_secret,
                 names,
                 rotation: Rotation { ca_propagation_delay, ..Rotation::default() },
+                rotate_annotation: ROTATE_ANNOTATION,
                 clock: self.clock.clone(),
             })),
             (TlsMode::Files, Some(path)) => Authority::File(path),

@@ -1,20 +1,20 @@
-//! Whose the pods are that exist already.
+//! Which controllers own the pods that exist.
 
+use croft_manifest::Input;
 use k8s_openapi::{
     api::core::v1::Pod,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use rustc_hash::FxHashMap;
 
-use crate::input::Input;
-
-/// How many pods each controller has that are neither finished nor going.
+/// Active pods by owner.
 pub(crate) struct Owners {
     pods: FxHashMap<(String, String, String), usize>,
     deployments: FxHashMap<(String, String), usize>,
 }
 
 impl Owners {
+    /// Counts the active pods of the input.
     pub(crate) fn new(input: &Input) -> Self {
         let mut pods: FxHashMap<(String, String, String), usize> = FxHashMap::default();
         let mut deployments: FxHashMap<(String, String), usize> = FxHashMap::default();
@@ -31,30 +31,30 @@ impl Owners {
         Self { pods, deployments }
     }
 
-    /// Pods of the controller of that kind and name.
-    pub(crate) fn of(&self, kind: &str, namespace: &str, name: &str) -> usize {
+    /// Number of active pods of the controller of that kind and name.
+    pub(crate) fn count(&self, kind: &str, namespace: &str, name: &str) -> usize {
         self.pods.get(&(kind.to_owned(), namespace.to_owned(), name.to_owned())).copied().unwrap_or(0)
     }
 
-    /// Pods of any ReplicaSet of the Deployment.
-    pub(crate) fn of_deployment(&self, namespace: &str, name: &str) -> usize {
+    /// Number of active pods of all ReplicaSets of the Deployment.
+    pub(crate) fn count_of_deployment(&self, namespace: &str, name: &str) -> usize {
         self.deployments.get(&(namespace.to_owned(), name.to_owned())).copied().unwrap_or(0)
     }
 }
 
-/// The owner that controls an object.
+/// The owner reference of an object's controller.
 pub(crate) fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|o| o.controller == Some(true))
 }
 
-/// A pod that its controller counts as one of its replicas.
+/// True if a controller counts the pod as a replica: neither finished nor being deleted.
 pub(crate) fn is_active(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The ReplicaSet says whose it is; where it isn't in the input, its name does: the Deployment's, a dash, and
-/// the hash that its pods carry as a label.
+/// The Deployment that owns the ReplicaSet `set`. If the input lacks the ReplicaSet, its name is taken apart: the
+/// Deployment's name, a dash, and the hash in the label of its pods.
 fn deployment_of(namespace: &str, set: &OwnerReference, pod: &Pod, input: &Input) -> Option<String> {
     if let Some(set) = input.replica_sets.get(namespace, &set.name) {
         return controller(&set.metadata).filter(|o| o.kind == "Deployment").map(|o| o.name.clone());

@@ -1,57 +1,59 @@
-//! The pods that a template makes: names, labels, owners and volumes as the controllers give them.
+//! Pods from templates: names, labels, owners and volumes as the controllers set them.
 
 use std::{
     collections::HashSet,
     hash::{Hash as _, Hasher as _},
 };
 
+use croft_manifest::{Input, Sourced};
 use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use rustc_hash::FxHasher;
 
-use super::{Kind, Workload};
-use crate::input::Input;
+use super::workloads::{Workload, WorkloadKind};
 
-/// The names that pods have, so that those to be made get others.
-pub(crate) struct Names(HashSet<(String, String)>);
+/// Namespace and name of every pod, so that created pods get others.
+pub(crate) struct PodNames(HashSet<(String, String)>);
 
-impl Names {
+impl PodNames {
     pub(crate) fn new(input: &Input) -> Self {
-        let key = |p: &crate::input::Sourced<Pod>| {
+        let key = |p: &Sourced<Pod>| {
             (p.metadata.namespace.clone().unwrap_or_default(), p.metadata.name.clone().unwrap_or_default())
         };
         Self(input.pods.iter().map(key).collect())
     }
 
-    fn take(&mut self, namespace: &str, name: &str) -> bool {
+    /// Reserves a name; false if it is taken.
+    fn reserve(&mut self, namespace: &str, name: &str) -> bool {
         self.0.insert((namespace.to_owned(), name.to_owned()))
     }
 }
 
-/// A pod with the template's metadata and spec, and what the controller adds to every one of them.
-pub(super) fn prototype(workload: &Workload<'_>) -> Pod {
+/// The pod that the template defines, before admission, named after the workload: the template's metadata and spec, and
+/// the labels and owner that the controller adds to every pod.
+pub(crate) fn prototype(workload: &Workload<'_>) -> Pod {
     let template = workload.template;
     let meta = template.metadata.clone().unwrap_or_default();
     let mut labels = meta.labels.unwrap_or_default();
     let owner_name = match workload.kind {
-        Kind::Deployment => format!("{}-{}", workload.name, hash(template)),
+        WorkloadKind::Deployment => format!("{}-{}", workload.name, hash(template)),
         _ => workload.name.clone(),
     };
     match workload.kind {
-        Kind::Deployment => {
+        WorkloadKind::Deployment => {
             labels.insert("pod-template-hash".to_owned(), hash(template));
         }
-        Kind::StatefulSet | Kind::DaemonSet => {
+        WorkloadKind::StatefulSet | WorkloadKind::DaemonSet => {
             labels.insert("controller-revision-hash".to_owned(), hash(template));
         }
-        Kind::Job | Kind::CronJob => {
+        WorkloadKind::Job | WorkloadKind::CronJob => {
             for key in ["batch.kubernetes.io/job-name", "job-name"] {
                 labels.insert(key.to_owned(), workload.name.clone());
             }
         }
-        Kind::ReplicaSet | Kind::ReplicationController => {}
+        WorkloadKind::ReplicaSet | WorkloadKind::ReplicationController => {}
     }
     let (api_version, kind) = workload.kind.owner();
     Pod {
@@ -75,41 +77,42 @@ pub(super) fn prototype(workload: &Workload<'_>) -> Pod {
     }
 }
 
-/// Makes the workload's missing pods of `admitted`, its prototype after admission, and the claims that come
-/// with them.
-pub(crate) fn make(
+/// Creates the workload's missing pods from `admitted`, its prototype after admission, and their volume claims.
+pub(crate) fn create_pods(
     workload: &Workload<'_>,
     admitted: &Pod,
-    names: &mut Names,
+    names: &mut PodNames,
     input: &Input,
 ) -> (Vec<Pod>, Vec<PersistentVolumeClaim>) {
     let mut pods = Vec::with_capacity(workload.missing);
     let mut claims = Vec::new();
     let mut number = i64::from(workload.first);
-    // A name can be taken by a pod that exists (that ordinal is there), or by another workload of that name.
+    // A name can be taken by an existing pod of that ordinal, or by a pod of another workload of that name.
     let mut stem = workload.name.clone();
-    if workload.kind != Kind::StatefulSet && !names.take(&workload.namespace, &format!("{stem}/workload")) {
+    if workload.kind != WorkloadKind::StatefulSet
+        && !names.reserve(&workload.namespace, &format!("{stem}/workload"))
+    {
         stem = format!("{}-{}", workload.name, workload.kind.as_str().to_lowercase());
     }
     while pods.len() < workload.missing {
         let name = format!("{stem}-{number}");
         let index = number;
         number += 1;
-        if !names.take(&workload.namespace, &name) {
+        if !names.reserve(&workload.namespace, &name) {
             continue;
         }
         let mut pod = admitted.clone();
         pod.metadata.name = Some(name.clone());
         let labels = pod.metadata.labels.get_or_insert_default();
         match workload.kind {
-            Kind::StatefulSet => {
+            WorkloadKind::StatefulSet => {
                 labels.insert("statefulset.kubernetes.io/pod-name".to_owned(), name.clone());
                 labels.insert("apps.kubernetes.io/pod-index".to_owned(), index.to_string());
                 for template in workload.claim_templates {
                     claims.extend(stateful_claim(template, workload, &name, &mut pod, input));
                 }
             }
-            Kind::Job | Kind::CronJob if workload.indexed => {
+            WorkloadKind::Job | WorkloadKind::CronJob if workload.indexed => {
                 labels.insert("batch.kubernetes.io/job-completion-index".to_owned(), index.to_string());
             }
             _ => {}
@@ -119,7 +122,7 @@ pub(crate) fn make(
     (pods, claims)
 }
 
-/// Adds the claim's volume to the pod; answers the claim where the input doesn't hold it.
+/// Adds the claim's volume to the pod. Returns the claim if the input doesn't hold it.
 fn stateful_claim(
     template: &PersistentVolumeClaim,
     workload: &Workload<'_>,
@@ -150,7 +153,7 @@ fn stateful_claim(
     Some(claim)
 }
 
-/// A hash of the template that stays the same between runs, in the alphabet of Kubernetes' own.
+/// A hash of the template, equal on every run, in the alphabet of Kubernetes.
 fn hash(template: &PodTemplateSpec) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut hasher = FxHasher::default();

@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 
 pub(crate) const UID: &str = "11111111-2222-3333-4444-555555555555";
 
-/// Ends with the test.
+/// Ended by the test.
 pub(crate) struct Bed {
     pub(crate) simulator: Arc<Simulator>,
     pub(crate) provider: Arc<AwsProvider>,
@@ -45,19 +45,19 @@ impl Drop for Bed {
 }
 
 impl Bed {
-    /// With few types, which is quicker where the others don't matter.
+    /// With few types, which is faster.
     pub(crate) async fn new() -> Self {
         Self::with(few_types()).await
     }
 
-    /// On virtual time: it stands still unless a test moves it.
+    /// On virtual time, which only the test advances.
     pub(crate) async fn with(settings: Settings) -> Self {
         let start = u64::try_from(SystemClock.wall().as_millisecond()).unwrap();
         let (simulator, _) = Simulator::on_virtual_time(settings, start);
         Self::around(simulator).await
     }
 
-    /// With a simulator that is there already.
+    /// On an existing simulator.
     pub(crate) async fn around(simulator: Arc<Simulator>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -67,17 +67,17 @@ impl Bed {
         Self { simulator, provider, url, tasks: vec![server] }
     }
 
-    /// The SDK itself, for what the simulator does.
+    /// The SDK itself, for tests of the simulator.
     pub(crate) fn ec2(&self) -> aws_sdk_ec2::Client {
         ec2(&self.url)
     }
 
-    /// A provider whose pauses run on a clock that a test moves.
+    /// A provider on a clock that the test advances.
     pub(crate) async fn on(&self, clock: Arc<Ahead>) -> Arc<AwsProvider> {
         AwsProvider::connect_on(options(&self.url), clock).await
     }
 
-    /// Another provider for the same cloud: after a restart.
+    /// Another provider for the same cloud, as after a restart.
     pub(crate) async fn restarted(&self) -> Arc<AwsProvider> {
         AwsProvider::connect(options(&self.url)).await
     }
@@ -102,7 +102,7 @@ impl Bed {
     }
 }
 
-/// The instance's clock, and what a test adds to it.
+/// A real clock plus what a test adds.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead(AtomicU64);
 
@@ -126,7 +126,7 @@ impl Clock for Ahead {
     }
 }
 
-/// A client of EC2 at `url`, with one try.
+/// An EC2 client of `url` with a single attempt.
 pub(crate) fn ec2(url: &str) -> aws_sdk_ec2::Client {
     let credentials = Credentials::new("AKIDTEST", "secret", None, None, "test");
     aws_sdk_ec2::Client::from_conf(

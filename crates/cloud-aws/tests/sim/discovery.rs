@@ -1,4 +1,4 @@
-//! What classes name, and what is said when it isn't there.
+//! What classes resolve to, and their conditions if something doesn't exist.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn condition<'a>(findings: &'a ClassFindings, kind: &str) -> (Option<bool>, &'a 
 }
 
 #[tokio::test]
-async fn a_class_is_resolved() {
+async fn class_resolves() {
     let bed = Bed::new().await;
     let findings = bed.provider.resolve(&class(spec())).await;
     assert!(findings.is_ready(), "{:?}", findings.conditions);
@@ -28,7 +28,7 @@ async fn a_class_is_resolved() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_a_condition_that_says_what_to_do() {
+async fn missing_resources_give_conditions_with_remedies() {
     let bed = Bed::new().await;
     let tagged = |value: &str| {
         vec![SelectorTerm {
@@ -39,7 +39,7 @@ async fn what_is_missing_is_a_condition_that_says_what_to_do() {
     let mut none = spec();
     none.subnet_selector_terms = tagged("elsewhere");
     none.security_group_selector_terms = tagged("elsewhere");
-    none.role = Some("nobody".to_owned());
+    none.role = Some("missing".to_owned());
     none.ami_selector_terms[0].alias = Some("al2023@v20200101".to_owned());
     none.user_data = Some("hello".to_owned());
     let findings = bed.provider.resolve(&class(none)).await;
@@ -61,7 +61,7 @@ async fn what_is_missing_is_a_condition_that_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn too_many_security_groups_are_said() {
+async fn too_many_security_groups_fail_the_condition() {
     let bed = Bed::new().await;
     let mut any = spec();
     any.security_group_selector_terms = vec![SelectorTerm {
@@ -77,7 +77,7 @@ async fn too_many_security_groups_are_said() {
 }
 
 #[tokio::test]
-async fn images_by_id_parameter_and_tag() {
+async fn images_resolve_by_id_parameter_and_tag() {
     let bed = Bed::new().await;
     let by_alias = bed.provider.resolve(&class(spec())).await;
     let id = by_alias.amis.iter().find(|a| a.device.is_none() && a.arch == "arm64").unwrap().id.clone();
@@ -98,11 +98,11 @@ async fn images_by_id_parameter_and_tag() {
 }
 
 #[tokio::test]
-async fn types_and_prices_are_those_of_the_catalogue() {
+async fn types_and_prices_equal_the_catalogue() {
     let bed = Bed::with(Settings::default()).await;
     let live = bed.provider.instance_types(&class(spec())).await.unwrap();
     let built_in = builtin_catalog();
-    // What the wire can carry is what the catalogue has, but for types whose zones have no subnet.
+    // EC2's description equals the catalogue, except for types in zones without a subnet.
     let mut compared = 0;
     for from_wire in live.iter() {
         let wanted = built_in.iter().find(|t| t.name == from_wire.name).unwrap();
@@ -129,7 +129,7 @@ async fn types_and_prices_are_those_of_the_catalogue() {
 }
 
 #[tokio::test]
-async fn without_the_price_list_estimates_are_marked() {
+async fn prices_without_the_price_list_are_marked_as_estimates() {
     let bed = Bed::new().await;
     bed.control(
         r#"{"do": "faults", "rules": [{"action": "GetProducts", "error": "InternalFailure"}, {"action": "DescribeSpotPriceHistory", "error": "InternalError"}]}"#,
@@ -146,7 +146,7 @@ async fn without_the_price_list_estimates_are_marked() {
 }
 
 #[tokio::test]
-async fn what_was_found_stays_usable_while_aws_is_away() {
+async fn findings_stay_valid_while_aws_is_unreachable() {
     let bed = Bed::new().await;
     assert!(bed.provider.resolve(&class(spec())).await.is_ready());
     bed.provider.instance_types(&class(spec())).await.unwrap();
@@ -159,7 +159,7 @@ async fn what_was_found_stays_usable_while_aws_is_away() {
 }
 
 #[tokio::test]
-async fn registered_nodes_correct_the_capacity() {
+async fn registered_nodes_correct_the_computed_capacity() {
     let bed = Bed::new().await;
     let class = class(spec());
     let types = bed.provider.instance_types(&class).await.unwrap();

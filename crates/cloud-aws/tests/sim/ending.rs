@@ -1,4 +1,4 @@
-//! Terminations, interruptions, and what is cleaned up.
+//! Terminations, interruptions and garbage collection.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +9,7 @@ use croft_scheduler::CapacityType::{OnDemand, Spot};
 use crate::bed::{Bed, class, request, spec};
 
 #[tokio::test]
-async fn terminating_is_repeatable_and_an_unknown_id_is_not_terminated() {
+async fn terminate_is_idempotent_and_unknown_ids_are_not_terminated() {
     let bed = Bed::new().await;
     let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
     let ids = [id.clone(), "i-00000000000000000".to_owned()];
@@ -24,7 +24,7 @@ async fn terminating_is_repeatable_and_an_unknown_id_is_not_terminated() {
 }
 
 #[tokio::test]
-async fn machines_can_be_tagged_later() {
+async fn instances_can_be_tagged_after_launch() {
     let bed = Bed::new().await;
     let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
     let tags = BTreeMap::from([("Name".to_owned(), "node-1".to_owned())]);
@@ -33,7 +33,7 @@ async fn machines_can_be_tagged_later() {
 }
 
 #[tokio::test]
-async fn an_instance_whose_cluster_tag_was_overwritten_is_described_by_id_and_tagged_again() {
+async fn instance_with_overwritten_cluster_tag_is_described_by_id_and_tagged_again() {
     let bed = Bed::new().await;
     let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
     let foreign = BTreeMap::from([("croft.dev/cluster".to_owned(), "another".to_owned())]);
@@ -51,7 +51,7 @@ async fn an_instance_whose_cluster_tag_was_overwritten_is_described_by_id_and_ta
 }
 
 #[tokio::test]
-async fn other_clusters_machines_are_not_seen() {
+async fn instances_of_other_clusters_are_not_listed() {
     let bed = Bed::new().await;
     bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap();
     let mut options = crate::bed::options(&bed.url);
@@ -62,7 +62,7 @@ async fn other_clusters_machines_are_not_seen() {
 }
 
 #[tokio::test]
-async fn interruptions_are_heard_until_they_are_acknowledged() {
+async fn interruptions_repeat_until_acknowledged() {
     let bed = Bed::new().await;
     let id = bed.launch(&request(&["m5.large"], Spot)).await.unwrap().machine.id;
     bed.world(|world| {
@@ -93,7 +93,7 @@ async fn interruptions_are_heard_until_they_are_acknowledged() {
 }
 
 #[tokio::test]
-async fn what_nothing_uses_is_swept() {
+async fn unused_templates_and_profiles_are_deleted() {
     let bed = Bed::new().await;
     let class = class(spec());
     let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
@@ -107,7 +107,7 @@ async fn what_nothing_uses_is_swept() {
     assert_eq!(
         fresh.sweep(&InUse::default()).await.unwrap(),
         0,
-        "the machine holds its profile, and the template is young"
+        "the instance holds its profile, and the template is young"
     );
     // Another tool overwrites the tag by which the instance is listed: it is asked for by its id.
     let overwritten = [("croft.dev/cluster".to_owned(), "another".to_owned())];
@@ -126,7 +126,7 @@ async fn what_nothing_uses_is_swept() {
 }
 
 #[tokio::test]
-async fn who_is_calling() {
+async fn identity_names_account_and_role() {
     let bed = Bed::new().await;
     let identity = bed.provider.identity().await.unwrap();
     assert_eq!((identity.account.as_str(), identity.region.as_str()), ("000000000000", "us-east-1"));

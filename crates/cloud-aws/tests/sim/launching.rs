@@ -1,4 +1,4 @@
-//! Launches: one machine per claim, whatever fails.
+//! Launches: one instance per claim, whatever fails.
 
 use croft_cloud::{
     CloudProvider, FaultClass, LaunchError, MachineState,
@@ -11,7 +11,7 @@ use croft_scheduler::CapacityType::{OnDemand, Reserved, Spot};
 use crate::bed::{Bed, UID, class, few_types, request, spec};
 
 #[tokio::test]
-async fn a_claim_becomes_a_tagged_machine_of_the_cheapest_type() {
+async fn claim_becomes_a_tagged_instance_of_the_cheapest_type() {
     let bed = Bed::new().await;
     let launched = bed.launch(&request(&["m5.xlarge", "m5.large", "c5.4xlarge"], OnDemand)).await.unwrap();
     let machine = &launched.machine;
@@ -45,7 +45,7 @@ async fn a_claim_becomes_a_tagged_machine_of_the_cheapest_type() {
 }
 
 #[tokio::test]
-async fn what_a_machine_is_launched_with_is_tagged_too() {
+async fn volumes_interfaces_and_spot_requests_are_tagged() {
     let bed = Bed::new().await;
     let shared = [
         (tags::CLUSTER, UID),
@@ -73,7 +73,7 @@ async fn what_a_machine_is_launched_with_is_tagged_too() {
 }
 
 #[tokio::test]
-async fn the_same_prepared_launch_is_one_machine_also_after_a_restart() {
+async fn same_prepared_launch_is_one_instance_also_after_a_restart() {
     let bed = Bed::new().await;
     let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
     let first = bed.provider.launch(&prepared).await.unwrap();
@@ -83,7 +83,7 @@ async fn the_same_prepared_launch_is_one_machine_also_after_a_restart() {
 }
 
 #[tokio::test]
-async fn preparing_twice_gives_the_same_request() {
+async fn prepare_twice_gives_the_same_request() {
     let bed = Bed::new().await;
     let request = request(&["m5.large", "m6g.large"], Spot);
     let first = bed.provider.prepare(&request).await.unwrap();
@@ -94,7 +94,7 @@ async fn preparing_twice_gives_the_same_request() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_unknown_and_the_repeat_finds_the_machine() {
+async fn lost_answer_is_unknown_and_the_retry_finds_the_instance() {
     let bed = Bed::new().await;
     let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
     bed.control(r#"{"do": "faults", "rules": [{"action": "CreateFleet", "cut": "after", "times": 1}]}"#);
@@ -108,7 +108,7 @@ async fn a_lost_answer_is_unknown_and_the_repeat_finds_the_machine() {
 }
 
 #[tokio::test]
-async fn a_token_used_for_another_request_is_unknown() {
+async fn token_of_another_request_is_unknown() {
     let bed = Bed::new().await;
     let first = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
     let other = bed.provider.prepare(&request(&["c5.large"], OnDemand)).await.unwrap();
@@ -121,14 +121,14 @@ async fn a_token_used_for_another_request_is_unknown() {
 }
 
 #[tokio::test]
-async fn without_capacity_the_next_choice_is_taken_at_once_and_the_first_set_aside() {
+async fn offering_without_capacity_becomes_unavailable_and_the_next_is_used_at_once() {
     let bed = Bed::new().await;
     bed.control(r#"{"do": "capacity", "rules": [{"instanceType": "m5.large", "count": 0}]}"#);
     let error = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap_err();
     let LaunchError::NoCapacity { offerings, fault, .. } = &error else { panic!("{error}") };
     assert_eq!(offerings.len(), 5, "every zone: {offerings:?}");
     assert_eq!(fault.code, "InsufficientInstanceCapacity");
-    assert!(error.to_string().contains("no machine of the type is free in the zone"), "{error}");
+    assert!(error.to_string().contains("no instance of the type is free in the zone"), "{error}");
 
     let types = bed.provider.instance_types(&class(spec())).await.unwrap();
     let m5 = types.iter().find(|t| t.name == "m5.large").unwrap();
@@ -153,7 +153,7 @@ async fn without_capacity_the_next_choice_is_taken_at_once_and_the_first_set_asi
 }
 
 #[tokio::test]
-async fn one_call_falls_through_to_what_there_is() {
+async fn one_call_falls_back_to_available_offerings() {
     let bed = Bed::new().await;
     bed.control(
         r#"{"do": "capacity", "rules": [{"instanceType": "m5.large", "count": 0}, {"instanceType": "m5a.large", "zone": "us-east-1a", "count": 0}]}"#,
@@ -165,7 +165,7 @@ async fn one_call_falls_through_to_what_there_is() {
 }
 
 #[tokio::test]
-async fn spot_prefers_room_over_the_last_cent() {
+async fn spot_prefers_capacity_to_the_lowest_price() {
     let bed = Bed::new().await;
     bed.control(
         r#"{"do": "capacity", "rules": [{"instanceType": "m5.large", "capacityType": "spot", "count": 1}]}"#,
@@ -184,7 +184,7 @@ async fn spot_prefers_room_over_the_last_cent() {
 }
 
 #[tokio::test]
-async fn a_full_subnet_is_set_aside_and_another_zone_taken() {
+async fn full_subnet_is_unavailable_and_another_zone_is_used() {
     let bed = Bed::with(Settings { subnet_addresses: 1, ..few_types() }).await;
     let mut zones = std::collections::BTreeSet::new();
     for number in 1..=5 {
@@ -203,7 +203,7 @@ async fn a_full_subnet_is_set_aside_and_another_zone_taken() {
 }
 
 #[tokio::test]
-async fn reservations_are_used_and_cost_nothing_more() {
+async fn reservations_are_used_at_no_extra_cost() {
     let bed = Bed::new().await;
     bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
     bed.control(r#"{"do": "capacity", "rules": [{"count": 0}]}"#);
@@ -238,7 +238,7 @@ async fn reservations_are_used_and_cost_nothing_more() {
 }
 
 #[tokio::test]
-async fn an_on_demand_launch_that_an_open_reservation_takes_in_is_on_demand() {
+async fn on_demand_launch_in_an_open_reservation_stays_on_demand() {
     let bed = Bed::new().await;
     bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
     let mut request = request(&["m5.large"], OnDemand);
@@ -253,7 +253,7 @@ async fn an_on_demand_launch_that_an_open_reservation_takes_in_is_on_demand() {
 }
 
 #[tokio::test]
-async fn a_machine_that_is_not_visible_yet_is_waited_for() {
+async fn launch_waits_until_the_instance_is_visible() {
     let bed = Bed::with(Settings { consistency_ms: 60_000, ..few_types() }).await;
     let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
     let simulator = std::sync::Arc::clone(&bed.simulator);
@@ -270,7 +270,7 @@ async fn a_machine_that_is_not_visible_yet_is_waited_for() {
 }
 
 #[tokio::test]
-async fn throttling_is_later_and_quota_is_said() {
+async fn throttling_is_retried_and_quota_is_reported() {
     let bed = Bed::with(Settings { vcpu_quota: Some(2), ..few_types() }).await;
     let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
     bed.control(r#"{"do": "faults", "rules": [{"action": "CreateFleet", "error": "RequestLimitExceeded", "times": 1}]}"#);
@@ -285,7 +285,7 @@ async fn throttling_is_later_and_quota_is_said() {
 }
 
 #[tokio::test]
-async fn a_type_that_the_account_may_not_launch_is_passed_over() {
+async fn forbidden_type_is_skipped() {
     let bed = Bed::new().await;
     bed.control(r#"{"do": "forbid", "instanceType": "m5.*"}"#);
     let launched = bed.launch(&request(&["m5.large", "m5a.large"], OnDemand)).await.unwrap();
@@ -293,7 +293,7 @@ async fn a_type_that_the_account_may_not_launch_is_passed_over() {
 }
 
 #[tokio::test]
-async fn architectures_get_their_own_images() {
+async fn each_architecture_gets_its_image() {
     let bed = Bed::new().await;
     let launched = bed.launch(&request(&["m6g.large", "m5.4xlarge"], OnDemand)).await.unwrap();
     assert_eq!(launched.labels["kubernetes.io/arch"], "arm64");
@@ -306,7 +306,7 @@ async fn architectures_get_their_own_images() {
 }
 
 #[tokio::test]
-async fn a_template_that_somebody_deleted_is_made_again() {
+async fn deleted_template_is_created_again() {
     let bed = Bed::new().await;
     let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
     bed.control(r#"{"do": "faults", "rules": [{"action": "CreateFleet", "error": "InvalidLaunchTemplateName.NotFoundException", "times": 1}]}"#);

@@ -1,4 +1,4 @@
-//! The policy of manifests/aws: enough, and each action of it needed.
+//! The IAM policy of manifests/aws: sufficient, and without unneeded actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ fn policy() -> String {
     .fold(POLICY.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// Everything that the provider ever does.
+/// Every operation of the provider.
 async fn everything(bed: &Bed) -> Result<(), String> {
     let provider = bed.restarted().await;
     let mut spec = spec();
@@ -36,7 +36,7 @@ async fn everything(bed: &Bed) -> Result<(), String> {
         return Err(why.to_owned());
     }
     let types = provider.instance_types(&class).await.map_err(|e| e.to_string())?;
-    // Without the right to read prices there are built-in ones, and without that to read types, theirs.
+    // Without permission to read prices the built-in ones are used, and likewise for types.
     let m5 = types.iter().find(|t| t.name == "m5.large").ok_or("no m5.large")?;
     if m5.offerings.iter().any(|o| o.estimated) {
         return Err("a price is an estimate".to_owned());
@@ -59,7 +59,7 @@ async fn everything(bed: &Bed) -> Result<(), String> {
     provider.terminate(&[id]).await.map_err(failed)?;
     bed.simulator.advance(std::time::Duration::from_secs(60 * 60));
     bed.world(|world| world.age_templates());
-    // Another provider: this one remembers having used the template.
+    // Another provider, since this one remembers having used the template.
     bed.restarted().await.sweep(&InUse::default()).await.map_err(failed)?;
     let left = bed.world(|world| world.report());
     if left.get("launchTemplates").and_then(Value::as_array).is_some_and(|t| !t.is_empty()) {
@@ -69,7 +69,7 @@ async fn everything(bed: &Bed) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn the_policy_is_enough() {
+async fn policy_is_sufficient() {
     let bed = Bed::new().await;
     bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
     bed.world(|world| world.restrict("*", Policy::parse(&policy()).unwrap()));
@@ -102,17 +102,14 @@ async fn every_action_of_the_policy_is_needed() {
         let result = everything(&bed).await;
         let denied = bed.world(|world| world.denied().clone());
         assert!(denied.contains(&action), "{action} is granted and not needed ({result:?})");
-        // What can be done without is the types, for which there is the built-in catalogue.
+        // Only the permission to describe types can be missing, since the built-in catalogue replaces them.
         let spare = ["ec2:DescribeInstanceTypes", "ec2:DescribeInstanceTypeOfferings"];
-        assert!(
-            result.is_err() || spare.contains(&action.as_str()),
-            "nobody notices that {action} is missing"
-        );
+        assert!(result.is_err() || spare.contains(&action.as_str()), "no call fails without {action}");
     }
 }
 
 #[tokio::test]
-async fn the_page_maps_every_action_to_its_call() {
+async fn permissions_page_maps_every_action_to_its_call() {
     let bed = Bed::new().await;
     bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
     everything(&bed).await.unwrap();
@@ -140,7 +137,7 @@ async fn the_page_maps_every_action_to_its_call() {
 }
 
 #[tokio::test]
-async fn a_missing_right_is_named_with_its_remedy() {
+async fn missing_permission_is_named_with_its_remedy() {
     let bed = Bed::new().await;
     let less = policy().replace("\"ec2:DescribeSubnets\"", "\"ec2:DescribeNothing\"");
     bed.world(|world| world.restrict("*", Policy::parse(&less).unwrap()));
@@ -153,7 +150,7 @@ async fn a_missing_right_is_named_with_its_remedy() {
 }
 
 #[tokio::test]
-async fn another_clusters_machines_cannot_be_ended() {
+async fn instances_of_other_clusters_cannot_be_terminated() {
     let bed = Bed::new().await;
     let mut options = crate::bed::options(&bed.url);
     options.cluster_uid = "another".to_owned();
@@ -169,7 +166,7 @@ async fn another_clusters_machines_cannot_be_ended() {
 }
 
 #[tokio::test]
-async fn expired_credentials_are_said() {
+async fn expired_credentials_are_reported() {
     let bed = Bed::new().await;
     bed.world(|world| world.expire_key("AKIDTEST"));
     let findings = bed.restarted().await.resolve(&class(spec())).await;

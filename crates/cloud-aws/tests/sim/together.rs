@@ -1,9 +1,8 @@
-//! Many claims at once: calls that are made for all of them, hardware that only some ask for, and offerings that
-//! are left alone for a while.
+//! Many claims at once: merged calls, hardware that only some claims request, unavailable offerings.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_cloud::{CloudProvider, LaunchError, LaunchRequest, facts::EFA, shortage::FIRST_PAUSE};
+use croft_cloud::{CloudProvider, LaunchError, LaunchRequest, facts::EFA, unavailable::FIRST_PAUSE};
 use croft_scheduler::CapacityType::OnDemand;
 use futures::future::join_all;
 
@@ -14,7 +13,7 @@ fn claim(number: usize) -> LaunchRequest {
 }
 
 #[tokio::test]
-async fn one_call_looks_for_tags_and_ends_many_machines() {
+async fn many_instances_are_found_tagged_and_terminated_by_one_call() {
     let bed = Bed::new().await;
     let requests: Vec<LaunchRequest> = (0..30).map(claim).collect();
     let ids: Vec<String> = join_all(requests.iter().map(|r| bed.launch(r)))
@@ -41,7 +40,7 @@ async fn one_call_looks_for_tags_and_ends_many_machines() {
 }
 
 #[tokio::test]
-async fn one_machine_that_is_another_s_spoils_no_call() {
+async fn foreign_instance_does_not_fail_the_others_of_its_call() {
     let bed = Bed::new().await;
     let mut options = crate::bed::options(&bed.url);
     options.cluster_uid = "another".to_owned();
@@ -69,14 +68,14 @@ async fn one_machine_that_is_another_s_spoils_no_call() {
 }
 
 #[tokio::test]
-async fn who_asks_for_network_adapters_gets_all_of_the_type_s() {
+async fn launch_that_requests_efa_gets_all_adapters_of_the_type() {
     let bed = Bed::new().await;
     let types = bed.provider.instance_types(&class(spec())).await.unwrap();
     let p4d = types.iter().find(|t| t.name == "p4d.24xlarge").unwrap();
     assert_eq!(p4d.capacity.get(EFA), 4);
     let plain = bed.launch(&request(&["p4d.24xlarge"], OnDemand)).await.unwrap();
-    assert_eq!(plain.capacity.get(EFA), 0, "nobody asked");
-    assert!(plain.capacity.iter().all(|(name, _)| name != EFA), "and so nobody waits for them");
+    assert_eq!(plain.capacity.get(EFA), 0, "not requested");
+    assert!(plain.capacity.iter().all(|(name, _)| name != EFA), "so registration doesn't wait for them");
 
     let mut with = claim(2);
     with.instance_types = vec!["m5.large".to_owned(), "p4d.24xlarge".to_owned()];
@@ -105,7 +104,7 @@ async fn who_asks_for_network_adapters_gets_all_of_the_type_s() {
 }
 
 #[tokio::test]
-async fn an_offering_without_machines_is_probed_by_one_launch_at_a_time() {
+async fn unavailable_offering_is_probed_by_one_launch_at_a_time() {
     let bed = Bed::new().await;
     let clock = Arc::new(Ahead::default());
     let provider = bed.on(Arc::clone(&clock)).await;

@@ -1,4 +1,4 @@
-//! The simulator itself, asked by the SDK alone: that it behaves as the EC2 that the provider is made for.
+//! The simulator alone, called by the SDK: it behaves as EC2 does.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::bed::{Bed, few_types};
 
 const SUBNET: &str = "subnet-0c0ffee000000001";
 
-/// A fleet of one instance, to be changed before it is sent.
+/// A fleet of one instance, which tests modify before sending.
 struct Fleet {
     token: Option<&'static str>,
     types: Vec<(&'static str, &'static str, Option<f64>)>,
@@ -78,7 +78,7 @@ impl Fleet {
             .map_err(|e| e.code().unwrap_or_default().to_owned())
     }
 
-    /// The instance and its type.
+    /// The instance's id and type.
     async fn launch(self, ec2: &Client) -> (String, String) {
         let answer = self.send(ec2).await.unwrap();
         let launched = &answer.instances()[0];
@@ -120,20 +120,20 @@ async fn state(ec2: &Client, id: &str) -> Option<InstanceStateName> {
 }
 
 #[tokio::test]
-async fn tokens_are_replayed_compared_and_forgotten() {
+async fn tokens_are_replayed_compared_and_expire() {
     let (bed, ec2) = account(few_types()).await;
     let with = |types: &[&'static str]| Fleet { token: Some("token"), ..Fleet::of(types) };
     let (first, _) = with(&["m5.large"]).launch(&ec2).await;
     assert_eq!(with(&["m5.large"]).launch(&ec2).await.0, first, "the recorded answer");
     assert_eq!(with(&["c5.large"]).send(&ec2).await.unwrap_err(), "IdempotentParameterMismatch");
     ec2.terminate_instances().instance_ids(&first).send().await.unwrap();
-    assert_eq!(with(&["m5.large"]).launch(&ec2).await.0, first, "also of a machine that is gone");
+    assert_eq!(with(&["m5.large"]).launch(&ec2).await.0, first, "also of an instance that is gone");
     bed.simulator.advance(Duration::from_secs(25 * 3600));
     assert_ne!(with(&["c5.large"]).launch(&ec2).await.0, first, "after a day it is a new request");
 }
 
 #[tokio::test]
-async fn allocation_strategies_choose_as_ec2_does() {
+async fn allocation_strategies_choose_as_in_ec2() {
     let (bed, ec2) = account(few_types()).await;
     let choice = async |fleet: Fleet| fleet.launch(&ec2).await.1;
     let types = ["m5.4xlarge", "m5.large", "m5a.large", "c5.large"];
@@ -165,7 +165,7 @@ async fn allocation_strategies_choose_as_ec2_does() {
 }
 
 #[tokio::test]
-async fn machines_take_their_time_to_show_run_and_go() {
+async fn instances_become_visible_running_and_terminated_with_delay() {
     let settings = Settings { consistency_ms: 2_000, running_after_ms: 5_000, ..few_types() };
     let (bed, ec2) = account(Settings { terminated_after_ms: 4_000, ..settings }).await;
     let (id, _) = Fleet::of(&["m5.large"]).launch(&ec2).await;
@@ -184,7 +184,7 @@ async fn machines_take_their_time_to_show_run_and_go() {
 }
 
 #[tokio::test]
-async fn a_machine_may_fail_as_it_starts() {
+async fn instance_may_fail_while_starting() {
     let (bed, ec2) = account(few_types()).await;
     bed.control(
         r#"{"do": "launchFailures", "rules": [{"instanceType": "m5.*", "reason": "Client.InternalError: Client error on launch", "times": 1}]}"#,
@@ -200,7 +200,7 @@ async fn a_machine_may_fail_as_it_starts() {
 }
 
 #[tokio::test]
-async fn throttling_has_ec2_s_code_and_status_and_answers_take_their_time() {
+async fn throttling_has_ec2s_code_and_status_and_latency_applies() {
     let (bed, ec2) = account(few_types()).await;
     bed.control(
         r#"{"do": "faults", "rules": [{"action": "DescribeSubnets", "error": "RequestLimitExceeded", "times": 1}, {"latencyMs": 60}]}"#,
@@ -214,7 +214,7 @@ async fn throttling_has_ec2_s_code_and_status_and_answers_take_their_time() {
 }
 
 #[tokio::test]
-async fn chance_is_the_seed_s() {
+async fn random_choices_depend_only_on_the_seed() {
     let hits = async |seed| {
         let (bed, ec2) = account(Settings { seed, ..few_types() }).await;
         bed.control(
@@ -233,7 +233,7 @@ async fn chance_is_the_seed_s() {
 }
 
 #[tokio::test]
-async fn quotas_and_addresses_run_out_and_come_back() {
+async fn quotas_and_addresses_are_used_up_and_released() {
     let (bed, ec2) = account(Settings { vcpu_quota: Some(4), template_quota: 2, ..few_types() }).await;
     let refusal = async |fleet: Fleet| {
         let answer = fleet.send(&ec2).await.unwrap();
@@ -255,7 +255,7 @@ async fn quotas_and_addresses_run_out_and_come_back() {
     assert_eq!(refusal(Fleet::of(&["m5.large"])).await, "InsufficientFreeAddressesInSubnet");
     ec2.terminate_instances().instance_ids(&first).send().await.unwrap();
     bed.simulator.advance(Duration::from_secs(5));
-    assert_eq!(free().await, 1, "a machine that is gone leaves its address");
+    assert_eq!(free().await, 1, "an instance that is gone leaves its address");
     Fleet::of(&["m5.large"]).launch(&ec2).await;
     assert_eq!(free().await, 0);
 
@@ -270,7 +270,7 @@ async fn quotas_and_addresses_run_out_and_come_back() {
 }
 
 #[tokio::test]
-async fn network_adapters_have_their_limits() {
+async fn network_adapters_are_limited_by_the_type() {
     let (_bed, ec2) = account(few_types()).await;
     let adapter = |card: i32, public: Option<bool>| {
         LaunchTemplateInstanceNetworkInterfaceSpecificationRequest::builder()
@@ -299,7 +299,7 @@ async fn network_adapters_have_their_limits() {
 }
 
 #[tokio::test]
-async fn another_catalogue_is_what_the_region_has() {
+async fn custom_catalogue_replaces_the_regions_types() {
     let file = r#"{"instanceTypes": [
         {"name": "m5.large", "arch": "amd64", "capacity": {"cpu": "2", "memory": "8Gi", "pods": "29"},
          "offerings": [{"zone": "us-east-1a", "capacityType": "on-demand", "price": 0.5},

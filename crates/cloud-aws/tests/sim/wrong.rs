@@ -1,5 +1,5 @@
-//! What users get wrong, and what accounts lack: each is said where it is looked for, with EC2's code, what it
-//! means and what to do, and everything else goes on.
+//! User errors and missing resources of an account: each shows in the right place with EC2's code, its meaning and
+//! remedy, and affects nothing else.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,7 +30,7 @@ async fn resolve(provider: &AwsProvider, change: impl FnOnce(&mut EC2NodeClassSp
 }
 
 #[tokio::test]
-async fn a_wrong_region() {
+async fn wrong_region_is_reported() {
     let bed = Bed::new().await;
     let mut options = crate::bed::options(&bed.url);
     options.access.region = Some("us-nowhere-1".to_owned());
@@ -42,7 +42,7 @@ async fn a_wrong_region() {
 }
 
 #[tokio::test]
-async fn credentials_that_expire_keep_what_was_known() {
+async fn expired_credentials_keep_earlier_findings() {
     let bed = Bed::new().await;
     let clock = Arc::new(crate::bed::Ahead::default());
     let provider = bed.on(clock).await;
@@ -58,7 +58,7 @@ async fn credentials_that_expire_keep_what_was_known() {
 }
 
 #[tokio::test]
-async fn selectors_that_match_too_much() {
+async fn selectors_with_too_many_matches_are_reported() {
     let bed = Bed::new().await;
     bed.world(|world| world.add_foreign_subnet("us-east-1a"));
     let findings = resolve(&bed.provider, |_| {}).await;
@@ -79,7 +79,7 @@ async fn selectors_that_match_too_much() {
 }
 
 #[tokio::test]
-async fn ids_that_are_not_there() {
+async fn unknown_ids_are_reported() {
     let bed = Bed::new().await;
     let term = |id: &str| vec![SelectorTerm { id: Some(id.to_owned()), ..SelectorTerm::default() }];
     let findings = resolve(&bed.provider, |spec| {
@@ -103,7 +103,7 @@ async fn ids_that_are_not_there() {
 }
 
 #[tokio::test]
-async fn aliases_that_cannot_be_read() {
+async fn invalid_aliases_are_reported() {
     let bed = Bed::new().await;
     for (alias, words) in [
         ("al2023", "has no version: write family@latest"),
@@ -119,7 +119,7 @@ async fn aliases_that_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn user_data_that_does_not_fit() {
+async fn oversized_user_data_is_reported() {
     let bed = Bed::new().await;
     let findings = resolve(&bed.provider, |spec| {
         spec.ami_family = Some(croft_api::nodeclass::AmiFamily::Custom);
@@ -141,7 +141,7 @@ async fn user_data_that_does_not_fit() {
 }
 
 #[tokio::test]
-async fn no_free_address_anywhere() {
+async fn subnets_without_addresses_are_reported() {
     let bed = Bed::with(Settings { subnet_addresses: 0, ..few_types() }).await;
     let findings = resolve(&bed.provider, |_| {}).await;
     let (status, reason, message) = condition(&findings, "SubnetsReady");
@@ -150,7 +150,7 @@ async fn no_free_address_anywhere() {
 }
 
 #[tokio::test]
-async fn a_quota_of_launch_templates() {
+async fn launch_template_quota_is_reported() {
     let bed = Bed::with(Settings { template_quota: 0, ..few_types() }).await;
     let error = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap_err();
     assert!(matches!(&error, LaunchError::Refused { .. }), "{error}");
@@ -170,7 +170,7 @@ async fn a_quota_of_launch_templates() {
 }
 
 #[tokio::test]
-async fn a_right_that_only_launches_need() {
+async fn permission_needed_only_by_launches_is_reported() {
     let bed = Bed::new().await;
     bed.provider.resolve(&class(spec())).await;
     bed.control(
@@ -189,7 +189,7 @@ async fn a_right_that_only_launches_need() {
 }
 
 #[tokio::test]
-async fn a_type_that_the_account_may_not_launch() {
+async fn forbidden_type_is_reported() {
     let bed = Bed::new().await;
     bed.control(r#"{"do": "forbid", "instanceType": "m5.*"}"#);
     let error = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap_err();
@@ -199,12 +199,12 @@ async fn a_type_that_the_account_may_not_launch() {
 }
 
 #[tokio::test]
-async fn what_can_be_changed_is_told_before_what_passes() {
+async fn actionable_refusal_is_reported_before_transient_ones() {
     let bed = Bed::with(Settings { vcpu_quota: Some(1), ..few_types() }).await;
     bed.control(r#"{"do": "capacity", "rules": [{"instanceType": "c5.large", "count": 0}]}"#);
     let mut mixed = request(&["c5.large", "m5.large"], OnDemand);
     mixed.zones = vec!["us-east-1a".to_owned()];
-    // The quota counts before capacity does, so only what is within it finds none.
+    // The quota is checked before capacity, so only requests within it find no capacity.
     bed.control(r#"{"do": "quota", "vcpus": 3}"#);
     bed.launch(&LaunchRequest { claim_uid: "first".to_owned(), ..request(&["m5.large"], OnDemand) })
         .await
@@ -215,7 +215,7 @@ async fn what_can_be_changed_is_told_before_what_passes() {
 }
 
 #[tokio::test]
-async fn a_key_that_ec2_may_not_use_shows_as_the_machine_starts() {
+async fn unusable_kms_key_fails_the_starting_instance() {
     let bed = Bed::with(Settings { running_after_ms: 0, ..few_types() }).await;
     bed.control(
         r#"{"do": "launchFailures", "rules": [{"reason": "Client.InternalError: Client error on launch", "times": 1},
@@ -235,7 +235,7 @@ async fn a_key_that_ec2_may_not_use_shows_as_the_machine_starts() {
 }
 
 #[tokio::test]
-async fn a_new_instance_profile_that_ec2_does_not_know_yet() {
+async fn new_instance_profile_unknown_to_ec2_is_retried() {
     let bed = Bed::with(Settings { profile_settles_ms: 10_000, ..few_types() }).await;
     let error = bed.launch(&request(&["m5.large"], Spot)).await.unwrap_err();
     assert_eq!(error.reason(), "NotFound", "{error}");

@@ -5,9 +5,9 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{
-    NodeBoot, UserDataError,
     mime::{self, NODE_CONFIG, Part, SCRIPT},
-    shell_quoted,
+    model::{NodeBoot, UserDataError},
+    quoting::shell_quoted,
 };
 
 pub(super) fn render(boot: &NodeBoot<'_>) -> Result<String, UserDataError> {

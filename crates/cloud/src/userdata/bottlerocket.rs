@@ -1,12 +1,13 @@
 //! Bottlerocket: settings as TOML.
 //!
-//! Bottlerocket reads one TOML document, so Croft's values replace the user's of the same key and everything else
-//! stays as it is. Source: bottlerocket.dev, settings.kubernetes.
+//! Bottlerocket reads one TOML document, so Croft's values replace the user's values of the same keys and the rest is
+//! kept. Source: bottlerocket.dev, settings.kubernetes.
 
 use std::collections::BTreeMap;
 
 use super::{
-    NodeBoot, UserDataError, quoted,
+    model::{NodeBoot, UserDataError},
+    quoting::quoted,
     toml::{Mistake, Tables},
 };
 use crate::kubelet::may_set_label;
@@ -38,7 +39,7 @@ pub(super) fn render(boot: &NodeBoot<'_>) -> Result<String, UserDataError> {
     let labels = boot.labels.iter().filter(|(key, _)| may_set_label(key));
     let table = tables.table(&["settings", "kubernetes", "node-labels"]);
     table.extend(labels.map(|(key, value)| (key.clone(), quoted(value))));
-    // The pool's taints alone: a user's table could otherwise add a second value of the pool's key.
+    // Only the pool's taints: a user's table could add a second value of the pool's key.
     let mut taints: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for taint in boot.taints {
         let value = taint.value.as_deref().unwrap_or_default();
@@ -59,7 +60,7 @@ pub(super) fn render(boot: &NodeBoot<'_>) -> Result<String, UserDataError> {
     Ok(tables.write())
 }
 
-/// The user's settings, where Croft can add to them.
+/// The user's settings, if Croft's can be added.
 fn read(text: &str) -> Result<Tables, UserDataError> {
     let wrong = |problem: String, remedy| UserDataError::Custom { problem, remedy };
     let tables = Tables::read(text).map_err(|Mistake { line, problem }| {

@@ -1,6 +1,6 @@
-//! MIME multi-part texts: what cloud-init and nodeadm read.
+//! MIME multi-part texts, as cloud-init and nodeadm read them.
 
-use super::UserDataError;
+use super::model::UserDataError;
 
 /// Content type of nodeadm's parts.
 pub(super) const NODE_CONFIG: &str = "application/node.eks.aws";
@@ -21,7 +21,7 @@ impl Part {
     }
 }
 
-/// The parts that the class's user data stands for: those of a MIME text, else one script or NodeConfig.
+/// The parts of the class's user data: those of a MIME text, else one script or NodeConfig.
 pub(super) fn custom_parts(text: &str) -> Result<Vec<Part>, UserDataError> {
     let trimmed = text.trim_start();
     if trimmed.is_empty() {
@@ -89,7 +89,7 @@ fn read(text: &str) -> Result<Vec<Part>, UserDataError> {
 }
 
 fn split_part(text: &str) -> Option<Part> {
-    // A part without any header begins with the empty line itself.
+    // A part without headers begins with the empty line.
     let (head, body) =
         text.strip_prefix('\n').map_or_else(|| text.split_once("\n\n"), |body| Some(("", body)))?;
     let content_type = head
@@ -101,7 +101,7 @@ fn split_part(text: &str) -> Option<Part> {
 
 /// A MIME text of `parts`.
 pub(super) fn write(parts: &[Part]) -> String {
-    // A boundary must not occur in what it bounds.
+    // The boundary must not occur in a part.
     let mut boundary = BOUNDARY.to_owned();
     while parts.iter().any(|part| part.body.lines().any(|line| line.starts_with(&format!("--{boundary}")))) {
         boundary.push('/');

@@ -1,14 +1,14 @@
 //! AL2023: NodeConfigs for nodeadm.
 //!
-//! nodeadm merges the NodeConfigs in their order, later over earlier; lists are replaced. Source: awslabs/
-//! amazon-eks-ami, nodeadm/doc/usage.md.
+//! nodeadm merges NodeConfigs in order, later over earlier; lists are replaced. Source: awslabs/amazon-eks-ami,
+//! nodeadm/doc/usage.md.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{
-    NodeBoot, UserDataError,
     mime::{self, NODE_CONFIG, Part},
-    quoted,
+    model::{NodeBoot, UserDataError},
+    quoting::quoted,
 };
 
 pub(super) fn render(boot: &NodeBoot<'_>) -> Result<String, UserDataError> {
@@ -44,7 +44,7 @@ fn node_config(boot: &NodeBoot<'_>) -> String {
     map(&mut y, "systemReserved", &boot.kubelet.system_reserved);
     map(&mut y, "evictionHard", &boot.kubelet.eviction_hard);
     if boot.taints.is_empty() {
-        // nodeadm reads an empty list as one that replaces an earlier part's.
+        // For nodeadm an empty list replaces an earlier part's list.
         y.push_str("      registerWithTaints: []\n");
     } else {
         y.push_str("      registerWithTaints:\n");

@@ -1,3 +1,7 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Taint;
+
 use super::*;
 
 fn taints() -> Vec<Taint> {
@@ -92,14 +96,14 @@ fn bottlerocket() {
 }
 
 #[test]
-fn custom_is_left_alone() {
+fn custom_user_data_is_unchanged() {
     let text =
         with(Some("anything"), &KubeletSetup::default(), |boot| render(Family::Custom, boot)).unwrap().text;
     assert_eq!(text, "anything");
 }
 
 #[test]
-fn no_family_carries_a_label_that_a_kubelet_exits_on() {
+fn no_family_has_labels_that_a_kubelet_exits_on() {
     for family in [Family::Al2023, Family::Al2, Family::Bottlerocket, Family::Ubuntu] {
         let text = with(None, &kubelet(), |boot| render(family, boot)).unwrap().text;
         assert!(!text.contains("node-restriction"), "{family:?}: {text}");
@@ -108,7 +112,7 @@ fn no_family_carries_a_label_that_a_kubelet_exits_on() {
 }
 
 #[test]
-fn what_cannot_be_merged_is_refused_with_a_remedy() {
+fn unmergeable_user_data_is_refused_with_a_remedy() {
     let refuse = |family, custom: &str| {
         with(Some(custom), &kubelet(), |boot| render(family, boot)).unwrap_err().to_string()
     };
@@ -138,7 +142,7 @@ fn ubuntu() {
     check("ubuntu-with-script", Family::Ubuntu, Some("#!/bin/bash\napt-get install -y jq\n"));
 }
 
-/// Text that doesn't compress: the same for every run.
+/// Text that doesn't compress, equal on every run.
 fn noise(bytes: usize) -> String {
     let mut state = 1_u64;
     let mut next = || {
@@ -149,7 +153,7 @@ fn noise(bytes: usize) -> String {
 }
 
 #[test]
-fn what_is_too_large_is_compressed_where_the_image_unpacks_it() {
+fn oversized_user_data_is_compressed_if_the_image_supports_it() {
     let script = |body: &str| format!("#!/bin/bash\n# {body}\n");
     for family in [Family::Al2023, Family::Al2, Family::Ubuntu] {
         let long = script(&"x".repeat(MAX_BYTES));

@@ -1,19 +1,19 @@
-//! As much of TOML as merging settings needs: tables by path, and values as they are written.
+//! The part of TOML that merging settings needs: tables by path, and values as written.
 //!
-//! Values are never read, so that whatever a later Bottlerocket understands goes through as it is.
+//! Values are not parsed, so that settings of later Bottlerocket versions pass through unchanged.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use super::quoted;
+use super::quoting::quoted;
 
-/// The name of a table, part by part.
+/// A table's name, in parts.
 pub(super) type Path = Vec<String>;
 
-/// Tables by path, each with its values by key.
+/// Tables by path, each with values by key.
 #[derive(Debug, Default)]
 pub(super) struct Tables(BTreeMap<Path, BTreeMap<String, String>>);
 
-/// A line that can't be merged: its number, from 1, and what is wrong with it.
+/// A line that can't be merged: its number, from 1, and the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     pub(super) line: usize,
@@ -21,18 +21,18 @@ pub(super) struct Mistake {
 }
 
 impl Tables {
-    /// The table `path`, made if it isn't there.
+    /// The table `path`, created if missing.
     pub(super) fn table(&mut self, path: &[&str]) -> &mut BTreeMap<String, String> {
         self.0.entry(path.iter().map(|part| (*part).to_owned()).collect()).or_default()
     }
 
-    /// True if `path` is written as a value of the table above it, so that it can't be a table as well.
+    /// True if `path` is a value of the parent table, so that it can't be a table as well.
     pub(super) fn is_value(&self, path: &[&str]) -> bool {
         let Some((key, above)) = path.split_last() else { return false };
         self.0.iter().any(|(table, values)| table.iter().eq(above.iter()) && values.contains_key(*key))
     }
 
-    /// Reads a document.
+    /// Parses a document.
     pub(super) fn read(text: &str) -> Result<Self, Mistake> {
         let mut tables = Self::default();
         let mut table = Path::new();
@@ -77,7 +77,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// Writes the document: the same tables give the same text.
+    /// Formats the document. Equal tables give equal text.
     pub(super) fn write(&self) -> String {
         let mut text = String::new();
         for (path, values) in self.0.iter().filter(|(_, values)| !values.is_empty()) {
@@ -85,7 +85,7 @@ impl Tables {
                 let name: Vec<String> = path.iter().map(|part| key(part, false)).collect();
                 let _ = writeln!(text, "[{}]", name.join("."));
             }
-            // Labels, taints and resources have names of their own, which need quotes more often than not.
+            // Names of labels, taints and resources mostly need quotes.
             let names = path.len() > 2;
             for (name, value) in values {
                 let _ = writeln!(text, "{} = {value}", key(name, names && !is_setting(path)));
@@ -96,7 +96,7 @@ impl Tables {
     }
 }
 
-/// True for tables whose keys are settings' names rather than users'.
+/// True for tables whose keys are settings rather than users' names.
 fn is_setting(path: &[String]) -> bool {
     path.get(1).is_none_or(|group| group != "kubernetes")
 }
@@ -110,7 +110,7 @@ fn is_bare(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '-' || c == '_'
 }
 
-/// A dotted name at the beginning of `text`, and what is behind it.
+/// The dotted name at the beginning of `text`, and the rest.
 fn path(text: &str) -> Option<(Path, &str)> {
     let mut parts = Path::new();
     let mut rest = text.trim_start();
@@ -138,7 +138,7 @@ fn path(text: &str) -> Option<(Path, &str)> {
     }
 }
 
-/// Where the string ends that begins `text`, behind its closing quote.
+/// The end of the string that begins `text`, after its closing quote.
 fn end_of_string(text: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -152,7 +152,7 @@ fn end_of_string(text: &str, quote: char) -> Option<usize> {
     None
 }
 
-/// True if a value goes on in the next line: in brackets, or in a string of several lines.
+/// True if a value continues in the next line: inside brackets, or in a multi-line string.
 fn is_open(value: &str) -> bool {
     let mut depth = 0_i64;
     let mut rest = value;
@@ -169,7 +169,7 @@ fn is_open(value: &str) -> bool {
         let width = match c {
             '"' | '\'' => match end_of_string(rest, c) {
                 Some(end) => end,
-                // A plain string can't go on: its reader reports it.
+                // A plain string can't continue: its reader reports it.
                 None => return false,
             },
             '#' => rest.find('\n').unwrap_or(rest.len()),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn values_go_through_as_they_are() {
+    fn toml_values_pass_through_unchanged() {
         let text = "[a]\nlist = [ # these\n  \"x]\",\n  'y\"',\n]\nlong = \"\"\"\n[b]\n\"\"\"\ninline = { c = 1 } # here\n";
         let tables = Tables::read(text).unwrap();
         assert_eq!(
@@ -218,12 +218,12 @@ mod tests {
     }
 
     #[test]
-    fn quoted_parts_keep_their_dots() {
+    fn quoted_key_parts_keep_their_dots() {
         assert_eq!(again("[a.'b.c'.\"d\\\"e\"]\nf = 1\n"), "[a.\"b.c\".\"d\\\"e\"]\nf = 1\n\n");
     }
 
     #[test]
-    fn mistakes_are_named_by_their_line() {
+    fn toml_errors_name_their_line() {
         for (text, line, words) in [
             ("[a]\nb", 2, "neither a table nor"),
             ("[a", 1, "names no table"),

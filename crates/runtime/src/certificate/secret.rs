@@ -8,9 +8,6 @@ use kube::{Api, api::PostParams};
 use super::bundle::{self, BundleError, CertificateBundle, Rotation, RotationRequest};
 use crate::clock::Clock;
 
-/// Annotation of the Secret by which a user requests a new `leaf` or `authority`; removed when done.
-pub const ROTATE: &str = "croft.dev/rotate";
-
 /// Why the Secret can't be reconciled.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
@@ -48,6 +45,8 @@ pub struct SecretReconciler {
     pub names: Vec<String>,
     /// Lifetimes.
     pub rotation: Rotation,
+    /// Annotation of the Secret by which a user requests a new `leaf` or `authority`; removed when done.
+    pub rotate_annotation: &'static str,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
@@ -70,15 +69,15 @@ impl SecretReconciler {
         let secret = secret.ok_or_else(|| SecretError::Missing { name: self.name.clone() })?;
         let held = secret.data.as_ref().and_then(CertificateBundle::parse);
         let annotations = secret.metadata.annotations.as_ref();
-        let requested = annotations.and_then(|annotations| annotations.get(ROTATE));
+        let requested = annotations.and_then(|annotations| annotations.get(self.rotate_annotation));
         let request = requested.and_then(|value| RotationRequest::parse(value));
         if let (Some(value), None) = (requested, request) {
-            tracing::warn!(secret = self.name, value, "{ROTATE} must be leaf or authority");
+            tracing::warn!(secret = self.name, value, "{} must be leaf or authority", self.rotate_annotation);
         }
         let bundle =
             bundle::next_bundle(held.as_ref(), &self.names, &self.rotation, request, self.clock.wall())?;
         let changed = request.is_some() || held.as_ref() != Some(&bundle);
-        let write = changed.then(|| Self::filled(secret, &bundle));
+        let write = changed.then(|| self.filled(secret, &bundle));
         Ok(SecretPlan { bundle, write })
     }
 
@@ -98,10 +97,10 @@ impl SecretReconciler {
         }
     }
 
-    fn filled(mut secret: Secret, bundle: &CertificateBundle) -> Secret {
+    fn filled(&self, mut secret: Secret, bundle: &CertificateBundle) -> Secret {
         secret.metadata.managed_fields = None;
         if let Some(annotations) = &mut secret.metadata.annotations {
-            annotations.remove(ROTATE);
+            annotations.remove(self.rotate_annotation);
         }
         secret.data = Some(bundle.data());
         secret

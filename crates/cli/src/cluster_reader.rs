@@ -1,0 +1,93 @@
+//! The cluster as an [`Input`]: what `-f` would read from a dump of it.
+
+use anyhow::Context as _;
+use croft_api::stored::{Kind, Stored};
+use croft_manifest::{Input, Objects, Origin};
+use kube::{Api, Client, Resource, api::ListParams};
+use serde::de::DeserializeOwned;
+
+/// Page size of large lists, which bounds the memory of the API server.
+const PAGE: u32 = 500;
+
+/// Lists every kind that commands use.
+///
+/// # Errors
+/// If a kind can't be listed.
+pub(crate) async fn read(client: &Client) -> anyhow::Result<Input> {
+    let mut input = Input::default();
+    macro_rules! list {
+        ($($field:ident),*) => { $(put_all(client, &mut input.$field).await?;)* };
+    }
+    put_own(client, &mut input.tenants)
+        .await
+        .context("failed to read Croft's resources; are its CRDs installed (croft check)?")?;
+    put_own(client, &mut input.pools).await?;
+    put_own(client, &mut input.classes).await?;
+    put_own(client, &mut input.claims).await?;
+    put_own(client, &mut input.configs).await?;
+    list!(
+        namespaces,
+        nodes,
+        pods,
+        deployments,
+        replica_sets,
+        stateful_sets,
+        daemon_sets,
+        replication_controllers,
+        jobs,
+        cron_jobs,
+        volume_claims,
+        volumes,
+        storage_classes,
+        csi_nodes,
+        priority_classes,
+        runtime_classes,
+        limit_ranges,
+        budgets
+    );
+    Ok(input)
+}
+
+/// Croft's own objects. One that can't be decoded is left out, so that it doesn't hide the others.
+async fn put_own<K: Kind>(client: &Client, into: &mut Objects<K>) -> anyhow::Result<()> {
+    let mut stored: Objects<Stored<K>> = Objects::default();
+    put_all(client, &mut stored).await?;
+    for stored in stored.iter() {
+        if let Some(object) = stored.object.clone().legible() {
+            into.put(object, stored.origin.clone());
+        }
+    }
+    Ok(())
+}
+
+async fn put_all<K>(client: &Client, into: &mut Objects<K>) -> anyhow::Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let origin = Origin { file: "cluster".into(), line: 0 };
+    for object in list_all(client).await? {
+        into.put(object, origin.clone());
+    }
+    Ok(())
+}
+
+/// Every object of a kind, in pages.
+///
+/// # Errors
+/// If the kind can't be listed.
+pub(crate) async fn list_all<K>(client: &Client) -> anyhow::Result<Vec<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let mut params = ListParams::default().limit(PAGE);
+    let mut items = Vec::new();
+    loop {
+        let list = api.list(&params).await.with_context(|| format!("failed to list {}", K::plural(&())))?;
+        items.extend(list.items);
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(items),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! `croft admit`: answers an AdmissionReview by the function that the webhook calls.
+
+use std::{
+    fs::File,
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::{Args, ValueEnum};
+use croft_manifest::InputError;
+use croft_webhook::{
+    admit::{Answer, respond},
+    outcome::Phase,
+    server::BODY_LIMIT,
+};
+
+use crate::{Failure, Output, admission::Admission, source::FileArgs};
+
+/// Arguments of `croft admit`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AdmitArgs {
+    #[command(flatten)]
+    files: FileArgs,
+    /// File with the AdmissionReview as JSON; - or nothing for standard input
+    #[arg(value_name = "REVIEW", default_value = "-")]
+    review: PathBuf,
+    /// Answer as this pass of the API server alone, instead of as mutation followed by validation
+    #[arg(long, value_enum, value_name = "PHASE")]
+    phase: Option<Pass>,
+}
+
+/// A pass of the API server.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Pass {
+    /// Objects may be changed.
+    Mutate,
+    /// Objects are as they will be stored.
+    Validate,
+}
+
+/// Answers the review. The exit code is 0 also for a denial.
+pub(crate) fn run(args: &AdmitArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    let AdmitArgs { files, review, phase } = args;
+    let name = review.display().to_string();
+    let from_stdin = review == Path::new("-");
+    if from_stdin && files.reads_standard_input() {
+        let text = "both -f and the review are read from standard input; write a file's name for one of them";
+        return Err(InputError::Other(text.to_owned()).into());
+    }
+    let admission = Admission::new(&files.load()?)?;
+    let read = |source| InputError::File { path: name.clone(), source };
+    let mut body = Vec::new();
+    // One byte above the limit shows that the review is too long.
+    let limit = u64::try_from(BODY_LIMIT).unwrap_or(u64::MAX).saturating_add(1);
+    if from_stdin {
+        io::stdin().lock().take(limit).read_to_end(&mut body).map_err(read)?;
+    } else {
+        File::open(review).and_then(|file| file.take(limit).read_to_end(&mut body)).map_err(read)?;
+    }
+    if body.len() > BODY_LIMIT {
+        return Err(InputError::Other(format!("{name}: the review is longer than {BODY_LIMIT} bytes")).into());
+    }
+    let phase = match phase {
+        None => Phase::Both,
+        Some(Pass::Mutate) => Phase::Mutate,
+        Some(Pass::Validate) => Phase::Validate,
+    };
+    out.warn(&admission.warnings())?;
+    match respond(&body, admission.tenants(), phase) {
+        Answer::Review { body, .. } | Answer::UnknownNamespace { body, .. } => {
+            out.write_all(&body)?;
+            writeln!(out)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Answer::Malformed(reason) => Err(InputError::Other(format!("{name}: {reason}")).into()),
+    }
+}

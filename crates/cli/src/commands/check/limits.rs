@@ -1,0 +1,61 @@
+//! Limits of cost: of the cluster, of each Tenant, of each pool.
+
+use croft_api::{
+    CroftConfig, Tenant, TenantPool,
+    condition::Statement,
+    config::SINGLETON,
+    convert::{
+        scheduler,
+        unlimited::{self, REMEDY},
+    },
+    pool::Provisioner,
+};
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
+
+use super::report::{Finding, fail};
+use crate::table::{counted, shortened};
+
+/// A limit bounds the cost of every Tenant's and every pool's nodes.
+pub(super) async fn check(client: &Client) -> Finding {
+    let all = ListParams::default();
+    let listed = async {
+        let tenants = Api::<Tenant>::all(client.clone()).list(&all).await?.items;
+        let pools = Api::<TenantPool>::all(client.clone()).list(&all).await?.items;
+        let config = Api::<CroftConfig>::all(client.clone()).get_opt(SINGLETON).await?;
+        Ok::<_, kube::Error>((tenants, pools, config))
+    };
+    let (tenants, pools, config) = match listed.await {
+        Ok(listed) => listed,
+        Err(error) => {
+            return fail(format!("failed to list them: {error}"), "ask for the ClusterRole croft-view");
+        }
+    };
+    let is_unlimited = |statement: Statement| statement.status == Some(true);
+    let mut open: Vec<String> = Vec::new();
+    for tenant in &tenants {
+        let own = pools.iter().filter(|pool| tenant.spec.pools.contains(&pool.name_any()));
+        if is_unlimited(unlimited::of_tenant(tenant, own)) {
+            open.push(format!("Tenant {}", tenant.name_any()));
+        }
+    }
+    for pool in pools.iter().filter(|pool| pool.spec.provisioner == Provisioner::Croft) {
+        let name = pool.name_any();
+        let naming = tenants.iter().filter(|tenant| tenant.spec.pools.contains(&name));
+        if is_unlimited(unlimited::of_pool(pool, naming)) {
+            open.push(format!("TenantPool {name}"));
+        }
+    }
+    if !open.is_empty() {
+        let within = match config {
+            Some(config) if scheduler::bounds_cost(&config.spec.limits) => {
+                "; one of them may use up the limits of the whole cluster, which the CroftConfig has"
+            }
+            _ => "",
+        };
+        return fail(
+            format!("no limit bounds the cost of the nodes of {}{within}", shortened(&open, 5)),
+            format!("{REMEDY} in each, or in the CroftConfig for the whole cluster"),
+        );
+    }
+    Ok(format!("{} and {} have limits", counted(tenants.len(), "tenant"), counted(pools.len(), "pool")))
+}

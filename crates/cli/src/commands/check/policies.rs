@@ -1,0 +1,79 @@
+//! The ValidatingAdmissionPolicies.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use kube::{Api, Client};
+
+use super::report::{Finding, fail};
+use crate::table::counted;
+
+/// Policies of earlier manifests, which no process updates.
+const OLD_POLICIES: &str = "croft-tenant-pods croft-strangers croft-pod-updates croft-kubelets";
+
+/// Every policy exists, compiles, and is bound with the action Deny; no policy of earlier manifests is left.
+pub(super) async fn check(client: &Client) -> Finding {
+    let api: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+    let remedy = "install them again: kubectl apply -f manifests/install/policies.yaml";
+    let names = croft_policy::policies::names();
+    for name in &names {
+        let policy = match api.get_opt(name).await {
+            Ok(Some(policy)) => policy,
+            Ok(None) => return fail(format!("the policy {name} doesn't exist"), remedy),
+            Err(error) => {
+                return fail(
+                    format!("failed to read the policy {name}: {error}"),
+                    "ask for the ClusterRole croft-view",
+                );
+            }
+        };
+        let odd: Vec<String> = policy
+            .status
+            .iter()
+            .filter_map(|s| s.type_checking.as_ref())
+            .flat_map(|t| t.expression_warnings.iter().flatten())
+            .map(|w| w.warning.clone())
+            .collect();
+        if let Some(warning) = odd.first() {
+            return fail(format!("the API server warns about {name}: {warning}"), remedy);
+        }
+        match bindings.get_opt(name).await {
+            Ok(Some(binding)) => {
+                let actions = binding.spec.validation_actions;
+                if !actions.iter().any(|a| a == "Deny") {
+                    return fail(format!("the binding {name} denies nothing"), remedy);
+                }
+            }
+            Ok(None) => return fail(format!("the policy {name} isn't bound"), remedy),
+            Err(error) => {
+                return fail(
+                    format!("failed to read the binding {name}: {error}"),
+                    "ask for the ClusterRole croft-view",
+                );
+            }
+        }
+    }
+    for name in OLD_POLICIES.split(' ') {
+        match bindings.get_opt(name).await {
+            Ok(None) => {}
+            Ok(Some(_)) => {
+                return fail(
+                    format!(
+                        "the policy {name} of an earlier version of Croft still exists, and no process updates it"
+                    ),
+                    format!(
+                        "delete it: kubectl delete validatingadmissionpolicies,validatingadmissionpolicybindings --ignore-not-found {OLD_POLICIES}"
+                    ),
+                );
+            }
+            Err(error) => {
+                return fail(
+                    format!("failed to read the binding {name}: {error}"),
+                    "ask for the ClusterRole croft-view",
+                );
+            }
+        }
+    }
+    Ok(format!("{} in force", counted(names.len(), "policy").replace("policys", "policies")))
+}

@@ -1,0 +1,60 @@
+//! The webhook's replicas and the controller's leader, by their Leases.
+
+use croft_runtime::clock::{Clock as _, SystemClock};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client, api::ListParams};
+
+use super::report::{Finding, fail};
+use crate::table::counted;
+
+/// Name of the controller's Lease.
+const LEADER: &str = "croft-controller";
+/// A Lease that wasn't renewed for this many of its durations has expired.
+const LEASE_GRACE: i64 = 2;
+
+fn is_held(lease: &Lease) -> bool {
+    let Some(spec) = &lease.spec else { return false };
+    let Some(renewed) = &spec.renew_time else { return false };
+    let age = SystemClock.wall().as_second().saturating_sub(renewed.0.as_second());
+    let life = i64::from(spec.lease_duration_seconds.unwrap_or(15));
+    spec.holder_identity.as_deref().is_some_and(|h| !h.is_empty()) && age <= life.saturating_mul(LEASE_GRACE)
+}
+
+/// At least one replica of the webhook renews its Lease.
+pub(super) async fn webhook_replicas(client: &Client, namespace: &str) -> Finding {
+    let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let label = croft_policy::definitions::REPLICA_LABEL;
+    let selected =
+        ListParams::default().labels(&format!("{label}={}", croft_policy::replica_status::WEBHOOK));
+    let remedy = format!(
+        "look at its pods: kubectl -n {namespace} get pods; kubectl -n {namespace} logs deploy/croft-webhook"
+    );
+    match api.list(&selected).await {
+        Ok(leases) => match leases.items.iter().filter(|l| is_held(l)).count() {
+            0 => fail("no replica of the webhook renews its Lease: pods of tenants can't be created", remedy),
+            n => Ok(counted(n, "replica")),
+        },
+        Err(error) => fail(
+            format!("failed to list the replicas' Leases: {error}"),
+            "ask for the ClusterRole croft-view",
+        ),
+    }
+}
+
+/// A controller leads.
+pub(super) async fn leader(client: &Client, namespace: &str) -> Finding {
+    let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let remedy = format!(
+        "look at its pods: kubectl -n {namespace} get pods; kubectl -n {namespace} logs deploy/croft-controller"
+    );
+    match api.get_opt(LEADER).await {
+        Ok(Some(lease)) if is_held(&lease) => {
+            let holder = lease.spec.and_then(|s| s.holder_identity).unwrap_or_default();
+            Ok(format!("{holder} leads"))
+        }
+        Ok(_) => fail("no controller leads: no instance is launched or terminated", remedy),
+        Err(error) => {
+            fail(format!("failed to read the Lease {LEADER}: {error}"), "ask for the ClusterRole croft-view")
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Arguments and steps of the command.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use super::{node, pod, pool, reasons, tenant};
+use crate::{failure::Failure, output::Output, source::SourceArgs};
+
+/// Arguments of `croft explain`.
+#[derive(Args, Clone, Debug)]
+pub struct ExplainArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum What {
+    /// Why a pod is pending, or why it runs on its node
+    Pod(PodArgs),
+    /// Which pool a node belongs to, what it costs, and why it is kept
+    Node(NameArgs),
+    /// Which tenants use a pool, what it costs, and how much of its limits is used
+    Pool(NameArgs),
+    /// Which namespaces, pools and nodes belong to a tenant
+    Tenant(NameArgs),
+    /// What the reasons for pending pods mean, and their remedies
+    Reason(ReasonArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+struct PodArgs {
+    /// The pod's name
+    name: String,
+    /// The pod's namespace
+    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
+    namespace: String,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+struct NameArgs {
+    /// Its name
+    name: String,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ReasonArgs {
+    /// One reason; all of them if left out
+    name: Option<String>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &ExplainArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    match &args.what {
+        What::Pod(PodArgs { name, namespace, source }) => {
+            pod::explain(&source.load(namespace)?, namespace, name, out)
+        }
+        What::Node(NameArgs { name, source }) => node::explain(&source.load("default")?, name, out),
+        What::Pool(NameArgs { name, source }) => pool::explain(&source.load("default")?, name, out),
+        What::Tenant(NameArgs { name, source }) => tenant::explain(&source.load("default")?, name, out),
+        What::Reason(ReasonArgs { name }) => reasons::explain(name.as_deref(), out),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,16 @@
+//! `croft explain`: why a pod is pending or runs on its node, and why a node is kept.
+//!
+//! Reads the cluster or files, evaluates them with the policy's and the scheduler's functions, and writes the result as
+//! sentences.
+
+mod command;
+mod conditions;
+mod missing;
+mod node;
+mod pod;
+mod pool;
+mod reasons;
+mod tenant;
+mod users;
+
+pub(crate) use command::{ExplainArgs, run};

@@ -1,0 +1,152 @@
+//! One node: whose it is, what it costs, and why it is kept.
+
+use std::io::Write as _;
+
+use croft_manifest::Input;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+
+use super::{conditions::write_conditions, missing::missing, users::users};
+use crate::{
+    admission::Admission,
+    failure::Failure,
+    inventory::{self, NodeInfo},
+    output::Output,
+    simulation::node_outlook,
+    table::{BAD, BOLD, NAME, NOTE, counted, shortened},
+    workload::controller,
+};
+
+/// Annotations that forbid disruption.
+const DO_NOT_DISRUPT: [&str; 2] = ["croft.dev/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
+
+/// Explains one node: pool, users, price, violations, claim, and whether it could be removed.
+pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(), Failure> {
+    let Some(node) = input.nodes.get("", name) else {
+        return Err(missing("node", name, input.nodes.iter().filter_map(|n| n.metadata.name.as_deref())));
+    };
+    let admission = Admission::new(input)?;
+    let info = inventory::node_info(&node.object, input, &croft_cloud::builtin_catalog());
+    let ready = if info.ready { "ready" } else { "not ready" };
+    writeln!(
+        out,
+        "{BOLD}Node {name}{BOLD:#}: {ready}, {} in {}, {}",
+        info.instance_type, info.zone, info.capacity_type
+    )?;
+    let Some(pool_name) = &info.pool else {
+        writeln!(out, "  it has no pool's label: Croft doesn't manage it")?;
+        return Ok(());
+    };
+    let users = users(input, pool_name);
+    writeln!(
+        out,
+        "  pool {NAME}{pool_name}{NAME:#}, used by {}",
+        if users.is_empty() { "no tenant".to_owned() } else { shortened(&users, 5) }
+    )?;
+    writeln!(
+        out,
+        "  {}",
+        info.price.map_or_else(
+            || "price unknown".to_owned(),
+            |p| format!("costs {}${p}/h", inventory::estimate_mark(info.estimated))
+        )
+    )?;
+    for finding in
+        croft_policy::audit::node(admission.tenants(), &croft_api::convert::policy::node(&node.object))
+    {
+        writeln!(out, "  {BAD}{}{BAD:#}", finding.message)?;
+    }
+    match info.claim.as_ref().and_then(|claim| input.claims.get("", claim)) {
+        Some(claim) => {
+            writeln!(out, "  NodeClaim {}", claim.name_any())?;
+            write_conditions(
+                claim.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(),
+                out,
+            )?;
+        }
+        None => writeln!(out, "  it has no NodeClaim: Croft didn't launch it and won't remove it")?,
+    }
+    let pods: Vec<&Pod> =
+        inventory::active_pods(input).filter(|p| inventory::node_of(p) == Some(name)).collect();
+    let daemons = pods.iter().filter(|p| is_daemon(p)).count();
+    let others: Vec<&&Pod> = pods.iter().filter(|p| !is_daemon(p)).collect();
+    for pod in &pods {
+        for message in inventory::placement_violations(admission.tenants(), pod) {
+            writeln!(
+                out,
+                "  {BAD}placement violation of pod {}/{}{BAD:#}: {message}",
+                pod.namespace().unwrap_or_default(),
+                pod.name_any()
+            )?;
+        }
+    }
+    workload(input, &info, daemons, &others, out)
+}
+
+/// Writes whether the node is empty or could be removed, and which pods hinder that.
+fn workload(
+    input: &Input,
+    info: &NodeInfo,
+    daemons: usize,
+    others: &[&&Pod],
+    out: &mut Output,
+) -> Result<(), Failure> {
+    if others.is_empty() {
+        let after = input
+            .pools
+            .get("", info.pool.as_deref().unwrap_or_default())
+            .map(|p| p.spec.disruption.consolidate_after.clone())
+            .unwrap_or_default();
+        if after == "Never" {
+            writeln!(
+                out,
+                "  it is empty ({}) and is kept: the pool's consolidateAfter is Never",
+                counted(daemons, "DaemonSet pod")
+            )?;
+        } else {
+            writeln!(
+                out,
+                "  it is empty ({}) and is removed once it has been empty for {after}",
+                counted(daemons, "DaemonSet pod")
+            )?;
+        }
+        return Ok(());
+    }
+    let names: Vec<String> =
+        others.iter().map(|p| format!("{}/{}", p.namespace().unwrap_or_default(), p.name_any())).collect();
+    let shown = format!("{}: {}", counted(others.len(), "pod"), shortened(&names, 5));
+    match &info.claim {
+        Some(_) => {
+            writeln!(out, "  it runs {shown}")?;
+            if let Some(why) = node_outlook(input, croft_cloud::builtin_catalog(), &info.name)? {
+                writeln!(out, "  {why}")?;
+            }
+        }
+        None => writeln!(out, "  it runs {shown}")?,
+    }
+    for pod in others {
+        let held =
+            DO_NOT_DISRUPT.iter().find(|key| pod.annotations().get(**key).is_some_and(|v| v == "true"));
+        if let Some(key) = held {
+            writeln!(
+                out,
+                "  {NOTE}pod {}/{} carries {key}{NOTE:#}",
+                pod.namespace().unwrap_or_default(),
+                pod.name_any()
+            )?;
+        }
+        if controller(&pod.metadata).is_none() {
+            writeln!(
+                out,
+                "  {NOTE}pod {}/{} has no controller{NOTE:#}: it would not be recreated",
+                pod.namespace().unwrap_or_default(),
+                pod.name_any()
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn is_daemon(pod: &Pod) -> bool {
+    controller(&pod.metadata).is_some_and(|o| o.kind == "DaemonSet")
+}

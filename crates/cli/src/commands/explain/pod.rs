@@ -1,0 +1,177 @@
+//! One pod: why it is pending, or why it runs on its node.
+
+use std::io::Write as _;
+
+use croft_api::condition::UNLIMITED;
+use croft_manifest::Input;
+use croft_policy::NamespaceTenancy;
+use croft_scheduler::{Options, PodKey};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+
+use super::missing::missing;
+use crate::{
+    admission::{Admission, Outcome},
+    failure::Failure,
+    inventory,
+    output::Output,
+    simulation::{is_created, simulate},
+    table::{BAD, BOLD, GOOD, NAME, NOTE},
+};
+
+/// Explains one pod: tenant, pool, node, or why it stays pending.
+pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {
+    let Some(pod) = input.pods.get(namespace, name) else {
+        let there = input.pods.iter().filter(|p| p.metadata.namespace.as_deref() == Some(namespace));
+        return Err(missing(
+            &format!("pod in {namespace} called"),
+            name,
+            there.filter_map(|p| p.metadata.name.as_deref()),
+        ));
+    };
+    let pod = &pod.object;
+    let admission = Admission::new(input)?;
+    let phase =
+        pod.status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_else(|| "not created yet".to_owned());
+    writeln!(out, "{BOLD}Pod {namespace}/{name}{BOLD:#}: {phase}")?;
+    let verdict = admission.pod(pod);
+    match admission.tenants().tenancy(namespace) {
+        NamespaceTenancy::Tenant { tenant, .. } => {
+            writeln!(out, "  namespace {namespace} belongs to tenant {NAME}{}{NAME:#}", tenant.name)?;
+        }
+        NamespaceTenancy::NonTenant => writeln!(out, "  namespace {namespace} belongs to no tenant")?,
+        NamespaceTenancy::Exempt => {
+            writeln!(out, "  namespace {namespace} is exempt: Croft doesn't manage its pods")?
+        }
+        NamespaceTenancy::Unknown => writeln!(out, "  namespace {namespace} doesn't exist")?,
+        NamespaceTenancy::TenantUnreadable => {
+            writeln!(out, "  namespace {namespace} belongs to a Tenant that can't be read")?
+        }
+    }
+    match (&verdict.outcome, &verdict.pool) {
+        (Outcome::Denied(refusal), _) => {
+            writeln!(out, "  {BAD}if it were created now, it would be denied{BAD:#}: {refusal}")?
+        }
+        (Outcome::Changed(_), Some(pool)) if is_created(pod) => writeln!(
+            out,
+            "  {NOTE}it isn't pinned to pool {pool}{NOTE:#}: it was created before its tenant; delete it, and its controller recreates it in the pool"
+        )?,
+        (Outcome::Changed(_), None) if is_created(pod) => {
+            writeln!(out, "  {NOTE}it isn't kept out of the pools{NOTE:#}: it was created before them")?;
+        }
+        (_, Some(pool)) => writeln!(out, "  pool {NAME}{pool}{NAME:#}")?,
+        _ => {}
+    }
+    match inventory::node_of(pod) {
+        Some(node) => placed(input, &admission, pod, node, out),
+        None => pending(input, pod, namespace, name, out),
+    }
+}
+
+fn placed(
+    input: &Input,
+    admission: &Admission,
+    pod: &Pod,
+    node: &str,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    write!(out, "  runs on node {NAME}{node}{NAME:#}")?;
+    match input.nodes.get("", node) {
+        Some(object) => {
+            let info = inventory::node_info(&object.object, input, &croft_cloud::builtin_catalog());
+            let pool = info.pool.map_or_else(|| "no pool".to_owned(), |p| format!("pool {p}"));
+            writeln!(
+                out,
+                " of {pool} ({}, {}, {})",
+                or_unknown(&info.instance_type),
+                or_unknown(&info.zone),
+                or_unknown(&info.capacity_type)
+            )?;
+        }
+        None => writeln!(out, ", which isn't in the input")?,
+    }
+    let wrong = inventory::placement_violations(admission.tenants(), pod);
+    if wrong.is_empty() {
+        writeln!(out, "  {GOOD}placement ok{GOOD:#}")?;
+    }
+    for message in wrong {
+        writeln!(out, "  {BAD}placement violation{BAD:#}: {message}")?;
+    }
+    Ok(())
+}
+
+fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {
+    let spec = pod.spec.clone().unwrap_or_default();
+    if pod.metadata.deletion_timestamp.is_some() {
+        writeln!(out, "  it is being deleted: nothing is launched for it")?;
+        return Ok(());
+    }
+    let gates: Vec<String> = spec.scheduling_gates.iter().flatten().map(|g| g.name.clone()).collect();
+    if !gates.is_empty() {
+        writeln!(out, "  it waits for its scheduling gates: {}", gates.join(", "))?;
+        return Ok(());
+    }
+    if let Some(other) = spec.scheduler_name.as_deref().filter(|s| *s != "default-scheduler") {
+        writeln!(out, "  its scheduler is {other}: Croft launches nothing for it")?;
+        return Ok(());
+    }
+    if let Some(node) =
+        pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref()).filter(|n| !n.is_empty())
+    {
+        writeln!(out, "  it is nominated for node {node}")?;
+    }
+    let simulation = simulate(input, croft_cloud::builtin_catalog(), &Options::default())?;
+    let key = PodKey::new(namespace, name);
+    if let Some(instance) = simulation.plan.machines.iter().find(|m| m.pods.contains(&key)) {
+        writeln!(
+            out,
+            "  {GOOD}an instance can be launched for it{GOOD:#}: {} in {}, {}, in pool {}, {}${}/h, for {} pods",
+            instance.instance_type,
+            instance.zone,
+            instance.capacity_type,
+            instance.pool,
+            inventory::estimate_mark(simulation.is_estimate(instance)),
+            instance.price,
+            instance.pods.len()
+        )?;
+        let pool = input.pools.get("", &instance.pool);
+        let conditions =
+            pool.and_then(|p| p.status.as_ref()).map(|s| s.conditions.clone()).unwrap_or_default();
+        for condition in conditions.iter().filter(|c| c.status == "False" && c.type_ != UNLIMITED) {
+            writeln!(
+                out,
+                "  {NOTE}but pool {} says {}{NOTE:#}: {}",
+                instance.pool, condition.type_, condition.message
+            )?;
+        }
+        return Ok(());
+    }
+    if let Some(node) = simulation.plan.existing.iter().find(|n| n.pods.contains(&key)) {
+        let what = if node.coming { "coming node" } else { "node" };
+        writeln!(out, "  {GOOD}the {what} {} has room for it{GOOD:#}; kube-scheduler binds it", node.node)?;
+        return Ok(());
+    }
+    let left = simulation.plan.unschedulable.iter().find(|u| u.pod == key);
+    for reason in left.iter().flat_map(|l| l.reasons.iter()) {
+        let pool = if reason.pool.is_empty() { String::new() } else { format!("pool {}: ", reason.pool) };
+        writeln!(out, "  {pool}{NOTE}{}{NOTE:#}: {}", reason.reason, reason.detail)?;
+    }
+    for denied in simulation.denied.iter().filter(|d| d.pods.contains(&key)) {
+        writeln!(out, "  {BAD}denied{BAD:#}: {}", denied.refusal)?;
+    }
+    if left.is_none() && simulation.denied.is_empty() {
+        let owner =
+            pod.owner_references().iter().find(|o| o.controller == Some(true)).map(|o| o.kind.as_str());
+        let why = if owner == Some("DaemonSet") {
+            "a DaemonSet's pods don't cause launches; it waits for its node"
+        } else {
+            "Croft launches nothing for it"
+        };
+        writeln!(out, "  {why}")?;
+    }
+    Ok(())
+}
+
+fn or_unknown(text: &str) -> &str {
+    if text.is_empty() { "unknown" } else { text }
+}

@@ -1,0 +1,72 @@
+//! One pool: who uses it, what it costs, and how much of its limits is used.
+
+use std::io::Write as _;
+
+use croft_manifest::{Input, sum_quantities};
+
+use super::{conditions::write_conditions, missing::missing, users::users};
+use crate::{
+    failure::Failure,
+    inventory::{self, NodeInfo},
+    output::Output,
+    table::{BOLD, counted, shortened},
+};
+
+/// Explains one pool: label, taints, users, nodes, cost and limits.
+pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(), Failure> {
+    let Some(pool) = input.pools.get("", name) else {
+        return Err(missing(
+            "TenantPool",
+            name,
+            input.pools.iter().filter_map(|p| p.metadata.name.as_deref()),
+        ));
+    };
+    let value = croft_api::convert::scheduler::value(pool);
+    let taints: Vec<String> = croft_api::convert::scheduler::taints(pool)
+        .iter()
+        .map(|t| format!("{}={}:{}", t.key, t.value.clone().unwrap_or_default(), t.effect))
+        .collect();
+    writeln!(
+        out,
+        "{BOLD}TenantPool {name}{BOLD:#}: label {}={value}, taints {}",
+        pool.spec.key,
+        taints.join(", ")
+    )?;
+    let users = users(input, name);
+    writeln!(
+        out,
+        "  used by {}",
+        if users.is_empty() { "no tenant".to_owned() } else { shortened(&users, 10) }
+    )?;
+    if !pool.spec.shared_with.is_empty() {
+        writeln!(out, "  shared with the namespaces {}", shortened(&pool.spec.shared_with, 10))?;
+    }
+    writeln!(out, "  provisioner {:?}", pool.spec.provisioner)?;
+    let nodes = inventory::node_infos(input, &croft_cloud::builtin_catalog());
+    let its: Vec<&NodeInfo> = nodes.iter().filter(|m| m.pool.as_deref() == Some(name)).collect();
+    writeln!(
+        out,
+        "  {}, {}",
+        counted(its.len(), "node"),
+        inventory::cost_text(inventory::total_cost(its.iter().copied()))
+    )?;
+    for (resource, limit) in &pool.spec.limits {
+        let used = match resource.as_str() {
+            croft_scheduler::LIMIT_NODES => its.len().to_string(),
+            croft_scheduler::LIMIT_COST => inventory::cost_text(inventory::total_cost(its.iter().copied())),
+            _ => capacity(input, &its, resource),
+        };
+        writeln!(out, "  limit {resource}: {used} of {}", limit.0)?;
+    }
+    write_conditions(pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), out)?;
+    Ok(())
+}
+
+/// Total capacity of the nodes for a resource, which is what limits count.
+fn capacity(input: &Input, nodes: &[&NodeInfo], resource: &str) -> String {
+    let amounts: Vec<_> = nodes
+        .iter()
+        .filter_map(|node| input.nodes.get("", &node.name)?.status.as_ref()?.capacity.as_ref()?.get(resource))
+        .collect();
+    sum_quantities(resource, &amounts).map_or_else(|| "?".to_owned(), |q| q.0)
+}

@@ -1,0 +1,66 @@
+//! Arguments and steps of the command.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+
+use super::{demo, keeper};
+use crate::{failure::Failure, output::Output};
+
+/// Arguments of `croft lab`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum LabCommand {
+    /// Start the lab and leave it running; prints the KUBECONFIG to use
+    Up(UpArgs),
+    /// Stop the lab and remove what it wrote
+    Down,
+    /// Show whether the lab runs, its processes, and their logs
+    Status,
+    /// Show two tenants getting their own instances and scaling down again, then stop everything
+    Demo,
+}
+
+#[derive(Args, Clone, Debug)]
+struct UpArgs {
+    /// Stay in the foreground until Ctrl-C
+    #[arg(long)]
+    foreground: bool,
+    /// Only the control plane, without Croft and the EC2 simulator
+    #[arg(long)]
+    bare: bool,
+    /// Used by `up` itself: end if standard input ends before it contains `stay`
+    #[arg(long, hide = true, requires = "foreground")]
+    leashed: bool,
+}
+
+/// Runs `croft lab`.
+///
+/// # Errors
+/// If a process doesn't start, with the end of its log.
+pub(crate) fn run(args: &LabArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the async runtime")?;
+    let code = runtime.block_on(async {
+        match &args.command {
+            LabCommand::Up(UpArgs { foreground: true, bare, leashed }) => {
+                keeper::keep(*bare, *leashed, out).await
+            }
+            LabCommand::Up(UpArgs { foreground: false, bare, leashed: _ }) => keeper::up(*bare, out).await,
+            LabCommand::Down => keeper::down(out).await,
+            LabCommand::Status => keeper::status(out),
+            LabCommand::Demo => demo::run(out).await,
+        }
+    });
+    // A blocked read of standard input doesn't delay the exit.
+    runtime.shutdown_background();
+    Ok(code?)
+}

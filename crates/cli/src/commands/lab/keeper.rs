@@ -1,0 +1,242 @@
+//! Up, down and status: the keeper runs the lab, other processes read its state.
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Read as _, Write as _},
+    os::unix::process::CommandExt as _,
+    process::{ExitCode, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, anyhow, bail};
+use croft_testkit::{Assets, ControlPlane, Croft, Options, Part, Status};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    signal::unix::{SignalKind, signal},
+};
+
+use super::{
+    folder::{LabFolder, ProcessState, State},
+    progress::Progress,
+    start::{start_croft, start_plane},
+};
+use crate::{
+    output::Output,
+    table::{Align, BAD, GOOD, Table},
+};
+
+/// The keeper's last line of progress, after which `up` stops reading.
+const UP: &str = "croft-lab-is-up";
+/// The answer of `up`: keep running without me.
+const STAY: &[u8; 5] = b"stay\n";
+/// Time to kill all processes at once and remove files.
+const DOWN_WITHIN: Duration = Duration::from_secs(30);
+/// Between two checks of the lab's processes, or of the lock.
+const POLL: Duration = Duration::from_millis(500);
+
+/// Starts a keeper, shows its progress, and leaves it running.
+pub(super) async fn up(bare: bool, out: &mut Output) -> anyhow::Result<ExitCode> {
+    let folder = LabFolder::find()?;
+    if folder.lock()?.is_none() {
+        writeln!(out, "The lab runs already.")?;
+        return status(out);
+    }
+    let log = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .open(folder.keeper_log())
+        .with_context(|| format!("failed to open {}", folder.keeper_log().display()))?;
+    let this = std::env::current_exe().context("failed to find out where this program is")?;
+    let mut command = std::process::Command::new(this);
+    command.args(["lab", "up", "--foreground", "--leashed"]);
+    if bare {
+        command.arg("--bare");
+    }
+    // A process group of its own: Ctrl-C ends only this process, and the keeper notices that.
+    command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+    let mut keeper =
+        tokio::process::Command::from(command).spawn().context("failed to start the lab's keeper")?;
+    let (Some(mut leash), Some(lines)) = (keeper.stdin.take(), keeper.stdout.take()) else {
+        bail!("failed to talk to the lab's keeper");
+    };
+    let mut lines = BufReader::new(lines).lines();
+    let mut up = false;
+    while let Some(line) = lines.next_line().await.context("failed to read the lab's progress")? {
+        if line == UP {
+            up = true;
+            break;
+        }
+        writeln!(out, "{line}")?;
+        out.flush()?;
+    }
+    if !up {
+        let status = keeper.wait().await.context("failed to wait for the lab's keeper")?;
+        let log = std::fs::read_to_string(folder.keeper_log()).unwrap_or_default();
+        bail!("the lab didn't start ({status}): {}", log.trim());
+    }
+    leash.write_all(STAY).await.context("failed to leave the lab running")?;
+    writeln!(out)?;
+    status(out)
+}
+
+/// Runs a lab until a signal ends it. `leashed`: also until standard input ends, unless it contained `stay`.
+pub(super) async fn keep(bare: bool, leashed: bool, out: &mut Output) -> anyhow::Result<ExitCode> {
+    let folder = LabFolder::find()?;
+    let Some(_lock) = folder.lock()? else { bail!("the lab runs already: `croft lab status` shows it") };
+    let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for Ctrl-C")?;
+    let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
+    let kept = tokio::select! {
+        kept = start_and_watch(&folder, bare, leashed, out) => kept,
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        () = parent_gone(leashed) => Ok(()),
+    };
+    // Dropping the future above has ended all processes.
+    folder.clear()?;
+    kept.map(|()| ExitCode::SUCCESS)
+}
+
+/// Returns when the parent has ended without writing `stay`.
+async fn parent_gone(leashed: bool) {
+    if !leashed {
+        return std::future::pending().await;
+    }
+    let listening = tokio::task::spawn_blocking(|| {
+        let mut said = [0; STAY.len()];
+        io::stdin().read_exact(&mut said).is_ok() && said == *STAY
+    });
+    if matches!(listening.await, Ok(true)) {
+        std::future::pending().await
+    }
+}
+
+async fn start_and_watch(
+    folder: &LabFolder,
+    bare: bool,
+    leashed: bool,
+    out: &mut Output,
+) -> anyhow::Result<()> {
+    let mut progress = Progress::new(out);
+    let plane_folder = folder.fresh_plane()?;
+    let mut plane = start_plane(Options::default().folder(plane_folder), &mut progress).await?;
+    let mut croft = if bare { None } else { Some(start_croft(&plane, &mut progress).await?) };
+    let mut state = State {
+        keeper: std::process::id(),
+        up: true,
+        kubeconfig: plane.admin_kubeconfig(),
+        kubectl: Assets::from_env()?.binary("kubectl")?,
+        api_server: plane.url(),
+        cloud: match croft.as_mut() {
+            Some(croft) => Some(format!("http://{}", croft.address(Part::Cloud)?)),
+            None => None,
+        },
+        processes: processes(&mut plane, croft.as_mut())?,
+    };
+    folder.write_state(&state)?;
+    if leashed {
+        writeln!(progress.out(), "{UP}")?;
+        progress.out().flush()?;
+    } else {
+        show(&state, progress.out())?;
+    }
+    loop {
+        tokio::time::sleep(POLL).await;
+        let now = processes(&mut plane, croft.as_mut())?;
+        if now != state.processes {
+            state.processes = now;
+            folder.write_state(&state)?;
+        }
+    }
+}
+
+fn processes(plane: &mut ControlPlane, croft: Option<&mut Croft>) -> anyhow::Result<Vec<ProcessState>> {
+    let mut all = plane.status()?;
+    if let Some(croft) = croft {
+        all.extend(croft.status()?);
+    }
+    let state_of = |Status { name, pid, running, log }| ProcessState { name, pid, running, log };
+    Ok(all.into_iter().map(state_of).collect())
+}
+
+/// Ends the lab.
+pub(super) async fn down(out: &mut Output) -> anyhow::Result<ExitCode> {
+    let folder = LabFolder::find()?;
+    if folder.lock()?.is_some() {
+        folder.clear()?;
+        writeln!(out, "No lab is running.")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let state =
+        folder.state()?.ok_or_else(|| anyhow!("the lab is starting or ending: try again in a moment"))?;
+    let keeper = i32::try_from(state.keeper).ok().and_then(Pid::from_raw);
+    let keeper = keeper.ok_or_else(|| anyhow!("failed to read the keeper's process id {}", state.keeper))?;
+    // The lock is held, so the keeper runs, and the id is its own.
+    kill_process(keeper, Signal::TERM).map_err(io::Error::from).context("failed to end the lab's keeper")?;
+    let released = tokio::time::timeout(DOWN_WITHIN, async {
+        loop {
+            if folder.lock()?.is_some() {
+                return Ok::<_, anyhow::Error>(());
+            }
+            tokio::time::sleep(POLL / 10).await;
+        }
+    })
+    .await;
+    match released {
+        Ok(released) => released?,
+        Err(_) => bail!(
+            "the lab's keeper (process {}) didn't end within {} s: end it with `kill -KILL {}`, which ends all of the lab",
+            state.keeper,
+            DOWN_WITHIN.as_secs(),
+            state.keeper,
+        ),
+    }
+    folder.clear()?;
+    writeln!(out, "The lab is down.")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the processes. The exit code is 1 unless all of them run.
+pub(super) fn status(out: &mut Output) -> anyhow::Result<ExitCode> {
+    let folder = LabFolder::find()?;
+    if folder.lock()?.is_some() {
+        writeln!(out, "No lab is running. `croft lab up` starts one.")?;
+        return Ok(ExitCode::FAILURE);
+    }
+    let Some(state) = folder.state()? else {
+        writeln!(out, "The lab is starting or ending.")?;
+        return Ok(ExitCode::FAILURE);
+    };
+    show(&state, out)?;
+    let all = state.processes.iter().all(|process| process.running);
+    Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn show(state: &State, out: &mut Output) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("PROCESS", Align::Left),
+        ("PID", Align::Right),
+        ("STATE", Align::Left),
+        ("LOG", Align::Left),
+    ]);
+    for process in &state.processes {
+        let (word, style) = if process.running { ("running", GOOD) } else { ("ended", BAD) };
+        table.styled(vec![
+            (process.name.clone(), Default::default()),
+            (process.pid.to_string(), Default::default()),
+            (word.to_owned(), style),
+            (process.log.display().to_string(), Default::default()),
+        ]);
+    }
+    table.write(out)?;
+    writeln!(out, "\nUse it:       export KUBECONFIG={}", state.kubeconfig.display())?;
+    writeln!(out, "kubectl:      {}", state.kubectl.display())?;
+    if let Some(cloud) = &state.cloud {
+        writeln!(out, "EC2 API:      {cloud}   (AWS_ENDPOINT_URL; state at {cloud}/_control/state)")?;
+        writeln!(out, "Two tenants:  kubectl apply -f manifests/examples/two-tenants")?;
+        writeln!(out, "Look around:  kubectl get tenants,tenantpools,nodeclaims,nodes")?;
+    }
+    writeln!(out, "Stop it:      croft lab down")?;
+    out.flush()
+}

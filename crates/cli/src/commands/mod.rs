@@ -1,0 +1,13 @@
+//! One module per command: its arguments, and `run`, which [`crate::run`] calls.
+
+pub(crate) mod admit;
+pub(crate) mod audit;
+pub(crate) mod break_glass;
+pub(crate) mod check;
+pub(crate) mod explain;
+pub(crate) mod import;
+pub(crate) mod lab;
+pub(crate) mod plan;
+pub(crate) mod simulate;
+pub(crate) mod tenant;
+pub(crate) mod top;

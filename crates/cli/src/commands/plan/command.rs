@@ -1,0 +1,92 @@
+//! Arguments and steps of the command.
+
+use std::{io::Write as _, path::PathBuf, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::Args;
+use croft_manifest::{LoadOptions, load};
+
+use super::{impact, planned, text};
+use crate::{
+    admission::Admission,
+    catalog_file::instance_types,
+    cluster_reader,
+    failure::Failure,
+    output::{Format, Output},
+    source::{ClusterArgs, FileArgs},
+};
+
+/// Arguments of `croft plan`.
+#[derive(Args, Clone, Debug)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    files: FileArgs,
+    /// Compare with the cluster: what the Tenants, TenantPools, EC2NodeClasses and CroftConfig of the files would evict,
+    /// recreate, launch, replace and terminate once applied
+    #[arg(long)]
+    live: bool,
+    /// The same, with the cluster as these files or folders hold it; may be given more than once
+    #[arg(long, value_name = "PATH", conflicts_with = "live")]
+    current: Vec<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// With --live or --current: catalogue of instance types and prices, as a JSON file; the built-in one if left out
+    #[arg(long, value_name = "FILE")]
+    catalog: Option<PathBuf>,
+    /// Exit with 1 if a pod will be denied
+    #[arg(long)]
+    fail_on_denied: bool,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    let PlanArgs { files, live, current, cluster, catalog, fail_on_denied, output } = args;
+    let mut input = files.load()?;
+    let now = if *live {
+        Some(cluster.run(async |client| cluster_reader::read(&client).await)?)
+    } else if current.is_empty() {
+        None
+    } else {
+        Some(load(current, &LoadOptions::default())?)
+    };
+    let mut warnings = std::mem::take(&mut input.warnings);
+    let (planned, edit) = match now {
+        None => {
+            let admission = Admission::new(&input)?;
+            warnings.append(&mut admission.warnings());
+            (planned::plan(&input, &admission), None)
+        }
+        Some(now) => {
+            let types = instance_types(catalog.as_deref())?;
+            let (mut edit, then) = impact::impact(&now, &input, &types)?;
+            let admission = Admission::new(&then)?;
+            warnings.append(&mut admission.warnings());
+            warnings.append(&mut edit.take_warnings());
+            (planned::plan(&input, &admission), Some(edit))
+        }
+    };
+    out.warn(&warnings)?;
+    match output {
+        Format::Json => {
+            let mut document = serde_json::json!({ "workloads": planned });
+            if let (Some(edit), Some(map)) = (&edit, document.as_object_mut()) {
+                map.insert("impact".to_owned(), planned::to_json(edit));
+            }
+            let text = serde_json::to_string_pretty(&document).context("failed to write the plan as JSON")?;
+            writeln!(out, "{text}")?;
+        }
+        Format::Text => {
+            if let Some(edit) = &edit {
+                impact::write(edit, out)?;
+            }
+            if edit.is_none() || !planned.is_empty() {
+                text::write(&planned, out)?;
+            }
+        }
+    }
+    let denied = planned.iter().any(|p| p.outcome == "denied");
+    Ok(if *fail_on_denied && denied { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

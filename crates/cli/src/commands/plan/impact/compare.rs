@@ -1,0 +1,109 @@
+//! Compares two clusters: before and after the edit.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use croft_manifest::{Input, InputError};
+use croft_runtime::clock::{Clock as _, SystemClock};
+use croft_scheduler::{InstanceType, Options, Plan, Price};
+use kube::ResourceExt as _;
+
+use super::{
+    changes,
+    model::{Impact, Launched, Pending, PodImpact},
+    nodes, pods,
+};
+use crate::{admission::Admission, simulation::simulate};
+
+/// Compares the cluster `now` with the cluster after `edit`. Also returns the latter.
+///
+/// # Errors
+/// Values that the scheduler refuses, by object and field.
+pub(in crate::commands::plan) fn impact(
+    now: &Input,
+    edit: &Input,
+    types: &Arc<[InstanceType]>,
+) -> Result<(Impact, Input), InputError> {
+    let (then, objects) = changes::apply(now, edit);
+    let (admission_before, admission_after) = (Admission::new(now)?, Admission::new(&then)?);
+    let mut impact = Impact { objects, ..Impact::default() };
+    changes::warn(&impact.objects, now, &then, &mut impact.warnings);
+    impact.daemon_sets = pods::daemon_sets(now, &admission_before, &admission_after);
+    impact.nodes = nodes::replaced(now, &then, SystemClock.wall());
+    let mut after = then.clone();
+    nodes::remove(&mut after, &impact.nodes);
+    impact.pods = pods::displace(now, &mut after, &admission_before, &admission_after);
+    let emptied = nodes::emptied(now, &then, &after);
+    nodes::remove(&mut after, &emptied);
+    impact.nodes.extend(emptied);
+
+    let options = Options { without_counts: true, ..Options::default() };
+    let before = simulate(now, Arc::clone(types), &options)?;
+    let after = simulate(&after, Arc::clone(types), &options)?;
+    impact.launched = launched(&before.plan, &after.plan);
+    impact.pending = pending(&before.plan, &after.plan);
+    impact.pods.extend(after.denied.iter().flat_map(|denied| {
+        let refused = |pod: &croft_scheduler::PodKey| PodImpact {
+            pod: pod.to_string(),
+            action: "refused",
+            why: denied.refusal.clone(),
+        };
+        denied.pods.iter().map(refused)
+    }));
+    (impact.cost_per_hour_before, impact.cost_per_hour_after) = costs(now, &impact);
+    Ok((impact, then))
+}
+
+/// Instances of `after` that `before` doesn't have.
+fn launched(before: &Plan, after: &Plan) -> Vec<Launched> {
+    let count_by_offering = |plan: &Plan| {
+        let mut counts: BTreeMap<_, (Price, usize)> = BTreeMap::new();
+        for instance in &plan.machines {
+            let key = (
+                instance.pool.clone(),
+                instance.instance_type.clone(),
+                instance.zone.clone(),
+                instance.capacity_type.as_str(),
+            );
+            let (_, count) = counts.entry(key).or_insert((instance.price, 0));
+            *count += 1;
+        }
+        counts
+    };
+    let had = count_by_offering(before);
+    count_by_offering(after)
+        .into_iter()
+        .filter_map(|(key, (price, count))| {
+            let count = count.saturating_sub(had.get(&key).map_or(0, |(_, count)| *count));
+            let (pool, instance_type, zone, capacity_type) = key;
+            (count > 0).then_some(Launched { pool, instance_type, zone, capacity_type, price, count })
+        })
+        .collect()
+}
+
+fn pending(before: &Plan, after: &Plan) -> Vec<Pending> {
+    let is_new =
+        |left: &&croft_scheduler::Unschedulable| before.unschedulable.iter().all(|old| old.pod != left.pod);
+    let left = after.unschedulable.iter().filter(is_new);
+    left.map(|left| Pending {
+        pod: left.pod.to_string(),
+        why: left.reasons.first().map(|reason| reason.detail.clone()).unwrap_or_default(),
+    })
+    .collect()
+}
+
+fn costs(now: &Input, impact: &Impact) -> (Price, Price) {
+    let mut before = Price::default();
+    let mut after = Price::default();
+    for claim in &now.claims {
+        let price = claim.status.as_ref().and_then(|s| s.price_per_hour.as_deref()?.parse::<Price>().ok());
+        let price = price.unwrap_or_default();
+        before = before.saturating_add(price);
+        if impact.nodes.iter().all(|node| node.claim != claim.name_any()) {
+            after = after.saturating_add(price);
+        }
+    }
+    for one in &impact.launched {
+        (0..one.count).for_each(|_| after = after.saturating_add(one.price));
+    }
+    (before, after)
+}

@@ -1,0 +1,19 @@
+//! `croft plan --live`: the effects of an edit of Tenants, TenantPools, EC2NodeClasses or the CroftConfig.
+//!
+//! ```text
+//!  cluster ──▶ Input before ──┬─────────────────────────▶ admission, simulation ──┐
+//!  -f ────────────────────────┴──put──▶ Input after ────▶ admission, simulation ──┴──difference──▶ Impact
+//! ```
+//!
+//! The rules are the controller's own: admission of each pod and DaemonSet, drift and expiry of each claim, and the
+//! scheduler's plan for displaced pods.
+
+mod changes;
+mod compare;
+mod model;
+mod nodes;
+mod pods;
+mod text;
+
+pub(super) use compare::impact;
+pub(super) use text::write;

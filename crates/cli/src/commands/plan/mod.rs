@@ -1,0 +1,13 @@
+//! `croft plan`: what admission does to the pods of a manifest.
+//!
+//! Each workload's template becomes a pod, which passes the API server's admission plugins and then the functions that the
+//! webhook calls. With `--live`, the Tenants, pools, classes and settings of the files are compared with those of the
+//! cluster: see `impact`.
+
+mod command;
+mod diff;
+mod impact;
+mod planned;
+mod text;
+
+pub(crate) use command::{PlanArgs, run};

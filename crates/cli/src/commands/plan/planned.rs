@@ -1,0 +1,110 @@
+//! Admission of each workload's pods.
+
+use croft_manifest::{Input, apply_admission_plugins};
+use k8s_openapi::api::core::v1::Pod;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    admission::{Admission, Outcome, Verdict},
+    simulation::is_created,
+    workload::{prototype, workloads},
+};
+
+/// What admission does to one workload's pods.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Planned {
+    /// Kind of the workload, or Pod.
+    pub(crate) kind: String,
+    /// Its namespace.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// Number of pods; absent for DaemonSets, where it depends on the nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pods: Option<usize>,
+    /// The tenant that the namespace belongs to.
+    pub(crate) tenant: Option<String>,
+    /// The pool that the pods will run in.
+    pub(crate) pool: Option<String>,
+    /// `unchanged`, `changed` or `denied`.
+    pub(crate) outcome: &'static str,
+    /// Why the pods are denied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+    /// The changes as JSON Patch on the pod or the DaemonSet.
+    pub(crate) patch: Value,
+    /// Warnings of admission.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<String>,
+    /// The object before Croft's admission.
+    #[serde(skip)]
+    pub(crate) before: Value,
+    /// The object after it.
+    #[serde(skip)]
+    pub(crate) after: Value,
+}
+
+/// Admits every pod and workload of `input` that doesn't exist in a cluster yet.
+pub(super) fn plan(input: &Input, admission: &Admission) -> Vec<Planned> {
+    let mut planned = Vec::new();
+    for pod in input.pods.iter().filter(|p| !is_created(&p.object)) {
+        let (before, verdict) = admit(&pod.object, input, admission);
+        planned.push(entry("Pod", &pod.object, Some(1), &before, verdict));
+    }
+    for workload in workloads(input) {
+        let prototype = prototype(&workload);
+        if let Some(set) = workload.daemon_set {
+            let verdict = admission.daemon_set(set);
+            planned.push(entry("DaemonSet", &prototype, None, &to_json(set), verdict));
+            continue;
+        }
+        let (before, verdict) = admit(&prototype, input, admission);
+        planned.push(entry(workload.kind.as_str(), &prototype, Some(workload.missing), &before, verdict));
+    }
+    planned
+}
+
+/// The pod before Croft's admission, and the result of it.
+fn admit(pod: &Pod, input: &Input, admission: &Admission) -> (Value, Verdict) {
+    let mut created = pod.clone();
+    let verdict = match apply_admission_plugins(&mut created, input) {
+        Ok(()) => admission.pod(&created),
+        Err(refusal) => Verdict::denied(refusal),
+    };
+    (to_json(&created), verdict)
+}
+
+fn entry<T: Serialize>(
+    kind: &str,
+    pod: &Pod,
+    pods: Option<usize>,
+    before: &Value,
+    verdict: Verdict<T>,
+) -> Planned {
+    let Verdict { outcome, tenant, pool, warnings, patch } = verdict;
+    let (name, message, after) = match outcome {
+        Outcome::Unchanged => ("unchanged", None, before.clone()),
+        Outcome::Changed(after) => ("changed", None, to_json(&after)),
+        Outcome::Denied(message) => ("denied", Some(message), before.clone()),
+    };
+    Planned {
+        kind: kind.to_owned(),
+        namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+        name: pod.metadata.name.clone().unwrap_or_default(),
+        pods,
+        tenant,
+        pool,
+        outcome: name,
+        message,
+        patch,
+        warnings,
+        before: before.clone(),
+        after,
+    }
+}
+
+pub(super) fn to_json<T: Serialize>(object: &T) -> Value {
+    serde_json::to_value(object).unwrap_or_default()
+}

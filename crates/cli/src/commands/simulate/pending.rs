@@ -1,0 +1,57 @@
+//! Pods that stay pending, grouped by reason.
+
+use std::sync::Arc;
+
+use croft_manifest::Input;
+use croft_scheduler::{PodKey, Reason};
+
+use crate::simulation::{DENIED, Simulation};
+
+/// Pending pods grouped by equal reasons, in the order of the plan.
+pub(super) fn pending_groups(
+    simulation: &Simulation,
+    input: &Input,
+) -> Vec<(Vec<PodKey>, Vec<PendingReason>)> {
+    let mut groups: Vec<(Vec<PodKey>, Vec<PendingReason>)> = Vec::new();
+    for denied in &simulation.denied {
+        let mut pools: Vec<&str> = input.pools.iter().filter_map(|p| p.metadata.name.as_deref()).collect();
+        pools.sort_unstable();
+        if pools.is_empty() {
+            pools.push("");
+        }
+        let reasons = pools
+            .into_iter()
+            .map(|pool| PendingReason {
+                pool: pool.to_owned(),
+                reason: DENIED.to_owned(),
+                detail: denied.refusal.clone(),
+            })
+            .collect();
+        groups.push((denied.pods.clone(), reasons));
+    }
+    let mut last: Option<Arc<[Reason]>> = None;
+    for left in &simulation.plan.unschedulable {
+        let same = last.as_ref().is_some_and(|l| Arc::ptr_eq(l, &left.reasons) || **l == *left.reasons);
+        if same && let Some((pods, _)) = groups.last_mut() {
+            pods.push(left.pod.clone());
+            continue;
+        }
+        last = Some(Arc::clone(&left.reasons));
+        groups.push((vec![left.pod.clone()], left.reasons.iter().map(PendingReason::from).collect()));
+    }
+    groups
+}
+
+/// Why a pod isn't placed in one pool.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub(super) struct PendingReason {
+    pub(super) pool: String,
+    pub(super) reason: String,
+    pub(super) detail: String,
+}
+
+impl From<&Reason> for PendingReason {
+    fn from(reason: &Reason) -> Self {
+        Self { pool: reason.pool.clone(), reason: reason.reason.to_string(), detail: reason.detail.clone() }
+    }
+}

@@ -1,0 +1,254 @@
+//! `croft tenant`: adds or removes a tenant, as manifests or in the cluster.
+
+use std::{collections::BTreeMap, io::Write as _, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand, ValueEnum};
+use croft_api::{Tenant, TenantPool};
+use croft_manifest::{InputError, prune, to_yaml};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    croft_object::{croft_object, text},
+    failure::Failure,
+    output::Output,
+    source::ClusterArgs,
+    table::{GOOD, NOTE, shortened},
+};
+
+/// Field manager of applied manifests.
+const MANAGER: &str = "croft-cli";
+
+/// Limits of a tenant that is added without limits: enough for a first deployment, and at most $240 a day.
+const DEFAULT_LIMITS: [(&str, &str); 2] = [("costPerHour", "10"), ("nodes", "20")];
+
+/// Arguments of `croft tenant`.
+#[derive(Args, Clone, Debug)]
+pub struct TenantArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum What {
+    /// Give a tenant its namespaces and pools: prints the manifests, or applies them
+    Add(AddArgs),
+    /// Remove a tenant; its pools are kept unless --pools is given, its pods stay on their nodes
+    Remove(RemoveArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+struct AddArgs {
+    /// The tenant's name
+    name: String,
+    /// A namespace that belongs to it; may be given more than once [default: the tenant's name]
+    #[arg(long = "namespace", value_name = "NAMESPACE")]
+    namespaces: Vec<String>,
+    /// Namespaces with this label belong to it too; may be given more than once
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    selector: Vec<(String, String)>,
+    /// A pool that it may use, the default first; may be given more than once [default: one with the tenant's name, which --class creates]
+    #[arg(long = "pool", value_name = "POOL")]
+    pools: Vec<String>,
+    /// Create the pools too, with instances of this EC2NodeClass
+    #[arg(long, value_name = "NAME")]
+    class: Option<String>,
+    /// Label and taint key of created pools
+    #[arg(long, value_name = "KEY", default_value = croft_api::pool::DEFAULT_KEY, requires = "class")]
+    key: String,
+    /// What happens to a pod that asks for another pool
+    #[arg(long, value_enum, default_value_t = OnConflict::Reject)]
+    on_conflict: OnConflict,
+    /// A limit over all its pools, such as cpu=100 or costPerHour=25; may be given more than once [default: nodes=20 and
+    /// costPerHour=10, in dollars]
+    #[arg(long = "limit", value_name = "RESOURCE=AMOUNT", value_parser = pair)]
+    limits: Vec<(String, String)>,
+    /// Write no limit: nothing bounds what the tenant's nodes cost but the limits of its pools and of the cluster
+    #[arg(long, conflicts_with = "limits")]
+    unlimited: bool,
+    /// Apply the manifests to the cluster instead of printing them
+    #[arg(long)]
+    apply: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnConflict {
+    /// The pod is denied
+    Reject,
+    /// The pod is placed in an allowed pool
+    Override,
+}
+
+#[derive(Args, Clone, Debug)]
+struct RemoveArgs {
+    /// The tenant's name
+    name: String,
+    /// Delete the pools that no other tenant names, too; Croft drains their nodes first
+    #[arg(long)]
+    pools: bool,
+    /// Do it; without this flag the command only prints what it would do
+    #[arg(long)]
+    apply: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write it as KEY=VALUE".to_owned()),
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &TenantArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    match &args.what {
+        What::Add(args) => add(args, out),
+        What::Remove(args) => remove(args, out),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn add(args: &AddArgs, out: &mut Output) -> Result<(), Failure> {
+    let manifests = manifests(args)?;
+    if !args.apply {
+        write!(out, "{}", to_yaml(&manifests)?)?;
+        return Ok(());
+    }
+    args.cluster.run(async |client| {
+        for manifest in &manifests {
+            match text(manifest, "kind") {
+                "Tenant" => apply::<Tenant>(&client, manifest).await?,
+                _ => apply::<TenantPool>(&client, manifest).await?,
+            }
+            writeln!(out, "{GOOD}applied{GOOD:#} {} {}", text(manifest, "kind"), name_of(manifest))?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// The pools, then the tenant: pods of a tenant whose pool doesn't exist are denied.
+fn manifests(args: &AddArgs) -> Result<Vec<Value>, InputError> {
+    let AddArgs {
+        name,
+        namespaces,
+        selector,
+        pools,
+        class,
+        key,
+        on_conflict,
+        limits,
+        unlimited,
+        apply: _,
+        cluster: _,
+    } = args;
+    let mut manifests = Vec::new();
+    let pools = if pools.is_empty() { vec![name.clone()] } else { pools.clone() };
+    if let Some(class) = class {
+        for pool in &pools {
+            let spec = json!({"key": key, "template": {"spec": {"nodeClassRef": {"name": class}}}});
+            manifests.push(croft_object("TenantPool", pool, spec));
+        }
+    } else if args.pools.is_empty() {
+        return Err(InputError::Other(format!(
+            "the tenant needs a pool: name an existing one with --pool, or create {name} with --class and the name of an EC2NodeClass"
+        )));
+    }
+    let mut spec = Map::new();
+    if !namespaces.is_empty() || selector.is_empty() {
+        let own = std::slice::from_ref(name);
+        spec.insert("namespaces".to_owned(), json!(if namespaces.is_empty() { own } else { namespaces }));
+    }
+    if !selector.is_empty() {
+        let labels: BTreeMap<&String, &String> = selector.iter().map(|(k, v)| (k, v)).collect();
+        spec.insert("namespaceSelector".to_owned(), json!({ "matchLabels": labels }));
+    }
+    spec.insert("pools".to_owned(), json!(pools));
+    if *on_conflict == OnConflict::Override {
+        spec.insert("onConflict".to_owned(), json!("Override"));
+    }
+    if !unlimited {
+        let given = limits.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let limits: BTreeMap<&str, &str> =
+            if limits.is_empty() { DEFAULT_LIMITS.into() } else { given.collect() };
+        spec.insert("limits".to_owned(), json!(limits));
+    }
+    manifests.push(croft_object("Tenant", name, Value::Object(spec)));
+    for manifest in &mut manifests {
+        let kind = text(manifest, "kind").to_owned();
+        let pruned = prune(&kind, manifest);
+        if let Some((path, message)) = pruned.errors.first() {
+            return Err(InputError::Other(format!("{kind} {name}: {path}: {message}")));
+        }
+    }
+    Ok(manifests)
+}
+
+fn name_of(manifest: &Value) -> &str {
+    manifest.get("metadata").map_or("", |meta| text(meta, "name"))
+}
+
+async fn apply<K>(client: &Client, manifest: &Value) -> anyhow::Result<()>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let name = name_of(manifest);
+    let api: Api<K> = Api::all(client.clone());
+    // Fields of other managers aren't overwritten: a conflict is an error that names the field.
+    let params = PatchParams::apply(MANAGER);
+    api.patch(name, &params, &Patch::Apply(manifest))
+        .await
+        .with_context(|| format!("failed to apply {} {name}", K::kind(&())))?;
+    Ok(())
+}
+
+fn remove(args: &RemoveArgs, out: &mut Output) -> Result<(), Failure> {
+    let RemoveArgs { name, pools, apply, cluster } = args;
+    cluster.run(async |client| {
+        let tenants: Api<Tenant> = Api::all(client.clone());
+        let all = tenants.list(&ListParams::default()).await.context("failed to list the tenants")?.items;
+        let tenant = all.iter().find(|t| t.name_any() == *name).with_context(|| format!("there is no Tenant {name}"))?;
+        let only_its: Vec<&String> = tenant
+            .spec
+            .pools
+            .iter()
+            .filter(|pool| !all.iter().any(|t| t.name_any() != *name && t.spec.pools.contains(pool)))
+            .collect();
+        let verb = if *apply { "deleted" } else { "would be deleted" };
+        if *apply {
+            tenants
+                .delete(name, &DeleteParams::default())
+                .await
+                .with_context(|| format!("failed to delete the Tenant {name}"))?;
+        }
+        writeln!(out, "Tenant {name} {verb}: its namespaces belong to no tenant any more; its pods stay on their nodes, and `croft audit` shows them")?;
+        let namespaces = tenant.status.as_ref().map(|s| s.namespaces.clone()).unwrap_or_default();
+        if !namespaces.is_empty() {
+            writeln!(out, "  namespaces: {}", shortened(&namespaces, 10))?;
+        }
+        for pool in only_its {
+            if !pools {
+                writeln!(out, "{NOTE}TenantPool {pool} is kept{NOTE:#}: no tenant uses it any more; --pools deletes it")?;
+                continue;
+            }
+            if *apply {
+                let api: Api<TenantPool> = Api::all(client.clone());
+                let deleted = api.delete(pool, &DeleteParams::default()).await;
+                deleted.with_context(|| format!("failed to delete the TenantPool {pool}"))?;
+            }
+            writeln!(out, "TenantPool {pool} {verb}: its nodes are drained and removed first")?;
+        }
+        if !apply {
+            writeln!(out, "nothing was changed: --apply makes these changes")?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! Nodes of an input with pool, claim and price, and the pods and namespaces beside them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use croft_api::convert::policy as convert;
+use croft_manifest::Input;
+use croft_policy::{NamespaceTenancy, Tenants};
+use croft_scheduler::{CapacityType, InstanceType, Price};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt as _;
+
+use crate::{table::counted, workload::is_active};
+
+/// A node with its pool, claim and price.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeInfo {
+    pub(crate) name: String,
+    pub(crate) pool: Option<String>,
+    pub(crate) instance_type: String,
+    pub(crate) zone: String,
+    pub(crate) capacity_type: String,
+    pub(crate) price: Option<Price>,
+    /// True if the price is an estimate, not published.
+    pub(crate) estimated: bool,
+    pub(crate) claim: Option<String>,
+    pub(crate) ready: bool,
+}
+
+/// Every node of the input, by name.
+pub(crate) fn node_infos(input: &Input, types: &Arc<[InstanceType]>) -> Vec<NodeInfo> {
+    let mut nodes: Vec<NodeInfo> =
+        input.nodes.iter().map(|node| node_info(&node.object, input, types)).collect();
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    nodes
+}
+
+/// Pool, claim and price of one node. The claim's price is preferred to the catalogue's.
+pub(crate) fn node_info(node: &Node, input: &Input, types: &Arc<[InstanceType]>) -> NodeInfo {
+    let labels = node.labels();
+    let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
+    let pool = input.pools.iter().find(|pool| {
+        let (key, value) = (&pool.spec.key, croft_api::convert::scheduler::value(pool));
+        labels.get(key) == Some(&value)
+    });
+    let name = node.name_any();
+    let claim = input.claims.iter().find(|claim| {
+        let status = claim.status.as_ref();
+        status.is_some_and(|s| s.node_name.as_ref() == Some(&name))
+    });
+    let instance_type = label("node.kubernetes.io/instance-type");
+    let zone = label("topology.kubernetes.io/zone");
+    let capacity_type = label("karpenter.sh/capacity-type");
+    let paid_as = CapacityType::parse(&capacity_type).unwrap_or_default();
+    let of_claim = claim.and_then(|c| {
+        let status = c.status.as_ref()?;
+        Some((status.price_per_hour.as_ref()?.parse().ok()?, status.price_estimated))
+    });
+    let of_catalog = || {
+        let offered = types.iter().find(|t| t.name == instance_type)?;
+        let offering = offered.offerings.iter().find(|o| o.zone == zone && o.capacity_type == paid_as)?;
+        Some((offering.price?, offering.estimated))
+    };
+    let price = of_claim.or_else(of_catalog);
+    let ready = node
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten())
+        .any(|c| c.type_ == "Ready" && c.status == "True");
+    NodeInfo {
+        pool: pool.map(|p| p.name_any()),
+        price: price.map(|(price, _)| price),
+        estimated: price.is_some_and(|(_, estimated)| estimated),
+        claim: claim.map(|c| c.name_any()),
+        name,
+        instance_type,
+        zone,
+        capacity_type,
+        ready,
+    }
+}
+
+/// Total cost of nodes, per hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// Sum of the known prices.
+    pub(crate) sum: Price,
+    /// Number of nodes without a known price.
+    pub(crate) unknown: usize,
+    /// True if a price of the sum is an estimate.
+    pub(crate) estimated: bool,
+}
+
+/// Adds up the prices of nodes.
+pub(crate) fn total_cost<'n>(nodes: impl Iterator<Item = &'n NodeInfo>) -> Cost {
+    nodes.fold(Cost::default(), |cost, node| match node.price {
+        Some(price) => Cost { sum: cost.sum + price, estimated: cost.estimated || node.estimated, ..cost },
+        None => Cost { unknown: cost.unknown + 1, ..cost },
+    })
+}
+
+/// The prefix of an estimated price.
+pub(crate) fn estimate_mark(estimated: bool) -> &'static str {
+    if estimated { "~" } else { "" }
+}
+
+/// A cost in a sentence, which marks estimates and counts unknown prices.
+pub(crate) fn cost_text(cost: Cost) -> String {
+    let (mark, sum) = (estimate_mark(cost.estimated), cost.sum);
+    match cost.unknown {
+        0 => format!("{mark}${sum}/h"),
+        n => format!("{mark}${sum}/h and {} of unknown price", counted(n, "node")),
+    }
+}
+
+/// A cost in a table.
+pub(crate) fn cost_cell(cost: Cost) -> String {
+    let (mark, sum) = (estimate_mark(cost.estimated), cost.sum);
+    if cost.unknown == 0 { format!("{mark}{sum}") } else { format!("{mark}{sum} + {} unknown", cost.unknown) }
+}
+
+/// The tenant of each namespace that belongs to one.
+pub(crate) fn tenants_by_namespace(input: &Input, tenants: &Tenants) -> BTreeMap<String, String> {
+    let mut names: Vec<String> = input.namespaces.iter().map(|n| n.name_any()).collect();
+    names.extend(input.pods.iter().filter_map(|p| p.namespace()));
+    names.sort();
+    names.dedup();
+    names
+        .into_iter()
+        .filter_map(|name| match tenants.tenancy(&name) {
+            NamespaceTenancy::Tenant { tenant, .. } => {
+                let tenant = tenant.name.to_string();
+                Some((name, tenant))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// The node that a pod is bound to.
+pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Pods that are neither finished nor being deleted.
+pub(crate) fn active_pods(input: &Input) -> impl Iterator<Item = &Pod> {
+    input.pods.iter().map(|p| &p.object).filter(|p| is_active(p))
+}
+
+/// Placement violations of an existing pod.
+pub(crate) fn placement_violations(tenants: &Tenants, pod: &Pod) -> Vec<String> {
+    let namespace = pod.namespace().unwrap_or_default();
+    croft_policy::audit::pod(tenants, &namespace, &convert::pod(pod)).into_iter().map(|f| f.message).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(price: Option<i64>, estimated: bool) -> NodeInfo {
+        NodeInfo {
+            name: "n".to_owned(),
+            pool: None,
+            instance_type: String::new(),
+            zone: String::new(),
+            capacity_type: String::new(),
+            price: price.map(Price::from_micros),
+            estimated,
+            claim: None,
+            ready: true,
+        }
+    }
+
+    #[test]
+    fn cost_with_an_estimate_is_marked_as_one() {
+        let listed = node(Some(96_000), false);
+        let guessed = node(Some(43_200), true);
+        let unknown = node(None, false);
+        assert_eq!(cost_text(total_cost([&listed].into_iter())), "$0.096/h");
+        assert_eq!(cost_cell(total_cost([&listed, &guessed].into_iter())), "~0.1392");
+        assert_eq!(
+            cost_text(total_cost([&guessed, &unknown].into_iter())),
+            "~$0.0432/h and 1 node of unknown price"
+        );
+    }
+}

@@ -1,0 +1,153 @@
+//! Consolidation of an input: which nodes could be removed, what that saves, and why each other node is kept.
+//!
+//! The controller runs the same search over the same nodes: disruption budgets, do-not-disrupt, PodDisruptionBudgets and
+//! consolidateAfter hold here too. The latter is measured by the pods' age, since a file doesn't show removed pods.
+
+use std::collections::BTreeMap;
+
+use croft_api::{TenantPool, disruption::DisruptionReason, pool::Provisioner};
+use croft_disruption::budgets::{NodeCounts, allowance, constraints};
+use croft_manifest::Input;
+use croft_runtime::clock::{Clock as _, SystemClock};
+use croft_scheduler::{
+    CapacityType, Cluster, InstanceType, Options, Price,
+    consolidation::{Ask, Candidate, Consolidation, PoolConstraints, consolidate},
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
+
+use super::eligibility::{PodIndex, has_do_not_disrupt};
+use crate::monthly::per_month;
+
+/// The result of the search, and the nodes that aren't candidates.
+#[derive(Clone, Debug)]
+pub(crate) struct Savings {
+    /// What can be removed now.
+    pub(crate) found: Consolidation,
+    /// Why a node isn't a candidate, by node.
+    pub(crate) kept: BTreeMap<String, String>,
+    /// Savings without the limits of disruption budgets, if those limits reduce them.
+    pub(crate) in_time: Option<Price>,
+}
+
+/// Searches for a cheaper cluster.
+pub(super) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], options: &Options) -> Savings {
+    let now = SystemClock.wall();
+    let pods = PodIndex::new(input, now);
+    let mut kept = BTreeMap::new();
+    let options = Options { without_counts: true, ..options.clone() };
+    let mut ask = Ask { options, ..Ask::default() };
+    let mut nodes: BTreeMap<String, NodeCounts> = BTreeMap::new();
+    for node in &input.nodes {
+        let name = node.name_any();
+        let pool = pool_of(input, &node.object).filter(|p| p.spec.provisioner == Provisioner::Croft);
+        let Some(pool) = pool else {
+            kept.insert(name, "its pool is not provisioned by Croft".to_owned());
+            continue;
+        };
+        let counts = nodes.entry(pool.name_any()).or_default();
+        counts.total += 1;
+        counts.out += usize::from(is_disrupted(&node.object));
+        match candidate(input, types, &node.object, pool, &pods) {
+            Ok(candidate) => ask.candidates.push(candidate),
+            Err(why) => {
+                kept.insert(name, why);
+            }
+        }
+    }
+    for (name, counts) in nodes {
+        if let Some(pool) = input.pools.get("", &name) {
+            ask.constraints.insert(name, pool_constraints(&pool.object, counts, now));
+        }
+    }
+    let found = consolidate(cluster, &ask, &|| false);
+    let mut removed: BTreeMap<&str, usize> = BTreeMap::new();
+    for candidate in ask.candidates.iter().filter(|c| !found.rejections.contains_key(&c.node)) {
+        *removed.entry(&candidate.pool).or_default() += 1;
+    }
+    let held = ask
+        .constraints
+        .iter()
+        .any(|(pool, constraints)| removed.get(pool.as_str()).copied().unwrap_or(0) >= constraints.nodes);
+    let in_time = held.then(|| {
+        ask.constraints.values_mut().for_each(|constraints| constraints.nodes = usize::MAX);
+        let all = consolidate(cluster, &ask, &|| false);
+        all.before.saturating_sub(all.after)
+    });
+    let in_time = in_time.filter(|saved| *saved > found.before.saturating_sub(found.after));
+    Savings { found, kept, in_time }
+}
+
+fn pool_of<'i>(input: &'i Input, node: &Node) -> Option<&'i TenantPool> {
+    let mut pools = input.pools.iter().map(|p| &p.object);
+    pools.find(|pool| {
+        let value = croft_api::convert::scheduler::value(pool);
+        node.labels().get(&pool.spec.key) == Some(&value)
+    })
+}
+
+/// True if a node is being removed or isn't Ready, so that it counts against its pool's budget already.
+fn is_disrupted(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    node.metadata.deletion_timestamp.is_some()
+        || conditions.iter().any(|c| c.type_ == "Ready" && c.status != "True")
+        || node
+            .spec
+            .as_ref()
+            .and_then(|s| s.taints.as_deref())
+            .unwrap_or_default()
+            .iter()
+            .any(|t| t.key == "croft.dev/disrupted")
+}
+
+fn pool_constraints(pool: &TenantPool, counts: NodeCounts, now: Timestamp) -> PoolConstraints {
+    let disruption = &pool.spec.disruption;
+    // A budget that can't be read allows nothing.
+    let allowed = allowance(disruption, counts, DisruptionReason::Underutilized, now);
+    constraints(disruption, allowed.map_or(0, |allowed| allowed.more))
+}
+
+/// The node as a candidate, or why it is kept.
+fn candidate(
+    input: &Input,
+    types: &[InstanceType],
+    node: &Node,
+    pool: &TenantPool,
+    pods: &PodIndex<'_>,
+) -> Result<Candidate, String> {
+    if is_disrupted(node) {
+        return Err("it is being removed, or is not Ready".to_owned());
+    }
+    let claim = input.claims.iter().find(|claim| {
+        claim.status.as_ref().is_some_and(|s| s.node_name == node.metadata.name && s.node_name.is_some())
+    });
+    let label = |key: &str| node.labels().get(key).map(String::as_str);
+    let capacity_type = label("karpenter.sh/capacity-type").and_then(CapacityType::parse).unwrap_or_default();
+    let of_claim =
+        claim.and_then(|claim| claim.status.as_ref()?.price_per_hour.as_deref()?.parse::<Price>().ok());
+    let of_catalog = || {
+        let instance_type =
+            types.iter().find(|t| Some(t.name.as_str()) == label("node.kubernetes.io/instance-type"))?;
+        let zone = label("topology.kubernetes.io/zone");
+        let mut offers = instance_type.offerings.iter().filter(|o| o.capacity_type == capacity_type);
+        offers.find(|o| Some(o.zone.as_str()) == zone)?.price
+    };
+    let annotated = claim.is_some_and(|c| has_do_not_disrupt(&c.object));
+    let (price, disruption_cost) = pods.candidate(node, pool, annotated, of_claim.or_else(of_catalog))?;
+    Ok(Candidate { node: node.name_any(), pool: pool.name_any(), price, capacity_type, disruption_cost })
+}
+
+/// Whether a node could be removed, or why it is kept, as a sentence.
+pub(super) fn outlook(savings: &Savings, node: &str) -> Option<String> {
+    let command = savings.found.commands.iter().find(|one| one.nodes.iter().any(|n| n == node));
+    if let Some(one) = command {
+        return Some(format!(
+            "it could be removed now: that saves ${}/h ({} a month)",
+            one.saves(),
+            per_month(one.saves())
+        ));
+    }
+    let rejection = savings.found.rejections.get(node).map(ToString::to_string);
+    rejection.or_else(|| savings.kept.get(node).cloned()).map(|why| format!("it is kept: {why}"))
+}

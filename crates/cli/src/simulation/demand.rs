@@ -1,0 +1,328 @@
+//! The scheduler's `Cluster` from an input: pools, limits, nodes, storage, namespaces, and admitted pods.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use croft_api::{
+    NodeClaim,
+    convert::{scheduler as convert, static_capacity},
+};
+use croft_manifest::{Input, InputError, Origin, Problem, Sourced, apply_admission_plugins};
+use croft_scheduler::{CapacityType, Cluster, ComingNode, InstanceType, PodKey, Quantity, Resources};
+use k8s_openapi::{
+    api::core::v1::{Namespace, Pod},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::ResourceExt as _;
+
+use super::denied::Denied;
+use crate::{
+    admission::{Admission, Outcome},
+    workload::{PodNames, WorkloadKind, create_pods, prototype, workloads},
+};
+
+/// Inputs with more pods are refused, so that a typing mistake in `replicas` doesn't exhaust memory.
+const MAX_PODS: usize = 1_000_000;
+
+/// The scheduler's cluster, and the pods that admission refused.
+pub(super) struct Demand {
+    pub(super) cluster: Cluster,
+    pub(super) denied: Vec<Denied>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Builds the cluster. Pods that don't exist yet go through the admission plugins and Croft's admission.
+///
+/// # Errors
+/// Values that the scheduler refuses, by object and field.
+pub(super) fn build(input: &Input, types: &Arc<[InstanceType]>) -> Result<Demand, InputError> {
+    let admission = Admission::new(input)?;
+    let mut builder =
+        Builder { cluster: Cluster::new(), denied: Vec::new(), warnings: Vec::new(), problems: Vec::new() };
+    builder.pools(input, types);
+    builder.limits(input);
+    builder.nodes(input, types);
+    builder.storage(input);
+    builder.namespaces(input);
+    builder.pods(input, &admission);
+    builder.workloads(input, &admission);
+    let Builder { cluster, denied, mut warnings, problems } = builder;
+    warnings.extend(admission.warnings());
+    if problems.is_empty() {
+        Ok(Demand { cluster, denied, warnings })
+    } else {
+        Err(InputError::Problems(problems))
+    }
+}
+
+struct Builder {
+    cluster: Cluster,
+    denied: Vec<Denied>,
+    warnings: Vec<String>,
+    problems: Vec<Problem>,
+}
+
+impl Builder {
+    fn report(&mut self, origin: &Origin, result: Result<(), croft_scheduler::InputError>) {
+        if let Err(error) = result {
+            self.problems.push(Problem {
+                origin: Origin { file: origin.file.clone(), line: origin.line_of(&error.field) },
+                object: format!("{} {}", error.kind, error.name),
+                field: error.field,
+                message: error.problem,
+            });
+        }
+    }
+
+    fn pools(&mut self, input: &Input, types: &Arc<[InstanceType]>) {
+        for pool in &input.pools {
+            let result =
+                convert::pool(&pool.object, Arc::clone(types)).and_then(|p| self.cluster.upsert_pool(p));
+            self.report(&pool.origin, result);
+            for pod in static_capacity::headroom_pods(&pool.object) {
+                let result = self.cluster.upsert_pod(&pod);
+                self.report(&pool.origin, result);
+            }
+            let class = pool.spec.template.as_ref().map(|t| &t.spec.node_class_ref);
+            if let Some(class) = class
+                && class.group == croft_api::GROUP
+                && input.classes.get("", &class.name).is_none()
+            {
+                self.warnings.push(format!(
+                    "TenantPool {} is simulated although its {} {} isn't in the input",
+                    pool.name_any(),
+                    class.kind,
+                    class.name
+                ));
+            }
+        }
+        for tenant in &input.tenants {
+            match convert::tenant_limits(&tenant.object) {
+                Ok(limits) => self.cluster.upsert_tenant_limits(limits),
+                Err(error) => self.report(&tenant.origin, Err(error)),
+            }
+        }
+    }
+
+    fn limits(&mut self, input: &Input) {
+        for config in &input.configs {
+            match convert::cluster_limits(&config.object) {
+                Ok(limits) => self.cluster.set_limits(limits),
+                Err(error) => self.report(&config.origin, Err(error)),
+            }
+        }
+    }
+
+    fn nodes(&mut self, input: &Input, types: &Arc<[InstanceType]>) {
+        for node in &input.nodes {
+            let result = self.cluster.upsert_node(&node.object);
+            self.report(&node.origin, result);
+        }
+        for claim in &input.claims {
+            let registered = input.nodes.iter().any(|node| belongs(node, claim));
+            if !registered && claim.metadata.deletion_timestamp.is_none() {
+                self.cluster.upsert_coming(coming_node(&claim.object, types));
+            }
+        }
+    }
+
+    fn storage(&mut self, input: &Input) {
+        for class in &input.storage_classes {
+            let result = self.cluster.upsert_storage_class(&class.object);
+            self.report(&class.origin, result);
+        }
+        for volume in &input.volumes {
+            let result = self.cluster.upsert_pv(&volume.object);
+            self.report(&volume.origin, result);
+        }
+        for claim in &input.volume_claims {
+            let result = self.cluster.upsert_pvc(&claim.object);
+            self.report(&claim.origin, result);
+        }
+        for node in &input.csi_nodes {
+            let result = self.cluster.upsert_csi_node(&node.object);
+            self.report(&node.origin, result);
+        }
+    }
+
+    /// A namespace that the input lacks gets the label that the API server writes on every namespace.
+    fn namespaces(&mut self, input: &Input) {
+        let mut named: BTreeSet<String> =
+            input.pods.iter().filter_map(|p| p.metadata.namespace.clone()).collect();
+        named.extend(workloads(input).into_iter().map(|w| w.namespace));
+        for namespace in &input.namespaces {
+            named.remove(&namespace.name_any());
+            self.cluster.upsert_namespace(&namespace.object);
+        }
+        for name in named {
+            self.cluster.upsert_namespace(&Namespace {
+                metadata: ObjectMeta {
+                    labels: Some(BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.clone())])),
+                    name: Some(name),
+                    ..ObjectMeta::default()
+                },
+                ..Namespace::default()
+            });
+        }
+    }
+
+    fn pods(&mut self, input: &Input, admission: &Admission) {
+        for pod in &input.pods {
+            if is_created(&pod.object) {
+                let result = self.cluster.upsert_pod(&convert::as_recreated(&pod.object));
+                self.report(&pod.origin, result);
+                continue;
+            }
+            match admit(&pod.object, input, admission) {
+                Ok(admitted) => {
+                    let result = self.cluster.upsert_pod(&admitted);
+                    self.report(&pod.origin, result);
+                }
+                Err(refusal) => self.refuse(vec![key(&pod.object)], refusal),
+            }
+        }
+    }
+
+    fn workloads(&mut self, input: &Input, admission: &Admission) {
+        let mut names = PodNames::new(input);
+        let mut total = input.pods.len();
+        for workload in workloads(input) {
+            total = total.saturating_add(workload.missing);
+            if total > MAX_PODS {
+                self.problems.push(Problem {
+                    origin: workload.origin.clone(),
+                    object: workload.title(),
+                    field: "spec.replicas".to_owned(),
+                    message: format!("the input asks for more than {MAX_PODS} pods"),
+                });
+                return;
+            }
+            if let Some(set) = workload.daemon_set {
+                let result = match admission.daemon_set(set).outcome {
+                    Outcome::Unchanged => self.cluster.upsert_daemonset(set),
+                    Outcome::Changed(changed) => self.cluster.upsert_daemonset(&changed),
+                    Outcome::Denied(refusal) => {
+                        self.warnings.push(format!("{} creates no pods: {refusal}", workload.title()));
+                        continue;
+                    }
+                };
+                self.report(workload.origin, result);
+                continue;
+            }
+            if workload.missing == 0 {
+                continue;
+            }
+            if workload.kind == WorkloadKind::CronJob {
+                self.warnings.push(format!("{} counts for one run", workload.title()));
+            }
+            let template_pod = prototype(&workload);
+            let admitted = admit(&template_pod, input, admission);
+            let (pods, claims) =
+                create_pods(&workload, admitted.as_ref().unwrap_or(&template_pod), &mut names, input);
+            if let Err(refusal) = admitted {
+                self.refuse(pods.iter().map(key).collect(), refusal);
+                continue;
+            }
+            for claim in claims {
+                let result = self.cluster.upsert_pvc(&claim);
+                self.report(workload.origin, result);
+            }
+            for pod in pods {
+                let result = self.cluster.upsert_pod(&pod);
+                if result.is_err() {
+                    // All pods have the same template, so one error is enough.
+                    self.report(workload.origin, result);
+                    break;
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, pods: Vec<PodKey>, refusal: String) {
+        self.denied.push(Denied { pods, refusal });
+    }
+}
+
+/// The pod as it would be stored, or the message with which it would be refused.
+fn admit(pod: &Pod, input: &Input, admission: &Admission) -> Result<Pod, String> {
+    let mut created = pod.clone();
+    apply_admission_plugins(&mut created, input)?;
+    match admission.pod(&created).outcome {
+        Outcome::Unchanged => Ok(created),
+        Outcome::Changed(changed) => Ok(*changed),
+        Outcome::Denied(refusal) => Err(refusal),
+    }
+}
+
+/// True for a pod that exists in a cluster (it has a uid, a phase or a node), which isn't admitted again.
+pub(crate) fn is_created(pod: &Pod) -> bool {
+    pod.metadata.uid.is_some()
+        || pod.status.as_ref().is_some_and(|s| s.phase.is_some())
+        || pod.spec.as_ref().is_some_and(|s| s.node_name.as_deref().is_some_and(|n| !n.is_empty()))
+}
+
+fn key(pod: &Pod) -> PodKey {
+    PodKey::new(
+        pod.metadata.namespace.as_deref().unwrap_or_default(),
+        pod.metadata.name.as_deref().unwrap_or_default(),
+    )
+}
+
+/// True if the node runs on the claim's instance: same provider id, or the node name that the cloud reported.
+pub(crate) fn belongs(node: &Sourced<k8s_openapi::api::core::v1::Node>, claim: &Sourced<NodeClaim>) -> bool {
+    let Some(status) = &claim.status else { return false };
+    let id = node.spec.as_ref().and_then(|s| s.provider_id.as_deref());
+    match (&status.provider_id, id) {
+        (Some(ours), Some(its)) => ours == its,
+        _ => status.node_name.is_some() && status.node_name == node.metadata.name,
+    }
+}
+
+/// The coming node of a claim whose Node doesn't exist yet.
+fn coming_node(claim: &NodeClaim, types: &Arc<[InstanceType]>) -> ComingNode {
+    let spec = &claim.spec;
+    let status = claim.status.clone().unwrap_or_default();
+    let first = |list: &[String]| list.first().cloned().unwrap_or_default();
+    let instance_type = status.instance_type.clone().unwrap_or_else(|| first(&spec.instance_types));
+    let zone = status.zone.clone().unwrap_or_else(|| first(&spec.zones));
+    let capacity_type = status.capacity_type.clone().unwrap_or_else(|| spec.capacity_type.clone());
+    let catalogued = types.iter().find(|t| t.name == instance_type);
+    let amounts = |given: &BTreeMap<String, croft_api::amount::Amount>, default: Option<Resources>| {
+        if given.is_empty() {
+            return default.unwrap_or_default();
+        }
+        let mut amounts = Resources::new();
+        for (name, amount) in given {
+            if let Ok(quantity) = amount.0.parse::<Quantity>() {
+                amounts.set_quantity(name, quantity);
+            }
+        }
+        amounts
+    };
+    let mut labels = catalogued.map(|t| t.labels.clone()).unwrap_or_default();
+    labels.extend(spec.labels.clone());
+    for (label, value) in [
+        ("node.kubernetes.io/instance-type", instance_type.as_str()),
+        ("topology.kubernetes.io/zone", zone.as_str()),
+        ("karpenter.sh/capacity-type", capacity_type.as_str()),
+        ("kubernetes.io/arch", catalogued.map_or("", |t| t.arch.as_str())),
+        ("kubernetes.io/os", catalogued.and_then(|t| t.os.first()).map_or("linux", String::as_str)),
+    ] {
+        if !value.is_empty() {
+            labels.entry(label.to_owned()).or_insert_with(|| value.to_owned());
+        }
+    }
+    ComingNode {
+        claim: claim.name_any(),
+        pool: spec.pool.clone(),
+        capacity_type: CapacityType::parse(&capacity_type).unwrap_or_default(),
+        labels,
+        taints: spec.taints.clone(),
+        allocatable: amounts(&status.allocatable, catalogued.map(InstanceType::allocatable)),
+        capacity: amounts(&status.capacity, catalogued.map(|t| t.capacity.clone())),
+        instance_type,
+        zone,
+    }
+}

@@ -1,0 +1,212 @@
+//! Which nodes may be disrupted, and the cost of it: the facts of files for the controller's rules in `croft_disruption`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use croft_api::{TenantPool, convert::policy::selector};
+use croft_disruption::{
+    blockers::{self, BudgetFacts, DisruptionBlocker, PodFacts},
+    cost::{self, MovedPod},
+    eligibility::{self, Eligibility, NodeFacts},
+};
+use croft_manifest::Input;
+use croft_policy::selector::Selector;
+use croft_scheduler::{PodKey, Price};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Pod},
+        policy::v1::PodDisruptionBudget,
+    },
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+use kube::ResourceExt as _;
+
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// The uid of the controller that would recreate a pod.
+fn owner(pod: &Pod) -> Option<&str> {
+    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
+}
+
+fn is_daemon(pod: &Pod) -> bool {
+    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().any(|o| o.controller == Some(true) && o.kind == "DaemonSet")
+}
+
+fn key(pod: &Pod) -> PodKey {
+    PodKey::new(&pod.namespace().unwrap_or_default(), &pod.name_any())
+}
+
+/// A PodDisruptionBudget that can be read.
+struct Budget<'a> {
+    namespace: String,
+    name: String,
+    selector: Selector,
+    object: &'a PodDisruptionBudget,
+}
+
+/// Pods of the input by node and by owner, and the PodDisruptionBudgets that cover them.
+pub(super) struct PodIndex<'a> {
+    by_node: BTreeMap<&'a str, Vec<&'a Pod>>,
+    replicas: BTreeMap<&'a str, usize>,
+    pods: Vec<&'a Pod>,
+    budgets: Vec<Budget<'a>>,
+    now: Timestamp,
+}
+
+impl<'a> PodIndex<'a> {
+    pub(super) fn new(input: &'a Input, now: Timestamp) -> Self {
+        let mut index = Self {
+            by_node: BTreeMap::new(),
+            replicas: BTreeMap::new(),
+            pods: Vec::new(),
+            budgets: Vec::new(),
+            now,
+        };
+        for pod in &input.pods {
+            index.pods.push(&pod.object);
+            if let Some(node) = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) {
+                index.by_node.entry(node).or_default().push(&pod.object);
+            }
+            if let Some(owner) = owner(&pod.object) {
+                *index.replicas.entry(owner).or_default() += 1;
+            }
+        }
+        for budget in &input.budgets {
+            let wanted = budget.spec.as_ref().and_then(|s| s.selector.as_ref());
+            // The API server refuses selectors that can't be read, so none is missed.
+            if let Some(selector) = wanted.and_then(|s| selector(s).ok()) {
+                index.budgets.push(Budget {
+                    namespace: budget.namespace().unwrap_or_default(),
+                    name: budget.name_any(),
+                    selector,
+                    object: &budget.object,
+                });
+            }
+        }
+        index
+    }
+
+    /// Price and disruption cost of a node that consolidation may consider.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(super) fn candidate(
+        &self,
+        node: &Node,
+        pool: &TenantPool,
+        claim_annotated: bool,
+        price: Option<Price>,
+    ) -> Result<(Price, Price), String> {
+        let on_node = self.by_node.get(node.name_any().as_str()).map(Vec::as_slice).unwrap_or_default();
+        let work: Vec<(PodKey, &Pod)> =
+            on_node.iter().filter(|pod| !is_daemon(pod)).map(|pod| (key(pod), *pod)).collect();
+        let pods = || {
+            work.iter().map(|(key, pod)| PodFacts {
+                key,
+                do_not_disrupt: has_do_not_disrupt(*pod),
+                has_controller: owner(pod).is_some(),
+            })
+        };
+        let blocked = |wanted: &PodKey| {
+            let (_, pod) = work.iter().find(|(key, _)| key == wanted)?;
+            self.eviction_blocked(pod)
+        };
+        let blocker = || -> Option<DisruptionBlocker> {
+            blockers::by_pods(pods(), blocked).or_else(|| blockers::by_bare_pod(pods()))
+        };
+        // A file doesn't show removed pods, so the youngest pod tells when the pods last changed.
+        let ages = work.iter().filter_map(|(_, pod)| self.age(pod));
+        let facts = NodeFacts {
+            provisioned_by_croft: true,
+            works: true,
+            annotated: blockers::annotated(
+                has_do_not_disrupt(node),
+                has_do_not_disrupt(pool),
+                claim_annotated,
+            ),
+            has_work: !work.is_empty(),
+            steady_for: ages.min().unwrap_or(Duration::MAX),
+            price,
+            ..NodeFacts::default()
+        };
+        let cost = || cost::of_node(work.iter().map(|(_, pod)| self.moved(pod)));
+        match eligibility::evaluate(&facts, &pool.spec.disruption, blocker) {
+            Eligibility::Candidate { price } => Ok((price, cost())),
+            // An empty node is removed without a search; here it counts as savings, too.
+            Eligibility::Settled { status, .. } if status.consolidatable => {
+                price.map(|price| (price, cost())).ok_or_else(|| "price unknown".to_owned())
+            }
+            Eligibility::Settled { status, .. } => Err(status.message),
+        }
+    }
+
+    fn age(&self, pod: &Pod) -> Option<Duration> {
+        let started = pod.status.as_ref()?.start_time.as_ref()?;
+        Some(Duration::try_from(self.now.duration_since(started.0)).unwrap_or(Duration::ZERO))
+    }
+
+    fn moved<'p>(&self, pod: &'p Pod) -> MovedPod<'p> {
+        let owner = owner(pod).unwrap_or_default();
+        MovedPod {
+            owner,
+            age_seconds: self.age(pod).map_or(0, |age| age.as_secs()),
+            replicas: self.replicas.get(owner).copied().unwrap_or(1),
+            deletion_cost: pod.annotations().get(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),
+        }
+    }
+
+    fn eviction_blocked(&self, pod: &Pod) -> Option<String> {
+        let covering = self.budgets.iter().filter(|budget| budget.covers(pod));
+        blockers::eviction_blocked(
+            covering
+                .map(|budget| BudgetFacts { name: &budget.name, allowed: self.allowed_disruptions(budget) }),
+        )
+    }
+
+    /// Evictions that a budget allows: its status, or what its controller would write there.
+    fn allowed_disruptions(&self, budget: &Budget<'_>) -> i64 {
+        if let Some(status) = &budget.object.status {
+            return i64::from(status.disruptions_allowed.unwrap_or(0));
+        }
+        let covered = self.pods.iter().filter(|pod| budget.covers(pod));
+        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let expected = count(covered.clone().count());
+        let runs = |pod: &&&Pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running");
+        let healthy = count(covered.filter(runs).count());
+        let spec = budget.object.spec.as_ref();
+        let least = match (
+            spec.and_then(|s| s.min_available.as_ref()),
+            spec.and_then(|s| s.max_unavailable.as_ref()),
+        ) {
+            (Some(least), _) => scaled(least, expected),
+            (None, Some(most)) => expected - scaled(most, expected),
+            (None, None) => expected,
+        };
+        healthy - least
+    }
+}
+
+/// A number, or a percentage of `all` rounded up, as the disruption controller rounds it.
+fn scaled(value: &IntOrString, all: i64) -> i64 {
+    match value {
+        IntOrString::Int(number) => i64::from(*number),
+        IntOrString::String(text) => {
+            let share: i64 = text.trim_end_matches('%').parse().unwrap_or(100);
+            (all * share + 99) / 100
+        }
+    }
+}
+
+impl Budget<'_> {
+    fn covers(&self, pod: &Pod) -> bool {
+        pod.namespace().unwrap_or_default() == self.namespace
+            && self.selector.matches(|label| pod.labels().get(label).map(String::as_str))
+    }
+}
+
+/// True if an object carries `do-not-disrupt: "true"`.
+pub(super) fn has_do_not_disrupt(object: &impl kube::ResourceExt) -> bool {
+    blockers::blocks(object.annotations())
+}

@@ -1,0 +1,100 @@
+//! One simulation: demand, solve, static capacity, consolidation.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use croft_manifest::{Input, InputError};
+use croft_runtime::clock::{Clock as _, SystemClock};
+use croft_scheduler::{InstanceType, Machine, Options, Plan};
+
+use super::{
+    consolidation::{self, Savings},
+    demand::{self, Demand},
+    denied::Denied,
+    static_capacity,
+};
+
+/// A plan for an input.
+#[derive(Clone, Debug)]
+pub(crate) struct Simulation {
+    /// The scheduler's answer.
+    pub(crate) plan: Plan,
+    /// Headroom pods by node or new instance.
+    pub(crate) headroom: BTreeMap<String, usize>,
+    /// Pods that admission refuses, which are therefore never created.
+    pub(crate) denied: Vec<Denied>,
+    /// Findings that don't make the input invalid.
+    pub(crate) warnings: Vec<String>,
+    /// Milliseconds from the parsed input to the plan.
+    pub(crate) elapsed_ms: u64,
+    /// What consolidation would do, if requested.
+    pub(crate) savings: Option<Savings>,
+    types: Arc<[InstanceType]>,
+}
+
+impl Simulation {
+    /// True if the instance's price is an estimate, not published.
+    pub(crate) fn is_estimate(&self, instance: &Machine) -> bool {
+        let offerings =
+            self.types.iter().filter(|t| t.name == instance.instance_type).flat_map(|t| &t.offerings);
+        offerings
+            .into_iter()
+            .any(|o| o.estimated && o.zone == instance.zone && o.capacity_type == instance.capacity_type)
+    }
+
+    /// Number of headroom pods on a node or new instance.
+    pub(crate) fn headroom_on(&self, node: &str) -> usize {
+        self.headroom.get(node).copied().unwrap_or(0)
+    }
+
+    /// True if no pod stays pending.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.plan.unschedulable.is_empty() && self.denied.is_empty()
+    }
+}
+
+/// Plans for `input` with the instance types `types`.
+///
+/// # Errors
+/// Values that the scheduler refuses, by object and field.
+pub(crate) fn simulate(
+    input: &Input,
+    types: Arc<[InstanceType]>,
+    options: &Options,
+) -> Result<Simulation, InputError> {
+    simulate_with_consolidation(input, types, options, false)
+}
+
+/// The same, with a search for a cheaper cluster if `consolidate` is set.
+///
+/// # Errors
+/// As [`simulate`].
+pub(crate) fn simulate_with_consolidation(
+    input: &Input,
+    types: Arc<[InstanceType]>,
+    options: &Options,
+    consolidate: bool,
+) -> Result<Simulation, InputError> {
+    let start = SystemClock.monotonic();
+    let Demand { mut cluster, denied, mut warnings } = demand::build(input, &types)?;
+    let replicas = static_capacity::launch(input, &types, &mut cluster, &mut warnings);
+    let mut plan = croft_scheduler::solve(&cluster, options, &|| false);
+    warnings.extend(plan.warnings.iter().cloned());
+    replicas.add_to(&mut plan);
+    let headroom = static_capacity::remove_headroom_pods(&mut plan, &mut warnings);
+    let savings = consolidate.then(|| consolidation::search(input, &cluster, &types, options));
+    let elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok(Simulation { plan, headroom, denied, warnings, elapsed_ms, types, savings })
+}
+
+/// Whether a node could be removed now, or why it is kept, as a sentence; `None` for a node that isn't in the input.
+///
+/// # Errors
+/// As [`simulate`].
+pub(crate) fn node_outlook(
+    input: &Input,
+    types: Arc<[InstanceType]>,
+    node: &str,
+) -> Result<Option<String>, InputError> {
+    let simulation = simulate_with_consolidation(input, types, &Options::default(), true)?;
+    Ok(simulation.savings.and_then(|savings| consolidation::outlook(&savings, node)))
+}

@@ -1,0 +1,129 @@
+//! Static pools (`replicas`) and headroom, planned as the controller plans them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use croft_api::{TenantPool, convert::static_capacity};
+use croft_manifest::Input;
+use croft_scheduler::{Cluster, ExistingPlacement, InstanceType, Machine, Plan, PodKey, resources, solve};
+use kube::ResourceExt as _;
+
+use super::demand::belongs;
+use crate::table::counted;
+
+/// Instances that static pools lack.
+#[derive(Default)]
+pub(super) struct MissingReplicas {
+    instances: Vec<Machine>,
+}
+
+/// Plans the instances that static pools lack, and adds them to `cluster` as coming nodes, so that pods are planned onto
+/// them.
+pub(super) fn launch(
+    input: &Input,
+    types: &Arc<[InstanceType]>,
+    cluster: &mut Cluster,
+    warnings: &mut Vec<String>,
+) -> MissingReplicas {
+    let mut replicas = MissingReplicas::default();
+    let mut pools: Vec<&TenantPool> = input.pools.iter().map(|pool| &pool.object).collect();
+    pools.sort_by_key(|pool| pool.name_any());
+    for pool in pools {
+        let there = nodes(input, pool);
+        let missing = static_capacity::replicas(pool).map_or(0, |wanted| wanted.saturating_sub(there));
+        if missing == 0 || pool.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        let (plan, reason) =
+            static_capacity::new_nodes(cluster, pool, Arc::clone(types), missing, |cluster, options| {
+                solve(cluster, options, &|| false)
+            });
+        if let Some(reason) = reason {
+            let lacking = missing.saturating_sub(plan.machines.len());
+            warnings.push(format!(
+                "TenantPool {} lacks {} of its replicas: {}",
+                pool.name_any(),
+                counted(lacking, "node"),
+                reason.detail
+            ));
+        }
+        for mut instance in plan.machines {
+            // The virtual pod that the instance was planned for is no pod of the input.
+            let pods = instance.requests.get(resources::PODS);
+            instance.requests.set(resources::PODS, pods.saturating_sub(1));
+            cluster.upsert_coming(instance.coming(&instance.name));
+            replicas.instances.push(instance);
+        }
+    }
+    replicas
+}
+
+/// Nodes and claims of the pool that count as its replicas.
+fn nodes(input: &Input, pool: &TenantPool) -> usize {
+    let name = pool.name_any();
+    let find = |name: &str| input.claims.iter().map(|claim| &claim.object).find(|c| c.name_any() == name);
+    let of_pool = input.claims.iter().filter(|claim| claim.spec.pool == name);
+    let claims = of_pool.filter(|claim| static_capacity::counts(claim, find)).count();
+    let value = croft_api::convert::scheduler::value(pool);
+    let alone = input.nodes.iter().filter(|node| {
+        node.labels().get(&pool.spec.key) == Some(&value)
+            && node.metadata.deletion_timestamp.is_none()
+            && !input.claims.iter().any(|claim| belongs(node, claim))
+    });
+    claims.saturating_add(alone.count())
+}
+
+impl MissingReplicas {
+    /// Moves the instances from the plan's existing nodes to its new instances, with the pods planned onto them.
+    pub(super) fn add_to(self, plan: &mut Plan) {
+        let Self { mut instances } = self;
+        let mut placed: BTreeMap<String, ExistingPlacement> = BTreeMap::new();
+        plan.existing.retain(|place| {
+            let ours = place.coming && instances.iter().any(|instance| instance.name == place.node);
+            if ours {
+                placed.insert(place.node.clone(), place.clone());
+            }
+            !ours
+        });
+        for instance in &mut instances {
+            if let Some(place) = placed.remove(&instance.name) {
+                instance.pods = place.pods;
+                instance.requests.add(&place.requests);
+            }
+            // Each is the cheapest that its pool may launch and needed whatever the demand, so it counts in the bound, too.
+            plan.cost = plan.cost.saturating_add(instance.price);
+            plan.bound = plan.bound.saturating_add(instance.price);
+        }
+        instances.append(&mut plan.machines);
+        plan.machines = instances;
+    }
+}
+
+/// Removes the virtual headroom pods from the plan. Returns their number by node, and warns about unschedulable ones.
+pub(super) fn remove_headroom_pods(plan: &mut Plan, warnings: &mut Vec<String>) -> BTreeMap<String, usize> {
+    let mut headroom: BTreeMap<String, usize> = BTreeMap::new();
+    let mut take = |node: &str, pods: &mut Vec<PodKey>| {
+        let before = pods.len();
+        pods.retain(|pod| static_capacity::headroom_of(pod).is_none());
+        if pods.len() < before {
+            *headroom.entry(node.to_owned()).or_default() += before - pods.len();
+        }
+    };
+    for instance in &mut plan.machines {
+        take(&instance.name, &mut instance.pods);
+    }
+    for place in &mut plan.existing {
+        take(&place.node, &mut place.pods);
+    }
+    let mut missing: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    plan.unschedulable.retain(|left| {
+        let Some(pool) = static_capacity::headroom_of(&left.pod) else { return true };
+        let own = left.reasons.iter().find(|reason| reason.pool == pool);
+        let why = own.map_or_else(String::new, |reason| reason.detail.clone());
+        missing.entry(pool.to_owned()).or_insert((0, why)).0 += 1;
+        false
+    });
+    warnings.extend(missing.into_iter().map(|(pool, (count, why))| {
+        format!("TenantPool {pool} lacks {} of its headroom: {why}", counted(count, "pod"))
+    }));
+    headroom
+}

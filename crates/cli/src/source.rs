@@ -1,0 +1,92 @@
+//! Arguments that say where a command reads: files, or a cluster.
+
+use std::{future::Future, path::PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use croft_manifest::{Input, InputError, LoadOptions, load};
+use kube::Client;
+
+use crate::{cluster_reader::read, failure::Failure};
+
+/// Arguments of a command that reads files.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FileArgs {
+    /// File, folder or - (standard input) with Kubernetes and Croft objects; may be given more than once
+    #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
+    filenames: Vec<PathBuf>,
+    /// Namespace of objects that name none
+    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
+    namespace: String,
+}
+
+impl FileArgs {
+    /// True if one of the files is standard input.
+    pub(crate) fn reads_standard_input(&self) -> bool {
+        self.filenames.iter().any(|name| name.as_os_str() == "-")
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub(crate) fn load(&self) -> Result<Input, InputError> {
+        let Self { filenames, namespace } = self;
+        load(filenames, &LoadOptions { namespace: namespace.clone() })
+    }
+}
+
+/// Arguments of a command that reads files or the cluster.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SourceArgs {
+    /// Read these files, folders or - (standard input) instead of the cluster; may be given more than once
+    #[arg(short = 'f', long = "filename", value_name = "PATH")]
+    filenames: Vec<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// Arguments of a command that talks to a cluster.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClusterArgs {
+    /// The cluster; else KUBECONFIG, the pod's service account, or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+impl SourceArgs {
+    /// Reads the files, or the cluster if none is named. `namespace` is that of objects in files that name none.
+    pub(crate) fn load(&self, namespace: &str) -> Result<Input, Failure> {
+        let Self { filenames, cluster } = self;
+        if filenames.is_empty() {
+            Ok(cluster.run(async |client| read(&client).await)?)
+        } else {
+            Ok(load(filenames, &LoadOptions { namespace: namespace.to_owned() })?)
+        }
+    }
+
+    /// The arguments for the cluster.
+    pub(crate) const fn cluster(&self) -> &ClusterArgs {
+        &self.cluster
+    }
+
+    /// True if the cluster is read.
+    pub(crate) fn is_live(&self) -> bool {
+        self.filenames.is_empty()
+    }
+}
+
+impl ClusterArgs {
+    /// Runs `work` with a client of the cluster, on a runtime of one thread.
+    pub(crate) fn run<T, F: Future<Output = anyhow::Result<T>>>(
+        &self,
+        work: impl FnOnce(Client) -> F,
+    ) -> anyhow::Result<T> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("failed to start")?;
+        runtime.block_on(async {
+            let client = croft_runtime::connect::connect(self.kubeconfig.as_deref()).await?;
+            work(client).await
+        })
+    }
+}

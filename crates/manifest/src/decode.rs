@@ -1,0 +1,569 @@
+//! Decodes a [`Tree`] into a typed object as strictly as the API server does for `kubectl apply`.
+//!
+//! Unknown fields are refused (`fieldValidation: Strict` is kubectl's default), numbers are not converted to strings,
+//! `null` is the zero value as in Go's decoder, and a quantity may be written as a number. Errors carry the line and the
+//! path of the invalid value.
+
+use std::fmt;
+
+use serde::de::{
+    self, Deserialize, DeserializeSeed, EnumAccess, Expected, IntoDeserializer, MapAccess, SeqAccess,
+    Unexpected, VariantAccess, Visitor, value::BorrowedStrDeserializer,
+};
+
+use crate::{
+    quantity,
+    suggestion::closest,
+    tree::{Entry, Node, Tree},
+};
+
+/// A value that its type refuses.
+#[derive(Debug)]
+pub(crate) struct DecodeError {
+    /// Line of the value; 0 until it is known.
+    pub(crate) line: u32,
+    /// Path to the value, the innermost step first.
+    steps: Vec<Step>,
+    message: String,
+}
+
+#[derive(Debug)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl DecodeError {
+    fn new(message: String) -> Self {
+        Self { line: 0, steps: Vec::new(), message }
+    }
+
+    fn at(mut self, line: u32) -> Self {
+        if self.line == 0 {
+            self.line = line;
+        }
+        self
+    }
+
+    fn inside(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+
+    /// The path of the field, such as `spec.containers[0].image`; empty for the object itself.
+    pub(crate) fn field(&self) -> String {
+        let mut path = String::new();
+        for step in self.steps.iter().rev() {
+            match step {
+                Step::Key(key) if path.is_empty() => path.push_str(key),
+                Step::Key(key) => {
+                    path.push('.');
+                    path.push_str(key);
+                }
+                Step::Index(index) => path.push_str(&format!("[{index}]")),
+            }
+        }
+        path
+    }
+
+    /// The message without the path.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let field = self.field();
+        if field.is_empty() { f.write_str(&self.message) } else { write!(f, "{field}: {}", self.message) }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+impl de::Error for DecodeError {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(message.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let expected = plain_words(&expected.to_string());
+        let (found, hint) = match found {
+            Unexpected::Bool(v) => {
+                (format!("the boolean {v}"), format!("; quote it if text is meant: \"{v}\""))
+            }
+            Unexpected::Signed(v) => {
+                (format!("the number {v}"), format!("; quote it if text is meant: \"{v}\""))
+            }
+            Unexpected::Unsigned(v) => {
+                (format!("the number {v}"), format!("; quote it if text is meant: \"{v}\""))
+            }
+            Unexpected::Float(v) => {
+                (format!("the number {v}"), format!("; quote it if text is meant: \"{v}\""))
+            }
+            Unexpected::Str(v) => (format!("the string {v:?}"), String::new()),
+            Unexpected::Unit => ("nothing".to_owned(), String::new()),
+            Unexpected::Seq => ("a list".to_owned(), String::new()),
+            Unexpected::Map => ("an object".to_owned(), String::new()),
+            other => (other.to_string(), String::new()),
+        };
+        let hint = if expected == "a string" { hint } else { String::new() };
+        Self::new(format!("expected {expected}, found {found}{hint}"))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let expected = plain_words(&expected.to_string());
+        match found {
+            Unexpected::Str(v) => Self::new(format!("expected {expected}, found {v:?}")),
+            Unexpected::Signed(v) => Self::new(format!("{v} is out of range, expected {expected}")),
+            Unexpected::Unsigned(v) => Self::new(format!("{v} is out of range, expected {expected}")),
+            other => Self::new(format!("expected {expected}, found {other}")),
+        }
+    }
+
+    fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
+        Self::new(format!("{found:?} isn't one of {}", expected.join(", ")))
+    }
+
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
+        Self::new(unknown_field(field, expected))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::new(format!("{field} is required"))
+    }
+}
+
+fn plain_words(expected: &str) -> String {
+    match expected {
+        "i32" => "a 32-bit integer".to_owned(),
+        "i64" => "an integer".to_owned(),
+        "a sequence" => "a list".to_owned(),
+        "a map" => "an object".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        "Time" => "a time such as \"2026-07-01T12:00:00Z\"".to_owned(),
+        // k8s-openapi and serde's derive name the type: `PodSpec`, `struct Requirement`.
+        name if name.starts_with("struct ") || name.starts_with(|c: char| c.is_ascii_uppercase()) => {
+            "an object".to_owned()
+        }
+        other => other.to_owned(),
+    }
+}
+
+fn unknown_field(field: &str, expected: &[&str]) -> String {
+    match closest(field, expected) {
+        Some(meant) => format!("there is no such field; did you mean {meant:?}?"),
+        None => "there is no such field".to_owned(),
+    }
+}
+
+/// Decodes `tree` into `T`.
+pub(crate) fn decode<'t, T: Deserialize<'t>>(tree: &'t Tree) -> Result<T, DecodeError> {
+    T::deserialize(Value { tree, root: true }).map_err(|e| e.at(tree.line))
+}
+
+#[derive(Clone, Copy)]
+struct Value<'t> {
+    tree: &'t Tree,
+    /// True for the object itself, whose `apiVersion` and `kind` are skipped: not every type has them.
+    root: bool,
+}
+
+impl<'t> Value<'t> {
+    fn number<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.tree.node {
+            Node::Null => visitor.visit_i64(0),
+            _ => self.any(visitor),
+        }
+    }
+
+    fn any<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.tree.node {
+            Node::Null => visitor.visit_unit(),
+            Node::Bool(v) => visitor.visit_bool(*v),
+            Node::Integer(v) => visitor.visit_i64(*v),
+            Node::Large(v) => visitor.visit_u64(*v),
+            Node::Float(v) => visitor.visit_f64(*v),
+            Node::Text(v) => visitor.visit_borrowed_str(v),
+            Node::List(items) => visitor.visit_seq(List { items: items.iter().enumerate() }),
+            Node::Map(entries) => visitor.visit_map(Map::new(entries, &[], self.root, false)),
+        }
+    }
+}
+
+impl<'t> de::Deserializer<'t> for Value<'t> {
+    type Error = DecodeError;
+
+    fn deserialize_any<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.any(visitor)
+    }
+
+    fn deserialize_bool<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.tree.node {
+            Node::Null => visitor.visit_bool(false),
+            _ => self.any(visitor),
+        }
+    }
+
+    fn deserialize_i8<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.number(visitor)
+    }
+    fn deserialize_i16<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.number(visitor)
+    }
+    fn deserialize_i32<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.number(visitor)
+    }
+    fn deserialize_i64<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.number(visitor)
+    }
+    fn deserialize_u8<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.number(visitor)
+    }
+    fn deserialize_u16<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.number(visitor)
+    }
+    fn deserialize_u32<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.number(visitor)
+    }
+    fn deserialize_u64<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.number(visitor)
+    }
+    fn deserialize_f32<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.number(visitor)
+    }
+    fn deserialize_f64<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.number(visitor)
+    }
+
+    fn deserialize_char<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.any(visitor)
+    }
+
+    fn deserialize_str<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.tree.node {
+            Node::Null => visitor.visit_borrowed_str(""),
+            _ => self.any(visitor),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_bytes<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.any(visitor)
+    }
+
+    fn deserialize_byte_buf<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.any(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.tree.node {
+            Node::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_unit<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.any(visitor)
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'t>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        self.any(visitor)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'t>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        if name != "Quantity" {
+            return visitor.visit_newtype_struct(self);
+        }
+        let text = match &self.tree.node {
+            Node::Text(text) => text.clone(),
+            Node::Integer(v) => v.to_string(),
+            Node::Large(v) => v.to_string(),
+            Node::Float(v) => v.to_string(),
+            _ => {
+                let message = format!(
+                    "expected a quantity such as \"500m\" or \"64Gi\", found {}",
+                    self.tree.describe()
+                );
+                return Err(DecodeError::new(message).at(self.tree.line));
+            }
+        };
+        quantity::check(&text).map_err(|message| DecodeError::new(message).at(self.tree.line))?;
+        visitor.visit_newtype_struct(IntoDeserializer::<DecodeError>::into_deserializer(text))
+    }
+
+    fn deserialize_seq<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.tree.node {
+            Node::Null => visitor.visit_seq(List { items: [].iter().enumerate() }),
+            _ => self.any(visitor),
+        }
+    }
+
+    fn deserialize_tuple<V: Visitor<'t>>(self, _: usize, visitor: V) -> Result<V::Value, DecodeError> {
+        self.any(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'t>>(
+        self,
+        _: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        self.any(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.tree.node {
+            Node::Null => visitor.visit_map(Map::new(&[], &[], false, false)),
+            _ => self.any(visitor),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'t>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        match &self.tree.node {
+            Node::Null => visitor.visit_map(Map::new(&[], fields, false, true)),
+            Node::Map(entries) => visitor.visit_map(Map::new(entries, fields, self.root, true)),
+            // serde's derive decodes a list as a struct, field by field; the API server refuses it.
+            Node::List(_) => {
+                Err(<DecodeError as de::Error>::invalid_type(Unexpected::Seq, &"an object")
+                    .at(self.tree.line))
+            }
+            _ => self.any(visitor),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'t>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        match &self.tree.node {
+            Node::Text(text) => visitor.visit_enum(Word(text)),
+            _ => Err(DecodeError::new(format!("expected a string, found {}", self.tree.describe()))
+                .at(self.tree.line)),
+        }
+    }
+
+    fn deserialize_identifier<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.any(visitor)
+    }
+
+    /// Called only for the value of an unknown key.
+    fn deserialize_ignored_any<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        visitor.visit_unit()
+    }
+}
+
+struct Word<'t>(&'t str);
+
+impl<'t> EnumAccess<'t> for Word<'t> {
+    type Error = DecodeError;
+    type Variant = Self;
+
+    fn variant_seed<V: DeserializeSeed<'t>>(self, seed: V) -> Result<(V::Value, Self), DecodeError> {
+        Ok((seed.deserialize(BorrowedStrDeserializer::<DecodeError>::new(self.0))?, self))
+    }
+}
+
+impl<'t> VariantAccess<'t> for Word<'t> {
+    type Error = DecodeError;
+
+    fn unit_variant(self) -> Result<(), DecodeError> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'t>>(self, _: T) -> Result<T::Value, DecodeError> {
+        Err(DecodeError::new("expected an object, found a string".to_owned()))
+    }
+
+    fn tuple_variant<V: Visitor<'t>>(self, _: usize, _: V) -> Result<V::Value, DecodeError> {
+        Err(DecodeError::new("expected a list, found a string".to_owned()))
+    }
+
+    fn struct_variant<V: Visitor<'t>>(
+        self,
+        _: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, DecodeError> {
+        Err(DecodeError::new("expected an object, found a string".to_owned()))
+    }
+}
+
+struct List<'t> {
+    items: std::iter::Enumerate<std::slice::Iter<'t, Tree>>,
+}
+
+impl<'t> SeqAccess<'t> for List<'t> {
+    type Error = DecodeError;
+
+    fn next_element_seed<T: DeserializeSeed<'t>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, DecodeError> {
+        let Some((index, tree)) = self.items.next() else { return Ok(None) };
+        seed.deserialize(Value { tree, root: false })
+            .map(Some)
+            .map_err(|e| e.at(tree.line).inside(Step::Index(index)))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.items.len())
+    }
+}
+
+struct Map<'t> {
+    entries: std::slice::Iter<'t, Entry>,
+    current: Option<&'t Entry>,
+    fields: &'static [&'static str],
+    root: bool,
+    /// True for a struct, where `null` means absent; false for a map, where it is a zero value.
+    fixed: bool,
+}
+
+impl<'t> Map<'t> {
+    fn new(entries: &'t [Entry], fields: &'static [&'static str], root: bool, fixed: bool) -> Self {
+        Self { entries: entries.iter(), current: None, fields, root, fixed }
+    }
+
+    fn names(&self, key: &str) -> bool {
+        self.fields.contains(&key)
+    }
+}
+
+impl<'t> MapAccess<'t> for Map<'t> {
+    type Error = DecodeError;
+
+    fn next_key_seed<K: DeserializeSeed<'t>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
+        while let Some(entry) = self.entries.next() {
+            if self.fixed {
+                if !self.names(&entry.key) {
+                    if self.root && matches!(entry.key.as_str(), "apiVersion" | "kind") {
+                        continue;
+                    }
+                    let error = DecodeError::new(unknown_field(&entry.key, self.fields));
+                    return Err(error.at(entry.line).inside(Step::Key(entry.key.clone())));
+                }
+                if entry.value.node == Node::Null {
+                    continue;
+                }
+            }
+            self.current = Some(entry);
+            return seed
+                .deserialize(BorrowedStrDeserializer::<DecodeError>::new(&entry.key))
+                .map(Some)
+                .map_err(|e| e.at(entry.line).inside(Step::Key(entry.key.clone())));
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'t>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
+        let Some(entry) = self.current.take() else {
+            return Err(DecodeError::new("a value was asked for before its key".to_owned()));
+        };
+        seed.deserialize(Value { tree: &entry.value, root: false })
+            .map_err(|e| e.at(entry.value.line).inside(Step::Key(entry.key.clone())))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.entries.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+
+    use super::*;
+    use crate::tree::read;
+
+    fn pod(text: &str) -> Result<Pod, (u32, String)> {
+        let tree = read(text, &mut Vec::new()).unwrap().pop().unwrap();
+        decode::<Pod>(&tree).map_err(|e| (e.line, e.to_string()))
+    }
+
+    const HEAD: &str = "apiVersion: v1\nkind: Pod\n";
+
+    #[test]
+    fn invalid_values_are_refused_with_line_and_field() {
+        for (body, line, message) in [
+            (
+                "metadata: {labels: {a: 1}}",
+                3,
+                "metadata.labels.a: expected a string, found the number 1; quote it if text is meant: \"1\"",
+            ),
+            (
+                "metadata: {labels: {a: yes}}",
+                3,
+                "metadata.labels.a: expected a string, found the boolean true; quote it if text is meant: \"true\"",
+            ),
+            (
+                "spec:\n  containrs: []",
+                4,
+                "spec.containrs: there is no such field; did you mean \"containers\"?",
+            ),
+            ("spec:\n  zzz: []", 4, "spec.zzz: there is no such field"),
+            ("spec:\n  containers: {}", 4, "spec.containers: expected a list, found an object"),
+            (
+                "spec:\n  containers:\n  - name: a\n    resources: {limits: {cpu: lots}}",
+                6,
+                "spec.containers[0].resources.limits.cpu: \"lots\" isn't a quantity; write a number with an optional suffix, such as \"500m\", \"2\" or \"64Gi\"",
+            ),
+            (
+                "spec:\n  containers:\n  - ports:\n    - containerPort: \"80\"",
+                6,
+                "spec.containers[0].ports[0].containerPort: expected a 32-bit integer, found the string \"80\"",
+            ),
+            (
+                "spec:\n  priority: 99999999999",
+                4,
+                "spec.priority: 99999999999 is out of range, expected a 32-bit integer",
+            ),
+            ("spec: []", 3, "spec: expected an object, found a list"),
+        ] {
+            assert_eq!(pod(&format!("{HEAD}{body}\n")).unwrap_err(), (line, message.to_owned()), "{body}");
+        }
+    }
+
+    #[test]
+    fn null_numbers_as_quantities_and_int_or_string_are_decoded() {
+        let got = pod(&format!(
+            "{HEAD}metadata: {{name: a, labels: {{empty: }}, annotations: null}}\nspec:\n  hostNetwork: null\n  containers:\n  \
+             - name: a\n    resources: {{requests: {{cpu: 0.5, memory: 1e9, ephemeral-storage: 5}}}}\n    livenessProbe: {{httpGet: {{port: 80}}}}\n"
+        ))
+        .unwrap();
+        let requests = got.spec.as_ref().unwrap().containers[0].resources.clone().unwrap().requests.unwrap();
+        assert_eq!(requests["cpu"].0, "0.5");
+        assert_eq!(requests["memory"].0, "1000000000");
+        assert_eq!(got.metadata.labels.unwrap()["empty"], "");
+        assert_eq!(got.metadata.annotations, None);
+    }
+
+    #[test]
+    fn integral_float_decodes_as_integer() {
+        let tree = read(
+            "apiVersion: apps/v1\nkind: Deployment\nspec: {replicas: 3.0, selector: {}, template: {}}\n",
+            &mut Vec::new(),
+        )
+        .unwrap()
+        .pop()
+        .unwrap();
+        assert_eq!(decode::<Deployment>(&tree).unwrap().spec.unwrap().replicas, Some(3));
+    }
+}

@@ -1,0 +1,17 @@
+//! Defaults that the API server writes into absent fields.
+//!
+//! They follow `pkg/apis/{core,apps,batch}/v1/defaults.go` of Kubernetes 1.36 field by field;
+//! `tests/tests/cli_defaults.rs` creates objects on a real API server and compares. Admission plugins are in
+//! [`crate::admission_plugins`]; `croft_api` defaults Croft's own kinds.
+
+mod fill;
+mod namespace;
+mod pod;
+mod volume;
+mod workload;
+
+pub(crate) use namespace::name_label;
+pub(crate) use pod::pod;
+pub(crate) use workload::{
+    cron_job, daemon_set, deployment, job, replica_set, replication_controller, stateful_set,
+};

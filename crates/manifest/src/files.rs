@@ -1,0 +1,86 @@
+//! Paths to texts: files, folders, standard input.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::error::InputError;
+
+/// One file's text.
+pub(crate) struct Source {
+    /// The name that messages use.
+    pub(crate) file: Arc<str>,
+    pub(crate) text: String,
+}
+
+/// Reads each path: a file, a folder (its YAML and JSON files, recursively, sorted by name, hidden ones left out), or `-`.
+pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, InputError> {
+    let mut sources = Vec::new();
+    for path in paths {
+        if path.as_os_str() == "-" {
+            let mut bytes = Vec::new();
+            io::stdin().read_to_end(&mut bytes).map_err(|source| failed(path, source))?;
+            sources.push(source(path, bytes)?);
+        } else if path.is_dir() {
+            let before = sources.len();
+            folder(path, &mut sources)?;
+            if sources.len() == before {
+                return Err(InputError::EmptyFolder { path: path.display().to_string() });
+            }
+        } else {
+            sources.push(file(path)?);
+        }
+    }
+    Ok(sources)
+}
+
+fn folder(path: &Path, sources: &mut Vec<Source>) -> Result<(), InputError> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(path).map_err(|source| failed(path, source))? {
+        entries.push(entry.map_err(|source| failed(path, source))?.path());
+    }
+    entries.sort();
+    for entry in entries {
+        let hidden = entry.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with('.'));
+        if hidden {
+            continue;
+        }
+        if entry.is_dir() {
+            folder(&entry, sources)?;
+        } else if is_manifest(&entry) {
+            sources.push(file(&entry)?);
+        }
+    }
+    Ok(())
+}
+
+/// `kustomization.yaml` is no API object.
+fn is_manifest(path: &Path) -> bool {
+    let extension = path.extension().and_then(OsStr::to_str);
+    let stem = path.file_stem().and_then(OsStr::to_str);
+    matches!(extension, Some("yaml" | "yml" | "json"))
+        && !matches!(stem, Some("kustomization" | "Kustomization"))
+}
+
+fn file(path: &Path) -> Result<Source, InputError> {
+    source(path, fs::read(path).map_err(|source| failed(path, source))?)
+}
+
+fn source(path: &Path, bytes: Vec<u8>) -> Result<Source, InputError> {
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = error.as_bytes().iter().take(at).filter(|b| **b == b'\n').count() + 1;
+        failed(path, io::Error::new(io::ErrorKind::InvalidData, format!("line {line} is not UTF-8 text")))
+    })?;
+    // Some editors write a byte order mark, which YAML readers skip.
+    let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
+    Ok(Source { file: path.display().to_string().into(), text })
+}
+
+fn failed(path: &Path, source: io::Error) -> InputError {
+    InputError::File { path: path.display().to_string(), source }
+}

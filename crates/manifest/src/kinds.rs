@@ -1,0 +1,267 @@
+//! Documents to typed objects: which kinds are read, and the steps of each.
+
+use kube::{Resource, ResourceExt as _};
+use serde::Deserialize;
+
+use crate::{
+    check, core_kinds, croft_kinds,
+    decode::decode,
+    error::Problem,
+    files::Source,
+    input::Input,
+    objects::Objects,
+    origin::Origin,
+    steps::Steps,
+    suggestion::closest,
+    tree::{self, Node, Tree},
+};
+
+/// API versions that Kubernetes no longer serves, and their replacements.
+const REMOVED_VERSIONS: &[(&str, &str)] = &[
+    ("extensions/v1beta1", "apps/v1"),
+    ("apps/v1beta1", "apps/v1"),
+    ("apps/v1beta2", "apps/v1"),
+    ("batch/v1beta1", "batch/v1"),
+    ("batch/v2alpha1", "batch/v1"),
+    ("policy/v1beta1", "policy/v1"),
+    ("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1"),
+    ("node.k8s.io/v1beta1", "node.k8s.io/v1"),
+    ("storage.k8s.io/v1beta1", "storage.k8s.io/v1"),
+];
+
+/// Reads the objects of one file into `input`. Namespaced objects that name no namespace get `namespace`.
+pub(crate) fn read(source: &Source, namespace: &str, input: &mut Input, problems: &mut Vec<Problem>) {
+    let mut odd = Vec::new();
+    let documents = match tree::read(&source.text, &mut odd) {
+        Ok(documents) => documents,
+        Err(error) => {
+            problems.push(Problem {
+                origin: Origin { file: source.file.clone(), line: error.line },
+                object: String::new(),
+                field: String::new(),
+                message: error.message,
+            });
+            return;
+        }
+    };
+    input.warnings.extend(odd.iter().map(|o| format!("{}:{}: {}", source.file, o.line, o.message)));
+    let mut reader = Reader { source, namespace, input, problems, generated: 0 };
+    for document in &documents {
+        reader.document(document, None);
+    }
+}
+
+struct Reader<'r> {
+    source: &'r Source,
+    namespace: &'r str,
+    input: &'r mut Input,
+    problems: &'r mut Vec<Problem>,
+    /// Names generated in this file, for objects with `generateName`.
+    generated: usize,
+}
+
+impl Reader<'_> {
+    /// `inherited` is the apiVersion and kind of items of a `PodList`, which needn't name them.
+    fn document(&mut self, tree: &Tree, inherited: Option<(&str, &str)>) {
+        if !matches!(tree.node, Node::Map(_)) {
+            let message = format!("expected an object with apiVersion and kind, found {}", tree.describe());
+            self.problem(tree.line, "", "", message);
+            return;
+        }
+        let version = tree.text("apiVersion").or(inherited.map(|i| i.0));
+        let kind = tree.text("kind").or(inherited.map(|i| i.1));
+        let (Some(version), Some(kind)) = (version, kind) else {
+            let missing = if version.is_none() { "apiVersion" } else { "kind" };
+            let message = match tree.get(missing) {
+                Some(value) => format!("expected a string, found {}", value.describe()),
+                None => "this is required: every object says what it is".to_owned(),
+            };
+            self.problem(tree.line_of(missing), "", missing, message);
+            return;
+        };
+        if let Some(item) = kind.strip_suffix("List")
+            && let Some(items) = tree.get("items")
+        {
+            let inherited = (!item.is_empty()).then_some((version, item));
+            match &items.node {
+                Node::List(items) => items.iter().for_each(|item| self.document(item, inherited)),
+                Node::Null => {}
+                _ => self.problem(
+                    items.line,
+                    kind,
+                    "items",
+                    format!("expected a list, found {}", items.describe()),
+                ),
+            }
+            return;
+        }
+        self.object(version, kind, tree);
+    }
+
+    fn object(&mut self, version: &str, kind: &str, tree: &Tree) {
+        match (version, kind) {
+            ("croft.dev/v1alpha1", "Tenant") => self.put(kind, tree, |i| &mut i.tenants, croft_kinds::TENANT),
+            ("croft.dev/v1alpha1", "TenantPool") => self.put(kind, tree, |i| &mut i.pools, croft_kinds::POOL),
+            ("croft.dev/v1alpha1", "EC2NodeClass") => {
+                self.put(kind, tree, |i| &mut i.classes, croft_kinds::CLASS)
+            }
+            ("croft.dev/v1alpha1", "NodeClaim") => {
+                self.put(kind, tree, |i| &mut i.claims, croft_kinds::CLAIM)
+            }
+            ("croft.dev/v1alpha1", "CroftConfig") => {
+                self.put(kind, tree, |i| &mut i.configs, croft_kinds::CONFIG)
+            }
+            ("v1", "Namespace") => self.put(kind, tree, |i| &mut i.namespaces, core_kinds::NAMESPACE),
+            ("v1", "Node") => self.put(kind, tree, |i| &mut i.nodes, core_kinds::NODE),
+            ("v1", "Pod") => self.put(kind, tree, |i| &mut i.pods, core_kinds::POD),
+            ("v1", "ReplicationController") => {
+                self.put(kind, tree, |i| &mut i.replication_controllers, core_kinds::REPLICATION_CONTROLLER)
+            }
+            ("apps/v1", "Deployment") => self.put(kind, tree, |i| &mut i.deployments, core_kinds::DEPLOYMENT),
+            ("apps/v1", "ReplicaSet") => {
+                self.put(kind, tree, |i| &mut i.replica_sets, core_kinds::REPLICA_SET)
+            }
+            ("apps/v1", "StatefulSet") => {
+                self.put(kind, tree, |i| &mut i.stateful_sets, core_kinds::STATEFUL_SET)
+            }
+            ("apps/v1", "DaemonSet") => self.put(kind, tree, |i| &mut i.daemon_sets, core_kinds::DAEMON_SET),
+            ("batch/v1", "Job") => self.put(kind, tree, |i| &mut i.jobs, core_kinds::JOB),
+            ("batch/v1", "CronJob") => self.put(kind, tree, |i| &mut i.cron_jobs, core_kinds::CRON_JOB),
+            ("v1", "PersistentVolumeClaim") => {
+                self.put(kind, tree, |i| &mut i.volume_claims, core_kinds::VOLUME_CLAIM)
+            }
+            ("v1", "PersistentVolume") => self.put(kind, tree, |i| &mut i.volumes, core_kinds::VOLUME),
+            ("v1", "LimitRange") => self.put(kind, tree, |i| &mut i.limit_ranges, core_kinds::LIMIT_RANGE),
+            ("policy/v1", "PodDisruptionBudget") => {
+                self.put(kind, tree, |i| &mut i.budgets, core_kinds::BUDGET)
+            }
+            ("storage.k8s.io/v1", "StorageClass") => {
+                self.put(kind, tree, |i| &mut i.storage_classes, core_kinds::STORAGE_CLASS)
+            }
+            ("storage.k8s.io/v1", "CSINode") => {
+                self.put(kind, tree, |i| &mut i.csi_nodes, core_kinds::CSI_NODE)
+            }
+            ("scheduling.k8s.io/v1", "PriorityClass") => {
+                self.put(kind, tree, |i| &mut i.priority_classes, core_kinds::PRIORITY_CLASS)
+            }
+            ("node.k8s.io/v1", "RuntimeClass") => {
+                self.put(kind, tree, |i| &mut i.runtime_classes, core_kinds::RUNTIME_CLASS)
+            }
+            _ => self.other(version, kind, tree),
+        }
+    }
+
+    fn other(&mut self, version: &str, kind: &str, tree: &Tree) {
+        let object = named(kind, tree, None);
+        if let Some((_, now)) = REMOVED_VERSIONS.iter().find(|(removed, _)| *removed == version) {
+            let message = format!("the API server doesn't serve {version} any more; write apiVersion: {now}");
+            self.problem(tree.line_of("apiVersion"), &object, "apiVersion", message);
+            return;
+        }
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        if group == croft_api::GROUP {
+            const KINDS: &[&str] = &["Tenant", "TenantPool", "EC2NodeClass", "NodeClaim", "CroftConfig"];
+            if KINDS.contains(&kind) {
+                let message =
+                    format!("Croft serves {kind} as {}/{} only", croft_api::GROUP, croft_api::VERSION);
+                self.problem(tree.line_of("apiVersion"), &object, "apiVersion", message);
+            } else {
+                let hint = closest(kind, KINDS).map(|k| format!("; did you mean {k}?")).unwrap_or_default();
+                let message = format!("{} has no kind {kind}{hint}", croft_api::GROUP);
+                self.problem(tree.line_of("kind"), &object, "kind", message);
+            }
+            return;
+        }
+        *self.input.skipped.entry(kind.to_owned()).or_default() += 1;
+    }
+
+    fn put<'t, T>(
+        &mut self,
+        kind: &str,
+        tree: &'t Tree,
+        list: fn(&mut Input) -> &mut Objects<T>,
+        steps: Steps<T>,
+    ) where
+        T: Resource + Deserialize<'t>,
+    {
+        let namespace = steps.namespaced.then_some(self.namespace);
+        let object_name = named(kind, tree, namespace);
+        let mut object: T = match decode(tree) {
+            Ok(object) => object,
+            Err(error) => {
+                self.problem(error.line, &object_name, &error.field(), error.message().to_owned());
+                return;
+            }
+        };
+        if let Err((field, message)) = self.name(&mut object, namespace) {
+            self.problem(tree.line_of(field), &object_name, field, message);
+            return;
+        }
+        (steps.default)(&mut object);
+        let mut errors = Vec::new();
+        check::metadata(object.meta(), &mut errors);
+        (steps.check)(&object, &mut errors);
+        if !errors.is_empty() {
+            errors.sort_by_key(|(field, _)| tree.line_of(field));
+            for (field, message) in errors {
+                self.problem(tree.line_of(&field), &object_name, &field, message);
+            }
+            return;
+        }
+        let origin = Origin { file: self.source.file.clone(), line: tree.line };
+        if let Some(earlier) = list(self.input).put(object, origin.clone()) {
+            self.input.warnings.push(format!(
+                "{origin}: {object_name} is given twice; this one takes the place of that at {earlier}"
+            ));
+        }
+    }
+
+    /// Sets the namespace, and the name of an object with `generateName`.
+    fn name<T: Resource>(
+        &mut self,
+        object: &mut T,
+        namespace: Option<&str>,
+    ) -> Result<(), (&'static str, String)> {
+        let meta = object.meta_mut();
+        match namespace {
+            Some(default) => {
+                if meta.namespace.as_deref().unwrap_or_default().is_empty() {
+                    meta.namespace = Some(default.to_owned());
+                }
+            }
+            // `kubectl` drops the namespace of a cluster-scoped object silently.
+            None => meta.namespace = None,
+        }
+        if meta.name.as_deref().unwrap_or_default().is_empty() {
+            match meta.generate_name.as_deref().filter(|prefix| !prefix.is_empty()) {
+                Some(prefix) => {
+                    self.generated += 1;
+                    meta.name = Some(format!("{prefix}{}", self.generated));
+                }
+                None => return Err(("metadata.name", "this is required: give the object a name".to_owned())),
+            }
+        }
+        check::object_name(object.name_any().as_str()).map_err(|message| ("metadata.name", message))
+    }
+
+    fn problem(&mut self, line: u32, object: &str, field: &str, message: String) {
+        self.problems.push(Problem {
+            origin: Origin { file: self.source.file.clone(), line },
+            object: object.to_owned(),
+            field: field.to_owned(),
+            message,
+        });
+    }
+}
+
+/// Kind and name for messages, from the metadata that can be read.
+fn named(kind: &str, tree: &Tree, namespace: Option<&str>) -> String {
+    let meta = tree.get("metadata");
+    let text = |key: &str| meta.and_then(|m| m.text(key)).filter(|t| !t.is_empty());
+    let name = text("name").or_else(|| text("generateName"));
+    match (name, namespace) {
+        (Some(name), Some(default)) => format!("{kind} {}/{name}", text("namespace").unwrap_or(default)),
+        (Some(name), None) => format!("{kind} {name}"),
+        (None, _) => kind.to_owned(),
+    }
+}

@@ -1,0 +1,59 @@
+//! Reads Kubernetes and Croft manifests and returns typed objects as the API server would store them: decoded strictly,
+//! defaulted, validated. No network; the only I/O is reading files.
+//!
+//! ```text
+//!  paths ──files──▶ text ──tree──▶ values with lines ──decode──▶ typed objects ──defaults, check──▶ Input
+//! ```
+//!
+//! A file may hold several documents, a `List`, or JSON; a folder stands for the YAML and JSON files in it; `-` is
+//! standard input. Kinds that Croft doesn't use are counted and skipped. All problems are reported at once, each with
+//! file, line, object and field. The `croft` command line and the tests that compare it with a real API server call this
+//! crate.
+//!
+//! | entry point | from | to |
+//! |---|---|---|
+//! | [`load`], [`parse`] | files, text | [`Input`]: typed, defaulted, validated |
+//! | [`load_raw`] | files | [`RawObject`]s of any kind, as written |
+//! | [`apply_admission_plugins`] | a pod about to be created | what LimitRanger, Priority and others write into it |
+//! | [`prune`] | a JSON object of one of Croft's kinds | the same without unknown fields, and its errors |
+//! | [`to_yaml`] | JSON values | YAML that `kubectl` reads as the same values |
+//!
+//! | module | owns |
+//! |---|---|
+//! | `files`, `tree`, `decode` | text to values with lines, and values to types |
+//! | `kinds`, `steps`, `core_kinds`, `croft_kinds` | which kinds there are, and how each is defaulted and validated |
+//! | `defaults`, `check` | what the API server fills in, and what it refuses |
+//! | `input`, `objects`, `origin`, `error` | the result, and what is wrong with it |
+
+mod admission_plugins;
+mod check;
+mod core_kinds;
+mod croft_kinds;
+mod decode;
+mod defaults;
+mod error;
+mod files;
+mod input;
+mod kinds;
+mod load;
+mod objects;
+mod origin;
+mod quantity;
+mod raw;
+mod steps;
+mod suggestion;
+mod tree;
+mod yaml;
+
+pub use admission_plugins::apply as apply_admission_plugins;
+pub use check::FieldErrors;
+pub use croft_kinds::{Pruned, prune};
+pub use error::{InputError, Problem};
+pub use input::Input;
+pub use load::{LoadOptions, load, parse};
+pub use objects::{Objects, Sourced};
+pub use origin::Origin;
+pub use quantity::sum as sum_quantities;
+pub use raw::{RawObject, load as load_raw};
+pub use suggestion::closest;
+pub use yaml::{WriteError, to_yaml};

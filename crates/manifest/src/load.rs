@@ -1,0 +1,92 @@
+//! The entry points: from files or text to an [`Input`].
+
+use std::path::PathBuf;
+
+use crate::{
+    check,
+    error::InputError,
+    files::{self, Source},
+    input::Input,
+    kinds,
+};
+
+/// How objects are read.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Namespace of namespaced objects that name none.
+    pub namespace: String,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self { namespace: "default".to_owned() }
+    }
+}
+
+/// Reads every object in files and folders.
+///
+/// `paths` are files, folders (their `.yaml`, `.yml` and `.json` files, recursively, hidden ones left out), or `-` for
+/// standard input. A second object of the same kind, namespace and name replaces the first, with a warning in
+/// [`Input::warnings`].
+///
+/// ```
+/// use croft_manifest::{LoadOptions, load};
+///
+/// let folder = std::env::temp_dir().join(format!("croft-manifest-{}", std::process::id()));
+/// std::fs::create_dir_all(&folder)?;
+/// std::fs::write(folder.join("team.yaml"), "{apiVersion: v1, kind: Namespace, metadata: {name: team}}")?;
+/// let input = load(&[folder.clone()], &LoadOptions::default())?;
+/// assert!(input.namespaces.get("", "team").is_some());
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`InputError::File`] and [`InputError::EmptyFolder`] for paths that can't be read, [`InputError::Problems`] with all
+/// that the API server would refuse.
+pub fn load(paths: &[PathBuf], options: &LoadOptions) -> Result<Input, InputError> {
+    read(&files::read(paths)?, options)
+}
+
+/// Reads every object in `text`, which problems name `file`.
+///
+/// ```
+/// use croft_manifest::{LoadOptions, parse};
+///
+/// let web = "
+/// apiVersion: apps/v1
+/// kind: Deployment
+/// metadata: {name: web}
+/// spec:
+///   selector: {matchLabels: {app: web}}
+///   template:
+///     metadata: {labels: {app: web}}
+///     spec: {containers: [{name: web, image: nginx}]}
+/// ";
+/// let input = parse("web.yaml", web, &LoadOptions::default())?;
+/// let deployment = input.deployments.get("default", "web").ok_or("not read")?;
+/// assert_eq!(deployment.spec.as_ref().and_then(|spec| spec.replicas), Some(1), "the API server's default");
+///
+/// let error = parse("web.yaml", &web.replace("selector", "selectr"), &LoadOptions::default()).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "web.yaml:6: Deployment default/web: spec.selectr: there is no such field; did you mean \"selector\"?"
+/// );
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`InputError::Problems`] with all that the API server would refuse.
+pub fn parse(file: &str, text: &str, options: &LoadOptions) -> Result<Input, InputError> {
+    read(&[Source { file: file.into(), text: text.to_owned() }], options)
+}
+
+fn read(sources: &[Source], options: &LoadOptions) -> Result<Input, InputError> {
+    let mut input = Input::default();
+    let mut problems = Vec::new();
+    for source in sources {
+        kinds::read(source, &options.namespace, &mut input, &mut problems);
+    }
+    check::references(&input, &mut problems);
+    if problems.is_empty() { Ok(input) } else { Err(InputError::Problems(problems)) }
+}

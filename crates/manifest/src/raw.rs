@@ -1,0 +1,93 @@
+//! Objects of any kind, untyped and without defaults.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::{
+    error::{InputError, Problem},
+    files,
+    origin::Origin,
+    tree::{self, Node, Tree},
+};
+
+/// One object as written.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RawObject {
+    /// `apiVersion`, such as `karpenter.sh/v1`.
+    pub api_version: String,
+    /// `kind`.
+    pub kind: String,
+    /// `metadata.name`; empty if there is none.
+    pub name: String,
+    /// The whole object.
+    pub value: Value,
+}
+
+impl RawObject {
+    /// The part of `apiVersion` before the slash; empty for the core group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// Kind and name, for messages.
+    #[must_use]
+    pub fn title(&self) -> String {
+        format!("{} {}", self.kind, self.name)
+    }
+}
+
+/// Reads every object in files and folders, the items of lists one by one.
+///
+/// `paths` are as for [`load`](crate::load).
+///
+/// ```
+/// let file = std::env::temp_dir().join(format!("croft-raw-{}.yaml", std::process::id()));
+/// std::fs::write(&file, "{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: a}}")?;
+/// let objects = croft_manifest::load_raw(&[file.clone()])?;
+/// assert_eq!(objects.iter().map(|o| (o.group(), o.title())).collect::<Vec<_>>(), [("karpenter.sh", "NodePool a".to_owned())]);
+/// # std::fs::remove_file(file)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Paths that can't be read, text that isn't YAML or JSON, documents without apiVersion or kind.
+pub fn load(paths: &[PathBuf]) -> Result<Vec<RawObject>, InputError> {
+    let mut objects = Vec::new();
+    let mut problems = Vec::new();
+    for source in files::read(paths)? {
+        let problem = |line: u32, message: String| Problem {
+            origin: Origin { file: source.file.clone(), line },
+            object: String::new(),
+            field: String::new(),
+            message,
+        };
+        match tree::read(&source.text, &mut Vec::new()) {
+            Ok(documents) => documents.iter().for_each(|tree| {
+                collect(tree, &mut objects, &mut |line, message| {
+                    problems.push(problem(line, message));
+                })
+            }),
+            Err(error) => problems.push(problem(error.line, error.message)),
+        }
+    }
+    if problems.is_empty() { Ok(objects) } else { Err(InputError::Problems(problems)) }
+}
+
+fn collect(tree: &Tree, objects: &mut Vec<RawObject>, problem: &mut impl FnMut(u32, String)) {
+    if let Some(Node::List(items)) = tree.get("items").map(|items| &items.node) {
+        items.iter().for_each(|item| collect(item, objects, problem));
+        return;
+    }
+    match (tree.text("apiVersion"), tree.text("kind")) {
+        (Some(api_version), Some(kind)) => objects.push(RawObject {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            name: tree.get("metadata").and_then(|m| m.text("name")).unwrap_or_default().to_owned(),
+            value: tree.to_json(),
+        }),
+        _ => problem(tree.line, "expected an object with apiVersion and kind".to_owned()),
+    }
+}

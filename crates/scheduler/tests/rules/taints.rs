@@ -1,0 +1,36 @@
+//! Taints and tolerations.
+
+use k8s_openapi::api::core::v1::Taint;
+use serde_json::json;
+
+use crate::build::{self, cluster, kinds, node, plan, pod, pool};
+
+fn prefer_not(key: &str) -> Taint {
+    Taint { effect: "PreferNoSchedule".to_owned(), ..build::taint(key, "x") }
+}
+
+#[test]
+fn startup_taints_exclude_no_pod_and_are_listed() {
+    let mut p = pool("p", kinds());
+    p.startup_taints = vec![build::taint("agent", "starting")];
+    let plan = plan(&cluster(vec![p], &[pod("a", "1", "1Gi", json!({}))]));
+    assert_eq!(plan.machines[0].startup_taints.len(), 1);
+}
+
+#[test]
+fn prefer_no_schedule_taints_are_avoided_at_no_cost() {
+    let mut c = cluster(vec![], &[]);
+    let mut avoided = node("a-first-by-name", "2", "8Gi", json!({}));
+    avoided.spec.get_or_insert_default().taints = Some(vec![prefer_not("slow")]);
+    c.upsert_node(&avoided).unwrap();
+    c.upsert_node(&node("b", "2", "8Gi", json!({}))).unwrap();
+    for (name, home) in [("p1", "b"), ("p2", "a-first-by-name")] {
+        c.upsert_pod(&pod(name, "1500m", "1Gi", json!({}))).unwrap();
+        let plan = plan(&c);
+        assert_eq!(plan.existing.last().map(|e| e.pods.len()), Some(1), "{plan:?}");
+        assert!(plan.existing.iter().any(|e| e.node == home), "{name}");
+    }
+    let mut p = pool("p", kinds());
+    p.taints = vec![prefer_not("slow")];
+    assert_eq!(plan(&cluster(vec![p], &[pod("a", "1", "1Gi", json!({}))])).machines.len(), 1);
+}
