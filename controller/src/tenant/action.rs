@@ -24,14 +24,14 @@ pub enum Action {
         revision: String,
     },
     /// Write the label and annotations of a namespace that are reserved to Croft.
-    Mark {
+    NamespaceMetadata {
         /// The namespace.
         namespace: String,
         /// Merge patch of the namespace.
         patch: Value,
     },
     /// Write the pool-name label and the pool's taints on a node that Croft didn't launch.
-    MarkNode {
+    RepairNode {
         /// The node.
         node: String,
         /// The label and taints that the node lacks.
@@ -108,8 +108,8 @@ impl Action {
         match self {
             Self::Parameters { namespace, .. } => format!("parameters on namespace {namespace}"),
             Self::Probe { revision, .. } => format!("parameters of revision {revision}"),
-            Self::Mark { namespace, .. } => format!("namespace {namespace}"),
-            Self::MarkNode { node, .. } => format!("node {node}"),
+            Self::NamespaceMetadata { namespace, .. } => format!("namespace {namespace}"),
+            Self::RepairNode { node, .. } => format!("node {node}"),
             Self::NodeLeft { node, .. } => format!("event about node {node}"),
             Self::Status { tenant, .. } => format!("tenant {tenant}"),
             Self::PoolStatus { pool, .. } => format!("pool {pool}"),

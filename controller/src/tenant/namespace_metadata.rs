@@ -30,7 +30,7 @@ pub(super) fn namespace_writes(state: &State, view: &Tenants) -> Vec<Action> {
         let (labels, annotations) = (outdated(&labels), outdated(&annotations));
         if !labels.is_empty() || !annotations.is_empty() {
             let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
-            actions.push(Action::Mark { namespace: name.clone(), patch });
+            actions.push(Action::NamespaceMetadata { namespace: name.clone(), patch });
         }
     }
     actions

@@ -55,7 +55,7 @@ fn node_writes(state: &mut State, active: bool) -> Vec<Action> {
     let left = left.map(|(node, pool)| Action::NodeLeft { node, pool });
     let missing = state.node_repairs.iter().filter(|_| active);
     let missing =
-        missing.map(|(node, missing)| Action::MarkNode { node: node.clone(), missing: missing.clone() });
+        missing.map(|(node, missing)| Action::RepairNode { node: node.clone(), missing: missing.clone() });
     left.chain(missing).collect()
 }
 

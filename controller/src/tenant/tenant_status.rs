@@ -107,10 +107,10 @@ pub(super) fn status_writes(
                 accepted_condition(view, tenant, rule, lost)
             }
         };
-        let marked =
+        let has_metadata =
             own.iter().all(|n| state.namespaces.get(*n).is_some_and(|f| has_current_metadata(view, n, f)));
-        let check_parameters = check_parameters(state, view, tenant, rule, marked);
-        let ready = ready_condition(state, tenant, &accepted, check_parameters, mono);
+        let parameters = check_parameters(state, view, tenant, rule, has_metadata);
+        let ready = ready_condition(state, tenant, &accepted, parameters, mono);
         let remedy = remedy(state, placement, &counted);
         let pools = tenant.spec.pools.iter().filter_map(|pool| state.pools.get(pool));
         let unlimited = unlimited::of_tenant(tenant, pools.map(|pool| &**pool));
@@ -212,7 +212,7 @@ fn check_parameters(
     view: &Tenants,
     tenant: &Tenant,
     rule: &DeclaredTenant,
-    marked: bool,
+    has_metadata: bool,
 ) -> Result<(), (&'static str, String)> {
     if let Some((first, others)) = state.parameters.policies_missing.split_first() {
         let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
@@ -230,7 +230,7 @@ fn check_parameters(
         let ready = conditions.clone().find(|c| c.type_ == READY);
         ready.is_some_and(|c| c.status == "True" && c.observed_generation == tenant.metadata.generation)
     };
-    if marked && state.parameters.tenant_in_force(view, rule).unwrap_or_else(was_ready) {
+    if has_metadata && state.parameters.tenant_in_force(view, rule).unwrap_or_else(was_ready) {
         return Ok(());
     }
     Err((
@@ -243,7 +243,7 @@ fn ready_condition(
     state: &State,
     tenant: &Tenant,
     accepted: &Statement,
-    check_parameters: Result<(), (&'static str, String)>,
+    parameters: Result<(), (&'static str, String)>,
     mono: Duration,
 ) -> Statement {
     let statement =
@@ -255,7 +255,7 @@ fn ready_condition(
         // Replicas are replaced; what is in force stays enforced by the policies and by the other replicas.
         return statement(false, reason, message);
     }
-    if let Err((reason, message)) = check_parameters {
+    if let Err((reason, message)) = parameters {
         return statement(false, reason, message);
     }
     statement(true, reasons::READY, "webhook and admission policies keep its pods in its pools".to_owned())

@@ -265,7 +265,7 @@ fn parameters_stay_in_force_while_nodes_remain_after_the_last_tenant() {
     }
     let writes = |state: &mut State| -> Vec<String> {
         let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
-        let written = |a: &&Action| matches!(a, Action::Parameters { .. } | Action::Mark { .. });
+        let written = |a: &&Action| matches!(a, Action::Parameters { .. } | Action::NamespaceMetadata { .. });
         actions.iter().filter(written).map(Action::key).collect()
     };
     assert_eq!(writes(&mut state), Vec::<String>::new());
@@ -282,7 +282,10 @@ fn nothing_is_written_without_a_tenant_or_before_every_replica_is_ready() {
         let outside = |a: &Action| {
             matches!(
                 a,
-                Action::Mark { .. } | Action::Touch(_) | Action::Recreate { .. } | Action::Evict { .. }
+                Action::NamespaceMetadata { .. }
+                    | Action::Touch(_)
+                    | Action::Recreate { .. }
+                    | Action::Evict { .. }
             )
         };
         actions.into_iter().filter(outside).collect()
@@ -630,32 +633,32 @@ fn node_of_another_provisioner_gets_label_and_taint_in_one_write_and_leaves_by_i
             json!({"metadata": {"name": "a-2", "labels": labels}, "spec": {"taints": taints}}),
         ))
     };
-    let mark_node = |mark: Option<&str>, taints: usize| {
+    let repair_node = |pool_name: Option<&str>, taints: usize| {
         let taint = croft_policy::taint::Taint {
             key: "node-pool".to_owned(),
             value: "pool-a".to_owned(),
             effect: croft_policy::taint::Effect::NoSchedule,
         };
-        let missing = NodeRepair { pool_name: mark.map(str::to_owned), taints: vec![taint; taints] };
-        Action::MarkNode { node: "a-2".to_owned(), missing }
+        let missing = NodeRepair { pool_name: pool_name.map(str::to_owned), taints: vec![taint; taints] };
+        Action::RepairNode { node: "a-2".to_owned(), missing }
     };
     let of_node = |state: &mut State| -> Vec<Action> {
         let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH).into_iter();
-        actions.filter(|a| matches!(a, Action::MarkNode { .. } | Action::NodeLeft { .. })).collect()
+        actions.filter(|a| matches!(a, Action::RepairNode { .. } | Action::NodeLeft { .. })).collect()
     };
     state.observe(&node(json!({"node-pool": "pool-a"}), json!([])));
-    assert_eq!(of_node(&mut state), [mark_node(Some("pool-a"), 1)]);
-    let marked = json!({"node-pool": "pool-a", POOL_NAME_LABEL: "pool-a"});
-    state.observe(&node(marked.clone(), json!([taint])));
+    assert_eq!(of_node(&mut state), [repair_node(Some("pool-a"), 1)]);
+    let labelled = json!({"node-pool": "pool-a", POOL_NAME_LABEL: "pool-a"});
+    state.observe(&node(labelled.clone(), json!([taint])));
     assert_eq!(of_node(&mut state), []);
     // The taint is removed: it is written again.
-    state.observe(&node(marked.clone(), json!([])));
-    assert_eq!(of_node(&mut state), [mark_node(Some("pool-a"), 1)]);
-    state.observe(&node(marked, json!([taint])));
+    state.observe(&node(labelled.clone(), json!([])));
+    assert_eq!(of_node(&mut state), [repair_node(Some("pool-a"), 1)]);
+    state.observe(&node(labelled, json!([taint])));
     // The pool's label is removed: the node leaves the pool, and its pool-name label is removed.
     state.observe(&node(json!({POOL_NAME_LABEL: "pool-a"}), json!([taint])));
     let left = Action::NodeLeft { node: "a-2".to_owned(), pool: "pool-a".to_owned() };
-    assert_eq!(of_node(&mut state), [left, mark_node(None, 0)]);
+    assert_eq!(of_node(&mut state), [left, repair_node(None, 0)]);
     state.observe(&node(json!({}), json!([taint])));
     assert_eq!(of_node(&mut state), []);
 }

@@ -26,7 +26,7 @@ use crate::{definitions::events::NODE_LEFT_POOL, tenant::action::Action};
 const FIELD_MANAGER: &str = "croft-tenants";
 const CONTROLLER: &str = "croft.dev/tenants";
 /// Kubelets and controllers write a node often while it starts, so that a patch may conflict.
-const MARK_ATTEMPTS: u32 = 10;
+const REPAIR_ATTEMPTS: u32 = 10;
 /// Namespace of events about cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
 
@@ -37,13 +37,13 @@ const DEFAULT_NAMESPACE: &str = "default";
 pub async fn execute(client: &Client, action: Action, now: Timestamp) -> Result<(), kube::Error> {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let result = match action {
-        Action::Parameters { namespace, patch } | Action::Mark { namespace, patch } => {
+        Action::Parameters { namespace, patch } | Action::NamespaceMetadata { namespace, patch } => {
             let api: Api<Namespace> = Api::all(client.clone());
             api.patch_metadata(&namespace, &params, &Patch::Merge(patch)).await.map(|_| ())
         }
         // Only the answer counts: see `probe`.
         Action::Probe { namespace, revision } => probe(client, &namespace, &revision).await.map(drop),
-        Action::MarkNode { node, missing } => mark_node(client, &node, &missing, &params).await,
+        Action::RepairNode { node, missing } => repair_node(client, &node, &missing, &params).await,
         Action::NodeLeft { node, pool } => {
             let api: Api<Node> = Api::all(client.clone());
             let note = format!(
@@ -125,7 +125,7 @@ fn node_reference(metadata: &ObjectMeta) -> Node {
 
 /// Writes label and taints in one patch, so that no pod is bound in between. Taints are an atomic list with several
 /// writers, so the patch names the resourceVersion that it was made from, and is retried after a conflict.
-async fn mark_node(
+async fn repair_node(
     client: &Client,
     node: &str,
     missing: &NodeRepair,
@@ -149,7 +149,7 @@ async fn mark_node(
             "spec": {"taints": taints},
         });
         match api.patch(node, params, &Patch::Merge(patch)).await {
-            Err(kube::Error::Api(status)) if status.code == 409 && attempt < MARK_ATTEMPTS => {}
+            Err(kube::Error::Api(status)) if status.code == 409 && attempt < REPAIR_ATTEMPTS => {}
             result => return result.map(|_| ()),
         }
     }
