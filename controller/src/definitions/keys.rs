@@ -1,55 +1,56 @@
 //! Labels, annotations and taints that the controller writes.
 
 use croft_api::hash::hash;
+use croft_policy::documented_keys;
 
-use super::define;
+documented_keys! {
+    /// Every label, annotation, taint and finalizer that the controller reads or writes.
+    pub const KEYS;
 
-define! { ALL:
-/// Annotation of a claim: hashes of the pool's template and the class that it was launched with.
-LAUNCHED_WITH = croft_api::definitions::LAUNCHED_WITH;
-/// Annotation of a claim that replaces others: their names.
-REPLACES = croft_api::definitions::REPLACES;
-/// Annotation of a claim that adopts an existing instance: the instance's id.
-ADOPTS = "croft.dev/adopts";
-/// Label of every node of a pool, whatever the pool's own key is.
-POOL_LABEL = croft_api::pool::DEFAULT_KEY;
-/// Taint of a node whose kubelet has registered and which Croft hasn't labelled yet: no pod runs there.
-UNREGISTERED_TAINT = croft_policy::definitions::UNREGISTERED_TAINT;
-/// Label of a node with that taint.
-UNREGISTERED_LABEL = croft_policy::definitions::UNREGISTERED_LABEL;
-/// Taint of a node that is being removed.
-DISRUPTED_TAINT = "croft.dev/disrupted";
-/// Annotation of a claim that replaces others: the disruption reason.
-DISRUPTION_REASON = "croft.dev/disruption-reason";
-/// Annotation of a claim: the command that created it, and how many claims the command created.
-MOVE = "croft.dev/move";
-/// Annotation of a claim: the generations of the pool and the class at its launch.
-LAUNCHED_FOR = "croft.dev/launched-for";
-/// Annotation of a claim that was launched while nodes of its pool don't register: the rounds of launches before
-/// it.
-LAUNCH_PROBE = "croft.dev/launch-probe";
-/// Annotation of pods, nodes and pools: no voluntary disruption.
-DO_NOT_DISRUPT = croft_disruption::blockers::DO_NOT_DISRUPT;
-/// Karpenter's name for the same, which users' manifests have already.
-KARPENTER_DO_NOT_DISRUPT = croft_disruption::blockers::KARPENTER_DO_NOT_DISRUPT;
-/// Annotation of a node: its NodeClaim.
-CLAIM_ANNOTATION = croft_policy::definitions::CLAIM_ANNOTATION;
-/// Label of a claim and its node: the capacity type, in Karpenter's words.
-CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type";
-/// Croft's own label for the same.
-CROFT_CAPACITY_TYPE_LABEL = "croft.dev/capacity-type";
-/// Label: the node's instance type.
-INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type";
-/// Label: the node's zone.
-ZONE_LABEL = "topology.kubernetes.io/zone";
-/// Label of a NodeClaim: its pool.
-CLAIM_POOL_LABEL = "croft.dev/pool";
-/// Finalizer of a TenantPool: keeps the pool until its nodes are gone.
-POOL_FINALIZER = "croft.dev/pool";
-/// Finalizer of a NodeClaim and of its Node: keeps them until the instance is terminated.
-TERMINATION_FINALIZER = croft_api::definitions::FINALIZER;
-/// Annotation of Croft's Namespace: the prefix of the identity that controllers act for.
-IDENTITY_PREFIX = croft_policy::definitions::IDENTITY_PREFIX;
+    /// Hashes of the pool's template and the class that the claim was launched with.
+    Annotation LAUNCHED_WITH = croft_api::definitions::LAUNCHED_WITH, on "NodeClaims", by "the controller";
+    /// The names of the claims that this one replaces.
+    Annotation REPLACES = croft_api::definitions::REPLACES, on "NodeClaims", by "the controller";
+    /// The id of the existing instance that the claim adopts.
+    Annotation ADOPTS = "croft.dev/adopts", on "NodeClaims", by "the controller";
+    /// The pool of the node, whatever the pool's own key is.
+    Label POOL_LABEL = croft_api::pool::DEFAULT_KEY, on "nodes of pools", by "the controller";
+    /// The kubelet has registered, and Croft hasn't labelled the node yet: no pod runs there.
+    Taint UNREGISTERED_TAINT = croft_policy::definitions::UNREGISTERED_TAINT, on "nodes of NodeClaims", by "kubelets, by user data";
+    /// The node has that taint.
+    Label UNREGISTERED_LABEL = croft_policy::definitions::UNREGISTERED_LABEL, on "nodes of NodeClaims", by "kubelets, by user data";
+    /// The node is being removed.
+    Taint DISRUPTED_TAINT = "croft.dev/disrupted", on "nodes of NodeClaims", by "the controller";
+    /// The disruption reason of a claim that replaces others.
+    Annotation DISRUPTION_REASON = "croft.dev/disruption-reason", on "NodeClaims", by "the controller";
+    /// The command that created the claim, and how many claims the command created.
+    Annotation MOVE = "croft.dev/move", on "NodeClaims", by "the controller";
+    /// The generations of the pool and the class at the launch.
+    Annotation LAUNCHED_FOR = "croft.dev/launched-for", on "NodeClaims", by "the controller";
+    /// The rounds of launches before this one, while nodes of the pool don't register.
+    Annotation LAUNCH_PROBE = "croft.dev/launch-probe", on "NodeClaims", by "the controller";
+    /// No voluntary disruption.
+    Annotation DO_NOT_DISRUPT = croft_disruption::blockers::DO_NOT_DISRUPT, on "pods, nodes, TenantPools", by "users";
+    /// Karpenter's name for the same, which users' manifests have already.
+    Annotation KARPENTER_DO_NOT_DISRUPT = croft_disruption::blockers::KARPENTER_DO_NOT_DISRUPT, on "pods, nodes", by "users";
+    /// The NodeClaim of the node.
+    Annotation CLAIM_ANNOTATION = croft_policy::definitions::CLAIM_ANNOTATION, on "nodes", by "the controller";
+    /// The capacity type, in Karpenter's words.
+    Label CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type", on "NodeClaims, nodes of NodeClaims", by "the controller";
+    /// Croft's own label for the same.
+    Label CROFT_CAPACITY_TYPE_LABEL = "croft.dev/capacity-type", on "NodeClaims, nodes of NodeClaims", by "the controller";
+    /// The node's instance type.
+    Label INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type", on "nodes", by "the cloud provider";
+    /// The node's zone.
+    Label ZONE_LABEL = "topology.kubernetes.io/zone", on "nodes", by "the cloud provider";
+    /// The claim's pool.
+    Label CLAIM_POOL_LABEL = "croft.dev/pool", on "NodeClaims", by "the controller";
+    /// Keeps the pool until its nodes are gone.
+    Finalizer POOL_FINALIZER = "croft.dev/pool", on "TenantPools", by "the controller";
+    /// Keeps a claim and its Node until the instance is terminated.
+    Finalizer TERMINATION_FINALIZER = croft_api::definitions::FINALIZER, on "NodeClaims, nodes of NodeClaims", by "the controller";
+    /// The prefix of the identity that controllers act for.
+    AnnotationPrefix IDENTITY_PREFIX = croft_policy::definitions::IDENTITY_PREFIX, on "Croft's own Namespace", by "the controller, once";
 }
 
 /// The effect of [`DISRUPTED_TAINT`]: pods leave by eviction, not by the taint.

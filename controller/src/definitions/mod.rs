@@ -1,7 +1,7 @@
 //! Every metric, condition, event reason, label, annotation and taint that the controller writes, each defined once with
 //! its documentation.
 //!
-//! The reference pages are generated from the `ALL` of each module. Condition types that other crates read, too, are in
+//! The reference pages are generated from the tables of each module. Condition types that other crates read, too, are in
 //! `croft_api::condition`; reasons of pending pods are `croft_scheduler::ReasonKind`, reasons of failed launches are
 //! `croft_cloud::LaunchError::reason`, and reasons of interruptions are `croft_cloud::InterruptionKind`.
 
@@ -35,11 +35,11 @@ pub(crate) use define;
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{conditions, events, keys, metrics};
+    use super::{conditions, events, metrics};
 
     #[test]
     fn every_definition_is_distinct_and_described() {
-        for list in [conditions::TYPES, conditions::REASONS, events::ALL, keys::ALL, metrics::ALL] {
+        for list in [conditions::TYPES, conditions::REASONS, events::ALL, metrics::ALL] {
             let distinct: BTreeSet<_> = list.iter().map(|d| (d.name, d.description)).collect();
             assert_eq!(distinct.len(), list.len());
             assert!(list.iter().all(|definition| !definition.description.trim().is_empty()));

@@ -1,4 +1,4 @@
-//! The page of destructive actions in ARCHITECTURE.md has a row for each place that ends, rewrites or releases something, and
+//! The page docs/destructive-actions.md has a row for each place that ends, rewrites or releases something, and
 //! no other rows.
 
 use std::{
@@ -8,8 +8,8 @@ use std::{
 };
 
 /// Where the table is.
-const PAGE: &str = "ARCHITECTURE.md";
-const SECTION: &str = "## Destructive actions";
+const PAGE: &str = "docs/destructive-actions.md";
+const SECTION: &str = "# Destructive actions";
 /// Sources that act on the cluster or on the cloud.
 const SOURCES: [&str; 5] =
     ["controller/src", "webhook/src", "crates/runtime/src", "crates/cloud-aws/src", "crates/cli/src"];

@@ -109,7 +109,7 @@ macro_rules! documented_enum {
 macro_rules! documented_keys {
     (
         $(#[doc = $about:literal])+ $vis:vis const $table:ident;
-        $($(#[doc = $doc:literal])+ $kind:ident $name:ident = $key:literal, on $on:literal, by $by:literal;)+
+        $($(#[doc = $doc:literal])+ $kind:ident $name:ident = $key:expr, on $on:literal, by $by:literal;)+
     ) => {
         $($(#[doc = $doc])+ $vis const $name: &str = $key;)+
 

@@ -7,6 +7,7 @@
 mod catalog;
 mod circles;
 mod crds;
+mod definitions;
 mod generated;
 mod named_tests;
 mod policies;
@@ -63,5 +64,6 @@ fn generators() -> anyhow::Result<Vec<generated::File>> {
     files.extend(crds::files()?);
     files.extend(policies::files()?);
     files.extend(references::files()?);
+    files.extend(definitions::files()?);
     Ok(files)
 }

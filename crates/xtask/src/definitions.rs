@@ -1,0 +1,140 @@
+//! Reference pages of the names that users see, generated from each crate's definitions: metrics, conditions, events,
+//! labels and annotations, admission rules.
+
+use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
+
+use croft_controller::definitions as controller;
+use croft_policy::documented::Key;
+use croft_webhook::definitions as webhook;
+
+use crate::{
+    generated::File,
+    references::{FOLDER, HEADER, one_line},
+};
+
+pub(crate) fn files() -> anyhow::Result<Vec<File>> {
+    let file = |name: &str, text: String| File {
+        path: PathBuf::from(FOLDER).join(name),
+        contents: format!("{HEADER}{text}"),
+    };
+    Ok(vec![
+        file("metrics.md", metrics()?),
+        file("conditions-and-events.md", conditions_and_events()?),
+        file("labels-and-annotations.md", keys()?),
+        file("admission-rules.md", admission_rules()?),
+    ])
+}
+
+fn metrics() -> anyhow::Result<String> {
+    let mut out = String::from(
+        "# Metrics\n\nServed at `/metrics` of each process's health port. Names of counters end in `_total`, of durations in \
+         `_seconds`.\n",
+    );
+    let labels =
+        |labels: &[&str]| labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+    writeln!(out, "\n## Webhook\n\n| metric | type | labels | meaning |\n|---|---|---|---|")?;
+    for metric in webhook::METRICS {
+        let kind = match metric.kind {
+            webhook::MetricKind::Counter => "counter",
+            webhook::MetricKind::Gauge => "gauge",
+            webhook::MetricKind::Histogram => "histogram",
+        };
+        writeln!(
+            out,
+            "| `{}` | {kind} | {} | {} |",
+            metric.full_name(),
+            labels(metric.labels),
+            one_line(metric.help)
+        )?;
+    }
+    writeln!(out, "\n## Controller\n\n| metric | type | labels | meaning |\n|---|---|---|---|")?;
+    for metric in controller::metrics::METRICS {
+        let (suffix, kind) = match metric.kind {
+            controller::metrics::Kind::Counter => ("_total", "counter"),
+            controller::metrics::Kind::Gauge => ("", "gauge"),
+            controller::metrics::Kind::Seconds => ("_seconds", "histogram"),
+        };
+        writeln!(
+            out,
+            "| `{}{suffix}` | {kind} | {} | {} |",
+            metric.name,
+            labels(metric.labels),
+            one_line(metric.help)
+        )?;
+    }
+    Ok(out)
+}
+
+fn conditions_and_events() -> anyhow::Result<String> {
+    let mut out = String::from("# Conditions and events\n");
+    writeln!(out, "\n## Condition types\n\n| type | on | meaning |\n|---|---|---|")?;
+    for condition in croft_api::condition::CONDITIONS {
+        writeln!(out, "| `{}` | {} | {} |", condition.name, condition.on, one_line(condition.description))?;
+    }
+    for condition in controller::conditions::TYPES {
+        let (on, meaning) = split(condition.description);
+        writeln!(out, "| `{}` | {} | {} |", condition.name, on, one_line(meaning))?;
+    }
+    writeln!(out, "\n## Reasons of conditions\n\n| reason | of | meaning |\n|---|---|---|")?;
+    for reason in controller::conditions::REASONS {
+        let (of, meaning) = split(reason.description);
+        writeln!(out, "| `{}` | {} | {} |", reason.name, of, one_line(meaning))?;
+    }
+    writeln!(out, "\n## Reasons of events\n\n| reason | on | meaning |\n|---|---|---|")?;
+    for event in controller::events::ALL {
+        let (on, meaning) = split(event.description);
+        writeln!(out, "| `{}` | {} | {} |", event.name, on, one_line(meaning))?;
+    }
+    Ok(out)
+}
+
+/// A description `subject: meaning` in two.
+fn split(description: &str) -> (&str, &str) {
+    description.trim().split_once(": ").unwrap_or(("", description))
+}
+
+fn keys() -> anyhow::Result<String> {
+    let mut out = String::from(
+        "# Labels, annotations, taints and finalizers\n\nWhat Croft reads and writes on objects.\n\n\
+         | key | what | on | written by | meaning |\n|---|---|---|---|---|\n",
+    );
+    let mut all: BTreeMap<(&str, &str), &Key> = BTreeMap::new();
+    let tables = [
+        croft_policy::definitions::KEYS,
+        croft_policy::definitions::parameter::KEYS,
+        croft_api::definitions::KEYS,
+        controller::keys::KEYS,
+        webhook::KEYS,
+    ];
+    for key in tables.into_iter().flatten() {
+        all.insert((key.name, key.kind.as_str()), key);
+    }
+    for ((name, kind), key) in all {
+        writeln!(
+            out,
+            "| `{name}` | {kind} | {} | {} | {} |",
+            key.on,
+            key.written_by,
+            one_line(key.description)
+        )?;
+    }
+    Ok(out)
+}
+
+fn admission_rules() -> anyhow::Result<String> {
+    let mut out = String::from(
+        "# Admission rules\n\nThe rule that decided a request is in the audit annotation `rule` of Croft's webhooks, and in the \
+         output of `croft admit`.\n\n| rule | meaning |\n|---|---|\n",
+    );
+    for rule in croft_policy::definitions::Rule::ALL {
+        writeln!(out, "| `{rule}` | {} |", one_line(rule.description()))?;
+    }
+    writeln!(
+        out,
+        "\n## Violations\n\nWhat `croft audit` and the metric `croft_violations` report.\n\n| rule | meaning |\n|---|---|"
+    )?;
+    for violation in croft_policy::definitions::Violation::ALL {
+        writeln!(out, "| `{violation}` | {} |", one_line(violation.description()))?;
+    }
+    Ok(out)
+}
