@@ -8,6 +8,7 @@ export CROFT_CACHE := $(CACHE)
 NEXTEST_VERSION := 0.9.151
 DENY_VERSION    := 0.20.2
 NEXTEST := $(TOOLS)/nextest-$(NEXTEST_VERSION)/bin/cargo-nextest
+XTASK   := $(or $(CARGO_TARGET_DIR),target)/debug/croft-xtask
 DENY    := $(TOOLS)/deny-$(DENY_VERSION)/bin/cargo-deny
 
 # Known vulnerabilities of dependencies: a git repository, which isn't reached from everywhere.
@@ -47,10 +48,13 @@ lint: $(DENY) ## formatting, clippy, rustdoc, dependencies, generated files
 	@if GIT_TERMINAL_PROMPT=0 timeout 10 git ls-remote --quiet $(ADVISORIES) HEAD >/dev/null 2>&1; then \
 		echo '$(DENY) check advisories'; $(DENY) --all-features check --hide-inclusion-graph advisories; \
 	else echo "lint: advisories not checked: $(ADVISORIES) can't be reached"; fi
-	cargo run --quiet --package croft-xtask -- check
-	cargo run --quiet --package croft-xtask -- words
-	cargo run --quiet --package croft-xtask -- circles
+	# With what the tests need, so that `make lint test` builds each crate once.
+	cargo build --quiet --workspace --bins --tests
+	$(XTASK) check
+	$(XTASK) words
+	$(XTASK) circles
 
 .PHONY: generate
 generate: ## write every generated file anew
-	cargo run --quiet --package croft-xtask -- generate
+	cargo build --quiet --workspace --bins
+	$(XTASK) generate
