@@ -140,14 +140,15 @@ async fn failed_replacement_is_rolled_back() {
     let patch = r#"{"spec":{"disruption":{"budgets":[{"nodes":"1"}]},
         "template":{"metadata":{"labels":{"team":"blue"}}}}}"#;
     stack.plane.kubectl(["patch", "tenantpool", "pool-a", "--type=merge", "-p", patch]).await.unwrap();
-    let undone = until("a move that is undone", EVENTUALLY, async || {
+    let failed = until("a disruption that is rolled back", EVENTUALLY, async || {
         let said = croft_tests::stack::events(&client).await?;
-        let undone = said.iter().find(|(_, reason, _)| reason == "DisruptionFailed").cloned();
-        Ok::<_, kube::Error>(Seen::from_option(undone, format!("{said:?}")))
+        let failed = said.iter().find(|(_, reason, _)| reason == "DisruptionFailed").cloned();
+        Ok::<_, kube::Error>(Seen::from_option(failed, format!("{said:?}")))
     })
     .await
     .unwrap();
-    assert!(old.iter().any(|c| c.name_any() == undone.0) && undone.2.contains("didn't come"), "{undone:?}");
+    let (claim, _, note) = &failed;
+    assert!(old.iter().any(|c| c.name_any() == *claim) && note.contains("wasn't launched"), "{failed:?}");
     // The replacement is removed, and the former state is restored.
     until("the old claims alone", EVENTUALLY, async || {
         let now: BTreeSet<_> = claims(&client, "pool-a").await?.iter().map(|c| c.uid()).collect();
