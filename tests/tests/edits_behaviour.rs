@@ -162,7 +162,7 @@ async fn a_lost_pool(stack: &Stack, client: &Client) {
     std::fs::write(&file, &edit).unwrap();
     let (code, text) = croft(&stack.plane, &format!("plan -f {} --live", file.display())).await.unwrap();
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains("2 waiting pods recreated"), "{text}");
+    assert!(text.contains("2 pending pods recreated"), "{text}");
     stack.plane.apply(&edit).await.unwrap();
     waits(SWAPPED[1]).await;
 }

@@ -127,7 +127,7 @@ async fn interrupted(stack: &mut Stack, client: &Client) {
     .unwrap();
     for name in &both {
         let note = event_about(client, "NodeClaim", name, "SpotWarning").await.unwrap();
-        assert!(note.contains("everything has to be off it"), "{note}");
+        assert!(note.contains("its pods must leave by"), "{note}");
     }
     let taken_back = warned + SignedDuration::from_secs(120);
     for pod in running(client, SPOT, 2).await.unwrap() {
