@@ -105,7 +105,10 @@ async fn what_has_no_limit_says_so(stack: &Stack, client: &Client) {
     condition_of::<Tenant>(client, "tenant-a", "Ready", "True").await.unwrap();
     let (code, text) = croft(&stack.plane, "check").await.unwrap();
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains("warn  limits: no limit bounds the cost of the nodes of Tenant tenant-a"), "{text}");
+    assert!(
+        text.contains("warn  limits: no limit bounds the cost of the nodes of Tenant tenant-a"),
+        "{text}"
+    );
     for name in ["tenant-a", "tenant-b", "tenant-c"] {
         let patch = r#"{"spec":{"limits":{"nodes":10}}}"#;
         stack.plane.kubectl(["patch", "tenant", name, "--type=merge", "-p", patch]).await.unwrap();
