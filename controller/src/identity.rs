@@ -17,7 +17,7 @@ use kube::{
 use serde_json::json;
 
 /// The prefix of the annotations.
-const PREFIX: &str = crate::definitions::keys::IDENTITY_PREFIX;
+const PREFIX: &str = croft_policy::definitions::IDENTITY_PREFIX;
 /// How long a start waits for the account's id. Tenancy doesn't wait for an outage of the cloud: a process starts
 /// without the id, and compares it once the cloud returns it.
 const ACCOUNT_WITHIN: Duration = Duration::from_secs(10);

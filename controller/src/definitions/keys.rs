@@ -1,24 +1,19 @@
-//! Labels, annotations and taints that the controller writes.
+//! Labels, annotations, taints and finalizers that the controller writes. Those that other crates read, too, are defined
+//! there.
 
+pub use croft_api::definitions::{LAUNCHED_WITH, REPLACES};
 use croft_api::hash::hash;
+pub use croft_policy::definitions::{
+    CLAIM_ANNOTATION, POOL_NAME_LABEL, UNREGISTERED_LABEL, UNREGISTERED_TAINT,
+};
 use croft_policy::documented_keys;
 
 documented_keys! {
-    /// Every label, annotation, taint and finalizer that the controller reads or writes.
+    /// Every label, annotation, taint and finalizer that this crate defines.
     pub const KEYS;
 
-    /// Hashes of the pool's template and the class that the claim was launched with.
-    Annotation LAUNCHED_WITH = croft_api::definitions::LAUNCHED_WITH, on "NodeClaims", by "the controller";
-    /// The names of the claims that this one replaces.
-    Annotation REPLACES = croft_api::definitions::REPLACES, on "NodeClaims", by "the controller";
     /// The id of the existing instance that the claim adopts.
     Annotation ADOPTS = "croft.dev/adopts", on "NodeClaims", by "the controller";
-    /// The pool of the node, whatever the pool's own key is.
-    Label POOL_LABEL = croft_api::pool::DEFAULT_KEY, on "nodes of pools", by "the controller";
-    /// The kubelet has registered, and Croft hasn't labelled the node yet: no pod runs there.
-    Taint UNREGISTERED_TAINT = croft_policy::definitions::UNREGISTERED_TAINT, on "nodes of NodeClaims", by "kubelets, by user data";
-    /// The node has that taint.
-    Label UNREGISTERED_LABEL = croft_policy::definitions::UNREGISTERED_LABEL, on "nodes of NodeClaims", by "kubelets, by user data";
     /// The node is being removed.
     Taint DISRUPTED_TAINT = "croft.dev/disrupted", on "nodes of NodeClaims", by "the controller";
     /// The disruption reason of a claim that replaces others.
@@ -33,8 +28,6 @@ documented_keys! {
     Annotation DO_NOT_DISRUPT = croft_disruption::blockers::DO_NOT_DISRUPT, on "pods, nodes, TenantPools", by "users";
     /// Karpenter's name for the same, which users' manifests have already.
     Annotation KARPENTER_DO_NOT_DISRUPT = croft_disruption::blockers::KARPENTER_DO_NOT_DISRUPT, on "pods, nodes", by "users";
-    /// The NodeClaim of the node.
-    Annotation CLAIM_ANNOTATION = croft_policy::definitions::CLAIM_ANNOTATION, on "nodes", by "the controller";
     /// The capacity type, in Karpenter's words.
     Label CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type", on "NodeClaims, nodes of NodeClaims", by "the controller";
     /// Croft's own label for the same.
@@ -47,10 +40,6 @@ documented_keys! {
     Label CLAIM_POOL_LABEL = "croft.dev/pool", on "NodeClaims", by "the controller";
     /// Keeps the pool until its nodes are gone.
     Finalizer POOL_FINALIZER = "croft.dev/pool", on "TenantPools", by "the controller";
-    /// Keeps a claim and its Node until the instance is terminated.
-    Finalizer TERMINATION_FINALIZER = croft_api::definitions::FINALIZER, on "NodeClaims, nodes of NodeClaims", by "the controller";
-    /// The prefix of the identity that controllers act for.
-    AnnotationPrefix IDENTITY_PREFIX = croft_policy::definitions::IDENTITY_PREFIX, on "Croft's own Namespace", by "the controller, once";
 }
 
 /// The effect of [`DISRUPTED_TAINT`]: pods leave by eviction, not by the taint.

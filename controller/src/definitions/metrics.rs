@@ -1,7 +1,5 @@
 //! Metrics.
 
-use super::Definition;
-
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -37,8 +35,6 @@ macro_rules! metrics {
         };)+
         /// Every metric.
         pub const METRICS: &[Metric] = &[$($const),+];
-        /// Every metric, as definitions.
-        pub const ALL: &[Definition] = &[$(Definition { name: $const.name, description: $const.help }),+];
     };
 }
 

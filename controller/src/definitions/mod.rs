@@ -10,23 +10,33 @@ pub mod events;
 pub mod keys;
 pub mod metrics;
 
-/// One definition, for the reference pages.
+/// A reason of conditions or events, for the reference pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Definition {
+pub struct Reason {
     /// The name as users see it.
     pub name: &'static str,
+    /// The condition types, or the kinds of objects, that have it.
+    pub on: &'static str,
     /// What it means.
     pub description: &'static str,
 }
 
-/// Defines string constants with their documentation, and the list of them.
+/// Defines constants for reasons, and a table of them.
+///
+/// Each entry is `CONSTANT = "Reason", on "conditions or kinds";` below its doc comment.
 macro_rules! define {
-    ($list:ident: $($(#[doc = $doc:literal])+ $name:ident = $value:expr;)+) => {
-        $($(#[doc = $doc])+ pub const $name: &str = $value;)+
-        /// Every definition above.
-        pub const $list: &[$crate::definitions::Definition] = &[
-            $($crate::definitions::Definition { name: $name, description: concat!($($doc),+) },)+
-        ];
+    (
+        $(#[doc = $about:literal])+ $vis:vis const $table:ident;
+        $($(#[doc = $doc:literal])+ $name:ident = $value:expr, on $on:literal;)+
+    ) => {
+        $($(#[doc = $doc])+ $vis const $name: &str = $value;)+
+
+        $(#[doc = $about])+
+        $vis const $table: &[$crate::definitions::Reason] = &[$($crate::definitions::Reason {
+            name: $name,
+            on: $on,
+            description: concat!($($doc),+).trim_ascii(),
+        },)+];
     };
 }
 pub(crate) use define;
@@ -35,14 +45,19 @@ pub(crate) use define;
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{conditions, events, metrics};
+    use super::{conditions, events, keys, metrics};
 
     #[test]
     fn every_definition_is_distinct_and_described() {
-        for list in [conditions::TYPES, conditions::REASONS, events::ALL, metrics::ALL] {
-            let distinct: BTreeSet<_> = list.iter().map(|d| (d.name, d.description)).collect();
+        let types = conditions::TYPES.iter().map(|d| (d.name, d.on, d.description)).collect();
+        let reasons = |list: &[super::Reason]| list.iter().map(|d| (d.name, d.on, d.description)).collect();
+        let keys = keys::KEYS.iter().map(|d| (d.name, d.on, d.description)).collect();
+        let metrics = metrics::METRICS.iter().map(|d| (d.name, "", d.help)).collect();
+        let lists: [Vec<_>; 5] = [types, reasons(conditions::REASONS), reasons(events::ALL), keys, metrics];
+        for list in lists {
+            let distinct: BTreeSet<_> = list.iter().collect();
             assert_eq!(distinct.len(), list.len());
-            assert!(list.iter().all(|definition| !definition.description.trim().is_empty()));
+            assert!(list.iter().all(|(_, _, description)| !description.trim().is_empty()));
         }
     }
 }

@@ -155,7 +155,7 @@ fn adopt(ctx: &mut ReconcileContext<'_>, instance: &CloudMachine) {
         return;
     }
     let mut labels = pool.spec.template.as_ref().map(|t| t.metadata.labels.clone()).unwrap_or_default();
-    labels.insert(keys::POOL_LABEL.to_owned(), pool_name.to_owned());
+    labels.insert(keys::POOL_NAME_LABEL.to_owned(), pool_name.to_owned());
     labels.insert(pool.spec.key.clone(), croft_api::convert::scheduler::value(pool));
     let object = json!({
         "apiVersion": format!("{}/{}", croft_api::GROUP, croft_api::VERSION),

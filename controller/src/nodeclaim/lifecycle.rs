@@ -262,7 +262,7 @@ fn launch_request(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> 
     let labels = spec
         .labels
         .iter()
-        .filter(|(key, _)| Some(key.as_str()) != pool_key && *key != keys::POOL_LABEL)
+        .filter(|(key, _)| Some(key.as_str()) != pool_key && *key != keys::POOL_NAME_LABEL)
         .map(|(k, v)| (k.clone(), v.clone()))
         .chain([(keys::UNREGISTERED_LABEL.to_owned(), "true".to_owned())])
         .collect();

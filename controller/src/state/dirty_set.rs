@@ -66,7 +66,7 @@ impl Snapshot {
             }
             // A node without a claim counts for the pool of its pool-name label.
             None => {
-                let label = self.nodes.get(node).and_then(|node| node.labels.get(keys::POOL_LABEL));
+                let label = self.nodes.get(node).and_then(|node| node.labels.get(keys::POOL_NAME_LABEL));
                 let pool = label.and_then(|label| self.pool_labelled(label)).cloned();
                 if let Some(pool) = pool {
                     self.pool_versions.bump(&pool);

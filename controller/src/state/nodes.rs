@@ -25,9 +25,9 @@ impl Snapshot {
         if self.nodes.get(&name).map(planned_on) != Some(planned_on(&view)) {
             self.plan_version += 1;
         }
-        let pool = view.labels.get(keys::POOL_LABEL).cloned();
+        let pool = view.labels.get(keys::POOL_NAME_LABEL).cloned();
         let old = self.nodes.insert(name.clone(), view);
-        let before = old.as_ref().and_then(|old| old.labels.get(keys::POOL_LABEL));
+        let before = old.as_ref().and_then(|old| old.labels.get(keys::POOL_NAME_LABEL));
         move_between_sets(&mut self.nodes_of_pool, &name, before, pool.as_ref());
         self.raw_nodes.insert(name.clone(), node);
         self.mark_node_dirty(&name);
@@ -37,7 +37,7 @@ impl Snapshot {
     pub(super) fn remove_node(&mut self, name: &str, now: Now) {
         self.mark_node_dirty(name);
         if let Some(view) = self.nodes.remove(name) {
-            move_between_sets(&mut self.nodes_of_pool, name, view.labels.get(keys::POOL_LABEL), None);
+            move_between_sets(&mut self.nodes_of_pool, name, view.labels.get(keys::POOL_NAME_LABEL), None);
             self.tombstones.insert(view.uid, now);
         }
         self.raw_nodes.remove(name);

@@ -115,7 +115,7 @@ impl Snapshot {
         let node = node.and_then(|name| self.nodes.get(name));
         node.is_some_and(|node| {
             node.provider_id.as_deref().map(instance_id) == instance
-                && node.labels.get(keys::POOL_LABEL) == Some(&self.pool_name_label(pool))
+                && node.labels.get(keys::POOL_NAME_LABEL) == Some(&self.pool_name_label(pool))
         })
     }
 }

@@ -68,29 +68,19 @@ fn metrics() -> anyhow::Result<String> {
 fn conditions_and_events() -> anyhow::Result<String> {
     let mut out = String::from("# Conditions and events\n");
     writeln!(out, "\n## Condition types\n\n| type | on | meaning |\n|---|---|---|")?;
-    for condition in croft_api::condition::CONDITIONS {
+    for condition in croft_api::condition::CONDITIONS.iter().chain(controller::conditions::TYPES) {
         writeln!(out, "| `{}` | {} | {} |", condition.name, condition.on, one_line(condition.description))?;
     }
-    for condition in controller::conditions::TYPES {
-        let (on, meaning) = split(condition.description);
-        writeln!(out, "| `{}` | {} | {} |", condition.name, on, one_line(meaning))?;
-    }
-    writeln!(out, "\n## Reasons of conditions\n\n| reason | of | meaning |\n|---|---|---|")?;
-    for reason in controller::conditions::REASONS {
-        let (of, meaning) = split(reason.description);
-        writeln!(out, "| `{}` | {} | {} |", reason.name, of, one_line(meaning))?;
-    }
-    writeln!(out, "\n## Reasons of events\n\n| reason | on | meaning |\n|---|---|---|")?;
-    for event in controller::events::ALL {
-        let (on, meaning) = split(event.description);
-        writeln!(out, "| `{}` | {} | {} |", event.name, on, one_line(meaning))?;
+    for (title, of, reasons) in [
+        ("Reasons of conditions", "of", controller::conditions::REASONS),
+        ("Reasons of events", "on", controller::events::ALL),
+    ] {
+        writeln!(out, "\n## {title}\n\n| reason | {of} | meaning |\n|---|---|---|")?;
+        for reason in reasons {
+            writeln!(out, "| `{}` | {} | {} |", reason.name, reason.on, one_line(reason.description))?;
+        }
     }
     Ok(out)
-}
-
-/// A description `subject: meaning` in two.
-fn split(description: &str) -> (&str, &str) {
-    description.trim().split_once(": ").unwrap_or(("", description))
 }
 
 fn keys() -> anyhow::Result<String> {
@@ -98,7 +88,6 @@ fn keys() -> anyhow::Result<String> {
         "# Labels, annotations, taints and finalizers\n\nWhat Croft reads and writes on objects.\n\n\
          | key | what | on | written by | meaning |\n|---|---|---|---|---|\n",
     );
-    let mut all: BTreeMap<(&str, &str), &Key> = BTreeMap::new();
     let tables = [
         croft_policy::definitions::KEYS,
         croft_policy::definitions::parameter::KEYS,
@@ -106,8 +95,10 @@ fn keys() -> anyhow::Result<String> {
         controller::keys::KEYS,
         webhook::KEYS,
     ];
+    let mut all: BTreeMap<(&str, &str), &Key> = BTreeMap::new();
     for key in tables.into_iter().flatten() {
-        all.insert((key.name, key.kind.as_str()), key);
+        let twice = all.insert((key.name, key.kind.as_str()), key);
+        anyhow::ensure!(twice.is_none(), "the {} {} is defined twice", key.kind.as_str(), key.name);
     }
     for ((name, kind), key) in all {
         writeln!(

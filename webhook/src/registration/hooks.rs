@@ -38,6 +38,22 @@ pub struct Hooks {
     validating: Vec<ValidatingWebhook>,
 }
 
+/// Completes `hooks`, where `found` are registered. A macro, since Kubernetes' two types of webhooks share fields and no
+/// trait.
+macro_rules! complete {
+    ($hooks:expr, $address:expr, $bundle:expr, $scope:expr, $found:expr) => {{
+        let mut hooks = $hooks;
+        for hook in &mut hooks {
+            let old = $found.iter().find(|old| old.name == hook.name).map(|old| &old.client_config);
+            hook.client_config = client(&hook.client_config, $address, $bundle, old);
+            $scope.restrict(&hook.name, &mut hook.namespace_selector);
+            $scope.condition(&hook.name, &mut hook.match_conditions);
+            hook.object_selector.get_or_insert_default();
+        }
+        hooks
+    }};
+}
+
 impl Hooks {
     /// The built-in webhooks.
     ///
@@ -66,15 +82,7 @@ impl Hooks {
         scope: &Scope,
         found: &[MutatingWebhook],
     ) -> Vec<MutatingWebhook> {
-        let mut hooks = self.mutating.clone();
-        for hook in &mut hooks {
-            let old = found.iter().find(|old| old.name == hook.name).map(|old| &old.client_config);
-            hook.client_config = client(&hook.client_config, address, bundle, old);
-            scope.restrict(&hook.name, &mut hook.namespace_selector);
-            scope.condition(&hook.name, &mut hook.match_conditions);
-            hook.object_selector.get_or_insert_default();
-        }
-        hooks
+        complete!(self.mutating.clone(), address, bundle, scope, found)
     }
 
     /// The desired validating webhooks, as [`Self::mutating`].
@@ -86,15 +94,7 @@ impl Hooks {
         scope: &Scope,
         found: &[ValidatingWebhook],
     ) -> Vec<ValidatingWebhook> {
-        let mut hooks = self.validating.clone();
-        for hook in &mut hooks {
-            let old = found.iter().find(|old| old.name == hook.name).map(|old| &old.client_config);
-            hook.client_config = client(&hook.client_config, address, bundle, old);
-            scope.restrict(&hook.name, &mut hook.namespace_selector);
-            scope.condition(&hook.name, &mut hook.match_conditions);
-            hook.object_selector.get_or_insert_default();
-        }
-        hooks
+        complete!(self.validating.clone(), address, bundle, scope, found)
     }
 }
 
