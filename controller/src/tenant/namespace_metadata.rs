@@ -10,12 +10,12 @@ use croft_policy::{
 use serde_json::json;
 
 use crate::tenant::{
-    action::Action,
     state::{NamespaceFacts, State},
+    write::Write,
 };
 
 /// The writes of namespaces that are due.
-pub(super) fn namespace_writes(state: &State, view: &Tenants) -> Vec<Action> {
+pub(super) fn namespace_writes(state: &State, view: &Tenants) -> Vec<Write> {
     let mut actions = Vec::new();
     for (name, facts) in state.namespaces.iter().filter(|(_, facts)| !facts.deleting) {
         if has_unreadable_tenant(view, name) {
@@ -30,7 +30,7 @@ pub(super) fn namespace_writes(state: &State, view: &Tenants) -> Vec<Action> {
         let (labels, annotations) = (outdated(&labels), outdated(&annotations));
         if !labels.is_empty() || !annotations.is_empty() {
             let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
-            actions.push(Action::NamespaceMetadata { namespace: name.clone(), patch });
+            actions.push(Write::NamespaceMetadata { namespace: name.clone(), patch });
         }
     }
     actions

@@ -9,7 +9,7 @@ use croft_policy::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::tenant::{action::Action, parameters::Parameters, state::State, tenant_status};
+use crate::tenant::{parameters::Parameters, state::State, tenant_status, write::Write};
 
 /// Returns true if non-tenant pods are evaluated: a Tenant exists, and every replica of the webhook has enforced
 /// it. A replica that lags doesn't revert this.
@@ -32,7 +32,7 @@ fn remains_in_force(state: &State, view: &Tenants) -> bool {
 }
 
 /// The next write or probe of the parameters.
-pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool) -> Option<Action> {
+pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool) -> Option<Write> {
     state.parameters.policies_missing = missing_policies(state);
     if remains_in_force(state, view) {
         return None;
@@ -47,12 +47,12 @@ pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool) -> Opt
         .collect();
     if !differ.is_empty() {
         let patch = json!({"metadata": {"annotations": differ}});
-        return Some(Action::Parameters { namespace: namespace.clone(), patch });
+        return Some(Write::Parameters { namespace: namespace.clone(), patch });
     }
     let revision = wanted.get(REVISION)?;
     let confirmed = in_force.as_ref().and_then(|in_force| in_force.get(REVISION));
     (confirmed != Some(revision))
-        .then(|| Action::Probe { namespace: namespace.clone(), revision: revision.clone() })
+        .then(|| Write::Probe { namespace: namespace.clone(), revision: revision.clone() })
 }
 
 /// The policies and bindings that are missing or differ from those that this version installs.
