@@ -26,9 +26,12 @@ fn is_written_active(parameters: &Parameters) -> bool {
 /// Returns true if the last Tenant is gone while nodes of pools remain, as when the CRDs are deleted by mistake:
 /// the parameters stay in force until the nodes are gone.
 fn remains_in_force(state: &State, view: &Tenants) -> bool {
-    !view.declarations().is_active()
-        && is_written_active(&state.parameters)
-        && state.nodes.values().any(Option::is_some)
+    !view.declarations().is_active() && !is_over(state, view) && is_written_active(&state.parameters)
+}
+
+/// Returns true if there is no Tenant, and no node of a pool.
+pub(super) fn is_over(state: &State, view: &Tenants) -> bool {
+    !view.declarations().is_active() && !state.nodes.values().any(Option::is_some)
 }
 
 /// The next write or probe of the parameters.

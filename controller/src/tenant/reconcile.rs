@@ -26,8 +26,8 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Writ
     let mut actions = Vec::new();
     let active = parameter_writes::is_active(state, &view, mono);
     actions.extend(parameter_writes::next_write(state, &view, active));
-    if active {
-        actions.extend(namespace_writes(state, &view));
+    if active || parameter_writes::is_over(state, &view) {
+        actions.extend(namespace_writes(state, &view, mono));
     }
     actions.extend(node_writes(state, active));
     state.pool_statements = pool_status::pool_statements(state, &view);

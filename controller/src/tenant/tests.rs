@@ -281,7 +281,27 @@ fn parameters_stay_in_force_while_nodes_remain_after_the_last_tenant() {
     for node in ["a-1", "b-1"] {
         state.observe(&Change::NodeGone(node.to_owned()));
     }
-    assert_eq!(writes(&mut state), ["parameters"]);
+    assert_eq!(writes(&mut state), ["parameters", "namespace non-tenant"]);
+}
+
+#[test]
+fn namespace_keeps_its_pools_until_the_absence_of_its_tenant_is_confirmed() {
+    let mut state = reconciled_state();
+    let writes = |state: &mut State, seconds: u64| -> Vec<String> {
+        let actions = at(state, seconds);
+        actions.iter().filter(|a| matches!(a, Write::NamespaceMetadata { .. })).map(key_text).collect()
+    };
+    // As when its CRD is deleted: the Tenants go one after the other.
+    assert_eq!(writes(&mut state, 100), Vec::<String>::new());
+    state.observe(&Change::TenantGone("a".to_owned()));
+    assert_eq!(writes(&mut state, 101), Vec::<String>::new(), "a Tenant may be absent for a moment");
+    assert_eq!(writes(&mut state, 162), ["namespace tenant-a"]);
+    state.observe(&Change::TenantGone("b".to_owned()));
+    assert_eq!(writes(&mut state, 300), Vec::<String>::new(), "nodes of its pool remain");
+    for node in ["a-1", "b-1"] {
+        state.observe(&Change::NodeGone(node.to_owned()));
+    }
+    assert_eq!(writes(&mut state, 400), ["namespace non-tenant", "namespace tenant-a", "namespace tenant-b"]);
 }
 
 #[test]
