@@ -27,8 +27,9 @@ pub mod targets;
 use std::{collections::HashSet, fs, panic, path::Path};
 
 use anyhow::Context as _;
+use croft_simkit::Random;
 
-use self::{coverage::Coverage, mutate::Random};
+use self::coverage::Coverage;
 
 /// What a target said about an input, without the parts that are the input's own.
 pub type Signature = String;

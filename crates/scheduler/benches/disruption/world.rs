@@ -11,23 +11,6 @@ use croft_scheduler::{
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
 
-/// splitmix64.
-pub struct Chance(pub u64);
-
-impl Chance {
-    pub fn below(&mut self, count: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % count
-    }
-
-    pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
-        list[usize::try_from(self.below(list.len() as u64)).unwrap()]
-    }
-}
-
 pub const CPUS: [u32; 6] = [250, 500, 900, 1000, 1500, 2000];
 pub const MEMORIES: [u32; 6] = [512, 1024, 2048, 3100, 4096, 8192];
 

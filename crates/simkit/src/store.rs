@@ -14,23 +14,32 @@ use serde_json::{Value, json};
 /// Kind, namespace, name.
 pub type Id = (&'static str, String, String);
 
+/// An entry of the log.
 #[derive(Clone, Debug)]
 pub struct Logged {
+    /// Of the object.
     pub id: Id,
+    /// True if it was removed; `object` is as it last was.
     pub deleted: bool,
+    /// As it is now.
     pub object: Arc<Value>,
 }
 
+/// An API server in memory: versions, uids, preconditions, merge and JSON patches, finalizers, evictions.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
+    /// Every object.
     pub objects: BTreeMap<Id, Arc<Value>>,
+    /// Changes, oldest first.
     pub log: Vec<Logged>,
     /// Entries of the log that are forgotten.
     dropped: usize,
     /// Grows when the log was cut: every watch has to list anew.
     pub era: u64,
+    /// The resourceVersion of the last change.
     pub version: u64,
     uids: u64,
+    /// Invariants that were violated.
     pub broken: Vec<String>,
     /// Pods that ended with an instance that the cloud took.
     pub taken: u64,
@@ -47,17 +56,19 @@ pub struct Backup {
     version: u64,
 }
 
-pub fn cluster(kind: &'static str, name: &str) -> Id {
+/// The id of an object without a namespace.
+#[must_use]
+pub fn cluster_id(kind: &'static str, name: &str) -> Id {
     (kind, String::new(), name.to_owned())
 }
 
-pub fn id_of(target: &Target) -> Id {
+fn id_of(target: &Target) -> Id {
     match target {
         Target::Claim(name)
         | Target::Pool(name)
         | Target::Class(name)
         | Target::Config(name)
-        | Target::Node(name) => cluster(target.kind(), name),
+        | Target::Node(name) => cluster_id(target.kind(), name),
         Target::Pod(namespace, name) => ("Pod", namespace.clone(), name.clone()),
         Target::Event(namespace) => ("Event", namespace.clone(), String::new()),
     }
@@ -68,6 +79,8 @@ fn stamp(now: Timestamp) -> Value {
 }
 
 impl Store {
+    /// Everything as it is now.
+    #[must_use]
     pub fn backup(&self) -> Backup {
         Backup { objects: self.objects.clone(), version: self.version }
     }
@@ -89,10 +102,13 @@ impl Store {
         self.restored = true;
     }
 
+    /// An object.
+    #[must_use]
     pub fn get(&self, id: &Id) -> Option<&Value> {
         self.objects.get(id).map(|object| &**object)
     }
 
+    /// The objects of a kind, by namespace and name.
     pub fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = (&Id, &Arc<Value>)> {
         self.objects.range((kind, String::new(), String::new())..).take_while(move |(id, _)| id.0 == kind)
     }
@@ -114,6 +130,7 @@ impl Store {
         self.dropped += old;
     }
 
+    /// Creates an object; false if it exists.
     pub fn create(&mut self, id: Id, mut object: Value, now: Timestamp) -> bool {
         if self.objects.contains_key(&id) {
             return false;
@@ -131,7 +148,7 @@ impl Store {
         true
     }
 
-    pub fn put(&mut self, id: Id, mut object: Value) {
+    fn put(&mut self, id: Id, mut object: Value) {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
@@ -156,6 +173,7 @@ impl Store {
         }
     }
 
+    /// Removes an object at once, whatever its finalizers.
     pub fn remove(&mut self, id: &Id) {
         if let Some(object) = self.objects.remove(id) {
             tracing::debug!(?id, uid = %object["metadata"]["uid"], "removed");
@@ -164,6 +182,10 @@ impl Store {
         }
     }
 
+    /// Serves a call of the controller.
+    ///
+    /// # Errors
+    /// As an API server: if the object is missing or exists, a precondition fails, or a budget forbids an eviction.
     pub fn call(&mut self, call: Call, now: Timestamp) -> Result<Response, ApiError> {
         let Call { target, verb } = call;
         let (id, name) = (id_of(&target), verb.name());
@@ -274,6 +296,7 @@ impl Store {
         Some(["name", "namespace", "uid", "creationTimestamp"].map(|key| metadata[key].clone()))
     }
 
+    /// Deletes an object: at once, or by a deletion timestamp if it has finalizers or is a bound pod.
     pub fn delete(&mut self, id: &Id, grace: Option<i64>, now: Timestamp) {
         let Some(object) = self.objects.get(id) else { return };
         let held = object["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
@@ -296,7 +319,7 @@ impl Store {
     /// True for a pod that works on a node that works.
     fn runs(&self, id: &Id) -> bool {
         let pod = &self.objects[id];
-        let node = pod["spec"]["nodeName"].as_str().and_then(|node| self.get(&cluster("Node", node)));
+        let node = pod["spec"]["nodeName"].as_str().and_then(|node| self.get(&cluster_id("Node", node)));
         pod["status"]["phase"] == json!("Running")
             && pod["metadata"]["deletionTimestamp"].is_null()
             && node.is_some_and(|node| node["status"]["conditions"][0]["status"] == json!("True"))
@@ -321,7 +344,8 @@ impl Store {
     }
 }
 
-pub fn answer(id: &Id, object: &Value) -> Response {
+/// What the API server answers a write with.
+pub(crate) fn answer(id: &Id, object: &Value) -> Response {
     match id.0 {
         "NodeClaim" => Response::Claim(read(object)),
         "TenantPool" => Response::Pool(read(object)),
@@ -333,32 +357,41 @@ pub fn answer(id: &Id, object: &Value) -> Response {
     }
 }
 
-pub fn read<T: DeserializeOwned>(object: &Value) -> Box<T> {
+/// A typed object.
+pub(crate) fn read<T: DeserializeOwned>(object: &Value) -> Box<T> {
     Box::new(T::deserialize(object).unwrap())
 }
 
-#[test]
-fn a_patch_changes_what_it_names_and_nothing_else() {
-    let now = Timestamp::UNIX_EPOCH;
-    let patched = |verb: Verb| {
-        let mut store = Store::default();
-        let object = json!({
-            "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
-            "metadata": {"finalizers": ["croft.dev/pool"]},
-            "spec": {"key": "node-pool"}, "status": {"claimCounter": 1},
-        });
-        store.create(cluster("TenantPool", "a"), object, now);
-        let before = store.objects.clone();
-        store.call(Call { target: Target::Pool("a".to_owned()), verb }, now).unwrap();
-        assert_eq!(store.broken, Vec::<String>::new());
-        (before, store.objects)
-    };
-    // How the controller looks at a claim whose create has lost its answer.
-    for nothing in [json!({}), json!({"metadata": {"uid": "uid-TenantPool-1"}}), json!({"status": {}})] {
-        let (before, after) = patched(Verb::Patch(nothing));
-        assert_eq!(before, after);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_changes_what_it_names_and_nothing_else() {
+        let now = Timestamp::UNIX_EPOCH;
+        let patched = |verb: Verb| {
+            let mut store = Store::default();
+            let object = json!({
+                "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
+                "metadata": {"finalizers": ["croft.dev/pool"]},
+                "spec": {"key": "node-pool"}, "status": {"claimCounter": 1},
+            });
+            store.create(cluster_id("TenantPool", "a"), object, now);
+            let before = store.objects.clone();
+            store.call(Call { target: Target::Pool("a".to_owned()), verb }, now).unwrap();
+            assert_eq!(store.broken, Vec::<String>::new());
+            (before, store.objects)
+        };
+        // How the controller looks at a claim whose create has lost its answer.
+        for nothing in [json!({}), json!({"metadata": {"uid": "uid-TenantPool-1"}}), json!({"status": {}})] {
+            let (before, after) = patched(Verb::Patch(nothing));
+            assert_eq!(before, after);
+        }
+        let (_, after) = patched(Verb::PatchStatus(json!({"spec": null, "status": {"claimCounter": 2}})));
+        let after = &after[&cluster_id("TenantPool", "a")];
+        assert_eq!(
+            (&after["spec"], &after["status"]["claimCounter"]),
+            (&json!({"key": "node-pool"}), &json!(2))
+        );
     }
-    let (_, after) = patched(Verb::PatchStatus(json!({"spec": null, "status": {"claimCounter": 2}})));
-    let after = &after[&cluster("TenantPool", "a")];
-    assert_eq!((&after["spec"], &after["status"]["claimCounter"]), (&json!({"key": "node-pool"}), &json!(2)));
 }
