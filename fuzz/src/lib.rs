@@ -1,4 +1,4 @@
-//! Inputs that nobody would send, against what reads them.
+//! Invalid and unusual inputs, against what reads them.
 //!
 //! ```text
 //!  kept corpus, captured reviews ──▶ pool ──pick──▶ mutate (bytes or JSON) ──▶ target ──▶ signature
@@ -31,7 +31,7 @@ use croft_simkit::Random;
 
 use self::coverage::Coverage;
 
-/// What a target said about an input, without the parts that are the input's own.
+/// The answer of a target to an input, without the parts that are the input's own.
 pub type Signature = String;
 
 /// A target: the signature, or what contradicts itself.
@@ -42,11 +42,11 @@ pub type Target = fn(&[u8]) -> Result<Signature, String>;
 pub struct Finding {
     /// The input.
     pub input: Vec<u8>,
-    /// What went wrong.
+    /// The failure.
     pub what: String,
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Inputs tried.

@@ -13,7 +13,7 @@ const WORDS: [&str; 44] = [
     "croft.dev/injected",
     "tenant-a",
     "tenant-b",
-    "nobody",
+    "non-tenant",
     "kube-system",
     "node-restriction.kubernetes.io/pool",
     "Exists",

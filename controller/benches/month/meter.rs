@@ -1,4 +1,4 @@
-//! What a month costs: instances by the hour, pods by the day, evictions, and how long pods wait.
+//! Measures a month: instances by the hour, pods by the day, evictions, and how long pods wait.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -54,7 +54,7 @@ impl Meter {
         self.bound.1 as f64 / self.bound.0.max(1) as f64 / 1000.0
     }
 
-    /// What was spent since the last call.
+    /// Dollars spent since the last call.
     pub fn close(&mut self, index: &ClusterIndex, ms: u64) -> f64 {
         self.advance(index, ms);
         std::mem::take(&mut self.dollars)

@@ -1,4 +1,4 @@
-//! What must never happen: more nodes on their way out than a pool's budget allows, or a pod evicted that its
+//! Reports violations: more nodes on their way out than a pool's budget allows, or a pod evicted that its
 //! PodDisruptionBudget keeps.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! What must hold: always, and when all is quiet again.
+//! Invariants: at every moment, and once nothing changes any more.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::run::Limits;
 
-/// What holds at every moment.
+/// Violations of invariants that hold at every moment.
 pub fn always(store: &Store, world: &World, limits: &Limits, cpus: &BTreeMap<String, i64>) -> Vec<String> {
     let mut broken = Vec::new();
     let known: BTreeSet<&str> =
@@ -67,7 +67,7 @@ pub fn always(store: &Store, world: &World, limits: &Limits, cpus: &BTreeMap<Str
 /// CPU of the smallest type that takes every pod here: a pool with less left under its limit is full.
 const ROOM_FOR_ANY_POD: i64 = 4_000;
 
-/// What holds once nothing changes any more.
+/// Violations of invariants that hold once nothing changes any more.
 pub fn at_rest(
     store: &Store,
     world: &World,

@@ -212,7 +212,7 @@ impl Run {
         }
     }
 
-    /// What an operator does about an instance that has lost both its claim and its tag: nothing of Croft's names it.
+    /// Restores the tag of instances that lost both claim and tag, as an operator does: nothing of Croft's names them.
     pub fn restore_tags(&self) {
         let store = self.environment.store.lock().unwrap();
         let held = |id: &str| {
@@ -235,7 +235,7 @@ impl Run {
         }
     }
 
-    /// What the condition asks an operator for: the instances whose claims are lost for good go by hand.
+    /// Terminates instances whose claims are lost, as the condition asks of an operator.
     pub fn help_out(&self) {
         let store = self.environment.store.lock().unwrap();
         let stopped = store.of_kind("TenantPool").any(|(_, pool)| {

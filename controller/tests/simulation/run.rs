@@ -193,7 +193,7 @@ impl Run {
 
     pub fn start(&mut self) {
         let skew = i64::try_from(self.random.between(0, 60_000)).unwrap() - 30_000;
-        // What takes minutes in production takes seconds here, so that a run sees it.
+        // Periods of minutes are seconds here, so that a run sees it.
         let settings = Settings {
             list_instances_every: Duration::from_secs(20),
             orphan_grace: Duration::from_secs(30),

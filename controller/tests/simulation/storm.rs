@@ -53,7 +53,7 @@ async fn play(seed: u64) {
     boots(&run, false);
     let models = run.start_models();
     run.start();
-    // What is launched before the first node is given up on is a scale-up like any other.
+    // Launches before the first registration timeout are a scale-up like any other.
     sleep(REGISTRATION_TIMEOUT - LOOK_EVERY).await;
     let mut launched = Launched::new();
     see(&run, &mut launched);
@@ -64,7 +64,7 @@ async fn play(seed: u64) {
         recreate(&run);
         see(&run, &mut launched);
         if look % 60 == 30 {
-            // What was counted must not be forgotten with the process.
+            // The count must survive the process.
             run.processes.clear();
             run.start();
         }

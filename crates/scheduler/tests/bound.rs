@@ -20,7 +20,7 @@ use serde_json::json;
 /// (cpu in thousandths, memory in MiB)
 type Size = (i64, i64);
 
-/// What it costs at least to hold `left` pods of each size, by trying every content of the machine that takes the first
+/// The least cost of holding `left` pods of each size, by trying every content of the instance that takes the first
 /// pod left. Types are (cpu, memory, price in micro-dollars).
 fn optimum(
     sizes: &[Size],
@@ -159,5 +159,5 @@ fn a_plan_cut_short_says_so_and_is_whole() {
     let c = cluster(vec![pool("p", build::kinds())], &pods);
     let plan = solve(&c, &Options { effort: 1_000, ..Options::default() }, &|| true);
     assert!(plan.cut_short);
-    assert_eq!(plan.machines.iter().map(|m| m.pods.len()).sum::<usize>(), 100);
+    assert_eq!(plan.instances.iter().map(|m| m.pods.len()).sum::<usize>(), 100);
 }

@@ -15,9 +15,9 @@ use croft_api::{
     nodeclass::SubnetStatus,
 };
 use croft_cloud::{
-    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, InUse, Interruption,
-    InterruptionKind, LaunchError, LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey,
-    Prepared, Shortage, Terminated, tags,
+    Account, ClassFindings, CloudError, CloudInstance, CloudProvider, Fault, FaultClass, InUse,
+    InstanceState, Interruption, InterruptionKind, LaunchError, LaunchRequest, Launched, ObservedNode,
+    OfferingKey, Prepared, Shortage, Terminated, tags,
 };
 use croft_ec2_sim::{
     answer::{Answer, Call, Refusal, Service},
@@ -110,9 +110,9 @@ impl SimCloud {
         }
     }
 
-    fn machine(&self, id: &str, instance: &Instance) -> CloudMachine {
+    fn instance(&self, id: &str, instance: &Instance) -> CloudInstance {
         let tag = |key: &str| instance.tags.get(key).cloned();
-        CloudMachine {
+        CloudInstance {
             id: id.to_owned(),
             provider_id: format!("aws:///{}/{id}", instance.zone),
             node_name: instance.dns_name("us-east-1"),
@@ -136,7 +136,7 @@ impl SimCloud {
             .iter()
             .find(|o| o.zone == instance.zone && o.capacity_type == instance.capacity_type);
         Launched {
-            machine: self.machine(id, instance),
+            instance: self.instance(id, instance),
             capacity: kind.capacity.clone(),
             allocatable: kind.allocatable(),
             price: offering.and_then(|o| o.price),
@@ -146,12 +146,12 @@ impl SimCloud {
     }
 }
 
-fn state(state: State) -> MachineState {
+fn state(state: State) -> InstanceState {
     match state {
-        State::Pending => MachineState::Pending,
-        State::Running => MachineState::Running,
-        State::ShuttingDown => MachineState::ShuttingDown,
-        State::Terminated => MachineState::Terminated,
+        State::Pending => InstanceState::Pending,
+        State::Running => InstanceState::Running,
+        State::ShuttingDown => InstanceState::ShuttingDown,
+        State::Terminated => InstanceState::Terminated,
     }
 }
 
@@ -258,7 +258,7 @@ impl CloudProvider for SimCloud {
             }
         }
         put("TagSpecification.1.ResourceType".into(), "instance");
-        for (n, (key, value)) in tags::of_machine(CLUSTER, request).iter().enumerate() {
+        for (n, (key, value)) in tags::of_instance(CLUSTER, request).iter().enumerate() {
             put(format!("TagSpecification.1.Tag.{}.Key", n + 1), key);
             put(format!("TagSpecification.1.Tag.{}.Value", n + 1), value);
         }
@@ -345,7 +345,7 @@ impl CloudProvider for SimCloud {
         Ok(found)
     }
 
-    async fn list(&self) -> Result<Vec<CloudMachine>, CloudError> {
+    async fn list(&self) -> Result<Vec<CloudInstance>, CloudError> {
         self.ask_for_instances().await?;
         let world = self.environment.world.lock().unwrap();
         let visible = self.environment.now_ms().saturating_sub(world.settings.consistency_ms);
@@ -353,11 +353,11 @@ impl CloudProvider for SimCloud {
             .instances()
             .filter(|(_, i)| i.state != State::Terminated && i.launched <= visible)
             .filter(|(_, i)| !self.is_elsewhere() && is_tagged(i))
-            .map(|(id, i)| self.machine(id, i))
+            .map(|(id, i)| self.instance(id, i))
             .collect())
     }
 
-    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudMachine>, CloudError> {
+    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudInstance>, CloudError> {
         self.ask_for_instances().await?;
         if self.is_elsewhere() {
             return Ok(Vec::new());
@@ -366,7 +366,7 @@ impl CloudProvider for SimCloud {
         let visible = self.environment.now_ms().saturating_sub(world.settings.consistency_ms);
         let found =
             ids.iter().filter_map(|id| Some((id, world.instance(id).filter(|i| i.launched <= visible)?)));
-        Ok(found.map(|(id, i)| self.machine(id, i)).collect())
+        Ok(found.map(|(id, i)| self.instance(id, i)).collect())
     }
 
     async fn account(&self) -> Result<Account, CloudError> {
@@ -377,7 +377,7 @@ impl CloudProvider for SimCloud {
     async fn terminate(&self, ids: &[String]) -> Result<Vec<Terminated>, CloudError> {
         if self.is_elsewhere() {
             self.ask_for_instances().await?;
-            let unknown = |id: &String| Terminated { id: id.clone(), state: MachineState::Unknown };
+            let unknown = |id: &String| Terminated { id: id.clone(), state: InstanceState::Unknown };
             return Ok(ids.iter().map(unknown).collect());
         }
         let params =
@@ -387,7 +387,7 @@ impl CloudProvider for SimCloud {
             .ok_or_else(|| broken("TerminateInstances"))?
             .map_err(|_| throttled("TerminateInstances"))?;
         let world = self.environment.world.lock().unwrap();
-        let now = |id: &String| world.instance(id).map_or(MachineState::Unknown, |i| state(i.state));
+        let now = |id: &String| world.instance(id).map_or(InstanceState::Unknown, |i| state(i.state));
         Ok(ids.iter().map(|id| Terminated { id: id.clone(), state: now(id) }).collect())
     }
 
@@ -462,7 +462,7 @@ impl CloudProvider for SimCloud {
     }
 }
 
-/// What a message of the queue says.
+/// Parses a message of the queue.
 fn read(message: &Value) -> Interruption {
     let event: Value = serde_json::from_str(message["Body"].as_str().unwrap()).unwrap();
     let at = event["time"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_second();
@@ -473,10 +473,10 @@ fn read(message: &Value) -> Interruption {
         "AWS Health Event" => InterruptionKind::ScheduledChange,
         _ => InterruptionKind::StateChange,
     };
-    let machine = detail["instance-id"].as_str().or(detail["affectedEntities"][0]["entityValue"].as_str());
+    let instance = detail["instance-id"].as_str().or(detail["affectedEntities"][0]["entityValue"].as_str());
     Interruption {
         kind,
-        machines: vec![machine.unwrap().to_owned()],
+        instances: vec![instance.unwrap().to_owned()],
         at,
         deadline: (kind == InterruptionKind::SpotWarning).then_some(at + 120),
         over_at: None,
@@ -522,9 +522,9 @@ impl SimCloud {
 
     fn image(&self) -> String {
         let xml = self.ask("DescribeImages");
-        let machines_run = |(_, arch): &(&str, &str)| *arch == "x86_64";
+        let instances_run = |(_, arch): &(&str, &str)| *arch == "x86_64";
         let mut images = texts(&xml, "imageId").into_iter().zip(texts(&xml, "architecture"));
-        images.find(machines_run).map(|(id, _)| id.to_owned()).unwrap()
+        images.find(instances_run).map(|(id, _)| id.to_owned()).unwrap()
     }
 
     fn ask(&self, action: &str) -> String {

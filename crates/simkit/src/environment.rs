@@ -1,4 +1,4 @@
-//! What the processes of one simulated cluster share: store, cloud, clock, faults.
+//! State that the processes of one simulated cluster share: store, cloud, clock, faults.
 
 use std::{
     collections::BTreeMap,
@@ -74,7 +74,7 @@ pub struct Faults {
     pub slow: u64,
 }
 
-/// What connects one process to store and cloud.
+/// The connections of one process to store and cloud.
 #[derive(Debug, Default)]
 pub struct Links {
     /// A paused process does nothing, and continues where it was.

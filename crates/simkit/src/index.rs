@@ -1,4 +1,4 @@
-//! What the models know of pods and nodes, read from the store's log.
+//! An index of pods and nodes for the models, read from the store's log.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ pub(crate) struct Taint {
     effect: String,
 }
 
-/// What kube-scheduler reads of a pod's spec, which doesn't change.
+/// The parts of a pod's spec that kube-scheduler reads. They don't change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodSpec {
     selector: Vec<(String, String)>,
@@ -164,7 +164,7 @@ impl ClusterIndex {
         self.pods_of(workload).filter(|(_, p)| p.running && !p.deleting && ready(&p.node)).count() as u64
     }
 
-    /// What the pods bound to a node request.
+    /// The requests of the pods bound to a node.
     pub(crate) fn used(&self, node: &str) -> Amounts {
         self.used.get(node).copied().unwrap_or_default()
     }

@@ -115,7 +115,7 @@ impl Kubelets {
             .filter(|(_, pod)| pod["spec"]["nodeName"] == json!(name) && !is_stuck(pod))
             .map(|(id, _)| id.2.clone())
             .collect();
-        // What the cloud itself terminates is no controller's fault.
+        // A termination by the cloud itself is no controller's fault.
         store.taken += killed.len() as u64;
         if !killed.is_empty() && instance.reason.starts_with("Client.") {
             store.broken.push(format!("instance {id} was terminated with pods on it: {}", killed.join(", ")));

@@ -1,4 +1,4 @@
-//! What simulation, benches and property tests share: random numbers, and models of the cluster around the controller.
+//! Random numbers, and models of the cluster around the controller, for simulation, benches and property tests.
 //!
 //! ```text
 //!   Random ──▶ tests and benches of scheduler, tests, fuzz

@@ -61,7 +61,7 @@ pub struct PodChange<'a> {
     pub ms: u64,
 }
 
-/// What a bench measures while the models act.
+/// Measures while the models act.
 pub trait Observer: Send + 'static {
     /// Called first in each tick, with the milliseconds since 1970.
     fn advance(&mut self, _index: &ClusterIndex, _ms: u64) {}
@@ -77,9 +77,9 @@ impl Observer for () {}
 
 /// The models over one store and one world.
 pub struct ClusterModel<O = ()> {
-    /// What is wanted; replicas may be changed at any time, the list itself may not.
+    /// The workloads. Replicas may be changed at any time, the list itself may not.
     pub workloads: Vec<Workload>,
-    /// What measures.
+    /// The observer.
     pub observer: O,
     timing: Timing,
     random: Random,
@@ -88,7 +88,7 @@ pub struct ClusterModel<O = ()> {
     scheduler: Scheduler,
     controllers: Workloads,
     collector: PodCollector,
-    /// What the last tick has seen, if it changed nothing: era and version of the store, and the replicas wanted.
+    /// Era and version of the store after the last tick, if it changed nothing.
     seen: Option<(u64, u64)>,
     wanted: Vec<u64>,
 }
@@ -118,7 +118,7 @@ impl<O: Observer> ClusterModel<O> {
         }
     }
 
-    /// What the models know.
+    /// Pods and nodes.
     #[must_use]
     pub const fn index(&self) -> &ClusterIndex {
         &self.index
@@ -245,7 +245,7 @@ impl<O: Observer> ClusterModel<O> {
 
     /// Lets the models act whenever something has changed, until the task is ended: a quiet hour costs nothing.
     pub fn run_on_change(model: &Arc<Mutex<Self>>, environment: &Arc<Environment>) -> JoinHandle<()> {
-        /// What changes within this is read together.
+        /// Changes within this time are read together.
         const TOGETHER: Duration = Duration::from_millis(50);
         /// Entries of the log that watches may still have to read: none is more than a few seconds late.
         const LOG_KEPT: usize = 5_000;

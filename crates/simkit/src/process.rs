@@ -25,7 +25,7 @@ const RETRY_PERIOD: Duration = Duration::from_millis(1_500);
 
 /// A running controller process; it dies when dropped.
 pub struct Process {
-    /// What connects it.
+    /// Its connections.
     pub links: Arc<Links>,
     tasks: Vec<JoinHandle<()>>,
 }

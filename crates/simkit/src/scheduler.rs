@@ -83,7 +83,7 @@ impl Scheduler {
     }
 }
 
-/// What is left of a node with one more pod; below zero where the pod doesn't fit.
+/// The free amounts of a node with one more pod; below zero where the pod doesn't fit.
 fn left(index: &ClusterIndex, name: &str, node: &NodeView, pod: &PodView) -> [i64; 3] {
     let used = index.used(name);
     std::array::from_fn(|n| node.allocatable[n] - used[n] - pod.requests[n])

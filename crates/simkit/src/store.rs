@@ -118,7 +118,7 @@ impl Store {
         self.dropped + self.log.len()
     }
 
-    /// What has happened since a position, which must not be forgotten yet.
+    /// The entries since a position, which must not be forgotten yet.
     pub fn since(&self, position: usize) -> impl Iterator<Item = &Logged> {
         self.log[position - self.dropped..].iter()
     }
@@ -189,96 +189,42 @@ impl Store {
     pub fn call(&mut self, call: Call, now: Timestamp) -> Result<Response, ApiError> {
         let Call { target, verb } = call;
         let (id, name) = (id_of(&target), verb.name());
-        let conflict = |target: Target, message: &str| ApiError::Conflict {
-            verb: name,
-            target,
-            message: message.to_owned(),
-        };
         if matches!(target, Target::Event(_)) {
             return Ok(Response::Done);
         }
+        if let Verb::Create(object) = verb {
+            if !self.create(id.clone(), object, now) {
+                return Err(ApiError::AlreadyExists { verb: name, target });
+            }
+            return Ok(self.response(&id));
+        }
+        let Some(object) = self.objects.get(&id).map(Arc::clone) else {
+            return Err(ApiError::NotFound { verb: name, target });
+        };
+        let conflict = |message: &str| ApiError::Conflict {
+            verb: name,
+            target: target.clone(),
+            message: message.to_owned(),
+        };
         match verb {
-            Verb::Create(object) => {
-                if !self.create(id.clone(), object, now) {
-                    return Err(ApiError::AlreadyExists { verb: name, target });
-                }
-            }
-            Verb::Patch(ref patch) | Verb::PatchStatus(ref patch) => {
-                let Some(object) = self.objects.get(&id) else {
-                    return Err(ApiError::NotFound { verb: name, target });
-                };
-                for key in ["uid", "resourceVersion"] {
-                    let wanted = &patch["metadata"][key];
-                    if !wanted.is_null() && *wanted != object["metadata"][key] {
-                        return Err(conflict(target, key));
-                    }
-                }
-                let status = matches!(verb, Verb::PatchStatus(_));
-                let mut patch = patch.clone();
-                // Not by index: that would put a null where there is nothing, and a null in a patch erases.
-                if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
-                    metadata.remove("resourceVersion");
-                }
-                let before = self.identity(&id);
-                self.change(&id, |object| {
-                    if status {
-                        merge_patch::apply(object, &json!({"status": patch["status"]}));
-                        return;
-                    }
-                    if let Some(parts) = patch.as_object_mut() {
-                        parts.remove("status");
-                        if !parts.get("spec").is_some_and(Value::is_object) {
-                            parts.remove("spec");
-                        }
-                    }
-                    merge_patch::apply(object, &patch);
-                });
-                let after = self.identity(&id);
-                if after.is_some() && after != before {
-                    self.broken
-                        .push(format!("{id:?} became another object by a patch: {before:?}, {after:?}"));
-                }
-            }
+            Verb::Create(_) => {}
+            Verb::Patch(patch) => self.merge(&id, &object, patch, false).map_err(conflict)?,
+            Verb::PatchStatus(patch) => self.merge(&id, &object, patch, true).map_err(conflict)?,
             Verb::JsonPatch(patch) => {
-                let Some(object) = self.objects.get(&id) else {
-                    return Err(ApiError::NotFound { verb: name, target });
-                };
-                let mut patched = Value::clone(object);
-                let operations = patch.as_array().into_iter().flatten();
-                // The API server takes a place that isn't there for null; the crate doesn't.
-                let operations = operations
-                    .filter(|o| {
-                        let path = o["path"].as_str().unwrap();
-                        !(o["op"] == "test" && o["value"].is_null() && patched.pointer(path).is_none())
-                    })
-                    .cloned();
-                let operations: json_patch::Patch =
-                    serde_json::from_value(Value::Array(operations.collect())).unwrap();
-                if let Err(error) = json_patch::patch(&mut patched, &operations) {
-                    return Err(conflict(target, &error.to_string()));
-                }
+                let patched = json_patched(&object, &patch).map_err(|error| conflict(&error.to_string()))?;
                 self.change(&id, |object| *object = patched);
             }
-            Verb::Delete { uid, grace_seconds } => {
-                let Some(object) = self.objects.get(&id) else {
-                    return Err(ApiError::NotFound { verb: name, target });
-                };
-                if object["metadata"]["uid"] != json!(uid) {
-                    return Err(conflict(target, "uid"));
-                }
+            Verb::Delete { uid, .. } | Verb::Evict { uid } if object["metadata"]["uid"] != json!(uid) => {
+                return Err(conflict("uid"));
+            }
+            Verb::Delete { grace_seconds, .. } => {
                 if id.0 == "Pod" && self.runs(&id) && !self.budget_allows(&id) {
                     self.broken.push(format!("{id:?} was deleted against its disruption budget"));
                 }
                 self.delete(&id, grace_seconds, now);
                 return Ok(Response::Done);
             }
-            Verb::Evict { uid } => {
-                let Some(object) = self.objects.get(&id) else {
-                    return Err(ApiError::NotFound { verb: name, target });
-                };
-                if object["metadata"]["uid"] != json!(uid) {
-                    return Err(conflict(target, "uid"));
-                }
+            Verb::Evict { .. } => {
                 if !self.budget_allows(&id) {
                     let message = "Cannot evict pod as it would violate the pod's disruption budget.";
                     return Err(ApiError::TooMany { verb: name, target, message: message.to_owned() });
@@ -287,10 +233,47 @@ impl Store {
                 return Ok(Response::Done);
             }
         }
-        Ok(self.objects.get(&id).map_or(Response::Done, |object| answer(&id, object)))
+        Ok(self.response(&id))
     }
 
-    /// What an API server gives an object once and for all.
+    fn response(&self, id: &Id) -> Response {
+        self.objects.get(id).map_or(Response::Done, |object| answer(id, object))
+    }
+
+    /// Applies a merge patch to an object or its status. The error is the precondition that fails.
+    fn merge(&mut self, id: &Id, object: &Value, mut patch: Value, status: bool) -> Result<(), &'static str> {
+        for key in ["uid", "resourceVersion"] {
+            let wanted = &patch["metadata"][key];
+            if !wanted.is_null() && *wanted != object["metadata"][key] {
+                return Err(key);
+            }
+        }
+        // Not by index: that would put a null where there is nothing, and a null in a patch erases.
+        if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("resourceVersion");
+        }
+        let before = self.identity(id);
+        self.change(id, |object| {
+            if status {
+                merge_patch::apply(object, &json!({"status": patch["status"]}));
+                return;
+            }
+            if let Some(parts) = patch.as_object_mut() {
+                parts.remove("status");
+                if !parts.get("spec").is_some_and(Value::is_object) {
+                    parts.remove("spec");
+                }
+            }
+            merge_patch::apply(object, &patch);
+        });
+        let after = self.identity(id);
+        if after.is_some() && after != before {
+            self.broken.push(format!("{id:?} became another object by a patch: {before:?}, {after:?}"));
+        }
+        Ok(())
+    }
+
+    /// The metadata of an object that never changes.
     fn identity(&self, id: &Id) -> Option<[Value; 4]> {
         let metadata = &self.objects.get(id)?["metadata"];
         Some(["name", "namespace", "uid", "creationTimestamp"].map(|key| metadata[key].clone()))
@@ -344,7 +327,23 @@ impl Store {
     }
 }
 
-/// What the API server answers a write with.
+/// The object after a JSON Patch.
+fn json_patched(object: &Value, patch: &Value) -> Result<Value, json_patch::PatchError> {
+    let mut patched = object.clone();
+    let operations = patch.as_array().into_iter().flatten();
+    // The API server reads a missing path as null in a test; the crate doesn't.
+    let operations = operations
+        .filter(|o| {
+            let path = o["path"].as_str().unwrap();
+            !(o["op"] == "test" && o["value"].is_null() && patched.pointer(path).is_none())
+        })
+        .cloned();
+    let operations: json_patch::Patch = serde_json::from_value(Value::Array(operations.collect())).unwrap();
+    json_patch::patch(&mut patched, &operations)?;
+    Ok(patched)
+}
+
+/// The API server's answer to a write.
 pub(crate) fn answer(id: &Id, object: &Value) -> Response {
     match id.0 {
         "NodeClaim" => Response::Claim(read(object)),
