@@ -1,6 +1,9 @@
 //! Workloads: what the controllers of ReplicaSets and of PodDisruptionBudgets do.
 
-use std::collections::BTreeSet;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use serde_json::{Value, json};
 
@@ -53,12 +56,26 @@ impl Workloads {
             tick.store.create(id, pod(workload), tick.now);
         }
         let surplus = usize::try_from(count.saturating_sub(workload.replicas)).unwrap();
-        for (id, _) in there.iter().rev().take(surplus) {
-            self.scaled_down.insert((*id).clone());
+        for id in surplus_first(&there).into_iter().take(surplus) {
+            self.scaled_down.insert(id.clone());
             tick.store.delete(id, None, tick.now);
         }
         self.scaled_down.retain(|id| index.pods().contains_key(id));
     }
+}
+
+/// The order in which the ReplicaSet controller deletes pods (`ActivePodsWithRanks` in k8s.io/kubernetes/pkg/controller):
+/// pods without a node, pods that don't run, pods with most others of the workload on their node, the youngest.
+fn surplus_first<'i>(pods: &[(&'i Id, &PodView)]) -> Vec<&'i Id> {
+    let mut on_node: BTreeMap<&Option<String>, usize> = BTreeMap::new();
+    for (_, pod) in pods {
+        *on_node.entry(&pod.node).or_default() += 1;
+    }
+    let mut pods = pods.to_vec();
+    pods.sort_by_key(|(id, pod)| {
+        (pod.node.is_some(), pod.running, Reverse((on_node[&pod.node], pod.seen_ms)), *id)
+    });
+    pods.into_iter().map(|(id, _)| id).collect()
 }
 
 /// Writes the status of a workload's budget, and creates the budget if it isn't there.
@@ -66,19 +83,20 @@ pub(crate) fn write_budget(number: usize, workload: &Workload, index: &ClusterIn
     let Some(most) = workload.max_unavailable else { return };
     let id = ("PodDisruptionBudget", workload.namespace.clone(), workload.app.clone());
     if tick.store.get(&id).is_none() {
-        let spec = json!({"selector": {"matchLabels": {"app": workload.app}}, "maxUnavailable": most});
-        tick.store.create(
-            id.clone(),
-            json!({"spec": spec, "metadata": {}, "status": {"expectedPods": 0}}),
-            tick.now,
-        );
+        let object = json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {},
+            "spec": {"selector": {"matchLabels": {"app": workload.app}}, "maxUnavailable": most},
+            "status": {"expectedPods": 0},
+        });
+        tick.store.create(id.clone(), object, tick.now);
     }
     let least = workload.replicas.saturating_sub(most);
     let healthy = index.healthy(number);
-    tick.store.change(&id, |budget| {
-        budget["status"]["expectedPods"] = json!(workload.replicas);
-        budget["status"]["disruptionsAllowed"] = json!(healthy.saturating_sub(least));
+    let status = json!({
+        "expectedPods": workload.replicas, "desiredHealthy": least, "currentHealthy": healthy,
+        "disruptionsAllowed": healthy.saturating_sub(least),
     });
+    tick.store.change(&id, |budget| budget["status"] = status);
 }
 
 fn pod(workload: &Workload) -> Value {
