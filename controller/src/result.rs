@@ -52,6 +52,17 @@ pub enum Backoff {
     Failed(Duration),
 }
 
+impl Backoff {
+    /// True if the action failed.
+    #[must_use]
+    pub const fn is_failure(self) -> bool {
+        match self {
+            Self::None | Self::After(_) => false,
+            Self::Exponential | Self::ExponentialFrom(_) | Self::Failed(_) => true,
+        }
+    }
+}
+
 /// Results of an action that are not objects. Times are on the monotonic clock.
 #[derive(Debug)]
 pub enum ActionResult {
@@ -97,6 +108,13 @@ pub enum ActionResult {
     Interruptions(Vec<Interruption>),
     /// Messages that were removed from the queue.
     Acknowledged(Vec<Interruption>),
+    /// Whether the admission policies of the API server that answered read the parameters of this revision.
+    ParametersProbed {
+        /// The revision.
+        revision: String,
+        /// The parameters are in force.
+        in_force: bool,
+    },
     /// Observed capacities differ from what offerings were computed with: they must be listed again.
     OfferingsChanged,
 }

@@ -202,6 +202,7 @@ fn the_config_says_how_much_of_its_limits_is_used_and_what_waits() {
     let (status, reason, message) = &conditions["LimitsReached"];
     assert_eq!((status.as_str(), reason.as_str()), ("False", "WithinLimits"));
     assert_eq!(message, "the nodes of all pools have costPerHour 0.00 of 10, nodes 0 of 1");
+    assert_eq!(bench.metric("croft_controller_pods_held_by_cluster_limits"), 0.0);
 
     let mut bench = Bench::new();
     bench.see(1, config(10, &json!({"nodes": 0})));
@@ -210,6 +211,7 @@ fn the_config_says_how_much_of_its_limits_is_used_and_what_waits() {
     let (status, reason, message) = &said(&mut bench, 20)["LimitsReached"];
     assert_eq!((status.as_str(), reason.as_str()), ("True", "LaunchesHeld"));
     assert!(message.contains("1 pods or headroom pods are unschedulable"), "{message}");
+    assert_eq!(bench.metric("croft_controller_pods_held_by_cluster_limits"), 1.0);
 
     let mut bench = Bench::new();
     bench.see(1, config(10, &json!({"nodes": "many"})));
