@@ -18,7 +18,7 @@ pub struct ProcessArgs {
     /// Where /metrics, /healthz and /readyz answer, in the clear
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8081")]
     pub health_listen: SocketAddr,
-    /// What to log: a level, or target=level pairs
+    /// Log filter: a level, or target=level pairs
     #[arg(long, value_name = "FILTER", env = "CROFT_LOG", default_value = "info")]
     pub log: String,
     /// Format of log lines

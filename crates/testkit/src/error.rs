@@ -44,7 +44,7 @@ pub enum Error {
     Certificate {
         /// The certificate's name.
         name: String,
-        /// What was wrong.
+        /// The error.
         source: rcgen::Error,
     },
     /// At most two groups are supported in a certificate.
@@ -112,7 +112,7 @@ pub enum Error {
     Client {
         /// The client's user.
         name: String,
-        /// What was wrong.
+        /// The error.
         reason: String,
     },
 }

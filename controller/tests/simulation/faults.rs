@@ -1,4 +1,4 @@
-//! What goes wrong, and what users do meanwhile.
+//! Faults, and changes that users make meanwhile.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -7,21 +7,17 @@ use std::{
 
 use croft_cloud::tags;
 use croft_ec2_sim::{capacity_rule::CapacityRule, control::Control, sqs::News};
+use croft_simkit::{CLUSTER, Faults, Id, Links};
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::{
-    actors,
-    cluster::{Faults, Links},
-    run::Purpose,
-    store::Id,
-};
+use crate::run::Run;
 
-impl Purpose {
-    /// One thing that goes wrong, or that a user does.
+impl Run {
+    /// Draws one fault, or one change by a user.
     pub async fn disturb(&mut self) {
-        let which = self.chance.below(30);
-        tracing::debug!(which, at = %self.shared.clock.true_wall(), "fault");
+        let which = self.random.below(30);
+        tracing::debug!(which, at = %self.environment.clock.true_wall(), "fault");
         match which {
             0..=3 => self.kill().await,
             4 => self.stop(),
@@ -31,7 +27,7 @@ impl Purpose {
             12 => self.part(true),
             13 => self.part(false),
             14 | 15 => self.interrupt(),
-            16 => self.end_machine(),
+            16 => self.end_instance(),
             17 => self.lose_claim(),
             18 => self.shortage(),
             19 => self.restore().await,
@@ -49,17 +45,17 @@ impl Purpose {
     /// A controller dies wherever it is, and another starts some time after.
     async fn kill(&mut self) {
         if !self.processes.is_empty() {
-            let n = self.any(self.processes.len());
+            let n = self.random.index(self.processes.len());
             drop(self.processes.remove(n));
         }
-        sleep(Duration::from_millis(self.chance.between(0, 5_000))).await;
+        sleep(Duration::from_millis(self.random.between(0, 5_000))).await;
         self.start();
     }
 
     /// A controller is stopped for a while and goes on, not knowing; another may lead by then.
     fn stop(&mut self) {
         self.double();
-        let ms = self.chance.between(1_000, 30_000);
+        let ms = self.random.between(1_000, 30_000);
         self.for_a_while(ms, |links, on| links.paused.store(on, Ordering::Relaxed));
     }
 
@@ -71,10 +67,10 @@ impl Purpose {
 
     /// A controller doesn't reach the API server, or doesn't reach the cloud.
     fn part(&mut self, api: bool) {
-        if self.chance.permille(500) {
+        if self.random.permille(500) {
             self.double();
         }
-        let ms = self.chance.between(2_000, 60_000);
+        let ms = self.random.between(2_000, 60_000);
         self.for_a_while(ms, move |links, on| {
             let cut = if api { &links.api_cut } else { &links.cloud_cut };
             cut.store(on, Ordering::Relaxed);
@@ -82,7 +78,7 @@ impl Purpose {
     }
 
     fn for_a_while(&mut self, ms: u64, set: impl Fn(&Links, bool) + Send + 'static) {
-        let n = self.any(self.processes.len());
+        let n = self.random.index(self.processes.len());
         let Some(process) = self.processes.get(n) else { return };
         let links = Arc::clone(&process.links);
         set(&links, true);
@@ -93,14 +89,14 @@ impl Purpose {
     }
 
     fn scale(&mut self) {
-        let mut actors = self.actors.lock().unwrap();
-        let n = usize::try_from(self.chance.below(actors.workloads.len() as u64)).unwrap();
-        actors.workloads[n].replicas = self.chance.below(7);
+        let mut model = self.model.lock().unwrap();
+        let n = self.random.index(model.workloads.len());
+        model.workloads[n].replicas = self.random.below(7);
     }
 
     fn noise(&mut self) {
-        let permille = self.chance.between(0, 150);
-        self.shared.set_faults(Faults {
+        let permille = self.random.between(0, 150);
+        self.environment.set_faults(Faults {
             api_lost: permille,
             api_cut: permille / 2,
             api_conflict: permille,
@@ -112,40 +108,35 @@ impl Purpose {
         });
     }
 
-    fn any(&mut self, count: usize) -> usize {
-        usize::try_from(self.chance.below(count as u64)).unwrap()
-    }
-
     /// An existing instance, if any.
-    fn machine(&mut self) -> Option<String> {
+    fn instance(&mut self) -> Option<String> {
         let alive: Vec<String> = {
-            let world = self.shared.world.lock().unwrap();
+            let world = self.environment.world.lock().unwrap();
             world.instances().filter(|(_, i)| i.state.is_alive()).map(|(id, _)| id.clone()).collect()
         };
-        let n = self.any(alive.len());
-        alive.get(n).cloned()
+        self.random.pick(&alive).cloned()
     }
 
     fn interrupt(&mut self) {
-        let Some(id) = self.machine() else { return };
-        let news = match self.chance.below(4) {
+        let Some(id) = self.instance() else { return };
+        let news = match self.random.below(4) {
             0 | 1 => News::SpotWarning,
             2 => News::Rebalance,
             _ => News::ScheduledChange,
         };
-        self.shared.world.lock().unwrap().interrupt(&id, news);
+        self.environment.world.lock().unwrap().interrupt(&id, news);
     }
 
-    fn end_machine(&mut self) {
-        let Some(id) = self.machine() else { return };
-        self.shared.world.lock().unwrap().end_instance(&id, "Server.InternalError");
+    fn end_instance(&mut self) {
+        let Some(id) = self.instance() else { return };
+        self.environment.world.lock().unwrap().end_instance(&id, "Server.InternalError");
     }
 
     /// Somebody takes a claim away with its finalizer.
     fn lose_claim(&mut self) {
-        let mut store = self.shared.store.lock().unwrap();
+        let mut store = self.environment.store.lock().unwrap();
         let claims: Vec<Id> = store.of_kind("NodeClaim").map(|(id, _)| id.clone()).collect();
-        let n = usize::try_from(self.chance.below(claims.len() as u64)).unwrap();
+        let n = self.random.index(claims.len());
         if let Some(id) = claims.get(n) {
             store.remove(id);
         }
@@ -153,84 +144,85 @@ impl Purpose {
 
     /// Another tool of the account writes its own value over the cluster's tag.
     fn overwrite_tag(&mut self) {
-        let Some(id) = self.machine() else { return };
+        let Some(id) = self.instance() else { return };
         let tags = [(tags::CLUSTER.to_owned(), "another".to_owned())].into();
-        self.shared.world.lock().unwrap().tag_instance(&id, tags);
+        self.environment.world.lock().unwrap().tag_instance(&id, tags);
     }
 
     /// A controller's credentials are another account's for a while, which has no instance.
     fn call_elsewhere(&mut self) {
-        self.shared.store.lock().unwrap().blind = true;
-        let ms = self.chance.between(5_000, 120_000);
+        self.environment.store.lock().unwrap().blind = true;
+        let ms = self.random.between(5_000, 120_000);
         self.for_a_while(ms, |links, on| links.elsewhere.store(on, Ordering::Relaxed));
     }
 
     /// A user deletes a Node, or takes its finalizers off as well.
     fn delete_node(&mut self, by_force: bool) {
-        let mut store = self.shared.store.lock().unwrap();
+        let mut store = self.environment.store.lock().unwrap();
         let nodes: Vec<Id> = store.of_kind("Node").map(|(id, _)| id.clone()).collect();
-        let n = usize::try_from(self.chance.below(nodes.len() as u64)).unwrap();
+        let n = self.random.index(nodes.len());
         let Some(id) = nodes.get(n) else { return };
         if by_force {
             store.remove(id);
         } else {
-            store.delete(id, None, self.shared.clock.true_wall());
+            store.delete(id, None, self.environment.clock.true_wall());
         }
     }
 
     /// A kubelet doesn't reach the API server for a while: its Node isn't Ready, and its containers run.
     fn silence_kubelet(&mut self) {
-        let Some(id) = self.machine() else { return };
-        let now = self.shared.now_ms();
-        let until = now + self.chance.between(5_000, 120_000);
-        self.actors.lock().unwrap().silence(&id, now, until);
+        let Some(id) = self.instance() else { return };
+        let now = self.environment.now_ms();
+        let until = now + self.random.between(5_000, 120_000);
+        self.model.lock().unwrap().silence(&id, now, until);
     }
 
     /// A controller's watch of pods shows nothing new for a while.
     fn stall_pods(&mut self) {
-        let ms = self.chance.between(5_000, 120_000);
+        let ms = self.random.between(5_000, 120_000);
         self.for_a_while(ms, |links, on| links.pods_stalled.store(on, Ordering::Relaxed));
     }
 
     /// Some types have no capacity left, or all have again.
     fn shortage(&mut self) {
         let families = ["m5.*", "c5.*", "r5.*", "*.large", "none"];
-        let rules = (0..self.chance.below(3))
+        let rules = (0..self.random.below(3))
             .map(|_| CapacityRule {
-                instance_type: families[usize::try_from(self.chance.below(5)).unwrap()].to_owned(),
+                instance_type: self.random.pick(&families).unwrap().to_string(),
                 zone: "*".to_owned(),
-                capacity_type: if self.chance.permille(500) { "spot" } else { "*" }.to_owned(),
-                count: Some(self.chance.below(3)),
+                capacity_type: if self.random.permille(500) { "spot" } else { "*" }.to_owned(),
+                count: Some(self.random.below(3)),
             })
             .collect();
-        self.shared.world.lock().unwrap().control(Control::Capacity { rules }).unwrap();
+        self.environment.world.lock().unwrap().control(Control::Capacity { rules }).unwrap();
     }
 
     /// etcd is restored from a backup that was made a while ago.
     async fn restore(&mut self) {
-        let backup = self.shared.store.lock().unwrap().backup();
+        let backup = self.environment.store.lock().unwrap().backup();
         if let Some(backup) = self.backup.replace(backup) {
-            sleep(Duration::from_millis(self.chance.between(0, 40_000))).await;
-            let mut store = self.shared.store.lock().unwrap();
+            sleep(Duration::from_millis(self.random.between(0, 40_000))).await;
+            let mut store = self.environment.store.lock().unwrap();
             store.restore(backup);
             // An instance terminated since the backup runs nothing, though its Node was Ready then.
-            actors::put_out(&mut store, &self.shared.world.lock().unwrap());
-            drop(store);
+            let (world, now) = (self.environment.world.lock().unwrap(), self.environment.clock.true_wall());
+            self.model.lock().unwrap().mark_lost(&mut store, &world, now);
+            drop((store, world));
             self.backup = None;
         }
     }
 
-    /// What an operator does about an instance that has lost both its claim and its tag: nothing of Croft's names it.
+    /// Restores the tag of instances that lost both claim and tag, as an operator does: nothing of Croft's names them.
     pub fn restore_tags(&self) {
-        let store = self.shared.store.lock().unwrap();
+        let store = self.environment.store.lock().unwrap();
         let held = |id: &str| {
             let provider_ids =
                 store.of_kind("NodeClaim").filter_map(|(_, c)| c["status"]["providerId"].as_str());
             provider_ids.into_iter().any(|provider_id| provider_id.ends_with(id))
         };
-        let mut world = self.shared.world.lock().unwrap();
+        let mut world = self.environment.world.lock().unwrap();
         let foreign = |tags: &std::collections::BTreeMap<String, String>| {
-            tags.get(tags::CLUSTER).is_some_and(|value| value != crate::cloud::CLUSTER)
+            tags.get(tags::CLUSTER).is_some_and(|value| value != CLUSTER)
         };
         let lost: Vec<String> = world
             .instances()
@@ -238,14 +230,14 @@ impl Purpose {
             .map(|(id, _)| id.clone())
             .collect();
         for id in lost {
-            let tags = [(tags::CLUSTER.to_owned(), crate::cloud::CLUSTER.to_owned())].into();
+            let tags = [(tags::CLUSTER.to_owned(), CLUSTER.to_owned())].into();
             world.tag_instance(&id, tags);
         }
     }
 
-    /// What the condition asks an operator for: the instances whose claims are lost for good go by hand.
+    /// Terminates instances whose claims are lost, as the condition asks of an operator.
     pub fn help_out(&self) {
-        let store = self.shared.store.lock().unwrap();
+        let store = self.environment.store.lock().unwrap();
         let stopped = store.of_kind("TenantPool").any(|(_, pool)| {
             let conditions = pool["status"]["conditions"].as_array();
             conditions.is_some_and(|c| c.iter().any(|c| c["type"] == json!("CollectionStopped")))
@@ -257,7 +249,7 @@ impl Purpose {
             .of_kind("NodeClaim")
             .filter_map(|(_, claim)| claim["metadata"]["uid"].as_str().map(str::to_owned))
             .collect();
-        let mut world = self.shared.world.lock().unwrap();
+        let mut world = self.environment.world.lock().unwrap();
         let lost: Vec<String> = world
             .instances()
             .filter(|(_, i)| i.state.is_alive())

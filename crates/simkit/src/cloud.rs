@@ -15,38 +15,36 @@ use croft_api::{
     nodeclass::SubnetStatus,
 };
 use croft_cloud::{
-    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, InUse, Interruption,
-    InterruptionKind, LaunchError, LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey,
-    Prepared, Shortage, Terminated, tags,
+    Account, ClassFindings, CloudError, CloudInstance, CloudProvider, Fault, FaultClass, InUse,
+    InstanceState, Interruption, InterruptionKind, LaunchError, LaunchRequest, Launched, ObservedNode,
+    OfferingKey, Prepared, Shortage, Terminated, tags,
 };
 use croft_ec2_sim::{
     answer::{Answer, Call, Refusal, Service},
     params::Params,
     resources::{Instance, State},
-    world::World,
 };
 use croft_scheduler::{CapacityType, InstanceType};
 use serde_json::{Value, json};
 
 use crate::{
-    chance::Chance,
-    cluster::{Links, Shared},
+    environment::{Environment, Links},
+    random::Random,
 };
 
-/// How long an offering that had nothing is left alone.
-const SET_ASIDE_MS: u64 = 30_000;
+/// How long an offering without capacity is left out.
+const UNAVAILABLE_MS: u64 = 30_000;
 /// The cluster's uid, as its instances' tags have it.
 pub const CLUSTER: &str = "cluster";
 
-pub struct SimCloud {
-    pub world: Arc<Mutex<World>>,
-    pub types: Arc<[InstanceType]>,
-    pub now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
-    pub chance: Mutex<Chance>,
-    pub latency_ms: (u64, u64),
-    pub shared: Arc<Shared>,
-    pub links: Arc<Links>,
-    pub aside: Mutex<BTreeMap<OfferingKey, u64>>,
+/// The provider of one process.
+pub(crate) struct SimCloud {
+    pub(crate) environment: Arc<Environment>,
+    pub(crate) links: Arc<Links>,
+    pub(crate) random: Mutex<Random>,
+    pub(crate) latency_ms: (u64, u64),
+    /// Offerings without capacity, and up to when they are left out.
+    pub(crate) unavailable: Mutex<BTreeMap<OfferingKey, u64>>,
 }
 
 fn fault(action: &'static str, code: &str, class: FaultClass) -> Fault {
@@ -67,19 +65,19 @@ impl SimCloud {
     async fn send(&self, action: &str, params: Vec<(String, String)>) -> Option<Result<String, Refusal>> {
         let throttled;
         let (before, after, lost, cut) = {
-            let mut chance = self.chance.lock().unwrap();
-            let faults = *self.shared.faults.lock().unwrap();
+            let mut random = self.random.lock().unwrap();
+            let faults = *self.environment.faults.lock().unwrap();
             let (low, high) = self.latency_ms;
-            let (mut before, after) = (chance.between(low, high), chance.between(low, high));
-            if chance.permille(faults.slow) {
-                before += chance.between(500, 5_000);
+            let (mut before, after) = (random.between(low, high), random.between(low, high));
+            if random.permille(faults.slow) {
+                before += random.between(500, 5_000);
             }
-            throttled = chance.permille(faults.cloud_throttled);
-            (before, after, chance.permille(faults.cloud_lost), chance.permille(faults.cloud_cut))
+            throttled = random.permille(faults.cloud_throttled);
+            (before, after, random.permille(faults.cloud_lost), random.permille(faults.cloud_cut))
         };
-        self.shared.point(&self.links).await;
+        self.environment.point(&self.links).await;
         tokio::time::sleep(Duration::from_millis(before)).await;
-        self.links.go_on().await;
+        self.links.wait_while_paused().await;
         if cut || self.links.cloud_cut.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_secs(3)).await;
             return None;
@@ -94,13 +92,13 @@ impl SimCloud {
             json: Value::Null,
             access_key: "simulation".to_owned(),
         };
-        let (answer, more) = self.world.lock().unwrap().handle(&call, (self.now_ms)());
+        let (answer, more) = self.environment.world.lock().unwrap().handle(&call, self.environment.now_ms());
         if matches!(action, "CreateFleet" | "TerminateInstances" | "CreateTags") {
-            tracing::debug!(at = (self.now_ms)(), action, params = ?call.params, "called");
+            tracing::debug!(at = self.environment.now_ms(), action, params = ?call.params, "called");
         }
-        self.shared.point(&self.links).await;
+        self.environment.point(&self.links).await;
         tokio::time::sleep(Duration::from_millis(after + more)).await;
-        self.links.go_on().await;
+        self.links.wait_while_paused().await;
         if lost {
             return None;
         }
@@ -112,9 +110,9 @@ impl SimCloud {
         }
     }
 
-    fn machine(&self, id: &str, instance: &Instance) -> CloudMachine {
+    fn instance(&self, id: &str, instance: &Instance) -> CloudInstance {
         let tag = |key: &str| instance.tags.get(key).cloned();
-        CloudMachine {
+        CloudInstance {
             id: id.to_owned(),
             provider_id: format!("aws:///{}/{id}", instance.zone),
             node_name: instance.dns_name("us-east-1"),
@@ -132,13 +130,13 @@ impl SimCloud {
     }
 
     fn launched(&self, id: &str, instance: &Instance) -> Launched {
-        let kind = self.types.iter().find(|t| t.name == instance.instance_type).unwrap();
+        let kind = self.environment.types.iter().find(|t| t.name == instance.instance_type).unwrap();
         let offering = kind
             .offerings
             .iter()
             .find(|o| o.zone == instance.zone && o.capacity_type == instance.capacity_type);
         Launched {
-            machine: self.machine(id, instance),
+            instance: self.instance(id, instance),
             capacity: kind.capacity.clone(),
             allocatable: kind.allocatable(),
             price: offering.and_then(|o| o.price),
@@ -148,12 +146,12 @@ impl SimCloud {
     }
 }
 
-fn state(state: State) -> MachineState {
+fn state(state: State) -> InstanceState {
     match state {
-        State::Pending => MachineState::Pending,
-        State::Running => MachineState::Running,
-        State::ShuttingDown => MachineState::ShuttingDown,
-        State::Terminated => MachineState::Terminated,
+        State::Pending => InstanceState::Pending,
+        State::Running => InstanceState::Running,
+        State::ShuttingDown => InstanceState::ShuttingDown,
+        State::Terminated => InstanceState::Terminated,
     }
 }
 
@@ -172,7 +170,7 @@ fn texts<'a>(xml: &'a str, tag: &str) -> Vec<&'a str> {
 impl CloudProvider for SimCloud {
     async fn resolve(&self, _: &EC2NodeClass) -> ClassFindings {
         tokio::time::sleep(Duration::from_millis(self.latency_ms.1)).await;
-        if self.shared.finds_nothing.load(Ordering::Relaxed) {
+        if self.environment.finds_nothing.load(Ordering::Relaxed) {
             let conditions = vec![Statement {
                 kind: READY,
                 status: Some(false),
@@ -182,7 +180,7 @@ impl CloudProvider for SimCloud {
             return ClassFindings { conditions, ..ClassFindings::default() };
         }
         let zones: BTreeSet<String> =
-            self.types.iter().flat_map(|t| t.offerings.iter().map(|o| o.zone.clone())).collect();
+            self.environment.types.iter().flat_map(|t| t.offerings.iter().map(|o| o.zone.clone())).collect();
         ClassFindings {
             subnets: zones.into_iter().map(|zone| SubnetStatus { id: zone.clone(), zone }).collect(),
             security_groups: vec!["sg-1".to_owned(), "sg-2".to_owned()],
@@ -197,13 +195,13 @@ impl CloudProvider for SimCloud {
     }
 
     async fn instance_types(&self, _: &EC2NodeClass) -> Result<Arc<[InstanceType]>, CloudError> {
-        let now = (self.now_ms)();
-        let mut aside = self.aside.lock().unwrap();
-        aside.retain(|_, until| *until > now);
-        if aside.is_empty() {
-            return Ok(Arc::clone(&self.types));
+        let now = self.environment.now_ms();
+        let mut unavailable = self.unavailable.lock().unwrap();
+        unavailable.retain(|_, until| *until > now);
+        if unavailable.is_empty() {
+            return Ok(Arc::clone(&self.environment.types));
         }
-        let mut types = self.types.to_vec();
+        let mut types = self.environment.types.to_vec();
         for kind in &mut types {
             for offering in &mut kind.offerings {
                 let key = OfferingKey {
@@ -211,7 +209,7 @@ impl CloudProvider for SimCloud {
                     zone: offering.zone.clone(),
                     capacity_type: offering.capacity_type,
                 };
-                offering.available &= !aside.contains_key(&key);
+                offering.available &= !unavailable.contains_key(&key);
             }
         }
         Ok(types.into())
@@ -260,7 +258,7 @@ impl CloudProvider for SimCloud {
             }
         }
         put("TagSpecification.1.ResourceType".into(), "instance");
-        for (n, (key, value)) in tags::of_machine(CLUSTER, request).iter().enumerate() {
+        for (n, (key, value)) in tags::of_instance(CLUSTER, request).iter().enumerate() {
             put(format!("TagSpecification.1.Tag.{}.Key", n + 1), key);
             put(format!("TagSpecification.1.Tag.{}.Value", n + 1), value);
         }
@@ -299,7 +297,7 @@ impl CloudProvider for SimCloud {
         if let Some(id) =
             texts(&xml, "instanceIds").first().and_then(|ids| texts(ids, "item").first().copied())
         {
-            let world = self.world.lock().unwrap();
+            let world = self.environment.world.lock().unwrap();
             return match world.instance(id) {
                 Some(instance) if instance.state.is_alive() => Ok(self.launched(id, instance)),
                 // The token's response is an instance that has been terminated since.
@@ -328,16 +326,16 @@ impl CloudProvider for SimCloud {
                 });
             }
         }
-        let until = (self.now_ms)() + SET_ASIDE_MS;
-        self.aside.lock().unwrap().extend(offerings.iter().map(|key| (key.clone(), until)));
+        let until = self.environment.now_ms() + UNAVAILABLE_MS;
+        self.unavailable.lock().unwrap().extend(offerings.iter().map(|key| (key.clone(), until)));
         let fault = fault("CreateFleet", "InsufficientInstanceCapacity", FaultClass::NoCapacity);
         Err(LaunchError::NoCapacity { claim, offerings, fault })
     }
 
     async fn find_by_claim(&self, claim_uid: &str) -> Result<Option<Launched>, CloudError> {
         self.ask_for_instances().await?;
-        let world = self.world.lock().unwrap();
-        let visible = (self.now_ms)().saturating_sub(world.settings.consistency_ms);
+        let world = self.environment.world.lock().unwrap();
+        let visible = self.environment.now_ms().saturating_sub(world.settings.consistency_ms);
         let found = world
             .instances()
             .filter(|(_, i)| i.launched <= visible && !self.is_elsewhere() && is_tagged(i))
@@ -347,28 +345,28 @@ impl CloudProvider for SimCloud {
         Ok(found)
     }
 
-    async fn list(&self) -> Result<Vec<CloudMachine>, CloudError> {
+    async fn list(&self) -> Result<Vec<CloudInstance>, CloudError> {
         self.ask_for_instances().await?;
-        let world = self.world.lock().unwrap();
-        let visible = (self.now_ms)().saturating_sub(world.settings.consistency_ms);
+        let world = self.environment.world.lock().unwrap();
+        let visible = self.environment.now_ms().saturating_sub(world.settings.consistency_ms);
         Ok(world
             .instances()
             .filter(|(_, i)| i.state != State::Terminated && i.launched <= visible)
             .filter(|(_, i)| !self.is_elsewhere() && is_tagged(i))
-            .map(|(id, i)| self.machine(id, i))
+            .map(|(id, i)| self.instance(id, i))
             .collect())
     }
 
-    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudMachine>, CloudError> {
+    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudInstance>, CloudError> {
         self.ask_for_instances().await?;
         if self.is_elsewhere() {
             return Ok(Vec::new());
         }
-        let world = self.world.lock().unwrap();
-        let visible = (self.now_ms)().saturating_sub(world.settings.consistency_ms);
+        let world = self.environment.world.lock().unwrap();
+        let visible = self.environment.now_ms().saturating_sub(world.settings.consistency_ms);
         let found =
             ids.iter().filter_map(|id| Some((id, world.instance(id).filter(|i| i.launched <= visible)?)));
-        Ok(found.map(|(id, i)| self.machine(id, i)).collect())
+        Ok(found.map(|(id, i)| self.instance(id, i)).collect())
     }
 
     async fn account(&self) -> Result<Account, CloudError> {
@@ -379,7 +377,7 @@ impl CloudProvider for SimCloud {
     async fn terminate(&self, ids: &[String]) -> Result<Vec<Terminated>, CloudError> {
         if self.is_elsewhere() {
             self.ask_for_instances().await?;
-            let unknown = |id: &String| Terminated { id: id.clone(), state: MachineState::Unknown };
+            let unknown = |id: &String| Terminated { id: id.clone(), state: InstanceState::Unknown };
             return Ok(ids.iter().map(unknown).collect());
         }
         let params =
@@ -388,8 +386,8 @@ impl CloudProvider for SimCloud {
             .await
             .ok_or_else(|| broken("TerminateInstances"))?
             .map_err(|_| throttled("TerminateInstances"))?;
-        let world = self.world.lock().unwrap();
-        let now = |id: &String| world.instance(id).map_or(MachineState::Unknown, |i| state(i.state));
+        let world = self.environment.world.lock().unwrap();
+        let now = |id: &String| world.instance(id).map_or(InstanceState::Unknown, |i| state(i.state));
         Ok(ids.iter().map(|id| Terminated { id: id.clone(), state: now(id) }).collect())
     }
 
@@ -412,11 +410,11 @@ impl CloudProvider for SimCloud {
         // A long poll.
         for _ in 0..10 {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            self.links.go_on().await;
+            self.links.wait_while_paused().await;
             if self.links.cloud_cut.load(Ordering::Relaxed) {
                 return Err(broken("ReceiveMessage"));
             }
-            if self.world.lock().unwrap().waiting_news() == 0 {
+            if self.environment.world.lock().unwrap().waiting_news() == 0 {
                 continue;
             }
             let body = self.queue("ReceiveMessage", json!({"MaxNumberOfMessages": 10}));
@@ -429,7 +427,7 @@ impl CloudProvider for SimCloud {
     }
 
     async fn acknowledge(&self, news: &[Interruption]) -> Result<(), CloudError> {
-        self.shared.point(&self.links).await;
+        self.environment.point(&self.links).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         if self.links.cloud_cut.load(Ordering::Relaxed) {
             return Err(broken("DeleteMessageBatch"));
@@ -445,9 +443,9 @@ impl CloudProvider for SimCloud {
     }
 
     fn shortages(&self) -> Vec<Shortage> {
-        let now = (self.now_ms)();
-        let aside = self.aside.lock().unwrap();
-        aside
+        let now = self.environment.now_ms();
+        let unavailable = self.unavailable.lock().unwrap();
+        unavailable
             .iter()
             .filter(|(_, until)| **until > now)
             .map(|(offering, until)| Shortage {
@@ -464,7 +462,7 @@ impl CloudProvider for SimCloud {
     }
 }
 
-/// What a message of the queue says.
+/// Parses a message of the queue.
 fn read(message: &Value) -> Interruption {
     let event: Value = serde_json::from_str(message["Body"].as_str().unwrap()).unwrap();
     let at = event["time"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_second();
@@ -475,10 +473,10 @@ fn read(message: &Value) -> Interruption {
         "AWS Health Event" => InterruptionKind::ScheduledChange,
         _ => InterruptionKind::StateChange,
     };
-    let machine = detail["instance-id"].as_str().or(detail["affectedEntities"][0]["entityValue"].as_str());
+    let instance = detail["instance-id"].as_str().or(detail["affectedEntities"][0]["entityValue"].as_str());
     Interruption {
         kind,
-        machines: vec![machine.unwrap().to_owned()],
+        instances: vec![instance.unwrap().to_owned()],
         at,
         deadline: (kind == InterruptionKind::SpotWarning).then_some(at + 120),
         over_at: None,
@@ -509,7 +507,7 @@ impl SimCloud {
             json,
             access_key: "simulation".to_owned(),
         };
-        match self.world.lock().unwrap().handle(&call, (self.now_ms)()).0 {
+        match self.environment.world.lock().unwrap().handle(&call, self.environment.now_ms()).0 {
             Answer::Json(body) => body,
             other => panic!("{action}: {other:?}"),
         }
@@ -524,9 +522,9 @@ impl SimCloud {
 
     fn image(&self) -> String {
         let xml = self.ask("DescribeImages");
-        let machines_run = |(_, arch): &(&str, &str)| *arch == "x86_64";
+        let instances_run = |(_, arch): &(&str, &str)| *arch == "x86_64";
         let mut images = texts(&xml, "imageId").into_iter().zip(texts(&xml, "architecture"));
-        images.find(machines_run).map(|(id, _)| id.to_owned()).unwrap()
+        images.find(instances_run).map(|(id, _)| id.to_owned()).unwrap()
     }
 
     fn ask(&self, action: &str) -> String {
@@ -537,7 +535,7 @@ impl SimCloud {
             json: Value::Null,
             access_key: "simulation".to_owned(),
         };
-        let (answer, _) = self.world.lock().unwrap().handle(&call, (self.now_ms)());
+        let (answer, _) = self.environment.world.lock().unwrap().handle(&call, self.environment.now_ms());
         match answer {
             Answer::Xml(xml) => xml,
             other => {
