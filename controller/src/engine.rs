@@ -317,6 +317,10 @@ impl Engine {
             ActionResult::EvictionBlocked(pod, why) => {
                 deciders.lifecycle.termination_mut().observe_eviction_blocked(pod, why);
             }
+            ActionResult::NodeRefused(node, why) => {
+                deciders.lifecycle.termination_mut().observe_refused_node(node, why);
+                snapshot.mark_all_claims_dirty();
+            }
             ActionResult::NotFound(target, uid) => snapshot.observe_not_found(target, &uid, now),
             ActionResult::UnavailableOfferings(offerings) => snapshot.set_unavailable_offerings(offerings),
             ActionResult::Interruptions(messages) => {

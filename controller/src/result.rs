@@ -94,6 +94,9 @@ pub enum ActionResult {
     NoNode(String, Duration),
     /// The instances found for these ids, requested at this time.
     InstancesDescribed(Duration, Vec<String>, Vec<CloudInstance>),
+    /// The API server refused a write of this node, as its policy on the controller's identity does for a node that has
+    /// nothing of a pool; with its message.
+    NodeRefused(String, String),
     /// The cloud shows no instance of this claim.
     InstanceNotFound(String),
     /// The result of the search for a cheaper cluster.

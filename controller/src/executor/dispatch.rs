@@ -349,8 +349,15 @@ pub(super) fn api_failure(keys: Vec<Key>, error: &ApiError, uid: Option<&str>) -
         _ => tracing::warn!(%error, "failed, and will be retried"),
     }
     let mut results = Vec::new();
-    if let (ApiError::NotFound { target, .. }, Some(uid)) = (error, uid) {
-        results.push(ActionResult::NotFound(target.clone(), uid.to_owned()));
+    match (error, uid) {
+        (ApiError::NotFound { target, .. }, Some(uid)) => {
+            results.push(ActionResult::NotFound(target.clone(), uid.to_owned()));
+        }
+        // Without a status the call never reached the API server.
+        (ApiError::Refused { target: Target::Node(node), code, message, .. }, _) if *code != 0 => {
+            results.push(ActionResult::NodeRefused(node.clone(), message.clone()));
+        }
+        _ => {}
     }
     ActionReport { results, backoff: Backoff::Exponential, ..ActionReport::done(keys) }
 }

@@ -248,3 +248,18 @@ fn nothing_is_planned_before_the_instances_were_listed_once() {
     list(&mut bench, 5, Vec::new());
     assert!(makes_claims(&mut bench, 5));
 }
+
+/// The claim's condition Initialized arrived before the labels of its node: the node counted towards no limit.
+#[test]
+fn node_whose_labels_no_watch_has_shown_counts() {
+    let mut bench = full_pool();
+    let mut status = launched(&["Registered", "Initialized"]);
+    status["capacity"] = running()["capacity"].clone();
+    bench.see(1, claim(10, status, false));
+    let closed = json!([{"key": "other", "effect": "NoSchedule"}]);
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", json!({}), closed.clone(), true));
+    bench.see(1, pod("a", None));
+    assert!(!makes_claims(&mut bench, 1));
+    bench.see(5, node(21, "aws:///us-east-1a/i-1", registered_labels(), closed, true));
+    assert!(!makes_claims(&mut bench, 5));
+}
