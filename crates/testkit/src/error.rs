@@ -14,6 +14,12 @@ pub enum Error {
         /// Where it should be.
         folder: PathBuf,
     },
+    /// Helm isn't in the cache.
+    #[error("failed to find Helm at {}: run `make helm`, which builds it once; or set CROFT_HELM to a binary", path.display())]
+    NoHelm {
+        /// Where it should be.
+        path: PathBuf,
+    },
     /// A binary of Croft isn't built.
     #[error("failed to find {name} in {}: build it with `cargo build --bins`, or put it beside the others", folder.display())]
     NotBuilt {
@@ -94,6 +100,14 @@ pub enum Error {
     /// kubectl failed.
     #[error("failed to run kubectl {arguments}: {stderr}")]
     Kubectl {
+        /// Its arguments.
+        arguments: String,
+        /// Its output.
+        stderr: String,
+    },
+    /// Helm failed.
+    #[error("failed to run helm {arguments}: {stderr}")]
+    Helm {
         /// Its arguments.
         arguments: String,
         /// Its output.
