@@ -1,0 +1,13 @@
+# The programs of a release, and their images.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)$(shell git diff --quiet HEAD 2>/dev/null || echo -changed)
+COMMIT_DATE = $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%d --format=%cd 2>/dev/null)
+
+# In one call, so that features are those of the workspace and what they share is built once.
+.PHONY: release
+release: needs-rust needs-cc ## the optimised programs, which know their commit
+	$(if $(CROFT_COMMIT),,CROFT_COMMIT=$(COMMIT) CROFT_COMMIT_DATE=$(COMMIT_DATE)) cargo build --release --bin croft --bin croft-webhook --bin croft-controller --bin ec2-sim --bin croft-xtask
+
+.PHONY: images
+images: release ## OCI images of webhook and controller in target/images, without registry or daemon, with symbols and SBOM
+	$(if $(CROFT_COMMIT),,CROFT_COMMIT=$(COMMIT)) $(TARGET)/release/croft-xtask images --binaries $(TARGET)/release --out target/images
