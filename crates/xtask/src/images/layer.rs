@@ -2,10 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     io::Write as _,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
 };
 
+use anyhow::Context as _;
 use flate2::{Compression, GzBuilder};
 use sha2::{Digest as _, Sha256};
 use tar::{EntryType, Header};
@@ -31,6 +34,19 @@ impl Layer {
     /// Adds a file, owned by root.
     pub(crate) fn file(&mut self, path: &str, mode: u32, contents: impl Into<Vec<u8>>) {
         self.files.insert(path.to_owned(), (mode, contents.into()));
+    }
+
+    /// Writes the files below `folder`, with their modes.
+    pub(crate) fn unpack(&self, folder: &Path) -> anyhow::Result<()> {
+        for (path, (mode, contents)) in &self.files {
+            let file = folder.join(path);
+            if let Some(parent) = file.parent() {
+                fs::create_dir_all(parent).with_context(|| format!("failed to make {}", parent.display()))?;
+            }
+            fs::write(&file, contents).with_context(|| format!("failed to write {}", file.display()))?;
+            fs::set_permissions(&file, fs::Permissions::from_mode(*mode))?;
+        }
+        Ok(())
     }
 
     /// The layer with every file and folder dated `epoch`.
@@ -86,7 +102,6 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

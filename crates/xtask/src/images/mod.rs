@@ -48,11 +48,14 @@ pub(crate) struct ImagesArgs {
     /// Make an image of this program instead, named as its file
     #[arg(long, value_name = "FILE")]
     program: Vec<PathBuf>,
+    /// Write the files of each image to <name>.rootfs too, for a builder
+    #[arg(long)]
+    rootfs: bool,
 }
 
 /// Writes the image of each program, its symbols and its SBOM, and prints a line for each.
 pub(crate) fn run(root: &Path, args: &ImagesArgs) -> anyhow::Result<()> {
-    let ImagesArgs { binaries, out, program } = args;
+    let ImagesArgs { binaries, out, program, rootfs } = args;
     let source = Source::of_checkout(root)?;
     fs::create_dir_all(out).with_context(|| format!("failed to make {}", out.display()))?;
     let files = if program.is_empty() {
@@ -73,6 +76,12 @@ pub(crate) fn run(root: &Path, args: &ImagesArgs) -> anyhow::Result<()> {
         }
         let folder = out.join(&program.name);
         image.write(&folder)?;
+        if *rootfs {
+            let files = folder.with_extension("rootfs");
+            for layer in rootfs::layers(&program)? {
+                layer.unpack(&files)?;
+            }
+        }
         if PROGRAMS.contains(&program.name.as_str()) {
             sbom::write(root, &program, &source, &out.join(format!("{}.cdx.json", program.name)))?;
         }

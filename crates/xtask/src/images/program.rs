@@ -80,7 +80,6 @@ fn parse_ldd(text: &str) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

@@ -14,11 +14,16 @@ pub(crate) const NONROOT: u32 = 65532;
 /// Where the program is.
 pub(crate) const PROGRAMS: &str = "usr/local/bin";
 
+/// The layers of an image, lowest first.
+pub(crate) fn layers(program: &Program) -> anyhow::Result<[Layer; 2]> {
+    Ok([base(program)?, own(program)])
+}
+
 /// What every image has: the same for programs with the same libraries, so a node pulls it once.
 ///
 /// The programs are linked against glibc, and the image has the loader and libraries that they were linked on. Since
 /// 2.34 glibc resolves names by files and DNS without further libraries, so `nsswitch.conf` is all that it needs.
-pub(crate) fn base(program: &Program) -> anyhow::Result<Layer> {
+fn base(program: &Program) -> anyhow::Result<Layer> {
     let mut layer = Layer::default();
     for library in &program.libraries {
         let contents =
@@ -34,7 +39,7 @@ pub(crate) fn base(program: &Program) -> anyhow::Result<Layer> {
 }
 
 /// The program alone.
-pub(crate) fn program(program: &Program) -> Layer {
+fn own(program: &Program) -> Layer {
     let mut layer = Layer::default();
     layer.file(&format!("{PROGRAMS}/{}", program.name), 0o755, program.contents.clone());
     layer

@@ -130,7 +130,6 @@ fn bill(metadata: &Metadata, program: &Program, source: &Source) -> anyhow::Resu
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 
