@@ -11,3 +11,11 @@ release: needs-rust needs-cc ## the optimised programs, which know their commit
 .PHONY: images
 images: release ## OCI images of webhook and controller in target/images, without registry or daemon, with symbols and SBOM
 	$(if $(CROFT_COMMIT),,CROFT_COMMIT=$(COMMIT)) $(TARGET)/release/croft-xtask images --binaries $(TARGET)/release --out target/images
+
+# As root: containers take cgroups, mounts and network namespaces.
+.PHONY: node-test
+node-test: lab images needs-go ## webhook and controller from their images on two real nodes (kubelet, containerd), under load; as root; SKIP_NODE=1 accepts a skip
+	cargo build --quiet --release --bin node-test
+	@programs=$$(node/build.sh) && \
+		$(TARGET)/release/croft-xtask images --program $$programs/pause --out target/images && \
+		$(TARGET)/release/node-test --programs $$programs --images target/images --binaries $(TARGET)/release
