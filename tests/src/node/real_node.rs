@@ -126,7 +126,7 @@ impl RealNode {
             "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{cgroups}/{}", self.name), "failCgroupV1": false,
             "enforceNodeAllocatable": [], "failSwapOn": false, "oomScoreAdj": 0,
             "containerRuntimeEndpoint": format!("unix://{}", folder.join("containerd.sock").display()),
-            "podLogsDir": folder.join("pods"), "resolvConf": folder.join("resolv.conf"),
+            "podLogsDir": folder.join("pods"), "clusterDNS": ["10.96.0.10"], "clusterDomain": "cluster.local", "resolvConf": folder.join("resolv.conf"),
             // The disk is the computer's: how full it is says nothing about the test.
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%", "nodefs.inodesFree": "0%"},
             "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,

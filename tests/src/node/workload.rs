@@ -60,7 +60,7 @@ resources: [../manifests/deploy]
 replicas:
 - {{name: croft-webhook, count: 2}}
 configMapGenerator:
-- name: croft-controller
+- name: croft-controller-environment
   namespace: croft-system
   behavior: merge
   literals:
