@@ -52,6 +52,14 @@ pub enum Key {
     Acknowledgements,
     /// The observed capacity of nodes.
     Capacity,
+    /// The parameters of the admission policies.
+    Parameters,
+    /// The label and annotations of a namespace.
+    Namespace(String),
+    /// The status of a Tenant.
+    Tenant(String),
+    /// The template of a DaemonSet, by namespace and name.
+    DaemonSet(String, String),
 }
 
 /// One effect.
@@ -109,6 +117,13 @@ pub enum Action {
     AcknowledgeInterruptions(Vec<Interruption>),
     /// Reports the observed capacity of nodes to the cloud provider.
     ObserveCapacity(Vec<ObservedNode>),
+    /// Asks the API server by a dry run whether its admission policies read the parameters of a revision.
+    ProbeParameters {
+        /// The revision.
+        revision: String,
+        /// The dry run, which the policies refuse if they read the revision.
+        call: Call,
+    },
     /// Writes an Event.
     RecordEvent(UserEvent),
 }
@@ -244,6 +259,7 @@ impl Action {
             Self::ReceiveInterruptions => vec![Key::Interruptions],
             Self::AcknowledgeInterruptions(_) => vec![Key::Acknowledgements],
             Self::ObserveCapacity(_) => vec![Key::Capacity],
+            Self::ProbeParameters { .. } => vec![Key::Parameters],
             Self::RecordEvent(_) => Vec::new(),
         }
     }
@@ -270,6 +286,7 @@ impl Action {
             Self::ReceiveInterruptions => "receive_interruptions",
             Self::AcknowledgeInterruptions(_) => "acknowledge_interruptions",
             Self::ObserveCapacity(_) => "observe_capacity",
+            Self::ProbeParameters { .. } => "probe_parameters",
             Self::RecordEvent(_) => "record_event",
         }
     }

@@ -125,7 +125,7 @@ impl<L: Fn() -> bool> Driver<L> {
         }
         match self.executor.list_claims().await {
             Ok(claims) => {
-                self.engine.observe_claims(claims, now);
+                self.engine.take_over(claims, now);
                 self.led = true;
                 true
             }

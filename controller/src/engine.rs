@@ -27,7 +27,7 @@ use crate::{
     reconcile::{PassInputs, ReconcileContext},
     result::{ActionReport, ActionResult},
     state::{Change, Evidence, InstanceList, Snapshot, resource_version},
-    tenant::croft_config::ConfigStatus,
+    tenant::{croft_config::ConfigStatus, isolation::Isolation},
     time::{Now, earliest},
 };
 
@@ -52,8 +52,9 @@ pub const KINDS: [&str; 15] = [
 ];
 
 /// The deciders, each with its own memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Deciders {
+    isolation: Isolation,
     planning: Planning,
     panics: PanicIsolation,
     launch_failures: LaunchFailures,
@@ -64,6 +65,24 @@ struct Deciders {
     static_capacity: StaticCapacity,
     pool_status: PoolStatus,
     config_status: ConfigStatus,
+}
+
+impl Deciders {
+    fn new(settings: &Settings) -> Self {
+        Self {
+            isolation: Isolation::new(&settings.namespace),
+            planning: Planning::default(),
+            panics: PanicIsolation::default(),
+            launch_failures: LaunchFailures::default(),
+            node_classes: NodeClasses::default(),
+            lifecycle: Lifecycle::default(),
+            garbage_collection: GarbageCollection::default(),
+            disruption: Disruption::default(),
+            static_capacity: StaticCapacity::default(),
+            pool_status: PoolStatus::default(),
+            config_status: ConfigStatus::default(),
+        }
+    }
 }
 
 /// The state of the reconcile loop.
@@ -103,6 +122,7 @@ impl Engine {
     /// An engine with an empty snapshot.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
+        let deciders = Deciders::new(&settings);
         Self {
             snapshot: Snapshot::default(),
             evidence: Evidence::default(),
@@ -110,7 +130,7 @@ impl Engine {
             settings,
             in_flight: InFlight::default(),
             recorder: EventRecorder::default(),
-            deciders: Deciders::default(),
+            deciders,
             counts: ResultCounts::default(),
         }
     }
@@ -155,6 +175,12 @@ impl Engine {
         self.deciders.launch_failures.unregistered()
     }
 
+    /// The decider of isolation.
+    #[must_use]
+    pub const fn isolation(&self) -> &Isolation {
+        &self.deciders.isolation
+    }
+
     /// The decider of disruption.
     #[must_use]
     pub const fn disruption(&self) -> &Disruption {
@@ -163,6 +189,10 @@ impl Engine {
 
     /// Takes in a change from a watch.
     pub fn observe(&mut self, change: Change, now: Now) {
+        self.deciders.isolation.observe(&change, now);
+        if change.is_about_enforcement() {
+            return;
+        }
         let shown = if let Change::Listed(change) = &change {
             // After a restore from a backup, the API server's answers about pods are of another past.
             self.evidence.forget_pods();
@@ -178,6 +208,12 @@ impl Engine {
             }
         }
         self.snapshot.observe(change, now);
+    }
+
+    /// Begins to lead, with every claim as the API server has them now.
+    pub fn take_over(&mut self, claims: Vec<NodeClaim>, now: Now) {
+        self.deciders.isolation.take_over();
+        self.observe_claims(claims, now);
     }
 
     /// Takes in every claim, as the API server has them now. A held claim that is not among them and not newer than they
@@ -210,6 +246,9 @@ impl Engine {
         for key in &keys {
             if let Key::Pod(pod) = key {
                 self.deciders.lifecycle.termination_mut().forget_eviction(pod);
+            }
+            if backoff.is_failure() {
+                self.deciders.isolation.observe_failure(key);
             }
             self.in_flight.end(key, backoff, now.mono);
         }
@@ -278,6 +317,10 @@ impl Engine {
             ActionResult::EvictionBlocked(pod, why) => {
                 deciders.lifecycle.termination_mut().observe_eviction_blocked(pod, why);
             }
+            ActionResult::NodeRefused(node, why) => {
+                deciders.lifecycle.termination_mut().observe_refused_node(node, why);
+                snapshot.mark_all_claims_dirty();
+            }
             ActionResult::NotFound(target, uid) => snapshot.observe_not_found(target, &uid, now),
             ActionResult::UnavailableOfferings(offerings) => snapshot.set_unavailable_offerings(offerings),
             ActionResult::Interruptions(messages) => {
@@ -285,6 +328,9 @@ impl Engine {
                 deciders.disruption.interruptions_mut().observe(messages, now.mono);
             }
             ActionResult::Acknowledged(messages) => deciders.disruption.interruptions_mut().forget(&messages),
+            ActionResult::ParametersProbed { revision, in_force } => {
+                deciders.isolation.observe_probe(&revision, in_force, now);
+            }
             ActionResult::OfferingsChanged => {
                 for class in deciders.node_classes.request_all_offerings() {
                     in_flight.end_backoff(&Key::Offerings(class));
@@ -363,7 +409,8 @@ impl Engine {
         planned.into_iter().for_each(|action| ctx.request(action));
         let d = deciders;
         d.panics.retain_known(snapshot);
-        d.node_classes.reconcile(&mut ctx);
+        d.isolation.reconcile(&mut ctx);
+        d.node_classes.reconcile(&mut ctx, &d.isolation);
         d.static_capacity.reconcile(&mut ctx, &mut d.panics);
         instances::reconcile(&mut ctx);
         d.launch_failures.reconcile(&mut ctx);
@@ -371,6 +418,7 @@ impl Engine {
         d.disruption.reconcile(&mut ctx, &d.lifecycle);
         d.garbage_collection.reconcile(&mut ctx);
         let pool_inputs = PoolInputs {
+            isolation: &d.isolation,
             static_capacity: &d.static_capacity,
             panics: &d.panics,
             garbage_collection: &d.garbage_collection,

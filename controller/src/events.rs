@@ -129,7 +129,8 @@ pub fn event_call(event: &UserEvent, now: Timestamp, identity: &str) -> Call {
         },
         action: Some(event.reason.to_string()),
         event_time: Some(MicroTime(now)),
-        note: Some(event.note.clone()),
+        // The API server accepts 1 kB.
+        note: Some(event.note.chars().take(1_000).collect()),
         reason: Some(event.reason.to_string()),
         regarding: Some(regarding.clone()),
         reporting_controller: Some(CONTROLLER.to_owned()),

@@ -49,16 +49,11 @@ impl InFlight {
 
     /// Records that an action on `key` has ended, and applies its backoff.
     pub fn end(&mut self, key: &Key, backoff: Backoff, mono: Duration) {
-        let failures = match backoff {
-            Backoff::None => {
-                self.0.remove(key);
-                return;
-            }
-            Backoff::After(_) => 0,
-            Backoff::Exponential | Backoff::ExponentialFrom(_) | Backoff::Failed(_) => {
-                self.failures(key).saturating_add(1)
-            }
-        };
+        if backoff == Backoff::None {
+            self.0.remove(key);
+            return;
+        }
+        let failures = if backoff.is_failure() { self.failures(key).saturating_add(1) } else { 0 };
         let exponential = |first: Duration| {
             first.saturating_mul(1 << (failures.saturating_sub(1)).min(16)).min(MAX_BACKOFF)
         };

@@ -4,6 +4,7 @@ use std::sync::{Arc, atomic::AtomicU64};
 
 use async_trait::async_trait;
 use croft_api::NodeClaim;
+use croft_policy::Violation;
 use k8s_openapi::api::core::v1::Pod;
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -15,6 +16,7 @@ use crate::{
     definitions::metrics::{self as definitions, Kind, Metric},
     engine::Engine,
     kube_api::{ApiError, Call, KubeApi, Response},
+    tenant::isolation::TenantCounts,
 };
 
 /// One call to the API server.
@@ -51,6 +53,20 @@ pub struct RunLabels {
     run: &'static str,
 }
 
+/// A rule of isolation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ViolationLabels {
+    rule: &'static str,
+}
+
+/// A kind of Croft's objects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct KindLabels {
+    kind: &'static str,
+}
+
+const OWN_KINDS: [&str; 5] = ["Tenant", "TenantPool", "EC2NodeClass", "NodeClaim", "CroftConfig"];
+
 /// The controller's metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -74,6 +90,11 @@ pub struct Metrics {
     interruptions: Counter,
     reconcile_duration: Histogram,
     cost: Gauge<f64, AtomicU64>,
+    tenants_not_isolated: Gauge,
+    tenants_not_ready: Gauge,
+    tenants_unlimited: Gauge,
+    violations: Family<ViolationLabels, Gauge>,
+    invalid_objects: Family<KindLabels, Gauge>,
 }
 
 /// Registers `metric` as it is defined.
@@ -112,6 +133,11 @@ impl Metrics {
             // From a tenth of a millisecond to three seconds.
             reconcile_duration: Histogram::new((0..16).map(|n| 0.0001 * f64::from(2_u32.pow(n)))),
             cost: Gauge::default(),
+            tenants_not_isolated: Gauge::default(),
+            tenants_not_ready: Gauge::default(),
+            tenants_unlimited: Gauge::default(),
+            violations: Family::default(),
+            invalid_objects: Family::default(),
         };
         register(registry, definitions::API_CALLS, metrics.calls.clone());
         register(registry, definitions::ACTIONS, metrics.actions.clone());
@@ -135,6 +161,11 @@ impl Metrics {
         register(registry, definitions::CONSOLIDATION_SAVED, metrics.consolidation_saved.clone());
         register(registry, definitions::RECONCILE_DURATION, metrics.reconcile_duration.clone());
         register(registry, definitions::COST, metrics.cost.clone());
+        register(registry, definitions::TENANTS_NOT_ISOLATED, metrics.tenants_not_isolated.clone());
+        register(registry, definitions::TENANTS_NOT_READY, metrics.tenants_not_ready.clone());
+        register(registry, definitions::TENANTS_UNLIMITED, metrics.tenants_unlimited.clone());
+        register(registry, definitions::VIOLATIONS, metrics.violations.clone());
+        register(registry, definitions::INVALID_OBJECTS, metrics.invalid_objects.clone());
         metrics
     }
 
@@ -178,6 +209,22 @@ impl Metrics {
         }
         self.consolidation_saved.set(engine.disruption().history().saved().dollars());
         self.cost.set(snapshot.cost().dollars());
+        self.observe_tenants(engine.isolation().counts());
+    }
+
+    fn observe_tenants(&self, counts: &TenantCounts) {
+        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        self.tenants_not_isolated.set(count(counts.not_isolated));
+        self.tenants_not_ready.set(count(counts.not_ready));
+        self.tenants_unlimited.set(count(counts.unlimited));
+        for kind in OWN_KINDS {
+            let invalid = counts.invalid_objects.get(kind).copied().unwrap_or_default();
+            self.invalid_objects.get_or_create(&KindLabels { kind }).set(invalid);
+        }
+        for rule in Violation::ALL {
+            let violations = counts.violations.get(rule).copied().unwrap_or_default();
+            self.violations.get_or_create(&ViolationLabels { rule: rule.as_str() }).set(violations);
+        }
     }
 }
 

@@ -52,6 +52,17 @@ pub enum Backoff {
     Failed(Duration),
 }
 
+impl Backoff {
+    /// True if the action failed.
+    #[must_use]
+    pub const fn is_failure(self) -> bool {
+        match self {
+            Self::None | Self::After(_) => false,
+            Self::Exponential | Self::ExponentialFrom(_) | Self::Failed(_) => true,
+        }
+    }
+}
+
 /// What an action learned beside objects. Times are on the monotonic clock.
 #[derive(Debug)]
 pub enum ActionResult {
@@ -83,6 +94,9 @@ pub enum ActionResult {
     NoNode(String, Duration),
     /// The instances found for these ids, requested at this time.
     InstancesDescribed(Duration, Vec<String>, Vec<CloudMachine>),
+    /// The API server refused a write of this node, as its policy on the controller's identity does for a node that has
+    /// nothing of a pool; with its message.
+    NodeRefused(String, String),
     /// The cloud shows no instance of this claim.
     InstanceNotFound(String),
     /// The result of the search for a cheaper cluster.
@@ -97,6 +111,13 @@ pub enum ActionResult {
     Interruptions(Vec<Interruption>),
     /// Messages that were removed from the queue.
     Acknowledged(Vec<Interruption>),
+    /// Whether the admission policies of the API server that answered read the parameters of this revision.
+    ParametersProbed {
+        /// The revision.
+        revision: String,
+        /// The parameters are in force.
+        in_force: bool,
+    },
     /// Observed capacities differ from what offerings were computed with: they must be listed again.
     OfferingsChanged,
 }

@@ -25,7 +25,6 @@ use crate::{
     identity::{Identity, IdentityCheck},
     kube_api::{KubeApi, KubeClient, leader_gate::LeaderGate, watch},
     metrics::{MeteredApi, Metrics},
-    tenant,
 };
 
 /// The controllers' Lease.
@@ -41,7 +40,6 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     let client = connect(args.process.kubeconfig.as_deref()).await?;
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
-    let tenant_metrics = tenant::TenantMetrics::new(&mut registry);
     let health = Health::default();
     let known = health.gate("identity");
     let synced = health.gate("synced");
@@ -75,9 +73,7 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     let api: Arc<dyn KubeApi> = Arc::new(LeaderGate::new(api, leader.clone(), Arc::clone(&clock)));
     let cloud: Arc<dyn CloudProvider> = Arc::new(LeaderGate::new(cloud, leader.clone(), Arc::clone(&clock)));
     let executor = Executor::new(api, cloud, Arc::clone(&clock), clock.monotonic(), &identity);
-    let (changes, _watches) = watch::watch_all(&client);
-    let (changes, _tenants) =
-        tenant::spawn(&client, &args.namespace, changes, leader.clone(), Arc::clone(&clock), tenant_metrics);
+    let (changes, _watches) = watch::watch_all(&client, &args.namespace);
     let leads = {
         let (leader, clock, metrics) = (leader.clone(), Arc::clone(&clock), metrics.clone());
         move || {

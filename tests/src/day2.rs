@@ -13,6 +13,7 @@ use croft_testkit::{
     wait::{Seen, until},
 };
 use k8s_openapi::api::{
+    admissionregistration::v1::MutatingWebhookConfiguration,
     apps::v1::DaemonSet,
     core::v1::{Namespace, Pod},
 };
@@ -175,8 +176,15 @@ impl Day2 {
         Ok(())
     }
 
-    /// Waits until every Tenant is Ready.
+    /// Waits until every Tenant is Ready and the webhook is registered: of the two pieces that judge a pod, each case
+    /// takes one away.
     async fn ready(&self) -> anyhow::Result<()> {
+        let registered: Api<MutatingWebhookConfiguration> = Api::all(self.plane.admin().await?);
+        until("the webhook is registered", SOON, async || {
+            let hooks = registered.get("croft-webhook").await?.webhooks.unwrap_or_default();
+            Ok::<_, kube::Error>(Seen::from_option((!hooks.is_empty()).then_some(()), "no webhooks"))
+        })
+        .await?;
         let tenants: Api<Tenant> = Api::all(self.plane.admin().await?);
         until("every tenant ready", SOON, async || {
             let list = tenants.list(&ListParams::default()).await?.items;

@@ -102,10 +102,11 @@ impl Args {
             unregistered_launches_per_hour,
             orphans_every,
             orphan_grace,
-            namespace: _,
+            namespace,
             identity: _,
         } = self;
         Settings {
+            namespace: namespace.clone(),
             batch_idle: *batch_idle,
             batch_max: *batch_max,
             effort: *effort,

@@ -5,6 +5,8 @@ use std::time::Duration;
 /// Times and sizes that deciders use.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The namespace that Croft is installed in.
+    pub namespace: String,
     /// A batch is planned when no pod has arrived for this long.
     pub batch_idle: Duration,
     /// A batch is planned this long after its first pod at the latest.
@@ -45,6 +47,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            namespace: croft_policy::model::DEFAULT_NAMESPACE.to_owned(),
             batch_idle: Duration::from_millis(100),
             batch_max: Duration::from_secs(1),
             effort: 1,

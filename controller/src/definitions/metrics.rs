@@ -94,8 +94,6 @@ TENANTS_NOT_ISOLATED = Gauge "croft_tenants_not_isolated" [];
 TENANTS_NOT_READY = Gauge "croft_tenants_not_ready" [];
 /// Tenants without a limit on the cost of their nodes.
 TENANTS_UNLIMITED = Gauge "croft_tenants_unlimited" [];
-/// Writes of the last pass that failed.
-TENANTS_WRITES_FAILED = Gauge "croft_tenants_writes_failed" [];
 /// Violations of isolation, by rule; `croft audit` lists each.
 VIOLATIONS = Gauge "croft_violations" ["rule"];
 /// Objects whose newest version can't be read or breaks a rule of its CRD, by kind; the last good version stays in force.

@@ -11,6 +11,7 @@ use std::{
 
 use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::{ClassFindings, CloudError, CloudProvider, FaultClass};
+use croft_policy::policies::parameters;
 use croft_runtime::clock::Clock;
 use croft_scheduler::consolidation::{Ask, consolidate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -35,6 +36,8 @@ const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 const PDB_BACKOFF: Duration = Duration::from_secs(5);
 /// A search for a cheaper cluster that takes longer returns what it has found so far.
 const SEARCH_LIMIT: Duration = Duration::from_secs(20);
+/// Between two probes of the parameters of the admission policies.
+const PROBE_EVERY: Duration = Duration::from_millis(200);
 /// Between two writes of an instance's tags: the next list shows the result of the first.
 const RETAG_AFTER: Duration = Duration::from_secs(60);
 /// Between two searches for an instance whose launch has an unknown outcome.
@@ -148,6 +151,7 @@ impl Executor {
                 let changed = (changed > 0).then_some(ActionResult::OfferingsChanged);
                 ActionReport { results: changed.into_iter().collect(), ..ActionReport::done(keys) }
             }
+            Action::ProbeParameters { revision, call } => self.probe_parameters(keys, revision, call).await,
             Action::RecordEvent(event) => {
                 let call = events::event_call(&event, self.clock.wall(), &self.identity);
                 if let Err(error) = self.api.call(call).await {
@@ -230,8 +234,8 @@ impl Executor {
     ) -> ActionReport {
         let mut report = api_failure(keys, error, uid);
         if let ApiError::Conflict { target, .. } = error
-            // Of these kinds the controller may patch only the status.
-            && !matches!(target, Target::Pod(..) | Target::Class(_) | Target::Config(_))
+            // Of the other kinds the controller may patch only the status, or admission changes what is patched.
+            && matches!(target, Target::Claim(_) | Target::Pool(_) | Target::Node(_))
             && let Ok(fresh) =
                 self.api.call(Call { target: target.clone(), verb: Verb::Patch(json!({})) }).await
         {
@@ -239,6 +243,22 @@ impl Executor {
             report.backoff = Backoff::ExponentialFrom(AFTER_CONFLICT);
         }
         report
+    }
+
+    /// The policies refuse the dry run with the revision that they read. Another API server may lag behind the one that
+    /// answers.
+    async fn probe_parameters(&self, keys: Vec<Key>, revision: String, call: Call) -> ActionReport {
+        let refused = format!("{}{revision}", parameters::IN_FORCE);
+        let (in_force, backoff) = match self.api.call(call).await {
+            Ok(_) => (false, Backoff::After(PROBE_EVERY)),
+            Err(error) if error.message().contains(&refused) => (true, Backoff::None),
+            Err(error) => {
+                tracing::warn!(revision, %error, "failed to probe the parameters of the admission policies, and will retry");
+                (false, Backoff::Exponential)
+            }
+        };
+        let results = vec![ActionResult::ParametersProbed { revision, in_force }];
+        ActionReport { results, backoff, ..ActionReport::done(keys) }
     }
 
     async fn describe(&self, keys: Vec<Key>, ids: Vec<String>) -> ActionReport {
@@ -329,8 +349,15 @@ pub(super) fn api_failure(keys: Vec<Key>, error: &ApiError, uid: Option<&str>) -
         _ => tracing::warn!(%error, "failed, and will be retried"),
     }
     let mut results = Vec::new();
-    if let (ApiError::NotFound { target, .. }, Some(uid)) = (error, uid) {
-        results.push(ActionResult::NotFound(target.clone(), uid.to_owned()));
+    match (error, uid) {
+        (ApiError::NotFound { target, .. }, Some(uid)) => {
+            results.push(ActionResult::NotFound(target.clone(), uid.to_owned()));
+        }
+        // Without a status the call never reached the API server.
+        (ApiError::Refused { target: Target::Node(node), code, message, .. }, _) if *code != 0 => {
+            results.push(ActionResult::NodeRefused(node.clone(), message.clone()));
+        }
+        _ => {}
     }
     ActionReport { results, backoff: Backoff::Exponential, ..ActionReport::done(keys) }
 }

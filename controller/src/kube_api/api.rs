@@ -34,8 +34,14 @@ pub enum Target {
     Class(String),
     /// A CroftConfig.
     Config(String),
+    /// A Tenant.
+    Tenant(String),
     /// A Node.
     Node(String),
+    /// A Namespace.
+    Namespace(String),
+    /// A DaemonSet, by namespace and name.
+    DaemonSet(String, String),
     /// A Pod, by namespace and name.
     Pod(String, String),
     /// An Event in a namespace.
@@ -51,7 +57,10 @@ impl Target {
             Self::Pool(_) => "TenantPool",
             Self::Class(_) => "EC2NodeClass",
             Self::Config(_) => "CroftConfig",
+            Self::Tenant(_) => "Tenant",
             Self::Node(_) => "Node",
+            Self::Namespace(_) => "Namespace",
+            Self::DaemonSet(..) => "DaemonSet",
             Self::Pod(..) => "Pod",
             Self::Event(_) => "Event",
         }
@@ -65,10 +74,14 @@ impl fmt::Display for Target {
             | Self::Pool(name)
             | Self::Class(name)
             | Self::Config(name)
-            | Self::Node(name) => {
+            | Self::Tenant(name)
+            | Self::Node(name)
+            | Self::Namespace(name) => {
                 write!(f, "{} {name}", self.kind())
             }
-            Self::Pod(namespace, name) => write!(f, "Pod {namespace}/{name}"),
+            Self::Pod(namespace, name) | Self::DaemonSet(namespace, name) => {
+                write!(f, "{} {namespace}/{name}", self.kind())
+            }
             Self::Event(namespace) => write!(f, "Event in {namespace}"),
         }
     }
@@ -84,6 +97,8 @@ pub enum Verb {
     Patch(Value),
     /// JSON Patch of the object itself. If it can't be applied to the current object, that is a conflict.
     JsonPatch(Value),
+    /// JSON merge patch of the object itself, as a dry run.
+    DryRunPatch(Value),
     /// JSON merge patch of its status.
     PatchStatus(Value),
     /// Deletes the object if it still has this uid.
@@ -106,7 +121,7 @@ impl Verb {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
-            Self::Patch(_) | Self::JsonPatch(_) => "patch",
+            Self::Patch(_) | Self::JsonPatch(_) | Self::DryRunPatch(_) => "patch",
             Self::PatchStatus(_) => "patch_status",
             Self::Delete { .. } => "delete",
             Self::Evict { .. } => "evict",
@@ -129,7 +144,9 @@ impl Call {
     pub fn uid(&self) -> Option<&str> {
         match &self.verb {
             Verb::Create(_) => None,
-            Verb::Patch(patch) | Verb::PatchStatus(patch) => patch.pointer("/metadata/uid")?.as_str(),
+            Verb::Patch(patch) | Verb::DryRunPatch(patch) | Verb::PatchStatus(patch) => {
+                patch.pointer("/metadata/uid")?.as_str()
+            }
             Verb::JsonPatch(patch) => {
                 let tests = patch.as_array()?.iter().filter(|operation| operation["op"] == "test");
                 tests.filter(|t| t["path"] == "/metadata/uid").find_map(|t| t["value"].as_str())
@@ -232,6 +249,18 @@ impl ApiError {
             Self::TooMany { .. } => "too_many_requests",
             Self::Refused { .. } => "refused",
             Self::Unknown { .. } => "unknown",
+        }
+    }
+
+    /// The API server's message, or the error; empty if the reason says all.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        match self {
+            Self::NotFound { .. } | Self::AlreadyExists { .. } => "",
+            Self::Conflict { message, .. }
+            | Self::TooMany { message, .. }
+            | Self::Refused { message, .. }
+            | Self::Unknown { message, .. } => message,
         }
     }
 }

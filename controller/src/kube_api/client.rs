@@ -7,11 +7,12 @@ use std::{
 
 use async_trait::async_trait;
 use croft_api::{
-    CroftConfig, EC2NodeClass, NodeClaim, TenantPool,
+    CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool,
     stored::{Checked, Kind, Stored},
 };
 use k8s_openapi::api::{
-    core::v1::{Node, Pod},
+    apps::v1::DaemonSet,
+    core::v1::{Namespace, Node, Pod},
     events::v1::Event,
 };
 use kube::{
@@ -84,7 +85,10 @@ impl KubeApi for KubeClient {
                 Target::Config(_) => self.send(request).await.map(|o| self.own_object(o, Response::Config)),
                 Target::Node(_) => self.send(request).await.map(|o| Response::Node(Box::new(trim_node(o)))),
                 Target::Pod(..) => self.send(request).await.map(|o| Response::Pod(Box::new(trim(o)))),
-                Target::Event(_) => self.send::<Value>(request).await.map(|_| Response::Done),
+                // The watch shows the rest soon enough: no decision waits for it.
+                Target::Tenant(_) | Target::Namespace(_) | Target::DaemonSet(..) | Target::Event(_) => {
+                    self.send::<Value>(request).await.map(|_| Response::Done)
+                }
             }
         } else {
             self.send::<Value>(request).await.map(|_| Response::Done)
@@ -125,7 +129,10 @@ fn build_request(target: &Target, verb: Verb) -> Result<http::Request<Vec<u8>>, 
         Target::Pool(name) => (base_path::<TenantPool>(None), name.as_str()),
         Target::Class(name) => (base_path::<EC2NodeClass>(None), name.as_str()),
         Target::Config(name) => (base_path::<CroftConfig>(None), name.as_str()),
+        Target::Tenant(name) => (base_path::<Tenant>(None), name.as_str()),
         Target::Node(name) => (base_path::<Node>(None), name.as_str()),
+        Target::Namespace(name) => (base_path::<Namespace>(None), name.as_str()),
+        Target::DaemonSet(namespace, name) => (base_path::<DaemonSet>(Some(namespace)), name.as_str()),
         Target::Pod(namespace, name) => (base_path::<Pod>(Some(namespace)), name.as_str()),
         Target::Event(namespace) => (base_path::<Event>(Some(namespace)), ""),
     };
@@ -135,6 +142,10 @@ fn build_request(target: &Target, verb: Verb) -> Result<http::Request<Vec<u8>>, 
     match verb {
         Verb::Create(object) => request.create(&post, bytes(&object)?).map_err(|e| e.to_string()),
         Verb::Patch(patch) => request.patch(name, &params, &Patch::Merge(patch)).map_err(|e| e.to_string()),
+        Verb::DryRunPatch(patch) => {
+            let params = PatchParams { dry_run: true, ..params };
+            request.patch(name, &params, &Patch::Merge(patch)).map_err(|e| e.to_string())
+        }
         Verb::JsonPatch(patch) => {
             let patch = serde_json::from_value(patch).map_err(|e| e.to_string())?;
             request.patch(name, &params, &Patch::Json::<()>(patch)).map_err(|e| e.to_string())

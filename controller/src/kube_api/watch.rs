@@ -6,13 +6,22 @@ use croft_api::{
     CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool,
     stored::{Checked, Kind, Stored, Unread},
 };
+use croft_policy::{
+    definitions::REPLICA_LABEL,
+    replica_status::{ReplicaStatus, WEBHOOK},
+};
 use croft_scheduler::PodKey;
 use futures::StreamExt;
-use k8s_openapi::api::{
-    apps::v1::DaemonSet,
-    core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
-    policy::v1::PodDisruptionBudget,
-    storage::v1::{CSINode, StorageClass, VolumeAttachment},
+use k8s_openapi::{
+    ClusterResourceScope,
+    api::{
+        admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+        apps::v1::DaemonSet,
+        coordination::v1::Lease,
+        core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+        policy::v1::PodDisruptionBudget,
+        storage::v1::{CSINode, StorageClass, VolumeAttachment},
+    },
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -22,12 +31,12 @@ use kube::{
         watcher::{self, Event},
     },
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     kube_api::trim::{trim, trim_node},
-    state::Change,
+    state::{Change, WEBHOOK_REPLICA},
 };
 
 /// Changes that may wait in one channel. Beyond that the watches wait, and the API server buffers.
@@ -37,9 +46,9 @@ const PAGE: u32 = 500;
 
 type Name = (String, String);
 
-/// Watches every kind that deciders read, until the tasks are dropped.
+/// Watches every kind that deciders read, until the tasks are dropped. Croft itself is in `namespace`.
 #[must_use]
-pub fn watch_all(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
+pub fn watch_all(client: &Client, namespace: &str) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
     let list = || watcher::Config::default().page_size(PAGE);
@@ -95,9 +104,48 @@ pub fn watch_all(client: &Client) -> (mpsc::Receiver<Change>, JoinSet<()>) {
         "Namespace",
         |o| Some(Change::Namespace(Box::new(Namespace { metadata: o.metadata, ..Namespace::default() }))),
         |(_, name)| Change::NamespaceGone(name),
-        sender,
+        sender.clone(),
     ));
+    tasks.spawn(follow::<Lease>(
+        Api::namespaced(client.clone(), namespace),
+        list().labels(&format!("{REPLICA_LABEL}={WEBHOOK}")),
+        WEBHOOK_REPLICA,
+        |lease| {
+            Some(Change::WebhookReplica(lease.name_any(), Box::new(ReplicaStatus::read(lease.annotations()))))
+        },
+        |(_, name)| Change::WebhookReplicaGone(name),
+        sender.clone(),
+    ));
+    tasks.spawn(follow_policies::<ValidatingAdmissionPolicy>(client, &sender));
+    tasks.spawn(follow_policies::<ValidatingAdmissionPolicyBinding>(client, &sender));
     (receiver, tasks)
+}
+
+/// Watches admission policies of Croft, or their bindings.
+fn follow_policies<K>(client: &Client, sender: &mpsc::Sender<Change>) -> impl Future<Output = ()> + use<K>
+where
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+        + k8s_openapi::Resource
+        + Clone
+        + Serialize
+        + DeserializeOwned
+        + Debug
+        + Send
+        + 'static,
+{
+    let config = watcher::Config::default().page_size(PAGE).labels("app.kubernetes.io/part-of=croft");
+    follow::<K>(
+        Api::all(client.clone()),
+        config,
+        K::KIND,
+        |object| {
+            let name = object.name_any();
+            let value = serde_json::to_value(object).ok()?;
+            Some(Change::AdmissionPolicy(K::KIND, name, Box::new(value)))
+        },
+        |(_, name)| Change::AdmissionPolicyGone(K::KIND, name),
+        sender.clone(),
+    )
 }
 
 /// A change of one of Croft's objects. Each object is read on its own, so that an invalid one affects no other.

@@ -94,7 +94,7 @@ impl Lifecycle {
             } else if claim.status.as_ref().is_none_or(|s| s.provider_id.is_none()) {
                 launch(ctx, name, claim);
             } else if !has_condition(claim, REGISTERED) {
-                register(ctx, name, claim);
+                register(ctx, name, claim, &self.termination);
             } else {
                 self.maintain(ctx, name, claim);
             }
@@ -295,9 +295,10 @@ fn requests(claim: &NodeClaim) -> Resources {
     requests
 }
 
-fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>) {
+fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>, termination: &Termination) {
     let Some(status) = claim.status.as_ref() else { return };
     let snapshot = ctx.snapshot;
+    let mut refusal = None;
     if let Some((node_name, node)) = snapshot.node_of(claim) {
         let pool = snapshot.pools().get(&claim.spec.pool).map(|p| &**p);
         let planned: Vec<PodKey> = snapshot.nominated_to(name).map(|(key, _)| key.clone()).collect();
@@ -321,7 +322,14 @@ fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>) 
             patch: node_patch::registration(claim, pool, node),
             pods,
         })));
-        return;
+        refusal = termination.refusal(node_name);
+        let Some(why) = refusal else { return };
+        let note = format!(
+            "node {node_name} can't be registered, since its kubelet started without the taint {}: {why}. Start it with \
+             the labels and taints of Croft's user data",
+            keys::UNREGISTERED_TAINT
+        );
+        ctx.event(object_reference(&**claim), true, events::REGISTRATION_REFUSED, note);
     }
     report_mismatch(ctx, claim, status);
     let launched = snapshot.milestones(name).launched.unwrap_or(ctx.now.mono);
@@ -329,8 +337,9 @@ fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>) 
     if ctx.has_lasted(launched, ctx.settings.registration_timeout)
         && launch_backoff::is_counted(ctx, name, claim)
     {
+        let what = if refusal.is_some() { "could not register its node" } else { "has registered no node" };
         let note = format!(
-            "instance {} has registered no node {} in {} s; see its console output and user data. It is terminated",
+            "instance {} {what} {} in {} s; see its console output and user data. It is terminated",
             status.provider_id.as_deref().unwrap_or_default(),
             status.node_name.as_deref().unwrap_or_default(),
             ctx.settings.registration_timeout.as_secs(),

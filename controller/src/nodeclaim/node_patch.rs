@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use croft_api::{NodeClaim, TenantPool, definitions::FINALIZER};
+use croft_policy::{definitions::POOL_NAME_LABEL, node::NodeRepair};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time};
 use serde::Serialize;
@@ -146,6 +147,32 @@ pub fn repair(claim: &NodeClaim, node: &NodeView) -> Option<Repair> {
     patch.add_labels(node, labels);
     patch.change_taints(node, "", taints.into_iter());
     Some(Repair { labels: labels_changed, taints: taints_changed, patch: patch.finish() })
+}
+
+/// JSON Patch that gives a node of another provisioner the pool-name label and the taints of its pool, in one write, so
+/// that no pod is bound in between; or that removes the label, since the node has left the pool.
+#[must_use]
+pub fn repair_membership(node: &NodeView, missing: &NodeRepair) -> Value {
+    let mut patch = Operations::of_node(node);
+    match &missing.pool_name {
+        Some(pool) => {
+            let label = (POOL_NAME_LABEL.to_owned(), Value::String(pool.clone()));
+            patch.add_labels(node, Map::from_iter([label]));
+        }
+        None => patch.remove_label(node, POOL_NAME_LABEL),
+    }
+    let taints: Vec<Taint> = missing
+        .taints
+        .iter()
+        .map(|taint| Taint {
+            key: taint.key.clone(),
+            value: Some(taint.value.clone()),
+            effect: taint.effect.as_str().to_owned(),
+            time_added: None,
+        })
+        .collect();
+    patch.change_taints(node, "", taints.iter());
+    patch.finish()
 }
 
 /// JSON Patch that keeps new pods off a node that is being removed.

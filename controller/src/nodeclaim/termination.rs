@@ -13,7 +13,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_api::{NodeClaim, definitions::FINALIZER};
+use croft_api::{NodeClaim, condition::REGISTERED, definitions::FINALIZER};
 use croft_scheduler::PodKey;
 use serde_json::json;
 
@@ -28,7 +28,7 @@ use crate::{
         writes::{WATCH_LAG, patch_node},
     },
     reconcile::{ReconcileContext, object_reference},
-    state::{NodeView, PodView, Snapshot, instance_id},
+    state::{NodeView, PodView, Snapshot, has_condition, instance_id},
 };
 
 /// Priority from which a pod serves the node or the cluster: it is evicted after the pods that it serves. The value of
@@ -51,6 +51,8 @@ pub struct Termination {
     cordoned_since: BTreeMap<String, Duration>,
     /// Why the eviction of a pod was refused.
     eviction_blocked: BTreeMap<PodKey, String>,
+    /// Nodes that the API server doesn't let the controller write, with the message.
+    refused_nodes: BTreeMap<String, String>,
 }
 
 impl Termination {
@@ -64,6 +66,17 @@ impl Termination {
         self.eviction_blocked.insert(pod, why);
     }
 
+    /// Records that the API server refused a write of `node`.
+    pub fn observe_refused_node(&mut self, node: String, why: String) {
+        self.refused_nodes.insert(node, why);
+    }
+
+    /// Why the API server doesn't let the controller write `node`, if it refused that.
+    #[must_use]
+    pub fn refusal(&self, node: &str) -> Option<&str> {
+        self.refused_nodes.get(node).map(String::as_str)
+    }
+
     /// Forgets the refusal, since an action on `pod` has ended.
     pub fn forget_eviction(&mut self, pod: &PodKey) {
         self.eviction_blocked.remove(pod);
@@ -75,6 +88,7 @@ impl Termination {
             since.retain(|claim, _| snapshot.claims().contains_key(claim));
         }
         self.eviction_blocked.retain(|pod, _| snapshot.pods().contains_key(pod));
+        self.refused_nodes.retain(|node, _| snapshot.nodes().contains_key(node));
     }
 
     /// Takes the next step of a claim that is being deleted.
@@ -100,7 +114,11 @@ impl Termination {
             match node {
                 Some((node_name, node)) => {
                     delete_pods(ctx, node_name);
-                    release_node(ctx, node_name, node);
+                    if self.is_foreign(claim, node_name) {
+                        ctx.request(release_claim(name, claim));
+                    } else {
+                        release_node(ctx, node_name, node);
+                    }
                 }
                 None => ctx.request(release_claim(name, claim)),
             }
@@ -122,7 +140,8 @@ impl Termination {
         claim: &Arc<NodeClaim>,
     ) -> bool {
         if let Some((node_name, node)) = ctx.snapshot.node_of(claim) {
-            if !node.has_taint(keys::DISRUPTED_TAINT) || !node.unschedulable {
+            let is_cordoned = node.has_taint(keys::DISRUPTED_TAINT) && node.unschedulable;
+            if !is_cordoned && !self.is_foreign(claim, node_name) {
                 self.cordoned_since.remove(name);
                 ctx.evidence.forget_pods_of(name);
                 let cordon = Verb::JsonPatch(node_patch::cordon(node, ctx.now.wall));
@@ -143,6 +162,12 @@ impl Termination {
             return false;
         }
         is_past_deadline(ctx, name, claim) || self.is_verified_empty(ctx, name, claim)
+    }
+
+    /// True for a node that was never registered and can't be written: it has nothing of its pool. It is drained
+    /// without a cordon, and its Node is left to the cloud controller; otherwise its instance would be paid for ever.
+    fn is_foreign(&self, claim: &NodeClaim, node: &str) -> bool {
+        !has_condition(claim, REGISTERED) && self.refusal(node).is_some()
     }
 
     /// True if the API server has said, after every binding before the cordon, that no pod is there.

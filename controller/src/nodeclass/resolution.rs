@@ -2,18 +2,24 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_api::{EC2NodeClass, condition::READY};
+use croft_api::{
+    EC2NodeClass,
+    condition::{READY, set},
+};
 use croft_cloud::{ClassFindings, InUse};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde_json::json;
 
 use crate::{
     action::{Action, Key, Resolution},
     definitions::events,
     in_flight::InFlight,
-    nodeclaim::launch_attempt::open_request,
+    kube_api::{Call, Target, Verb},
+    nodeclaim::{launch_attempt::open_request, writes::WATCH_LAG},
     nodeclass::findings,
     reconcile::{ReconcileContext, object_reference},
     state::{Snapshot, instance_of},
+    tenant::isolation::Isolation,
 };
 
 /// A class that isn't ready is resolved this often: a user is probably correcting it.
@@ -87,7 +93,8 @@ impl NodeClasses {
     }
 
     /// Resolves classes, lists offerings, and removes unused launch artifacts, when due.
-    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>) {
+    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>, isolation: &Isolation) {
+        write_spec_valid(ctx, isolation);
         let snapshot = ctx.snapshot;
         self.classes.retain(|name, _| snapshot.classes().contains_key(name));
         for (name, class) in snapshot.classes() {
@@ -148,6 +155,31 @@ impl NodeClasses {
                 instances: claims.filter_map(|claim| instance_of(claim)).map(str::to_owned).collect(),
             }));
         }
+    }
+}
+
+/// Writes the condition SpecValid of classes: also of those that can't be read, so that they aren't resolved.
+fn write_spec_valid(ctx: &mut ReconcileContext<'_>, isolation: &Isolation) {
+    for (name, class, statement) in isolation.class_statements() {
+        let key = Key::Class(name.clone());
+        let was = class.conditions.iter().find(|c| c.type_ == statement.kind);
+        let news = statement.status == Some(false) && was.is_none_or(|was| was.message != statement.message);
+        let event = news.then(|| (statement.reason, statement.message.clone()));
+        let mut conditions = class.conditions.clone();
+        if !ctx.is_idle(&key) || !set(&mut conditions, statement, class.generation, Time(ctx.now.wall)) {
+            continue;
+        }
+        if let Some((reason, message)) = event {
+            ctx.event(class.reference.clone(), true, reason, message);
+        }
+        // Conditions are written as a whole, so the write holds only for the version that was read.
+        let patch =
+            json!({"metadata": {"resourceVersion": class.version}, "status": {"conditions": conditions}});
+        ctx.request(Action::Write {
+            key,
+            call: Call { target: Target::Class(name.clone()), verb: Verb::PatchStatus(patch) },
+            requeue_after: WATCH_LAG,
+        });
     }
 }
 

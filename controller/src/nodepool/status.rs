@@ -9,7 +9,7 @@ use croft_api::{
     convert::unlimited,
     pool::Provisioner,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use serde_json::json;
 
 use crate::{
@@ -28,6 +28,7 @@ use crate::{
     provisioning::{launch_backoff::registration_condition, panic_isolation::PanicIsolation},
     reconcile::{ReconcileContext, object_reference},
     state::{Snapshot, has_condition},
+    tenant::isolation::Isolation,
 };
 
 /// A pool without changes is compared again after this long, if a pass runs anyway.
@@ -39,6 +40,8 @@ const DEFERRED_FOR: Duration = Duration::from_secs(5);
 /// What other deciders know about pools.
 #[derive(Clone, Copy)]
 pub struct PoolInputs<'a> {
+    /// The conditions about label and spec.
+    pub isolation: &'a Isolation,
     /// Nodes that pools with static capacity lack.
     pub static_capacity: &'a StaticCapacity,
     /// Pools on which the scheduler panics.
@@ -99,7 +102,9 @@ impl PoolStatus {
                 continue;
             }
             let now = status_inputs(ctx, name, pool, inputs);
-            if !self.is_due(ctx, name, now) || !ctx.is_idle(&Key::Pool(name.clone())) {
+            // Launches and pods wait for these conditions.
+            let urgent = differ(pool, inputs.isolation.pool_statements(name));
+            if !(self.is_due(ctx, name, now) || urgent) || !ctx.is_idle(&Key::Pool(name.clone())) {
                 continue;
             }
             self.compared.insert(name.clone(), Compared { at: ctx.now.mono, inputs: now, stale_since: None });
@@ -129,10 +134,12 @@ impl PoolStatus {
         if pool.metadata.deletion_timestamp.is_some() {
             return deletion_condition(ctx.snapshot, name).into_iter().collect();
         }
+        let mut statements = inputs.isolation.pool_statements(name).to_vec();
         if pool.spec.provisioner != Provisioner::Croft {
-            return provisioned_elsewhere(ctx.snapshot, name, pool).into_iter().collect();
+            statements.extend(provisioned_elsewhere(ctx.snapshot, name, pool));
+            return statements;
         }
-        let mut statements = self.supplies.statements(ctx.snapshot, name, pool);
+        statements.extend(self.supplies.statements(ctx.snapshot, name, pool));
         statements.extend(replicas_condition(ctx.snapshot, inputs.static_capacity, name, pool));
         statements.extend(headroom_condition(ctx.snapshot, name));
         statements.extend(ctx.stopped(name).map(Stopped::statement));
@@ -170,6 +177,18 @@ fn status_inputs(
         backoff: backoff.map_or((0, 0), |backoff| (backoff.rounds, backoff.offerings.len())),
         panics: inputs.panics.statement(name).is_some(),
     }
+}
+
+/// True if a condition of the pool differs from its statement.
+fn differ(pool: &TenantPool, statements: &[Statement]) -> bool {
+    let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    statements.iter().any(|statement| {
+        let held = conditions.iter().find(|c| c.type_ == statement.kind);
+        let text = statement.status.map(|status| if status { "True" } else { "False" });
+        held.is_none_or(|c| {
+            Some(c.status.as_str()) != text || c.reason != statement.reason || c.message != statement.message
+        })
+    })
 }
 
 /// Writes the status if it differs, with events about conditions that became False.
@@ -212,7 +231,7 @@ fn new_status(
     new.resources =
         held.capacity.to_quantities().into_iter().map(|(n, q)| (n, Amount(q.to_string()))).collect();
     new.cost_per_hour = Some(held.cost.to_string());
-    // A condition without a statement no longer holds.
+    // A condition without a statement no longer holds, but for those that keep their status until isolation is known.
     new.conditions.retain(|c| {
         c.type_ == ACCEPTED || c.type_ == SPEC_VALID || statements.iter().any(|s| s.kind == c.type_)
     });
@@ -280,10 +299,21 @@ fn record_events(
     old: &TenantPoolStatus,
     statements: &[Statement],
 ) {
-    let is_reported = |s: &&Statement| s.status == Some(false) && ![READY, UNLIMITED].contains(&s.kind);
+    let is_reported = |s: &&Statement| {
+        // A key that isn't in force lasts less than a second.
+        let silent = [READY, UNLIMITED].contains(&s.kind) || s.reason == reasons::KEY_NOT_IN_FORCE;
+        s.status == Some(false) && !silent
+    };
     for statement in statements.iter().filter(is_reported) {
         let was = old.conditions.iter().find(|c| c.type_ == statement.kind);
-        if was.is_none_or(|c| c.status != "False" || c.reason != statement.reason) {
+        // Messages of the other conditions have counts.
+        let by_message = [ACCEPTED, SPEC_VALID].contains(&statement.kind);
+        let differs = |c: &Condition| {
+            c.status != "False"
+                || c.reason != statement.reason
+                || (by_message && c.message != statement.message)
+        };
+        if was.is_none_or(differs) {
             let warning = statement.reason != reasons::IN_FLIGHT;
             ctx.event(object_reference(&**pool), warning, statement.reason, statement.message.clone());
         }

@@ -1,6 +1,7 @@
 //! Changes of objects, as watches and responses report them.
 
 use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, stored::Flaw};
+use croft_policy::replica_status::ReplicaStatus;
 use croft_scheduler::PodKey;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -8,6 +9,10 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
     storage::v1::{CSINode, StorageClass, VolumeAttachment},
 };
+use serde_json::Value;
+
+/// The kind of [`Change::WebhookReplica`] in [`Change::Synced`].
+pub const WEBHOOK_REPLICA: &str = "WebhookReplica";
 
 /// One change.
 #[derive(Clone, Debug)]
@@ -43,6 +48,12 @@ pub enum Change {
     AttachmentGone(String),
     Budget(Box<PodDisruptionBudget>),
     BudgetGone(String, String),
+    /// A replica of the webhook, by the name of its Lease.
+    WebhookReplica(String, Box<ReplicaStatus>),
+    WebhookReplicaGone(String),
+    /// An admission policy of Croft's or its binding, by kind and name.
+    AdmissionPolicy(&'static str, String, Box<Value>),
+    AdmissionPolicyGone(&'static str, String),
     /// An object in a fresh list. It replaces what is held, whatever the versions: after a restore from a backup
     /// versions go back, and deleted objects exist again.
     Listed(Box<Change>),
@@ -53,4 +64,19 @@ pub enum Change {
     Gone(Box<str>, Box<Change>),
     /// The first full list of one kind is complete.
     Synced(&'static str),
+}
+
+impl Change {
+    /// True for what concerns the enforcement of tenancy alone, so that the snapshot has no use for it.
+    #[must_use]
+    pub fn is_about_enforcement(&self) -> bool {
+        match self {
+            Self::WebhookReplica(..)
+            | Self::WebhookReplicaGone(_)
+            | Self::AdmissionPolicy(..)
+            | Self::AdmissionPolicyGone(..) => true,
+            Self::Listed(change) | Self::Gone(_, change) => change.is_about_enforcement(),
+            _ => false,
+        }
+    }
 }

@@ -98,8 +98,11 @@ impl Snapshot {
         let Some(raw) = self.raw_nodes.get(name) else { return };
         let claim = self.claim_of_node(name).filter(|claim| self.node_of(claim).is_some()).cloned();
         let initialized = claim.as_ref().is_some_and(|c| has_condition(c, INITIALIZED));
+        // A watch may show the claim's conditions before the labels of its node, and labels are removed by hand.
+        let unlabelled = claim.as_ref().is_some_and(|claim| lacks_labels(raw, claim));
         let read = match &claim {
             Some(claim) if !initialized => self.cluster.upsert_node(&future_node(raw, claim)),
+            Some(claim) if unlabelled => self.cluster.upsert_node(&labelled(raw, claim)),
             _ => self.cluster.upsert_node(raw),
         };
         let waits = raw
@@ -107,7 +110,7 @@ impl Snapshot {
             .iter()
             .flat_map(|s| s.taints.iter().flatten())
             .any(|t| t.key == keys::UNREGISTERED_TAINT);
-        if initialized || (claim.is_none() && !waits) {
+        if (initialized && !unlabelled) || (claim.is_none() && !waits) {
             self.raw_nodes.remove(name);
         }
         self.record_problem("Node", name, read);
@@ -134,6 +137,19 @@ impl Snapshot {
         let types = self.classes.get(&claim.spec.node_class_ref.name)?.types.as_ref()?;
         types.iter().find(|t| t.name == name)
     }
+}
+
+/// True if the node lacks a label of its claim, by which limits count it.
+fn lacks_labels(raw: &Node, claim: &NodeClaim) -> bool {
+    let held = raw.metadata.labels.as_ref();
+    claim.spec.labels.iter().any(|(key, value)| held.and_then(|held| held.get(key)) != Some(value))
+}
+
+/// The node with the labels of its claim, which are about to be restored.
+fn labelled(raw: &Node, claim: &NodeClaim) -> Node {
+    let mut node = raw.clone();
+    node.metadata.labels.get_or_insert_default().extend(claim.spec.labels.clone());
+    node
 }
 
 /// The node of `claim` as it will be once it is initialized.

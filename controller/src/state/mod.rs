@@ -28,7 +28,7 @@ mod tombstones;
 mod unclaimed;
 mod views;
 
-pub use change::Change;
+pub use change::{Change, WEBHOOK_REPLICA};
 pub use evidence::Evidence;
 pub use in_flight_nodes::future_node;
 pub use milestones::Milestones;

@@ -416,7 +416,8 @@ impl Snapshot {
             Target::Config(name) => Change::ConfigGone(name),
             Target::Node(name) => Change::NodeGone(name),
             Target::Pod(namespace, name) => Change::PodGone(PodKey::new(&namespace, &name)),
-            Target::Event(_) => return,
+            // Only watches report the other kinds.
+            Target::Tenant(_) | Target::Namespace(_) | Target::DaemonSet(..) | Target::Event(_) => return,
         };
         self.observe_deletion(uid.into(), change, now);
     }

@@ -9,8 +9,8 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::{Value, json};
 
 use crate::tenant::{
-    action::Action,
-    state::{Key, State},
+    state::{ObjectName, State},
+    write::Write,
 };
 
 /// Concurrent rollouts. A DaemonSet replaces one pod per node at a time by default: five leave every node with
@@ -22,8 +22,8 @@ const WATCH_DELAY: Duration = Duration::from_secs(5);
 const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The writes that are due, within the limit of concurrent rollouts.
-pub(super) fn writes_due(state: &mut State, view: &Tenants, mono: Duration) -> Vec<Action> {
-    let mut due: BTreeMap<Key, Action> = BTreeMap::new();
+pub(super) fn writes_due(state: &mut State, view: &Tenants, mono: Duration) -> Vec<Write> {
+    let mut due: BTreeMap<ObjectName, Write> = BTreeMap::new();
     for (key, daemonset) in &state.daemonsets {
         if daemonset.metadata.deletion_timestamp.is_some() || state.absences.may_affect(view, &key.0, mono) {
             continue;
@@ -36,18 +36,18 @@ pub(super) fn writes_due(state: &mut State, view: &Tenants, mono: Duration) -> V
             let version = state.daemonset_versions.get(key);
             restoration(key, daemonset, version, &planned.patch.into_json())
         } else {
-            Some(Action::Touch(key.clone()))
+            Some(Write::Touch(key.clone()))
         };
         due.extend(action.map(|action| (key.clone(), action)));
     }
     let rolling = &state.daemonsets_rolling;
-    let is_in_flight = |key: &Key, written: Duration| {
+    let is_in_flight = |key: &ObjectName, written: Duration| {
         let lasted = mono.saturating_sub(written);
         lasted < WATCH_DELAY || (lasted < ROLLOUT_TIMEOUT && rolling.contains(key))
     };
     state.daemonsets_written.retain(|key, written| due.contains_key(key) || is_in_flight(key, *written));
     let in_flight = state.daemonsets_written.iter().filter(|(key, at)| is_in_flight(key, **at)).count();
-    let mut waiting: Vec<(Option<Duration>, Key, Action)> = due
+    let mut waiting: Vec<(Option<Duration>, ObjectName, Write)> = due
         .into_iter()
         .map(|(key, action)| (state.daemonsets_written.get(&key).copied(), key, action))
         .filter(|(written, key, _)| written.is_none_or(|at| !is_in_flight(key, at)))
@@ -65,11 +65,16 @@ pub(super) fn writes_due(state: &mut State, view: &Tenants, mono: Duration) -> V
 
 /// The patch that removes what was injected into a DaemonSet of an exempt namespace. It names tolerations by index,
 /// so it holds for one version only.
-fn restoration(key: &Key, daemonset: &DaemonSet, version: Option<&String>, patch: &str) -> Option<Action> {
+fn restoration(
+    key: &ObjectName,
+    daemonset: &DaemonSet,
+    version: Option<&String>,
+    patch: &str,
+) -> Option<Write> {
     let mut operations = vec![
         json!({"op": "test", "path": "/metadata/uid", "value": daemonset.metadata.uid}),
         json!({"op": "test", "path": "/metadata/resourceVersion", "value": version?}),
     ];
     operations.extend(serde_json::from_str::<Vec<Value>>(patch).ok()?);
-    Some(Action::Restore { daemonset: key.clone(), patch: Value::Array(operations) })
+    Some(Write::Restore { daemonset: key.clone(), patch: Value::Array(operations) })
 }

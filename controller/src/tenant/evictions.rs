@@ -13,9 +13,9 @@ use croft_policy::{NamespaceTenancy, Tenants};
 
 use crate::tenant::{
     absences::ABSENCE_CONFIRMED_AFTER,
-    action::Action,
     placement::Placement,
-    state::{Evictions, Key, Owner, PodFacts, State},
+    state::{Evictions, ObjectName, Owner, PodFacts, State},
+    write::Write,
 };
 
 /// The share of a namespace's pods, and of an owner's pods, that may be unavailable at once; one pod at least.
@@ -52,12 +52,12 @@ pub(super) fn due(
     view: &Tenants,
     placement: &mut Placement,
     mono: Duration,
-) -> Vec<Action> {
+) -> Vec<Write> {
     let mut evicted = std::mem::take(&mut state.evicted);
     evicted.requested.retain(|_, at| mono.saturating_sub(*at) < ABSENCE_CONFIRMED_AFTER);
     let mut actions = Vec::new();
     if state.config.misplaced == Misplaced::Recreate {
-        let mut namespaces: BTreeMap<&str, Vec<&Key>> = BTreeMap::new();
+        let mut namespaces: BTreeMap<&str, Vec<&ObjectName>> = BTreeMap::new();
         for key in &placement.misplaced {
             namespaces.entry(&key.0).or_default().push(key);
         }
@@ -79,9 +79,9 @@ fn evictions_in(
     view: &Tenants,
     evicted: &mut Evictions,
     namespace: &str,
-    misplaced: &[&Key],
+    misplaced: &[&ObjectName],
     mono: Duration,
-) -> (Vec<Action>, Option<String>) {
+) -> (Vec<Write>, Option<String>) {
     if state.absences.may_affect(view, namespace, mono) {
         let note = format!(
             "evictions in namespace {namespace} wait until its Tenant has been absent for {} s",
@@ -90,7 +90,7 @@ fn evictions_in(
         return (Vec::new(), Some(note));
     }
     let (mut all, mut owners) = count_pods(state, evicted, namespace, mono);
-    let mut next: Vec<(&Key, &PodFacts, &Owner)> = misplaced
+    let mut next: Vec<(&ObjectName, &PodFacts, &Owner)> = misplaced
         .iter()
         .filter_map(|key| Some((*key, state.pods.get(*key)?)))
         .filter_map(|(key, pod)| Some((key, pod, pod.owner.as_ref().filter(|owner| recreates(owner))?)))
@@ -111,7 +111,7 @@ fn evictions_in(
         of_owner.unavailable += 1;
         evicted.requested.insert(pod.uid.clone(), mono);
         evicted.owners.insert(owner.uid.clone());
-        actions.push(Action::Evict { pod: key.clone(), uid: pod.uid.clone() });
+        actions.push(Write::Evict { pod: key.clone(), uid: pod.uid.clone() });
     }
     let note = (pending > 0).then(|| {
         format!(

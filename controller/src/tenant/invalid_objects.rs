@@ -5,7 +5,12 @@ use croft_api::{
     condition::{SPEC_VALID, Statement},
     stored::INVALID_SPEC,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::ObjectReference,
+    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
+};
+
+use crate::reconcile::object_reference;
 
 /// A kind and a name.
 pub(super) type Name = (&'static str, String);
@@ -35,9 +40,14 @@ impl InvalidObject {
 /// The facts of a class that its condition needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassFacts {
-    pub(super) version: Option<String>,
-    pub(super) generation: Option<i64>,
-    pub(super) conditions: Vec<Condition>,
+    /// Its resourceVersion.
+    pub version: Option<String>,
+    /// Its generation.
+    pub generation: Option<i64>,
+    /// Its conditions.
+    pub conditions: Vec<Condition>,
+    /// Names it in an Event.
+    pub reference: ObjectReference,
 }
 
 impl ClassFacts {
@@ -48,6 +58,7 @@ impl ClassFacts {
             version: resource_version.clone(),
             generation: *generation,
             conditions: conditions.unwrap_or_default(),
+            reference: object_reference(class),
         }
     }
 }

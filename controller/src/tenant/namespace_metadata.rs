@@ -1,6 +1,6 @@
 //! The label and annotations of namespaces that the admission policies read.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use croft_policy::{
     NamespaceTenancy, Tenants,
@@ -10,15 +10,21 @@ use croft_policy::{
 use serde_json::json;
 
 use crate::tenant::{
-    action::Action,
     state::{NamespaceFacts, State},
+    write::Write,
 };
 
-/// The writes of namespaces that are due.
-pub(super) fn namespace_writes(state: &State, view: &Tenants) -> Vec<Action> {
+/// The writes of namespaces that are due. A namespace stays its tenant's until the absence of the Tenant is confirmed:
+/// until then, pods that the webhook no longer pins are refused. Without any Tenant, what Croft wrote is removed.
+pub(super) fn namespace_writes(state: &State, view: &Tenants, mono: Duration) -> Vec<Write> {
     let mut actions = Vec::new();
     for (name, facts) in state.namespaces.iter().filter(|(_, facts)| !facts.deleting) {
         if has_unreadable_tenant(view, name) {
+            continue;
+        }
+        let is_tenant = matches!(view.tenancy(name), NamespaceTenancy::Tenant { .. });
+        let leaves = facts.pools.is_some() && !is_tenant;
+        if leaves && state.absences.may_affect(view, name, mono) {
             continue;
         }
         let (labels, annotations) = expected_metadata(view, name);
@@ -30,7 +36,7 @@ pub(super) fn namespace_writes(state: &State, view: &Tenants) -> Vec<Action> {
         let (labels, annotations) = (outdated(&labels), outdated(&annotations));
         if !labels.is_empty() || !annotations.is_empty() {
             let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
-            actions.push(Action::NamespaceMetadata { namespace: name.clone(), patch });
+            actions.push(Write::NamespaceMetadata { namespace: name.clone(), patch });
         }
     }
     actions

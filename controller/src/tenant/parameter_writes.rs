@@ -9,7 +9,7 @@ use croft_policy::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::tenant::{action::Action, parameters::Parameters, state::State, tenant_status};
+use crate::tenant::{parameters::Parameters, state::State, tenant_status, write::Write};
 
 /// Returns true if non-tenant pods are evaluated: a Tenant exists, and every replica of the webhook has enforced
 /// it. A replica that lags doesn't revert this.
@@ -26,13 +26,16 @@ fn is_written_active(parameters: &Parameters) -> bool {
 /// Returns true if the last Tenant is gone while nodes of pools remain, as when the CRDs are deleted by mistake:
 /// the parameters stay in force until the nodes are gone.
 fn remains_in_force(state: &State, view: &Tenants) -> bool {
-    !view.declarations().is_active()
-        && is_written_active(&state.parameters)
-        && state.nodes.values().any(Option::is_some)
+    !view.declarations().is_active() && !is_over(state, view) && is_written_active(&state.parameters)
+}
+
+/// Returns true if there is no Tenant, and no node of a pool.
+pub(super) fn is_over(state: &State, view: &Tenants) -> bool {
+    !view.declarations().is_active() && !state.nodes.values().any(Option::is_some)
 }
 
 /// The next write or probe of the parameters.
-pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool) -> Option<Action> {
+pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool) -> Option<Write> {
     state.parameters.policies_missing = missing_policies(state);
     if remains_in_force(state, view) {
         return None;
@@ -47,12 +50,12 @@ pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool) -> Opt
         .collect();
     if !differ.is_empty() {
         let patch = json!({"metadata": {"annotations": differ}});
-        return Some(Action::Parameters { namespace: namespace.clone(), patch });
+        return Some(Write::Parameters { namespace: namespace.clone(), patch });
     }
     let revision = wanted.get(REVISION)?;
     let confirmed = in_force.as_ref().and_then(|in_force| in_force.get(REVISION));
     (confirmed != Some(revision))
-        .then(|| Action::Probe { namespace: namespace.clone(), revision: revision.clone() })
+        .then(|| Write::Probe { namespace: namespace.clone(), revision: revision.clone() })
 }
 
 /// The policies and bindings that are missing or differ from those that this version installs.

@@ -9,9 +9,9 @@ use croft_api::convert::policy as convert;
 use croft_policy::{NamespaceTenancy, Tenants, Violation, audit::misplaced, plan_pod, plan_recreated};
 
 use crate::tenant::{
-    action::Action,
     evictions,
-    state::{Key, PodFacts, State},
+    state::{ObjectName, PodFacts, State},
+    write::Write,
 };
 
 /// The pods of one tenant.
@@ -41,11 +41,11 @@ pub(super) struct Placement {
     /// The number of violations of each rule.
     pub(super) violations: BTreeMap<Violation, i64>,
     /// Pods bound to a wrong node.
-    pub(super) misplaced: Vec<Key>,
+    pub(super) misplaced: Vec<ObjectName>,
     /// By namespace, why no more pods are evicted.
     pub(super) eviction_notes: BTreeMap<String, String>,
     /// Pending pods to be recreated.
-    to_recreate: Vec<Key>,
+    to_recreate: Vec<ObjectName>,
 }
 
 pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
@@ -111,7 +111,7 @@ fn is_recreated(pod: &PodFacts) -> bool {
 }
 
 /// The name of a pod that is left to the user, with its owner.
-fn left(key: &Key, pod: &PodFacts) -> Option<String> {
+fn left(key: &ObjectName, pod: &PodFacts) -> Option<String> {
     match &pod.owner {
         None => Some(format!("{}/{} without a controller", key.0, key.1)),
         Some(owner) if owner.kind == "DaemonSet" || evictions::recreates(owner) => None,
@@ -119,7 +119,7 @@ fn left(key: &Key, pod: &PodFacts) -> Option<String> {
     }
 }
 
-fn bound(placement: &mut Placement, view: &Tenants, key: &Key, pod: &PodFacts, node: &str) {
+fn bound(placement: &mut Placement, view: &Tenants, key: &ObjectName, pod: &PodFacts, node: &str) {
     let misplaced = misplaced(view, &key.0, node);
     if misplaced.is_ok() {
         return;
@@ -150,9 +150,9 @@ pub(super) fn recreations(
     view: &Tenants,
     placement: &Placement,
     mono: Duration,
-) -> Vec<Action> {
+) -> Vec<Write> {
     let to_recreate =
         placement.to_recreate.iter().filter(|key| !state.absences.may_affect(view, &key.0, mono));
     let found = to_recreate.filter_map(|key| Some((key.clone(), state.pods.get(key)?)));
-    found.map(|(pod, facts)| Action::Recreate { pod, uid: facts.uid.clone() }).collect()
+    found.map(|(pod, facts)| Write::Recreate { pod, uid: facts.uid.clone() }).collect()
 }

@@ -1,42 +1,27 @@
-//! The conditions of a TenantPool about its label and spec. `nodepool::status` writes the conditions about its
-//! nodes.
+//! The conditions of TenantPools about their label and spec. [`crate::nodepool::status`] writes them, with those about
+//! their nodes.
 
-use croft_api::condition::{ACCEPTED, Statement, set};
+use std::collections::BTreeMap;
+
+use croft_api::condition::{ACCEPTED, Statement};
 use croft_policy::Tenants;
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     definitions::conditions as reasons,
-    tenant::{action::Action, spec_valid::spec_valid, state::State},
+    tenant::{spec_valid::spec_valid, state::State},
 };
 
-/// The status writes that are due.
-pub(super) fn status_writes(state: &State, view: &Tenants, wall: Timestamp) -> Vec<Action> {
-    let mut actions = Vec::new();
-    for (name, pool) in state.pools.iter().filter(|(_, pool)| pool.metadata.deletion_timestamp.is_none()) {
-        let mut conditions = pool.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-        let valid = spec_valid(state, "TenantPool", name, &conditions);
-        let (mut event, mut differs) = (None, false);
-        for statement in accepted(state, view, name).into_iter().chain(valid) {
-            let was = conditions.iter().find(|c| c.type_ == statement.kind);
-            let news = statement.status == Some(false)
-                // It lasts less than a second.
-                && statement.reason != reasons::KEY_NOT_IN_FORCE
-                && was.is_none_or(|was| was.status != "False" || was.message != statement.message);
-            event = news.then(|| (statement.reason, statement.message.clone())).or(event);
-            differs |= set(&mut conditions, statement, pool.metadata.generation, Time(wall));
-        }
-        if differs {
-            actions.push(Action::PoolStatus {
-                pool: name.clone(),
-                version: pool.metadata.resource_version.clone(),
-                conditions,
-                event,
-            });
-        }
-    }
-    actions
+/// The conditions of each pool that isn't being deleted.
+pub(super) fn pool_statements(state: &State, view: &Tenants) -> BTreeMap<String, Vec<Statement>> {
+    let pools = state.pools.iter().filter(|(_, pool)| pool.metadata.deletion_timestamp.is_none());
+    pools
+        .map(|(name, pool)| {
+            let conditions =
+                pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+            let valid = spec_valid(state, "TenantPool", name, conditions);
+            (name.clone(), accepted(state, view, name).into_iter().chain(valid).collect())
+        })
+        .collect()
 }
 
 /// Returns `None` if the condition keeps its status: the policies' keys are unknown until a probe is answered.

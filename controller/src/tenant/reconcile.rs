@@ -9,13 +9,13 @@ use croft_policy::{
 use jiff::Timestamp;
 
 use crate::tenant::{
-    action::Action, daemonsets, evictions, namespace_metadata::namespace_writes, parameter_writes, placement,
-    pool_status, spec_valid, state::State, tenant_status,
+    daemonsets, evictions, namespace_metadata::namespace_writes, parameter_writes, placement, pool_status,
+    state::State, tenant_status, write::Write,
 };
 
 /// Compares the cluster with its Tenants and returns the writes that are missing.
 #[must_use]
-pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Action> {
+pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Write> {
     if !state.is_complete() {
         return Vec::new();
     }
@@ -26,12 +26,11 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Acti
     let mut actions = Vec::new();
     let active = parameter_writes::is_active(state, &view, mono);
     actions.extend(parameter_writes::next_write(state, &view, active));
-    if active {
-        actions.extend(namespace_writes(state, &view));
+    if active || parameter_writes::is_over(state, &view) {
+        actions.extend(namespace_writes(state, &view, mono));
     }
     actions.extend(node_writes(state, active));
-    actions.extend(pool_status::status_writes(state, &view, wall));
-    actions.extend(spec_valid::class_status_writes(state, wall));
+    state.pool_statements = pool_status::pool_statements(state, &view);
     let mut placement = placement::classify(state, &view);
     count_violations(state, &view, &mut placement);
     state.violations = std::mem::take(&mut placement.violations);
@@ -50,12 +49,12 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Acti
 /// Writes of nodes. A node that Croft didn't launch has its pool's own label; pool-name label and taints follow in
 /// one patch. Nodes of Croft's pools get them all when their instance is verified to be the claim's. No node is
 /// written before a tenant is enforced.
-fn node_writes(state: &mut State, active: bool) -> Vec<Action> {
+fn node_writes(state: &mut State, active: bool) -> Vec<Write> {
     let left = std::mem::take(&mut state.left_pools).into_iter();
-    let left = left.map(|(node, pool)| Action::NodeLeft { node, pool });
+    let left = left.map(|(node, pool)| Write::NodeLeft { node, pool });
     let missing = state.node_repairs.iter().filter(|_| active);
     let missing =
-        missing.map(|(node, missing)| Action::RepairNode { node: node.clone(), missing: missing.clone() });
+        missing.map(|(node, missing)| Write::RepairNode { node: node.clone(), missing: missing.clone() });
     left.chain(missing).collect()
 }
 

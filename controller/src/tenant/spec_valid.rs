@@ -4,19 +4,17 @@ use std::collections::BTreeMap;
 
 use croft_api::{
     Tenant, TenantPool,
-    condition::{SPEC_VALID, Statement, set},
+    condition::{SPEC_VALID, Statement},
     convert::policy as convert,
     stored::Flaw,
 };
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
 use crate::{
     definitions::conditions::VALID,
     state::Change,
     tenant::{
-        action::Action,
         invalid_objects::{ClassFacts, InvalidObject},
         state::State,
     },
@@ -162,21 +160,4 @@ pub(super) fn spec_valid(
             message: "its spec is in force".to_owned(),
         }),
     }
-}
-
-/// The status writes of classes that are due.
-pub(super) fn class_status_writes(state: &State, wall: Timestamp) -> Vec<Action> {
-    let mut actions = Vec::new();
-    for (name, class) in &state.classes {
-        let Some(statement) = spec_valid(state, "EC2NodeClass", name, &class.conditions) else { continue };
-        let was = class.conditions.iter().find(|c| c.type_ == SPEC_VALID);
-        let news = statement.status == Some(false) && was.is_none_or(|was| was.message != statement.message);
-        let event = news.then(|| (statement.reason, statement.message.clone()));
-        let mut conditions = class.conditions.clone();
-        if set(&mut conditions, statement, class.generation, Time(wall)) {
-            let version = class.version.clone();
-            actions.push(Action::ClassStatus { class: name.clone(), version, conditions, event });
-        }
-    }
-    actions
 }

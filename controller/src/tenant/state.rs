@@ -7,7 +7,9 @@ use std::{
 };
 
 use croft_api::{
-    CroftConfig, CroftConfigSpec, NodeClaim, Tenant, TenantPool, condition::ACCEPTED, config::SINGLETON,
+    CroftConfig, CroftConfigSpec, NodeClaim, Tenant, TenantPool,
+    condition::{ACCEPTED, Statement},
+    config::SINGLETON,
     convert::policy as convert,
 };
 use croft_policy::{
@@ -29,31 +31,13 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::{
-    state::Change,
+    state::{Change, WEBHOOK_REPLICA},
     tenant::{
         absences::Absences,
         invalid_objects::{ClassFacts, InvalidObject, Name},
         parameters::Parameters,
     },
 };
-
-/// An observation beside the changes of the engine's watches.
-#[derive(Clone, Debug)]
-pub enum Observation {
-    /// A webhook replica by the name of its Lease; `None` if it is gone.
-    Replica(String, Option<ReplicaStatus>),
-    /// An admission policy or a binding by kind and name; `None` if it is gone.
-    Policy(String, String, Option<Box<Value>>),
-    /// The API server was probed for the parameters of this revision.
-    ParametersProbed {
-        /// The revision.
-        revision: String,
-        /// The parameters are in force.
-        in_force: bool,
-    },
-    /// The first list of this kind is complete.
-    Synced(&'static str),
-}
 
 /// Kinds that must be listed before the first decision.
 const REQUIRED_LISTS: [&str; 11] = [
@@ -65,7 +49,7 @@ const REQUIRED_LISTS: [&str; 11] = [
     "DaemonSet",
     "Namespace",
     "CroftConfig",
-    "Replica",
+    WEBHOOK_REPLICA,
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 ];
@@ -144,7 +128,7 @@ pub struct Evictions {
 }
 
 /// Namespace and name.
-pub type Key = (String, String);
+pub type ObjectName = (String, String);
 
 /// The facts.
 #[derive(Debug)]
@@ -167,17 +151,17 @@ pub struct State {
     /// Pool and price of each claim, in millionths of a dollar per hour.
     pub claims: BTreeMap<String, (String, u64)>,
     /// Pods.
-    pub pods: BTreeMap<Key, PodFacts>,
+    pub pods: BTreeMap<ObjectName, PodFacts>,
     /// The scheduling fields that the pending pods of an owner share.
     pending_by_owner: BTreeMap<String, Weak<Pod>>,
     /// DaemonSets, reduced to the fields that admission plans.
-    pub daemonsets: BTreeMap<Key, Arc<DaemonSet>>,
+    pub daemonsets: BTreeMap<ObjectName, Arc<DaemonSet>>,
     /// Their resourceVersions, which change with every status write.
-    pub(super) daemonset_versions: BTreeMap<Key, String>,
+    pub(super) daemonset_versions: BTreeMap<ObjectName, String>,
     /// DaemonSets with a rollout in flight.
-    pub(super) daemonsets_rolling: BTreeSet<Key>,
+    pub(super) daemonsets_rolling: BTreeSet<ObjectName>,
     /// The time of the last write of each DaemonSet that was out of date.
-    pub(super) daemonsets_written: BTreeMap<Key, Duration>,
+    pub(super) daemonsets_written: BTreeMap<ObjectName, Duration>,
     /// The number of violations of each rule, as of the last decision.
     pub violations: BTreeMap<Violation, i64>,
     /// Findings of nodes, by node.
@@ -195,9 +179,11 @@ pub struct State {
     /// Replicas of the webhook.
     pub replicas: BTreeMap<String, Replica>,
     /// Admission policies and bindings by kind and name.
-    pub policies: BTreeMap<Key, Value>,
+    pub policies: BTreeMap<(String, String), Value>,
     /// The parameters of the admission policies.
     pub parameters: Parameters,
+    /// The conditions of pools about their label and spec, as of the last decision.
+    pub(super) pool_statements: BTreeMap<String, Vec<Statement>>,
     /// Tenants that are absent, perhaps for a moment.
     pub(super) absences: Absences,
     /// Evictions of misplaced pods that are in flight.
@@ -238,6 +224,7 @@ impl State {
             invalid_objects: BTreeMap::new(),
             replicas: BTreeMap::new(),
             policies: BTreeMap::new(),
+            pool_statements: BTreeMap::new(),
             parameters: Parameters { namespace: namespace.to_owned(), ..Parameters::default() },
             absences: Absences::default(),
             evicted: Evictions::default(),
@@ -313,7 +300,7 @@ impl State {
         self.nodes_stale = true;
     }
 
-    /// Applies a change of the engine's watches. Returns true if a fact changed.
+    /// Applies a change. Returns true if a fact changed.
     pub fn observe(&mut self, change: &Change) -> bool {
         let corrected = self.corrected(change);
         let new = match change {
@@ -382,6 +369,14 @@ impl State {
                 self.config_is_gone = true;
                 true
             }
+            Change::WebhookReplicaGone(name) => self.replicas.remove(name).is_some(),
+            Change::AdmissionPolicy(kind, name, value) => {
+                let key = ((*kind).to_owned(), name.clone());
+                self.policies.insert(key, (**value).clone()).as_ref() != Some(&**value)
+            }
+            Change::AdmissionPolicyGone(kind, name) => {
+                self.policies.remove(&((*kind).to_owned(), name.clone())).is_some()
+            }
             Change::Listed(change) | Change::Gone(_, change) => self.observe(change),
             Change::Synced(kind) => self.synced(kind),
             _ => false,
@@ -403,29 +398,11 @@ impl State {
         self.claims.insert(claim.name_any(), facts.clone()) != Some(facts)
     }
 
-    /// Applies an observation of this module's watches, at `now` on the monotonic clock. Returns true if a fact
-    /// changed.
-    pub fn observe_own(&mut self, news: Observation, now: Duration) -> bool {
-        match news {
-            Observation::Replica(name, Some(report)) => {
-                let new = self.replicas.get(&name).is_none_or(|r| r.report != report);
-                self.replicas.insert(name, Replica { report, heard_at: now });
-                new
-            }
-            Observation::Replica(name, None) => self.replicas.remove(&name).is_some(),
-            Observation::Policy(kind, name, Some(value)) => {
-                self.policies.insert((kind, name), *value.clone()) != Some(*value)
-            }
-            Observation::Policy(kind, name, None) => self.policies.remove(&(kind, name)).is_some(),
-            Observation::ParametersProbed { revision, in_force } => {
-                if in_force {
-                    self.parameters.confirm(&revision);
-                }
-                // Parameters that aren't in force yet are probed again.
-                true
-            }
-            Observation::Synced(kind) => self.synced(kind),
-        }
+    /// Applies the report of a webhook replica, heard at `now` on the monotonic clock. Returns true if it is new.
+    pub fn observe_replica(&mut self, name: &str, report: ReplicaStatus, now: Duration) -> bool {
+        let new = self.replicas.get(name).is_none_or(|r| r.report != report);
+        self.replicas.insert(name.to_owned(), Replica { report, heard_at: now });
+        new
     }
 
     /// Returns true if the settings changed; status writes change no setting.

@@ -20,11 +20,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::{
     definitions::conditions as reasons,
     tenant::{
-        action::Action,
         namespace_metadata::has_current_metadata,
         placement::{Counted, Placement},
         spec_valid::spec_valid,
         state::State,
+        write::Write,
     },
 };
 
@@ -81,7 +81,7 @@ pub(super) fn status_writes(
     placement: &Placement,
     mono: Duration,
     wall: Timestamp,
-) -> Vec<Action> {
+) -> Vec<Write> {
     let rules = view.declarations();
     let mut namespaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in state.namespaces.keys() {
@@ -136,7 +136,7 @@ pub(super) fn status_writes(
             set(&mut new.conditions, statement, tenant.metadata.generation, Time(wall));
         }
         if new != old {
-            actions.push(Action::Status { tenant: name.clone(), status: Box::new(new), events });
+            actions.push(Write::Status { tenant: name.clone(), status: Box::new(new), events });
         }
     }
     actions

@@ -7,15 +7,21 @@ use croft_policy::{
     policies,
     replica_status::{ObservedGenerations, ReplicaStatus},
 };
-use k8s_openapi::api::{
-    apps::v1::DaemonSet,
-    core::v1::{Namespace, Node, Pod},
+use k8s_openapi::{
+    api::{
+        apps::v1::DaemonSet,
+        core::v1::{Namespace, Node, Pod},
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{state::Change, tenant::state::Observation};
+use crate::{
+    action::Key,
+    state::{Change, WEBHOOK_REPLICA},
+};
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -88,8 +94,10 @@ fn reconciled_state() -> State {
         );
         state.observe(&Change::Synced(kind));
     }
-    for kind in ["CroftConfig", "Replica", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] {
-        state.observe_own(Observation::Synced(kind), NOW);
+    for kind in
+        ["CroftConfig", WEBHOOK_REPLICA, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+    {
+        state.observe(&Change::Synced(kind));
     }
     for document in policies::documents("croft-system") {
         policy(&mut state, document);
@@ -97,10 +105,7 @@ fn reconciled_state() -> State {
     let mut seen = ObservedGenerations::default();
     seen.insert("uid-of-a-", 1);
     seen.insert("uid-of-b-", 1);
-    state.observe_own(
-        Observation::Replica("r".to_owned(), Some(ReplicaStatus { observed: seen, certificate_error: None })),
-        NOW,
-    );
+    state.observe_replica("r", ReplicaStatus { observed: seen, certificate_error: None }, NOW);
     for _ in 0..4 {
         write(&mut state);
     }
@@ -110,33 +115,27 @@ fn reconciled_state() -> State {
 /// A policy or a binding, as the API server has it.
 fn policy(state: &mut State, document: Value) {
     let text = |pointer: &str| document.pointer(pointer).unwrap().as_str().unwrap().to_owned();
-    let (kind, name) = (text("/kind"), text("/metadata/name"));
-    state.observe_own(Observation::Policy(kind, name, Some(Box::new(document))), NOW);
+    let kinds = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+    let kind = kinds.into_iter().find(|kind| text("/kind") == *kind).unwrap();
+    let name = text("/metadata/name");
+    state.observe(&Change::AdmissionPolicy(kind, name, Box::new(document)));
 }
 
 /// Applies the writes of one pass to the state.
-fn write(state: &mut State) -> Vec<Action> {
+fn write(state: &mut State) -> Vec<Write> {
     let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
     for action in &actions {
         match action {
-            Action::Parameters { namespace: own, patch } => {
+            Write::Parameters { namespace: own, patch } => {
                 let mut annotations = json!(state.parameters.written.clone().unwrap_or_default());
                 let patch = patch["metadata"]["annotations"].as_object().unwrap().clone();
                 annotations.as_object_mut().unwrap().extend(patch);
                 state.observe(&namespace(own, json!({}), annotations));
             }
-            Action::Probe { revision, .. } => {
-                state.observe_own(
-                    Observation::ParametersProbed { revision: revision.clone(), in_force: true },
-                    NOW,
-                );
+            Write::Probe { revision, .. } => {
+                state.parameters.confirm(revision);
             }
-            Action::PoolStatus { pool, conditions, .. } => {
-                let mut object = TenantPool::clone(&state.pools[pool]);
-                object.status.get_or_insert_default().conditions.clone_from(conditions);
-                state.observe(&Change::Pool(Box::new(object)));
-            }
-            Action::Status { tenant, status, .. } => {
+            Write::Status { tenant, status, .. } => {
                 let mut object = Tenant::clone(&state.tenants[tenant]);
                 object.status = Some(TenantStatus::clone(status));
                 state.observe(&Change::Tenant(Box::new(object)));
@@ -144,7 +143,28 @@ fn write(state: &mut State) -> Vec<Action> {
             _ => {}
         }
     }
+    for (pool, statements) in state.pool_statements.clone() {
+        let mut object = TenantPool::clone(&state.pools[&pool]);
+        let conditions = &mut object.status.get_or_insert_default().conditions;
+        for statement in statements {
+            croft_api::condition::set(conditions, statement, None, Time(Timestamp::UNIX_EPOCH));
+        }
+        state.observe(&Change::Pool(Box::new(object)));
+    }
     actions
+}
+
+/// The object of a write, as text.
+fn key_text(write: &Write) -> String {
+    match write.key() {
+        Some(Key::Parameters) => "parameters".to_owned(),
+        Some(Key::Namespace(name)) => format!("namespace {name}"),
+        Some(Key::Node(name)) => format!("node {name}"),
+        Some(Key::Tenant(name)) => format!("tenant {name}"),
+        Some(Key::DaemonSet(namespace, name)) => format!("daemonset {namespace}/{name}"),
+        Some(Key::Pod(pod)) => format!("pod {}", pod.name),
+        other => format!("{other:?}"),
+    }
 }
 
 fn condition_of(state: &State, tenant: &str, kind: &str) -> (String, String) {
@@ -168,9 +188,8 @@ fn foreign_changes_of_labels_and_parameters_are_reverted() {
     state.observe(&namespace("tenant-a", json!({TENANCY_LABEL: "none"}), json!({})));
     state.observe(&namespace("fresh", json!({}), json!({})));
     state.observe(&namespace("croft-system", json!({}), json!({POOL_KEYS: "other"})));
-    let keys: Vec<String> =
-        reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH).iter().map(Action::key).collect();
-    for key in ["parameters on namespace croft-system", "namespace tenant-a", "namespace fresh"] {
+    let keys: Vec<String> = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH).iter().map(key_text).collect();
+    for key in ["parameters", "namespace tenant-a", "namespace fresh"] {
         assert!(keys.contains(&key.to_owned()), "{key}: {keys:?}");
     }
     write(&mut state);
@@ -182,10 +201,7 @@ fn missing_or_changed_policy_makes_tenants_not_ready() {
     let mut state = reconciled_state();
     let documents = policies::documents("croft-system");
     let name = documents[0]["metadata"]["name"].as_str().unwrap().to_owned();
-    state.observe_own(
-        Observation::Policy("ValidatingAdmissionPolicyBinding".to_owned(), name.clone(), None),
-        NOW,
-    );
+    state.observe(&Change::AdmissionPolicyGone("ValidatingAdmissionPolicyBinding", name.clone()));
     write(&mut state);
     let (status, message) = condition_of(&state, "a", "Ready");
     assert!(status == "False" && message.contains(&name), "{message}");
@@ -217,32 +233,25 @@ fn pool_with_new_key_is_accepted_once_the_key_is_in_force() {
     for name in ["a", "b", "c"] {
         seen.insert(&format!("uid-of-{name}-"), 1);
     }
-    state.observe_own(
-        Observation::Replica("r".to_owned(), Some(ReplicaStatus { observed: seen, certificate_error: None })),
-        NOW,
-    );
+    state.observe_replica("r", ReplicaStatus { observed: seen, certificate_error: None }, NOW);
 
     // The parameter is written, but no probe has seen it in force.
     let actions = write(&mut state);
-    assert!(actions.iter().any(|a| matches!(a, Action::Parameters { .. })), "{actions:?}");
+    assert!(actions.iter().any(|a| matches!(a, Write::Parameters { .. })), "{actions:?}");
     assert_eq!(accepted(&state, "new"), ("False".to_owned(), "KeyNotInForce".to_owned()));
     assert_eq!([accepted(&state, "plain").0, accepted(&state, "known").0], ["True", "True"]);
     assert_eq!(condition_of(&state, "c", "Ready").0, "False");
     assert_eq!(condition_of(&state, "a", "Ready").0, "True", "tenants whose keys are in force stay ready");
     let probe = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
     let probe = probe.into_iter().find_map(|action| match action {
-        Action::Probe { revision, .. } => Some(revision),
+        Write::Probe { revision, .. } => Some(revision),
         _ => None,
     });
-    state.observe_own(
-        Observation::ParametersProbed { revision: probe.clone().unwrap(), in_force: false },
-        NOW,
-    );
     let again = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert!(again.iter().any(|a| matches!(a, Action::Probe { .. })), "probed until it is in force");
+    assert!(again.iter().any(|a| matches!(a, Write::Probe { .. })), "probed until it is in force");
     assert_eq!(accepted(&state, "new").0, "False");
 
-    state.observe_own(Observation::ParametersProbed { revision: probe.unwrap(), in_force: true }, NOW);
+    state.parameters.confirm(&probe.unwrap());
     write(&mut state);
     assert_eq!(accepted(&state, "new").0, "True");
     assert_eq!(condition_of(&state, "c", "Ready").0, "True");
@@ -253,7 +262,7 @@ fn restarted_controller_keeps_conditions_until_its_probe_is_answered() {
     let mut state = reconciled_state();
     state.parameters.in_force = None;
     let actions = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert!(matches!(actions.as_slice(), [Action::Probe { .. }]), "{actions:?}");
+    assert!(matches!(actions.as_slice(), [Write::Probe { .. }]), "{actions:?}");
 }
 
 #[test]
@@ -265,27 +274,47 @@ fn parameters_stay_in_force_while_nodes_remain_after_the_last_tenant() {
     }
     let writes = |state: &mut State| -> Vec<String> {
         let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
-        let written = |a: &&Action| matches!(a, Action::Parameters { .. } | Action::NamespaceMetadata { .. });
-        actions.iter().filter(written).map(Action::key).collect()
+        let written = |a: &&Write| matches!(a, Write::Parameters { .. } | Write::NamespaceMetadata { .. });
+        actions.iter().filter(written).map(key_text).collect()
     };
     assert_eq!(writes(&mut state), Vec::<String>::new());
     for node in ["a-1", "b-1"] {
         state.observe(&Change::NodeGone(node.to_owned()));
     }
-    assert_eq!(writes(&mut state), ["parameters on namespace croft-system"]);
+    assert_eq!(writes(&mut state), ["parameters", "namespace non-tenant"]);
+}
+
+#[test]
+fn namespace_keeps_its_pools_until_the_absence_of_its_tenant_is_confirmed() {
+    let mut state = reconciled_state();
+    let writes = |state: &mut State, seconds: u64| -> Vec<String> {
+        let actions = at(state, seconds);
+        actions.iter().filter(|a| matches!(a, Write::NamespaceMetadata { .. })).map(key_text).collect()
+    };
+    // As when its CRD is deleted: the Tenants go one after the other.
+    assert_eq!(writes(&mut state, 100), Vec::<String>::new());
+    state.observe(&Change::TenantGone("a".to_owned()));
+    assert_eq!(writes(&mut state, 101), Vec::<String>::new(), "a Tenant may be absent for a moment");
+    assert_eq!(writes(&mut state, 162), ["namespace tenant-a"]);
+    state.observe(&Change::TenantGone("b".to_owned()));
+    assert_eq!(writes(&mut state, 300), Vec::<String>::new(), "nodes of its pool remain");
+    for node in ["a-1", "b-1"] {
+        state.observe(&Change::NodeGone(node.to_owned()));
+    }
+    assert_eq!(writes(&mut state, 400), ["namespace non-tenant", "namespace tenant-a", "namespace tenant-b"]);
 }
 
 #[test]
 fn nothing_is_written_without_a_tenant_or_before_every_replica_is_ready() {
-    let touched = |state: &mut State| -> Vec<Action> {
+    let touched = |state: &mut State| -> Vec<Write> {
         let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
-        let outside = |a: &Action| {
+        let outside = |a: &Write| {
             matches!(
                 a,
-                Action::NamespaceMetadata { .. }
-                    | Action::Touch(_)
-                    | Action::Recreate { .. }
-                    | Action::Evict { .. }
+                Write::NamespaceMetadata { .. }
+                    | Write::Touch(_)
+                    | Write::Recreate { .. }
+                    | Write::Evict { .. }
             )
         };
         actions.into_iter().filter(outside).collect()
@@ -309,9 +338,9 @@ fn nothing_is_written_without_a_tenant_or_before_every_replica_is_ready() {
 
     let mut state = reconciled_state();
     others(&mut state);
-    state.observe_own(Observation::Replica("starting".to_owned(), Some(ReplicaStatus::default())), NOW);
+    state.observe_replica("starting", ReplicaStatus::default(), NOW);
     assert_eq!(touched(&mut state), [], "a replica isn't ready");
-    state.observe_own(Observation::Replica("starting".to_owned(), None), NOW);
+    state.observe(&Change::WebhookReplicaGone("starting".to_owned()));
     assert!(!touched(&mut state).is_empty());
 }
 
@@ -323,7 +352,7 @@ fn younger_claim_and_missing_pool_are_not_accepted() {
     let told: Vec<_> = write(&mut state)
         .into_iter()
         .filter_map(|action| match action {
-            Action::Status { tenant, events, .. } => Some((tenant, events)),
+            Write::Status { tenant, events, .. } => Some((tenant, events)),
             _ => None,
         })
         .flat_map(|(tenant, events)| events.into_iter().map(move |(reason, _)| (tenant.clone(), reason)))
@@ -351,11 +380,8 @@ fn pool_with_the_label_of_an_older_pool_is_not_accepted() {
         "metadata": {"name": "twin", "creationTimestamp": "2026-02-01T00:00:00Z"},
         "spec": {"key": "node-pool", "value": "pool-a", "provisioner": "None"},
     }))));
-    let told = write(&mut state).into_iter().find_map(|action| match action {
-        Action::PoolStatus { event, .. } => event,
-        _ => None,
-    });
-    assert_eq!(told.unwrap().0, "LabelTaken");
+    write(&mut state);
+    assert_eq!(state.pool_statements["twin"][0].reason, "LabelTaken");
     let (status, message) = accepted_of(&state, "twin");
     assert!(status == "False" && message.contains("older TenantPool pool-a"), "{message}");
     assert_eq!(accepted_of(&state, "pool-a").0, "True");
@@ -390,7 +416,7 @@ fn nodes_that_admit_other_pods_are_counted_and_named() {
 #[test]
 fn tenant_is_ready_when_every_live_replica_has_observed_it() {
     let mut state = reconciled_state();
-    state.observe_own(Observation::Replica("late".to_owned(), Some(ReplicaStatus::default())), NOW);
+    state.observe_replica("late", ReplicaStatus::default(), NOW);
     write(&mut state);
     let (status, message) = condition_of(&state, "a", "Ready");
     assert!(status == "False" && message.contains("late"), "{message}");
@@ -401,7 +427,7 @@ fn tenant_is_ready_when_every_live_replica_has_observed_it() {
         ..ReplicaStatus::default()
     };
     seen.iter().for_each(|(uid, generation)| report.observed.insert(uid, *generation));
-    state.observe_own(Observation::Replica("late".to_owned(), Some(report)), NOW);
+    state.observe_replica("late", report, NOW);
     write(&mut state);
     let (status, message) = condition_of(&state, "a", "Ready");
     assert!(
@@ -411,7 +437,7 @@ fn tenant_is_ready_when_every_live_replica_has_observed_it() {
     // Neither replica reports any more: nothing is enforced.
     let actions = reconcile(&mut state, NOW + Duration::from_secs(60), Timestamp::UNIX_EPOCH);
     let reasons = actions.iter().filter_map(|a| match a {
-        Action::Status { status, .. } => {
+        Write::Status { status, .. } => {
             status.conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.reason.clone())
         }
         _ => None,
@@ -451,9 +477,9 @@ fn pods_older_than_their_tenant_are_recreated_or_reported() {
     ] {
         state.observe(&change);
     }
-    let recreations = |actions: Vec<Action>| -> Vec<String> {
-        let is_deletion = |a: &Action| matches!(a, Action::Recreate { .. } | Action::Evict { .. });
-        actions.iter().filter(|a| is_deletion(a)).map(Action::key).collect()
+    let recreations = |actions: Vec<Write>| -> Vec<String> {
+        let is_deletion = |a: &Write| matches!(a, Write::Recreate { .. } | Write::Evict { .. });
+        actions.iter().filter(|a| is_deletion(a)).map(key_text).collect()
     };
     assert_eq!(recreations(write(&mut state)), ["pod waits"]);
     let (status, message) = condition_of(&state, "a", "Isolated");
@@ -477,24 +503,24 @@ fn pods_older_than_their_tenant_are_recreated_or_reported() {
 }
 
 /// Runs a pass so many seconds later, with a live webhook.
-fn at(state: &mut State, seconds: u64) -> Vec<Action> {
+fn at(state: &mut State, seconds: u64) -> Vec<Write> {
     let now = NOW + Duration::from_secs(seconds);
     state.replicas.values_mut().for_each(|replica| replica.heard_at = now);
     reconcile(state, now, Timestamp::UNIX_EPOCH)
 }
 
-fn evicted(actions: &[Action]) -> Vec<String> {
-    let name = |action: &Action| match action {
-        Action::Evict { pod, .. } => Some(pod.1.clone()),
+fn evicted(actions: &[Write]) -> Vec<String> {
+    let name = |action: &Write| match action {
+        Write::Evict { pod, .. } => Some(pod.1.clone()),
         _ => None,
     };
     actions.iter().filter_map(name).collect()
 }
 
-fn deletions_and_evictions(actions: &[Action]) -> Vec<String> {
+fn deletions_and_evictions(actions: &[Write]) -> Vec<String> {
     let deletions_and_evictions =
-        |a: &&Action| matches!(a, Action::Evict { .. } | Action::Recreate { .. } | Action::Touch(_));
-    actions.iter().filter(deletions_and_evictions).map(Action::key).collect()
+        |a: &&Write| matches!(a, Write::Evict { .. } | Write::Recreate { .. } | Write::Touch(_));
+    actions.iter().filter(deletions_and_evictions).map(key_text).collect()
 }
 
 #[test]
@@ -621,7 +647,7 @@ fn unplanned_daemonsets_are_touched() {
     // The DaemonSet would be refused, with or without a touch.
     state.observe(&daemonset("tenant-b", json!({"node-pool": "pool-a"})));
     let touched = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert_eq!(touched, [Action::Touch(("tenant-a".to_owned(), "d".to_owned()))]);
+    assert_eq!(touched, [Write::Touch(("tenant-a".to_owned(), "d".to_owned()))]);
 }
 
 #[test]
@@ -640,11 +666,11 @@ fn node_of_another_provisioner_gets_label_and_taint_in_one_write_and_leaves_by_i
             effect: croft_policy::taint::Effect::NoSchedule,
         };
         let missing = NodeRepair { pool_name: pool_name.map(str::to_owned), taints: vec![taint; taints] };
-        Action::RepairNode { node: "a-2".to_owned(), missing }
+        Write::RepairNode { node: "a-2".to_owned(), missing }
     };
-    let of_node = |state: &mut State| -> Vec<Action> {
+    let of_node = |state: &mut State| -> Vec<Write> {
         let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH).into_iter();
-        actions.filter(|a| matches!(a, Action::RepairNode { .. } | Action::NodeLeft { .. })).collect()
+        actions.filter(|a| matches!(a, Write::RepairNode { .. } | Write::NodeLeft { .. })).collect()
     };
     state.observe(&node(json!({"node-pool": "pool-a"}), json!([])));
     assert_eq!(of_node(&mut state), [repair_node(Some("pool-a"), 1)]);
@@ -657,7 +683,7 @@ fn node_of_another_provisioner_gets_label_and_taint_in_one_write_and_leaves_by_i
     state.observe(&node(labelled, json!([taint])));
     // The pool's label is removed: the node leaves the pool, and its pool-name label is removed.
     state.observe(&node(json!({POOL_NAME_LABEL: "pool-a"}), json!([taint])));
-    let left = Action::NodeLeft { node: "a-2".to_owned(), pool: "pool-a".to_owned() };
+    let left = Write::NodeLeft { node: "a-2".to_owned(), pool: "pool-a".to_owned() };
     assert_eq!(of_node(&mut state), [left, repair_node(None, 0)]);
     state.observe(&node(json!({}), json!([taint])));
     assert_eq!(of_node(&mut state), []);
@@ -682,7 +708,7 @@ fn mirror_pod_on_a_foreign_node_is_reported_and_not_evicted() {
     state.config.misplaced = Misplaced::Recreate;
     let actions = write(&mut state);
     assert!(
-        !actions.iter().any(|a| matches!(a, Action::Evict { .. } | Action::Recreate { .. })),
+        !actions.iter().any(|a| matches!(a, Write::Evict { .. } | Write::Recreate { .. })),
         "{actions:?}"
     );
     let (status, message) = condition_of(&state, "a", "Isolated");
@@ -723,7 +749,7 @@ fn pending_pods_of_a_lost_pool_are_recreated_for_the_new_one() {
     }
     let first = write(&mut state);
     assert!(
-        first.iter().all(|action| action.key() == "tenant a"),
+        first.iter().all(|action| key_text(action) == "tenant a"),
         "they wait for a node of their pool: {first:?}"
     );
     // The two tenants swap their pools.
@@ -731,8 +757,8 @@ fn pending_pods_of_a_lost_pool_are_recreated_for_the_new_one() {
     for (name, created, pool) in swapped {
         state.observe(&tenant(name, created, &[&format!("tenant-{name}")], &[pool]));
     }
-    let recreated = |actions: &[Action]| -> Vec<String> {
-        actions.iter().filter(|a| matches!(a, Action::Recreate { .. })).map(Action::key).collect()
+    let recreated = |actions: &[Write]| -> Vec<String> {
+        actions.iter().filter(|a| matches!(a, Write::Recreate { .. })).map(key_text).collect()
     };
     assert_eq!(recreated(&write(&mut state)), ["pod web"]);
     let (status, message) = condition_of(&state, "a", "Isolated");
@@ -772,13 +798,13 @@ fn brief_absence_of_the_croftconfig_ends_no_exemption() {
         replica.heard_at = NOW + Duration::from_secs(60);
     }
     assert_eq!(daemonset_writes(&mut state, soon), Vec::new(), "a deleted CroftConfig may be recreated");
-    let touch = Action::Touch(("non-tenant".to_owned(), "agent".to_owned()));
+    let touch = Write::Touch(("non-tenant".to_owned(), "agent".to_owned()));
     assert_eq!(daemonset_writes(&mut state, NOW + Duration::from_secs(60)), [touch]);
     // Admission has planned it; then the namespace is exempt again.
     state.observe(&agent);
     state.observe(&exempting(&["non-tenant"]));
     let restored = daemonset_writes(&mut state, NOW + Duration::from_secs(70));
-    let [Action::Restore { patch, .. }] = restored.as_slice() else { panic!("{restored:?}") };
+    let [Write::Restore { patch, .. }] = restored.as_slice() else { panic!("{restored:?}") };
     let mut object = serde_json::to_value(injected).unwrap();
     let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
     json_patch::patch(&mut object, &patch).unwrap();
@@ -792,9 +818,9 @@ fn brief_absence_of_the_croftconfig_ends_no_exemption() {
     );
 }
 
-fn daemonset_writes(state: &mut State, at: Duration) -> Vec<Action> {
+fn daemonset_writes(state: &mut State, at: Duration) -> Vec<Write> {
     let mut actions = reconcile(state, at, Timestamp::UNIX_EPOCH);
-    actions.retain(|action| action.key().starts_with("daemonset "));
+    actions.retain(|action| key_text(action).starts_with("daemonset "));
     actions
 }
 
@@ -815,7 +841,7 @@ fn daemonsets_are_written_few_at_a_time() {
     (0..12).for_each(|n| {
         state.observe(&daemonset(n, done.clone()));
     });
-    let keys = |actions: Vec<Action>| actions.iter().map(Action::key).collect::<Vec<_>>();
+    let keys = |actions: Vec<Write>| actions.iter().map(key_text).collect::<Vec<_>>();
     let at = |seconds: u64| NOW + Duration::from_secs(seconds);
     state.replicas.values_mut().for_each(|replica| replica.heard_at = at(300));
     let first = keys(daemonset_writes(&mut state, at(0)));

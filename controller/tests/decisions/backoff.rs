@@ -67,6 +67,7 @@ fn a_launch_without_a_node_is_counted_before_its_claim_is_deleted() {
         actions.iter().any(is)
     };
     assert!(!deletes(&step.actions), "not before it is counted");
+    assert_eq!(bench.metric("croft_controller_launches_unregistered_total"), 1.0);
     for action in &step.actions {
         bench.done(LATE, action, Vec::new());
     }
@@ -87,6 +88,7 @@ fn a_pool_whose_nodes_do_not_register_launches_nothing_and_then_one_instance() {
     let (reason, note) =
         bench.told.iter().find(|(reason, _)| reason == "LaunchBackoff").expect("the pods are told");
     assert!(note.contains("in 3 rounds of launches no node registered"), "{reason}: {note}");
+    assert_eq!(bench.metric("croft_controller_pools_in_launch_backoff"), 1.0);
     let probe = claims(&mut bench, 101, &[]);
     assert_eq!(probe.len(), 1, "{probe:?}");
     assert_eq!(probe[0]["metadata"]["annotations"]["croft.dev/launch-probe"], json!("3"));

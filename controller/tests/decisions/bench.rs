@@ -10,12 +10,14 @@ use croft_controller::{
     config::settings::Settings,
     engine::{Engine, KINDS, Step},
     kube_api::{Response, Target, Verb},
+    metrics::Metrics,
     result::{ActionReport, ActionResult, Backoff},
     state::Change,
     time::Now,
 };
 use croft_scheduler::InstanceType;
 use jiff::Timestamp;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -103,6 +105,16 @@ impl Bench {
             _ => Vec::new(),
         };
         self.engine.complete(ActionReport { results: news, ..ActionReport::done(keys) }, at(seconds));
+    }
+
+    /// The value of a metric after a pass: of the line that begins with `name`.
+    pub fn metric(&self, name: &str) -> f64 {
+        let mut registry = Registry::default();
+        Metrics::new(&mut registry).observe_pass(&self.engine, 0.0);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} isn't in {text}")).parse().unwrap()
     }
 
     pub fn see(&mut self, seconds: u64, change: Change) {

@@ -25,10 +25,10 @@ const PRIMITIVES: [&str; 25] = [
     "delete_claim(",
     "\"finalizers\":",
     // Decisions about tenants.
-    "Action::Recreate {",
-    "Action::Evict {",
-    "Action::Touch(",
-    "Action::Restore {",
+    "Write::Recreate {",
+    "Write::Evict {",
+    "Write::Touch(",
+    "Write::Restore {",
     // Calls to the API server and the cloud.
     ".delete(",
     ".evict(",

@@ -4,7 +4,7 @@ use croft_cloud::{CloudMachine, MachineState, Terminated};
 use croft_controller::{
     action::{Action, Key},
     kube_api::{Response, Target, Verb},
-    result::{ActionReport, ActionResult},
+    result::{ActionReport, ActionResult, Backoff},
     state::Change,
 };
 use serde_json::{Value, json};
@@ -319,4 +319,38 @@ fn a_node_that_is_deleted_without_a_claim_is_not_kept_by_the_finalizer() {
         });
         assert_eq!(frees, freed, "{actions:?}");
     }
+}
+
+/// The policy on the controller's identity refuses every write of a node that has nothing of a pool: its claim waited for
+/// the cordon for ever, and the instance was paid.
+#[test]
+fn node_that_the_controller_may_not_write_is_drained_without_a_cordon_and_its_instance_terminated() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&[]), false));
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", json!({}), json!([]), true));
+    bench.see(1, pod("other", Some("node-1")));
+    let refused = |bench: &mut Bench, seconds: u64, action: &Action| {
+        let refusal = ActionResult::NodeRefused("node-1".to_owned(), "not of a pool".to_owned());
+        let report = ActionReport {
+            results: vec![refusal],
+            backoff: Backoff::Exponential,
+            ..ActionReport::done(action.keys())
+        };
+        bench.engine.complete(report, at(seconds));
+    };
+    let actions = bench.decide(1);
+    let [register @ Action::Register(_)] = &actions[..] else { panic!("{actions:?}") };
+    refused(&mut bench, 1, register);
+    let again = bench.decide(2);
+    refused(&mut bench, 2, &again[0]);
+    let (_, note) = bench.told.iter().find(|(reason, _)| reason == "RegistrationRefused").expect("an event");
+    assert!(note.contains("not of a pool") && note.contains("croft.dev/unregistered"), "{note}");
+
+    bench.see(1_000, claim(30, launched(&[]), true));
+    let actions = bench.decide(1_000);
+    assert!(matches!(verb(&actions), (Target::Pod(_, name), Verb::Evict { .. }) if name == "other"));
+    bench.see(1_001, Change::PodGone(croft_scheduler::PodKey::new("tenant-a", "other")));
+    bench.decide(1_002);
+    let actions = bench.decide(1_003);
+    assert!(matches!(&actions[..], [Action::Terminate { ids }] if *ids == ["i-1"]), "{actions:?}");
 }

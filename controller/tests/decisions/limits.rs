@@ -202,6 +202,7 @@ fn the_config_says_how_much_of_its_limits_is_used_and_what_waits() {
     let (status, reason, message) = &conditions["LimitsReached"];
     assert_eq!((status.as_str(), reason.as_str()), ("False", "WithinLimits"));
     assert_eq!(message, "the nodes of all pools have costPerHour 0.00 of 10, nodes 0 of 1");
+    assert_eq!(bench.metric("croft_controller_pods_held_by_cluster_limits"), 0.0);
 
     let mut bench = Bench::new();
     bench.see(1, config(10, &json!({"nodes": 0})));
@@ -210,6 +211,7 @@ fn the_config_says_how_much_of_its_limits_is_used_and_what_waits() {
     let (status, reason, message) = &said(&mut bench, 20)["LimitsReached"];
     assert_eq!((status.as_str(), reason.as_str()), ("True", "LaunchesHeld"));
     assert!(message.contains("1 pods or headroom pods are unschedulable"), "{message}");
+    assert_eq!(bench.metric("croft_controller_pods_held_by_cluster_limits"), 1.0);
 
     let mut bench = Bench::new();
     bench.see(1, config(10, &json!({"nodes": "many"})));
@@ -245,4 +247,19 @@ fn nothing_is_planned_before_the_machines_were_listed_once() {
     assert!(!makes_claims(&mut bench, 1));
     list(&mut bench, 5, Vec::new());
     assert!(makes_claims(&mut bench, 5));
+}
+
+/// The claim's condition Initialized arrived before the labels of its node: the node counted towards no limit.
+#[test]
+fn node_whose_labels_no_watch_has_shown_counts() {
+    let mut bench = full_pool();
+    let mut status = launched(&["Registered", "Initialized"]);
+    status["capacity"] = running()["capacity"].clone();
+    bench.see(1, claim(10, status, false));
+    let closed = json!([{"key": "other", "effect": "NoSchedule"}]);
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", json!({}), closed.clone(), true));
+    bench.see(1, pod("a", None));
+    assert!(!makes_claims(&mut bench, 1));
+    bench.see(5, node(21, "aws:///us-east-1a/i-1", registered_labels(), closed, true));
+    assert!(!makes_claims(&mut bench, 5));
 }

@@ -87,6 +87,7 @@ fn pods_whose_plan_panics_are_left_out_and_those_of_other_pools_get_their_nodes(
     bench.see(1, pod_b("poison"));
     assert_eq!(launches(&mut bench, 1), ["pool-a"]);
     assert!(panics(&bench, Purpose::Pods) >= 2, "together, and alone");
+    assert!(bench.metric(r#"croft_controller_solver_panics_total{run="pods"}"#) >= 2.0);
     // As long as nothing changes it costs nothing.
     let before = panics(&bench, Purpose::Pods);
     bench.see(25, pod("another", None));

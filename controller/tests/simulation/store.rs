@@ -57,8 +57,12 @@ pub fn id_of(target: &Target) -> Id {
         | Target::Pool(name)
         | Target::Class(name)
         | Target::Config(name)
-        | Target::Node(name) => cluster(target.kind(), name),
-        Target::Pod(namespace, name) => ("Pod", namespace.clone(), name.clone()),
+        | Target::Tenant(name)
+        | Target::Node(name)
+        | Target::Namespace(name) => cluster(target.kind(), name),
+        Target::Pod(namespace, name) | Target::DaemonSet(namespace, name) => {
+            (target.kind(), namespace.clone(), name.clone())
+        }
         Target::Event(namespace) => ("Event", namespace.clone(), String::new()),
     }
 }
@@ -176,6 +180,8 @@ impl Store {
             return Ok(Response::Done);
         }
         match verb {
+            // No policy refuses it.
+            Verb::DryRunPatch(_) => return Ok(Response::Done),
             Verb::Create(object) => {
                 if !self.create(id.clone(), object, now) {
                     return Err(ApiError::AlreadyExists { verb: name, target });

@@ -1,0 +1,197 @@
+//! The decider of isolation: when Tenants are compared with the cluster, and which writes are requested.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use croft_api::{
+    Tenant,
+    condition::{READY, Statement, UNLIMITED, is_true},
+};
+use croft_policy::Violation;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::{
+    action::Key,
+    definitions::conditions::ISOLATED,
+    reconcile::ReconcileContext,
+    state::Change,
+    tenant::{
+        invalid_objects::ClassFacts, reconcile::reconcile, spec_valid::spec_valid, state::State, write::Write,
+    },
+    time::Now,
+};
+
+/// Changes within this time are handled in one pass.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+/// Minimum time between two passes, so that a flood of changes costs a bounded share of a core.
+const MIN_PAUSE: Duration = Duration::from_millis(200);
+/// A pass without any change: the Lease of a replica may have expired, or a write may have been lost.
+const RESYNC_EVERY: Duration = Duration::from_secs(10);
+/// A write isn't repeated for this long, until the watch shows its effect.
+const REPEAT_AFTER: Duration = Duration::from_secs(5);
+
+/// Keeps tenants isolated. Times are on the monotonic clock.
+#[derive(Debug)]
+pub struct Isolation {
+    state: State,
+    /// The next pass.
+    due: Duration,
+    not_before: Duration,
+    /// Recent writes, with their time.
+    written: BTreeMap<Key, (Write, Duration)>,
+    /// Keys that were locked when a write was wanted.
+    awaited: BTreeSet<Key>,
+    counts: TenantCounts,
+}
+
+/// Counts for the metrics, as of the last pass.
+#[derive(Clone, Debug, Default)]
+pub struct TenantCounts {
+    /// Tenants with pods outside their pools, or other pods inside them.
+    pub not_isolated: usize,
+    /// Tenants that aren't enforced everywhere.
+    pub not_ready: usize,
+    /// Tenants without a limit on the cost of their nodes.
+    pub unlimited: usize,
+    /// Violations by rule.
+    pub violations: BTreeMap<Violation, i64>,
+    /// Invalid objects by kind.
+    pub invalid_objects: BTreeMap<&'static str, i64>,
+}
+
+impl Isolation {
+    /// A decider for a cluster with Croft in `namespace`.
+    #[must_use]
+    pub fn new(namespace: &str) -> Self {
+        Self {
+            state: State::new(namespace),
+            due: Duration::ZERO,
+            not_before: Duration::ZERO,
+            written: BTreeMap::new(),
+            awaited: BTreeSet::new(),
+            counts: TenantCounts::default(),
+        }
+    }
+
+    /// Takes in a change.
+    pub fn observe(&mut self, change: &Change, now: Now) {
+        let mut seen = change;
+        while let Change::Listed(inner) = seen {
+            seen = inner;
+        }
+        let new = match seen {
+            Change::WebhookReplica(name, report) => {
+                self.state.observe_replica(name, (**report).clone(), now.mono)
+            }
+            other => self.state.observe(other),
+        };
+        if new {
+            self.schedule(now);
+        }
+    }
+
+    /// Takes in whether the parameters of `revision` are in force.
+    pub fn observe_probe(&mut self, revision: &str, in_force: bool, now: Now) {
+        if in_force {
+            self.state.parameters.confirm(revision);
+        }
+        // Parameters that aren't in force yet are probed again.
+        self.written.remove(&Key::Parameters);
+        self.schedule(now);
+    }
+
+    /// Takes in that a write of `key` failed: it is repeated once its backoff is over.
+    pub fn observe_failure(&mut self, key: &Key) {
+        if self.written.remove(key).is_some() {
+            self.awaited.insert(key.clone());
+        }
+    }
+
+    /// Begins to lead. Another leader recorded the events until now.
+    pub fn take_over(&mut self) {
+        self.written.clear();
+        self.awaited.clear();
+        self.state.left_pools.clear();
+    }
+
+    /// Compares Tenants with the cluster, if a pass is due.
+    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>) {
+        let now = ctx.now;
+        if !self.state.is_complete() {
+            return;
+        }
+        if self.awaited.iter().any(|key| ctx.is_idle(key)) {
+            self.schedule(now);
+        }
+        let at = self.due.max(self.not_before);
+        if now.mono < at {
+            return ctx.requeue_at(at);
+        }
+        self.due = now.mono + RESYNC_EVERY;
+        self.not_before = now.mono + MIN_PAUSE;
+        ctx.requeue_at(self.due);
+        self.awaited.clear();
+        self.written.retain(|_, (_, at)| now.mono.saturating_sub(*at) < REPEAT_AFTER);
+        let writes = reconcile(&mut self.state, now.mono, now.wall);
+        self.count();
+        for write in writes {
+            if let Some(key) = write.key() {
+                if self.written.get(&key).is_some_and(|(before, _)| before.is_same(&write)) {
+                    continue;
+                }
+                if !ctx.is_idle(&key) {
+                    self.awaited.insert(key);
+                    continue;
+                }
+                self.written.insert(key, (write.clone(), now.mono));
+            }
+            write.request(ctx, &self.state);
+        }
+    }
+
+    fn schedule(&mut self, now: Now) {
+        self.due = self.due.min(now.mono + DEBOUNCE);
+    }
+
+    /// The conditions of a pool about its label and spec; empty while they keep their status.
+    #[must_use]
+    pub fn pool_statements(&self, pool: &str) -> &[Statement] {
+        self.state.pool_statements.get(pool).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The condition SpecValid of each class that has one or needs one.
+    pub fn class_statements(&self) -> impl Iterator<Item = (&String, &ClassFacts, Statement)> {
+        let complete = self.state.classes.iter().filter(|_| self.state.is_complete());
+        complete.filter_map(|(name, class)| {
+            Some((name, class, spec_valid(&self.state, "EC2NodeClass", name, &class.conditions)?))
+        })
+    }
+
+    /// Counts for the metrics.
+    #[must_use]
+    pub const fn counts(&self) -> &TenantCounts {
+        &self.counts
+    }
+
+    fn count(&mut self) {
+        let state = &self.state;
+        let conditions = |tenant: &Tenant| -> Vec<Condition> {
+            tenant.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default()
+        };
+        let count_of = |counts: &dyn Fn(&[Condition]) -> bool| {
+            state.tenants.values().filter(|tenant| counts(&conditions(tenant))).count()
+        };
+        let lacks = |kind: &'static str| {
+            move |conditions: &[Condition]| conditions.iter().any(|c| c.type_ == kind && c.status != "True")
+        };
+        self.counts = TenantCounts {
+            not_isolated: count_of(&lacks(ISOLATED)),
+            not_ready: count_of(&lacks(READY)),
+            unlimited: count_of(&|conditions| is_true(conditions, UNLIMITED)),
+            violations: state.violations.clone(),
+            invalid_objects: state.invalid_by_kind(),
+        };
+    }
+}
