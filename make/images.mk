@@ -12,10 +12,13 @@ release: needs-rust needs-cc ## the optimised programs, which know their commit
 images: release ## OCI images of webhook and controller in target/images, without registry or daemon, with symbols and SBOM
 	$(if $(CROFT_COMMIT),,CROFT_COMMIT=$(COMMIT)) $(TARGET)/release/croft-xtask images --binaries $(TARGET)/release --out target/images
 
-# As root: containers take cgroups, mounts and network namespaces.
+# As root: containers take cgroups, mounts and network namespaces. PROFILE=debug tests what `make test` has built, without an
+# optimised build.
+PROFILE ?= release
 .PHONY: node-test
-node-test: lab images needs-go ## webhook and controller from their images on two real nodes (kubelet, containerd), under load; as root; SKIP_NODE=1 accepts a skip
-	cargo build --quiet --release --bin node-test
-	@programs=$$(node/build.sh) && \
-		$(TARGET)/release/croft-xtask images --program $$programs/pause --out target/images && \
-		$(TARGET)/release/node-test --programs $$programs --images target/images --binaries $(TARGET)/release
+node-test: lab needs-rust needs-cc needs-go ## webhook and controller from their images on two real nodes (kubelet, containerd), under load; as root; PROFILE=debug, SKIP_NODE=1
+	$(if $(filter debug,$(PROFILE)),cargo build --quiet --workspace --bins --tests,$(MAKE) --no-print-directory release && cargo build --quiet --release --bin node-test)
+	@programs=$$(node/build.sh) && images=$(TARGET)/node-images && \
+		$(TARGET)/$(PROFILE)/croft-xtask images --binaries $(TARGET)/$(PROFILE) --out $$images && \
+		$(TARGET)/$(PROFILE)/croft-xtask images --program $$programs/pause --out $$images && \
+		$(TARGET)/$(PROFILE)/node-test --programs $$programs --images $$images --binaries $(TARGET)/$(PROFILE)

@@ -115,6 +115,21 @@ pub async fn tenants(plane: &ControlPlane) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// One more pod than the tenant's nodes have room for. Waits until it runs.
+///
+/// # Errors
+/// If it doesn't run.
+pub async fn grow(plane: &ControlPlane) -> anyhow::Result<()> {
+    let nodes = async || plane.kubectl(["get", "nodes", "-l", "node-pool=pool-b", "-o", "name"]).await;
+    let before = nodes().await?.lines().count();
+    plane.kubectl(["scale", "--namespace=tenant-b", "deployment/workers", "--replicas=40"]).await?;
+    let arguments = ["rollout", "status", "--timeout=180s", "--namespace=tenant-b", "deployment/workers"];
+    plane.kubectl(arguments).await?;
+    let after = nodes().await?.lines().count();
+    anyhow::ensure!(after > before, "40 pods run on {after} nodes, as 3 did: no instance was launched");
+    Ok(())
+}
+
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from).with_context(|| format!("failed to read {}", from.display()))? {

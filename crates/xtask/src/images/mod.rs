@@ -30,7 +30,7 @@ pub(crate) use join::{JoinArgs, join};
 
 use crate::images::{layout::Image, program::Program, source::Source};
 
-/// What an image may hold, unpacked.
+/// What a node pulls for an image at most.
 const MAX_BYTES: u64 = 40 << 20;
 
 /// The programs that have an image, without options.
@@ -66,11 +66,11 @@ pub(crate) fn run(root: &Path, args: &ImagesArgs) -> anyhow::Result<()> {
     for file in &files {
         let program = Program::prepare(file, out)?;
         let image = Image::new(&program, &source)?;
-        if image.unpacked > MAX_BYTES {
+        if image.packed > MAX_BYTES {
             bail!(
-                "the image of {} has {} MiB, more than {}: see what its program links",
+                "the image of {} has {} MiB packed, more than {}: see what its program links",
                 program.name,
-                image.unpacked >> 20,
+                image.packed >> 20,
                 MAX_BYTES >> 20
             );
         }
