@@ -11,8 +11,8 @@ bench-disruption: lab ## decisions over large and aged clusters, a month of load
 	@cat target/bench/disruption-search.txt
 	cargo bench --quiet -p croft-controller --no-default-features --bench month > target/bench/disruption-month.txt || { cat target/bench/disruption-month.txt; exit 1; }
 	@cat target/bench/disruption-month.txt
-	cargo build --quiet --profile lab --bin croft-webhook --bin croft-controller --bin ec2-sim --bin consolidation-curve
-	$(or $(CARGO_TARGET_DIR),target)/lab/consolidation-curve > target/bench/disruption-lab.txt || { cat target/bench/disruption-lab.txt; exit 1; }
+	cargo build --quiet --release --bin croft-webhook --bin croft-controller --bin ec2-sim --bin consolidation-curve
+	$(or $(CARGO_TARGET_DIR),target)/release/consolidation-curve > target/bench/disruption-lab.txt || { cat target/bench/disruption-lab.txt; exit 1; }
 	@cat target/bench/disruption-lab.txt
 	@tail -qn 1 target/bench/disruption-search.txt target/bench/disruption-month.txt target/bench/disruption-lab.txt | tr ' ' '\n' | awk -F= ' \
 		$$1 == "violations" { violations += $$2; next } NF == 2 { line = line " " $$0 } \

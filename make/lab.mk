@@ -6,9 +6,7 @@ lab: needs-go ## build the control plane into the cache, once per version (some 
 
 .PHONY: demo
 demo: needs-rust needs-go needs-cc ## two tenants on nodes of their own, from nothing, on this computer
-	@lab/build.sh >/dev/null
-	@cargo build --quiet --bin croft --bin croft-webhook --bin croft-controller --bin ec2-sim
-	@exec $(or $(CARGO_TARGET_DIR),target)/debug/croft lab demo
+	@exec lab/demo.sh
 
 # One sentence each, instead of what the first command that needs them would print.
 .PHONY: needs-rust needs-go needs-cc

@@ -65,11 +65,36 @@ struct Bed {
     options: Options,
     ec2: aws_sdk_ec2::Client,
     sqs: aws_sdk_sqs::Client,
-    iam: aws_sdk_iam::Client,
+    iam: Iam,
     ssm: aws_sdk_ssm::Client,
     _server: Process,
     _reaper: Reaper,
     _folder: tempfile::TempDir,
+}
+
+/// IAM of moto, spoken to without the provider's own client.
+struct Iam {
+    address: String,
+}
+
+impl Iam {
+    /// Sends the parameters and returns the answer. moto checks no signature, and finds the service in its scope.
+    async fn call(&self, parameters: &str) -> String {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let scope = "AWS4-HMAC-SHA256 Credential=AKIDTEST/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=0";
+        let request = format!(
+            "POST / HTTP/1.0\r\nHost: {}\r\nAuthorization: {scope}\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+             Content-Length: {}\r\n\r\n{parameters}&Version=2010-05-08",
+            self.address,
+            parameters.len() + "&Version=2010-05-08".len()
+        );
+        let mut connection = tokio::net::TcpStream::connect(&self.address).await.unwrap();
+        connection.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.lines().next().is_some_and(|line| line.contains(" 200 ")), "{parameters}: {answer}");
+        answer
+    }
 }
 
 async fn bed() -> Bed {
@@ -112,15 +137,7 @@ async fn bed() -> Bed {
             .http_client(http.clone())
             .build(),
     );
-    let iam = aws_sdk_iam::Client::from_conf(
-        aws_sdk_iam::Config::builder()
-            .behavior_version(aws_sdk_iam::config::BehaviorVersion::latest())
-            .region(Region::new("us-east-1"))
-            .credentials_provider(credentials.clone())
-            .endpoint_url(&url)
-            .http_client(http.clone())
-            .build(),
-    );
+    let iam = Iam { address: url.trim_start_matches("http://").trim_end_matches('/').to_owned() };
     let ssm = aws_sdk_ssm::Client::from_conf(
         aws_sdk_ssm::Config::builder()
             .behavior_version(aws_sdk_ssm::config::BehaviorVersion::latest())
@@ -130,7 +147,7 @@ async fn bed() -> Bed {
             .http_client(http)
             .build(),
     );
-    iam.create_role().role_name(ROLE).assume_role_policy_document("{}").send().await.unwrap();
+    iam.call(&format!("Action=CreateRole&RoleName={ROLE}&AssumeRolePolicyDocument=%7B%7D")).await;
     sqs.create_queue().queue_name("croft").send().await.unwrap();
     // The default network of a new account, tagged for discovery.
     let subnets = ec2.describe_subnets().send().await.unwrap();
@@ -459,16 +476,15 @@ async fn a_profile_that_holds_another_role_is_corrected(bed: &Bed) {
     let class = class(bed).await;
     let name = bed.provider.resolve(&class).await.instance_profile.unwrap();
     let held = async || {
-        let found = bed.iam.get_instance_profile().instance_profile_name(&name).send().await.unwrap();
-        let roles = found.instance_profile().unwrap().roles();
-        roles.iter().map(|r| r.role_name().to_owned()).collect::<Vec<_>>()
+        let answer = bed.iam.call(&format!("Action=GetInstanceProfile&InstanceProfileName={name}")).await;
+        let names = answer.split("<RoleName>").skip(1).filter_map(|rest| rest.split("</RoleName>").next());
+        names.map(|role| role.trim().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(held().await, [ROLE]);
-    bed.iam.create_role().role_name("other").assume_role_policy_document("{}").send().await.unwrap();
-    let remove = bed.iam.remove_role_from_instance_profile().instance_profile_name(&name).role_name(ROLE);
-    remove.send().await.unwrap();
-    let add = bed.iam.add_role_to_instance_profile().instance_profile_name(&name).role_name("other");
-    add.send().await.unwrap();
+    bed.iam.call("Action=CreateRole&RoleName=other&AssumeRolePolicyDocument=%7B%7D").await;
+    let change = format!("InstanceProfileName={name}&RoleName");
+    bed.iam.call(&format!("Action=RemoveRoleFromInstanceProfile&{change}={ROLE}")).await;
+    bed.iam.call(&format!("Action=AddRoleToInstanceProfile&{change}=other")).await;
     let restarted = AwsProvider::connect(bed.options.clone()).await;
     assert_eq!(restarted.resolve(&class).await.instance_profile.as_deref(), Some(name.as_str()));
     assert_eq!(held().await, [ROLE]);
