@@ -38,7 +38,7 @@ impl Charts {
                 copy(&from, &to)?;
                 let file = to.join("Chart.yaml");
                 let text = fs::read_to_string(&file)?;
-                fs::write(&file, text.replace("\nversion: ", "\nversion: 0.0.1-before-"))?;
+                fs::write(&file, text.replace("\nversion: \"", "\nversion: \"0.0.1-before-"))?;
             }
         }
         Ok(charts)
