@@ -233,7 +233,7 @@ impl Day2 {
         Ok(())
     }
 
-    /// Waits until every Tenant is Ready and the webhook is registered: of the two pieces that judge a pod, each case
+    /// Waits until every Tenant is Ready and the webhook is registered: of the two pieces that evaluate a pod, each case
     /// takes one away.
     async fn ready(&self) -> anyhow::Result<()> {
         let registered: Api<MutatingWebhookConfiguration> = Api::all(self.plane.admin().await?);
