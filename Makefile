@@ -1,6 +1,6 @@
 # Every entry point of the project. `make help` lists them.
 #
-# Caches live outside the clone, keyed by version, and are never needed: a clean machine fills them.
+# Caches live outside the clone, keyed by version, and are never needed: a new computer fills them.
 CACHE      ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/croft
 TOOLS      := $(CACHE)/tools
 export CROFT_CACHE := $(CACHE)

@@ -1,10 +1,10 @@
-# Croft on the real control plane, in figures. An optimised build: unoptimised, Croft would be measured with the compiler's
-# laziness on top. Not `release` itself, whose linking takes minutes.
+# Croft on the real control plane, in figures. As released: unoptimised, Croft would be measured with the compiler's
+# laziness on top.
 
 .PHONY: bench-lab
-bench-lab: lab ## from pods to Running on machines of Croft's, and what the controller needs, with one machine-readable line; PARTS="ready bind steady"
-	cargo build --quiet --profile lab --bin croft-webhook --bin croft-controller --bin ec2-sim
-	cargo bench --quiet --profile lab --package croft-tests --bench lab -- $(PARTS)
+bench-lab: lab ## from pods to Running on nodes of Croft, and what the controller needs, with one line for programs; PARTS="ready bind steady"
+	cargo build --quiet --release --bin croft-webhook --bin croft-controller --bin ec2-sim
+	cargo bench --quiet --package croft-tests --bench lab -- $(PARTS)
 
 .PHONY: chaos
 chaos: lab ## real processes killed, cut off and frozen, RUNS (30) times each way, from seed SEED

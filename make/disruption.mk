@@ -1,18 +1,18 @@
-# What giving nodes back costs and saves.
+# The cost and the savings of disruption.
 
 # Three programs, each of which ends with a line of `key=value`: searches over large and aged clusters, a month on virtual
 # time, and the curve on the real control plane. What the last one runs links the AWS client, so it is built as `make
 # bench-lab` builds it.
 .PHONY: bench-disruption
-bench-disruption: lab ## decisions over large and aged clusters, a month of load, and the lab's curve, with one machine-readable line
+bench-disruption: lab ## decisions over large and aged clusters, a month of load, and the lab's curve, with one line for programs
 	@mkdir -p target/bench
 	cargo run --quiet -p croft-cloud --example catalog > target/bench/catalog.json
 	cargo bench --quiet -p croft-scheduler --bench disruption -- --catalog $(CURDIR)/target/bench/catalog.json > target/bench/disruption-search.txt || { cat target/bench/disruption-search.txt; exit 1; }
 	@cat target/bench/disruption-search.txt
 	cargo bench --quiet -p croft-controller --no-default-features --bench month > target/bench/disruption-month.txt || { cat target/bench/disruption-month.txt; exit 1; }
 	@cat target/bench/disruption-month.txt
-	cargo build --quiet --profile lab --bin croft-webhook --bin croft-controller --bin ec2-sim --bin consolidation-curve
-	$(or $(CARGO_TARGET_DIR),target)/lab/consolidation-curve > target/bench/disruption-lab.txt || { cat target/bench/disruption-lab.txt; exit 1; }
+	cargo build --quiet --release --bin croft-webhook --bin croft-controller --bin ec2-sim --bin consolidation-curve
+	$(or $(CARGO_TARGET_DIR),target)/release/consolidation-curve > target/bench/disruption-lab.txt || { cat target/bench/disruption-lab.txt; exit 1; }
 	@cat target/bench/disruption-lab.txt
 	@tail -qn 1 target/bench/disruption-search.txt target/bench/disruption-month.txt target/bench/disruption-lab.txt | tr ' ' '\n' | awk -F= ' \
 		$$1 == "violations" { violations += $$2; next } NF == 2 { line = line " " $$0 } \

@@ -5,10 +5,8 @@ lab: needs-go ## build the control plane into the cache, once per version (some 
 	@lab/build.sh >/dev/null
 
 .PHONY: demo
-demo: needs-rust needs-go needs-cc ## two tenants on machines of their own, from nothing, on this machine
-	@lab/build.sh >/dev/null
-	@cargo build --quiet --bin croft --bin croft-webhook --bin croft-controller --bin ec2-sim
-	@exec $(or $(CARGO_TARGET_DIR),target)/debug/croft lab demo
+demo: needs-rust needs-go needs-cc ## two tenants on nodes of their own, from nothing, on this computer
+	@exec lab/demo.sh
 
 # One sentence each, instead of what the first command that needs them would print.
 .PHONY: needs-rust needs-go needs-cc

@@ -1,6 +1,6 @@
-# What `make test` proves in short, at length. Optimised, since the runs take longer than the build.
+# The proofs of `make test`, at length. Optimised, since the runs take longer than the build.
 
-SIMULATION := cargo test -p croft-controller --no-default-features --profile lab --test simulation
+SIMULATION := cargo test -p croft-controller --no-default-features --release --test simulation
 # Packages and tests, and how many random cases of each of their laws.
 LAWS := "200000 -p croft-policy --test laws" \
 	"30000 -p croft-scheduler --test bad_input" \
@@ -11,7 +11,7 @@ LAWS := "200000 -p croft-policy --test laws" \
 soak: needs-rust needs-cc ## laws over random worlds, 10,000 seeded runs of the controller on virtual time with everything failing, and a death at every moment
 	@mkdir -p target
 	@for law in $(LAWS); do set -- $$law; cases=$$1; shift; \
-		PROPTEST_CASES=$$cases cargo test --quiet --profile lab $$* > target/laws.log 2>&1 || { cat target/laws.log; exit 1; }; \
+		PROPTEST_CASES=$$cases cargo test --quiet --release $$* > target/laws.log 2>&1 || { cat target/laws.log; exit 1; }; \
 		echo "laws: $$* hold in $$cases cases each"; done
 	@$(SIMULATION) --no-run --quiet
 	@CROFT_SIM_POINTS=1 $(SIMULATION) --quiet -- --nocapture crashes > target/crashes.log 2>&1; status=$$?; \

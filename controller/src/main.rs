@@ -8,5 +8,5 @@ use croft_controller::{config::args::Args, run::run};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    croft_runtime::process::main(|args: &Args| &args.process, run)
+    croft_runtime::process::main(croft_runtime::build!(), |args: &Args| &args.process, run)
 }

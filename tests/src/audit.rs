@@ -1,6 +1,7 @@
 //! Requests to the API server by user, from its audit log.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     io::{Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
 };
@@ -14,6 +15,9 @@ use serde_json::{Value, json};
 pub const CONTROLLER_USER: &str = "system:serviceaccount:croft-system:croft-controller";
 /// The webhook's user, as the manifests install it.
 pub const WEBHOOK_USER: &str = "system:serviceaccount:croft-system:croft-webhook";
+
+/// The key of a user's extra fields that has the token's id.
+const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The audit log of one control plane.
 #[derive(Debug)]
@@ -57,6 +61,8 @@ struct Entry {
 struct User {
     #[serde(default)]
     username: String,
+    #[serde(default)]
+    extra: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -109,6 +115,18 @@ impl Audit {
             .flag(Component::ApiServer, flag("audit-policy-file", &policy))
             .flag(Component::ApiServer, flag("audit-log-path", &log));
         Ok((Self { log, read: 0, _folder: folder }, options))
+    }
+
+    /// The ids of the tokens with which `user` has sent requests so far, whether taken or not.
+    ///
+    /// # Errors
+    /// If the log can't be read.
+    pub fn credentials(&self, user: &str) -> anyhow::Result<BTreeSet<String>> {
+        let text = std::fs::read_to_string(&self.log)
+            .with_context(|| format!("failed to read {}", self.log.display()))?;
+        let entries = text.lines().filter_map(|line| serde_json::from_str::<Entry>(line).ok());
+        let of_user = entries.filter(|entry| entry.user.username == user);
+        Ok(of_user.flat_map(|mut entry| entry.user.extra.remove(CREDENTIAL).unwrap_or_default()).collect())
     }
 
     /// The requests since the last call. A watch appears twice: at its start and at its end.

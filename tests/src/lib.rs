@@ -12,6 +12,7 @@ pub mod day2;
 pub mod invariants;
 pub mod later;
 pub mod manifests;
+pub mod node;
 pub mod operations;
 pub mod pods;
 pub mod proxy;

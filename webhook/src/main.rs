@@ -6,5 +6,5 @@ use croft_runtime::process;
 use croft_webhook::{args::Args, run::run};
 
 fn main() -> ExitCode {
-    process::main(|args: &Args| &args.process, run)
+    process::main(croft_runtime::build!(), |args: &Args| &args.process, run)
 }

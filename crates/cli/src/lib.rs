@@ -42,6 +42,7 @@ mod workload;
 use std::{ffi::OsString, io::Write as _, path::Path, process::ExitCode};
 
 use clap::{CommandFactory as _, FromArgMatches as _};
+use croft_runtime::build::Build;
 
 pub use args::Cli;
 pub use failure::Failure;
@@ -49,14 +50,16 @@ pub use output::Output;
 
 use crate::{
     args::Command,
-    commands::{admit, audit, break_glass, check, explain, import, lab, plan, simulate, tenant, top},
+    commands::{
+        admit, audit, break_glass, check, explain, import, lab, plan, simulate, tenant, top, version,
+    },
     table::BAD,
 };
 
-/// Parses `args`, runs the command, and returns the process's exit code.
+/// Parses `args`, runs the command of the program that is built as `build`, and returns the process's exit code.
 #[must_use]
-pub fn main(args: Vec<OsString>) -> ExitCode {
-    let mut command = Cli::command();
+pub fn main(args: Vec<OsString>, build: Build) -> ExitCode {
+    let mut command = Cli::command().version(build.clap_version());
     if is_plugin(&args) {
         command = command.bin_name("kubectl croft");
     }
@@ -66,7 +69,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         Err(error) => error.exit(),
     };
     let mut out = Output::standard();
-    let code = run(&cli, &mut out);
+    let code = run_built(&cli, &build, &mut out);
     let _ = out.flush();
     code
 }
@@ -88,6 +91,10 @@ pub fn run_with(args: Vec<OsString>, out: &mut Output) -> u8 {
 
 /// Runs one command and writes its error, if any. Returns the exit code.
 pub fn run(cli: &Cli, out: &mut Output) -> ExitCode {
+    run_built(cli, &Build::unknown(env!("CARGO_PKG_VERSION")), out)
+}
+
+fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
     let result = match &cli.command {
         Command::Admit(args) => admit::run(args, out),
         Command::Plan(args) => plan::run(args, out),
@@ -100,6 +107,7 @@ pub fn run(cli: &Cli, out: &mut Output) -> ExitCode {
         Command::Check(args) => check::run(args, out),
         Command::BreakGlass(args) => break_glass::run(args, out),
         Command::Lab(args) => lab::run(args, out),
+        Command::Version(args) => version::run(args, build, out),
     };
     let result = result.and_then(|code| Ok(out.flush().map(|()| code)?));
     match result {

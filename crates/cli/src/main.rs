@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    croft_cli::main(std::env::args_os().collect())
+    croft_cli::main(std::env::args_os().collect(), croft_runtime::build!())
 }

@@ -44,7 +44,7 @@ pub(crate) struct Clients {
     pub(crate) pricing: Option<aws_sdk_pricing::Client>,
     /// The currency of the partition.
     pub(crate) currency: &'static str,
-    pub(crate) iam: aws_sdk_iam::Client,
+    pub(crate) iam: crate::iam::Client,
     pub(crate) sts: aws_sdk_sts::Client,
     pub(crate) eks: aws_sdk_eks::Client,
     pub(crate) region: String,
@@ -110,7 +110,7 @@ pub(crate) async fn connect(access: &Access) -> Clients {
         pricing: pricing_region(&region)
             .map(|serving| aws_sdk_pricing::Client::new(&in_region(&config, serving))),
         currency: currency(&region),
-        iam: aws_sdk_iam::Client::new(&config),
+        iam: crate::iam::Client::new(&config),
         sts: aws_sdk_sts::Client::new(&config),
         eks: aws_sdk_eks::Client::new(&config),
         region,

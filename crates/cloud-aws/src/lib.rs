@@ -23,6 +23,7 @@ mod cloud_provider;
 mod codes;
 mod connect;
 mod discovery;
+mod iam;
 mod instances;
 mod interruption;
 mod launch;

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use aws_sdk_iam::types::Tag;
 use croft_cloud::{Fault, FaultClass, tags};
 use sha2::{Digest as _, Sha256};
 
-use crate::{connect::Clients, pace::Paces};
+use crate::{connect::Clients, iam::InstanceProfile, pace::Paces};
 
 /// Time within which IAM makes a new instance profile known to EC2.
 pub(crate) const SETTLES: Duration = Duration::from_secs(60);
@@ -33,12 +32,9 @@ pub(crate) async fn ensure(
 ) -> Result<(String, bool), Fault> {
     let name = name(cluster, role);
     paces.read.turn().await;
-    let answer = clients.iam.get_instance_profile().instance_profile_name(&name).send().await;
+    let answer = clients.iam.get(&name).await;
     let held = match paces.read.record("GetInstanceProfile", answer) {
-        Ok(found) => found
-            .instance_profile()
-            .and_then(|profile| profile.roles().first())
-            .map(|role| role.role_name().to_owned()),
+        Ok(found) => found.roles.into_iter().next(),
         Err(fault) if fault.class == FaultClass::NotFound => {
             create(clients, paces, cluster, &name).await?;
             None
@@ -49,32 +45,21 @@ pub(crate) async fn ensure(
         Some(held) if held == role => return Ok((name, false)),
         Some(held) => {
             paces.write.turn().await;
-            let answer = clients
-                .iam
-                .remove_role_from_instance_profile()
-                .instance_profile_name(&name)
-                .role_name(held)
-                .send()
-                .await;
+            let answer = clients.iam.remove_role(&name, &held).await;
             paces.write.record("RemoveRoleFromInstanceProfile", answer)?;
         }
         None => {}
     }
     paces.write.turn().await;
-    let answer =
-        clients.iam.add_role_to_instance_profile().instance_profile_name(&name).role_name(role).send().await;
+    let answer = clients.iam.add_role(&name, role).await;
     paces.write.record("AddRoleToInstanceProfile", answer)?;
     Ok((name, true))
 }
 
 async fn create(clients: &Clients, paces: &Paces, cluster: &str, name: &str) -> Result<(), Fault> {
     paces.write.turn().await;
-    let mut request = clients.iam.create_instance_profile().instance_profile_name(name).path(path(cluster));
-    // Both required parts are set, so building can't fail.
-    if let Ok(tag) = Tag::builder().key(tags::CLUSTER).value(cluster).build() {
-        request = request.tags(tag);
-    }
-    match paces.write.record("CreateInstanceProfile", request.send().await) {
+    let answer = clients.iam.create(name, &path(cluster), (tags::CLUSTER, cluster)).await;
+    match paces.write.record("CreateInstanceProfile", answer) {
         Ok(_) => Ok(()),
         // Another replica was faster.
         Err(fault) if fault.class == FaultClass::Exists => Ok(()),
@@ -89,27 +74,28 @@ pub(crate) async fn sweep(
     cluster: &str,
     keep: impl Fn(&str) -> bool,
 ) -> Result<usize, Fault> {
-    let mut pages = clients.iam.list_instance_profiles().path_prefix(path(cluster)).into_paginator().send();
+    let path = path(cluster);
     let mut idle = Vec::new();
+    let mut marker: Option<String> = None;
     loop {
         paces.read.turn().await;
-        let Some(page) = pages.next().await else { break };
-        for profile in paces.read.record("ListInstanceProfiles", page)?.instance_profiles() {
-            if !keep(profile.instance_profile_name()) {
-                let roles: Vec<String> = profile.roles().iter().map(|r| r.role_name().to_owned()).collect();
-                idle.push((profile.instance_profile_name().to_owned(), roles));
-            }
+        let answer = clients.iam.list(&path, marker.as_deref()).await;
+        let page = paces.read.record("ListInstanceProfiles", answer)?;
+        idle.extend(page.profiles.into_iter().filter(|profile| !keep(&profile.name)));
+        // The same marker again would be an endless list.
+        if page.marker.is_none() || page.marker == marker {
+            break;
         }
+        marker = page.marker;
     }
-    for (name, roles) in &idle {
+    for InstanceProfile { name, roles } in &idle {
         for role in roles {
             paces.write.turn().await;
-            let request = clients.iam.remove_role_from_instance_profile();
-            let answer = request.instance_profile_name(name).role_name(role).send().await;
+            let answer = clients.iam.remove_role(name, role).await;
             paces.write.record("RemoveRoleFromInstanceProfile", answer)?;
         }
         paces.write.turn().await;
-        let answer = clients.iam.delete_instance_profile().instance_profile_name(name).send().await;
+        let answer = clients.iam.delete(name).await;
         match paces.write.record("DeleteInstanceProfile", answer) {
             Ok(_) => {}
             Err(fault) if fault.class == FaultClass::NotFound => {}

@@ -29,7 +29,7 @@ use croft_api::{
     nodeclass::{AmiFamily, AmiSelectorTerm, SelectorTerm},
 };
 use croft_cloud::{
-    CloudProvider, FaultClass, InUse, InterruptionKind, LaunchRequest, MachineState, builtin_catalog, tags,
+    CloudProvider, FaultClass, InUse, InstanceState, InterruptionKind, LaunchRequest, builtin_catalog, tags,
 };
 use croft_cloud_aws::{Access, AwsProvider, Keys, Options};
 use croft_runtime::clock::{Clock, SystemClock};
@@ -65,11 +65,36 @@ struct Bed {
     options: Options,
     ec2: aws_sdk_ec2::Client,
     sqs: aws_sdk_sqs::Client,
-    iam: aws_sdk_iam::Client,
+    iam: Iam,
     ssm: aws_sdk_ssm::Client,
     _server: Process,
     _reaper: Reaper,
     _folder: tempfile::TempDir,
+}
+
+/// IAM of moto, spoken to without the provider's own client.
+struct Iam {
+    address: String,
+}
+
+impl Iam {
+    /// Sends the parameters and returns the answer. moto checks no signature, and finds the service in its scope.
+    async fn call(&self, parameters: &str) -> String {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let scope = "AWS4-HMAC-SHA256 Credential=AKIDTEST/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=0";
+        let request = format!(
+            "POST / HTTP/1.0\r\nHost: {}\r\nAuthorization: {scope}\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+             Content-Length: {}\r\n\r\n{parameters}&Version=2010-05-08",
+            self.address,
+            parameters.len() + "&Version=2010-05-08".len()
+        );
+        let mut connection = tokio::net::TcpStream::connect(&self.address).await.unwrap();
+        connection.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.lines().next().is_some_and(|line| line.contains(" 200 ")), "{parameters}: {answer}");
+        answer
+    }
 }
 
 async fn bed() -> Bed {
@@ -112,15 +137,7 @@ async fn bed() -> Bed {
             .http_client(http.clone())
             .build(),
     );
-    let iam = aws_sdk_iam::Client::from_conf(
-        aws_sdk_iam::Config::builder()
-            .behavior_version(aws_sdk_iam::config::BehaviorVersion::latest())
-            .region(Region::new("us-east-1"))
-            .credentials_provider(credentials.clone())
-            .endpoint_url(&url)
-            .http_client(http.clone())
-            .build(),
-    );
+    let iam = Iam { address: url.trim_start_matches("http://").trim_end_matches('/').to_owned() };
     let ssm = aws_sdk_ssm::Client::from_conf(
         aws_sdk_ssm::Config::builder()
             .behavior_version(aws_sdk_ssm::config::BehaviorVersion::latest())
@@ -130,7 +147,7 @@ async fn bed() -> Bed {
             .http_client(http)
             .build(),
     );
-    iam.create_role().role_name(ROLE).assume_role_policy_document("{}").send().await.unwrap();
+    iam.call(&format!("Action=CreateRole&RoleName={ROLE}&AssumeRolePolicyDocument=%7B%7D")).await;
     sqs.create_queue().queue_name("croft").send().await.unwrap();
     // The default network of a new account, tagged for discovery.
     let subnets = ec2.describe_subnets().send().await.unwrap();
@@ -230,7 +247,7 @@ async fn claims_become_instances() {
     let bed = bed().await;
     a_template_says_what_the_class_says(&bed).await;
     interfaces_are_written_as_ec2_reads_them(&bed).await;
-    a_claim_becomes_a_machine_and_is_ended(&bed).await;
+    a_claim_becomes_an_instance_and_is_ended(&bed).await;
     many_claims_are_found_tagged_and_ended_together(&bed).await;
     templates_that_nothing_launches_from_are_deleted(&bed).await;
 }
@@ -243,7 +260,7 @@ async fn notices_are_received_and_unused_templates_deleted() {
     unused_templates_and_profiles_are_deleted(&bed).await;
 }
 
-async fn a_claim_becomes_a_machine_and_is_ended(bed: &Bed) {
+async fn a_claim_becomes_an_instance_and_is_ended(bed: &Bed) {
     let class = class(bed).await;
     let findings = bed.provider.resolve(&class).await;
     assert!(findings.is_ready(), "{:?}", findings.conditions);
@@ -253,30 +270,31 @@ async fn a_claim_becomes_a_machine_and_is_ended(bed: &Bed) {
 
     let prepared = bed.provider.prepare(&request(class.clone())).await.unwrap();
     let launched = bed.provider.launch(&prepared).await.unwrap();
-    let machine = &launched.machine;
-    assert_eq!((machine.instance_type.as_str(), machine.zone.as_str()), ("m5.large", "us-east-1b"));
-    assert_eq!(machine.provider_id, format!("aws:///us-east-1b/{}", machine.id));
-    assert!(machine.node_name.ends_with(".ec2.internal"), "{}", machine.node_name);
+    let instance = &launched.instance;
+    assert_eq!((instance.instance_type.as_str(), instance.zone.as_str()), ("m5.large", "us-east-1b"));
+    assert_eq!(instance.provider_id, format!("aws:///us-east-1b/{}", instance.id));
+    assert!(instance.node_name.ends_with(".ec2.internal"), "{}", instance.node_name);
     for (key, value) in
         [(tags::CLUSTER, UID), (tags::CLAIM_UID, "claim-uid-1"), (tags::TENANT, "tenant-a"), ("team", "blue")]
     {
-        assert_eq!(machine.tags.get(key).map(String::as_str), Some(value), "{key}");
+        assert_eq!(instance.tags.get(key).map(String::as_str), Some(value), "{key}");
     }
     let found = bed.provider.find_by_claim("claim-uid-1").await.unwrap().unwrap();
-    assert_eq!(found.machine.id, machine.id);
+    assert_eq!(found.instance.id, instance.id);
     assert!(bed.provider.find_by_claim("another").await.unwrap().is_none());
     let ids =
-        |machines: Vec<croft_cloud::CloudMachine>| machines.into_iter().map(|m| m.id).collect::<Vec<_>>();
-    assert_eq!(ids(bed.provider.list().await.unwrap()), std::slice::from_ref(&machine.id));
+        |instances: Vec<croft_cloud::CloudInstance>| instances.into_iter().map(|m| m.id).collect::<Vec<_>>();
+    assert_eq!(ids(bed.provider.list().await.unwrap()), std::slice::from_ref(&instance.id));
 
     let name = BTreeMap::from([("Name".to_owned(), "node-1".to_owned())]);
-    bed.provider.tag(&machine.id, &name).await.unwrap();
+    bed.provider.tag(&instance.id, &name).await.unwrap();
     assert_eq!(bed.provider.list().await.unwrap()[0].tags["Name"], "node-1");
 
-    let done = bed.provider.terminate(&[machine.id.clone(), "i-00000000000000000".to_owned()]).await.unwrap();
-    let gone: BTreeMap<String, MachineState> = done.into_iter().map(|t| (t.id, t.state)).collect();
-    assert!(!gone[&machine.id].is_alive());
-    assert_eq!(gone["i-00000000000000000"], MachineState::Unknown, "an unknown id is no proof of an end");
+    let done =
+        bed.provider.terminate(&[instance.id.clone(), "i-00000000000000000".to_owned()]).await.unwrap();
+    let gone: BTreeMap<String, InstanceState> = done.into_iter().map(|t| (t.id, t.state)).collect();
+    assert!(!gone[&instance.id].is_alive());
+    assert_eq!(gone["i-00000000000000000"], InstanceState::Unknown, "an unknown id is no proof of an end");
     assert!(bed.provider.list().await.unwrap().iter().all(|m| !m.state.is_alive()));
 }
 
@@ -344,7 +362,7 @@ async fn interruptions_are_heard_and_acknowledged(bed: &Bed) {
     bed.sqs.send_message().queue_url(url.queue_url().unwrap()).message_body(body).send().await.unwrap();
     let news = bed.provider.interruptions().await.unwrap();
     assert_eq!(
-        (news.len(), news[0].kind, news[0].machines.clone()),
+        (news.len(), news[0].kind, news[0].instances.clone()),
         (1, InterruptionKind::SpotWarning, vec!["i-1".to_owned()])
     );
     bed.provider.acknowledge(&news).await.unwrap();
@@ -458,16 +476,15 @@ async fn a_profile_that_holds_another_role_is_corrected(bed: &Bed) {
     let class = class(bed).await;
     let name = bed.provider.resolve(&class).await.instance_profile.unwrap();
     let held = async || {
-        let found = bed.iam.get_instance_profile().instance_profile_name(&name).send().await.unwrap();
-        let roles = found.instance_profile().unwrap().roles();
-        roles.iter().map(|r| r.role_name().to_owned()).collect::<Vec<_>>()
+        let answer = bed.iam.call(&format!("Action=GetInstanceProfile&InstanceProfileName={name}")).await;
+        let names = answer.split("<RoleName>").skip(1).filter_map(|rest| rest.split("</RoleName>").next());
+        names.map(|role| role.trim().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(held().await, [ROLE]);
-    bed.iam.create_role().role_name("other").assume_role_policy_document("{}").send().await.unwrap();
-    let remove = bed.iam.remove_role_from_instance_profile().instance_profile_name(&name).role_name(ROLE);
-    remove.send().await.unwrap();
-    let add = bed.iam.add_role_to_instance_profile().instance_profile_name(&name).role_name("other");
-    add.send().await.unwrap();
+    bed.iam.call("Action=CreateRole&RoleName=other&AssumeRolePolicyDocument=%7B%7D").await;
+    let change = format!("InstanceProfileName={name}&RoleName");
+    bed.iam.call(&format!("Action=RemoveRoleFromInstanceProfile&{change}={ROLE}")).await;
+    bed.iam.call(&format!("Action=AddRoleToInstanceProfile&{change}=other")).await;
     let restarted = AwsProvider::connect(bed.options.clone()).await;
     assert_eq!(restarted.resolve(&class).await.instance_profile.as_deref(), Some(name.as_str()));
     assert_eq!(held().await, [ROLE]);
@@ -479,11 +496,11 @@ async fn many_claims_are_found_tagged_and_ended_together(bed: &Bed) {
     for number in 0..3 {
         let request = LaunchRequest { claim_uid: format!("claim-uid-{number}"), ..request(class.clone()) };
         let prepared = bed.provider.prepare(&request).await.unwrap();
-        ids.push(bed.provider.launch(&prepared).await.unwrap().machine.id);
+        ids.push(bed.provider.launch(&prepared).await.unwrap().instance.id);
     }
     let uids = [0, 1, 2].map(|n| format!("claim-uid-{n}"));
     let found = futures::future::join_all(uids.iter().map(|uid| bed.provider.find_by_claim(uid))).await;
-    let found: Vec<String> = found.into_iter().map(|f| f.unwrap().unwrap().machine.id).collect();
+    let found: Vec<String> = found.into_iter().map(|f| f.unwrap().unwrap().instance.id).collect();
     assert_eq!(found, ids, "each its own");
     let tags = BTreeMap::from([("shared".to_owned(), "1".to_owned())]);
     let tagged = futures::future::join_all(ids.iter().map(|id| bed.provider.tag(id, &tags))).await;
@@ -550,8 +567,8 @@ async fn a_queue_of_many_messages_is_emptied(bed: &Bed) {
         bed.provider.acknowledge(&news).await.unwrap();
         heard.extend(news);
     }
-    let machines: BTreeSet<&String> = heard.iter().flat_map(|n| &n.machines).collect();
-    assert_eq!(machines.len(), 12);
+    let instances: BTreeSet<&String> = heard.iter().flat_map(|n| &n.instances).collect();
+    assert_eq!(instances.len(), 12);
     let change = heard.iter().find(|n| n.kind == InterruptionKind::ScheduledChange).unwrap();
     assert_eq!(change.deadline, Some(1_956_614_400));
     let attributes = bed.sqs.get_queue_attributes().queue_url(url);

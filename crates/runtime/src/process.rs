@@ -5,6 +5,7 @@ use std::{error::Error, future::Future, net::SocketAddr, path::PathBuf, process:
 use clap::Parser;
 
 use crate::{
+    build::Build,
     shutdown::Shutdown,
     telemetry::{self, LogFormat},
 };
@@ -18,7 +19,7 @@ pub struct ProcessArgs {
     /// Where /metrics, /healthz and /readyz answer, in the clear
     #[arg(long, value_name = "ADDRESS", env = "CROFT_HEALTH_LISTEN", default_value = "0.0.0.0:8081")]
     pub health_listen: SocketAddr,
-    /// What to log: a level, or target=level pairs
+    /// Log filter: a level, or target=level pairs
     #[arg(long, value_name = "FILTER", env = "CROFT_LOG", default_value = "info")]
     pub log: String,
     /// Format of log lines
@@ -38,9 +39,10 @@ pub fn install_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The whole `main` of a server: parses `A`, sets up crypto, logs, runtime and signals, and runs `work` until it ends.
+/// The whole `main` of a server: parses `A`, with the version of `build`, sets up crypto, logs, runtime and signals, and runs `work` until it ends.
 /// An error is logged and gives exit code 1.
 pub fn main<A, F, E>(
+    build: Build,
     process: impl FnOnce(&A) -> &ProcessArgs,
     work: impl FnOnce(A, Shutdown) -> F,
 ) -> ExitCode
@@ -50,7 +52,8 @@ where
     E: Into<Box<dyn Error + Send + Sync>>,
 {
     install_crypto();
-    let args = A::parse();
+    let matches = A::command().version(build.clap_version()).get_matches();
+    let args = A::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let common = process(&args);
     if let Err(error) = telemetry::init(&common.log, common.log_format) {
         eprintln!("{error}");

@@ -79,7 +79,7 @@ impl ControlPlane {
                 folder
             }
         };
-        let layout = Layout::new(folder, assets)?;
+        let layout = Layout::new(folder, assets, &options)?;
         let mut plane = Self { processes: BTreeMap::new(), layout, options, reaper };
         let mut attempt = 1;
         loop {
@@ -269,6 +269,14 @@ impl ControlPlane {
         let identity: Identity = self.authority().client(user, groups)?;
         let path = self.layout.kubeconfig_of(user);
         self.layout.write_kubeconfig(user, &Proof::Certificate(&identity), &path)?;
+        Ok(path)
+    }
+
+    /// [`ControlPlane::kubeconfig_for`] with the API server at `url`, such as another address of it.
+    pub fn kubeconfig_for_at(&self, url: &str, user: &str, groups: &[&str]) -> Result<PathBuf, Error> {
+        let identity: Identity = self.authority().client(user, groups)?;
+        let path = self.layout.kubeconfig_of(user);
+        self.layout.write_kubeconfig_to(url, user, &Proof::Certificate(&identity), &path)?;
         Ok(path)
     }
 

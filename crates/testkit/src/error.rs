@@ -50,7 +50,7 @@ pub enum Error {
     Certificate {
         /// The certificate's name.
         name: String,
-        /// What was wrong.
+        /// The error.
         source: rcgen::Error,
     },
     /// At most two groups are supported in a certificate.
@@ -126,7 +126,7 @@ pub enum Error {
     Client {
         /// The client's user.
         name: String,
-        /// What was wrong.
+        /// The error.
         reason: String,
     },
 }

@@ -52,7 +52,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Creates the files that don't depend on ports.
-    pub(crate) fn new(folder: PathBuf, assets: Assets) -> Result<Self, Error> {
+    pub(crate) fn new(folder: PathBuf, assets: Assets, options: &Options) -> Result<Self, Error> {
         for part in ["pki", "logs", "kubeconfig", "etcd"] {
             let path = folder.join(part);
             fs::create_dir_all(&path).map_err(Error::io(format!("make the folder {}", path.display())))?;
@@ -67,7 +67,9 @@ impl Layout {
         };
         write_secret(&layout.pki("ca.crt"), layout.authority.certificate())?;
         write_secret(&layout.pki("ca.key"), layout.authority.key())?;
-        let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", SERVICE_ADDRESS];
+        let address = options.address.map(|address| address.to_string());
+        let mut names = vec!["kubernetes", "kubernetes.default", "kubernetes.default.svc", SERVICE_ADDRESS];
+        names.extend(address.as_deref());
         for (name, identity) in [
             ("etcd", layout.authority.server("etcd", &[])?),
             ("etcd-client", layout.authority.client("kube-apiserver", &[])?),
@@ -152,7 +154,7 @@ impl Layout {
         let name = component.binary();
         let arguments = match component {
             Component::Etcd => self.etcd(),
-            Component::ApiServer => self.api_server(),
+            Component::ApiServer => self.api_server(options),
             Component::ControllerManager => self.controller_manager(options),
             Component::Scheduler => self.scheduler(options),
             Component::Kubelets => vec![
@@ -191,16 +193,13 @@ impl Layout {
         ]
     }
 
-    fn api_server(&self) -> Vec<String> {
-        vec![
+    fn api_server(&self, options: &Options) -> Vec<String> {
+        let mut flags = vec![
             format!("--etcd-servers=https://127.0.0.1:{}", self.ports.etcd),
             flag("etcd-cafile", self.pki("ca.crt")),
             flag("etcd-certfile", self.pki("etcd-client.crt")),
             flag("etcd-keyfile", self.pki("etcd-client.key")),
-            "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", self.ports.api_server),
-            // Endpoints may not be loopback addresses, and no client uses the Service.
-            "--endpoint-reconciler-type=none".to_owned(),
             format!("--service-cluster-ip-range={SERVICE_RANGE}"),
             flag("cert-dir", self.folder.join("pki")),
             flag("tls-cert-file", self.pki("api-server.crt")),
@@ -213,7 +212,20 @@ impl Layout {
             "--enable-admission-plugins=NodeRestriction".to_owned(),
             "--allow-privileged=true".to_owned(),
             "--profiling=false".to_owned(),
-        ]
+        ];
+        match options.address {
+            Some(address) => flags.extend([
+                "--bind-address=0.0.0.0".to_owned(),
+                format!("--advertise-address={address}"),
+                "--endpoint-reconciler-type=lease".to_owned(),
+            ]),
+            // Endpoints may not be loopback addresses, and no client uses the Service.
+            None => flags.extend([
+                "--bind-address=127.0.0.1".to_owned(),
+                "--endpoint-reconciler-type=none".to_owned(),
+            ]),
+        }
+        flags
     }
 
     fn controller_manager(&self, options: &Options) -> Vec<String> {

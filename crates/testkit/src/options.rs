@@ -1,6 +1,6 @@
 //! Options of a control plane.
 
-use std::path::PathBuf;
+use std::{net::Ipv4Addr, path::PathBuf};
 
 /// How to start a [`ControlPlane`](crate::ControlPlane). The default is a cluster as in production: all components,
 /// Node and RBAC authorization, NodeRestriction, default request rates.
@@ -10,6 +10,7 @@ pub struct Options {
     pub(crate) components: Vec<Component>,
     pub(crate) flags: Vec<(Component, String)>,
     pub(crate) folder: Option<PathBuf>,
+    pub(crate) address: Option<Ipv4Addr>,
     pub(crate) requests_per_second: Option<u32>,
 }
 
@@ -19,6 +20,7 @@ impl Default for Options {
             components: Component::ALL.to_vec(),
             flags: Vec::new(),
             folder: None,
+            address: None,
             requests_per_second: None,
         }
     }
@@ -43,6 +45,14 @@ impl Options {
     #[must_use]
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
+        self
+    }
+
+    /// Serves the API on `address` too, under which the Service `kubernetes` has it for pods on real nodes. The default is
+    /// loopback alone, and a Service without endpoints.
+    #[must_use]
+    pub fn address(mut self, address: Ipv4Addr) -> Self {
+        self.address = Some(address);
         self
     }
 

@@ -10,6 +10,7 @@ mod circles;
 mod crds;
 mod definitions;
 mod generated;
+mod images;
 mod named_tests;
 mod references;
 mod tokens;
@@ -42,6 +43,10 @@ enum Command {
     Words,
     /// Fail if modules of a checked crate import each other in a circle.
     Circles,
+    /// Write the OCI images of the webhook and the controller, with symbols and bill of materials beside.
+    Images(images::ImagesArgs),
+    /// Join the layouts of one image for several architectures.
+    JoinImages(images::JoinArgs),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -59,6 +64,8 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Words => words::check(&root),
         Command::Circles => circles::check(&root),
+        Command::Images(args) => images::run(&root, &args),
+        Command::JoinImages(args) => images::join(&root, &args),
     }
 }
 

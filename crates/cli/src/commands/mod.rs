@@ -11,3 +11,4 @@ pub(crate) mod plan;
 pub(crate) mod simulate;
 pub(crate) mod tenant;
 pub(crate) mod top;
+pub(crate) mod version;

@@ -1,0 +1,281 @@
+//! The inner half: the cluster, Croft on it, and what happens to it under load.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use croft_testkit::{
+    ControlPlane, Options, Process,
+    wait::{Seen, until},
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, ResourceExt as _};
+
+use crate::{
+    audit::{Audit, CONTROLLER_USER, WEBHOOK_USER},
+    node::{
+        Parts,
+        checks::{self, Memory},
+        network,
+        real_node::{Place, RealNode},
+        workload,
+    },
+    pods::{Stream, Tally},
+};
+
+const WEBHOOK: &str = "croft-webhook";
+const CONTROLLER: &str = "croft-controller";
+/// Clients that create pods at once.
+const CLIENTS: usize = 8;
+/// Renewed tokens reach a pod when it is synchronised, and its client reads them once a minute.
+const RENEWED_WITHIN: Duration = Duration::from_secs(240);
+const RESTARTED_WITHIN: Duration = Duration::from_secs(90);
+
+/// What the outer half tells the inner one.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// The programs and images.
+    pub parts: Parts,
+    /// The cgroup of both nodes.
+    pub cgroups: String,
+    /// The folder of all files.
+    pub folder: PathBuf,
+}
+
+/// A cluster of two real nodes.
+struct Cluster {
+    // In this order they end: nodes before what they talk to.
+    real_nodes: Vec<RealNode>,
+    _cloud: Process,
+    _second: Process,
+    audit: Audit,
+    plane: ControlPlane,
+    client: Client,
+}
+
+/// Sums of all reviews.
+#[derive(Debug, Default)]
+struct Sums {
+    reviews: usize,
+    lost: usize,
+    refused: usize,
+}
+
+/// Runs the test, and prints one line of its results.
+///
+/// # Errors
+/// What failed, after the logs of pods and nodes.
+pub async fn run(given: &Given) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let mut cluster = Cluster::start(given).await?;
+    step(started, "two nodes are Ready");
+    let mut sums = Sums::default();
+    let memories = match cluster.test(started, &mut sums).await {
+        Ok(memories) => memories,
+        Err(error) => {
+            cluster.explain().await;
+            return Err(error);
+        }
+    };
+    let peak = |name: &str| {
+        let of = memories.iter().filter(|(pod, _)| pod.starts_with(name));
+        of.map(|(_, memory)| memory.peak >> 20).max().unwrap_or_default()
+    };
+    println!(
+        "node-test: reviews={} lost={} refused_after_sigkill={} webhook_peak_mib={} controller_peak_mib={} seconds={}",
+        sums.reviews,
+        sums.lost,
+        sums.refused,
+        peak(WEBHOOK),
+        peak(CONTROLLER),
+        started.elapsed().as_secs()
+    );
+    Ok(if sums.lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn step(started: Instant, what: &str) {
+    println!("node-test: {:>4} s  {what}", started.elapsed().as_secs());
+}
+
+impl Cluster {
+    async fn start(given: &Given) -> anyhow::Result<Self> {
+        network::prepare().await?;
+        let options = Options::default().folder(&given.folder).address(network::FIRST);
+        let (audit, options) = Audit::new(options, &[CONTROLLER_USER, WEBHOOK_USER])?;
+        let plane = ControlPlane::start(options).await?;
+        let second = network::connect(&plane, &given.parts.programs.join("pause")).await?;
+        let cloud = workload::cloud(&plane, &given.parts).await?;
+        let mut real_nodes = Vec::new();
+        for (number, address, network) in
+            [(1, network::FIRST, None), (2, network::SECOND, Some(second.pid()))]
+        {
+            let place = Place { number, address, network };
+            let tag = env!("CARGO_PKG_VERSION");
+            real_nodes.push(RealNode::start(&plane, &given.parts, &given.cgroups, tag, place).await?);
+        }
+        let client = plane.admin().await?;
+        Ok(Self { real_nodes, _cloud: cloud, _second: second, audit, plane, client })
+    }
+
+    async fn test(&mut self, started: Instant, sums: &mut Sums) -> anyhow::Result<BTreeMap<String, Memory>> {
+        workload::install(&self.plane).await?;
+        workload::until_rolled_out(&self.plane, WEBHOOK).await?;
+        workload::until_rolled_out(&self.plane, CONTROLLER).await?;
+        step(started, "webhook and controller run from their images");
+        workload::tenants(&self.plane).await?;
+        step(started, "tenants' pods run on instances that Croft launched");
+        let hooks = checks::registration(&self.client).await?;
+        let stream = self.stream();
+        stream.pass(500).await;
+        let mut memories = checks::containers(&self.client, &self.real_nodes).await?;
+        sums.graceful(stream.stop().await, "load")?;
+        step(
+            started,
+            &format!("{hooks} webhooks go through the Service; users, capabilities and limits are in force"),
+        );
+
+        let stream = self.stream();
+        self.renew_tokens().await?;
+        sums.graceful(stream.stop().await, "renewed tokens")?;
+        step(started, "every pod uses a renewed token");
+
+        let stream = self.stream();
+        stream.pass(50).await;
+        self.plane
+            .kubectl(["rollout", "restart", "--namespace=croft-system", "deployment/croft-webhook"])
+            .await?;
+        workload::until_rolled_out(&self.plane, WEBHOOK).await?;
+        stream.pass(50).await;
+        sums.graceful(stream.stop().await, "rolling update")?;
+        step(started, "the webhook was updated");
+
+        let stream = self.stream();
+        stream.pass(50).await;
+        self.drain("node-1").await?;
+        stream.pass(50).await;
+        sums.graceful(stream.stop().await, "drain")?;
+        // The controller that led may have been on it: the other one launches an instance.
+        workload::grow(&self.plane).await?;
+        step(started, "node-1 was drained, and an instance was launched after it");
+        checks::no_restarts(&self.client).await?;
+
+        self.kill_a_replica(sums).await?;
+        step(started, "one of two replicas was killed, and came back");
+        memories.extend(checks::containers(&self.client, &self.real_nodes).await?);
+        for (pod, memory) in &memories {
+            ensure!(memory.peak < memory.limit, "{pod} had {} of {} bytes", memory.peak, memory.limit);
+        }
+        Ok(memories)
+    }
+
+    fn stream(&self) -> Stream {
+        Stream::start(&self.client, CLIENTS, "tenant-a", "node-pool", "pool-a")
+    }
+
+    /// Restarts both kubelets, which renew all tokens, and waits until every pod of Croft sends one of the new.
+    async fn renew_tokens(&mut self) -> anyhow::Result<()> {
+        let mut before = BTreeMap::new();
+        for (user, deployment) in [(WEBHOOK_USER, WEBHOOK), (CONTROLLER_USER, CONTROLLER)] {
+            let pods = checks::pods(&self.client, deployment).await?.len();
+            before.insert(user, (pods, self.audit.credentials(user)?));
+        }
+        for (real_node, address) in self.real_nodes.iter_mut().zip([network::FIRST, network::SECOND]) {
+            real_node.restart_kubelet(&self.plane, address).await?;
+        }
+        for (user, (pods, old)) in &before {
+            until(&format!("renewed tokens of {user}"), RENEWED_WITHIN, || async {
+                let new = self.audit.credentials(user)?.difference(old).count();
+                Ok::<_, anyhow::Error>(Seen::from_option(
+                    (new >= *pods).then_some(()),
+                    format!("{new} of {pods}"),
+                ))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn drain(&self, node: &str) -> anyhow::Result<()> {
+        self.plane
+            .kubectl(["drain", node, "--timeout=180s", "--delete-emptydir-data", "--ignore-daemonsets"])
+            .await?;
+        workload::until_rolled_out(&self.plane, WEBHOOK).await?;
+        workload::until_rolled_out(&self.plane, CONTROLLER).await?;
+        self.plane.kubectl(["uncordon", node]).await?;
+        Ok(())
+    }
+
+    /// Ends a replica with SIGKILL. What it had in hand is refused, since the webhook fails closed; nothing is admitted
+    /// unpinned, and once the kubelet has restarted it no review fails.
+    async fn kill_a_replica(&self, sums: &mut Sums) -> anyhow::Result<()> {
+        let pods = checks::pods(&self.client, WEBHOOK).await?;
+        let pod = pods.first().context("the webhook has no pod")?;
+        let name = pod.name_any();
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+        let real_node =
+            self.real_nodes.iter().find(|real_node| real_node.name == node).context("not on a real node")?;
+        let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
+        let id = status.and_then(|status| status.container_id.clone()).context("no container")?;
+        let process = real_node.process_of(id.trim_start_matches("containerd://")).await?;
+
+        let stream = self.stream();
+        stream.pass(50).await;
+        network::run("kill", &["-KILL", &process.to_string()]).await?;
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), "croft-system");
+        until("the killed replica to be ready again", RESTARTED_WITHIN, || async {
+            let status = api.get(&name).await?.status.unwrap_or_default();
+            let again =
+                status.container_statuses.iter().flatten().all(|one| one.restart_count == 1 && one.ready);
+            Ok::<_, kube::Error>(Seen::from_option(again.then_some(()), format!("{:?}", status.conditions)))
+        })
+        .await?;
+        stream.pass(50).await;
+        let tally = stream.stop().await;
+        let unpinned = tally.wrong.iter().find(|wrong| wrong.starts_with("admitted with"));
+        ensure!(unpinned.is_none(), "after SIGKILL of a replica: {unpinned:?}");
+        sums.reviews += tally.right;
+        sums.refused += tally.wrong.len();
+
+        let stream = self.stream();
+        stream.pass(200).await;
+        sums.graceful(stream.stop().await, "recovery from SIGKILL")
+    }
+
+    /// Prints what a reader of a failure looks at first.
+    async fn explain(&self) {
+        for arguments in [
+            ["get", "pods", "-A", "-o", "wide"].as_slice(),
+            &["get", "events", "-n", "croft-system", "--sort-by=.lastTimestamp"],
+            &["get", "nodes,tenants,tenantpools,nodeclaims"],
+        ] {
+            match self.plane.kubectl(arguments).await {
+                Ok(text) => eprintln!("{text}"),
+                Err(error) => eprintln!("{error}"),
+            }
+        }
+        for real_node in &self.real_nodes {
+            eprintln!("{}", real_node.logs());
+        }
+    }
+}
+
+impl Sums {
+    /// Adds the reviews of a time in which none may be lost.
+    fn graceful(&mut self, tally: Tally, when: &str) -> anyhow::Result<()> {
+        self.reviews += tally.right;
+        self.lost += tally.wrong.len();
+        if let Some(first) = tally.wrong.first() {
+            eprintln!(
+                "node-test: {} of {} reviews lost during {when}: {first}",
+                tally.wrong.len(),
+                tally.right
+            );
+        }
+        ensure!(tally.right > 0, "no review was answered during {when}");
+        Ok(())
+    }
+}
