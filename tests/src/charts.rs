@@ -38,7 +38,7 @@ impl Charts {
                 copy(&from, &to)?;
                 let file = to.join("Chart.yaml");
                 let text = fs::read_to_string(&file)?;
-                fs::write(&file, text.replace("\nversion: ", "\nversion: 0.0.1-before-"))?;
+                fs::write(&file, text.replace("\nversion: \"", "\nversion: \"0.0.1-before-"))?;
             }
         }
         Ok(charts)
@@ -78,7 +78,7 @@ impl Charts {
         }
         let version = |folder: &Path| -> Option<String> {
             let text = fs::read_to_string(folder.join("croft/Chart.yaml")).ok()?;
-            text.lines().find_map(|line| line.strip_prefix("version: ").map(str::to_owned))
+            text.lines().find_map(|line| Some(line.strip_prefix("version: ")?.trim_matches('"').to_owned()))
         };
         let (before, now) = (version(self.previous.path()), version(&self.current));
         Ok(before.is_some() && before == now)

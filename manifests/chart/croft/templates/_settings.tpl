@@ -34,6 +34,7 @@ The environment variable of each setting.
 {
   "caPropagationDelay": "CROFT_CA_PROPAGATION_DELAY",
   "clientCa": "CROFT_CLIENT_CA",
+  "clientName": "CROFT_CLIENT_NAME",
   "drain": "CROFT_DRAIN",
   "kubeconfig": "CROFT_KUBECONFIG",
   "log": "CROFT_LOG",
