@@ -1,6 +1,6 @@
 # Every entry point of the project. `make help` lists them.
 #
-# Caches live outside the clone, keyed by version, and are never needed: a clean machine fills them.
+# Caches live outside the clone, keyed by version, and are never needed: a new computer fills them.
 CACHE      ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/croft
 TOOLS      := $(CACHE)/tools
 export CROFT_CACHE := $(CACHE)
@@ -42,6 +42,7 @@ test: lab $(NEXTEST) ## every test: unit, property, router, real API server, lab
 .PHONY: lint
 lint: $(DENY) ## formatting, clippy, rustdoc, dependencies, generated files
 	cargo fmt --all --check
+	$$(helm/build.sh)/helm lint --quiet --strict manifests/chart/croft manifests/chart/croft-crds
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(DENY) --all-features check --hide-inclusion-graph bans licenses sources

@@ -1,4 +1,4 @@
-# What an operator does on an ordinary day. Under a stream of attacks nothing is admitted and nothing outside tenants changes;
+# An operator's ordinary day. Under a stream of attacks nothing is admitted and nothing outside tenants changes;
 # no working pod ends without an eviction, no bad edit is accepted, and everything settles.
 
 .PHONY: day2

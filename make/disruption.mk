@@ -1,10 +1,10 @@
-# What giving nodes back costs and saves.
+# The cost and the savings of disruption.
 
 # Three programs, each of which ends with a line of `key=value`: searches over large and aged clusters, a month on virtual
 # time, and the curve on the real control plane. What the last one runs links the AWS client, so it is built as `make
 # bench-lab` builds it.
 .PHONY: bench-disruption
-bench-disruption: lab ## decisions over large and aged clusters, a month of load, and the lab's curve, with one machine-readable line
+bench-disruption: lab ## decisions over large and aged clusters, a month of load, and the lab's curve, with one line for programs
 	@mkdir -p target/bench
 	cargo run --quiet -p croft-cloud --example catalog > target/bench/catalog.json
 	cargo bench --quiet -p croft-scheduler --bench disruption -- --catalog $(CURDIR)/target/bench/catalog.json > target/bench/disruption-search.txt || { cat target/bench/disruption-search.txt; exit 1; }

@@ -5,7 +5,7 @@ lab: needs-go ## build the control plane into the cache, once per version (some 
 	@lab/build.sh >/dev/null
 
 .PHONY: demo
-demo: needs-rust needs-go needs-cc ## two tenants on machines of their own, from nothing, on this machine
+demo: needs-rust needs-go needs-cc ## two tenants on nodes of their own, from nothing, on this computer
 	@exec lab/demo.sh
 
 # One sentence each, instead of what the first command that needs them would print.

@@ -1,7 +1,7 @@
 # The scheduler's figures and its proof by the real kube-scheduler.
 
 .PHONY: bench-scheduler
-bench-scheduler: ## workloads A to D of the scheduler, with one machine-readable line; DUMP=folder writes inputs and plans
+bench-scheduler: ## workloads A to D of the scheduler, with one line for programs; DUMP=folder writes inputs and plans
 	@mkdir -p target/bench
 	cargo run --quiet -p croft-cloud --example catalog > target/bench/catalog.json
 	cargo bench --quiet -p croft-scheduler --bench scheduler -- --catalog $(CURDIR)/target/bench/catalog.json $(if $(DUMP),--dump $(abspath $(DUMP)))

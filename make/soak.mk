@@ -1,4 +1,4 @@
-# What `make test` proves in short, at length. Optimised, since the runs take longer than the build.
+# The proofs of `make test`, at length. Optimised, since the runs take longer than the build.
 
 SIMULATION := cargo test -p croft-controller --no-default-features --release --test simulation
 # Packages and tests, and how many random cases of each of their laws.

@@ -1,4 +1,4 @@
-# What admission costs, and how it takes what nobody would send.
+# The cost of admission, and its behaviour on invalid input.
 
 .PHONY: bench-webhook
 bench-webhook: lab ## capacity, latency and memory of admission, next to a floor and the API server's own policies; PARTS="capacity latency size"
@@ -8,7 +8,7 @@ FUZZ := $(abspath $(or $(CARGO_TARGET_DIR),target))/fuzz
 
 # In a folder of its own: the counters are in every crate of the workspace, and in nothing else.
 .PHONY: fuzz
-fuzz: needs-rust needs-cc ## inputs that nobody would send, guided by branches, each target for SECONDS (20); KEEP=1 keeps what is new
+fuzz: needs-rust needs-cc ## invalid and unusual inputs, guided by branches, each target for SECONDS (20); KEEP=1 keeps what is new
 	@mkdir -p $(FUZZ)
 	cc -c -O2 -o $(FUZZ)/sancov.o fuzz/sancov.c
 	CROFT_SANCOV=$(FUZZ)/sancov.o RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/fuzz/instrument.sh \

@@ -324,7 +324,7 @@ impl Engine {
             ActionResult::NotFound(target, uid) => snapshot.observe_not_found(target, &uid, now),
             ActionResult::UnavailableOfferings(offerings) => snapshot.set_unavailable_offerings(offerings),
             ActionResult::Interruptions(messages) => {
-                counts.interruptions += messages.iter().map(|n| n.machines.len() as u64).sum::<u64>();
+                counts.interruptions += messages.iter().map(|n| n.instances.len() as u64).sum::<u64>();
                 deciders.disruption.interruptions_mut().observe(messages, now.mono);
             }
             ActionResult::Acknowledged(messages) => deciders.disruption.interruptions_mut().forget(&messages),

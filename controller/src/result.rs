@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use croft_cloud::{ClassFindings, CloudMachine, Interruption, Shortage, Terminated};
+use croft_cloud::{ClassFindings, CloudInstance, Interruption, Shortage, Terminated};
 use croft_scheduler::{InstanceType, PodKey, consolidation::Consolidation};
 
 use crate::{
@@ -23,7 +23,7 @@ pub struct ActionReport {
     pub keys: Vec<Key>,
     /// Objects as the API server returned them.
     pub responses: Vec<Response>,
-    /// What it learned beside objects.
+    /// Results that are not objects.
     pub results: Vec<ActionResult>,
     /// When the keys are free again.
     pub backoff: Backoff,
@@ -63,7 +63,7 @@ impl Backoff {
     }
 }
 
-/// What an action learned beside objects. Times are on the monotonic clock.
+/// Results of an action that are not objects. Times are on the monotonic clock.
 #[derive(Debug)]
 pub enum ActionResult {
     /// A launch has ended without an instance, for good.
@@ -81,10 +81,10 @@ pub enum ActionResult {
     Offerings(String, Result<Arc<[InstanceType]>, String>),
     /// The offerings without capacity.
     UnavailableOfferings(Vec<Shortage>),
-    /// What the terms of a class resolve to.
+    /// The resolved terms of a class.
     Findings(String, Box<ClassFindings>),
     /// The instances of the cluster, and when the list was requested.
-    Instances(Now, Vec<CloudMachine>),
+    Instances(Now, Vec<CloudInstance>),
     /// The progress of terminations.
     Terminated(Vec<Terminated>),
     /// At this time the API server had no pod that must leave on the instance of this claim, or on this instance
@@ -93,7 +93,7 @@ pub enum ActionResult {
     /// At this time the API server had no Node of this claim.
     NoNode(String, Duration),
     /// The instances found for these ids, requested at this time.
-    InstancesDescribed(Duration, Vec<String>, Vec<CloudMachine>),
+    InstancesDescribed(Duration, Vec<String>, Vec<CloudInstance>),
     /// The API server refused a write of this node, as its policy on the controller's identity does for a node that has
     /// nothing of a pool; with its message.
     NodeRefused(String, String),

@@ -1,4 +1,4 @@
-//! Inputs that nobody would send, against what reads them.
+//! Invalid and unusual inputs, against what reads them.
 //!
 //! ```text
 //!  kept corpus, captured reviews ──▶ pool ──pick──▶ mutate (bytes or JSON) ──▶ target ──▶ signature
@@ -27,10 +27,11 @@ pub mod targets;
 use std::{collections::HashSet, fs, panic, path::Path};
 
 use anyhow::Context as _;
+use croft_simkit::Random;
 
-use self::{coverage::Coverage, mutate::Random};
+use self::coverage::Coverage;
 
-/// What a target said about an input, without the parts that are the input's own.
+/// The answer of a target to an input, without the parts that are the input's own.
 pub type Signature = String;
 
 /// A target: the signature, or what contradicts itself.
@@ -41,11 +42,11 @@ pub type Target = fn(&[u8]) -> Result<Signature, String>;
 pub struct Finding {
     /// The input.
     pub input: Vec<u8>,
-    /// What went wrong.
+    /// The failure.
     pub what: String,
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Inputs tried.

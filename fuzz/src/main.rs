@@ -7,7 +7,7 @@ use clap::Parser;
 use croft_fuzz::{read, run, targets};
 use croft_runtime::clock::{Clock as _, SystemClock};
 
-/// Tries inputs that nobody would send.
+/// Tries invalid and unusual inputs.
 #[derive(Parser)]
 struct Args {
     /// The target; every one if not given

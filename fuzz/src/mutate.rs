@@ -1,38 +1,7 @@
 //! Breeding inputs: as bytes, and as JSON documents that stay documents.
 
+use croft_simkit::Random;
 use serde_json::{Map, Value};
-
-/// SplitMix64 (Steele, Lea, Flood 2014): small, and the same everywhere.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// From a seed.
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next number.
-    pub const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`, 0 if there is none.
-    pub fn below(&mut self, bound: usize) -> usize {
-        let bound = u64::try_from(bound).unwrap_or(u64::MAX);
-        usize::try_from(self.next().checked_rem(bound).unwrap_or(0)).unwrap_or(0)
-    }
-
-    /// One of `all`.
-    pub fn of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
-        all.get(self.below(all.len()))
-    }
-}
 
 /// Words that mean something to what is tried.
 const WORDS: [&str; 44] = [
@@ -44,7 +13,7 @@ const WORDS: [&str; 44] = [
     "croft.dev/injected",
     "tenant-a",
     "tenant-b",
-    "nobody",
+    "non-tenant",
     "kube-system",
     "node-restriction.kubernetes.io/pool",
     "Exists",
@@ -107,15 +76,15 @@ const LONGEST: usize = 64 << 10;
 
 /// An input bred from `pool`.
 pub fn breed(pool: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
-    let mut input = random.of(pool).cloned().unwrap_or_default();
-    for _ in 0..=random.below(4) {
-        let document = if random.below(4) == 0 { None } else { serde_json::from_slice::<Value>(&input).ok() };
+    let mut input = random.pick(pool).cloned().unwrap_or_default();
+    for _ in 0..=random.index(4) {
+        let document = if random.index(4) == 0 { None } else { serde_json::from_slice::<Value>(&input).ok() };
         match document {
             Some(mut document) => {
-                let other = random.of(pool).and_then(|other| serde_json::from_slice::<Value>(other).ok());
+                let other = random.pick(pool).and_then(|other| serde_json::from_slice::<Value>(other).ok());
                 change(&mut document, other.as_ref(), random);
                 input = document.to_string().into_bytes();
-                if random.below(8) == 0 {
+                if random.index(8) == 0 {
                     double_a_key(&mut input, random);
                 }
             }
@@ -127,12 +96,12 @@ pub fn breed(pool: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
 }
 
 fn bytes(input: &mut Vec<u8>, pool: &[Vec<u8>], random: &mut Random) {
-    let at = random.below(input.len().saturating_add(1));
-    let end = at.saturating_add(random.below(64)).min(input.len());
-    match random.below(6) {
+    let at = random.index(input.len().saturating_add(1));
+    let end = at.saturating_add(random.index(64)).min(input.len());
+    match random.index(6) {
         0 => {
             if let Some(byte) = input.get_mut(at) {
-                *byte ^= 1 << random.below(8);
+                *byte ^= 1 << random.index(8);
             }
         }
         1 => drop(input.drain(at..end)),
@@ -141,17 +110,17 @@ fn bytes(input: &mut Vec<u8>, pool: &[Vec<u8>], random: &mut Random) {
             drop(input.splice(at..at, again));
         }
         3 => {
-            let token = random.of(&TOKENS).copied().unwrap_or_default();
-            drop(input.splice(at..end.min(at.saturating_add(random.below(3))), token.iter().copied()));
+            let token = random.pick(&TOKENS).copied().unwrap_or_default();
+            drop(input.splice(at..end.min(at.saturating_add(random.index(3))), token.iter().copied()));
         }
         4 => {
-            let other = random.of(pool).cloned().unwrap_or_default();
-            let from = random.below(other.len().saturating_add(1));
+            let other = random.pick(pool).cloned().unwrap_or_default();
+            let from = random.index(other.len().saturating_add(1));
             input.truncate(at);
             input.extend(other.get(from..).unwrap_or_default());
         }
         _ => {
-            let word = random.of(&WORDS).copied().unwrap_or_default();
+            let word = random.pick(&WORDS).copied().unwrap_or_default();
             drop(input.splice(at..at, word.bytes()));
         }
     }
@@ -161,9 +130,9 @@ fn bytes(input: &mut Vec<u8>, pool: &[Vec<u8>], random: &mut Random) {
 fn double_a_key(input: &mut Vec<u8>, random: &mut Random) {
     let opens: Vec<usize> =
         input.iter().enumerate().filter(|(_, byte)| **byte == b'{').map(|(at, _)| at).collect();
-    let Some(at) = random.of(&opens).copied() else { return };
+    let Some(at) = random.pick(&opens).copied() else { return };
     let key =
-        random.of(&["kind", "uid", "spec", "namespace", "nodeSelector", "tolerations", "object"]).copied();
+        random.pick(&["kind", "uid", "spec", "namespace", "nodeSelector", "tolerations", "object"]).copied();
     let text = format!("\"{}\":null,", key.unwrap_or_default());
     let after = at.saturating_add(1);
     if input.get(after) != Some(&b'}') {
@@ -174,35 +143,35 @@ fn double_a_key(input: &mut Vec<u8>, random: &mut Random) {
 /// Changes one place of `document`.
 fn change(document: &mut Value, other: Option<&Value>, random: &mut Random) {
     let paths = paths(document);
-    let Some(path) = random.of(&paths).cloned() else { return };
+    let Some(path) = random.pick(&paths).cloned() else { return };
     let graft = other.and_then(|other| {
         let theirs = self::paths(other);
-        other.pointer(random.of(&theirs)?).cloned()
+        other.pointer(random.pick(&theirs)?).cloned()
     });
     let Some(place) = document.pointer_mut(&path) else { return };
     let word = || Value::String;
-    match (random.below(8), &mut *place) {
+    match (random.index(8), &mut *place) {
         (0, _) => *place = Value::Null,
-        (1, _) => *place = word()(random.of(&WORDS).copied().unwrap_or_default().to_owned()),
+        (1, _) => *place = word()(random.pick(&WORDS).copied().unwrap_or_default().to_owned()),
         (2 | 3, place) => *place = graft.unwrap_or(Value::Null),
         (4, Value::Object(map)) => {
             let keys: Vec<String> = map.keys().cloned().collect();
-            if let Some(key) = random.of(&keys) {
+            if let Some(key) = random.pick(&keys) {
                 map.remove(key);
             }
         }
         (_, Value::Object(map)) => {
-            let key = random.of(&WORDS).copied().unwrap_or_default();
+            let key = random.pick(&WORDS).copied().unwrap_or_default();
             map.insert(key.to_owned(), graft.unwrap_or_else(|| Value::Object(Map::new())));
         }
-        (4, Value::Array(list)) if !list.is_empty() => drop(list.remove(random.below(list.len()))),
+        (4, Value::Array(list)) if !list.is_empty() => drop(list.remove(random.index(list.len()))),
         (_, Value::Array(list)) => {
-            let again = random.of(list).cloned().or(graft).unwrap_or(Value::Null);
-            list.insert(random.below(list.len().saturating_add(1)), again);
+            let again = random.pick(list).cloned().or(graft).unwrap_or(Value::Null);
+            list.insert(random.index(list.len().saturating_add(1)), again);
         }
-        (5, place) => *place = Value::from(random.next().cast_signed()),
+        (5, place) => *place = Value::from(random.next_u64().cast_signed()),
         (6, place) => *place = Value::Array(vec![place.take()]),
-        (_, place) => *place = word()(random.of(&WORDS).copied().unwrap_or_default().to_owned()),
+        (_, place) => *place = word()(random.pick(&WORDS).copied().unwrap_or_default().to_owned()),
     }
 }
 

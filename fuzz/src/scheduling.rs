@@ -76,7 +76,7 @@ fn pool(value: &Value, number: usize, types: &Arc<[InstanceType]>) -> Pool {
 }
 
 /// Whatever objects come, in whatever order: each is taken in or refused with its field; each pod that waits is placed once
-/// or has reasons; no machine holds more than it has; the bound is no higher than the cost; and a second look says the same.
+/// or has reasons; no instance holds more than it has; the bound is no higher than the cost; and a second look says the same.
 pub fn solve(input: &[u8]) -> Result<String, String> {
     let Ok(input) = serde_json::from_slice::<Value>(input) else { return Ok("no JSON".to_owned()) };
     let mut cluster = Cluster::new();
@@ -121,14 +121,14 @@ pub fn solve(input: &[u8]) -> Result<String, String> {
     refused.dedup();
     Ok(format!(
         "{}m{}e{}u{words:?}{refused:?}",
-        first.machines.len().min(5),
+        first.instances.len().min(5),
         first.existing.len().min(3),
         first.unschedulable.len().min(3)
     ))
 }
 
 fn holds(cluster: &Cluster, plan: &Plan) -> Result<(), String> {
-    let placed: usize = plan.machines.iter().map(|m| m.pods.len()).sum();
+    let placed: usize = plan.instances.iter().map(|m| m.pods.len()).sum();
     let old: usize = plan.existing.iter().map(|e| e.pods.len()).sum();
     if placed + old + plan.unschedulable.len() != cluster.pending() {
         return Err(format!("{placed} + {old} + {} of {} pods", plan.unschedulable.len(), cluster.pending()));
@@ -139,13 +139,13 @@ fn holds(cluster: &Cluster, plan: &Plan) -> Result<(), String> {
     if plan.bound > plan.cost {
         return Err(format!("the bound {} is above the cost {}", plan.bound, plan.cost));
     }
-    for machine in &plan.machines {
-        if machine.pods.is_empty() {
-            return Err(format!("{} is launched for nobody", machine.name));
+    for instance in &plan.instances {
+        if instance.pods.is_empty() {
+            return Err(format!("{} is launched for no pod", instance.name));
         }
-        for (name, amount) in machine.requests.iter() {
-            if amount > machine.allocatable.get(name).max(0) {
-                return Err(format!("{} holds {amount} of {name}", machine.name));
+        for (name, amount) in instance.requests.iter() {
+            if amount > instance.allocatable.get(name).max(0) {
+                return Err(format!("{} holds {amount} of {name}", instance.name));
             }
         }
     }

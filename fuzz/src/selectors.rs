@@ -1,4 +1,4 @@
-//! Selectors of Tenants: what is read of them, and whom the index takes for a namespace's owner by them.
+//! Selectors of Tenants: the parts that are read, and the owner of a namespace that the index finds by them.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ struct Input {
     labels: BTreeMap<String, String>,
 }
 
-/// What the API's documentation says of a selector, word for word. `None` if an operator isn't one.
+/// Matches a selector by the words of the API's documentation. `None` if an operator isn't one.
 fn plainly(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> Option<bool> {
     let mut holds = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     for expression in selector.match_expressions.iter().flatten() {

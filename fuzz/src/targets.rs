@@ -1,4 +1,4 @@
-//! What is tried, and what must hold of it.
+//! The targets, and the laws that must hold for them.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_policy::{
@@ -25,7 +25,7 @@ pub fn reads_reviews(name: &str) -> bool {
     matches!(name, "review" | "patch")
 }
 
-/// What everything is judged by: the tenants of the captured reviews.
+/// The index of every target: the tenants of the captured reviews.
 #[must_use]
 pub fn tenants() -> Tenants {
     let mut index = Index::new();
@@ -56,7 +56,7 @@ pub fn tenants() -> Tenants {
             ..Tenant::default()
         });
     }
-    for name in ["tenant-a", "tenant-b", "nobody"] {
+    for name in ["tenant-a", "tenant-b", "non-tenant"] {
         index.upsert_namespace(&Namespace { name: name.to_owned(), ..Namespace::default() });
     }
     index.upsert_node(&Node {
@@ -99,7 +99,7 @@ fn review(input: &[u8]) -> Result<String, String> {
                     let response = &answer["response"];
                     serde_json::from_slice::<IgnoredAny>(input)
                         .map_err(|e| format!("what isn't JSON got an answer ({e})"))?;
-                    // A lone surrogate in a field that nobody reads is let pass, as the API server's own decoder does;
+                    // A lone surrogate in a field that is not read is allowed, as the API server's own decoder does;
                     // the body has no `Value` then.
                     let asked = serde_json::from_slice::<Value>(input).ok();
                     if asked.as_ref().is_some_and(|asked| response["uid"] != asked["request"]["uid"]) {
@@ -130,7 +130,7 @@ fn review(input: &[u8]) -> Result<String, String> {
     })
 }
 
-/// What got an answer is what it claims to be: an operation that exists, and a spec that is an object.
+/// An answered review is valid: an operation that exists, and a spec that is an object.
 fn shaped(request: &Value) -> Result<(), String> {
     let operation = request["operation"].as_str().unwrap_or_default();
     if !matches!(operation, "CREATE" | "UPDATE" | "DELETE" | "CONNECT") {
@@ -204,7 +204,7 @@ fn is_doubled(input: &[u8], asked: &Value) -> bool {
 }
 
 fn pinned(asked: &Value, pool: &str) -> Result<(), String> {
-    // What a grafted document has besides is nobody's to look at: a Pod with a template is a Pod.
+    // Other fields of a grafted document are not read: a Pod with a template is a Pod.
     let path = match asked.pointer("/request/kind/kind").and_then(Value::as_str) {
         Some("DaemonSet") => "/request/object/spec/template/spec",
         _ => "/request/object/spec",

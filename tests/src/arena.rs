@@ -313,8 +313,12 @@ pub fn may_be_on(namespace: &str, node: &str) -> bool {
 /// # Errors
 /// If a process doesn't start.
 pub async fn arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
+    arena_of(options, CroftOptions::find()?).await
+}
+
+async fn arena_of(options: Options, croft: CroftOptions) -> anyhow::Result<(ControlPlane, Croft)> {
     let plane = ControlPlane::start(options).await?;
-    let mut croft = Croft::install(&plane, CroftOptions::find()?).await?;
+    let mut croft = Croft::install(&plane, croft).await?;
     plane.apply(ARENA).await?;
     let mut manifests = Vec::new();
     for (name, pool) in NODES {
@@ -390,7 +394,15 @@ pub async fn marked_arena(options: Options) -> anyhow::Result<(ControlPlane, Cro
 /// # Errors
 /// If a process doesn't start.
 pub async fn kept_arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
-    let (plane, mut croft) = arena(options).await?;
+    kept_arena_of(options, CroftOptions::find()?).await
+}
+
+/// [`kept_arena`], installed as `croft` says.
+///
+/// # Errors
+/// If a process doesn't start.
+pub async fn kept_arena_of(options: Options, croft: CroftOptions) -> anyhow::Result<(ControlPlane, Croft)> {
+    let (plane, mut croft) = arena_of(options, croft).await?;
     croft.resume(&plane, Part::Cloud).await?;
     croft.resume(&plane, Part::Controller).await?;
     settled(&plane.admin().await?).await?;

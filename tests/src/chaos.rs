@@ -16,6 +16,7 @@ use std::{
 
 use anyhow::Context as _;
 use croft_api::{EC2NodeClass, NodeClaim, Tenant};
+use croft_simkit::Random;
 use croft_testkit::{
     Component, CroftOptions, Detour, Options, Part,
     wait::{Seen, until},
@@ -61,36 +62,9 @@ pub enum Fault {
     Cloud(Way, Duration),
 }
 
-/// Random numbers from a seed (splitmix64).
-#[derive(Clone, Debug)]
-pub struct Chance(u64);
-
-impl Chance {
-    /// A generator from a seed.
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)).checked_rem(end).unwrap_or_default()
-    }
-
-    /// One of `all`.
-    pub fn pick<T: Copy>(&mut self, all: &[T]) -> Option<T> {
-        let at = usize::try_from(self.below(all.len() as u64)).unwrap_or_default();
-        all.get(at).copied()
-    }
-
-    /// A duration between `from` and `to`, in milliseconds.
-    pub fn millis(&mut self, from: u64, to: u64) -> Duration {
-        Duration::from_millis(from + self.below(to.saturating_sub(from) + 1))
-    }
+/// Draws a duration between `from` and `to`, in milliseconds.
+pub fn millis(random: &mut Random, from: u64, to: u64) -> Duration {
+    Duration::from_millis(random.between(from, to))
 }
 
 /// Two tenants on a whole control plane, with the controller behind proxies.
@@ -164,13 +138,13 @@ impl Arena {
     /// # Errors
     /// If an invariant is violated, with the seed and the operations.
     pub async fn run(&mut self, seed: u64, faults: &[Fault]) -> anyhow::Result<()> {
-        let mut chance = Chance::new(seed);
+        let mut random = Random::new(seed);
         let told = format!("seed {seed}, {faults:?}");
         println!("{told}");
-        self.act(&mut chance).await.with_context(|| told.clone())?;
+        self.act(&mut random).await.with_context(|| told.clone())?;
         for fault in faults {
-            sleep(chance.millis(0, 1_200)).await;
-            self.strike(*fault, &mut chance).await.with_context(|| told.clone())?;
+            sleep(millis(&mut random, 0, 1_200)).await;
+            self.strike(*fault, &mut random).await.with_context(|| told.clone())?;
         }
         self.heal().await.with_context(|| told.clone())?;
         self.rest().await.with_context(|| told.clone())
@@ -181,13 +155,13 @@ impl Arena {
     /// # Errors
     /// If the API server refuses one.
     pub async fn begin(&mut self, seed: u64) -> anyhow::Result<()> {
-        self.act(&mut Chance::new(seed)).await
+        self.act(&mut Random::new(seed)).await
     }
 
     /// An operation of a user.
-    async fn act(&mut self, chance: &mut Chance) -> anyhow::Result<()> {
-        let namespace = chance.pick(&NAMESPACES).unwrap_or_default();
-        let replicas = usize::try_from(chance.below(8)).unwrap_or_default();
+    async fn act(&mut self, random: &mut Random) -> anyhow::Result<()> {
+        let namespace = random.one_of(&NAMESPACES);
+        let replicas = random.index(8);
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
         // An API server that has just restarted may not answer yet.
@@ -197,7 +171,7 @@ impl Arena {
         })
         .await?;
         self.wanted.insert(namespace, replicas);
-        if chance.below(3) == 0 {
+        if random.below(3) == 0 {
             let claims: Api<NodeClaim> = Api::all(self.client.clone());
             let names: Vec<String> = claims
                 .list(&ListParams::default())
@@ -206,7 +180,7 @@ impl Arena {
                 .iter()
                 .map(|claim| claim.name_any())
                 .collect();
-            let at = usize::try_from(chance.below(names.len() as u64)).unwrap_or_default();
+            let at = random.index(names.len());
             if let Some(name) = names.get(at) {
                 claims.delete(name, &DeleteParams::default()).await.context("failed to give a node back")?;
             }
@@ -215,11 +189,11 @@ impl Arena {
     }
 
     /// Injects `fault`, while users go on.
-    async fn strike(&mut self, fault: Fault, chance: &mut Chance) -> anyhow::Result<()> {
+    async fn strike(&mut self, fault: Fault, random: &mut Random) -> anyhow::Result<()> {
         match fault {
             Fault::Kill(part, away) => {
                 self.stack.croft.kill(part)?;
-                self.act(chance).await?;
+                self.act(random).await?;
                 sleep(away).await;
                 self.stack.croft.launch(&self.stack.plane, part).await?;
             }
@@ -230,17 +204,17 @@ impl Arena {
                     // The API server's clients take a moment to reconnect.
                     self.stack.plane.resume(Component::ApiServer).await?;
                 }
-                self.act(chance).await?;
+                self.act(random).await?;
             }
             Fault::ApiServer(way, lasting) => {
                 self.api_server.set(way);
-                self.act(chance).await?;
+                self.act(random).await?;
                 sleep(lasting).await;
                 self.api_server.set(Way::Open);
             }
             Fault::Cloud(way, lasting) => {
                 self.cloud.set(way);
-                self.act(chance).await?;
+                self.act(random).await?;
                 sleep(lasting).await;
                 self.cloud.set(Way::Open);
             }

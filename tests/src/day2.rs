@@ -1,7 +1,8 @@
 //! Operations of an ordinary day, under a stream of attacks.
 //!
 //! A case performs one operation on a running arena while [`attacks`] go on, and compares the objects outside tenants
-//! before and after it. `make day2` runs every case, `tests/tests/day2_reapply.rs` the short ones.
+//! before and after it. `make day2` runs every case, `tests/tests/day2_reapply.rs` the short ones, and
+//! `tests/tests/day2_helm.rs` those of an installation by Helm.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +10,8 @@ use anyhow::Context as _;
 use croft_api::Tenant;
 use croft_policy::policies;
 use croft_testkit::{
-    Component, ControlPlane, Croft, Options,
+    Component, ControlPlane, Croft, CroftOptions, Options,
+    croft::RELEASE,
     wait::{Seen, until},
 };
 use k8s_openapi::api::{
@@ -21,12 +23,18 @@ use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
 use crate::{
-    arena::{SOON, create, kept_arena, pod},
+    arena::{SOON, create, kept_arena_of, pod},
     attacks::{self, DISTURBED, Stream, Tally},
+    charts::Charts,
 };
 
 /// Attempts before and after the operation.
 const ATTEMPTS: u64 = 300;
+/// The namespace of an installation by Helm.
+const HELM_NAMESPACE: &str = "platform";
+/// Values that differ in every object between two revisions of the release.
+const PREVIOUS: &str = "--set=labels.revision=previous";
+const CURRENT: &str = "labels.revision=current";
 /// Time for a server to end.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -47,6 +55,10 @@ pub enum Case {
     ReplaceWebhooks,
     /// Each policy on pods and its binding are deleted and created again: the webhooks still enforce.
     RecreatePodPolicies,
+    /// `helm upgrade` from the previous commit's charts, where the charts are installed.
+    HelmUpgrade,
+    /// `helm rollback`, likewise.
+    HelmRollback,
 }
 
 impl Case {
@@ -62,12 +74,16 @@ impl Case {
         Self::RestartApiServer,
         Self::RestartWithoutCrds,
     ];
+    /// The cases of an installation by Helm.
+    pub const HELM: [Self; 3] = [Self::HelmUpgrade, Self::HelmRollback, Self::HelmUpgrade];
 }
 
 /// A running arena.
 pub struct Day2 {
     croft: Croft,
     plane: ControlPlane,
+    /// The charts, if Croft is installed by Helm.
+    charts: Option<Charts>,
 }
 
 impl Day2 {
@@ -76,14 +92,30 @@ impl Day2 {
     /// # Errors
     /// If a process doesn't start.
     pub async fn start() -> anyhow::Result<Self> {
-        let (plane, croft) = kept_arena(Options::default()).await?;
+        Self::start_with(CroftOptions::find()?, None).await
+    }
+
+    /// Starts an arena where the previous commit's charts are installed in another namespace than the manifests', to be
+    /// upgraded to those of the checkout.
+    ///
+    /// # Errors
+    /// If a process doesn't start.
+    pub async fn start_by_helm() -> anyhow::Result<Self> {
+        let options = CroftOptions::find()?;
+        let charts = Charts::find(&options.manifests)?;
+        let options = options.by_helm(charts.previous(), HELM_NAMESPACE, &[PREVIOUS]);
+        Self::start_with(options, Some(charts)).await
+    }
+
+    async fn start_with(options: CroftOptions, charts: Option<Charts>) -> anyhow::Result<Self> {
+        let (plane, croft) = kept_arena_of(Options::default(), options).await?;
         let admin = plane.admin().await?;
         let everywhere = json!({"tolerations": [{"operator": "Exists"}]});
         for object in [pod("no-tenant", "plain", json!({})), agent(everywhere)] {
             let answer = create(&admin, &object, false).await?;
             anyhow::ensure!(answer.is_done(), "{}", answer.sentence());
         }
-        let day = Self { croft, plane };
+        let day = Self { croft, plane, charts };
         day.ready().await?;
         Ok(day)
     }
@@ -116,16 +148,26 @@ impl Day2 {
     /// # Errors
     /// If kubectl fails.
     pub async fn differences(&self) -> anyhow::Result<Vec<String>> {
-        let folder = self.folder("install")?;
-        let flags = ["-k", &folder, "--server-side", "--force-conflicts", "--field-manager=kubectl"];
+        let rendered = match &self.charts {
+            Some(charts) => {
+                let (croft, namespace) =
+                    (charts.current("croft"), format!("--namespace={}", self.croft.namespace()));
+                let arguments = ["template", RELEASE, &croft, "--set", CURRENT, &namespace];
+                let mut text = self.plane.helm(arguments).await?;
+                text.push_str(&self.plane.helm(["template", "crds", &charts.current("croft-crds")]).await?);
+                text
+            }
+            None => self.plane.kubectl(["kustomize", &self.folder("install")?]).await?,
+        };
+        let flags = ["-f", "-", "--server-side", "--force-conflicts", "--field-manager=kubectl"];
         let names = |text: &str| -> BTreeMap<String, String> {
             let list: Value = serde_json::from_str(text).unwrap_or_default();
             let items = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
             items.into_iter().map(described).collect()
         };
-        let planned =
-            self.plane.kubectl([&["apply", "--dry-run=server", "-o", "json"], &flags[..]].concat()).await?;
-        let there = self.plane.kubectl(["get", "-k", &folder, "-o", "json"]).await?;
+        let dry = [&["apply", "--dry-run=server", "-o", "json"], &flags[..]].concat();
+        let planned = self.plane.kubectl_with(dry, &rendered).await?;
+        let there = self.plane.kubectl_with(["get", "-f", "-", "-o", "json"], &rendered).await?;
         let (planned, there) = (names(&planned), names(&there));
         anyhow::ensure!(!planned.is_empty(), "the dry run names no object");
         let differ = planned.iter().filter(|(name, object)| there.get(*name) != Some(*object));
@@ -154,8 +196,13 @@ impl Day2 {
             Case::ReplaceWebhooks => {
                 self.plane.kubectl(["replace", "-f", &self.folder("install/webhooks.yaml")?]).await?;
             }
+            Case::HelmUpgrade => self.helm_upgrade().await?,
+            Case::HelmRollback => {
+                let namespace = format!("--namespace={}", self.croft.namespace());
+                self.plane.helm(["rollback", RELEASE, "1", &namespace]).await?;
+            }
             Case::RecreatePodPolicies => {
-                let policies = policies::documents(croft_testkit::croft::NAMESPACE);
+                let policies = policies::documents(self.croft.namespace());
                 let name = |d: &Value| d.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
                 let evaluated_twice =
                     |d: &&Value| name(d).is_some_and(|n| n.starts_with("croft-pod-placement"));
@@ -170,13 +217,23 @@ impl Day2 {
         Ok(())
     }
 
+    /// Upgrades both charts to those of the checkout.
+    async fn helm_upgrade(&self) -> anyhow::Result<()> {
+        let charts = self.charts.as_ref().context("Croft isn't installed by Helm")?;
+        let namespace = format!("--namespace={}", self.croft.namespace());
+        let (name, crds) = (format!("{RELEASE}-crds"), charts.current("croft-crds"));
+        self.plane.helm(["upgrade", &name, &crds, &namespace]).await?;
+        self.plane.helm(["upgrade", RELEASE, &charts.current("croft"), "--set", CURRENT, &namespace]).await?;
+        Ok(())
+    }
+
     async fn restart(&mut self) -> anyhow::Result<()> {
         self.plane.stop_component(Component::ApiServer, GRACE).await?;
         self.plane.resume(Component::ApiServer).await?;
         Ok(())
     }
 
-    /// Waits until every Tenant is Ready and the webhook is registered: of the two pieces that judge a pod, each case
+    /// Waits until every Tenant is Ready and the webhook is registered: of the two pieces that evaluate a pod, each case
     /// takes one away.
     async fn ready(&self) -> anyhow::Result<()> {
         let registered: Api<MutatingWebhookConfiguration> = Api::all(self.plane.admin().await?);
@@ -204,9 +261,8 @@ impl Day2 {
         let admin = self.plane.admin().await?;
         let all = ListParams::default();
         let mut objects = BTreeMap::new();
-        let ours = |namespace: Option<&str>| {
-            namespace.is_some_and(|n| n.starts_with("tenant-") || n == croft_testkit::croft::NAMESPACE)
-        };
+        let own = self.croft.namespace();
+        let ours = |namespace: Option<&str>| namespace.is_some_and(|n| n.starts_with("tenant-") || n == own);
         let namespaces = Api::<Namespace>::all(admin.clone()).list(&all).await?.items;
         for object in namespaces.iter().filter(|n| !ours(Some(&n.name_any()))) {
             let (name, text) = described(json!(object));

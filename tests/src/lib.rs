@@ -5,6 +5,7 @@ pub mod attacks;
 pub mod audit;
 pub mod bad_edits;
 pub mod chaos;
+pub mod charts;
 pub mod cli;
 pub mod corpus;
 pub mod day2;

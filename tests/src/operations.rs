@@ -1,4 +1,4 @@
-//! What an operator, another tool or the cloud does to a running Croft on an ordinary day: no working pod ends without an
+//! Operations of an operator, another tool or the cloud on an ordinary day: no working pod ends without an
 //! eviction, no bad edit is accepted, and everything settles again.
 //!
 //! `make day2` runs every operation, one after the other, on two tenants whose pods run and are protected by a
@@ -48,7 +48,7 @@ const ENDERS: [&str; 4] = [
     "system:serviceaccount:kube-system:taint-eviction-controller",
 ];
 
-/// What is done.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// `kubectl apply` of the installed manifests.
@@ -292,7 +292,7 @@ impl Operations {
         Ok(())
     }
 
-    /// Who ended a pod that runs no more without an eviction; `None` if it was evicted, or deleted by its owner.
+    /// The user that ended a running pod without an eviction; `None` if it was evicted, or deleted by its owner.
     fn ended_by(&self, pod: &Pod) -> Option<String> {
         let name = pod.name_any();
         let requests = self.requests.get(&name).map(Vec::as_slice).unwrap_or_default();
@@ -321,7 +321,7 @@ impl Operations {
         }
     }
 
-    /// What isn't as it should be at last; `None` if nothing is.
+    /// The first violation at the end; `None` without one.
     async fn under_way(&mut self) -> anyhow::Result<Option<String>> {
         let all = ListParams::default();
         for tenant in TENANTS {

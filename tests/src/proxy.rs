@@ -15,7 +15,7 @@ use tokio::{
 
 const CHUNK: usize = 16 * 1024;
 
-/// What happens to traffic.
+/// Faults of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// It passes.

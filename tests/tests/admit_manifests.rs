@@ -15,7 +15,10 @@ use croft_testkit::{
     ControlPlane, CroftOptions, Options,
     wait::{Seen, until},
 };
-use croft_tests::arena::{SOON, pods};
+use croft_tests::{
+    arena::{SOON, pods},
+    manifests::CERT_MANAGER,
+};
 use croft_webhook::args::{Args, TlsMode};
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -23,35 +26,6 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
 };
 use kube::{Api, Client};
-
-/// cert-manager's kinds, as far as applying its objects needs them.
-const CERT_MANAGER: &str = r"
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: issuers.cert-manager.io}
-spec:
-  group: cert-manager.io
-  scope: Namespaced
-  names: {kind: Issuer, plural: issuers, singular: issuer}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: certificates.cert-manager.io}
-spec:
-  group: cert-manager.io
-  scope: Namespaced
-  names: {kind: Certificate, plural: certificates, singular: certificate}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
 
 const NODES: [(&str, &str); 4] = [("n-1", "z-1"), ("n-2", "z-2"), ("n-3", "z-3"), ("tenants-1", "z-1")];
 

@@ -16,6 +16,7 @@ use std::{
     },
 };
 
+use croft_simkit::Random;
 use croft_testkit::Options;
 use croft_tests::arena::{NAMESPACES, NODES, create, marked_arena, may_be_on, misplaced_pods, pod};
 use futures::{StreamExt, stream};
@@ -34,90 +35,67 @@ const AT_ONCE: usize = 16;
 /// Maximum number of pods of a namespace, by name: a name may be reused.
 const NAMES: u64 = 60;
 
-/// xorshift64*: the same operations on every computer.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    fn of<'a, T>(&mut self, list: &'a [T]) -> &'a T {
-        let at = usize::try_from(self.below(list.len() as u64)).unwrap();
-        &list[at]
-    }
-}
-
 const KEYS: [&str; 4] = ["node-pool", "other-key", "node-restriction.kubernetes.io/pool", "zone"];
 const VALUES: [&str; 6] = ["pool-a", "pool-b", "pool-a2", "two", "later", "z"];
 
-fn toleration(draw: &mut Draw) -> Value {
-    let effect = *draw.of(&["", "NoSchedule", "NoExecute"]);
-    let mut toleration = match draw.below(3) {
+fn toleration(random: &mut Random) -> Value {
+    let effect = random.one_of(&["", "NoSchedule", "NoExecute"]);
+    let mut toleration = match random.below(3) {
         0 => json!({"operator": "Exists"}),
-        1 => json!({"key": draw.of(&KEYS), "operator": "Exists"}),
-        _ => json!({"key": draw.of(&KEYS), "operator": "Equal", "value": draw.of(&VALUES)}),
+        1 => json!({"key": random.one_of(&KEYS), "operator": "Exists"}),
+        _ => json!({"key": random.one_of(&KEYS), "operator": "Equal", "value": random.one_of(&VALUES)}),
     };
     toleration["effect"] = json!(effect);
-    if effect == "NoExecute" && draw.chance(30) {
-        toleration["tolerationSeconds"] = json!(draw.below(600));
+    if effect == "NoExecute" && random.percent(30) {
+        toleration["tolerationSeconds"] = json!(random.below(600));
     }
     toleration
 }
 
-fn expression(draw: &mut Draw) -> Value {
-    match draw.below(4) {
-        0 => json!({"key": draw.of(&KEYS), "operator": "Exists"}),
-        1 => json!({"key": draw.of(&KEYS), "operator": "DoesNotExist"}),
-        2 => json!({"key": draw.of(&KEYS), "operator": "NotIn", "values": [draw.of(&VALUES)]}),
-        _ => json!({"key": draw.of(&KEYS), "operator": "In", "values": [draw.of(&VALUES), draw.of(&VALUES)]}),
+fn expression(random: &mut Random) -> Value {
+    match random.below(4) {
+        0 => json!({"key": random.one_of(&KEYS), "operator": "Exists"}),
+        1 => json!({"key": random.one_of(&KEYS), "operator": "DoesNotExist"}),
+        2 => json!({"key": random.one_of(&KEYS), "operator": "NotIn", "values": [random.one_of(&VALUES)]}),
+        _ => {
+            json!({"key": random.one_of(&KEYS), "operator": "In", "values": [random.one_of(&VALUES), random.one_of(&VALUES)]})
+        }
     }
 }
 
-fn spec(draw: &mut Draw) -> Value {
+fn spec(random: &mut Random) -> Value {
     let mut spec = json!({});
-    if draw.chance(30) {
-        spec["nodeSelector"] = json!({*draw.of(&KEYS): draw.of(&VALUES)});
+    if random.percent(30) {
+        spec["nodeSelector"] = json!({random.one_of(&KEYS): random.one_of(&VALUES)});
     }
-    if draw.chance(60) {
-        let count = draw.below(4);
-        spec["tolerations"] = (0..count).map(|_| toleration(draw)).collect();
+    if random.percent(60) {
+        let count = random.below(4);
+        spec["tolerations"] = (0..count).map(|_| toleration(random)).collect();
     }
-    if draw.chance(30) {
-        let count = 1 + draw.below(2);
+    if random.percent(30) {
+        let count = 1 + random.below(2);
         let terms: Vec<Value> = (0..count)
             .map(|_| {
                 let mut term = json!({});
-                if draw.chance(80) {
-                    term["matchExpressions"] = json!([expression(draw)]);
+                if random.percent(80) {
+                    term["matchExpressions"] = json!([expression(random)]);
                 }
-                if draw.chance(20) {
+                if random.percent(20) {
                     term["matchFields"] =
-                        json!([{"key": "metadata.name", "operator": "In", "values": [draw.of(&NODES).0]}]);
+                        json!([{"key": "metadata.name", "operator": "In", "values": [random.one_of(&NODES).0]}]);
                 }
                 term
             })
             .collect();
         spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
     }
-    if draw.chance(8) {
-        spec["nodeName"] = json!(draw.of(&NODES).0);
+    if random.percent(8) {
+        spec["nodeName"] = json!(random.one_of(&NODES).0);
     }
-    if draw.chance(10) {
+    if random.percent(10) {
         spec["schedulingGates"] = json!([{"name": "x.dev/y"}]);
     }
-    if draw.chance(5) {
+    if random.percent(5) {
         spec["schedulerName"] = json!("mine");
     }
     spec
@@ -125,42 +103,41 @@ fn spec(draw: &mut Draw) -> Value {
 
 /// One operation, and whether it was allowed.
 async fn operate(client: &Client, seed: u64) -> anyhow::Result<bool> {
-    let draw = &mut Draw(seed | 1);
-    draw.next();
-    let namespace = *draw.of(&NAMESPACES);
-    let name = format!("p{}", draw.below(NAMES));
+    let random = &mut Random::new(seed);
+    let namespace = random.one_of(&NAMESPACES);
+    let name = format!("p{}", random.below(NAMES));
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let done = |result: Result<(), kube::Error>| match result {
         Ok(()) => Ok(true),
         Err(kube::Error::Api(_)) => Ok(false),
         Err(error) => Err(anyhow::Error::from(error)),
     };
-    match draw.below(10) {
+    match random.below(10) {
         0..=4 => {
-            let mut object = pod(namespace, &name, spec(draw));
-            if draw.chance(15) {
+            let mut object = pod(namespace, &name, spec(random));
+            if random.percent(15) {
                 object["metadata"]["annotations"] =
-                    json!({"croft.dev/pool": draw.of(&["pool-a", "pool-a2", "pool-b", ""])});
+                    json!({"croft.dev/pool": random.one_of(&["pool-a", "pool-a2", "pool-b", ""])});
             }
             Ok(create(client, &object, false).await?.is_done())
         }
         5 => {
-            let add = json!({"spec": {"tolerations": [toleration(draw)]}});
+            let add = json!({"spec": {"tolerations": [toleration(random)]}});
             done(api.patch(&name, &PatchParams::default(), &Patch::Strategic(add)).await.map(|_| ()))
         }
         6 => {
-            let patch = match draw.below(3) {
+            let patch = match random.below(3) {
                 0 => json!({"spec": {"schedulingGates": null}}),
                 1 => {
-                    json!({"spec": {"schedulingGates": null, "nodeSelector": {*draw.of(&KEYS): draw.of(&VALUES)}}})
+                    json!({"spec": {"schedulingGates": null, "nodeSelector": {random.one_of(&KEYS): random.one_of(&VALUES)}}})
                 }
-                _ => json!({"spec": {"nodeSelector": {*draw.of(&KEYS): draw.of(&VALUES)}}}),
+                _ => json!({"spec": {"nodeSelector": {random.one_of(&KEYS): random.one_of(&VALUES)}}}),
             };
             done(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(|_| ()))
         }
         7 => {
             let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace},
-                "target": {"apiVersion": "v1", "kind": "Node", "name": draw.of(&NODES).0}});
+                "target": {"apiVersion": "v1", "kind": "Node", "name": random.one_of(&NODES).0}});
             done(
                 api.create_subresource::<_, Value>("binding", &name, &PostParams::default(), &binding)
                     .await
@@ -201,8 +178,8 @@ async fn ten_thousand_random_operations_misplace_no_pod() {
     };
     // Permissions of a namespace's admin, and to write bindings and namespaces.
     let jane = plane.client_for("maker", &["system:masters"]).await.unwrap();
-    let mut seeds = Draw(SEED);
-    let seeds: Vec<u64> = (0..OPERATIONS).map(|_| seeds.next()).collect();
+    let mut seeds = Random::new(SEED);
+    let seeds: Vec<u64> = (0..OPERATIONS).map(|_| seeds.next_u64()).collect();
     let results = stream::iter(seeds).map(|seed| operate(&jane, seed)).buffer_unordered(AT_ONCE);
     let results: Vec<anyhow::Result<bool>> = results.collect().await;
     let allowed = results.into_iter().map(Result::unwrap).filter(|allowed| *allowed).count();

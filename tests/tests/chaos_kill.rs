@@ -7,8 +7,9 @@
     reason = "a test fails by panicking"
 )]
 
+use croft_simkit::Random;
 use croft_testkit::Part;
-use croft_tests::chaos::{Arena, Chance, Fault, first_seed, runs};
+use croft_tests::chaos::{Arena, Fault, first_seed, millis, runs};
 
 #[tokio::test]
 async fn killed_processes_lose_nothing() {
@@ -16,13 +17,13 @@ async fn killed_processes_lose_nothing() {
     arena.open().await.unwrap();
     let first = first_seed(100);
     for seed in first..first + runs(9) {
-        let mut chance = Chance::new(seed ^ 0xff);
+        let mut random = Random::new(seed ^ 0xff);
         let part = Part::ALL[(seed % 3) as usize];
-        let mut faults = vec![Fault::Kill(part, chance.millis(0, 1_500))];
+        let mut faults = vec![Fault::Kill(part, millis(&mut random, 0, 1_500))];
         // Every other run has a second fault shortly after the first.
         if seed % 2 == 0 {
             let other = Part::ALL[((seed + 1) % 3) as usize];
-            faults.push(Fault::Kill(other, chance.millis(0, 1_500)));
+            faults.push(Fault::Kill(other, millis(&mut random, 0, 1_500)));
         }
         arena.run(seed, &faults).await.unwrap();
     }

@@ -7,8 +7,9 @@
     reason = "a test fails by panicking"
 )]
 
+use croft_simkit::Random;
 use croft_tests::{
-    chaos::{Arena, Chance, Fault, first_seed, runs},
+    chaos::{Arena, Fault, first_seed, millis, runs},
     proxy::Way,
 };
 
@@ -18,9 +19,9 @@ async fn network_faults_lose_nothing() {
     arena.open().await.unwrap();
     let first = first_seed(200);
     for seed in first..first + runs(7) {
-        let mut chance = Chance::new(seed ^ 0xff);
-        let slow = Way::Slow(chance.millis(20, 300));
-        let lasting = chance.millis(300, 4_000);
+        let mut random = Random::new(seed ^ 0xff);
+        let slow = Way::Slow(millis(&mut random, 20, 300));
+        let lasting = millis(&mut random, 300, 4_000);
         let fault = match seed % 7 {
             0 => Fault::ApiServer(Way::Cut, lasting),
             1 => Fault::Cloud(Way::Cut, lasting),
@@ -29,7 +30,7 @@ async fn network_faults_lose_nothing() {
             4 => Fault::ApiServer(slow, lasting),
             5 => Fault::Cloud(slow, lasting),
             // Longer than a leader may act without renewing its Lease.
-            _ => Fault::ApiServer(Way::Held, chance.millis(8_000, 9_000)),
+            _ => Fault::ApiServer(Way::Held, millis(&mut random, 8_000, 9_000)),
         };
         arena.run(seed, &[fault]).await.unwrap();
     }

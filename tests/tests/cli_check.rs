@@ -103,7 +103,7 @@ async fn check_finds_every_failure_with_its_remedy() {
     let (code, text) = croft(&stack.plane, "audit").await.unwrap();
     assert_eq!(code, 0, "{text}");
 
-    // What the webhook repairs, while it is down.
+    // Faults that the webhook repairs, while it is down.
     stack.croft.process(Part::Webhook).unwrap().freeze();
     let patch = r#"patch mutatingwebhookconfiguration croft-webhook --type=json -p=[{"op":"replace","path":"/webhooks/0/clientConfig/caBundle","value":"b2RkCg=="}]"#;
     kubectl(&stack, patch).await;
@@ -125,7 +125,7 @@ async fn check_finds_every_failure_with_its_remedy() {
     stack.croft.process(Part::Webhook).unwrap().thaw();
     healthy(&stack).await;
 
-    // What the controller repairs, while it is down.
+    // Faults that the controller repairs, while it is down.
     stack.croft.process(Part::Controller).unwrap().freeze();
     kubectl(&stack, "delete validatingadmissionpolicy croft-pod-placement-keys").await;
     let (code, text) = croft(&stack.plane, "check").await.unwrap();

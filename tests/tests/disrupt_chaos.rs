@@ -34,7 +34,7 @@ fn guard() -> String {
     budget("tenant-a", "web", 3).to_string()
 }
 
-fn name_of_machine(claim: &NodeClaim) -> String {
+fn name_of_instance(claim: &NodeClaim) -> String {
     let id = claim.status.as_ref().and_then(|s| s.provider_id.clone()).unwrap_or_default();
     id.rsplit('/').next().unwrap_or_default().to_owned()
 }
@@ -79,7 +79,7 @@ async fn settled(stack: &mut Stack, client: &Client, gone: &NodeClaim) {
     .await
     .unwrap();
     let held: BTreeSet<String> =
-        claims(client, "pool-a").await.unwrap().iter().map(name_of_machine).collect();
+        claims(client, "pool-a").await.unwrap().iter().map(name_of_instance).collect();
     let instances = stack.instances().await.unwrap();
     let there: BTreeSet<String> = instances.iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(there, held);
@@ -123,7 +123,7 @@ async fn drain_continues_after_loss_of_controller_pod_or_instance() {
     // The instance terminates during a drain: the budget doesn't hold for ended pods.
     let drained = claims(&client, "pool-a").await.unwrap().remove(0);
     begin_drain(&stack, &client, &drained).await;
-    stack.control(&json!({"do": "end", "instance": name_of_machine(&drained)})).await.unwrap();
+    stack.control(&json!({"do": "end", "instance": name_of_instance(&drained)})).await.unwrap();
     settled(&mut stack, &client, &drained).await;
     stack.check().unwrap();
 }

@@ -125,7 +125,7 @@ async fn annotated(client: &Client, namespace: &str, pools: &[&str]) {
     .unwrap();
 }
 
-/// What must not change: running instances, and pods by uid.
+/// State that must not change: running instances, and pods by uid.
 async fn working(stack: &mut Stack, client: &Client) -> (BTreeSet<String>, BTreeSet<String>) {
     let instances = stack.instances().await.unwrap();
     let id = |instance: &Value| instance["id"].as_str().unwrap_or_default().to_owned();

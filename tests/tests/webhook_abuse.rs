@@ -240,7 +240,7 @@ async fn flood_is_refused_and_open_connections_are_served() {
     assert_eq!(croft_testkit::http::get(setup.health, "/readyz").await.unwrap().status, 200);
 }
 
-/// What one pod can try at the default limits.
+/// The load that one pod can cause at the default limits.
 const IDLE: usize = 4096;
 /// Number of its connections that send reviews.
 const FLOODS: usize = 96;

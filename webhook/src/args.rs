@@ -13,7 +13,7 @@ pub struct Args {
     #[command(flatten)]
     pub process: ProcessArgs,
     /// Address on which reviews are answered, over TLS
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
+    #[arg(long, value_name = "ADDRESS", env = "CROFT_LISTEN", default_value = "0.0.0.0:8443")]
     pub listen: SocketAddr,
     /// Certificates, and the clients that may connect.
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub struct Args {
     #[command(flatten)]
     pub bounds: BoundArgs,
     /// Connections open at once; a client may have as many as it leaves free
-    #[arg(long, value_name = "N", default_value = "1024")]
+    #[arg(long, value_name = "N", env = "CROFT_MAX_CONNECTIONS", default_value = "1024")]
     pub max_connections: usize,
     /// Namespace that Croft is installed in: of the Secret and the Leases, and always exempt
     #[arg(long, env = "POD_NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
@@ -35,7 +35,7 @@ pub struct Args {
     pub replica: Option<String>,
     /// How long connections are accepted after SIGTERM, so that endpoints can change and clients can close
     /// kept connections
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", env = "CROFT_DRAIN", default_value = "10", value_parser = seconds)]
     pub drain: Duration,
 }
 
@@ -43,28 +43,34 @@ pub struct Args {
 #[derive(Clone, Debug, clap::Args)]
 pub struct TlsArgs {
     /// Source of the certificate
-    #[arg(long, value_enum, default_value = "self")]
+    #[arg(long, env = "CROFT_TLS_MODE", value_enum, default_value = "self")]
     pub tls_mode: TlsMode,
     /// The Secret of the modes self and cert-manager
-    #[arg(long, value_name = "NAME", default_value = "croft-webhook-tls")]
+    #[arg(long, value_name = "NAME", env = "CROFT_TLS_SECRET", default_value = "croft-webhook-tls")]
     pub tls_secret: String,
     /// The certificate chain of the mode files
-    #[arg(long, value_name = "FILE", required_if_eq("tls_mode", "files"))]
+    #[arg(long, value_name = "FILE", env = "CROFT_TLS_CERT", required_if_eq("tls_mode", "files"))]
     pub tls_cert: Option<PathBuf>,
     /// The key of the mode files
-    #[arg(long, value_name = "FILE", required_if_eq("tls_mode", "files"))]
+    #[arg(long, value_name = "FILE", env = "CROFT_TLS_KEY", required_if_eq("tls_mode", "files"))]
     pub tls_key: Option<PathBuf>,
     /// The authority of the mode files, kept in the webhook configurations; without it they are left alone
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "CROFT_TLS_CA")]
     pub tls_ca: Option<PathBuf>,
     /// How long a new authority is trusted before it signs, so that API servers learn of it
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", env = "CROFT_CA_PROPAGATION_DELAY", default_value = "60", value_parser = seconds)]
     pub ca_propagation_delay: Duration,
     /// Only clients with a certificate of this authority may connect
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "CROFT_CLIENT_CA")]
     pub client_ca: Option<PathBuf>,
     /// Of those, only the ones with this common name; may be repeated
-    #[arg(long, value_name = "NAME", requires = "client_ca")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "CROFT_CLIENT_NAME",
+        value_delimiter = ',',
+        requires = "client_ca"
+    )]
     pub client_name: Vec<String>,
 }
 
@@ -84,17 +90,17 @@ pub enum TlsMode {
 #[derive(Clone, Debug, clap::Args)]
 pub struct RegistrationArgs {
     /// The Service of the replicas; the certificate is for its names
-    #[arg(long, value_name = "NAME", default_value = "croft-webhook")]
+    #[arg(long, value_name = "NAME", env = "CROFT_SERVICE", default_value = "croft-webhook")]
     pub service: String,
     /// Address of the webhook instead of the Service: https://host:port, written into the webhook
     /// configurations
-    #[arg(long, value_name = "URL", value_parser = base_url)]
+    #[arg(long, value_name = "URL", env = "CROFT_URL", value_parser = base_url)]
     pub url: Option<String>,
     /// A MutatingWebhookConfiguration of this webhook; may be repeated
-    #[arg(long, value_name = "NAME", default_values = ["croft-webhook"])]
+    #[arg(long, value_name = "NAME", env = "CROFT_MUTATING_CONFIGURATION", value_delimiter = ',', default_values = ["croft-webhook"])]
     pub mutating_configuration: Vec<String>,
     /// A ValidatingWebhookConfiguration of this webhook; may be repeated
-    #[arg(long, value_name = "NAME", default_values = ["croft-webhook"])]
+    #[arg(long, value_name = "NAME", env = "CROFT_VALIDATING_CONFIGURATION", value_delimiter = ',', default_values = ["croft-webhook"])]
     pub validating_configuration: Vec<String>,
 }
 
@@ -102,13 +108,13 @@ pub struct RegistrationArgs {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct BoundArgs {
     /// Reviews in flight at once; a client may have as many as it leaves free, and gets 429 for more
-    #[arg(long, value_name = "N", default_value = "512")]
+    #[arg(long, value_name = "N", env = "CROFT_MAX_INFLIGHT", default_value = "512")]
     pub max_inflight: usize,
     /// Bytes of reviews in flight at once, shared likewise
-    #[arg(long, value_name = "BYTES", default_value = "67108864")]
+    #[arg(long, value_name = "BYTES", env = "CROFT_MAX_INFLIGHT_BYTES", default_value = "67108864")]
     pub max_inflight_bytes: usize,
     /// How long a review waits for a namespace that isn't in the index yet, in milliseconds
-    #[arg(long, value_name = "MS", default_value = "1000", value_parser = millis)]
+    #[arg(long, value_name = "MS", env = "CROFT_NAMESPACE_WAIT", default_value = "1000", value_parser = millis)]
     pub namespace_wait: Duration,
 }
 

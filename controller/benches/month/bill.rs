@@ -1,4 +1,4 @@
-//! What was paid, and what no cluster could have cost less than.
+//! The cost of the month, and the lower bound of any cluster's cost.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 

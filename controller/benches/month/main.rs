@@ -6,26 +6,17 @@
 //! each tenant) and `--seed` ask for another month.
 #![allow(
     missing_docs,
-    dead_code,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
-    reason = "a benchmark: it measures time, ends when its input is wrong, and uses parts of the simulation"
+    reason = "a benchmark: it measures time, and ends when its input is wrong"
 )]
 
 mod bill;
-#[path = "../../tests/simulation/chance.rs"]
-mod chance;
-#[path = "../../tests/simulation/cloud.rs"]
-mod cloud;
-#[path = "../../tests/simulation/cluster.rs"]
-mod cluster;
-mod crowd;
 mod load;
-#[path = "../../tests/simulation/store.rs"]
-mod store;
+mod meter;
 mod watchdog;
 
 use std::{
@@ -34,15 +25,14 @@ use std::{
 };
 
 use bill::Bill;
-use chance::Chance;
-use cluster::{Shared, SimClock};
 use croft_controller::config::settings::Settings;
 use croft_ec2_sim::world::{Settings as Account, World};
 use croft_scheduler::{CapacityType, InstanceType};
-use crowd::Crowd;
+use croft_simkit::{
+    ClusterModel, Environment, Placement, Process, Random, SimClock, Store, Timing, cluster_id, objects,
+};
 use load::Load;
-use serde_json::json;
-use store::{Store, cluster as named};
+use meter::Meter;
 use tokio::time::sleep;
 
 /// The controller's.
@@ -52,6 +42,15 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const TENANTS: u64 = 50;
 /// Between two changes of the load.
 const STEP: Duration = Duration::from_secs(15 * 60);
+/// Kubelets, pods and kube-scheduler as on EC2.
+const TIMING: Timing = Timing {
+    boot_ms: (30_000, 30_000),
+    ready_ms: (5_000, 5_000),
+    // A pod pulls its image and starts.
+    start_ms: 5_000,
+    end_ms: 2_000,
+    scheduler_lag_ms: 500,
+};
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
 
 fn main() {
@@ -88,7 +87,7 @@ fn types() -> Arc<[InstanceType]> {
     types.into()
 }
 
-fn build(load: &Load, types: &Arc<[InstanceType]>, seed: u64, clock: &SimClock) -> Arc<Shared> {
+fn build(load: &Load, types: &Arc<[InstanceType]>, seed: u64, clock: &SimClock) -> Arc<Environment> {
     let now = clock.true_wall();
     let account = Account {
         seed,
@@ -102,35 +101,27 @@ fn build(load: &Load, types: &Arc<[InstanceType]>, seed: u64, clock: &SimClock) 
     };
     let world = World::new(account, u64::try_from(now.as_millisecond()).unwrap());
     let mut store = Store::default();
-    let class = json!({
-        "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {},
-        "spec": {"role": "croft-node", "amiSelectorTerms": [{"alias": "al2023@latest"}],
-            "subnetSelectorTerms": [], "securityGroupSelectorTerms": []},
-    });
-    store.create(named("EC2NodeClass", "class"), class, now);
+    store.create(cluster_id("EC2NodeClass", "class"), objects::node_class(), now);
     for pool in load.pools() {
-        let tenant = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {},
-            "spec": {"namespaces": [pool], "pools": [pool]}});
         // Disruption has its defaults.
-        let body = json!({
-            "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {},
-            "spec": {"key": "node-pool", "template": {"spec": {"nodeClassRef": {"name": "class"},
-                "requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}]}}},
-            "status": {},
-        });
-        store.create(named("TenantPool", pool), body, now);
-        store.create(named("Tenant", pool), tenant, now);
+        let body = objects::tenant_pool("karpenter.sh/capacity-type", &["on-demand"]);
+        store.create(cluster_id("TenantPool", pool), body, now);
+        store.create(cluster_id("Tenant", pool), objects::tenant(pool, pool), now);
     }
-    Shared::new(store, world, Arc::clone(types), clock.clone(), Chance::new(seed))
+    Environment::new(store, world, Arc::clone(types), clock.clone(), Random::new(seed))
 }
 
 async fn play(days: u64, size: u64, seed: u64) {
     let begun = Instant::now();
-    let clock = SimClock { start: tokio::time::Instant::now(), skew_ms: 0 };
+    let clock = SimClock::start();
     let types = types();
     let mut load = Load::new(TENANTS, size, seed);
-    let shared = build(&load, &types, seed, &clock);
-    let crowd = Arc::new(Mutex::new(Crowd::new(&load, Arc::clone(&types))));
+    let environment = build(&load, &types, seed, &clock);
+    let (workloads, meter) = (load.workloads().collect(), Meter::new(&load, &types));
+    let random = Random::new(seed).fork();
+    let model =
+        ClusterModel::new(workloads, Arc::clone(&types), TIMING, Placement::LeastAllocated, random, meter);
+    let model = Arc::new(Mutex::new(model));
     let settings = Settings {
         // No instance is interrupted here; a rarer list changes only the time that the bench takes.
         list_instances_every: Duration::from_secs(600),
@@ -140,44 +131,47 @@ async fn play(days: u64, size: u64, seed: u64) {
         ..Settings::default()
     };
     println!("month: {TENANTS} tenants of size {size}, {days} days, seed {seed}; {settings:?}");
-    let _surroundings = crowd::surround(&shared, &crowd);
-    let _process = shared.start(0, settings, 0);
+    let _models = ClusterModel::run_on_change(&model, &environment);
+    let _process = Process::start(&environment, 0, settings, 0);
     let mut bill = Bill::new(&load, &types);
     let steps = days * 86_400 / STEP.as_secs();
     for step in 0..steps {
         let wanted = load.at(step * STEP.as_secs() / 60);
         let least = bill.least(&load, &wanted);
-        crowd.lock().unwrap().want(wanted);
-        shared.changed.notify_waiters();
+        for (workload, replicas) in model.lock().unwrap().workloads.iter_mut().zip(wanted) {
+            workload.replicas = replicas;
+        }
+        environment.changed.notify_waiters();
         sleep(STEP).await;
-        let mut crowd = crowd.lock().unwrap();
-        let spent = crowd.close(shared.now_ms());
+        let mut model = model.lock().unwrap();
+        let spent = model.with_observer(|meter, index| meter.close(index, environment.now_ms()));
         bill.add(least, STEP, spent);
         if (step + 1) % (24 * 4) == 0 || days == 1 && (step + 1) % 16 == 0 {
             println!(
                 "month: day {:>2}: {}, {} nodes, {} pods, {} evictions, {:.0} s",
                 (step + 1) / (24 * 4),
                 bill,
-                crowd.nodes(),
-                crowd.pods(),
-                crowd.evictions,
+                model.index().nodes().len(),
+                model.index().pods().len(),
+                model.observer.evictions,
                 begun.elapsed().as_secs_f64(),
             );
         }
-        let broken = &shared.store.lock().unwrap().broken;
+        let broken = &environment.store.lock().unwrap().broken;
         assert!(broken.is_empty(), "{broken:?}");
     }
-    let crowd = crowd.lock().unwrap();
-    for broken in crowd.watchdog.broken.iter().take(20) {
+    let model = model.lock().unwrap();
+    let meter = &model.observer;
+    for broken in meter.watchdog.broken.iter().take(20) {
         println!("month: broken: {broken}");
     }
-    let calls = shared.calls.lock().unwrap();
-    let evictions = crowd.evictions as f64 / crowd.pod_days();
+    let calls = environment.calls.lock().unwrap();
+    let evictions = meter.evictions as f64 / meter.pod_days();
     println!(
         "month: {bill}; {} evictions, {evictions:.3} per pod and day; a pod waited {:.1} s for its place on average; \
          {} claims; {:.0} s",
-        crowd.evictions,
-        crowd.waited(),
+        meter.evictions,
+        meter.waited(),
         calls.get("create NodeClaim").copied().unwrap_or(0),
         begun.elapsed().as_secs_f64(),
     );
@@ -190,6 +184,6 @@ async fn play(days: u64, size: u64, seed: u64) {
         "month_gap={:.4} evictions_pod_day={evictions:.3} month_s={:.0} violations={}",
         bill.gap(),
         begun.elapsed().as_secs_f64(),
-        crowd.watchdog.broken.len(),
+        meter.watchdog.broken.len(),
     );
 }

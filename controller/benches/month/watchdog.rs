@@ -1,12 +1,11 @@
-//! What must never happen: more nodes on their way out than a pool's budget allows, or a pod evicted that its
+//! Reports violations: more nodes on their way out than a pool's budget allows, or a pod evicted that its
 //! PodDisruptionBudget keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use croft_controller::definitions::keys;
+use croft_simkit::ClusterIndex;
 use serde_json::Value;
-
-use crate::crowd::NodeState;
 
 /// The default budget of a pool: this share of its nodes, rounded up.
 const PERCENT: usize = 10;
@@ -24,22 +23,28 @@ struct Claim {
 #[derive(Debug, Default)]
 pub struct Watchdog {
     claims: BTreeMap<String, Claim>,
-    /// By Deployment: how many pods must stay, as its budget last said.
-    pub least: BTreeMap<usize, u64>,
+    /// By app: how many pods must stay, as its budget last said.
+    least: BTreeMap<String, u64>,
     pub broken: Vec<String>,
 }
 
 impl Watchdog {
+    /// A budget has changed.
+    pub fn follow_budget(&mut self, app: &str, budget: &Value) {
+        let healthy = budget["status"]["desiredHealthy"].as_u64().unwrap_or(0);
+        self.least.insert(app.to_owned(), healthy);
+    }
+
     /// A pod is evicted; `up` others of its Deployment run.
-    pub fn evicted(&mut self, pod: &str, app: usize, up: u64) {
-        let least = self.least.get(&app).copied().unwrap_or(0);
+    pub fn follow_eviction(&mut self, pod: &str, app: &str, up: u64) {
+        let least = self.least.get(app).copied().unwrap_or(0);
         if up < least {
             self.broken.push(format!("pod {pod} was evicted with {up} others up, and {least} must be"));
         }
     }
 
     /// A claim has changed.
-    pub fn claim(&mut self, name: &str, object: &Value, gone: bool, nodes: &BTreeMap<String, NodeState>) {
+    pub fn follow_claim(&mut self, name: &str, object: &Value, gone: bool, index: &ClusterIndex) {
         if gone {
             self.claims.remove(name);
             return;
@@ -54,7 +59,7 @@ impl Watchdog {
             return;
         }
         claim.deleted = true;
-        let pods = claim.node.as_ref().and_then(|n| nodes.get(n)).map_or(0, |n| n.pods.len());
+        let pods = claim.node.as_ref().map_or(0, |node| index.pods_on(node).count());
         if pods == 0 {
             // Nothing paces the end of an empty node.
             return;
@@ -63,7 +68,7 @@ impl Watchdog {
         let pool = claim.pool.clone();
         let awaited = |c: &Claim| c.replaces.iter().any(|r| self.claims.contains_key(r));
         let own = self.claims.values().filter(|c| c.pool == pool);
-        let total = own.clone().filter(|c| c.node.as_ref().is_some_and(|n| nodes.contains_key(n)));
+        let total = own.clone().filter(|c| c.node.as_ref().is_some_and(|n| index.nodes().contains_key(n)));
         let total = total.filter(|c| !awaited(c)).count();
         let going = own.filter(|c| c.going).count();
         let allowed = (total * PERCENT).div_ceil(100);

@@ -21,16 +21,16 @@ pub struct Args {
     #[arg(long, value_name = "URL", env = "CLUSTER_ENDPOINT")]
     pub cluster_endpoint: Option<String>,
     /// File with the certificate authority by which instances trust the API server. Default: asked of EKS
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "CROFT_CLUSTER_CA")]
     pub cluster_ca: Option<PathBuf>,
     /// Network of Services, for nodes of a cluster that EKS doesn't know
-    #[arg(long, value_name = "CIDR")]
+    #[arg(long, value_name = "CIDR", env = "CROFT_SERVICE_CIDR")]
     pub service_cidr: Option<String>,
     /// Kubernetes version of the images, such as 1.36, for a cluster that EKS doesn't know
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", env = "CROFT_KUBERNETES_VERSION")]
     pub kubernetes_version: Option<String>,
     /// The network plugin assigns prefixes, so that more pods fit onto a node
-    #[arg(long)]
+    #[arg(long, env = "CROFT_PREFIX_DELEGATION")]
     pub prefix_delegation: bool,
     /// Endpoint of EC2 and the other services, instead of AWS
     #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL")]
@@ -39,36 +39,36 @@ pub struct Args {
     #[arg(long, value_name = "REGION", env = "AWS_REGION")]
     pub aws_region: Option<String>,
     /// The interruption queue
-    #[arg(long, value_name = "NAME OR URL")]
+    #[arg(long, value_name = "NAME OR URL", env = "CROFT_INTERRUPTION_QUEUE")]
     pub interruption_queue: Option<String>,
     /// Plan a batch of pods when none has arrived for this long
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "100ms")]
+    #[arg(long, value_name = "DURATION", env = "CROFT_BATCH_IDLE", value_parser = duration, default_value = "100ms")]
     pub batch_idle: Duration,
     /// Plan a batch of pods this long after its first pod at the latest
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
+    #[arg(long, value_name = "DURATION", env = "CROFT_BATCH_MAX", value_parser = duration, default_value = "1s")]
     pub batch_max: Duration,
     /// Effort of the search for a cheap plan; 0 is first-fit-decreasing alone
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", env = "CROFT_EFFORT", default_value_t = 1)]
     pub effort: u32,
     /// Delete a NodeClaim that has no instance after this long
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
+    #[arg(long, value_name = "DURATION", env = "CROFT_LAUNCH_TIMEOUT", value_parser = duration, default_value = "5m")]
     pub launch_timeout: Duration,
     /// Terminate an instance whose node hasn't registered after this long
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15m")]
+    #[arg(long, value_name = "DURATION", env = "CROFT_REGISTRATION_TIMEOUT", value_parser = duration, default_value = "15m")]
     pub registration_timeout: Duration,
     /// Launch nothing for a pool whose nodes don't register for this long, and twice as long after every further
     /// round of launches, up to twenty times
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", env = "CROFT_LAUNCH_BACKOFF", value_parser = duration, default_value = "30s")]
     pub launch_backoff: Duration,
     /// Rounds of launches without a registered node that a pool may have in an hour; launches in flight together
     /// are one round
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 10)]
+    #[arg(long, value_name = "N", env = "CROFT_UNREGISTERED_LAUNCHES_PER_HOUR", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 10)]
     pub unregistered_launches_per_hour: u32,
     /// Time between two lists of instances, by which orphaned instances and claims are found
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
+    #[arg(long, value_name = "DURATION", env = "CROFT_ORPHANS_EVERY", value_parser = duration, default_value = "1m")]
     pub orphans_every: Duration,
     /// Age at which an instance without a claim, or a claim without an instance, counts as orphaned
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2m")]
+    #[arg(long, value_name = "DURATION", env = "CROFT_ORPHAN_GRACE", value_parser = duration, default_value = "2m")]
     pub orphan_grace: Duration,
     /// Namespace that Croft is installed in: of the leader's Lease, and always exempt
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]

@@ -20,7 +20,7 @@ pub struct Metric {
     pub kind: Kind,
     /// Its labels.
     pub labels: &'static [&'static str],
-    /// What it measures.
+    /// The quantity that it measures.
     pub help: &'static str,
 }
 

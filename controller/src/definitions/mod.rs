@@ -17,7 +17,7 @@ pub struct Reason {
     pub name: &'static str,
     /// The condition types, or the kinds of objects, that have it.
     pub on: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub description: &'static str,
 }
 

@@ -50,7 +50,7 @@ pub struct Drift {
     cache: Cache,
 }
 
-/// What drift reads beside the snapshot, and what it changes.
+/// The inputs of drift beside the snapshot, and the state that it changes.
 pub(crate) struct DriftInputs<'p> {
     /// Which nodes' labels were changed by hand.
     pub(crate) lifecycle: &'p Lifecycle,
@@ -148,7 +148,7 @@ struct ClaimStatus<'a> {
     drifted: Option<String>,
 }
 
-/// What the evaluation of a pool's nodes found.
+/// Result of the evaluation of a pool's nodes found.
 #[derive(Default)]
 struct Found<'a> {
     due: Vec<DueNode<'a>>,
@@ -366,8 +366,8 @@ fn replace(
                 let claims: Vec<(&str, &Arc<NodeClaim>)> =
                     set.iter().map(|d| (d.name.as_str(), d.claim)).collect();
                 let note = set.first().map_or("", |d| d.why.as_str());
-                let machines = &plan.machines;
-                let command = NewCommand { reason: reason.as_str(), claims: &claims, machines, note };
+                let instances = &plan.instances;
+                let command = NewCommand { reason: reason.as_str(), claims: &claims, instances, note };
                 if replacement::start(ctx, inputs.history, &command) {
                     set.iter().for_each(|d| inputs.ledger.take(&d.claim.spec.pool));
                 }
@@ -383,7 +383,7 @@ fn replace(
     }
 }
 
-/// What blocks the replacement of a node. With a terminationGracePeriod nothing may keep a node forever, so its pods
+/// Returns the blocker of the replacement of a node. With a terminationGracePeriod nothing may keep a node forever, so its pods
 /// don't block here.
 fn blocker(
     ctx: &ReconcileContext<'_>,

@@ -35,7 +35,7 @@ pub(crate) enum Eligibility {
     },
 }
 
-/// What the evaluation of nodes reads beside the snapshot.
+/// The inputs of the evaluation of nodes beside the snapshot.
 #[derive(Clone, Copy)]
 pub(crate) struct Past<'p> {
     /// Commands in flight.

@@ -21,7 +21,7 @@ pub(crate) fn annotation_blocker(
     )
 }
 
-/// What blocks the eviction of a node's pods now.
+/// The blocker of the eviction of a node's pods now.
 pub(crate) fn pod_blocker(snapshot: &Snapshot, node: &str) -> Option<DisruptionBlocker> {
     by_pods(evictable_pods(snapshot, node), |pod| pdb_blocks(snapshot, pod))
 }

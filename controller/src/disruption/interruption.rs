@@ -72,7 +72,7 @@ impl Interruptions {
         for message in messages {
             let same = |known: &&mut (Interruption, Duration)| {
                 let known = &known.0;
-                (known.kind, known.at, &known.machines) == (message.kind, message.at, &message.machines)
+                (known.kind, known.at, &known.instances) == (message.kind, message.at, &message.instances)
                     && message.kind != InterruptionKind::Other
             };
             match self.messages.iter_mut().find(same) {
@@ -110,7 +110,7 @@ impl Interruptions {
         let (mut handled, mut left) = (Vec::new(), Vec::new());
         for (message, received) in &self.messages {
             let open = record_message(ctx, &claims, message, *received);
-            let is_foreign = message.machines.iter().all(|id| !claims.contains_key(id.as_str()));
+            let is_foreign = message.instances.iter().all(|id| !claims.contains_key(id.as_str()));
             if !open && is_foreign && may_be_awaited(ctx, message) {
                 left.push(message.clone());
             } else if !open {
@@ -132,7 +132,7 @@ fn record_message(
     received: Duration,
 ) -> bool {
     let mut open = false;
-    for instance in &message.machines {
+    for instance in &message.instances {
         let Some((name, claim)) = claims.get(instance.as_str()).copied() else {
             let is_state_change = message.kind == InterruptionKind::StateChange;
             open |= !is_state_change && !ctx.has_lasted(received, UNKNOWN_KEPT);
@@ -187,7 +187,7 @@ fn may_be_awaited(ctx: &ReconcileContext<'_>, message: &Interruption) -> bool {
     announces && ctx.now.since(at) < LEFT_FOR_OTHERS
 }
 
-/// What the cloud itself says of an instance that is stopping according to a message.
+/// The cloud's own answer about an instance that is stopping according to a message.
 enum Confirmation {
     Going,
     /// It works, or only its absence from the list is known, which is decided elsewhere.
@@ -373,10 +373,10 @@ fn replace(
         interrupted.iter().map(|l| (l.name.as_str(), l.claim)).collect();
     match replacement::plan_replacements(ctx, interrupted.iter().map(|l| l.claim), &nodes, leaving) {
         // Some pods fit onto in-flight nodes only: a pass after their initialization decides again.
-        Ok(plan) if plan.machines.is_empty() && plan.existing.iter().any(|place| place.coming) => {}
+        Ok(plan) if plan.instances.is_empty() && plan.existing.iter().any(|place| place.coming) => {}
         Ok(plan) => {
             let note = "the cloud takes its instance";
-            let command = NewCommand { reason: REASON, claims: &claims, machines: &plan.machines, note };
+            let command = NewCommand { reason: REASON, claims: &claims, instances: &plan.instances, note };
             replacement::start(ctx, history, &command);
         }
         Err(why) => {

@@ -91,7 +91,7 @@ impl History {
         self.backoff_until.insert(claim.to_owned(), until);
     }
 
-    /// What is left of a claim's backoff at `mono` on the monotonic clock.
+    /// The rest of a claim's backoff at `mono` on the monotonic clock.
     #[must_use]
     pub fn backoff_left(&self, claim: &str, mono: Duration) -> Duration {
         self.backoff_until.get(claim).map_or(Duration::ZERO, |until| until.saturating_sub(mono))

@@ -17,7 +17,7 @@ use std::{
 
 use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
 use croft_scheduler::{
-    Cluster, Machine, Options, Plan, PodKey, Price,
+    Cluster, Options, Plan, PlannedInstance, PodKey, Price,
     consolidation::{Rejection, complete},
 };
 use serde_json::json;
@@ -50,7 +50,7 @@ const BACKOFF: Duration = Duration::from_secs(600);
 /// A claim with its name.
 type NamedClaim<'a> = (&'a str, &'a Arc<NodeClaim>);
 
-/// What the steps of commands share.
+/// State that the steps of commands share.
 struct Step<'p, 'c> {
     history: &'p mut History,
     ledger: &'p BudgetLedger<'c>,
@@ -113,7 +113,7 @@ impl Step<'_, '_> {
         let nodes: Vec<&str> =
             self.waiting.iter().filter_map(|(_, claim)| Some(snapshot.node_of(claim)?.0)).collect();
         match plan_as_bound(snapshot, ctx.solver, snapshot.cluster(), &nodes) {
-            Ok(plan) if plan.machines.is_empty() => {
+            Ok(plan) if plan.instances.is_empty() => {
                 self.history.count_command(self.id, self.command.reason, Outcome::Completed);
                 self.remove_nodes(ctx);
             }
@@ -263,8 +263,8 @@ fn plan_pods(
     }
     // Headroom pods on those nodes move like pods.
     let headroom = nodes.iter().any(|node| snapshot.has_headroom_on(node));
-    plan.machines.retain(|machine| {
-        machine.pods.iter().any(|pod| pods.contains(pod) || (headroom && Snapshot::is_headroom(pod)))
+    plan.instances.retain(|instance| {
+        instance.pods.iter().any(|pod| pods.contains(pod) || (headroom && Snapshot::is_headroom(pod)))
     });
     plan.existing.retain(|placement| placement.pods.iter().any(|pod| pods.contains(pod)));
     Ok(plan)
@@ -272,16 +272,16 @@ fn plan_pods(
 
 /// A plan with the additional instances that it needs for kube-scheduler to bring it about.
 fn completed(snapshot: &Snapshot, solver: &Solver, nodes: &[&str], mut plan: Plan) -> Result<Plan, String> {
-    if plan.machines.len() + plan.existing.len() <= 1 {
+    if plan.instances.len() + plan.existing.len() <= 1 {
         return Ok(plan);
     }
     let mut nodes = nodes.to_vec();
     nodes.sort_by_cached_key(|node| snapshot.claim_of_node(node).map(|claim| removal_order(claim)));
     let mut cluster = snapshot.cluster().clone();
     let lacking =
-        |cluster: &Cluster| plan_as_bound(snapshot, solver, cluster, &nodes).map(|plan| plan.machines);
-    let machines = complete(&mut cluster, plan.machines, lacking)?;
-    plan.machines = machines.ok_or_else(|| Rejection::SchedulerWouldNotFit.to_string())?;
+        |cluster: &Cluster| plan_as_bound(snapshot, solver, cluster, &nodes).map(|plan| plan.instances);
+    let instances = complete(&mut cluster, plan.instances, lacking)?;
+    plan.instances = instances.ok_or_else(|| Rejection::SchedulerWouldNotFit.to_string())?;
     Ok(plan)
 }
 
@@ -320,7 +320,7 @@ pub(crate) struct NewCommand<'p> {
     /// The claims to replace.
     pub(crate) claims: &'p [NamedClaim<'p>],
     /// The instances to launch first.
-    pub(crate) machines: &'p [Machine],
+    pub(crate) instances: &'p [PlannedInstance],
     /// Why, for events.
     pub(crate) note: &'p str,
 }
@@ -328,11 +328,11 @@ pub(crate) struct NewCommand<'p> {
 /// Starts a command: launches its instances, or deletes the claims at once if it needs none. False if a key that it needs
 /// is locked; then a later pass decides again.
 pub(crate) fn start(ctx: &mut ReconcileContext<'_>, history: &mut History, command: &NewCommand<'_>) -> bool {
-    let NewCommand { reason, claims, machines, note } = command;
+    let NewCommand { reason, claims, instances, note } = command;
     if !claims.iter().all(|(name, _)| ctx.is_idle(&Key::Claim((*name).to_owned()))) {
         return false;
     }
-    if machines.is_empty() {
+    if instances.is_empty() {
         history.count(reason, Outcome::Started);
         history.count(reason, Outcome::Completed);
         for (name, claim) in *claims {
@@ -341,10 +341,10 @@ pub(crate) fn start(ctx: &mut ReconcileContext<'_>, history: &mut History, comma
         }
         return true;
     }
-    let plan = Plan { machines: machines.to_vec(), ..Plan::default() };
+    let plan = Plan { instances: instances.to_vec(), ..Plan::default() };
     let mut created = provision(ctx.snapshot, &plan).claims;
     let count: usize = created.iter().map(|new| new.claims.len()).sum();
-    if count < machines.len() {
+    if count < instances.len() {
         // A pool was deleted meanwhile.
         return false;
     }

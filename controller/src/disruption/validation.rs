@@ -24,7 +24,7 @@ use crate::{
     reconcile::ReconcileContext,
 };
 
-/// What validation reads beside the snapshot, and what it changes.
+/// The inputs of validation beside the snapshot, and the state that it changes.
 pub(crate) struct ValidationInputs<'p> {
     /// The searches, with the pods of their candidates.
     pub(crate) candidates: &'p Candidates,
@@ -81,7 +81,7 @@ impl Validation {
             let new = NewCommand {
                 reason: REASON.as_str(),
                 claims: &claims,
-                machines: &command.machines,
+                instances: &command.instances,
                 note: &note,
             };
             if replacement::start(ctx, inputs.history, &new) {
@@ -151,7 +151,7 @@ fn is_valid(
     }
     // With replacements, the nodes may be removed one after the other.
     wanted.iter().all(|(pool, count)| {
-        let least = if command.machines.is_empty() { *count } else { 1 };
+        let least = if command.instances.is_empty() { *count } else { 1 };
         let Some(pool) = snapshot.pools().get(*pool) else { return false };
         inputs.ledger.allowance(ctx, pool, REASON).more >= least
     })

@@ -12,7 +12,7 @@ use croft_api::{
     claim::LaunchAttempt,
     condition::{LAUNCHED, REGISTERED, Statement},
 };
-use croft_cloud::{LaunchError, LaunchRequest, Launched, MachineState, Prepared, tags};
+use croft_cloud::{InstanceState, LaunchError, LaunchRequest, Launched, Prepared, tags};
 
 use super::dispatch::{Executor, FIND_INSTANCE_EVERY, api_failure, cloud_failure};
 use crate::{
@@ -124,7 +124,7 @@ impl Executor {
     async fn launched(&self, keys: Vec<Key>, mut held: ClaimWrites, launched: &Launched) -> ActionReport {
         let mut status = held.claim.status.clone().unwrap_or_default();
         record_instance(&mut status, launched);
-        let instance = &launched.machine;
+        let instance = &launched.instance;
         let statement = Statement {
             kind: LAUNCHED,
             status: Some(true),
@@ -155,7 +155,7 @@ impl Executor {
         tracing::warn!(%error, "the outcome of a launch is unknown; searching for the instance");
         let uid = held.claim.metadata.uid.clone().unwrap_or_default();
         match self.cloud.find_by_claim(&uid).await {
-            Ok(Some(found)) if found.machine.state.is_alive() => self.launched(keys, held, &found).await,
+            Ok(Some(found)) if found.instance.state.is_alive() => self.launched(keys, held, &found).await,
             Ok(_) => held.report(ActionReport { backoff: Backoff::Exponential, ..ActionReport::done(keys) }),
             Err(error) => held.report(cloud_failure(keys, &error)),
         }
@@ -214,7 +214,7 @@ impl Executor {
             }
         }
         match self.cloud.find_by_claim(&uid).await {
-            Ok(Some(found)) if found.machine.state != MachineState::Terminated => {
+            Ok(Some(found)) if found.instance.state != InstanceState::Terminated => {
                 let held = ClaimWrites { claim: Arc::clone(claim), responses: Vec::new() };
                 self.launched(keys, held, &found).await
             }
@@ -265,7 +265,7 @@ enum LaunchFailure {
 }
 
 fn record_instance(status: &mut NodeClaimStatus, launched: &Launched) {
-    let instance = &launched.machine;
+    let instance = &launched.instance;
     if let Some(attempt) = &mut status.attempt {
         attempt.request = None;
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::{
-    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, InUse, Interruption,
+    Account, ClassFindings, CloudError, CloudInstance, CloudProvider, Fault, FaultClass, InUse, Interruption,
     LaunchError, LaunchRequest, Launched, ObservedNode, Prepared, Shortage, Terminated,
 };
 use croft_runtime::{clock::Clock, lease::Leader};
@@ -103,11 +103,11 @@ impl<T: CloudProvider + ?Sized> CloudProvider for LeaderGate<T> {
         self.inner.find_by_claim(claim_uid).await
     }
 
-    async fn list(&self) -> Result<Vec<CloudMachine>, CloudError> {
+    async fn list(&self) -> Result<Vec<CloudInstance>, CloudError> {
         self.inner.list().await
     }
 
-    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudMachine>, CloudError> {
+    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudInstance>, CloudError> {
         self.inner.describe(ids).await
     }
 

@@ -8,7 +8,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use croft_api::definitions::FINALIZER;
-use croft_cloud::CloudMachine;
+use croft_cloud::CloudInstance;
 use serde_json::json;
 
 use crate::{
@@ -119,7 +119,7 @@ fn orphans<'l>(
     ctx: &ReconcileContext<'_>,
     last: &'l InstanceList,
     before: &InstanceList,
-) -> (Vec<&'l CloudMachine>, Vec<&'l CloudMachine>) {
+) -> (Vec<&'l CloudInstance>, Vec<&'l CloudInstance>) {
     let snapshot = ctx.snapshot;
     let claimed: BTreeSet<&str> = snapshot.claims().values().filter_map(|claim| instance_of(claim)).collect();
     let launching: BTreeSet<&str> = snapshot
@@ -144,7 +144,7 @@ fn orphans<'l>(
 }
 
 /// Creates a claim for an instance with a Node whose claim is lost, as after a restore from a backup.
-fn adopt(ctx: &mut ReconcileContext<'_>, instance: &CloudMachine) {
+fn adopt(ctx: &mut ReconcileContext<'_>, instance: &CloudInstance) {
     let snapshot = ctx.snapshot;
     let Some(pool_name) = instance.pool.as_deref() else { return };
     let Some(pool) = snapshot.pools().get(pool_name) else { return };
@@ -254,7 +254,7 @@ fn was_visible(ctx: &ReconcileContext<'_>, node: &NodeView, list: &InstanceList)
 }
 
 /// True if an instance's pool determines its claim.
-fn is_adoptable(ctx: &ReconcileContext<'_>, instance: &CloudMachine) -> bool {
+fn is_adoptable(ctx: &ReconcileContext<'_>, instance: &CloudInstance) -> bool {
     let pool = instance.pool.as_deref().and_then(|pool| ctx.snapshot.pools().get(pool));
     pool.is_some_and(|pool| pool.spec.template.is_some())
 }

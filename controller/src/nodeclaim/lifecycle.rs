@@ -425,7 +425,7 @@ pub fn initialized_statement(node: &str, missing: Option<String>) -> Statement {
     }
 }
 
-/// What a registered node still lacks to be initialized.
+/// The reasons why a registered node is not initialized yet.
 #[must_use]
 pub fn initialization_blocker(claim: &NodeClaim, node: &NodeView) -> Option<String> {
     if !node.ready {

@@ -115,7 +115,7 @@ fn value_of(taint: &Taint) -> &str {
     taint.value.as_deref().unwrap_or_default()
 }
 
-/// What was changed on a registered node, and the JSON Patch that restores it.
+/// A change of a registered node, and the JSON Patch that restores it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Repair {
     /// Labels are missing, or have other values.
@@ -126,7 +126,7 @@ pub struct Repair {
     pub patch: Value,
 }
 
-/// What must be restored on a registered node; `None` if nothing. Of the taints, only those that keep other pods
+/// The changes of a registered node to restore; `None` if there are none. Of the taints, only those that keep other pods
 /// off the pool; others change for many good reasons.
 #[must_use]
 pub fn repair(claim: &NodeClaim, node: &NodeView) -> Option<Repair> {

@@ -69,7 +69,7 @@ impl Deletion {
     }
 }
 
-/// What the deletion of a pool waits for.
+/// The objects that the deletion of a pool waits for.
 pub(super) fn deletion_condition(snapshot: &Snapshot, name: &str) -> Option<Statement> {
     let nodes = snapshot.claims_of_pool(name).count();
     let draining = (nodes > 0).then(|| Statement {

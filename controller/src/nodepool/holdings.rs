@@ -4,7 +4,7 @@ use croft_scheduler::{Price, Quantity, Resources};
 
 use crate::state::{Snapshot, price};
 
-/// What pools have.
+/// The instances and nodes of pools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holdings {
     pub(crate) nodes: i64,
@@ -21,7 +21,7 @@ impl Holdings {
     }
 }
 
-/// What a pool has: the instances of its claims, and nodes with its label that have no claim.
+/// Holdings of a pool: the instances of its claims, and nodes with its label that have no claim.
 pub(crate) fn count(snapshot: &Snapshot, pool: &str) -> Holdings {
     let mut held = Holdings::default();
     for (_, claim) in snapshot.claims_of_pool(pool) {

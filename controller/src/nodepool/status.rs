@@ -37,7 +37,7 @@ const COMPARE_AGAIN: Duration = Duration::from_secs(60);
 /// and a scheduling run would wait for the write.
 const DEFERRED_FOR: Duration = Duration::from_secs(5);
 
-/// What other deciders know about pools.
+/// Facts about pools from other deciders.
 #[derive(Clone, Copy)]
 pub struct PoolInputs<'a> {
     /// The conditions about label and spec.
@@ -67,7 +67,7 @@ struct StatusInputs {
     /// Plans determine how static capacity and headroom stand.
     plan_version: Option<u64>,
     collects: bool,
-    /// What the breaker keeps.
+    /// The state of the breaker.
     stopped: Option<Cause>,
     /// Rounds of launches without a node, and offerings left out.
     backoff: (i32, usize),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use croft_scheduler::{Machine, PodKey, Price};
+use croft_scheduler::{PlannedInstance, PodKey, Price};
 
 /// A deferred instance is launched after so many maximum batch times.
 const MAX_DEFERRALS: u32 = 2;
@@ -61,25 +61,30 @@ impl Batch {
     /// Defers instances of a plan that more pods may make cheaper: smaller instances beside large ones, while pods
     /// arrive. A large instance is full and costs the least per pod; a small one holds what was left over so far,
     /// and each node's own overhead weighs most there. True if any was deferred.
-    pub(crate) fn defer(&mut self, machines: &mut Vec<Machine>, mono: Duration, longest: Duration) -> bool {
+    pub(crate) fn defer(
+        &mut self,
+        instances: &mut Vec<PlannedInstance>,
+        mono: Duration,
+        longest: Duration,
+    ) -> bool {
         let mut largest: BTreeMap<String, Price> = BTreeMap::new();
-        for machine in machines.iter() {
-            let price = largest.entry(machine.pool.clone()).or_insert(machine.price);
-            *price = machine.price.max(*price);
+        for instance in instances.iter() {
+            let price = largest.entry(instance.pool.clone()).or_insert(instance.price);
+            *price = instance.price.max(*price);
         }
         let patience = longest.saturating_mul(MAX_DEFERRALS);
         let waited = |pod: &PodKey| {
             self.deferred.get(pod).is_some_and(|since| mono.saturating_sub(*since) >= patience)
         };
-        let deferred: Vec<Machine> = machines
-            .extract_if(.., |machine| {
-                let price = machine.price;
+        let deferred: Vec<PlannedInstance> = instances
+            .extract_if(.., |instance| {
+                let price = instance.price;
                 let small =
-                    largest.get(&machine.pool).is_some_and(|most| price + price + price <= *most + *most);
-                small && !machine.pods.iter().any(waited)
+                    largest.get(&instance.pool).is_some_and(|most| price + price + price <= *most + *most);
+                small && !instance.pods.iter().any(waited)
             })
             .collect();
-        for pod in deferred.iter().flat_map(|machine| &machine.pods) {
+        for pod in deferred.iter().flat_map(|instance| &instance.pods) {
             self.deferred.entry(pod.clone()).or_insert(mono);
         }
         !deferred.is_empty()
@@ -113,8 +118,8 @@ mod tests {
         assert_eq!(batch.ends(at(100), at(1_000)), at(9_100), "the pause before a batch is none in it");
     }
 
-    fn instance(dollars: f64, pods: &[&str]) -> Machine {
-        Machine {
+    fn instance(dollars: f64, pods: &[&str]) -> PlannedInstance {
+        PlannedInstance {
             pool: "pool".to_owned(),
             price: Price::from_dollars(dollars).unwrap(),
             pods: pods.iter().map(|name| PodKey::new("a", name)).collect(),
@@ -140,9 +145,9 @@ mod tests {
         let mut batch = Batch::default();
         let plan = || vec![instance(3.0, &["a", "b"]), instance(2.1, &["c"]), instance(1.0, &["d"])];
         for (ms, kept) in [(0, 2), (1_000, 2), (1_999, 2), (2_000, 3)] {
-            let mut machines = plan();
-            assert_eq!(batch.defer(&mut machines, at(ms), at(1_000)), kept == 2, "at {ms} ms");
-            assert_eq!(machines.len(), kept, "at {ms} ms");
+            let mut instances = plan();
+            assert_eq!(batch.defer(&mut instances, at(ms), at(1_000)), kept == 2, "at {ms} ms");
+            assert_eq!(instances.len(), kept, "at {ms} ms");
         }
         let mut alone = vec![instance(1.0, &["e"])];
         assert!(

@@ -26,7 +26,7 @@ use croft_api::{
     condition::{REGISTERED, Statement},
     pool::{LaunchBackoff, OfferingBackoff, Provisioner},
 };
-use croft_scheduler::{CapacityType, Machine};
+use croft_scheduler::{CapacityType, PlannedInstance};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
@@ -133,15 +133,15 @@ fn describe(backoff: &LaunchBackoff, waits: bool) -> String {
 pub(crate) fn limit_probes<'m>(
     snapshot: &Snapshot,
     pool: &TenantPool,
-    machines: Vec<&'m Machine>,
-) -> Vec<&'m Machine> {
-    let Some(backoff) = current_backoff(snapshot, pool) else { return machines };
+    instances: Vec<&'m PlannedInstance>,
+) -> Vec<&'m PlannedInstance> {
+    let Some(backoff) = current_backoff(snapshot, pool) else { return instances };
     let most = if backoff.rounds > 0 { 1 } else { usize::MAX };
     let mut probed = BTreeSet::new();
     let failed: BTreeSet<_> = backoff.offerings.iter().map(offering_key).collect();
-    let mut admitted = machines;
-    admitted.retain(|machine| {
-        let offering = (machine.instance_type.clone(), machine.zone.clone(), machine.capacity_type);
+    let mut admitted = instances;
+    admitted.retain(|instance| {
+        let offering = (instance.instance_type.clone(), instance.zone.clone(), instance.capacity_type);
         !failed.contains(&offering) || probed.insert(offering)
     });
     admitted.truncate(most);
@@ -152,14 +152,14 @@ pub(crate) fn limit_probes<'m>(
 pub(crate) fn has_failed(
     snapshot: &Snapshot,
     pool: &TenantPool,
-    machine: &Machine,
+    instance: &PlannedInstance,
     instance_type: &str,
 ) -> bool {
     current_backoff(snapshot, pool).is_some_and(|backoff| {
         backoff.offerings.iter().any(|failed| {
             failed.instance_type == instance_type
-                && failed.zone == machine.zone
-                && failed.capacity_type == machine.capacity_type.as_str()
+                && failed.zone == instance.zone
+                && failed.capacity_type == instance.capacity_type.as_str()
         })
     })
 }

@@ -13,8 +13,8 @@ use croft_api::{
     pool::{self, NodeClassRef},
 };
 use croft_scheduler::{
-    CapacityType, InstanceType, LIMIT_COST, LIMIT_NODES, Machine, Operator, Plan, PodKey, Price, Reason,
-    ReasonKind, Requirement,
+    CapacityType, InstanceType, LIMIT_COST, LIMIT_NODES, Operator, Plan, PlannedInstance, PodKey, Price,
+    Reason, ReasonKind, Requirement,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::json;
@@ -46,11 +46,11 @@ pub struct ProvisioningPlan {
 #[must_use]
 pub fn provision(snapshot: &Snapshot, plan: &Plan) -> ProvisioningPlan {
     let mut result = ProvisioningPlan::default();
-    let mut by_pool: BTreeMap<&str, Vec<&Machine>> = BTreeMap::new();
-    for machine in &plan.machines {
-        by_pool.entry(&machine.pool).or_default().push(machine);
+    let mut by_pool: BTreeMap<&str, Vec<&PlannedInstance>> = BTreeMap::new();
+    for instance in &plan.instances {
+        by_pool.entry(&instance.pool).or_default().push(instance);
     }
-    for (pool_name, machines) in by_pool {
+    for (pool_name, instances) in by_pool {
         let Some(pool) = snapshot.pools().get(pool_name) else { continue };
         if snapshot.is_ending(pool_name, pool) || !is_accepted(pool) {
             continue;
@@ -62,8 +62,8 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> ProvisioningPlan {
         let types = state.and_then(|c| c.types.clone()).unwrap_or_default();
         let stamp = state.map(|c| drift::stamp(pool, &c.object));
         let limited = limited_resources(snapshot, pool_name, pool);
-        let machines = launch_backoff::limit_probes(snapshot, pool, machines);
-        if machines.is_empty() {
+        let instances = launch_backoff::limit_probes(snapshot, pool, instances);
+        if instances.is_empty() {
             continue;
         }
         let annotations = ClaimAnnotations {
@@ -74,24 +74,24 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> ProvisioningPlan {
         let first = pool.status.as_ref().and_then(|s| s.claim_counter).unwrap_or(0);
         let mut counter = first;
         let uid = pool.metadata.uid.as_deref().unwrap_or_default();
-        let mut claims = Vec::with_capacity(machines.len());
-        for machine in machines {
-            let unmet = unmet_requirements(pool, machine, &types);
+        let mut claims = Vec::with_capacity(instances.len());
+        for instance in instances {
+            let unmet = unmet_requirements(pool, instance, &types);
             if !unmet.is_empty() {
                 result
                     .events
-                    .extend(machine.pods.iter().map(|pod| unmet_event(snapshot, pod, pool_name, &unmet)));
+                    .extend(instance.pods.iter().map(|pod| unmet_event(snapshot, pod, pool_name, &unmet)));
                 continue;
             }
             counter = counter.saturating_add(1);
             let name = keys::claim_name(pool_name, uid, counter);
-            for pod in &machine.pods {
+            for pod in &instance.pods {
                 result.nominations.push((pod.clone(), name.clone()));
-                result.events.extend(nominated_event(snapshot, pod, &name, machine));
+                result.events.extend(nominated_event(snapshot, pod, &name, instance));
             }
-            let mut spec = claim_spec(machine, &class, pool, &types, &limited);
+            let mut spec = claim_spec(instance, &class, pool, &types, &limited);
             spec.instance_types.retain(|kind| {
-                *kind == machine.instance_type || !launch_backoff::has_failed(snapshot, pool, machine, kind)
+                *kind == instance.instance_type || !launch_backoff::has_failed(snapshot, pool, instance, kind)
             });
             claims.push(NewClaim { object: claim_object(&name, &spec, pool, &annotations), name, spec });
         }
@@ -134,27 +134,27 @@ fn limited_resources(snapshot: &Snapshot, pool_name: &str, pool: &TenantPool) ->
 }
 
 fn claim_spec(
-    machine: &Machine,
+    instance: &PlannedInstance,
     class: &NodeClassRef,
     pool: &TenantPool,
     types: &[InstanceType],
     limited: &BTreeSet<String>,
 ) -> NodeClaimSpec {
     let template = pool.spec.template.as_ref();
-    let planned = types.iter().find(|t| t.name == machine.instance_type);
-    let mut labels = machine.labels.clone();
+    let planned = types.iter().find(|t| t.name == instance.instance_type);
+    let mut labels = instance.labels.clone();
     // Labels of the instance are known only once it is launched.
     labels.retain(|key, _| !follows_from_instance(key, planned));
     NodeClaimSpec {
-        pool: machine.pool.clone(),
+        pool: instance.pool.clone(),
         node_class_ref: class.clone(),
-        instance_types: alternatives(machine, types, limited),
-        zones: machine.zones.clone(),
-        capacity_type: machine.capacity_type.as_str().to_owned(),
-        requirements: machine.requirements.iter().map(to_requirement).collect(),
-        requests: to_amounts(&machine.requests),
-        taints: machine.taints.clone(),
-        startup_taints: machine.startup_taints.clone(),
+        instance_types: alternatives(instance, types, limited),
+        zones: instance.zones.clone(),
+        capacity_type: instance.capacity_type.as_str().to_owned(),
+        requirements: instance.requirements.iter().map(to_requirement).collect(),
+        requests: to_amounts(&instance.requests),
+        taints: instance.taints.clone(),
+        startup_taints: instance.startup_taints.clone(),
         labels,
         termination_grace_period: template.and_then(|t| t.spec.termination_grace_period.clone()),
     }
@@ -162,10 +162,14 @@ fn claim_spec(
 
 /// The alternative instance types. The plan counted the planned type against the limits, so under a limit no
 /// alternative may have more of a limited resource: launches in flight can't exceed the limit together.
-fn alternatives(machine: &Machine, types: &[InstanceType], limited: &BTreeSet<String>) -> Vec<String> {
+fn alternatives(
+    instance: &PlannedInstance,
+    types: &[InstanceType],
+    limited: &BTreeSet<String>,
+) -> Vec<String> {
     let find = |name: &str| types.iter().find(|t| t.name == name);
-    let Some(planned) = find(&machine.instance_type) else { return machine.options.clone() };
-    let price = |t: &InstanceType| price_of(t, &machine.zone, machine.capacity_type);
+    let Some(planned) = find(&instance.instance_type) else { return instance.options.clone() };
+    let price = |t: &InstanceType| price_of(t, &instance.zone, instance.capacity_type);
     let within = |t: &InstanceType| {
         limited.iter().all(|name| {
             if name == LIMIT_COST {
@@ -175,14 +179,14 @@ fn alternatives(machine: &Machine, types: &[InstanceType], limited: &BTreeSet<St
             }
         })
     };
-    let mut options: Vec<String> = machine
+    let mut options: Vec<String> = instance
         .options
         .iter()
-        .filter(|name| **name == machine.instance_type || find(name).is_some_and(within))
+        .filter(|name| **name == instance.instance_type || find(name).is_some_and(within))
         .cloned()
         .collect();
-    if !options.contains(&machine.instance_type) {
-        options.insert(0, machine.instance_type.clone());
+    if !options.contains(&instance.instance_type) {
+        options.insert(0, instance.instance_type.clone());
     }
     options
 }
@@ -270,7 +274,12 @@ fn pod_reference(snapshot: &Snapshot, pod: &PodKey) -> ObjectReference {
     }
 }
 
-fn nominated_event(snapshot: &Snapshot, pod: &PodKey, claim: &str, machine: &Machine) -> Option<UserEvent> {
+fn nominated_event(
+    snapshot: &Snapshot,
+    pod: &PodKey,
+    claim: &str,
+    instance: &PlannedInstance,
+) -> Option<UserEvent> {
     snapshot.pods().get(pod)?;
     Some(UserEvent {
         regarding: pod_reference(snapshot, pod),
@@ -278,9 +287,9 @@ fn nominated_event(snapshot: &Snapshot, pod: &PodKey, claim: &str, machine: &Mac
         reason: events::NOMINATED.into(),
         note: format!(
             "the pod waits for NodeClaim {claim}: {} in {}, {}",
-            machine.instance_type,
-            machine.zone,
-            machine.capacity_type.as_str(),
+            instance.instance_type,
+            instance.zone,
+            instance.capacity_type.as_str(),
         ),
     })
 }

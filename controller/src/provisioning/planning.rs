@@ -33,7 +33,7 @@ const PODS_EXPECTED_FOR: Duration = Duration::from_secs(10);
 /// Between two scheduling runs for the same pods when only the rest of the cluster has changed.
 const REPLAN_EVERY: Duration = Duration::from_secs(1);
 
-/// What a scheduling run works with.
+/// The inputs of a scheduling run.
 pub struct PlanningContext<'a> {
     /// The snapshot; nominations are written into it.
     pub snapshot: &'a mut Snapshot,
@@ -49,7 +49,7 @@ pub struct PlanningContext<'a> {
     pub now: Now,
 }
 
-/// What planning asks for.
+/// Requests of planning.
 #[derive(Debug, Default)]
 pub struct Planned {
     /// Claims to create.
@@ -182,7 +182,7 @@ impl Planning {
         ctx.snapshot.release_headroom();
         let mut plan = ctx.panics.plan(ctx.snapshot, ctx.solver, &options, now);
         let pods_arrive = self.batch.opened.is_some() && now.mono < self.batch_end(ctx.settings);
-        let deferred = pods_arrive && self.batch.defer(&mut plan.machines, now.mono, ctx.settings.batch_max);
+        let deferred = pods_arrive && self.batch.defer(&mut plan.instances, now.mono, ctx.settings.batch_max);
         if !pods_arrive {
             self.batch.end();
         }
@@ -191,9 +191,9 @@ impl Planning {
             tracing::debug!(warning, "scheduling run");
         }
         let ProvisioningPlan { claims, nominations, expected, events } = provision(ctx.snapshot, &plan);
-        if !plan.machines.is_empty() {
+        if !plan.instances.is_empty() {
             tracing::info!(
-                instances = plan.machines.len(),
+                instances = plan.instances.len(),
                 pods = nominations.len(),
                 cost_per_hour = %plan.cost,
                 bound_per_hour = %plan.bound,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use croft_api::{TenantPool, convert::scheduler as convert};
 use croft_cloud::facts::node_labels;
-use croft_scheduler::{InstanceType, Machine, Operator, Requirement};
+use croft_scheduler::{InstanceType, Operator, PlannedInstance, Requirement};
 
 use crate::provisioning::labels::follows_from_instance;
 
@@ -16,10 +16,14 @@ fn requirements(pool: &TenantPool) -> impl Iterator<Item = Requirement> + '_ {
 
 /// The requirements that the node of a planned instance would not meet, by the labels that it will have.
 #[must_use]
-pub fn unmet_requirements(pool: &TenantPool, machine: &Machine, types: &[InstanceType]) -> Vec<String> {
-    let Some(planned) = types.iter().find(|t| t.name == machine.instance_type) else { return Vec::new() };
-    let mut labels = node_labels(planned, &machine.zone, machine.capacity_type);
-    let own = machine.labels.iter().filter(|(key, _)| !follows_from_instance(key, Some(planned)));
+pub fn unmet_requirements(
+    pool: &TenantPool,
+    instance: &PlannedInstance,
+    types: &[InstanceType],
+) -> Vec<String> {
+    let Some(planned) = types.iter().find(|t| t.name == instance.instance_type) else { return Vec::new() };
+    let mut labels = node_labels(planned, &instance.zone, instance.capacity_type);
+    let own = instance.labels.iter().filter(|(key, _)| !follows_from_instance(key, Some(planned)));
     labels.extend(own.map(|(key, value)| (key.clone(), value.clone())));
     requirements(pool).filter(|r| !r.is_met_by(&labels)).map(|r| r.to_string()).collect()
 }

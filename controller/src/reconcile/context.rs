@@ -1,4 +1,4 @@
-//! What every decider is given in one reconcile pass.
+//! The context of one reconcile pass, which every decider gets.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     time::{Now, earliest},
 };
 
-/// What a pass reads, beside what it decides with.
+/// The inputs of a pass, beside its settings.
 #[derive(Clone, Copy)]
 pub struct PassInputs<'a> {
     /// The snapshot of the cluster.
@@ -32,7 +32,7 @@ pub struct PassInputs<'a> {
 pub struct ReconcileContext<'a> {
     /// The snapshot of the cluster.
     pub snapshot: &'a Snapshot,
-    /// What the cloud and the API server said of single instances and nodes.
+    /// Answers of the cloud and the API server about single instances and nodes.
     pub evidence: &'a mut Evidence,
     /// Makes scheduling plans.
     pub solver: &'a Solver,

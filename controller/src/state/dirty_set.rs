@@ -1,4 +1,4 @@
-//! What has changed since deciders last looked at it: a pass costs as much as has changed, not as much as exists.
+//! Tracks changes since the last pass: a pass costs as much as has changed, not as much as exists.
 //!
 //! A claim is dirty from any change of itself, its node, or the pods bound or nominated to the node, until a pass finds
 //! it settled. A pool has a version that grows with any change of one of its claims.

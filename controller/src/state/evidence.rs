@@ -1,4 +1,4 @@
-//! What the cloud and the API server said about single instances and nodes, in answer to the controller's own requests.
+//! Answers of the cloud and the API server about single instances and nodes, in answer to the controller's own requests.
 //!
 //! Deciders rest irreversible actions on this evidence, and not on lists or watches, which may lag or be filtered.
 
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use croft_cloud::{CloudMachine, MachineState, Terminated};
+use croft_cloud::{CloudInstance, InstanceState, Terminated};
 
 use super::{snapshot::Snapshot, views::instance_id};
 
@@ -16,28 +16,28 @@ use super::{snapshot::Snapshot, views::instance_id};
 pub struct Evidence {
     descriptions: BTreeMap<String, Description>,
     /// Instances whose termination was requested, and their state.
-    terminations: BTreeMap<String, MachineState>,
+    terminations: BTreeMap<String, InstanceState>,
     /// Claims, and instances without a claim, for which the API server had no pod that must leave, and when.
     no_pods: BTreeMap<String, Duration>,
     /// Registered claims whose Node the API server didn't have, and when.
     no_node: BTreeMap<String, Duration>,
 }
 
-/// What the cloud answered when an instance was described by its id.
+/// The cloud's answer when an instance was described by its id.
 #[derive(Debug)]
 struct Description {
     /// When the last request was sent.
     requested: Duration,
     /// The instance; `None` if the account and region don't have the id.
-    instance: Option<CloudMachine>,
+    instance: Option<CloudInstance>,
     /// The first request in a row with that answer.
     unknown_since: Option<Duration>,
 }
 
 impl Evidence {
     /// Takes in the description of `ids` that was requested at `requested`.
-    pub fn observe_descriptions(&mut self, requested: Duration, ids: Vec<String>, found: Vec<CloudMachine>) {
-        let mut found: BTreeMap<String, CloudMachine> =
+    pub fn observe_descriptions(&mut self, requested: Duration, ids: Vec<String>, found: Vec<CloudInstance>) {
+        let mut found: BTreeMap<String, CloudInstance> =
             found.into_iter().map(|instance| (instance.id.clone(), instance)).collect();
         for id in ids {
             let instance = found.remove(&id);
@@ -51,7 +51,7 @@ impl Evidence {
     pub fn observe_terminations(&mut self, instances: Vec<Terminated>) -> Vec<String> {
         let mut terminated = Vec::new();
         for instance in instances {
-            if instance.state == MachineState::Terminated {
+            if instance.state == InstanceState::Terminated {
                 terminated.push(instance.id.clone());
             }
             self.terminations.insert(instance.id, instance.state);
@@ -113,7 +113,7 @@ impl Evidence {
 
     /// The instance as it was last described, if the cloud has it.
     #[must_use]
-    pub fn described(&self, id: &str) -> Option<&CloudMachine> {
+    pub fn described(&self, id: &str) -> Option<&CloudInstance> {
         self.descriptions.get(id)?.instance.as_ref()
     }
 
@@ -138,26 +138,26 @@ impl Evidence {
     /// True if the termination of the instance met an unknown id.
     #[must_use]
     pub fn is_termination_unknown(&self, id: &str) -> bool {
-        self.terminations.get(id) == Some(&MachineState::Unknown)
+        self.terminations.get(id) == Some(&InstanceState::Unknown)
     }
 
     /// True if the cloud said of this id that the instance is stopping, stopped, shutting down or terminated.
     #[must_use]
     pub fn is_going(&self, id: &str) -> bool {
         self.terminations.get(id).is_some_and(|state| state.is_going())
-            || self.described_state(id).is_some_and(MachineState::is_going)
+            || self.described_state(id).is_some_and(InstanceState::is_going)
     }
 
     /// True if the cloud said of this id that the instance is terminated.
     #[must_use]
     pub fn is_terminated(&self, id: &str) -> bool {
-        self.is_termination_confirmed(id) || self.described_state(id) == Some(MachineState::Terminated)
+        self.is_termination_confirmed(id) || self.described_state(id) == Some(InstanceState::Terminated)
     }
 
     /// True if a requested termination was confirmed.
     #[must_use]
     pub fn is_termination_confirmed(&self, id: &str) -> bool {
-        self.terminations.get(id) == Some(&MachineState::Terminated)
+        self.terminations.get(id) == Some(&InstanceState::Terminated)
     }
 
     /// True if every description within `grace` said that the id is unknown.
@@ -180,8 +180,8 @@ impl Evidence {
         self.no_node.contains_key(claim)
     }
 
-    fn described_state(&self, id: &str) -> Option<MachineState> {
+    fn described_state(&self, id: &str) -> Option<InstanceState> {
         let description = self.descriptions.get(id)?;
-        Some(description.instance.as_ref().map_or(MachineState::Unknown, |instance| instance.state))
+        Some(description.instance.as_ref().map_or(InstanceState::Unknown, |instance| instance.state))
     }
 }

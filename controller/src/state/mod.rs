@@ -1,4 +1,4 @@
-//! What the controller knows: one incremental snapshot, fed by watches and by the responses to its own calls.
+//! The controller's state: one incremental snapshot, fed by watches and by the responses to its own calls.
 //!
 //! ```text
 //!   watch ─────┐

@@ -6,7 +6,7 @@ use std::{
 };
 
 use croft_api::{EC2NodeClass, NodeClaim};
-use croft_cloud::CloudMachine;
+use croft_cloud::CloudInstance;
 use croft_scheduler::{CapacityType, InstanceType};
 
 use crate::time::Now;
@@ -28,10 +28,10 @@ pub struct InstanceList {
     /// When the list was requested.
     pub asked: Now,
     /// The instances, by id.
-    pub instances: BTreeMap<String, CloudMachine>,
+    pub instances: BTreeMap<String, CloudInstance>,
 }
 
-/// What one pool may not launch.
+/// The offerings that one pool may not launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchHold {
     /// Why the pool launches nothing at all.

@@ -25,7 +25,7 @@ use crate::{
     time::Now,
 };
 
-/// What is known of the cluster.
+/// The known state of the cluster.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// The scheduler's input.

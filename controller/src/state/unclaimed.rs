@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use croft_cloud::CloudMachine;
+use croft_cloud::CloudInstance;
 use croft_scheduler::{ComingNode, Resources};
 
 use super::{
@@ -32,7 +32,7 @@ impl Snapshot {
         lost.retain(|uid, (claim, since)| match instance_of(claim) {
             Some(id) => !is_gone(id) && list.as_ref().is_none_or(|list| may_exist(list, id, *since, grace)),
             None => list.as_ref().is_none_or(|list| {
-                let tagged = |m: &CloudMachine| m.state.is_alive() && m.claim_uid.as_deref() == Some(uid);
+                let tagged = |m: &CloudInstance| m.state.is_alive() && m.claim_uid.as_deref() == Some(uid);
                 list.asked.mono < since.mono.saturating_add(grace) || list.instances.values().any(tagged)
             }),
         });
@@ -82,7 +82,7 @@ impl Snapshot {
         claimed.collect()
     }
 
-    fn unclaimed_instance(&self, instance: &CloudMachine) -> Option<ComingNode> {
+    fn unclaimed_instance(&self, instance: &CloudInstance) -> Option<ComingNode> {
         let pool_name = instance.pool.as_deref()?;
         if self.counts_as_node(Some(&instance.node_name), Some(&instance.id), pool_name) {
             return None;

@@ -169,7 +169,7 @@ pub struct NodeView {
     pub provider_id: Option<Box<str>>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Those of its annotations that are in Croft's group, or are do-not-disrupt.
+    /// Its annotations that are in Croft's group, or are do-not-disrupt.
     pub annotations: BTreeMap<String, String>,
     /// True if it has any annotation.
     pub annotated: bool,

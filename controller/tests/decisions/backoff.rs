@@ -24,7 +24,7 @@ fn failing(version: u64, generation: i64, rounds: i32, until: u64, offerings: &V
     Change::Pool(read(object))
 }
 
-/// What the status of the pool's launches is patched with, if it is.
+/// The patch of the pool's launch backoff, if there is one.
 fn written(actions: &[Action]) -> Option<Value> {
     actions.iter().find_map(|action| match action {
         Action::Write { call: Call { target: Target::Pool(_), verb: Verb::PatchStatus(patch) }, .. } => {

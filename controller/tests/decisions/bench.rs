@@ -70,7 +70,7 @@ impl Bench {
             }))),
         );
         bench.see(0, pool(2, &json!({})));
-        // What is asked about the class is answered at once; everything else is left to the tests.
+        // Requests about the class are answered at once; everything else is left to the tests.
         let step = bench.engine.step(at(0));
         for action in step.actions {
             bench.answer(0, action);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use croft_api::pool::LaunchBackoff;
-use croft_cloud::{MachineState, Terminated};
+use croft_cloud::{InstanceState, Terminated};
 use croft_controller::{
     action::{Action, Key},
     kube_api::{Response, Target, Verb},
@@ -29,7 +29,7 @@ fn pods_are_planned_once_their_batch_is_idle_and_not_again_while_claims_are_made
 }
 
 #[test]
-fn while_pods_keep_coming_only_large_machines_are_launched() {
+fn while_pods_keep_coming_only_large_instances_are_launched() {
     let mut bench = Bench::new();
     for name in ["a", "b", "c"] {
         bench.see(1, pod(name, None));
@@ -93,7 +93,7 @@ fn an_unanswered_launch_is_repeated_however_its_condition_reads() {
 }
 
 #[test]
-fn only_the_machine_itself_is_registered() {
+fn only_the_instance_itself_is_registered() {
     let taints = json!([{"key": "croft.dev/unregistered", "effect": "NoExecute"},
         {"key": "node-pool", "value": "pool-a", "effect": "NoSchedule"}]);
     for (provider_id, expected) in [("aws:///us-east-1a/i-1", true), ("aws:///us-east-1a/i-2", false)] {
@@ -169,7 +169,7 @@ fn a_node_that_was_taken_in_is_marked_as_its_claims() {
 }
 
 #[test]
-fn a_node_that_never_comes_gives_its_machine_back() {
+fn a_node_that_never_comes_gives_its_instance_back() {
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&[]), false));
     assert!(bench.decide(900).is_empty(), "its age is measured since this process first saw it");
@@ -183,7 +183,7 @@ fn a_node_that_never_comes_gives_its_machine_back() {
 }
 
 #[test]
-fn labels_that_somebody_changed_are_put_back() {
+fn changed_labels_of_a_node_are_restored() {
     let mut bench = Bench::new();
     let mut labels = registered_labels();
     labels["node-pool"] = json!("pool-b");
@@ -278,7 +278,7 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
         },
         at(2),
     );
-    assert!(bench.decide(3).is_empty(), "the eviction rests, and the machine waits for it");
+    assert!(bench.decide(3).is_empty(), "the eviction rests, and the instance waits for it");
 
     bench.see(5, Change::PodGone(croft_scheduler::PodKey::new("tenant-a", "a")));
     let actions = bench.decide(5);
@@ -287,7 +287,7 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
     let rest = Backoff::After(Duration::from_secs(3));
     bench.engine.complete(
         ActionReport {
-            results: news(MachineState::ShuttingDown),
+            results: news(InstanceState::ShuttingDown),
             backoff: rest,
             ..ActionReport::done(actions[0].keys())
         },
@@ -298,7 +298,7 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
     assert!(matches!(&actions[..], [Action::Terminate { .. }]), "asked again until it is gone");
     bench.engine.complete(
         ActionReport {
-            results: news(MachineState::Terminated),
+            results: news(InstanceState::Terminated),
             backoff: rest,
             ..ActionReport::done(actions[0].keys())
         },
@@ -325,7 +325,7 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
 }
 
 #[test]
-fn a_pod_that_no_watch_has_shown_leaves_before_its_machine_goes() {
+fn a_pod_that_no_watch_has_shown_leaves_before_its_instance_goes() {
     let disrupted = json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}]);
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
@@ -346,7 +346,7 @@ fn a_pod_that_no_watch_has_shown_leaves_before_its_machine_goes() {
 }
 
 #[test]
-fn a_list_anew_makes_a_machine_be_looked_at_anew() {
+fn a_list_anew_makes_an_instance_be_looked_at_anew() {
     let disrupted = json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}]);
     let closed = || node(21, "aws:///us-east-1a/i-1", registered_labels(), disrupted.clone(), true);
     let mut bench = Bench::new();
@@ -368,7 +368,7 @@ fn a_list_anew_makes_a_machine_be_looked_at_anew() {
 }
 
 #[test]
-fn a_machine_whose_node_no_watch_has_shown_is_drained() {
+fn an_instance_whose_node_no_watch_has_shown_is_drained() {
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
     let Change::Node(hidden) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true) else {
@@ -424,7 +424,7 @@ fn a_node_that_is_initialized_tells_what_its_type_has_once() {
 }
 
 #[test]
-fn at_the_hard_end_the_machine_goes_with_whatever_is_left() {
+fn at_the_hard_end_the_instance_goes_with_whatever_is_left() {
     let disrupted = json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}]);
     let mut bench = Bench::with_pool(&json!({"template": {"spec": {"terminationGracePeriod": "60s"}}}));
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
@@ -461,12 +461,12 @@ fn a_stuck_pod_does_not_block_the_termination() {
 }
 
 #[test]
-fn pods_of_a_machine_that_is_gone_are_removed_with_its_node() {
+fn pods_of_an_instance_that_is_gone_are_removed_with_its_node() {
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
     bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), false));
     bench.see(1, pod("a", Some("node-1")));
-    let terminated = vec![Terminated { id: "i-1".to_owned(), state: MachineState::Terminated }];
+    let terminated = vec![Terminated { id: "i-1".to_owned(), state: InstanceState::Terminated }];
     bench.engine.complete(
         ActionReport {
             results: vec![ActionResult::Terminated(terminated)],
@@ -484,7 +484,7 @@ fn pods_of_a_machine_that_is_gone_are_removed_with_its_node() {
 }
 
 #[test]
-fn a_claim_that_adopts_is_not_released_before_its_machine_is_known() {
+fn a_claim_that_adopts_is_not_released_before_its_instance_is_known() {
     let mut bench = Bench::new();
     let Change::Claim(mut adopting) = claim(10, json!({}), true) else { panic!() };
     adopting.metadata.annotations = Some([("croft.dev/adopts".to_owned(), "i-9".to_owned())].into());

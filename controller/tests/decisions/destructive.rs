@@ -13,7 +13,7 @@ const SECTION: &str = "# Destructive actions";
 /// Sources that act on the cluster or on the cloud.
 const SOURCES: [&str; 5] =
     ["controller/src", "webhook/src", "crates/runtime/src", "crates/cloud-aws/src", "crates/cli/src"];
-/// What every destructive action is made of: its own decisions, and the calls that any new one would have to make.
+/// The parts of destructive actions: its own decisions, and the calls that any new one would have to make.
 const PRIMITIVES: [&str; 25] = [
     // Decisions of the engine.
     "Verb::Delete {",

@@ -1,6 +1,6 @@
 //! Evidence on which claims, Nodes and instances end: what the cloud says of an id, what the API server has.
 
-use croft_cloud::{CloudMachine, MachineState, Terminated};
+use croft_cloud::{CloudInstance, InstanceState, Terminated};
 use croft_controller::{
     action::{Action, Key},
     kube_api::{Response, Target, Verb},
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::bench::{Bench, at, claim, launched, node, pod, registered_labels, verb};
 
-fn instance(state: MachineState, cluster: &str) -> CloudMachine {
-    CloudMachine {
+fn instance(state: InstanceState, cluster: &str) -> CloudInstance {
+    CloudInstance {
         id: "i-1".to_owned(),
         provider_id: "aws:///us-east-1a/i-1".to_owned(),
         node_name: "node-1".to_owned(),
@@ -21,12 +21,12 @@ fn instance(state: MachineState, cluster: &str) -> CloudMachine {
         state,
         pool: Some("pool-a".to_owned()),
         tags: [("croft.dev/cluster".to_owned(), cluster.to_owned())].into(),
-        ..CloudMachine::default()
+        ..CloudInstance::default()
     }
 }
 
-fn list(bench: &mut Bench, seconds: u64, machines: Vec<CloudMachine>) {
-    let news = vec![ActionResult::Instances(at(seconds), machines)];
+fn list(bench: &mut Bench, seconds: u64, instances: Vec<CloudInstance>) {
+    let news = vec![ActionResult::Instances(at(seconds), instances)];
     bench.engine.complete(
         ActionReport { results: news, ..ActionReport::done(vec![Key::ListInstances]) },
         at(seconds),
@@ -43,7 +43,7 @@ fn working(ready: bool) -> Bench {
     bench
 }
 
-/// What is decided, with the claim's record of what it was launched with written.
+/// The decisions, with the claim's record of what it was launched with written.
 fn decide(bench: &mut Bench, seconds: u64) -> Vec<Action> {
     let records = |action: &mut Action| {
         matches!(action, Action::Write { call, .. } if matches!(&call.verb, Verb::Patch(patch)
@@ -58,8 +58,8 @@ fn decide(bench: &mut Bench, seconds: u64) -> Vec<Action> {
     actions
 }
 
-/// What is decided after the cloud has answered a question about the instance with `found`.
-fn described(bench: &mut Bench, seconds: u64, found: &[CloudMachine]) -> Vec<Action> {
+/// The decisions after the cloud has answered a question about the instance with `found`.
+fn described(bench: &mut Bench, seconds: u64, found: &[CloudInstance]) -> Vec<Action> {
     let mut actions = decide(bench, seconds);
     let asked: Vec<Action> = actions.extract_if(.., |a| matches!(a, Action::DescribeInstances(_))).collect();
     for action in &asked {
@@ -86,7 +86,7 @@ fn an_instance_whose_tag_was_overwritten_keeps_its_claim_and_gets_its_tag_again(
     for seconds in [200, 260, 320] {
         list(&mut bench, seconds, Vec::new());
     }
-    let actions = described(&mut bench, 321, &[instance(MachineState::Running, "another")]);
+    let actions = described(&mut bench, 321, &[instance(InstanceState::Running, "another")]);
     assert!(!deletes_claim(&actions), "{actions:?}");
     let tags = actions.iter().find_map(|a| match a {
         Action::Tag { id, tags } => Some((id.as_str(), tags["croft.dev/claim-uid"].as_str())),
@@ -113,7 +113,7 @@ fn an_instance_whose_tag_was_overwritten_keeps_its_claim_and_gets_its_tag_again(
     let mut status = launched(&["Registered", "Initialized"]);
     status["conditions"] = conditions;
     bench.see(322, claim(30, status, false));
-    list(&mut bench, 380, vec![instance(MachineState::Running, "cluster")]);
+    list(&mut bench, 380, vec![instance(InstanceState::Running, "cluster")]);
     let actions = decide(&mut bench, 380);
     let (Target::Claim(_), Verb::PatchStatus(patch)) = verb(&actions) else { panic!("{actions:?}") };
     let said = patch["status"]["conditions"].as_array().unwrap().iter().find(tagged).unwrap().clone();
@@ -139,7 +139,7 @@ fn one_answer_that_an_id_is_unknown_is_no_proof() {
     list(&mut bench, 200, Vec::new());
     assert!(!deletes_claim(&described(&mut bench, 200, &[])));
     assert!(!deletes_claim(&described(&mut bench, 261, &[])));
-    let known = instance(MachineState::Running, "cluster");
+    let known = instance(InstanceState::Running, "cluster");
     let actions = described(&mut bench, 322, &[known]);
     assert!(!deletes_claim(&actions), "known after all: {actions:?}");
     let ended: Vec<Key> = actions.iter().flat_map(Action::keys).collect();
@@ -149,7 +149,7 @@ fn one_answer_that_an_id_is_unknown_is_no_proof() {
 
 #[test]
 fn an_instance_that_is_shutting_down_loses_its_claim_at_once() {
-    for state in [MachineState::ShuttingDown, MachineState::Terminated, MachineState::Stopped] {
+    for state in [InstanceState::ShuttingDown, InstanceState::Terminated, InstanceState::Stopped] {
         let mut bench = working(true);
         list(&mut bench, 10, vec![instance(state, "cluster")]);
         assert!(deletes_claim(&described(&mut bench, 11, &[instance(state, "cluster")])), "{state:?}");
@@ -185,12 +185,12 @@ fn an_unknown_id_is_not_terminated_while_its_node_is_ready() {
         decide(&mut bench, 1);
         let terminate = decide(&mut bench, 2);
         assert!(matches!(&terminate[..], [Action::Terminate { .. }]), "{terminate:?}");
-        let unknown = Terminated { id: "i-1".to_owned(), state: MachineState::Unknown };
+        let unknown = Terminated { id: "i-1".to_owned(), state: InstanceState::Unknown };
         bench.done(2, &terminate[0], vec![ActionResult::Terminated(vec![unknown])]);
         for at in (3..seconds).step_by(61) {
             let actions = described(&mut bench, at, &[]);
             for action in actions.iter().filter(|a| matches!(a, Action::Terminate { .. })) {
-                let unknown = Terminated { id: "i-1".to_owned(), state: MachineState::Unknown };
+                let unknown = Terminated { id: "i-1".to_owned(), state: InstanceState::Unknown };
                 bench.done(at, action, vec![ActionResult::Terminated(vec![unknown])]);
             }
             let lets_go = actions.iter().any(|a| matches!(a, Action::Write { key: Key::Node(_), .. }));
@@ -274,7 +274,7 @@ fn a_node_is_empty_only_if_the_api_server_has_no_pod_there() {
 
 #[test]
 fn an_instance_without_a_claim_is_adopted_if_it_has_a_node_and_looked_at_if_it_has_none() {
-    let orphan = || instance(MachineState::Running, "cluster");
+    let orphan = || instance(InstanceState::Running, "cluster");
     let lists = |bench: &mut Bench| {
         for seconds in [10, 100, 200] {
             list(bench, seconds, vec![orphan()]);
@@ -308,10 +308,10 @@ fn a_node_that_is_deleted_without_a_claim_is_not_kept_by_the_finalizer() {
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1).wall));
     bench.see(1, Change::Node(alone));
     decide(&mut bench, 1);
-    for (seconds, machines, freed) in
-        [(60, vec![instance(MachineState::Running, "cluster")], false), (120, Vec::new(), true)]
+    for (seconds, instances, freed) in
+        [(60, vec![instance(InstanceState::Running, "cluster")], false), (120, Vec::new(), true)]
     {
-        list(&mut bench, seconds, machines);
+        list(&mut bench, seconds, instances);
         let actions = decide(&mut bench, seconds);
         let frees = actions.iter().any(|a| {
             matches!(a, Action::Write { call, .. } if matches!(&call.verb, Verb::JsonPatch(patch)
@@ -350,7 +350,6 @@ fn node_that_the_controller_may_not_write_is_drained_without_a_cordon_and_its_in
     let actions = bench.decide(1_000);
     assert!(matches!(verb(&actions), (Target::Pod(_, name), Verb::Evict { .. }) if name == "other"));
     bench.see(1_001, Change::PodGone(croft_scheduler::PodKey::new("tenant-a", "other")));
-    bench.decide(1_002);
-    let actions = bench.decide(1_003);
+    let actions = bench.decide(1_002);
     assert!(matches!(&actions[..], [Action::Terminate { ids }] if *ids == ["i-1"]), "{actions:?}");
 }

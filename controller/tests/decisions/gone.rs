@@ -96,7 +96,7 @@ fn nothing_touches_a_claim_while_its_create_may_be_repeated() {
 }
 
 #[test]
-fn two_claims_whose_machines_had_one_address_keep_to_their_own_machine() {
+fn two_claims_whose_instances_had_one_address_keep_to_their_own_instance() {
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
     let Change::Claim(mut second) = claim(11, launched(&["Registered", "Initialized"]), false) else {

@@ -1,6 +1,6 @@
 //! Interruptions: instances that the cloud is about to take.
 
-use croft_cloud::{CloudMachine, Interruption, InterruptionKind, MachineState};
+use croft_cloud::{CloudInstance, InstanceState, Interruption, InterruptionKind};
 use croft_controller::{
     action::{Action, Key},
     kube_api::{Target, Verb},
@@ -14,7 +14,7 @@ use crate::bench::{Bench, at, claim, condition, launched, node, pod, pool, regis
 fn news(kind: InterruptionKind, deadline: Option<u64>) -> Interruption {
     Interruption {
         kind,
-        machines: vec!["i-1".to_owned()],
+        instances: vec!["i-1".to_owned()],
         at: at(1).wall.as_second(),
         deadline: deadline.map(|s| at(s).wall.as_second()),
         over_at: None,
@@ -74,7 +74,7 @@ fn news_is_acknowledged_once_the_claim_says_it() {
 }
 
 #[test]
-fn a_spot_machine_is_cordoned_and_replaced_first_and_left_in_time() {
+fn a_spot_instance_is_cordoned_and_replaced_first_and_left_in_time() {
     let mut bench = told(news(InterruptionKind::SpotWarning, Some(121)));
     written(&mut bench, 1);
     let actions = bench.decide(1);
@@ -142,7 +142,7 @@ fn made(actions: &[Action]) -> Vec<(Value, Value)> {
 }
 
 #[test]
-fn a_second_machine_of_the_pool_does_not_wait_until_the_first_is_replaced() {
+fn a_second_instance_of_the_pool_does_not_wait_until_the_first_is_replaced() {
     let ready = || launched(&["Registered", "Initialized"]);
     let mut bench = told(news(InterruptionKind::SpotWarning, Some(121)));
     bench.see(1, second(claim(12, ready(), false)));
@@ -164,7 +164,7 @@ fn a_second_machine_of_the_pool_does_not_wait_until_the_first_is_replaced() {
     bench.see(2, Change::Pool(reserved));
 
     let warning = Interruption {
-        machines: vec!["i-2".to_owned()],
+        instances: vec!["i-2".to_owned()],
         receipt: "receipt-2".to_owned(),
         ..news(InterruptionKind::SpotWarning, Some(122))
     };
@@ -204,16 +204,16 @@ fn pods_without_another_place_leave_at_once() {
 }
 
 /// The instance as a list shows it that was asked for at `seconds`.
-fn listed(bench: &mut Bench, seconds: u64, launched: u64, state: MachineState) {
-    let instance = CloudMachine {
+fn listed(bench: &mut Bench, seconds: u64, launched: u64, state: InstanceState) {
+    let instance = CloudInstance {
         id: "i-1".to_owned(),
         provider_id: "aws:///us-east-1a/i-1".to_owned(),
         state,
         launched_at: at(launched).wall.as_second(),
-        ..CloudMachine::default()
+        ..CloudInstance::default()
     };
-    let machines = [("i-1".to_owned(), instance)].into();
-    bench.engine.snapshot_mut().set_instances(InstanceList { asked: at(seconds), instances: machines });
+    let instances = [("i-1".to_owned(), instance)].into();
+    bench.engine.snapshot_mut().set_instances(InstanceList { asked: at(seconds), instances });
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_message_from_before_the_instance_started_or_about_what_is_over_is_acknowled
     ];
     for (launched, news) in cases {
         let mut bench = told(news.clone());
-        listed(&mut bench, 30, launched, MachineState::Running);
+        listed(&mut bench, 30, launched, InstanceState::Running);
         let actions = bench.decide(30);
         assert!(
             actions.iter().any(|a| matches!(a, Action::AcknowledgeInterruptions(_))),
@@ -251,14 +251,14 @@ fn a_message_that_an_instance_stops_counts_once_the_cloud_says_so() {
     };
     let read = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::AcknowledgeInterruptions(_)));
     let mut bench = told(news(InterruptionKind::StateChange, None));
-    // What was listed before the message says nothing about it, nor does a list that may lag behind it.
+    // A list from before the message says nothing about it, nor does a list that may lag behind it.
     let actions = bench.decide(1);
     assert!(!acts(&actions) && !read(&actions), "{actions:?}");
-    listed(&mut bench, 2, 0, MachineState::Running);
+    listed(&mut bench, 2, 0, InstanceState::Running);
     let actions = bench.decide(2);
     assert!(!acts(&actions) && !read(&actions), "{actions:?}");
     // It works: the message was about an earlier life of it.
-    listed(&mut bench, 12, 0, MachineState::Running);
+    listed(&mut bench, 12, 0, InstanceState::Running);
     let actions = bench.decide(12);
     assert!(!acts(&actions) && read(&actions), "{actions:?}");
 }
@@ -279,14 +279,14 @@ fn a_node_whose_time_is_long_past_and_that_works_is_replaced_first() {
 #[test]
 fn an_instance_that_the_cloud_says_is_going_is_not_drained() {
     let mut bench = told(news(InterruptionKind::StateChange, None));
-    listed(&mut bench, 2, 0, MachineState::Stopping);
+    listed(&mut bench, 2, 0, InstanceState::Stopping);
     let status = written(&mut bench, 1);
     let actions: Vec<Action> =
         bench.decide(1).into_iter().filter(|a| !matches!(a, Action::AcknowledgeInterruptions(_))).collect();
     assert!(matches!(verb(&actions), (Target::Claim(_), Verb::Delete { .. })));
     bench.done(1, &actions[0], vec![]);
     let instance =
-        CloudMachine { id: "i-1".to_owned(), state: MachineState::ShuttingDown, ..Default::default() };
+        CloudInstance { id: "i-1".to_owned(), state: InstanceState::ShuttingDown, ..Default::default() };
     let ids = vec!["i-1".to_owned()];
     let described = Action::DescribeInstances(ids.clone());
     bench.done(1, &described, vec![ActionResult::InstancesDescribed(at(1).mono, ids, vec![instance])]);
@@ -331,8 +331,8 @@ fn messages_about_instances_of_no_claim_are_left_on_the_queue_and_acknowledged_w
         (InterruptionKind::Other, true),
     ] {
         let mut bench = Bench::new();
-        let machines = if kind == InterruptionKind::Other { vec![] } else { vec!["i-9".to_owned()] };
-        hear(&mut bench, 1, Interruption { machines, ..news(kind, None) });
+        let instances = if kind == InterruptionKind::Other { vec![] } else { vec!["i-9".to_owned()] };
+        hear(&mut bench, 1, Interruption { instances, ..news(kind, None) });
         let first = bench.decide(1);
         assert_eq!(
             matches!(&first[..], [Action::AcknowledgeInterruptions(_)]),
@@ -341,7 +341,7 @@ fn messages_about_instances_of_no_claim_are_left_on_the_queue_and_acknowledged_w
         );
         if !at_once {
             assert!(bench.decide(61).is_empty(), "another cluster may read the same queue");
-            hear(&mut bench, 602, Interruption { machines: vec!["i-9".to_owned()], ..news(kind, None) });
+            hear(&mut bench, 602, Interruption { instances: vec!["i-9".to_owned()], ..news(kind, None) });
             assert!(bench.decide(602).is_empty(), "its launch may not have been answered yet");
             assert!(matches!(&bench.decide(662)[..], [Action::AcknowledgeInterruptions(_)]));
         }

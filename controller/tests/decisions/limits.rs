@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use croft_cloud::{CloudMachine, MachineState};
+use croft_cloud::{CloudInstance, InstanceState};
 use croft_controller::{
     action::{Action, Key},
     config::settings::Settings,
@@ -22,8 +22,8 @@ fn full_pool() -> Bench {
 }
 
 /// The instance of the first claim.
-fn machine() -> CloudMachine {
-    CloudMachine {
+fn instance() -> CloudInstance {
+    CloudInstance {
         id: "i-1".to_owned(),
         provider_id: "aws:///us-east-1a/i-1".to_owned(),
         node_name: "node-1".to_owned(),
@@ -31,7 +31,7 @@ fn machine() -> CloudMachine {
         zone: "us-east-1a".to_owned(),
         capacity_type: CapacityType::OnDemand,
         image_id: String::new(),
-        state: MachineState::Running,
+        state: InstanceState::Running,
         launched_at: at(0).wall.as_second(),
         claim: Some("pool-a-1".to_owned()),
         claim_uid: Some("claim-uid".to_owned()),
@@ -46,8 +46,8 @@ fn running() -> Value {
     status
 }
 
-fn list(bench: &mut Bench, seconds: u64, machines: Vec<CloudMachine>) {
-    let news = vec![ActionResult::Instances(at(seconds), machines)];
+fn list(bench: &mut Bench, seconds: u64, instances: Vec<CloudInstance>) {
+    let news = vec![ActionResult::Instances(at(seconds), instances)];
     bench.engine.complete(
         ActionReport { results: news, ..ActionReport::done(vec![Key::ListInstances]) },
         at(seconds),
@@ -70,7 +70,7 @@ fn makes_claims(bench: &mut Bench, seconds: u64) -> bool {
 }
 
 #[test]
-fn a_machine_whose_claim_was_taken_away_counts_until_it_is_gone() {
+fn an_instance_whose_claim_was_taken_away_counts_until_it_is_gone() {
     for status in
         [running(), json!({"attempt": {"number": 1, "requestHash": "h", "request": "r"}}), json!({})]
     {
@@ -83,7 +83,7 @@ fn a_machine_whose_claim_was_taken_away_counts_until_it_is_gone() {
         // A list of so soon after doesn't show every instance yet.
         list(&mut bench, 10, Vec::new());
         assert!(!makes_claims(&mut bench, 10), "{status}");
-        list(&mut bench, 60, vec![machine()]);
+        list(&mut bench, 60, vec![instance()]);
         assert!(!makes_claims(&mut bench, 60), "{status}");
         list(&mut bench, 130, Vec::new());
         assert!(makes_claims(&mut bench, 130), "{status}");
@@ -91,11 +91,11 @@ fn a_machine_whose_claim_was_taken_away_counts_until_it_is_gone() {
 }
 
 #[test]
-fn a_machine_that_the_cloud_shows_as_ended_counts_no_longer() {
+fn an_instance_that_the_cloud_shows_as_ended_counts_no_longer() {
     let mut bench = full_pool();
     bench.see(1, claim(10, running(), false));
     lose_the_claim(&mut bench, 2);
-    list(&mut bench, 3, vec![CloudMachine { state: MachineState::ShuttingDown, ..machine() }]);
+    list(&mut bench, 3, vec![CloudInstance { state: InstanceState::ShuttingDown, ..instance() }]);
     bench.see(3, pod("a", None));
     assert!(makes_claims(&mut bench, 3));
 }
@@ -113,9 +113,9 @@ fn a_claim_that_was_released_leaves_its_place_at_once() {
 }
 
 #[test]
-fn a_machine_that_is_found_without_a_claim_counts_once() {
+fn an_instance_that_is_found_without_a_claim_counts_once() {
     let mut bench = full_pool();
-    list(&mut bench, 1, vec![machine()]);
+    list(&mut bench, 1, vec![instance()]);
     bench.see(1, pod("a", None));
     assert!(!makes_claims(&mut bench, 1));
     // Twice the instance would fit now: its node counts, and not the instance as well.
@@ -162,7 +162,7 @@ fn cluster_limits_hold_beside_those_of_pools() {
         (json!({"cpu": 1}), false),
         (json!({"costPerHour": "0.05"}), false),
         (json!({"nodes": 1, "cpu": "2", "costPerHour": "0.1"}), true),
-        // What can't be read must not count as no limit.
+        // A limit that can't be read must not count as no limit.
         (json!({"nodes": "many"}), false),
         (json!({}), true),
     ] {
@@ -234,7 +234,7 @@ fn pools_of_a_fixed_size_share_the_cluster_limit_with_pods() {
 }
 
 #[test]
-fn nothing_is_planned_before_the_machines_were_listed_once() {
+fn nothing_is_planned_before_the_instances_were_listed_once() {
     let mut engine = Engine::new(Settings::default());
     for kind in KINDS {
         engine.observe(Change::Synced(kind), at(0));

@@ -61,7 +61,7 @@ fn launches(bench: &mut Bench, seconds: u64) -> Vec<String> {
     pools
 }
 
-/// What pool-b says of its plans, as written at `seconds`.
+/// The scheduling condition of pool-b, as written at `seconds`.
 fn said(bench: &mut Bench, seconds: u64) -> Option<Value> {
     let actions = bench.engine.step(at(seconds)).actions;
     let conditions = actions.iter().find_map(|action| match action {

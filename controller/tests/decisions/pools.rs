@@ -1,4 +1,4 @@
-//! What is said on the status of a pool.
+//! The status of a pool.
 
 use croft_controller::{
     action::{Action, Key},

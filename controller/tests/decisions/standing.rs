@@ -204,7 +204,7 @@ fn spare_places_are_kept_and_give_way_and_are_made_again() {
     assert!(made(&actions).claims[0].spec.requests.contains_key("cpu"));
     come(&mut bench, 603, &actions[0]);
     assert!(bench.decide(605).is_empty());
-    // Nobody wants spare places any more.
+    // Headroom is no longer requested.
     bench.see(610, pool(9_000_000, &json!({})));
     bench.decide(611);
     let cordoned = bench.decide(700);
@@ -229,7 +229,7 @@ fn a_pod_that_comes_takes_a_spare_place_at_once() {
     let key = PodKey::new("tenant-a", "a");
     assert!(
         bench.engine.snapshot().unnominated_demand().any(|k| *k == key),
-        "the pod itself waits for no machine"
+        "the pod itself waits for no instance"
     );
 }
 
@@ -321,7 +321,7 @@ fn a_shortage_is_said_on_the_pool_with_what_is_used_instead() {
                 code: "InsufficientInstanceCapacity".to_owned(),
                 class: FaultClass::NoCapacity,
                 message: String::new(),
-                meaning: "no machine",
+                meaning: "no instance",
                 remedy: "",
             },
             strikes: 1,

@@ -1,4 +1,4 @@
-//! What the breaker holds back, and what the pool then says.
+//! Actions that the breaker holds back, and the pool's condition then.
 
 use croft_controller::{
     action::Action,

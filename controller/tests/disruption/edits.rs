@@ -1,4 +1,4 @@
-//! What an edit of a pool does to the nodes that are there, and to those that would be launched.
+//! Effects of an edit of a pool on existing nodes and on later launches.
 
 use croft_api::{TenantPool, drift};
 use croft_controller::{

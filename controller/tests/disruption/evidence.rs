@@ -1,4 +1,4 @@
-//! What looks like a reason to replace nodes, and is none.
+//! Changes that look like a reason to replace nodes, and are none.
 
 use croft_controller::{
     action::{Action, Key},

@@ -1,4 +1,4 @@
-//! What disruption decides, step by step, without anything that carries it out.
+//! Decisions of disruption, step by step, without an executor.
 
 use std::collections::BTreeMap;
 
@@ -325,7 +325,7 @@ fn what_changes_in_one_pool_asks_nothing_about_another() {
 #[test]
 fn why_each_node_stays_is_said_on_its_claim() {
     let mut world = World::new(json!({}));
-    // What is on the first fits nowhere else.
+    // The pods of the first node fit nowhere else.
     for (node, kind, cpu, extra) in [
         ("n0", "m.4", 3800, json!({})),
         ("n1", "m.2", 1000, json!({"metadata": {"annotations": {"croft.dev/do-not-disrupt": "true"}}})),

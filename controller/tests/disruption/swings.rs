@@ -144,7 +144,7 @@ impl Town {
                 Action::Write { call, .. } => match (&call.target, &call.verb) {
                     (Target::Claim(name), Verb::Delete { .. }) => self.give_back(name),
                     (Target::Claim(name), Verb::Patch(patch)) if self.nodes.contains_key(name) => {
-                        // What is said of it is of no matter here; that a move is over is.
+                        // Only the end of the command matters here.
                         assert!(patch["metadata"]["annotations"].is_object(), "{patch}");
                         let kind = self.kind(name);
                         self.world.node_in(&pool(self.nodes[name].tenant), name, &kind, json!({}));

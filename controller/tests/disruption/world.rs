@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_cloud::{CloudMachine, MachineState};
+use croft_cloud::{CloudInstance, InstanceState};
 use croft_controller::{
     action::{Action, ConsolidationSearch},
     config::settings::Settings,
@@ -179,15 +179,15 @@ impl World {
     /// Lets the cloud list the instance of every claim.
     pub fn list(&mut self) {
         let asked = self.now();
-        let instance = |name: &String| CloudMachine {
+        let instance = |name: &String| CloudInstance {
             id: name.clone(),
             provider_id: format!("aws:///zone-a/{name}"),
-            state: MachineState::Running,
-            ..CloudMachine::default()
+            state: InstanceState::Running,
+            ..CloudInstance::default()
         };
-        let machines =
+        let instances =
             self.engine.snapshot().claims().keys().map(|name| (name.clone(), instance(name))).collect();
-        self.engine.snapshot_mut().set_instances(InstanceList { asked, instances: machines });
+        self.engine.snapshot_mut().set_instances(InstanceList { asked, instances });
     }
 
     /// Shows a node without a label that it had.
@@ -325,7 +325,7 @@ impl World {
         self.actions.iter().filter_map(note).collect()
     }
 
-    /// What came of decisions so far, by reason.
+    /// Outcomes of decisions so far, by reason.
     pub fn tally(&self, reason: &str) -> Vec<(Outcome, u64)> {
         let all = self.engine.disruption().history().outcomes();
         all.filter(|(of, _, _)| *of == reason).map(|(_, outcome, count)| (outcome, count)).collect()

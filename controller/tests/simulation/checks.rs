@@ -1,4 +1,4 @@
-//! What must hold: always, and when all is quiet again.
+//! Invariants: at every moment, and once nothing changes any more.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,15 +7,12 @@ use std::{
 
 use croft_cloud::tags;
 use croft_ec2_sim::world::World;
+use croft_simkit::{CLUSTER, Store, Workload, cluster_id};
 use serde_json::{Value, json};
 
-use crate::{
-    actors::Workload,
-    run::Limits,
-    store::{Store, cluster},
-};
+use crate::run::Limits;
 
-/// What holds at every moment.
+/// Violations of invariants that hold at every moment.
 pub fn always(store: &Store, world: &World, limits: &Limits, cpus: &BTreeMap<String, i64>) -> Vec<String> {
     let mut broken = Vec::new();
     let known: BTreeSet<&str> =
@@ -27,7 +24,7 @@ pub fn always(store: &Store, world: &World, limits: &Limits, cpus: &BTreeMap<Str
             per_claim.entry(uid).or_default().push(id);
         }
         // Objects created after the backup are unknown until the cloud is asked.
-        let hidden = instance.tags.get(tags::CLUSTER).is_some_and(|value| value != crate::cloud::CLUSTER);
+        let hidden = instance.tags.get(tags::CLUSTER).is_some_and(|value| value != CLUSTER);
         let unknown = (store.restored || store.blind || hidden)
             && instance.tags.get(tags::CLAIM_UID).is_none_or(|uid| !known.contains(uid.as_str()));
         if instance.state.is_alive()
@@ -37,8 +34,8 @@ pub fn always(store: &Store, world: &World, limits: &Limits, cpus: &BTreeMap<Str
             *cpu.entry(pool).or_default() += cpus[&instance.instance_type];
         }
     }
-    for (uid, machines) in per_claim.iter().filter(|(_, machines)| machines.len() > 1) {
-        broken.push(format!("claim {uid} was launched twice: {machines:?}"));
+    for (uid, instances) in per_claim.iter().filter(|(_, instances)| instances.len() > 1) {
+        broken.push(format!("claim {uid} was launched twice: {instances:?}"));
     }
     for (pool, limit) in &limits.pools {
         let used = cpu.get(pool.as_str()).copied().unwrap_or(0);
@@ -58,7 +55,7 @@ pub fn always(store: &Store, world: &World, limits: &Limits, cpus: &BTreeMap<Str
     }
     for (id, pod) in store.of_kind("Pod") {
         let Some(node) = pod["spec"]["nodeName"].as_str() else { continue };
-        let Some(node) = store.get(&cluster("Node", node)) else { continue };
+        let Some(node) = store.get(&cluster_id("Node", node)) else { continue };
         if node["metadata"]["labels"]["node-pool"] != pod["spec"]["nodeSelector"]["node-pool"] {
             broken.push(format!("pod {} runs outside its pool", id.2));
         }
@@ -70,7 +67,7 @@ pub fn always(store: &Store, world: &World, limits: &Limits, cpus: &BTreeMap<Str
 /// CPU of the smallest type that takes every pod here: a pool with less left under its limit is full.
 const ROOM_FOR_ANY_POD: i64 = 4_000;
 
-/// What holds once nothing changes any more.
+/// Violations of invariants that hold once nothing changes any more.
 pub fn at_rest(
     store: &Store,
     world: &World,
@@ -107,7 +104,7 @@ pub fn at_rest(
             broken.push(format!("{} of {} pods of {} run", running, workload.replicas, workload.app));
         }
     }
-    let machines: BTreeSet<String> = world
+    let instances: BTreeSet<String> = world
         .instances()
         .filter(|(_, i)| i.state.is_alive())
         .map(|(id, i)| format!("aws:///{}/{id}", i.zone))
@@ -117,11 +114,11 @@ pub fn at_rest(
         store.of_kind("NodeClaim").map(|(_, c)| text(&c["status"]["providerId"])).collect();
     let nodes: BTreeSet<String> =
         store.of_kind("Node").map(|(_, n)| text(&n["spec"]["providerID"])).collect();
-    if machines != claims {
-        broken.push(format!("machines {machines:?} and claims {claims:?} differ"));
+    if instances != claims {
+        broken.push(format!("instances {instances:?} and claims {claims:?} differ"));
     }
-    if machines != nodes {
-        broken.push(format!("machines {machines:?} and nodes {nodes:?} differ"));
+    if instances != nodes {
+        broken.push(format!("instances {instances:?} and nodes {nodes:?} differ"));
     }
     broken
 }

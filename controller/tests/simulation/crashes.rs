@@ -7,16 +7,16 @@ use std::{
 
 use tokio::time::sleep;
 
-use crate::{actors::surround, run::Purpose, runs::rest};
+use crate::{run::Run, runs::rest};
 
 /// Pods come, go and come again, with the controller dying at point `at`; what is broken, and how many points there were.
 async fn play(seed: u64, at: u64) -> (Vec<String>, u64) {
-    let mut run = Purpose::new(seed);
-    run.shared.dies_at.store(at, Ordering::Relaxed);
-    let actors = surround(&run.shared, &run.actors);
+    let mut run = Run::new(seed);
+    run.environment.dies_at.store(at, Ordering::Relaxed);
+    let models = run.start_models();
     run.start();
-    let shared = Arc::clone(&run.shared);
-    let users = Arc::clone(&run.actors);
+    let environment = Arc::clone(&run.environment);
+    let users = Arc::clone(&run.model);
     let act = async move {
         sleep(Duration::from_secs(30)).await;
         for (n, workload) in users.lock().unwrap().workloads.iter_mut().enumerate() {
@@ -26,7 +26,7 @@ async fn play(seed: u64, at: u64) -> (Vec<String>, u64) {
     };
     tokio::pin!(act);
     let died = tokio::select! {
-        () = shared.died.notified() => true,
+        () = environment.died.notified() => true,
         () = &mut act => false,
     };
     if died {
@@ -35,9 +35,9 @@ async fn play(seed: u64, at: u64) -> (Vec<String>, u64) {
         run.start();
         act.await;
     }
-    let points = run.shared.points.load(Ordering::Relaxed);
+    let points = run.environment.points.load(Ordering::Relaxed);
     let broken = rest(&mut run).await;
-    actors.abort();
+    models.abort();
     (broken, points)
 }
 

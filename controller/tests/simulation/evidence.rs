@@ -7,31 +7,31 @@ use croft_ec2_sim::sqs::News;
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::{actors::surround, run::Purpose, runs::rest};
+use crate::{run::Run, runs::rest};
 
-impl Purpose {
+impl Run {
     /// Look-ups of what the class names find nothing for a while.
     pub fn find_nothing(&mut self) {
-        let shared = std::sync::Arc::clone(&self.shared);
-        let ms = self.chance.between(1_000, 120_000);
-        shared.finds_nothing.store(true, Ordering::Relaxed);
+        let environment = std::sync::Arc::clone(&self.environment);
+        let ms = self.random.between(1_000, 120_000);
+        environment.finds_nothing.store(true, Ordering::Relaxed);
         tokio::spawn(async move {
             sleep(Duration::from_millis(ms)).await;
-            shared.finds_nothing.store(false, Ordering::Relaxed);
+            environment.finds_nothing.store(false, Ordering::Relaxed);
         });
     }
 
     /// Messages that say of working instances that they stop: from before they were started.
     pub fn publish_stale(&mut self) {
         for id in self.alive() {
-            if self.chance.permille(600) {
+            if self.random.permille(600) {
                 self.publish_stopping(&id);
             }
         }
     }
 
     fn publish_stopping(&mut self, id: &str) {
-        let mut world = self.shared.world.lock().unwrap();
+        let mut world = self.environment.world.lock().unwrap();
         let Some(launched) = world.instance(id).map(|instance| instance.launched) else { return };
         let earlier = i64::try_from(launched).unwrap() - 60_000;
         let event = json!({
@@ -43,17 +43,17 @@ impl Purpose {
     }
 
     fn alive(&self) -> Vec<String> {
-        let world = self.shared.world.lock().unwrap();
+        let world = self.environment.world.lock().unwrap();
         world.instances().filter(|(_, i)| i.state.is_alive()).map(|(id, _)| id.clone()).collect()
     }
 
     fn claims(&self) -> BTreeSet<String> {
-        let store = self.shared.store.lock().unwrap();
+        let store = self.environment.store.lock().unwrap();
         store.of_kind("NodeClaim").map(|(id, _)| id.2.clone()).collect()
     }
 
     fn condition(&self, pool: &str, kind: &str) -> Option<String> {
-        let store = self.shared.store.lock().unwrap();
+        let store = self.environment.store.lock().unwrap();
         let pool = store.of_kind("TenantPool").find(|(id, _)| id.2 == pool)?.1.clone();
         let conditions = pool["status"]["conditions"].as_array()?;
         conditions.iter().find(|c| c["type"] == json!(kind))?["message"].as_str().map(str::to_owned)
@@ -61,22 +61,22 @@ impl Purpose {
 }
 
 /// Plays with runs of several seeds whose clusters are at rest.
-fn each_seed(seeds: std::ops::Range<u64>, play: impl AsyncFn(&mut Purpose, u64)) {
+fn each_seed(seeds: std::ops::Range<u64>, play: impl AsyncFn(&mut Run, u64)) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         for seed in seeds {
-            let mut run = Purpose::new(seed);
-            for workload in &mut run.actors.lock().unwrap().workloads {
-                workload.away = None;
+            let mut run = Run::new(seed);
+            for workload in &mut run.model.lock().unwrap().workloads {
+                workload.max_unavailable = None;
                 workload.replicas = workload.replicas.max(4);
             }
-            let actors = surround(&run.shared, &run.actors);
+            let models = run.start_models();
             run.start();
             sleep(Duration::from_secs(400)).await;
             play(&mut run, seed).await;
             assert_eq!(rest(&mut run).await, Vec::<String>::new(), "seed {seed}");
-            actors.abort();
+            models.abort();
         }
     });
 }
@@ -87,11 +87,11 @@ fn a_pool_whose_kubelets_fall_silent_one_after_another_is_not_used_up() {
     each_seed(0..6, async |run, seed| {
         let alive = run.alive();
         let before: BTreeSet<String> = alive.iter().cloned().collect();
-        let now = run.shared.now_ms();
+        let now = run.environment.now_ms();
         // Each falls silent 20 seconds after the one before, and stays so for longer than repair waits.
         for (n, id) in alive.iter().enumerate() {
             let from = now + 20_000 * n as u64;
-            run.actors.lock().unwrap().silence(id, from, from + 400_000);
+            run.model.lock().unwrap().silence(id, from, from + 400_000);
         }
         // Until the first is heard of again: one of each pool at most, as long as it is the only one there.
         let pools = 2 + usize::from(run.replicas > 0);
@@ -105,7 +105,7 @@ fn a_pool_whose_kubelets_fall_silent_one_after_another_is_not_used_up() {
         stopped.set(stopped.get() + usize::from(said));
         sleep(Duration::from_secs(400)).await;
         // A kubelet that is silent ends no pod: a repaired instance ends with pods that were asked to leave long before.
-        run.shared.store.lock().unwrap().broken.clear();
+        run.environment.store.lock().unwrap().broken.clear();
     });
     assert!(stopped.get() >= 3, "only {} runs say that nodes are held back", stopped.get());
 }
@@ -113,7 +113,7 @@ fn a_pool_whose_kubelets_fall_silent_one_after_another_is_not_used_up() {
 #[test]
 fn a_look_up_that_finds_nothing_and_messages_of_an_earlier_life_end_no_node() {
     each_seed(10..16, async |run, seed| {
-        run.shared.finds_nothing.store(true, Ordering::Relaxed);
+        run.environment.finds_nothing.store(true, Ordering::Relaxed);
         // Also for a controller that has never found anything.
         drop(run.processes.pop());
         run.start();
@@ -122,7 +122,7 @@ fn a_look_up_that_finds_nothing_and_messages_of_an_earlier_life_end_no_node() {
         }
         let before = run.claims();
         sleep(Duration::from_secs(120)).await;
-        run.shared.finds_nothing.store(false, Ordering::Relaxed);
+        run.environment.finds_nothing.store(false, Ordering::Relaxed);
         sleep(Duration::from_secs(120)).await;
         assert_eq!(run.claims(), before, "seed {seed}");
     });
@@ -134,13 +134,13 @@ fn recommendations_about_all_spot_instances_replace_few_at_a_time() {
     each_seed(20..28, async |run, seed| {
         let alive = run.alive();
         for id in &alive {
-            run.shared.world.lock().unwrap().interrupt(id, News::Rebalance);
+            run.environment.world.lock().unwrap().interrupt(id, News::Rebalance);
         }
         let total = run.claims().len();
         let most = (total / 10).max(3);
         for _ in 0..60 {
             sleep(Duration::from_secs(2)).await;
-            let store = run.shared.store.lock().unwrap();
+            let store = run.environment.store.lock().unwrap();
             let names: BTreeSet<String> = store.of_kind("NodeClaim").map(|(id, _)| id.2.clone()).collect();
             let mut going: BTreeSet<&str> = BTreeSet::new();
             for (_, claim) in store.of_kind("NodeClaim") {

@@ -1,5 +1,5 @@
-//! The real controller on virtual time: its engine, its executor and its loop against an API server in memory and
-//! ec2-sim's world, with whatever can go wrong going wrong. A run is its seed.
+//! The real controller on virtual time: its engine, executor and loop against an API server in memory and ec2-sim's world,
+//! with faults drawn from a seed. The models of the cluster are croft-simkit's.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,15 +8,10 @@
     reason = "a test fails by panicking"
 )]
 
-mod actors;
-mod chance;
 mod checks;
-mod cloud;
-mod cluster;
 mod crashes;
 mod evidence;
+mod faults;
 mod run;
 mod runs;
-mod store;
 mod storm;
-mod troubles;

@@ -9,15 +9,14 @@ use std::{
 use croft_controller::{config::settings::Settings, merge_patch};
 use croft_ec2_sim::world::{Settings as Account, World};
 use croft_scheduler::{CapacityType, InstanceType};
-use serde_json::{Value, json};
-
-use crate::{
-    actors::{Actors, Workload},
-    chance::Chance,
-    checks,
-    cluster::{Process, Shared, SimClock},
-    store::{Backup, Store, cluster},
+use croft_simkit::{
+    Backup, ClusterModel, Environment, Placement, Process, Random, SimClock, Store, Timing, Workload,
+    cluster_id, objects,
 };
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::checks;
 
 const FAMILIES: [&str; 3] = ["m5", "c5", "r5"];
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
@@ -44,27 +43,27 @@ fn types() -> Arc<[InstanceType]> {
 
 /// A pool that pays as `capacity_types` say, by a label of this key, with `more` in its spec.
 fn pool(capacity_key: &str, capacity_types: &[&str], more: &Value) -> Value {
-    let mut pool = json!({
-        "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {},
-        "spec": {
-            "key": "node-pool",
-            "disruption": {"consolidateAfter": "30s"},
-            "template": {"spec": {
-                "nodeClassRef": {"name": "class"},
-                "requirements": [
-                    {"key": capacity_key, "operator": "In", "values": capacity_types},
-                ],
-            }},
-        },
-        // What keeps tenants isn't simulated: its word is there from the start.
-        "status": {"conditions": [{
-            "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }]},
-    });
+    let mut pool = objects::tenant_pool(capacity_key, capacity_types);
+    pool["spec"]["disruption"] = json!({"consolidateAfter": "30s"});
+    // The tenant controller isn't simulated: its condition is there from the start.
+    pool["status"] = json!({"conditions": [{
+        "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]});
     merge_patch::apply(&mut pool["spec"], more);
     pool
 }
+
+/// Kubelets of a run; pods start and end at the next tick.
+const TIMING: Timing = Timing {
+    boot_ms: (500, 3_000),
+    ready_ms: (100, 1_500),
+    start_ms: 0,
+    end_ms: 0,
+    // Half of what the controller waits for kube-scheduler to see a cordon.
+    scheduler_lag_ms: 500,
+};
+const TICK: Duration = Duration::from_millis(250);
 
 /// Longer than the longest time that a controller is stopped or cut off.
 pub const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(300);
@@ -77,12 +76,12 @@ pub struct Limits {
     pub cluster: Option<i64>,
 }
 
-pub struct Purpose {
-    pub shared: Arc<Shared>,
-    pub actors: Arc<Mutex<Actors>>,
+pub struct Run {
+    pub environment: Arc<Environment>,
+    pub model: Arc<Mutex<ClusterModel>>,
     pub processes: Vec<Process>,
     pub limits: Limits,
-    pub chance: Chance,
+    pub random: Random,
     pub backup: Option<Backup>,
     /// From when on instances don't boot, and until when.
     pub dead_image: Option<(Duration, Duration)>,
@@ -92,72 +91,64 @@ pub struct Purpose {
     next_process: usize,
 }
 
-impl Purpose {
+impl Run {
     pub fn new(seed: u64) -> Self {
-        let mut chance = Chance::new(seed);
+        let mut random = Random::new(seed);
         let types = types();
-        let clock = SimClock { start: tokio::time::Instant::now(), skew_ms: 0 };
+        let clock = SimClock::start();
         let now = clock.true_wall();
         let account = Account {
             seed,
-            running_after_ms: chance.between(100, 5_000),
-            terminated_after_ms: chance.between(100, 20_000),
-            consistency_ms: chance.between(0, 3_000),
+            running_after_ms: random.between(100, 5_000),
+            terminated_after_ms: random.between(100, 20_000),
+            consistency_ms: random.between(0, 3_000),
             ..Account::default()
         };
         let world = World::new(account, u64::try_from(now.as_millisecond()).unwrap());
         let mut store = Store::default();
-        store.create(
-            cluster("EC2NodeClass", "class"),
-            json!({
-                "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {},
-                "spec": {"role": "croft-node", "amiSelectorTerms": [{"alias": "al2023@latest"}],
-                    "subnetSelectorTerms": [], "securityGroupSelectorTerms": []},
-            }),
-            now,
-        );
+        store.create(cluster_id("EC2NodeClass", "class"), objects::node_class(), now);
         // Of its own, so that the other draws of a seed stay what they were.
-        let mut odd = Chance::new(seed ^ 0x0dd);
+        let mut odd = Random::new(seed ^ 0x0dd);
         let capacity_key =
             if odd.permille(300) { "croft.dev/capacity-type" } else { "karpenter.sh/capacity-type" };
         let mut limits = BTreeMap::new();
         let mut workloads = Vec::new();
         for name in ["a", "b"] {
             let pool_name = format!("pool-{name}");
-            let cpu = i64::try_from(chance.between(24, 64)).unwrap();
+            let cpu = i64::try_from(random.between(24, 64)).unwrap();
             limits.insert(pool_name.clone(), cpu * 1000);
-            let spot = name == "b" && chance.permille(500);
+            let spot = name == "b" && random.permille(500);
             let capacity_types: &[&str] = if spot { &["spot", "on-demand"] } else { &["on-demand"] };
             let mut more = json!({"limits": {"cpu": cpu.to_string()}});
-            if name == "a" && chance.permille(300) {
+            if name == "a" && random.permille(300) {
                 more["headroom"] =
-                    json!({"pods": chance.between(1, 3), "requests": {"cpu": "500m", "memory": "512Mi"}});
+                    json!({"pods": random.between(1, 3), "requests": {"cpu": "500m", "memory": "512Mi"}});
             }
-            store.create(cluster("TenantPool", &pool_name), pool(capacity_key, capacity_types, &more), now);
             store.create(
-                cluster("Tenant", &format!("tenant-{name}")),
-                json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {},
-                    "spec": {"namespaces": [format!("tenant-{name}")], "pools": [pool_name]}}),
+                cluster_id("TenantPool", &pool_name),
+                pool(capacity_key, capacity_types, &more),
                 now,
             );
-            for n in 0..chance.between(1, 3) {
+            let tenant = format!("tenant-{name}");
+            store.create(cluster_id("Tenant", &tenant), objects::tenant(&tenant, &pool_name), now);
+            for n in 0..random.between(1, 3) {
                 workloads.push(Workload {
                     namespace: format!("tenant-{name}"),
                     app: format!("app-{name}-{n}"),
                     pool: pool_name.clone(),
-                    replicas: chance.between(1, 6),
-                    cpu_millis: i64::try_from(chance.between(1, 8) * 250).unwrap(),
-                    memory_mi: i64::try_from(chance.between(1, 8) * 256).unwrap(),
-                    away: chance.permille(500).then_some(1),
+                    replicas: random.between(1, 6),
+                    cpu_millis: i64::try_from(random.between(1, 8) * 250).unwrap(),
+                    memory_mi: i64::try_from(random.between(1, 8) * 256).unwrap(),
+                    max_unavailable: random.permille(500).then_some(1),
                 });
             }
         }
         // Drawn apart, so that a seed without them is the run that it was.
-        let mut apart = Chance::new(seed ^ 0x5EED_0F11);
+        let mut apart = Random::new(seed ^ 0x5EED_0F11);
         let cluster_limit = apart.permille(250).then(|| i64::try_from(apart.between(16, 72)).unwrap());
         if let Some(cpu) = cluster_limit {
             store.create(
-                cluster("CroftConfig", "default"),
+                cluster_id("CroftConfig", "default"),
                 json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {},
                     "spec": {"limits": {"cpu": cpu.to_string()}}}),
                 now,
@@ -167,7 +158,7 @@ impl Purpose {
         let dead_image =
             apart.permille(200).then(|| (from, from + Duration::from_secs(apart.between(5, 240))));
         let limits = Limits { pools: limits, cluster: cluster_limit.map(|cpu| cpu * 1000) };
-        let replicas = if chance.permille(300) { chance.between(1, 3) } else { 0 };
+        let replicas = if random.permille(300) { random.between(1, 3) } else { 0 };
         if replicas > 0 {
             let mut more = json!({"replicas": replicas});
             if odd.permille(500) {
@@ -175,17 +166,18 @@ impl Purpose {
                 more["value"] = json!("fixed-nodes");
             }
             let fixed = pool(capacity_key, &["on-demand"], &more);
-            store.create(cluster("TenantPool", "pool-fixed"), fixed, now);
+            store.create(cluster_id("TenantPool", "pool-fixed"), fixed, now);
         }
         let cpus = types.iter().map(|t| (t.name.clone(), t.capacity.get("cpu"))).collect();
-        let actors = Actors::new(workloads, Arc::clone(&types), chance.fork());
-        let shared = Shared::new(store, world, types, clock, chance.fork());
+        let model =
+            ClusterModel::new(workloads, Arc::clone(&types), TIMING, Placement::Random, random.fork(), ());
+        let environment = Environment::new(store, world, types, clock, random.fork());
         Self {
-            shared,
-            actors: Arc::new(Mutex::new(actors)),
+            environment,
+            model: Arc::new(Mutex::new(model)),
             processes: Vec::new(),
             limits,
-            chance,
+            random,
             backup: None,
             dead_image,
             replicas,
@@ -194,9 +186,14 @@ impl Purpose {
         }
     }
 
+    /// Lets kubelets, kube-scheduler and workloads act.
+    pub fn start_models(&self) -> JoinHandle<()> {
+        ClusterModel::run_every(&self.model, &self.environment, TICK)
+    }
+
     pub fn start(&mut self) {
-        let skew = i64::try_from(self.chance.between(0, 60_000)).unwrap() - 30_000;
-        // What takes minutes in production takes seconds here, so that a run sees it.
+        let skew = i64::try_from(self.random.between(0, 60_000)).unwrap() - 30_000;
+        // Periods of minutes are seconds here, so that a run sees it.
         let settings = Settings {
             list_instances_every: Duration::from_secs(20),
             orphan_grace: Duration::from_secs(30),
@@ -206,28 +203,28 @@ impl Purpose {
             launch_backoff: Duration::from_secs(5),
             ..Settings::default()
         };
-        let process = self.shared.start(self.next_process, settings, skew);
+        let process = Process::start(&self.environment, self.next_process, settings, skew);
         self.next_process += 1;
         self.processes.push(process);
     }
 
     pub fn check(&self) -> Vec<String> {
-        let store = self.shared.store.lock().unwrap();
-        let world = self.shared.world.lock().unwrap();
+        let store = self.environment.store.lock().unwrap();
+        let world = self.environment.world.lock().unwrap();
         checks::always(&store, &world, &self.limits, &self.cpus)
     }
 
     /// The instances that are there.
     pub fn instances(&self) -> BTreeSet<String> {
-        let world = self.shared.world.lock().unwrap();
+        let world = self.environment.world.lock().unwrap();
         let alive = world.instances().filter(|(_, instance)| instance.state.is_alive());
         alive.map(|(id, _)| id.clone()).collect()
     }
 
     pub fn check_at_rest(&self) -> Vec<String> {
-        let store = self.shared.store.lock().unwrap();
-        let world = self.shared.world.lock().unwrap();
-        let workloads = self.actors.lock().unwrap().workloads.clone();
+        let store = self.environment.store.lock().unwrap();
+        let world = self.environment.world.lock().unwrap();
+        let workloads = self.model.lock().unwrap().workloads.clone();
         let mut broken = checks::always(&store, &world, &self.limits, &self.cpus);
         broken.extend(checks::at_rest(&store, &world, &workloads, &self.limits, &self.cpus, self.replicas));
         broken

@@ -4,9 +4,10 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use croft_ec2_sim::{control::Control, sqs::News};
 use croft_scheduler::CapacityType;
+use croft_simkit::Faults;
 use tokio::time::sleep;
 
-use crate::{actors::surround, cluster::Faults, run::Purpose};
+use crate::run::Run;
 
 /// Longer than a node takes to be replaced by another.
 const SETTLE_WINDOW: Duration = Duration::from_secs(60);
@@ -14,10 +15,10 @@ const SETTLE_WINDOW: Duration = Duration::from_secs(60);
 const SETTLE_WINDOWS: usize = 20;
 
 /// Lets everything come to rest; what is broken then, if anything is.
-pub async fn rest(run: &mut Purpose) -> Vec<String> {
-    run.shared.set_faults(Faults::default());
+pub async fn rest(run: &mut Run) -> Vec<String> {
+    run.environment.set_faults(Faults::default());
     {
-        let mut world = run.shared.world.lock().unwrap();
+        let mut world = run.environment.world.lock().unwrap();
         world.control(Control::Capacity { rules: Vec::new() }).unwrap();
         world.control(Control::Boots { works: true }).unwrap();
     }
@@ -42,7 +43,7 @@ pub async fn rest(run: &mut Purpose) -> Vec<String> {
 }
 
 /// While nothing changes, instances must stop changing: what is replaced by its like is replaced for ever.
-async fn settle(run: &mut Purpose) -> Vec<String> {
+async fn settle(run: &mut Run) -> Vec<String> {
     let mut before = run.instances();
     for _ in 0..SETTLE_WINDOWS {
         sleep(SETTLE_WINDOW).await;
@@ -58,10 +59,10 @@ async fn settle(run: &mut Purpose) -> Vec<String> {
 
 /// Plays one run; what is broken, if anything is.
 async fn play(seed: u64) -> Vec<String> {
-    let mut run = Purpose::new(seed);
-    let actors = surround(&run.shared, &run.actors);
+    let mut run = Run::new(seed);
+    let models = run.start_models();
     let image = run.dead_image.map(|(from, until)| {
-        let world = Arc::clone(&run.shared.world);
+        let world = Arc::clone(&run.environment.world);
         tokio::spawn(async move {
             sleep(from).await;
             world.lock().unwrap().control(Control::Boots { works: false }).unwrap();
@@ -70,9 +71,9 @@ async fn play(seed: u64) -> Vec<String> {
         })
     });
     run.start();
-    let troubles = run.chance.between(3, 12);
+    let troubles = run.random.between(3, 12);
     for _ in 0..troubles {
-        let quiet = run.chance.between(100, 15_000);
+        let quiet = run.random.between(100, 15_000);
         for _ in 0..quiet / 500 {
             sleep(Duration::from_millis(500)).await;
             let broken = run.check();
@@ -86,7 +87,7 @@ async fn play(seed: u64) -> Vec<String> {
         image.abort();
     }
     let broken = rest(&mut run).await;
-    actors.abort();
+    models.abort();
     broken
 }
 
@@ -145,13 +146,13 @@ fn the_same_seed_gives_the_same_run() {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let mut run = Purpose::new(seed);
-            let _actors = surround(&run.shared, &run.actors);
+            let mut run = Run::new(seed);
+            let _models = run.start_models();
             run.start();
             sleep(Duration::from_secs(60)).await;
             run.disturb().await;
             sleep(Duration::from_secs(60)).await;
-            let store = run.shared.store.lock().unwrap();
+            let store = run.environment.store.lock().unwrap();
             let log: Vec<String> = store.log.iter().map(|l| format!("{:?} {}", l.id, l.object)).collect();
             log
         })
@@ -162,35 +163,35 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn no_pod_is_on_a_spot_machine_when_it_is_taken_back() {
+fn no_pod_is_on_a_spot_instance_when_it_is_interrupted() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut interrupted = 0;
         for seed in 0..8 {
-            let mut run = Purpose::new(seed);
-            for workload in &mut run.actors.lock().unwrap().workloads {
-                workload.away = None;
+            let mut run = Run::new(seed);
+            for workload in &mut run.model.lock().unwrap().workloads {
+                workload.max_unavailable = None;
             }
-            let actors = surround(&run.shared, &run.actors);
+            let models = run.start_models();
             run.start();
             sleep(Duration::from_secs(60)).await;
-            let world = Arc::clone(&run.shared.world);
-            let machines: Vec<String> = {
+            let world = Arc::clone(&run.environment.world);
+            let instances: Vec<String> = {
                 let world = world.lock().unwrap();
                 let spot = world.instances().filter(|(_, i)| i.capacity_type == CapacityType::Spot);
                 spot.filter(|(_, i)| i.state.is_alive()).map(|(id, _)| id.clone()).collect()
             };
-            for id in &machines {
+            for id in &instances {
                 interrupted += 1;
                 assert!(world.lock().unwrap().interrupt(id, News::SpotWarning));
             }
             sleep(Duration::from_secs(130)).await;
-            assert_eq!(run.shared.store.lock().unwrap().taken, 0, "seed {seed}");
+            assert_eq!(run.environment.store.lock().unwrap().taken, 0, "seed {seed}");
             assert!(world.lock().unwrap().waiting_news() < 20, "news is acknowledged");
             assert_eq!(rest(&mut run).await, Vec::<String>::new(), "seed {seed}");
-            actors.abort();
+            models.abort();
         }
-        assert!(interrupted >= 3, "only {interrupted} machines were interrupted");
+        assert!(interrupted >= 3, "only {interrupted} instances were interrupted");
     });
 }

@@ -11,10 +11,8 @@ use croft_ec2_sim::control::Control;
 use tokio::time::sleep;
 
 use crate::{
-    actors::surround,
-    run::{Purpose, REGISTRATION_TIMEOUT},
+    run::{REGISTRATION_TIMEOUT, Run},
     runs::rest,
-    store::Id,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -23,8 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// Instances by pool, as they were seen so far: the cloud forgets those that are long terminated.
 type Launched = BTreeMap<String, BTreeSet<String>>;
 
-fn see(run: &Purpose, launched: &mut Launched) {
-    for (id, instance) in run.shared.world.lock().unwrap().instances() {
+fn see(run: &Run, launched: &mut Launched) {
+    for (id, instance) in run.environment.world.lock().unwrap().instances() {
         let pool = instance.tags.get(tags::POOL).cloned().unwrap_or_default();
         launched.entry(pool).or_default().insert(id.clone());
     }
@@ -35,11 +33,11 @@ fn counts(launched: &Launched) -> BTreeMap<String, usize> {
 }
 
 /// A pod of each workload goes, and its controller makes another.
-fn recreate(run: &Purpose) {
-    let now = run.shared.clock.true_wall();
-    let mut store = run.shared.store.lock().unwrap();
-    for workload in &run.actors.lock().unwrap().workloads {
-        let of_namespace = |id: &&Id| id.1 == workload.namespace;
+fn recreate(run: &Run) {
+    let now = run.environment.clock.true_wall();
+    let mut store = run.environment.store.lock().unwrap();
+    for workload in &run.model.lock().unwrap().workloads {
+        let of_namespace = |id: &&croft_simkit::Id| id.1 == workload.namespace;
         let first = store.of_kind("Pod").map(|(id, _)| id).find(of_namespace).cloned();
         if let Some(id) = first {
             store.delete(&id, None, now);
@@ -48,14 +46,14 @@ fn recreate(run: &Purpose) {
 }
 
 async fn play(seed: u64) {
-    let mut run = Purpose::new(seed);
-    let boots = |run: &Purpose, works| {
-        run.shared.world.lock().unwrap().control(Control::Boots { works }).unwrap();
+    let mut run = Run::new(seed);
+    let boots = |run: &Run, works| {
+        run.environment.world.lock().unwrap().control(Control::Boots { works }).unwrap();
     };
     boots(&run, false);
-    let actors = surround(&run.shared, &run.actors);
+    let models = run.start_models();
     run.start();
-    // What is launched before the first node is given up on is a scale-up like any other.
+    // Launches before the first registration timeout are a scale-up like any other.
     sleep(REGISTRATION_TIMEOUT - LOOK_EVERY).await;
     let mut launched = Launched::new();
     see(&run, &mut launched);
@@ -66,7 +64,7 @@ async fn play(seed: u64) {
         recreate(&run);
         see(&run, &mut launched);
         if look % 60 == 30 {
-            // What was counted must not be forgotten with the process.
+            // The count must survive the process.
             run.processes.clear();
             run.start();
         }
@@ -83,7 +81,7 @@ async fn play(seed: u64) {
     // A pool that has had its rounds of the hour launches in the next one.
     sleep(HOUR).await;
     assert_eq!(rest(&mut run).await, Vec::<String>::new(), "seed {seed}");
-    let store = run.shared.store.lock().unwrap();
+    let store = run.environment.store.lock().unwrap();
     for (id, pool) in store.of_kind("TenantPool") {
         assert!(
             pool["status"]["launchBackoff"]["rounds"].as_i64().unwrap_or(0) == 0,
@@ -91,7 +89,7 @@ async fn play(seed: u64) {
         );
     }
     drop(store);
-    actors.abort();
+    models.abort();
 }
 
 #[test]

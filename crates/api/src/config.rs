@@ -35,7 +35,7 @@ pub const SINGLETON: &str = "default";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CroftConfigSpec {
-    /// What happens to a pod outside any tenant whose tolerations let it onto the nodes of a pool.
+    /// Action on a pod outside any tenant whose tolerations let it onto the nodes of a pool.
     #[serde(default)]
     pub non_tenant_pods: NonTenantPods,
     /// Namespaces that Croft leaves unchanged, in addition to kube-system, kube-public, kube-node-lease and its own,
@@ -51,7 +51,7 @@ pub struct CroftConfigSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::namespaces")]
     pub shared_with: Vec<String>,
-    /// What happens to running pods outside their tenant's pools. `Recreate` evicts pods of ReplicaSets, StatefulSets
+    /// Action on running pods outside their tenant's pools. `Recreate` evicts pods of ReplicaSets, StatefulSets
     /// and ReplicationControllers, a tenth of a namespace's pods at once.
     #[serde(default)]
     pub misplaced: Misplaced,
@@ -89,7 +89,7 @@ fn default_schedulers() -> Vec<String> {
     vec!["system:kube-scheduler".to_owned()]
 }
 
-/// What happens to a pod outside any tenant whose tolerations let it onto the nodes of a pool.
+/// Action on a pod outside any tenant whose tolerations let it onto the nodes of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum NonTenantPods {
     /// A required node affinity keeps the pod off those nodes.
@@ -101,7 +101,7 @@ pub enum NonTenantPods {
     Allow,
 }
 
-/// What happens to running pods outside their tenant's pools.
+/// Action on running pods outside their tenant's pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Misplaced {
     /// The pods are reported.

@@ -116,11 +116,11 @@ pub struct Stored<K> {
 pub struct Unread<K> {
     /// Its metadata and status, with a safe spec. Every kind has one.
     pub stand_in: Option<K>,
-    /// What is wrong with it.
+    /// The error.
     pub flaw: Flaw,
 }
 
-/// What is wrong with an object.
+/// An error of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
     /// The path of the first invalid field, and a sentence.

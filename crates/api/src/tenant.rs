@@ -50,7 +50,7 @@ pub struct TenantSpec {
     /// Names of the TenantPools that the tenant's pods may use. The first is the default.
     #[schemars(schema_with = "bounds::pools")]
     pub pools: Vec<String>,
-    /// What happens to a pod that asks for a pool which this tenant may not use.
+    /// Action on a pod that asks for a pool which this tenant may not use.
     #[serde(default)]
     pub on_conflict: OnConflict,
     /// Limits of all nodes of the tenant's pools together: any resource name, `nodes`, and `costPerHour` in dollars.
@@ -59,7 +59,7 @@ pub struct TenantSpec {
     pub limits: BTreeMap<String, Amount>,
 }
 
-/// What happens to a pod that asks for a pool which its tenant may not use.
+/// Action on a pod that asks for a pool which its tenant may not use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnConflict {
     /// The pod is refused, and the message says which pools are allowed.

@@ -6,7 +6,7 @@ use clap::{Arg, Command, CommandFactory as _};
 
 use crate::Cli;
 
-/// What each exit code means, for every command.
+/// The meaning of each exit code, for every command.
 const EXIT_CODES: &str = "\
 Exit codes: 0, done; 1, failed, or found what it was asked to look for (`croft audit`, `--fail-on-pending`,
 `--fail-on-denied`); 2, bad input or arguments, with file, line, object and field of each problem.

@@ -212,9 +212,9 @@ impl AwsProvider {
             async |ids: Vec<String>| instances::by_id(&self.clients, &self.paces, &ids).await.map(Arc::new);
         loop {
             match self.batches.by_id.join(id.to_owned(), ask).await {
-                Ok(seen) => match seen.iter().find(|s| s.machine.id == id) {
-                    Some(seen) if !seen.machine.state.is_alive() => return Err(self.dead(plan, seen)),
-                    Some(seen) if !seen.machine.node_name.is_empty() => {
+                Ok(seen) => match seen.iter().find(|s| s.instance.id == id) {
+                    Some(seen) if !seen.instance.state.is_alive() => return Err(self.dead(plan, seen)),
+                    Some(seen) if !seen.instance.node_name.is_empty() => {
                         return Ok(self.describe_launched(seen.clone()).await);
                     }
                     _ => {}
@@ -238,17 +238,17 @@ impl AwsProvider {
 
     /// The instance was launched and terminated at once: EC2 finds some faults only then.
     fn dead(&self, plan: &Plan, seen: &DescribedInstance) -> LaunchError {
-        let machine = &seen.machine;
+        let instance = &seen.instance;
         let (code, words) = &seen.reason;
         let code = if code.is_empty() { "IdempotentInstanceTerminated" } else { code };
-        let message = format!("instance {} is {:?}: {words}", machine.id, machine.state);
+        let message = format!("instance {} is {:?}: {words}", instance.id, instance.state);
         let fault = refusal::of_code("CreateFleet", code.to_owned(), message, Some(400));
         if !is_scarce(&fault) {
             return self.refused(plan, fault);
         }
         let offering = OfferingKey {
-            instance_type: machine.instance_type.clone(),
-            zone: machine.zone.clone(),
+            instance_type: instance.instance_type.clone(),
+            zone: instance.zone.clone(),
             capacity_type: plan.capacity_type,
         };
         let now = self.now();

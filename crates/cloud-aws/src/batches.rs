@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use croft_cloud::{Fault, MachineState};
+use croft_cloud::{Fault, InstanceState};
 
 use crate::{
     batch::Batch,
@@ -14,7 +14,7 @@ use crate::{
 pub(crate) struct Batches {
     pub(crate) of_claims: Batch<String, Result<Arc<Vec<DescribedInstance>>, Fault>>,
     pub(crate) by_id: Batch<String, Result<Arc<Vec<DescribedInstance>>, Fault>>,
-    pub(crate) terminate: Batch<String, Arc<Each<MachineState>>>,
+    pub(crate) terminate: Batch<String, Arc<Each<InstanceState>>>,
     pub(crate) tag: Batch<instances::Tagged, Arc<Each<()>>>,
 }
 

@@ -21,7 +21,7 @@ use croft_scheduler::{Quantity, Resources};
 use tokio::time::Instant;
 
 use crate::{
-    discovery::{self, Alias, ClusterFacts, Image, Reservation, Subnet},
+    discovery::{self, Alias, ClusterFacts, Group, Image, Reservation, Subnet},
     profile,
     provider::AwsProvider,
     template,
@@ -143,6 +143,103 @@ fn noted(message: String, fault: Option<&Fault>) -> String {
     }
 }
 
+/// The condition of the subnets that a class selects.
+fn subnet_condition(
+    subnets: &[Subnet],
+    fault: Option<&Fault>,
+    class: &EC2NodeClass,
+    region: &str,
+) -> Statement {
+    let zones: BTreeSet<&String> = subnets.iter().map(|s| &s.zone).collect();
+    let vpcs: BTreeSet<&String> = subnets.iter().map(|s| &s.vpc).collect();
+    if subnets.is_empty() {
+        fails(
+            SUBNETS,
+            "SubnetsNotFound",
+            format!(
+                "no subnet matches spec.subnetSelectorTerms in {}: tag the subnets, or correct the terms ({})",
+                region,
+                key(&class.spec.subnet_selector_terms)
+            ),
+        )
+    } else if vpcs.len() > 1 {
+        fails(
+            SUBNETS,
+            "SubnetsOfSeveralVPCs",
+            format!(
+                "the subnets that spec.subnetSelectorTerms match are in {} VPCs: add a tag that only one has",
+                vpcs.len()
+            ),
+        )
+    } else if subnets.iter().all(|s| s.free <= 0) {
+        fails(
+            SUBNETS,
+            "SubnetsFull",
+            format!(
+                "none of the {} subnets that spec.subnetSelectorTerms match has a free address: add larger ones, or free addresses",
+                subnets.len()
+            ),
+        )
+    } else {
+        let full = subnets.iter().filter(|s| s.free <= 0).count();
+        let full = if full > 0 { format!(", {full} without a free address") } else { String::new() };
+        let message = format!("{} subnets in {} zones{full}", subnets.len(), zones.len());
+        holds(SUBNETS, noted(message, fault))
+    }
+}
+
+/// The condition of the security groups that a class selects; `vpcs` are those of its subnets.
+fn group_condition(
+    groups: &[Group],
+    fault: Option<&Fault>,
+    class: &EC2NodeClass,
+    vpcs: &BTreeSet<String>,
+) -> Statement {
+    if groups.is_empty() {
+        fails(
+            GROUPS,
+            "SecurityGroupsNotFound",
+            format!(
+                "no security group matches spec.securityGroupSelectorTerms: tag the group, or correct the terms ({})",
+                key(&class.spec.security_group_selector_terms)
+            ),
+        )
+    } else if groups.len() > MOST_GROUPS {
+        fails(
+            GROUPS,
+            "TooManySecurityGroups",
+            format!(
+                "spec.securityGroupSelectorTerms match {} security groups, and a network interface can have {MOST_GROUPS}: select fewer",
+                groups.len()
+            ),
+        )
+    } else if !vpcs.is_empty() && groups.iter().any(|g| !vpcs.contains(&g.vpc)) {
+        fails(GROUPS, "SecurityGroupsOfAnotherVPC",
+            "spec.securityGroupSelectorTerms match groups of another VPC than the subnets': add a tag that only the right ones have".to_owned())
+    } else {
+        holds(GROUPS, noted(format!("{} security groups", groups.len()), fault))
+    }
+}
+
+/// Ready, as the other conditions make it.
+fn ready_condition(conditions: &[Statement]) -> Statement {
+    let bad = conditions
+        .iter()
+        .find(|c| c.status == Some(false))
+        .or_else(|| conditions.iter().find(|c| c.status.is_none()));
+    match bad {
+        None => Statement {
+            kind: READY,
+            status: Some(true),
+            reason: "Ready",
+            message: "instances can be launched".to_owned(),
+        },
+        Some(bad) => {
+            Statement { kind: READY, status: bad.status, reason: bad.reason, message: bad.message.clone() }
+        }
+    }
+}
+
 impl AwsProvider {
     /// Resolves everything that the class names.
     pub(crate) async fn look_up(&self, class: &EC2NodeClass) -> Found {
@@ -157,30 +254,11 @@ impl AwsProvider {
         let groups = self.groups.get(&group_key, discovery::groups(clients, paces, group_terms));
         let (subnets, groups, cluster) = tokio::join!(subnets, groups, self.cluster_facts());
 
-        let mut zones = BTreeSet::new();
         let mut vpcs = BTreeSet::new();
         let subnets = match subnets {
             Ok((subnets, fault)) => {
-                zones.extend(subnets.iter().map(|s| s.zone.clone()));
                 vpcs.extend(subnets.iter().map(|s| s.vpc.clone()));
-                conditions.push(if subnets.is_empty() {
-                    fails(SUBNETS, "SubnetsNotFound", format!(
-                        "no subnet matches spec.subnetSelectorTerms in {}: tag the subnets, or correct the terms ({})",
-                        clients.region, key(subnet_terms)))
-                } else if vpcs.len() > 1 {
-                    fails(SUBNETS, "SubnetsOfSeveralVPCs", format!(
-                        "the subnets that spec.subnetSelectorTerms match are in {} VPCs: add a tag that only one has",
-                        vpcs.len()))
-                } else if subnets.iter().all(|s| s.free <= 0) {
-                    fails(SUBNETS, "SubnetsFull", format!(
-                        "none of the {} subnets that spec.subnetSelectorTerms match has a free address: add larger ones, or free addresses",
-                        subnets.len()))
-                } else {
-                    let full = subnets.iter().filter(|s| s.free <= 0).count();
-                    let full = if full > 0 { format!(", {full} without a free address") } else { String::new() };
-                    let message = format!("{} subnets in {} zones{full}", subnets.len(), zones.len());
-                    holds(SUBNETS, noted(message, fault.as_ref()))
-                });
+                conditions.push(subnet_condition(&subnets, fault.as_ref(), class, &clients.region));
                 subnets
             }
             Err(fault) => {
@@ -190,20 +268,7 @@ impl AwsProvider {
         };
         let groups = match groups {
             Ok((groups, fault)) => {
-                conditions.push(if groups.is_empty() {
-                    fails(GROUPS, "SecurityGroupsNotFound", format!(
-                        "no security group matches spec.securityGroupSelectorTerms: tag the group, or correct the terms ({})",
-                        key(group_terms)))
-                } else if groups.len() > MOST_GROUPS {
-                    fails(GROUPS, "TooManySecurityGroups", format!(
-                        "spec.securityGroupSelectorTerms match {} security groups, and a network interface can have {MOST_GROUPS}: select fewer",
-                        groups.len()))
-                } else if !vpcs.is_empty() && groups.iter().any(|g| !vpcs.contains(&g.vpc)) {
-                    fails(GROUPS, "SecurityGroupsOfAnotherVPC",
-                        "spec.securityGroupSelectorTerms match groups of another VPC than the subnets': add a tag that only the right ones have".to_owned())
-                } else {
-                    holds(GROUPS, noted(format!("{} security groups", groups.len()), fault.as_ref()))
-                });
+                conditions.push(group_condition(&groups, fault.as_ref(), class, &vpcs));
                 groups
             }
             Err(fault) => {
@@ -220,24 +285,7 @@ impl AwsProvider {
             conditions.push(user_data_condition(class, family, cluster));
         }
 
-        let bad = conditions
-            .iter()
-            .find(|c| c.status == Some(false))
-            .or_else(|| conditions.iter().find(|c| c.status.is_none()));
-        let ready = match bad {
-            None => Statement {
-                kind: READY,
-                status: Some(true),
-                reason: "Ready",
-                message: "instances can be launched".to_owned(),
-            },
-            Some(bad) => Statement {
-                kind: READY,
-                status: bad.status,
-                reason: bad.reason,
-                message: bad.message.clone(),
-            },
-        };
+        let ready = ready_condition(&conditions);
         conditions.push(ready);
         // Not part of Ready, so that the next launch is attempted, which is what clears this condition.
         conditions.push(self.last_launch(class));

@@ -9,9 +9,9 @@ use std::{
 use async_trait::async_trait;
 use croft_api::EC2NodeClass;
 use croft_cloud::{
-    Account, ClassFindings, CloudError, CloudMachine, CloudProvider, Fault, FaultClass, InUse, Interruption,
-    LaunchError, LaunchRequest, Launched, MachineState, ObservedNode, OfferingKey, Prepared, Shortage,
-    Terminated, tags, unavailable::UnavailableEntry,
+    Account, ClassFindings, CloudError, CloudInstance, CloudProvider, Fault, FaultClass, InUse,
+    InstanceState, Interruption, LaunchError, LaunchRequest, Launched, ObservedNode, OfferingKey, Prepared,
+    Shortage, Terminated, tags, unavailable::UnavailableEntry,
 };
 use croft_scheduler::InstanceType;
 use futures::future::join_all;
@@ -64,33 +64,33 @@ impl CloudProvider for AwsProvider {
                 refusal::refused(format!("find the instance of claim {claim_uid}"), fault)
             })?;
         // A claim has one instance; if it ever has two, the older may have registered.
-        let machine = seen
+        let instance = seen
             .iter()
-            .filter(|s| s.machine.claim_uid.as_deref() == Some(claim_uid))
-            .min_by_key(|s| (!s.machine.state.is_alive(), s.machine.launched_at));
-        match machine {
+            .filter(|s| s.instance.claim_uid.as_deref() == Some(claim_uid))
+            .min_by_key(|s| (!s.instance.state.is_alive(), s.instance.launched_at));
+        match instance {
             Some(seen) => Ok(Some(self.describe_launched(seen.clone()).await)),
             None => Ok(None),
         }
     }
 
-    async fn list(&self) -> Result<Vec<CloudMachine>, CloudError> {
+    async fn list(&self) -> Result<Vec<CloudInstance>, CloudError> {
         let seen = instances::of_cluster(&self.clients, &self.paces, &self.options.cluster_uid)
             .await
             .map_err(|fault| {
                 refusal::refused(format!("list the instances of {}", self.options.cluster_name), fault)
             })?;
-        Ok(seen.into_iter().map(|s| s.machine).collect())
+        Ok(seen.into_iter().map(|s| s.instance).collect())
     }
 
-    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudMachine>, CloudError> {
+    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudInstance>, CloudError> {
         let ask =
             async |ids: Vec<String>| instances::by_id(&self.clients, &self.paces, &ids).await.map(Arc::new);
         let mut found = Vec::new();
         let one = async |id: &String| self.batches.by_id.join(id.clone(), ask).await;
         for (id, answer) in ids.iter().zip(join_all(ids.iter().map(one)).await) {
             let seen = answer.map_err(|fault| refusal::refused(format!("describe {id}"), fault))?;
-            found.extend(seen.iter().find(|s| s.machine.id == *id).map(|s| s.machine.clone()));
+            found.extend(seen.iter().find(|s| s.instance.id == *id).map(|s| s.instance.clone()));
         }
         Ok(found)
     }
@@ -109,7 +109,7 @@ impl CloudProvider for AwsProvider {
                 Some(Ok(state)) => Ok(Terminated { id: id.clone(), state: *state }),
                 Some(Err(fault)) => Err(refusal::refused(format!("terminate {id}"), fault.clone())),
                 // The answer lacks this id, so it is terminating; the next call shows its state.
-                None => Ok(Terminated { id: id.clone(), state: MachineState::ShuttingDown }),
+                None => Ok(Terminated { id: id.clone(), state: InstanceState::ShuttingDown }),
             }
         };
         let (mut done, mut failed) = (Vec::new(), None);
@@ -208,7 +208,7 @@ impl CloudProvider for AwsProvider {
         // An instance loses its credentials with its profile, so profiles of instances are kept, not only those of
         // classes.
         let mut seen = instances::of_cluster(&self.clients, &self.paces, cluster).await.map_err(failed)?;
-        let listed: BTreeSet<&str> = seen.iter().map(|seen| seen.machine.id.as_str()).collect();
+        let listed: BTreeSet<&str> = seen.iter().map(|seen| seen.instance.id.as_str()).collect();
         let lost: Vec<String> =
             used.instances.iter().filter(|id| !listed.contains(id.as_str())).cloned().collect();
         seen.extend(instances::by_id(&self.clients, &self.paces, &lost).await.map_err(failed)?);

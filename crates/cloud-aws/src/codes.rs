@@ -13,7 +13,7 @@ pub struct Code {
     pub code: &'static str,
     /// How it is handled.
     pub class: FaultClass,
-    /// What it means.
+    /// Its meaning.
     pub meaning: &'static str,
     /// The remedy for the user.
     pub remedy: &'static str,

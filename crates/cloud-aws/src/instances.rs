@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, future::Future};
 
 use aws_sdk_ec2::types::{CapacityReservationPreference, Filter, Instance, InstanceStateName, Tag};
-use croft_cloud::{CloudMachine, Fault, FaultClass, MachineState, tags};
+use croft_cloud::{CloudInstance, Fault, FaultClass, InstanceState, tags};
 use croft_scheduler::CapacityType;
 
 use crate::{connect::Clients, pace::Paces};
@@ -11,7 +11,7 @@ use crate::{connect::Clients, pace::Paces};
 /// An instance, with fields that the controller doesn't get.
 #[derive(Clone, Debug)]
 pub(crate) struct DescribedInstance {
-    pub(crate) machine: CloudMachine,
+    pub(crate) instance: CloudInstance,
     /// Name of its instance profile.
     pub(crate) profile: Option<String>,
     /// Network adapters for `vpc.amazonaws.com/efa` that it was launched with.
@@ -112,12 +112,12 @@ fn read(instance: &Instance) -> Option<DescribedInstance> {
         CapacityType::OnDemand
     };
     let state = match instance.state().and_then(|s| s.name()) {
-        Some(InstanceStateName::Running) => MachineState::Running,
-        Some(InstanceStateName::Stopping) => MachineState::Stopping,
-        Some(InstanceStateName::Stopped) => MachineState::Stopped,
-        Some(InstanceStateName::ShuttingDown) => MachineState::ShuttingDown,
-        Some(InstanceStateName::Terminated) => MachineState::Terminated,
-        _ => MachineState::Pending,
+        Some(InstanceStateName::Running) => InstanceState::Running,
+        Some(InstanceStateName::Stopping) => InstanceState::Stopping,
+        Some(InstanceStateName::Stopped) => InstanceState::Stopped,
+        Some(InstanceStateName::ShuttingDown) => InstanceState::ShuttingDown,
+        Some(InstanceStateName::Terminated) => InstanceState::Terminated,
+        _ => InstanceState::Pending,
     };
     let profile = instance
         .iam_instance_profile()
@@ -129,7 +129,7 @@ fn read(instance: &Instance) -> Option<DescribedInstance> {
         || (String::new(), instance.state_transition_reason().unwrap_or_default().to_owned()),
         |r| (r.code().unwrap_or_default().to_owned(), r.message().unwrap_or_default().to_owned()),
     );
-    let machine = CloudMachine {
+    let instance = CloudInstance {
         provider_id: format!("aws:///{zone}/{id}"),
         id,
         node_name: instance.private_dns_name().unwrap_or_default().to_owned(),
@@ -144,7 +144,7 @@ fn read(instance: &Instance) -> Option<DescribedInstance> {
         pool: tag_map.get(tags::POOL).cloned(),
         tags: tag_map,
     };
-    Some(DescribedInstance { machine, profile, efas: u32::try_from(efas).unwrap_or(u32::MAX), reason })
+    Some(DescribedInstance { instance, profile, efas: u32::try_from(efas).unwrap_or(u32::MAX), reason })
 }
 
 /// True if the instance was launched into a capacity reservation. An on-demand launch that an open reservation matches
@@ -192,11 +192,11 @@ fn is_about_one(fault: &Fault) -> bool {
 
 /// Terminates instances. An id that the account and region don't have is unknown, since a wrong account or region has
 /// none of them and a new instance isn't visible yet.
-pub(crate) async fn terminate(clients: &Clients, paces: &Paces, ids: Vec<String>) -> Each<MachineState> {
+pub(crate) async fn terminate(clients: &Clients, paces: &Paces, ids: Vec<String>) -> Each<InstanceState> {
     let mut each = halved(ids, |ids| terminate_some(clients, paces, ids)).await;
     for one in each.values_mut() {
         if one.as_ref().is_err_and(|fault| fault.class == FaultClass::NotFound) {
-            *one = Ok(MachineState::Unknown);
+            *one = Ok(InstanceState::Unknown);
         }
     }
     each
@@ -206,7 +206,7 @@ async fn terminate_some(
     clients: &Clients,
     paces: &Paces,
     ids: Vec<String>,
-) -> Result<BTreeMap<String, MachineState>, Fault> {
+) -> Result<BTreeMap<String, InstanceState>, Fault> {
     paces.write.turn().await;
     let answer = clients.ec2.terminate_instances().set_instance_ids(Some(ids)).send().await;
     let answer = paces.write.record("TerminateInstances", answer)?;
@@ -215,8 +215,8 @@ async fn terminate_some(
         .iter()
         .filter_map(|change| {
             let state = match change.current_state().and_then(|s| s.name()) {
-                Some(InstanceStateName::Terminated) => MachineState::Terminated,
-                _ => MachineState::ShuttingDown,
+                Some(InstanceStateName::Terminated) => InstanceState::Terminated,
+                _ => InstanceState::ShuttingDown,
             };
             Some((change.instance_id()?.to_owned(), state))
         })

@@ -61,7 +61,7 @@ struct Entity {
 pub(crate) fn read(body: &str, receipt: &str) -> Interruption {
     let nothing = Interruption {
         kind: InterruptionKind::Other,
-        machines: Vec::new(),
+        instances: Vec::new(),
         at: 0,
         deadline: None,
         over_at: None,
@@ -83,10 +83,10 @@ pub(crate) fn read(body: &str, receipt: &str) -> Interruption {
         }
         _ => None,
     };
-    let of = |kind, machines: Vec<String>| {
-        let machines: Vec<String> = machines.into_iter().filter(|id| id.starts_with("i-")).collect();
-        let kind = if machines.is_empty() { InterruptionKind::Other } else { kind };
-        Interruption { kind, machines, at, deadline, over_at, receipt: receipt.to_owned() }
+    let of = |kind, instances: Vec<String>| {
+        let instances: Vec<String> = instances.into_iter().filter(|id| id.starts_with("i-")).collect();
+        let kind = if instances.is_empty() { InterruptionKind::Other } else { kind };
+        Interruption { kind, instances, at, deadline, over_at, receipt: receipt.to_owned() }
     };
     match (event.source.as_str(), event.detail_type.as_str()) {
         ("aws.ec2", "EC2 Spot Instance Interruption Warning") => {
@@ -194,14 +194,14 @@ mod aws_smithy_date {
 mod tests {
     use super::*;
 
-    fn kind_and_machines(body: &str) -> (InterruptionKind, Vec<String>) {
+    fn kind_and_instances(body: &str) -> (InterruptionKind, Vec<String>) {
         let news = read(body, "r");
-        (news.kind, news.machines)
+        (news.kind, news.instances)
     }
 
     #[test]
     fn eventbridge_messages_are_parsed() {
-        for (body, kind, machines) in [
+        for (body, kind, instances) in [
             (
                 r#"{"version": "0", "source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning", "time": "2026-07-01T00:00:00Z",
                   "detail": {"instance-id": "i-1", "instance-action": "terminate"}}"#,
@@ -245,8 +245,8 @@ mod tests {
             ("not json", InterruptionKind::Other, vec![]),
             ("[]", InterruptionKind::Other, vec![]),
         ] {
-            let machines: Vec<String> = machines.into_iter().map(str::to_owned).collect();
-            assert_eq!(kind_and_machines(body), (kind, machines), "{body}");
+            let instances: Vec<String> = instances.into_iter().map(str::to_owned).collect();
+            assert_eq!(kind_and_instances(body), (kind, instances), "{body}");
         }
         let at = read(r#"{"source": "aws.ec2", "time": "1970-01-01T00:01:00Z", "detail-type": "EC2 Instance Rebalance Recommendation", "detail": {"instance-id": "i-1"}}"#, "r").at;
         assert_eq!(at, 60);

@@ -84,7 +84,7 @@ impl AwsProvider {
             token: digest(&format!("{}\n{}", request.claim_uid, request.attempt)),
             capacity_type: request.capacity_type,
             configs,
-            tags: tags::of_machine(&self.options.cluster_uid, request),
+            tags: tags::of_instance(&self.options.cluster_uid, request),
         };
         // Plain values: serializing them can't fail.
         let body = serde_json::to_string(&plan).unwrap_or_default();

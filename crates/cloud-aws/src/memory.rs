@@ -1,4 +1,4 @@
-//! What the provider remembers between calls.
+//! The provider's state between calls.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -144,19 +144,19 @@ impl AwsProvider {
 
     /// An instance with the resources and labels of its type.
     pub(crate) async fn describe_launched(&self, seen: DescribedInstance) -> Launched {
-        let DescribedInstance { machine, efas, .. } = seen;
+        let DescribedInstance { instance, efas, .. } = seen;
         let types = self.known_types().await;
         let (on_demand, spot) = tokio::join!(self.on_demand_prices(), self.spot_prices());
         let home = self.clients.region == catalog::REGION;
         let memory = self.memory();
-        let class = machine.tags.get(croft_cloud::tags::CLASS);
+        let class = instance.tags.get(croft_cloud::tags::CLASS);
         let setup = class.and_then(|class| memory.setups.get(class)).copied().unwrap_or_default();
         let (price, price_estimated) =
-            price(&machine.instance_type, &machine.zone, machine.capacity_type, &on_demand, &spot, home);
-        let Some(facts) = types.facts.get(&machine.instance_type) else {
+            price(&instance.instance_type, &instance.zone, instance.capacity_type, &on_demand, &spot, home);
+        let Some(facts) = types.facts.get(&instance.instance_type) else {
             let labels = BTreeMap::new();
             return Launched {
-                machine,
+                instance,
                 capacity: Default::default(),
                 allocatable: Default::default(),
                 price,
@@ -166,7 +166,7 @@ impl AwsProvider {
         };
         let mut instance_type = facts.instance_type(&setup, Vec::new());
         let class = class.map_or("", String::as_str);
-        memory.observed.correct(&mut instance_type, class, &machine.image_id, &setup);
+        memory.observed.correct(&mut instance_type, class, &instance.image_id, &setup);
         // Adapters exist only if the launch requested them.
         if efas == 0 && instance_type.capacity.get(EFA) > 0 {
             let mut capacity = Resources::new();
@@ -177,7 +177,7 @@ impl AwsProvider {
         } else if efas > 0 {
             instance_type.capacity.set(EFA, i64::from(efas));
         }
-        let mut labels = node_labels(&instance_type, &machine.zone, machine.capacity_type);
+        let mut labels = node_labels(&instance_type, &instance.zone, instance.capacity_type);
         // The names of local zones don't start with the region's name alone.
         labels.insert("topology.kubernetes.io/region".to_owned(), self.clients.region.clone());
         Launched {
@@ -186,7 +186,7 @@ impl AwsProvider {
             price,
             price_estimated,
             labels,
-            machine,
+            instance,
         }
     }
 }

@@ -122,7 +122,7 @@ impl Configuration {
         }
     }
 
-    /// What EC2 would refuse, as a message that names the field.
+    /// The error that EC2 would refuse with, as a message that names the field.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         // Source: "Enable public IPv4 addresses at launch", the EC2 user guide.
         (self.efas > 1 && self.public_ip == Some(true)).then_some(

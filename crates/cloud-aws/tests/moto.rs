@@ -29,7 +29,7 @@ use croft_api::{
     nodeclass::{AmiFamily, AmiSelectorTerm, SelectorTerm},
 };
 use croft_cloud::{
-    CloudProvider, FaultClass, InUse, InterruptionKind, LaunchRequest, MachineState, builtin_catalog, tags,
+    CloudProvider, FaultClass, InUse, InstanceState, InterruptionKind, LaunchRequest, builtin_catalog, tags,
 };
 use croft_cloud_aws::{Access, AwsProvider, Keys, Options};
 use croft_runtime::clock::{Clock, SystemClock};
@@ -247,7 +247,7 @@ async fn claims_become_instances() {
     let bed = bed().await;
     a_template_says_what_the_class_says(&bed).await;
     interfaces_are_written_as_ec2_reads_them(&bed).await;
-    a_claim_becomes_a_machine_and_is_ended(&bed).await;
+    a_claim_becomes_an_instance_and_is_ended(&bed).await;
     many_claims_are_found_tagged_and_ended_together(&bed).await;
     templates_that_nothing_launches_from_are_deleted(&bed).await;
 }
@@ -260,7 +260,7 @@ async fn notices_are_received_and_unused_templates_deleted() {
     unused_templates_and_profiles_are_deleted(&bed).await;
 }
 
-async fn a_claim_becomes_a_machine_and_is_ended(bed: &Bed) {
+async fn a_claim_becomes_an_instance_and_is_ended(bed: &Bed) {
     let class = class(bed).await;
     let findings = bed.provider.resolve(&class).await;
     assert!(findings.is_ready(), "{:?}", findings.conditions);
@@ -270,30 +270,31 @@ async fn a_claim_becomes_a_machine_and_is_ended(bed: &Bed) {
 
     let prepared = bed.provider.prepare(&request(class.clone())).await.unwrap();
     let launched = bed.provider.launch(&prepared).await.unwrap();
-    let machine = &launched.machine;
-    assert_eq!((machine.instance_type.as_str(), machine.zone.as_str()), ("m5.large", "us-east-1b"));
-    assert_eq!(machine.provider_id, format!("aws:///us-east-1b/{}", machine.id));
-    assert!(machine.node_name.ends_with(".ec2.internal"), "{}", machine.node_name);
+    let instance = &launched.instance;
+    assert_eq!((instance.instance_type.as_str(), instance.zone.as_str()), ("m5.large", "us-east-1b"));
+    assert_eq!(instance.provider_id, format!("aws:///us-east-1b/{}", instance.id));
+    assert!(instance.node_name.ends_with(".ec2.internal"), "{}", instance.node_name);
     for (key, value) in
         [(tags::CLUSTER, UID), (tags::CLAIM_UID, "claim-uid-1"), (tags::TENANT, "tenant-a"), ("team", "blue")]
     {
-        assert_eq!(machine.tags.get(key).map(String::as_str), Some(value), "{key}");
+        assert_eq!(instance.tags.get(key).map(String::as_str), Some(value), "{key}");
     }
     let found = bed.provider.find_by_claim("claim-uid-1").await.unwrap().unwrap();
-    assert_eq!(found.machine.id, machine.id);
+    assert_eq!(found.instance.id, instance.id);
     assert!(bed.provider.find_by_claim("another").await.unwrap().is_none());
     let ids =
-        |machines: Vec<croft_cloud::CloudMachine>| machines.into_iter().map(|m| m.id).collect::<Vec<_>>();
-    assert_eq!(ids(bed.provider.list().await.unwrap()), std::slice::from_ref(&machine.id));
+        |instances: Vec<croft_cloud::CloudInstance>| instances.into_iter().map(|m| m.id).collect::<Vec<_>>();
+    assert_eq!(ids(bed.provider.list().await.unwrap()), std::slice::from_ref(&instance.id));
 
     let name = BTreeMap::from([("Name".to_owned(), "node-1".to_owned())]);
-    bed.provider.tag(&machine.id, &name).await.unwrap();
+    bed.provider.tag(&instance.id, &name).await.unwrap();
     assert_eq!(bed.provider.list().await.unwrap()[0].tags["Name"], "node-1");
 
-    let done = bed.provider.terminate(&[machine.id.clone(), "i-00000000000000000".to_owned()]).await.unwrap();
-    let gone: BTreeMap<String, MachineState> = done.into_iter().map(|t| (t.id, t.state)).collect();
-    assert!(!gone[&machine.id].is_alive());
-    assert_eq!(gone["i-00000000000000000"], MachineState::Unknown, "an unknown id is no proof of an end");
+    let done =
+        bed.provider.terminate(&[instance.id.clone(), "i-00000000000000000".to_owned()]).await.unwrap();
+    let gone: BTreeMap<String, InstanceState> = done.into_iter().map(|t| (t.id, t.state)).collect();
+    assert!(!gone[&instance.id].is_alive());
+    assert_eq!(gone["i-00000000000000000"], InstanceState::Unknown, "an unknown id is no proof of an end");
     assert!(bed.provider.list().await.unwrap().iter().all(|m| !m.state.is_alive()));
 }
 
@@ -361,7 +362,7 @@ async fn interruptions_are_heard_and_acknowledged(bed: &Bed) {
     bed.sqs.send_message().queue_url(url.queue_url().unwrap()).message_body(body).send().await.unwrap();
     let news = bed.provider.interruptions().await.unwrap();
     assert_eq!(
-        (news.len(), news[0].kind, news[0].machines.clone()),
+        (news.len(), news[0].kind, news[0].instances.clone()),
         (1, InterruptionKind::SpotWarning, vec!["i-1".to_owned()])
     );
     bed.provider.acknowledge(&news).await.unwrap();
@@ -495,11 +496,11 @@ async fn many_claims_are_found_tagged_and_ended_together(bed: &Bed) {
     for number in 0..3 {
         let request = LaunchRequest { claim_uid: format!("claim-uid-{number}"), ..request(class.clone()) };
         let prepared = bed.provider.prepare(&request).await.unwrap();
-        ids.push(bed.provider.launch(&prepared).await.unwrap().machine.id);
+        ids.push(bed.provider.launch(&prepared).await.unwrap().instance.id);
     }
     let uids = [0, 1, 2].map(|n| format!("claim-uid-{n}"));
     let found = futures::future::join_all(uids.iter().map(|uid| bed.provider.find_by_claim(uid))).await;
-    let found: Vec<String> = found.into_iter().map(|f| f.unwrap().unwrap().machine.id).collect();
+    let found: Vec<String> = found.into_iter().map(|f| f.unwrap().unwrap().instance.id).collect();
     assert_eq!(found, ids, "each its own");
     let tags = BTreeMap::from([("shared".to_owned(), "1".to_owned())]);
     let tagged = futures::future::join_all(ids.iter().map(|id| bed.provider.tag(id, &tags))).await;
@@ -566,8 +567,8 @@ async fn a_queue_of_many_messages_is_emptied(bed: &Bed) {
         bed.provider.acknowledge(&news).await.unwrap();
         heard.extend(news);
     }
-    let machines: BTreeSet<&String> = heard.iter().flat_map(|n| &n.machines).collect();
-    assert_eq!(machines.len(), 12);
+    let instances: BTreeSet<&String> = heard.iter().flat_map(|n| &n.instances).collect();
+    assert_eq!(instances.len(), 12);
     let change = heard.iter().find(|n| n.kind == InterruptionKind::ScheduledChange).unwrap();
     assert_eq!(change.deadline, Some(1_956_614_400));
     let attributes = bed.sqs.get_queue_attributes().queue_url(url);

@@ -76,7 +76,7 @@ pub fn estimate_spot(on_demand: Price) -> Price {
 pub struct CatalogError {
     /// Line number, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub problem: String,
 }
 

@@ -4,49 +4,62 @@ use std::{fmt, time::Duration};
 
 use croft_scheduler::CapacityType;
 
-/// How to handle a refusal. Every error code of a cloud belongs to exactly one class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FaultClass {
+/// Defines [`FaultClass`] with its names and meanings.
+macro_rules! fault_classes {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// How to handle a refusal. Every error code of a cloud belongs to exactly one class.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum FaultClass {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl FaultClass {
+            /// Every class.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The name in metrics and conditions.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+
+            /// Its meaning, for the reference page.
+            #[must_use]
+            pub const fn description(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!($($doc),+).trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+fault_classes! {
     /// Too many requests: nothing was done; retry later and call less often.
-    Throttled,
+    Throttled = "Throttled",
     /// An error of the cloud or a broken connection: the call may have taken effect.
-    Unavailable,
+    Unavailable = "Unavailable",
     /// Credentials are missing, expired or malformed: every call fails until they are corrected.
-    Unauthenticated,
+    Unauthenticated = "Unauthenticated",
     /// The credentials lack a permission: this call fails until the policy grants it.
-    Forbidden,
+    Forbidden = "Forbidden",
     /// The offering has no capacity: choose another.
-    NoCapacity,
+    NoCapacity = "NoCapacity",
     /// A quota of the account is used up: other calls may work, this one needs a higher quota.
-    Quota,
+    Quota = "QuotaReached",
     /// Something that the request names doesn't exist (any more): look it up again, then retry.
-    NotFound,
+    NotFound = "NotFound",
     /// Something with that name exists already.
-    Exists,
+    Exists = "AlreadyExists",
     /// The client token was used for another request: an earlier attempt took effect.
-    TokenReused,
+    TokenReused = "TokenReused",
     /// The request is invalid: the class or the pool must change.
-    Invalid,
+    Invalid = "InvalidRequest",
 }
 
 impl FaultClass {
-    /// The name in metrics and conditions.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Throttled => "Throttled",
-            Self::Unavailable => "Unavailable",
-            Self::Unauthenticated => "Unauthenticated",
-            Self::Forbidden => "Forbidden",
-            Self::NoCapacity => "NoCapacity",
-            Self::Quota => "QuotaReached",
-            Self::NotFound => "NotFound",
-            Self::Exists => "AlreadyExists",
-            Self::TokenReused => "TokenReused",
-            Self::Invalid => "InvalidRequest",
-        }
-    }
-
     /// True if the same call may succeed later without any change.
     #[must_use]
     pub fn passes_by_itself(self) -> bool {
@@ -171,7 +184,7 @@ pub enum LaunchError {
     Unknown {
         /// The claim's name.
         claim: String,
-        /// What failed.
+        /// The call that failed.
         fault: Fault,
     },
     /// The class isn't Ready; its conditions say why. Nothing was launched.
@@ -187,16 +200,31 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// The name in conditions, events and metrics.
+    /// The name in conditions and events.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NoCapacity { fault, .. } | Self::Refused { fault, .. } | Self::Later { fault, .. } => {
                 fault.class.as_str()
             }
-            Self::Unknown { .. } => "OutcomeUnknown",
-            Self::ClassNotReady { .. } => "ClassNotReady",
+            Self::Unknown { .. } => Self::OUTCOME_UNKNOWN,
+            Self::ClassNotReady { .. } => Self::CLASS_NOT_READY,
         }
+    }
+
+    const OUTCOME_UNKNOWN: &str = "OutcomeUnknown";
+    const CLASS_NOT_READY: &str = "ClassNotReady";
+
+    /// Every name that [`LaunchError::reason`] returns, with its meaning, for the reference page.
+    pub fn reasons() -> impl Iterator<Item = (&'static str, &'static str)> {
+        let classes = FaultClass::ALL.iter().map(|class| (class.as_str(), class.description()));
+        classes.chain([
+            (
+                Self::OUTCOME_UNKNOWN,
+                "The answer was lost: the instance is looked up by the claim's uid, then the same request is sent again.",
+            ),
+            (Self::CLASS_NOT_READY, "The EC2NodeClass isn't Ready; its conditions have the reason. Nothing was launched."),
+        ])
     }
 
     /// True if this attempt certainly launched no instance.

@@ -34,7 +34,7 @@ pub mod userdata;
 pub use catalog::builtin_catalog;
 pub use error::{CloudError, Fault, FaultClass, LaunchError, OfferingKey};
 pub use provider::{
-    Account, ClassFindings, CloudMachine, CloudProvider, InUse, Interruption, InterruptionKind,
-    LaunchRequest, Launched, MachineState, ObservedNode, Prepared, Terminated,
+    Account, ClassFindings, CloudInstance, CloudProvider, InUse, InstanceState, Interruption,
+    InterruptionKind, LaunchRequest, Launched, ObservedNode, Prepared, Terminated,
 };
 pub use supply::Shortage;

@@ -40,18 +40,18 @@ pub trait CloudProvider: Send + Sync {
     async fn find_by_claim(&self, claim_uid: &str) -> Result<Option<Launched>, CloudError>;
 
     /// Every instance of this cluster that isn't terminated.
-    async fn list(&self) -> Result<Vec<CloudMachine>, CloudError>;
+    async fn list(&self) -> Result<Vec<CloudInstance>, CloudError>;
 
     /// The instances with these ids, whatever their tags, in any state that the cloud still shows. An id that the
     /// answer lacks is unknown to the account and region, which doesn't prove that its instance is terminated: it may
     /// belong to another account, or be too new to be visible.
-    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudMachine>, CloudError>;
+    async fn describe(&self, ids: &[String]) -> Result<Vec<CloudInstance>, CloudError>;
 
     /// The account and region of every call.
     async fn account(&self) -> Result<Account, CloudError>;
 
     /// Terminates instances. Returns the state of each. Repeating it has no effect. An id that the account and region
-    /// don't have is [`MachineState::Unknown`], never terminated.
+    /// don't have is [`InstanceState::Unknown`], never terminated.
     async fn terminate(&self, ids: &[String]) -> Result<Vec<Terminated>, CloudError>;
 
     /// Adds tags to an instance, including the tag of its cluster.
@@ -76,7 +76,7 @@ pub trait CloudProvider: Send + Sync {
     async fn sweep(&self, used: &InUse) -> Result<usize, CloudError>;
 }
 
-/// What uses launch templates and instance profiles.
+/// Users of launch templates and instance profiles.
 #[derive(Clone, Debug, Default)]
 pub struct InUse {
     /// Every class: the profile of its role is kept.
@@ -111,7 +111,7 @@ pub struct ObservedNode {
     pub allocatable: Resources,
 }
 
-/// What a class resolves to.
+/// The resolved terms of a class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassFindings {
     /// Subnets that the terms match, by zone, those with the most free addresses first.
@@ -187,7 +187,7 @@ pub struct Prepared {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launched {
     /// The instance.
-    pub machine: CloudMachine,
+    pub instance: CloudInstance,
     /// The capacity that its kubelet will report.
     pub capacity: Resources,
     /// Its allocatable resources.
@@ -202,7 +202,7 @@ pub struct Launched {
 
 /// An instance as the cloud describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CloudMachine {
+pub struct CloudInstance {
     /// The cloud's id, such as `i-0123456789abcdef0`.
     pub id: String,
     /// The node's `spec.providerID`: `aws:///us-east-1a/i-0123456789abcdef0`.
@@ -218,7 +218,7 @@ pub struct CloudMachine {
     /// Its image.
     pub image_id: String,
     /// Life-cycle state.
-    pub state: MachineState,
+    pub state: InstanceState,
     /// Launch time, in seconds since 1970.
     pub launched_at: i64,
     /// The claim's name, from its tags.
@@ -233,7 +233,7 @@ pub struct CloudMachine {
 
 /// Life-cycle state of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MachineState {
+pub enum InstanceState {
     /// Starting.
     #[default]
     Pending,
@@ -251,7 +251,7 @@ pub enum MachineState {
     Unknown,
 }
 
-impl MachineState {
+impl InstanceState {
     /// True while the instance is starting or running.
     #[must_use]
     pub fn is_alive(self) -> bool {
@@ -271,7 +271,7 @@ pub struct Terminated {
     /// The instance's id.
     pub id: String,
     /// Its state.
-    pub state: MachineState,
+    pub state: InstanceState,
 }
 
 /// A notice that instances are about to be interrupted.
@@ -280,7 +280,7 @@ pub struct Interruption {
     /// The kind of interruption.
     pub kind: InterruptionKind,
     /// The instances.
-    pub machines: Vec<String>,
+    pub instances: Vec<String>,
     /// Time of the notice, in seconds since 1970; 0 if unknown.
     pub at: i64,
     /// Time of the interruption, in seconds since 1970, by which the node must be drained. `None` if unknown or past.

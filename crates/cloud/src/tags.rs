@@ -28,7 +28,7 @@ pub fn is_reserved(key: &str) -> bool {
 
 /// The tags of a claim's instance: the class's and the request's, overridden by Croft's.
 #[must_use]
-pub fn of_machine(cluster: &str, request: &LaunchRequest) -> BTreeMap<String, String> {
+pub fn of_instance(cluster: &str, request: &LaunchRequest) -> BTreeMap<String, String> {
     let mut tags = of_pool(cluster, request);
     tags.entry(NAME.to_owned()).or_insert_with(|| format!("{}/{}", request.pool, request.claim_name));
     for (key, value) in [(CLAIM, &request.claim_name), (CLAIM_UID, &request.claim_uid)] {

@@ -1,4 +1,4 @@
-//! What had no capacity, and for how long it is unavailable.
+//! Offerings without capacity, and for how long they are unavailable.
 //!
 //! ```text
 //!              refused                pause over, a launch takes it
@@ -27,7 +27,7 @@ pub const MEMORY: Duration = Duration::from_secs(30 * 60);
 /// Offerings without capacity.
 pub type UnavailableOfferings = Unavailable<OfferingKey>;
 
-/// What had no capacity, by key. Times are those of the caller's monotonic clock.
+/// Offerings without capacity, by key. Times are those of the caller's monotonic clock.
 #[derive(Clone, Debug)]
 pub struct Unavailable<K> {
     entries: BTreeMap<K, Entry>,

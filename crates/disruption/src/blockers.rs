@@ -1,4 +1,4 @@
-//! What blocks the disruption of a node.
+//! Blockers of the disruption of a node.
 
 use std::fmt;
 
@@ -99,7 +99,7 @@ pub fn eviction_blocked<'a>(covering: impl IntoIterator<Item = BudgetFacts<'a>>)
         .then(|| format!("can't be evicted now: PodDisruptionBudget {} allows none", budget.name))
 }
 
-/// What blocks the eviction of a node's pods now: do-not-disrupt, or a PodDisruptionBudget. `eviction_blocked` returns why
+/// The blocker of the eviction of a node's pods now: do-not-disrupt, or a PodDisruptionBudget. `eviction_blocked` returns why
 /// a pod can't be evicted.
 pub fn by_pods<'a>(
     pods: impl IntoIterator<Item = PodFacts<'a>>,

@@ -92,7 +92,7 @@ pub struct NodeFacts {
     pub has_work: bool,
     /// True if pods are nominated to it.
     pub pods_nominated: bool,
-    /// What is left of its backoff after a failed disruption.
+    /// The rest of its backoff after a failed disruption.
     pub backoff_left: Duration,
     /// Time since its pods last changed.
     pub steady_for: Duration,

@@ -39,7 +39,7 @@ pub enum CatalogueError {
     Type {
         /// The type.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         problem: String,
     },
     /// It has no types.

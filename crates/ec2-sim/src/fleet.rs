@@ -302,6 +302,48 @@ impl World {
         token: Option<&str>,
     ) -> Result<String, Refusal> {
         let Candidate { instance_type, zone, subnet, .. } = candidate;
+        self.check_launch(candidate, capacity_type)?;
+        let reservation = self.take_capacity(candidate, capacity_type)?;
+        let Some(place) = self.subnets.get_mut(subnet) else {
+            return Err(Refusal::new("InvalidSubnetID.NotFound", subnet.clone()));
+        };
+        place.free -= 1;
+        place.used += 1;
+        // The first addresses of a subnet are reserved by AWS.
+        let host = place.used + 9;
+        let address = format!("10.{}.{}.{}", place.net, (host >> 8) & 0xff, host & 0xff);
+        let id = self.new_id("i");
+        let mut parts = candidate.tags(tags);
+        parts.remove("fleet");
+        let mut all_tags = parts.remove("instance").unwrap_or_default();
+        all_tags.insert("aws:ec2launchtemplate:id".to_owned(), candidate.template.id.clone());
+        let instance = Instance {
+            instance_type: instance_type.clone(),
+            zone: zone.clone(),
+            subnet: subnet.clone(),
+            address,
+            image: candidate.image.clone(),
+            capacity_type,
+            reservation,
+            state: State::Pending,
+            since: self.now,
+            launched: self.now,
+            tags: all_tags,
+            parts,
+            data: candidate.template.data.clone(),
+            token: token.map(str::to_owned),
+            console: String::new(),
+            reason: String::new(),
+            fails: self.failure(instance_type, zone),
+            doomed: None,
+        };
+        self.instances.insert(id.clone(), instance);
+        Ok(id)
+    }
+
+    /// Refuses a launch that EC2 would refuse before it looks for capacity.
+    fn check_launch(&self, candidate: &Candidate, capacity_type: CapacityType) -> Result<(), Refusal> {
+        let Candidate { instance_type, zone, subnet, .. } = candidate;
         if capacity_type != CapacityType::Spot && candidate.template.data.tags.contains_key(SPOT_REQUEST) {
             return Err(Refusal::new(
                 "InvalidParameterValue",
@@ -361,7 +403,16 @@ impl World {
                 ),
             ));
         }
-        self.check_quota(instance_type, capacity_type)?;
+        self.check_quota(instance_type, capacity_type)
+    }
+
+    /// Takes capacity for one instance. Returns the id of the reservation that it came from.
+    fn take_capacity(
+        &mut self,
+        candidate: &Candidate,
+        capacity_type: CapacityType,
+    ) -> Result<Option<String>, Refusal> {
+        let Candidate { instance_type, zone, .. } = candidate;
         // An open reservation takes every matching on-demand launch, whether requested or not.
         let preference = candidate.template.data.reservation.as_deref();
         let reservation = (capacity_type != CapacityType::Spot && preference != Some("none"))
@@ -396,41 +447,7 @@ impl World {
                 ));
             }
         }
-        let Some(place) = self.subnets.get_mut(subnet) else {
-            return Err(Refusal::new("InvalidSubnetID.NotFound", subnet.clone()));
-        };
-        place.free -= 1;
-        place.used += 1;
-        // The first addresses of a subnet are reserved by AWS.
-        let host = place.used + 9;
-        let address = format!("10.{}.{}.{}", place.net, (host >> 8) & 0xff, host & 0xff);
-        let id = self.new_id("i");
-        let mut parts = candidate.tags(tags);
-        parts.remove("fleet");
-        let mut all_tags = parts.remove("instance").unwrap_or_default();
-        all_tags.insert("aws:ec2launchtemplate:id".to_owned(), candidate.template.id.clone());
-        let instance = Instance {
-            instance_type: instance_type.clone(),
-            zone: zone.clone(),
-            subnet: subnet.clone(),
-            address,
-            image: candidate.image.clone(),
-            capacity_type,
-            reservation,
-            state: State::Pending,
-            since: self.now,
-            launched: self.now,
-            tags: all_tags,
-            parts,
-            data: candidate.template.data.clone(),
-            token: token.map(str::to_owned),
-            console: String::new(),
-            reason: String::new(),
-            fails: self.failure(instance_type, zone),
-            doomed: None,
-        };
-        self.instances.insert(id.clone(), instance);
-        Ok(id)
+        Ok(reservation)
     }
 
     /// The failure of an instance that is being launched.

@@ -155,15 +155,15 @@ impl World {
         let found = self.images.get(image).ok_or_else(|| {
             Refusal::new("InvalidAMIID.NotFound", format!("The image id '[{image}]' does not exist"))
         })?;
-        let machine = self.market.entry(instance_type).map(|e| e.facts.arch);
-        if machine == Some(found.arch) {
+        let instance = self.market.entry(instance_type).map(|e| e.facts.arch);
+        if instance == Some(found.arch) {
             return Ok(());
         }
         Err(Refusal::new(
             "InvalidParameterValue",
             format!(
                 "The architecture '{}' of the specified instance type does not match the architecture '{}' of the specified AMI.",
-                machine.map_or("unknown", Arch::as_ec2),
+                instance.map_or("unknown", Arch::as_ec2),
                 found.arch.as_ec2()
             ),
         ))

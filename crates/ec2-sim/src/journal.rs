@@ -32,7 +32,7 @@ pub enum JournalError {
     /// The file can't be read or written.
     #[error("failed to {what} the journal {}: {source}", path.display())]
     Io {
-        /// What was attempted.
+        /// The attempted call.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -171,7 +171,7 @@ mod tests {
             "CreateLaunchTemplate",
             &[("LaunchTemplateName", "plain"), ("LaunchTemplateData.ImageId", &image)],
         );
-        let machine = launch(&simulator);
+        let instance = launch(&simulator);
         simulator.control(Control::Advance { ms: 60_000 }).unwrap();
         let (before, then) = (simulator.with(|world| world.report()), simulator.now());
         drop(simulator);
@@ -184,8 +184,8 @@ mod tests {
         assert!(!fresh);
         assert_eq!(simulator.with(|world| world.report()), before);
         assert!(simulator.now() >= then, "time doesn't go back");
-        assert_eq!(happenings.try_recv().unwrap(), Happening::Running(machine.clone()));
-        assert_eq!(launch(&simulator), machine, "the token is known");
+        assert_eq!(happenings.try_recv().unwrap(), Happening::Running(instance.clone()));
+        assert_eq!(launch(&simulator), instance, "the token is known");
         let lines = std::fs::read_to_string(&file).unwrap();
         assert!(lines.lines().all(|line| serde_json::from_str::<Entry>(line).is_ok()), "{lines}");
     }

@@ -1,4 +1,4 @@
-//! What a booting instance does to its cluster: its kubelet registers a Node.
+//! The kubelet of a booting instance: it registers a Node.
 //!
 //! The Node is written with the instance's own identity (`system:node:<private DNS name>`, group `system:nodes`),
 //! signed by the cluster's CA like a kubelet's certificate. Labels and taints come only from the user data and from
@@ -66,7 +66,7 @@ pub enum JoinError {
     /// The API server refused.
     #[error("failed to {what} node {node}: {source}")]
     Api {
-        /// What was attempted.
+        /// The attempted request.
         what: &'static str,
         /// The node.
         node: String,

@@ -110,7 +110,7 @@ struct Args {
     /// Faults, policy and script are applied by the first process only
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
-    /// What to log: a level, or target=level pairs
+    /// Log filter: a level, or target=level pairs
     #[arg(long, value_name = "FILTER", env = "CROFT_LOG", default_value = "info")]
     log: String,
     /// Format of log lines

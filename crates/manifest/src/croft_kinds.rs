@@ -21,12 +21,12 @@ fn check<K: Resource<DynamicType = ()> + Serialize>(object: &K, errors: &mut Fie
     }
 }
 
-/// What [`prune`] removed, and what is wrong with the rest.
+/// The fields that [`prune`] removed, and the errors of the rest.
 #[derive(Clone, Debug, Default)]
 pub struct Pruned {
     /// Path and value of each removed field.
     pub dropped: Vec<(String, Value)>,
-    /// What the API server would refuse of the rest.
+    /// Errors that the API server would report of the rest.
     pub errors: FieldErrors,
 }
 

@@ -15,7 +15,7 @@ pub struct Problem {
     pub object: String,
     /// Path of the field; empty for the object itself.
     pub field: String,
-    /// What is wrong, and what to write instead.
+    /// The error, and the text to write instead.
     pub message: String,
 }
 

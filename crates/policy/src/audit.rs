@@ -30,7 +30,7 @@ pub struct Finding {
     pub name: String,
     /// The tenants that it concerns.
     pub tenants: Vec<String>,
-    /// What is wrong, and what to do.
+    /// The violation, and the remedy.
     pub message: String,
 }
 

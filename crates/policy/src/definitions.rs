@@ -168,7 +168,7 @@ pub mod parameter {
         Annotation EXEMPT = "policy.croft.dev/exempt", on "Croft's own Namespace", by "the controller";
         /// Namespaces with which every pool is shared, separated by commas.
         Annotation SHARED_WITH = "policy.croft.dev/shared-with", on "Croft's own Namespace", by "the controller";
-        /// What happens to a non-tenant pod that tolerates the taint of a pool: `KeepOut`, `Reject` or `Allow`;
+        /// Action on a non-tenant pod that tolerates the taint of a pool: `KeepOut`, `Reject` or `Allow`;
         /// `Inactive` while no Tenant is enforced.
         Annotation NON_TENANT_PODS = "policy.croft.dev/non-tenant-pods", on "Croft's own Namespace", by "the controller";
         /// Claims of tenants on namespaces, as `name:namespaces:selector`, each followed by a semicolon.

@@ -3,7 +3,7 @@
 //! A doc comment is written once, above the item. The macros turn it into text as well, so that reference pages are
 //! generated from the code and can't differ from it. Used by this crate, `croft-api` and `croft-webhook`.
 
-/// What a key is of.
+/// The kind of object that has a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeyKind {
     /// A label.
@@ -37,13 +37,13 @@ impl KeyKind {
 pub struct Key {
     /// Its name, such as `croft.dev/pool`.
     pub name: &'static str,
-    /// What it is.
+    /// The kind of the item.
     pub kind: KeyKind,
     /// The objects that carry it.
     pub on: &'static str,
     /// The user or process that writes it.
     pub written_by: &'static str,
-    /// What it means: the doc comment of its constant, as Markdown.
+    /// Its meaning: the doc comment of its constant, as Markdown.
     pub description: &'static str,
 }
 

@@ -15,7 +15,7 @@ pub enum ConnectError {
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         source: KubeconfigError,
     },
     /// Neither a kubeconfig nor a service account was found.

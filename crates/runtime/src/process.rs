@@ -14,19 +14,19 @@ use crate::{
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProcessArgs {
     /// Kubeconfig of the cluster. Default: KUBECONFIG, the pod's service account, ~/.kube/config
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "CROFT_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
     /// Where /metrics, /healthz and /readyz answer, in the clear
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8081")]
+    #[arg(long, value_name = "ADDRESS", env = "CROFT_HEALTH_LISTEN", default_value = "0.0.0.0:8081")]
     pub health_listen: SocketAddr,
-    /// What to log: a level, or target=level pairs
+    /// Log filter: a level, or target=level pairs
     #[arg(long, value_name = "FILTER", env = "CROFT_LOG", default_value = "info")]
     pub log: String,
     /// Format of log lines
-    #[arg(long, value_enum, default_value = "json")]
+    #[arg(long, env = "CROFT_LOG_FORMAT", value_enum, default_value = "json")]
     pub log_format: LogFormat,
     /// Threads that serve; one per core if not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", env = "CROFT_THREADS", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 }
 

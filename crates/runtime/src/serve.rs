@@ -1,6 +1,6 @@
 //! HTTP/1.1 with or without TLS, with every wait bounded. Called by the webhook and by the health server.
 //!
-//! What a hostile or broken client can occupy is bounded: connections and handshakes in flight, both by source (see
+//! Bounds the resources of each client, which may be hostile or broken: connections and handshakes in flight, both by source (see
 //! [`crate::share`]), the memory of a connection, the time of a handshake, the time until a request's head is complete,
 //! and the time that a connection may idle. The handler sets the deadline of the body, since only the handler knows
 //! what it reads. Each request carries its [`Peer`] as an extension, by which the handler shares its own bounds.

@@ -29,7 +29,7 @@ pub use model::{
     catalog::{CapacityType, Catalog, InstanceType, Offering},
     error::InputError,
     options::Options,
-    plan::{ExistingPlacement, Machine, Plan, PodKey, Reason, ReasonKind, Relaxed, Unschedulable},
+    plan::{ExistingPlacement, Plan, PlannedInstance, PodKey, Reason, ReasonKind, Relaxed, Unschedulable},
     pool::{ComingNode, LIMIT_COST, LIMIT_NODES, Pool, TenantLimits},
     price::{Price, PriceError},
     quantity::{Quantity, QuantityError},

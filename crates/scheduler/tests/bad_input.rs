@@ -90,15 +90,15 @@ fn empty_and_contradictory_pools_say_so() {
 fn prices_of_zero_and_none() {
     let free = kind("free", "2", "8Gi", 0.0);
     let plan1 = plan(&cluster(vec![pool("p", vec![free])], &[pod("a", "1", "1Gi", json!({}))]));
-    assert_eq!((plan1.machines.len(), plan1.cost.micros(), plan1.bound.micros()), (1, 0, 0));
+    assert_eq!((plan1.instances.len(), plan1.cost.micros(), plan1.bound.micros()), (1, 0, 0));
     assert!(plan1.gap().abs() < f64::EPSILON);
     let mut unpriced = kind("unpriced", "2", "8Gi", 1.0);
     unpriced.offerings.iter_mut().for_each(|o| o.price = None);
     let both = vec![unpriced.clone(), kind("dear", "2", "8Gi", 1e6)];
     let plan2 = plan(&cluster(vec![pool("p", both)], &[pod("a", "1", "1Gi", json!({}))]));
-    assert_eq!(plan2.machines[0].instance_type, "dear");
+    assert_eq!(plan2.instances[0].instance_type, "dear");
     let plan3 = plan(&cluster(vec![pool("p", vec![unpriced])], &[pod("a", "1", "1Gi", json!({}))]));
-    assert!(plan3.machines[0].unpriced);
+    assert!(plan3.instances[0].unpriced);
     for bad in [r#"{"price":"cheap"}"#, r#"{"price":-1}"#, r#"{"price":1e999}"#] {
         let text = bad.replacen('{', r#"{"zone":"z","capacityType":"spot","#, 1);
         assert!(serde_json::from_str::<croft_scheduler::Offering>(&text).is_err(), "{bad}");
@@ -120,7 +120,7 @@ fn overcommitted_nodes_take_nothing() {
 #[test]
 fn what_goes_and_comes_back_leaves_no_trace() {
     let mut c = cluster(vec![pool("p", kinds())], &[]);
-    let before = format!("{:?}", plan(&c).machines);
+    let before = format!("{:?}", plan(&c).instances);
     c.upsert_node(&node("n", "4", "8Gi", json!({"node-pool": "p"}))).unwrap();
     for i in 0..10 {
         c.upsert_pod(&pod(&format!("p{i}"), "1", "1Gi", json!({"spec": {"nodeName": "n"}}))).unwrap();
@@ -131,7 +131,7 @@ fn what_goes_and_comes_back_leaves_no_trace() {
         c.remove_pod("default", &format!("p{i}"));
     }
     c.remove_node("n");
-    assert_eq!((c.pending(), format!("{:?}", plan(&c).machines)), (0, before));
+    assert_eq!((c.pending(), format!("{:?}", plan(&c).instances)), (0, before));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_million_pods_get_their_places() {
         c.upsert_pod(&one).unwrap();
     }
     let plan = solve(&c, &Options { effort: 0, ..Options::default() }, &|| false);
-    assert_eq!(plan.machines.iter().map(|m| m.pods.len()).sum::<usize>() + plan.unschedulable.len(), PODS);
+    assert_eq!(plan.instances.iter().map(|m| m.pods.len()).sum::<usize>() + plan.unschedulable.len(), PODS);
     assert_eq!(plan.unschedulable.len(), 0);
 }
 
@@ -198,12 +198,12 @@ proptest! {
             accepted += usize::from(c.upsert_pod(&pod(&format!("p{i}"), cpu, memory, more)).is_ok());
         }
         let plan = solve(&c, &Options { effort, ..Options::default() }, &|| false);
-        let placed: usize = plan.machines.iter().map(|m| m.pods.len()).sum();
+        let placed: usize = plan.instances.iter().map(|m| m.pods.len()).sum();
         prop_assert_eq!(placed + plan.unschedulable.len(), accepted);
         prop_assert!(plan.bound <= plan.cost);
-        for machine in &plan.machines {
-            for (name, amount) in machine.requests.iter() {
-                prop_assert!(amount <= machine.allocatable.get(name).max(0), "{} {}", name, amount);
+        for instance in &plan.instances {
+            for (name, amount) in instance.requests.iter() {
+                prop_assert!(amount <= instance.allocatable.get(name).max(0), "{} {}", name, amount);
             }
         }
     }

@@ -14,24 +14,13 @@ use std::collections::BTreeMap;
 
 use build::{cluster, kind, pod, pool};
 use croft_scheduler::{InstanceType, Options, solve};
+use croft_simkit::Random;
 use serde_json::json;
-
-/// Numbers that are as good as random and the same everywhere (xorshift64*).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n
-    }
-}
 
 /// (cpu in thousandths, memory in MiB)
 type Size = (i64, i64);
 
-/// What it costs at least to hold `left` pods of each size, by trying every content of the machine that takes the first
+/// The least cost of holding `left` pods of each size, by trying every content of the instance that takes the first
 /// pod left. Types are (cpu, memory, price in micro-dollars).
 fn optimum(
     sizes: &[Size],
@@ -77,12 +66,12 @@ fn optimum(
 fn never_above_the_optimum_nor_below_it_in_cost() {
     let (mut exact, mut worst) = (0, 0.0f64);
     for seed in 1..=1_000u64 {
-        let dice = &mut Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        let types: Vec<(i64, i64, i64)> = (0..2 + dice.below(4))
+        let random = &mut Random::new(seed);
+        let types: Vec<(i64, i64, i64)> = (0..2 + random.below(4))
             .map(|_| {
-                let cpu = 500 * i64::try_from(1 + dice.below(16)).unwrap();
-                let memory = 512 * i64::try_from(1 + dice.below(32)).unwrap();
-                let price = 10 * cpu + 5 * memory + i64::try_from(dice.below(20_000)).unwrap();
+                let cpu = 500 * i64::try_from(1 + random.below(16)).unwrap();
+                let memory = 512 * i64::try_from(1 + random.below(32)).unwrap();
+                let price = 10 * cpu + 5 * memory + i64::try_from(random.below(20_000)).unwrap();
                 (cpu, memory, price)
             })
             .collect();
@@ -94,17 +83,17 @@ fn never_above_the_optimum_nor_below_it_in_cost() {
             })
             .collect();
         let fits = |s: &Size| types.iter().any(|t| t.0 >= s.0 && t.1 >= s.1);
-        let sizes: Vec<Size> = (0..1 + dice.below(3))
+        let sizes: Vec<Size> = (0..1 + random.below(3))
             .map(|_| {
-                let cpu = i64::try_from(100 + 100 * dice.below(30)).unwrap();
-                (cpu, i64::try_from(128 + 128 * dice.below(40)).unwrap())
+                let cpu = i64::try_from(100 + 100 * random.below(30)).unwrap();
+                (cpu, i64::try_from(128 + 128 * random.below(40)).unwrap())
             })
             .filter(fits)
             .collect();
         if sizes.is_empty() {
             continue;
         }
-        let counts: Vec<u8> = sizes.iter().map(|_| u8::try_from(1 + dice.below(4)).unwrap()).collect();
+        let counts: Vec<u8> = sizes.iter().map(|_| u8::try_from(1 + random.below(4)).unwrap()).collect();
         let mut pods = Vec::new();
         for (n, ((cpu, memory), count)) in sizes.iter().zip(&counts).enumerate() {
             for i in 0..*count {
@@ -139,20 +128,20 @@ fn never_above_the_optimum_nor_below_it_in_cost() {
 #[test]
 fn no_plan_is_dearer_than_plain_first_fit() {
     for seed in 1..=200u64 {
-        let dice = &mut Dice(seed.wrapping_mul(0x1234_5678_9ABC_DEF1) | 1);
+        let random = &mut Random::new(seed ^ 0x1234_5678_9ABC_DEF1);
         let kinds: Vec<InstanceType> = (0..8)
             .map(|n| {
-                let cpu = 1 + dice.below(32);
-                let memory = cpu * (1 + dice.below(8));
+                let cpu = 1 + random.below(32);
+                let memory = cpu * (1 + random.below(8));
                 let dollars =
-                    0.03 * cpu as f64 + 0.004 * memory as f64 * (1.0 + dice.below(20) as f64 / 100.0);
+                    0.03 * cpu as f64 + 0.004 * memory as f64 * (1.0 + random.below(20) as f64 / 100.0);
                 kind(&format!("t{n}"), &cpu.to_string(), &format!("{memory}Gi"), dollars)
             })
             .collect();
-        let pods: Vec<_> = (0..1 + dice.below(80))
+        let pods: Vec<_> = (0..1 + random.below(80))
             .map(|i| {
-                let (cpu, memory) = (50 + dice.below(900), 64 + dice.below(2_000));
-                let label = json!({"metadata": {"labels": {"app": format!("a{}", dice.below(3))}}});
+                let (cpu, memory) = (50 + random.below(900), 64 + random.below(2_000));
+                let label = json!({"metadata": {"labels": {"app": format!("a{}", random.below(3))}}});
                 pod(&format!("p{i}"), &format!("{cpu}m"), &format!("{memory}Mi"), label)
             })
             .collect();
@@ -170,5 +159,5 @@ fn a_plan_cut_short_says_so_and_is_whole() {
     let c = cluster(vec![pool("p", build::kinds())], &pods);
     let plan = solve(&c, &Options { effort: 1_000, ..Options::default() }, &|| true);
     assert!(plan.cut_short);
-    assert_eq!(plan.machines.iter().map(|m| m.pods.len()).sum::<usize>(), 100);
+    assert_eq!(plan.instances.iter().map(|m| m.pods.len()).sum::<usize>(), 100);
 }

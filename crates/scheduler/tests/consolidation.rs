@@ -1,4 +1,4 @@
-//! What consolidation decides, by table and by property.
+//! Decisions of consolidation, by table and by property.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -118,18 +118,18 @@ impl World {
     fn apply(&mut self, found: &Consolidation) {
         for one in &found.commands {
             let mut told: BTreeMap<PodKey, String> = BTreeMap::new();
-            for machine in &one.machines {
+            for instance in &one.instances {
                 self.made += 1;
                 let name = format!("new-{:04}", self.made);
-                let is = (machine.instance_type.clone(), machine.zone.clone(), machine.capacity_type);
+                let is = (instance.instance_type.clone(), instance.zone.clone(), instance.capacity_type);
                 self.nodes.insert(name.clone(), is);
-                told.extend(machine.pods.iter().map(|p| (p.clone(), name.clone())));
+                told.extend(instance.pods.iter().map(|p| (p.clone(), name.clone())));
             }
             for place in &one.onto {
                 told.extend(place.pods.iter().map(|p| (p.clone(), place.node.clone())));
             }
             for node in &one.nodes {
-                self.nodes.remove(node).expect("given back once");
+                self.nodes.remove(node).expect("removed once");
             }
             for (name, (_, _, node)) in self.pods.iter_mut().filter(|(_, pod)| one.nodes.contains(&pod.2)) {
                 *node = told.get(&PodKey::new("default", name)).expect("a place for every pod").clone();
@@ -140,8 +140,8 @@ impl World {
     /// Makes a move as kube-scheduler would: the dearest node goes first, and each of its pods to the emptiest that has
     /// room.
     fn bind(&mut self, one: &Command) {
-        for (at, machine) in one.machines.iter().enumerate() {
-            let is = (machine.instance_type.clone(), machine.zone.clone(), machine.capacity_type);
+        for (at, instance) in one.instances.iter().enumerate() {
+            let is = (instance.instance_type.clone(), instance.zone.clone(), instance.capacity_type);
             self.nodes.insert(format!("{at:03}"), is);
         }
         let mut going = one.nodes.clone();
@@ -194,14 +194,14 @@ fn world(held: &[Held]) -> World {
     World::new(pool("p", kinds()), held)
 }
 
-/// (nodes given back, types launched), sorted, over all moves.
+/// (nodes removed, types launched), sorted, over all commands.
 fn summary(found: &Consolidation) -> (Vec<String>, Vec<String>) {
     let mut nodes: Vec<_> = found.commands.iter().flat_map(|m| m.nodes.clone()).collect();
-    let mut machines: Vec<_> =
-        found.commands.iter().flat_map(|m| m.machines.iter().map(|m| m.instance_type.clone())).collect();
+    let mut instances: Vec<_> =
+        found.commands.iter().flat_map(|m| m.instances.iter().map(|m| m.instance_type.clone())).collect();
     nodes.sort();
-    machines.sort();
-    (nodes, machines)
+    instances.sort();
+    (nodes, instances)
 }
 
 #[test]
@@ -224,11 +224,11 @@ fn one_large_gives_way_to_several_small() {
 
 #[test]
 fn several_give_way_to_fewer_that_cost_less() {
-    // None of the three can go alone for less: 2.5 processors need a machine of 4.
+    // None of the three can go alone for less: 2.5 processors need an instance of 4.
     let held: Vec<Held> = (0..3).map(|_| held("m.4", &[(2500, 1024)])).collect();
     let mut world = world(&held);
     let found = world.search(ALL);
-    // 7.5 processors on one machine of 8.
+    // 7.5 processors on one instance of 8.
     assert_eq!(summary(&found).1, ["m.8"]);
     assert_eq!(found.after, dollars(0.4));
     world.apply(&found);
@@ -236,7 +236,7 @@ fn several_give_way_to_fewer_that_cost_less() {
 }
 
 #[test]
-fn little_is_not_worth_a_move() {
+fn small_savings_start_no_command() {
     let world = world(&[held("m.4", &[(2000, 1024)])]);
     for (min, moves) in [(0.0, 1), (0.09, 1), (0.1, 0), (1.0, 0)] {
         let found = world.search(PoolConstraints { min_savings: dollars(min), ..ALL });
@@ -252,11 +252,11 @@ fn little_is_not_worth_a_move() {
 }
 
 #[test]
-fn alternatives_keep_the_move_worth_it() {
+fn alternatives_keep_the_savings_of_a_command() {
     let world = world(&[held("m.8", &[(2000, 1024)])]);
     let found = world.search(PoolConstraints { min_savings: dollars(0.25), ..ALL });
     // m.2 saves 0.30. Were m.4 launched in its place, 0.20 would be saved: less than asked for.
-    assert_eq!(found.commands[0].machines[0].options, ["m.2"]);
+    assert_eq!(found.commands[0].instances[0].options, ["m.2"]);
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_full_node_says_what_its_pods_would_cost_elsewhere() {
 
 #[test]
 fn what_kube_scheduler_would_bind_otherwise_comes_about_or_stays() {
-    // 12 processors fill three machines, if the small pods leave a place for each of the large ones.
+    // 12 processors fill three instances, if the small pods leave a place for each of the large ones.
     let (small, large) = ([(1000, 1024); 4], [(4000, 1024); 2]);
     let kinds: Vec<InstanceType> =
         kinds().into_iter().filter(|kind| ["m.4", "m.16"].contains(&kind.name.as_str())).collect();
@@ -330,22 +330,22 @@ fn budgets_bound_how_many_go() {
 
 #[test]
 fn what_is_launched_for_many_lets_them_go_step_by_step() {
-    // No pod fits onto another node: only one machine in place of all of them is cheaper.
+    // No pod fits onto another node: only one instance in place of all of them is cheaper.
     let held: Vec<Held> = (0..4).map(|_| held("m.4", &[(3000, 1024)])).collect();
     let mut world = world(&held);
     assert!(world.search(PoolConstraints { nodes: 1, ..ALL }).commands.is_empty());
     let found = world.search(PoolConstraints { nodes: 1, steps: 4, ..ALL });
-    let sizes: Vec<_> = found.commands.iter().map(|m| (m.nodes.len(), m.machines.len())).collect();
-    assert!(sizes.iter().all(|(nodes, machines)| nodes > machines && *machines > 0), "{sizes:?}");
+    let sizes: Vec<_> = found.commands.iter().map(|m| (m.nodes.len(), m.instances.len())).collect();
+    assert!(sizes.iter().all(|(nodes, instances)| nodes > instances && *instances > 0), "{sizes:?}");
     world.apply(&found);
     world.check();
 }
 
 #[test]
-fn who_needs_no_machine_goes_at_once_and_within_the_budget() {
+fn who_needs_no_instance_goes_at_once_and_within_the_budget() {
     let held: Vec<Held> = (0..20).map(|_| held("m.4", &[(100, 128)])).collect();
     let found = world(&held).search(PoolConstraints { nodes: 2, steps: 3, ..ALL });
-    let at_once = found.commands.iter().filter(|m| m.machines.is_empty());
+    let at_once = found.commands.iter().filter(|m| m.instances.is_empty());
     assert!(at_once.map(|m| m.nodes.len()).sum::<usize>() <= 2, "{:?}", found.commands);
     assert!(found.commands.iter().map(|m| m.nodes.len()).sum::<usize>() <= 6, "{:?}", found.commands);
 }
@@ -414,7 +414,7 @@ fn hosts_apart_stay_apart() {
         cluster.upsert_pod(&pod(&format!("a-{at}"), "500m", "512Mi", more)).unwrap();
     }
     let found = consolidate(&cluster, &world.ask(ALL), &|| false);
-    // Two machines it stays, and each smaller.
+    // Two instances it stays, and each smaller.
     assert_eq!(summary(&found).1, ["m.1", "m.1"]);
 }
 
@@ -439,7 +439,7 @@ fn comes_about(held: &[Held]) {
         let [one] = found.commands.as_slice() else { break };
         world.bind(one);
         world.check();
-        // Names of nodes that the next search may give back.
+        // Names of nodes that the next search may remove.
         let named = std::mem::take(&mut world.nodes).into_iter();
         let round = world.made;
         world.made += 1;
@@ -450,9 +450,9 @@ fn comes_about(held: &[Held]) {
     }
 }
 
-/// The first move gives seven nodes back for fourteen machines, most of them alike.
+/// The first move gives seven nodes back for fourteen instances, most of them alike.
 #[test]
-fn a_move_to_more_than_ten_machines_comes_about() {
+fn a_move_to_more_than_ten_instances_comes_about() {
     comes_about(&[
         held("m.4", &[(1300, 2304), (900, 512), (400, 512)]),
         held("m.16", &[(700, 2816), (1800, 1792), (600, 3328), (1600, 3840)]),
@@ -491,7 +491,7 @@ proptest! {
     }
 
     #[test]
-    fn a_move_comes_about_though_nobody_leads_the_pods(held in clusters()) {
+    fn a_command_completes_though_evicted_pods_are_not_nominated(held in clusters()) {
         comes_about(&held);
     }
 
@@ -511,15 +511,15 @@ proptest! {
             let more = json!({"spec": {"nodeSelector": {"node-pool": "p"}}});
             fresh.upsert_pod(&pod(name, &format!("{cpu}m"), &format!("{memory}Mi"), more)).unwrap();
         }
-        // With what kube-scheduler needs beyond the plan, since it fills the machines in its own way.
+        // With what kube-scheduler needs beyond the plan, since it fills the instances in its own way.
         let (mut least, mut options) = (Price::ZERO, Options::default());
         loop {
             let plan = solve(&fresh, &options, &|| false);
-            if plan.machines.is_empty() {
+            if plan.instances.is_empty() {
                 break;
             }
-            for (at, machine) in plan.machines.iter().enumerate() {
-                fresh.upsert_coming(machine.coming(&format!("{least}-{at}")));
+            for (at, instance) in plan.instances.iter().enumerate() {
+                fresh.upsert_coming(instance.coming(&format!("{least}-{at}")));
             }
             least += plan.cost;
             options.simulate_default_scheduler = true;

@@ -17,8 +17,8 @@ use serde_json::json;
 #[test]
 fn one_pod_gets_the_cheapest_type_that_holds_it() {
     let plan = plan(&cluster(vec![pool("p", kinds())], &[pod("a", "1500m", "2Gi", json!({}))]));
-    assert_eq!(plan.machines.len(), 1);
-    let m = &plan.machines[0];
+    assert_eq!(plan.instances.len(), 1);
+    let m = &plan.instances[0];
     assert_eq!((m.instance_type.as_str(), m.zone.as_str()), ("m.2", "zone-a"));
     assert_eq!(m.labels["node-pool"], "p");
     assert_eq!(m.zones, ["zone-a", "zone-b", "zone-c"]);
@@ -35,8 +35,8 @@ fn init_containers_sidecars_and_overhead_count_as_kubernetes_says() {
     ]}});
     // max(1 + 0.5, 0.5 + 3) + 0.1
     let plan = plan(&cluster(vec![pool("p", kinds())], &[pod("a", "1", "1Gi", spec)]));
-    assert_eq!(plan.machines[0].requests.get("cpu"), 3600);
-    assert_eq!(plan.machines[0].instance_type, "m.4");
+    assert_eq!(plan.instances[0].requests.get("cpu"), 3600);
+    assert_eq!(plan.instances[0].instance_type, "m.4");
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn selectors_and_affinity_choose_offerings() {
     let selector = json!({"spec": {"nodeSelector": {"kubernetes.io/arch": "amd64", "topology.kubernetes.io/zone": "zone-b"}}});
     let plan1 = plan(&cluster(vec![pool("p", all.clone())], &[pod("a", "1", "1Gi", selector)]));
     assert_eq!(
-        (plan1.machines[0].instance_type.as_str(), plan1.machines[0].zone.as_str()),
+        (plan1.instances[0].instance_type.as_str(), plan1.instances[0].zone.as_str()),
         ("m.1", "zone-b")
     );
     let affinity = json!({"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
@@ -56,7 +56,7 @@ fn selectors_and_affinity_choose_offerings() {
             {"matchExpressions": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m.8"]}]},
             {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]}]}}}}});
     let plan2 = plan(&cluster(vec![pool("p", all)], &[pod("a", "1", "1Gi", affinity)]));
-    assert_eq!(plan2.machines[0].instance_type, "arm.2");
+    assert_eq!(plan2.instances[0].instance_type, "arm.2");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn taints_and_tolerations() {
     let without = plan(&cluster(vec![p.clone()], &[pod("a", "1", "1Gi", json!({}))]));
     assert_eq!(why(&without), ["p TaintNotTolerated: the pod doesn't tolerate node-pool=p:NoSchedule"]);
     let with = json!({"spec": {"tolerations": [{"key": "node-pool", "operator": "Equal", "value": "p", "effect": "NoSchedule"}]}});
-    assert_eq!(plan(&cluster(vec![p], &[pod("a", "1", "1Gi", with)])).machines.len(), 1);
+    assert_eq!(plan(&cluster(vec![p], &[pod("a", "1", "1Gi", with)])).instances.len(), 1);
 }
 
 fn spread(key: &str, skew: i32) -> serde_json::Value {
@@ -81,7 +81,7 @@ fn zone_spread_is_even() {
         (0..7).map(|i| pod(&format!("p{i}"), "1", "1Gi", spread("topology.kubernetes.io/zone", 1))).collect();
     let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
     let mut zones = std::collections::BTreeMap::new();
-    for m in &plan.machines {
+    for m in &plan.instances {
         *zones.entry(m.zone.clone()).or_insert(0) += m.pods.len();
     }
     let mut counts: Vec<_> = zones.into_values().collect();
@@ -90,15 +90,15 @@ fn zone_spread_is_even() {
 }
 
 #[test]
-fn host_spread_and_anti_affinity_take_a_machine_each() {
+fn host_spread_and_anti_affinity_take_an_instance_each() {
     let pods: Vec<_> =
         (0..5).map(|i| pod(&format!("p{i}"), "100m", "128Mi", spread("kubernetes.io/hostname", 1))).collect();
-    assert_eq!(plan(&cluster(vec![pool("p", kinds())], &pods)).machines.len(), 5);
+    assert_eq!(plan(&cluster(vec![pool("p", kinds())], &pods)).instances.len(), 5);
     let anti = json!({"metadata": {"labels": {"app": "x"}}, "spec": {"affinity": {"podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname",
             "labelSelector": {"matchLabels": {"app": "x"}}}]}}}});
     let pods: Vec<_> = (0..5).map(|i| pod(&format!("p{i}"), "100m", "128Mi", anti.clone())).collect();
-    assert_eq!(plan(&cluster(vec![pool("p", kinds())], &pods)).machines.len(), 5);
+    assert_eq!(plan(&cluster(vec![pool("p", kinds())], &pods)).instances.len(), 5);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn zone_affinity_stays_together() {
             "labelSelector": {"matchLabels": {"app": "x"}}}]}}}});
     let pods: Vec<_> = (0..40).map(|i| pod(&format!("p{i}"), "1", "1Gi", near.clone())).collect();
     let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
-    let zones: std::collections::BTreeSet<_> = plan.machines.iter().map(|m| m.zone.clone()).collect();
+    let zones: std::collections::BTreeSet<_> = plan.instances.iter().map(|m| m.zone.clone()).collect();
     assert_eq!((zones.len(), plan.unschedulable.len()), (1, 0));
 }
 
@@ -118,7 +118,7 @@ fn limits_count_capacity_and_say_what_is_used_up() {
     p.limits.insert("cpu".to_owned(), "4".parse().unwrap());
     let pods: Vec<_> = (0..6).map(|i| pod(&format!("p{i}"), "1", "1Gi", json!({}))).collect();
     let plan = plan(&cluster(vec![p], &pods));
-    assert_eq!(plan.machines.iter().map(|m| m.capacity.get("cpu")).sum::<i64>(), 4000);
+    assert_eq!(plan.instances.iter().map(|m| m.capacity.get("cpu")).sum::<i64>(), 4000);
     assert_eq!(plan.unschedulable.len(), 2);
     assert!(
         why(&plan)[0].starts_with("p PoolLimit: the limits of p (cpu 4) leave no room"),
@@ -134,19 +134,19 @@ fn heavier_pools_come_first_and_lighter_ones_take_the_rest() {
     heavy.limits.insert("nodes".to_owned(), "1".parse().unwrap());
     let pods: Vec<_> = (0..6).map(|i| pod(&format!("p{i}"), "1", "1Gi", json!({}))).collect();
     let plan = plan(&cluster(vec![heavy, pool("light", kinds())], &pods));
-    let by_pool: Vec<_> = plan.machines.iter().map(|m| (m.pool.as_str(), m.pods.len())).collect();
+    let by_pool: Vec<_> = plan.instances.iter().map(|m| (m.pool.as_str(), m.pods.len())).collect();
     assert_eq!(by_pool, [("heavy", 4), ("light", 2)]);
 }
 
 #[test]
-fn daemonsets_take_their_room_on_new_machines() {
+fn daemonsets_take_their_room_on_new_instances() {
     let mut c = cluster(vec![pool("p", kinds())], &[pod("a", "900m", "1Gi", json!({}))]);
     let ds = json!({"metadata": {"namespace": "kube-system", "name": "agent"}, "spec": {
         "selector": {}, "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "200m"}}}]}}}});
     c.upsert_daemonset(&serde_json::from_value(ds).unwrap()).unwrap();
     let plan = plan(&c);
-    assert_eq!(plan.machines[0].instance_type, "m.2");
-    assert_eq!(plan.machines[0].requests.get("cpu"), 1100);
+    assert_eq!(plan.instances[0].instance_type, "m.2");
+    assert_eq!(plan.instances[0].requests.get("cpu"), 1100);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn existing_nodes_are_used_first() {
     }
     let plan = plan(&c);
     assert_eq!((plan.existing[0].node.as_str(), plan.existing[0].pods.len()), ("n1", 2));
-    assert_eq!((plan.machines.len(), plan.machines[0].pods.len()), (1, 1));
+    assert_eq!((plan.instances.len(), plan.instances[0].pods.len()), (1, 1));
 }
 
 #[test]
@@ -201,8 +201,8 @@ fn pools_narrow_the_catalogue() {
     let mut p = pool("p", kinds());
     p.requirements = vec![requirement("node.kubernetes.io/instance-type", &["m.4", "m.8"])];
     let plan = plan(&cluster(vec![p], &[pod("a", "1", "1Gi", json!({}))]));
-    assert_eq!(plan.machines[0].instance_type, "m.4");
-    assert_eq!(plan.machines[0].options, ["m.4"]);
+    assert_eq!(plan.instances[0].instance_type, "m.4");
+    assert_eq!(plan.instances[0].options, ["m.4"]);
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn two_pools() -> Cluster {
 }
 
 fn cpus(plan: &Plan) -> i64 {
-    plan.machines.iter().map(|machine| machine.capacity.get("cpu") / 1000).sum()
+    plan.instances.iter().map(|instance| instance.capacity.get("cpu") / 1000).sum()
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn cluster_limits_count_the_nodes_of_all_pools_together() {
         let mut cluster = two_pools();
         cluster.set_limits(limits(&[limit]));
         let plan = plan(&cluster);
-        assert_eq!(plan.machines.len(), launched, "{limit:?}: {:?}", plan.unschedulable);
+        assert_eq!(plan.instances.len(), launched, "{limit:?}: {:?}", plan.unschedulable);
         assert_eq!(plan.unschedulable.len(), 2 - launched, "{limit:?}");
     }
 }
@@ -67,8 +67,8 @@ fn cluster_limits_count_nodes_that_are_there_and_the_reason_names_them() {
     cluster.set_limits(limits(&[("nodes", "2"), ("cpu", "100")]));
     cluster.upsert_pod(&of("b", "more", "3")).unwrap();
     let first = plan(&cluster);
-    assert_eq!(first.machines.len(), 1, "one of the two pods of b goes onto the node");
-    assert!(first.machines[0].options.iter().all(|kind| kind == "m.4"), "{:?}", first.machines[0].options);
+    assert_eq!(first.instances.len(), 1, "one of the two pods of b goes onto the node");
+    assert!(first.instances[0].options.iter().all(|kind| kind == "m.4"), "{:?}", first.instances[0].options);
     let why = why(&first);
     let own = why.iter().find(|why| why.contains("ClusterLimit")).unwrap_or_else(|| panic!("{why:?}"));
     assert!(
@@ -76,7 +76,7 @@ fn cluster_limits_count_nodes_that_are_there_and_the_reason_names_them() {
             && own.contains("the nodes of all pools have cpu 4 cores, 1 nodes already"),
         "{own}"
     );
-    // What is raised helps.
+    // A raised limit helps.
     cluster.set_limits(limits(&[("nodes", "3")]));
     assert!(plan(&cluster).unschedulable.is_empty());
     cluster.set_limits(BTreeMap::new());
@@ -105,7 +105,7 @@ fn a_cluster_limit_that_a_plan_keeps_by_itself_changes_nothing() {
     limited.set_limits(limits(&[("nodes", "50"), ("costPerHour", "25")]));
     let (free, within) = (plan(&cluster), plan(&limited));
     let shown = |plan: &Plan| -> Vec<String> {
-        plan.machines.iter().map(|m| format!("{} {} {}", m.name, m.instance_type, m.zone)).collect()
+        plan.instances.iter().map(|m| format!("{} {} {}", m.name, m.instance_type, m.zone)).collect()
     };
     assert_eq!(shown(&free), shown(&within));
     assert_eq!((free.cost, free.bound, free.steps), (within.cost, within.bound, within.steps));
@@ -129,9 +129,9 @@ proptest! {
         let mut cluster = cluster(names.map(|name| pool(name, kinds())).to_vec(), &pods);
         cluster.set_limits(limits(&[("nodes", &nodes.to_string()), ("cpu", &cpu.to_string())]));
         let plan = plan(&cluster);
-        prop_assert!(i64::try_from(plan.machines.len()).unwrap() <= nodes);
+        prop_assert!(i64::try_from(plan.instances.len()).unwrap() <= nodes);
         prop_assert!(cpus(&plan) <= cpu);
-        let placed: usize = plan.machines.iter().map(|m| m.pods.len()).sum();
+        let placed: usize = plan.instances.iter().map(|m| m.pods.len()).sum();
         prop_assert_eq!(placed + plan.unschedulable.len(), pods.len());
         let named = plan.unschedulable.iter().all(|left| left.reasons.iter().any(|r| r.reason.is_limit()));
         prop_assert!(named, "{:?}", plan.unschedulable);

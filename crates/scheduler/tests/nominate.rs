@@ -46,18 +46,18 @@ fn alike() -> [Pod; 2] {
 #[test]
 fn like_pods_that_have_the_pool_for_themselves_need_none() {
     assert!(interchangeable(alike(), &[]));
-    let stranger = pinned("other", "2", "b", json!({}));
-    assert!(interchangeable(alike(), &[stranger]), "it can't enter the pool");
+    let non_tenant = pinned("other", "2", "b", json!({}));
+    assert!(interchangeable(alike(), &[non_tenant]), "it can't enter the pool");
     let one_more = pinned("p3", "1", "a", json!({}));
     assert!(interchangeable(alike(), &[one_more]));
 }
 
 #[test]
-fn pods_that_somebody_else_may_displace_need_them() {
+fn pods_that_another_pod_may_displace_need_nominations() {
     let larger = pinned("other", "2", "a", json!({}));
     assert!(!interchangeable(alike(), &[larger]), "another pod of the pool");
     let [one, _] = alike();
-    assert!(!interchangeable([one, pinned("p2", "2", "a", json!({}))], &[]), "two kinds on one machine");
+    assert!(!interchangeable([one, pinned("p2", "2", "a", json!({}))], &[]), "two kinds on one instance");
     let spread = json!({"topologySpreadConstraints": [{
         "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {},
@@ -88,7 +88,7 @@ fn those_who_are_even_with_what_runs_may_be_told_together() {
             }
         }
         let keys = [PodKey::new("default", "p1"), PodKey::new("default", "p2")];
-        // What is planned isn't bound, and counts for nothing.
+        // A planned pod isn't bound, and counts for nothing.
         keys.iter().for_each(|key| cluster.nominate(key, "zone-a", false));
         let labels = [("topology.kubernetes.io/zone".to_owned(), "zone-a".to_owned())].into();
         cluster.nominable(&keys, &labels).len()

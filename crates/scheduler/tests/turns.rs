@@ -1,4 +1,4 @@
-//! Who is bound before whom: kube-scheduler takes pods by priority, then as they come, and knows no plan.
+//! Binding order: kube-scheduler takes pods by priority, then by age, and knows no plan.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -54,7 +54,7 @@ fn in_zones(zones: &[&str]) -> Pool {
 
 /// How many pods whose names start with `name` are on each node, old or new.
 fn homes(plan: &Plan, name: &str) -> BTreeMap<String, usize> {
-    let new = plan.machines.iter().map(|m| (&m.name, &m.pods));
+    let new = plan.instances.iter().map(|m| (&m.name, &m.pods));
     let old = plan.existing.iter().map(|e| (&e.node, &e.pods));
     let count = |pods: &[PodKey]| pods.iter().filter(|p| p.name.starts_with(name)).count();
     new.chain(old).map(|(node, pods)| (node.clone(), count(pods))).filter(|(_, n)| *n > 0).collect()
@@ -83,10 +83,10 @@ fn who_can_go_nowhere_else_isnt_kept_for_those_who_follow() {
         c.upsert_pod(&pod("follower", "4", "1Gi", follower)).unwrap();
         plan(&c)
     };
-    // Both fit on a new machine, and on the old one there is room for the leader alone.
+    // Both fit on a new instance, and on the old one there is room for the leader alone.
     let both = with(pool("p", kinds()), follower(json!({})));
     assert_eq!((both.existing.len(), both.unschedulable.len()), (0, 0), "{:?}", both.unschedulable);
-    // The leader doesn't tolerate what the pool's machines have; the follower doesn't either, or it does; or no machine of
+    // The leader doesn't tolerate what the pool's instances have; the follower doesn't either, or it does; or no instance of
     // the pool holds both; or the pool may launch none.
     let closed = Pool { taints: vec![taint("only", "p")], ..pool("p", kinds()) };
     let tolerant = json!({"spec": {"tolerations": [{"key": "only", "operator": "Exists"}]}});
@@ -104,10 +104,10 @@ fn who_can_go_nowhere_else_isnt_kept_for_those_who_follow() {
 }
 
 #[test]
-fn a_mates_own_spread_doesnt_bind_who_must_come_after_it() {
+fn the_spread_of_an_affinity_target_does_not_bind_its_followers() {
     let lead = join(&[labels(json!({"app": "web", "role": "lead"})), spread(HOST, 1, json!({"app": "web"}))]);
     let follower = join(&[labels(json!({"app": "web"})), near(HOST, json!({"role": "lead"}))]);
-    // On a new machine; on one that is there.
+    // On a new instance; on one that is there.
     for old in [false, true] {
         let mut pods = many("f", 2, "1", &follower);
         pods.extend(many("lead", 1, "1", &lead));
@@ -136,7 +136,7 @@ fn a_mates_own_spread_doesnt_bind_who_must_come_after_it() {
 }
 
 #[test]
-fn a_second_mate_would_let_followers_come_before_the_first() {
+fn a_second_target_would_let_followers_come_before_the_first() {
     // The second leader asks nothing of its host. Were it beside the first, the follower could come between them.
     let lead = join(&[labels(json!({"app": "web", "role": "lead"})), spread(HOST, 1, json!({"app": "web"}))]);
     let second = labels(json!({"role": "lead"}));
@@ -147,7 +147,7 @@ fn a_second_mate_would_let_followers_come_before_the_first() {
     let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
     let (lead, second, follower) = (homes(&plan, "lead"), homes(&plan, "second"), homes(&plan, "f"));
-    assert!(lead != second || follower != lead, "{:?}", plan.machines);
+    assert!(lead != second || follower != lead, "{:?}", plan.instances);
 }
 
 #[test]
@@ -167,9 +167,9 @@ fn who_could_be_the_first_of_its_kind_goes_where_others_may_be_before_it() {
     pods.extend(many("near", 3, "1", &join(&[web.clone(), near(ZONE, json!({"app": "web"}))])));
     let plan1 = plan(&cluster(vec![pool("p", cheap)], &pods));
     assert_eq!(plan1.unschedulable.len(), 0, "{:?}", plan1.unschedulable);
-    let zones: BTreeSet<&str> = plan1.machines.iter().map(|m| m.zone.as_str()).collect();
+    let zones: BTreeSet<&str> = plan1.instances.iter().map(|m| m.zone.as_str()).collect();
     assert_eq!(zones, BTreeSet::from(["zone-b", "zone-c"]));
-    // A spread as well: even over the two zones, while nobody opens the third. Once somebody does there is no place: where the
+    // A spread as well: even over the two zones, while no pod opens the third. Once a pod does there is no place: where the
     // others are it is too full, elsewhere too empty.
     pods.truncate(2);
     let both =
@@ -179,7 +179,7 @@ fn who_could_be_the_first_of_its_kind_goes_where_others_may_be_before_it() {
     assert_eq!((placed(&two, "other"), placed(&two, "near")), (2, 4), "{:?}", two.unschedulable);
     pods.push(pod("opens", "1", "1Gi", json!({"spec": {"nodeSelector": {ZONE: "zone-a"}}})));
     let three = plan(&cluster(vec![pool("p", kinds())], &pods));
-    assert_eq!((placed(&three, "other"), placed(&three, "near")), (2, 0), "{:?}", three.machines);
+    assert_eq!((placed(&three, "other"), placed(&three, "near")), (2, 0), "{:?}", three.instances);
     assert!(why(&three)[0].contains("PodAffinity") || why(&three)[0].contains("TopologySpread"));
 }
 
@@ -219,7 +219,7 @@ fn pods_on_old_nodes_are_as_even_as_their_spread_can_be() {
 #[test]
 fn those_bound_first_are_the_ones_who_are_told() {
     // Three on one node: two of a high priority that one of a low priority counts for its spread. Told first, it would keep
-    // the others from being told, and they would take the room of somebody else.
+    // the others from being told, and they would take the room of another pod.
     let web = labels(json!({"app": "web"}));
     let high = join(&[web.clone(), json!({"spec": {"priority": 10}})]);
     let low = join(&[web, spread(ZONE, 1, json!({"app": "web"}))]);
@@ -261,15 +261,15 @@ fn who_is_counted_on_an_old_node_leaves_the_spreads_of_those_before_it() {
     };
     let roomy = with(vec![pool("p", kinds())]);
     assert_eq!(homes(&roomy, "even"), [("a".to_owned(), 2)].into());
-    assert_eq!((roomy.machines.len(), placed(&roomy, "counted")), (1, 1));
+    assert_eq!((roomy.instances.len(), placed(&roomy, "counted")), (1, 1));
     // Where it can go nowhere else, it goes there.
     let full = with(Vec::new());
     assert_eq!(homes(&full, "counted"), [("a".to_owned(), 1)].into());
 }
 
 #[test]
-fn who_needs_a_host_with_a_mate_gets_the_zone_of_one() {
-    // An old pod that counts is in zone a, where nothing new is needed; the mates come to zone b.
+fn host_affinity_follows_the_zone_of_a_target() {
+    // An old pod that counts is in zone a, where nothing new is needed; the affinity targets come to zone b.
     let web = labels(json!({"app": "web"}));
     let follower = join(&[web.clone(), near(HOST, json!({"app": "web"}))]);
     let even = join(&[
@@ -299,7 +299,7 @@ fn a_lighter_pool_doesnt_start_again_what_a_heavier_one_has_started() {
     let torn = join(&[flock, near(HOST, json!({"app": "flock"})), spread(HOST, 1, json!({"app": "flock"}))]);
     let heavy = Pool { weight: 10, ..pool("heavy", kinds()) };
     let plan = plan(&cluster(vec![heavy, pool("light", kinds())], &many("f", 3, "1", &torn)));
-    assert_eq!((placed(&plan, "f"), plan.unschedulable.len()), (1, 2), "{:?}", plan.machines);
+    assert_eq!((placed(&plan, "f"), plan.unschedulable.len()), (1, 2), "{:?}", plan.instances);
 }
 
 #[test]
@@ -325,24 +325,24 @@ fn what_a_pod_prefers_leaves_it_the_zones_that_it_needs() {
     let three = plan(&cluster(vec![pool("p", kinds())], &many("w", 3, "1", &alone)));
     assert_eq!(three.unschedulable.len(), 0, "{:?}", why(&three));
     let two = plan(&cluster(vec![pool("p", kinds())], &many("w", 2, "1", &alone)));
-    assert!(two.machines.iter().all(|m| m.zone != "zone-a"), "{:?}", two.machines);
+    assert!(two.instances.iter().all(|m| m.zone != "zone-a"), "{:?}", two.instances);
     // Near to one that runs elsewhere.
     let follower = join(&[near(ZONE, json!({"app": "web"})), rather(&["zone-b"])]);
     let mut c = cluster(vec![pool("p", kinds())], &many("f", 1, "1", &follower));
     c.upsert_node(&node("old", "1", "4Gi", json!({ZONE: "zone-a"}))).unwrap();
     c.upsert_pod(&pod("running", "1", "1Gi", join(&[web, json!({"spec": {"nodeName": "old"}})]))).unwrap();
-    assert_eq!(plan(&c).machines.first().map(|m| m.zone.as_str()), Some("zone-a"));
+    assert_eq!(plan(&c).instances.first().map(|m| m.zone.as_str()), Some("zone-a"));
 }
 
 #[test]
-fn a_zone_that_nobody_opens_keeps_nobody_out() {
+fn a_zone_without_pods_excludes_no_pod() {
     // All must be in one zone, and even over the zones: as long as the others have no node, one zone is all there is.
     let web = labels(json!({"app": "web"}));
     let both = join(&[web, near(ZONE, json!({"app": "web"})), spread(ZONE, 1, json!({"app": "web"}))]);
     let mut pods = many("w", 3, "1", &both);
     let alone = plan(&cluster(vec![pool("p", kinds())], &pods));
     assert_eq!(alone.unschedulable.len(), 0, "{:?}", why(&alone));
-    assert_eq!(alone.machines.iter().map(|m| &m.zone).collect::<BTreeSet<_>>().len(), 1);
+    assert_eq!(alone.instances.iter().map(|m| &m.zone).collect::<BTreeSet<_>>().len(), 1);
     // Somebody opens them: then there is place for one.
     for zone in ["zone-a", "zone-b", "zone-c"] {
         pods.push(pod(zone, "1", "1Gi", json!({"spec": {"nodeSelector": {ZONE: zone}}})));
@@ -351,14 +351,14 @@ fn a_zone_that_nobody_opens_keeps_nobody_out() {
 }
 
 #[test]
-fn who_could_be_the_first_on_its_host_comes_after_a_mate_that_needs_nobody() {
+fn a_possible_affinity_seed_is_placed_after_a_target_without_affinity() {
     // Two of the flock have room beside the one that may be bound before them; alone, the third would start nothing.
     let flock = labels(json!({"app": "flock"}));
     let mut pods = vec![pod("lead", "1", "1Gi", flock.clone())];
     pods.extend(many("f", 3, "3", &join(&[flock, near(HOST, json!({"app": "flock"}))])));
     let small = kinds().into_iter().filter(|kind| kind.name != "m.16").collect();
     let plan = plan(&cluster(vec![pool("p", small)], &pods));
-    assert_eq!(placed(&plan, "f"), 2, "{:?}", plan.machines);
+    assert_eq!(placed(&plan, "f"), 2, "{:?}", plan.instances);
     assert_eq!(homes(&plan, "f").keys().collect::<Vec<_>>(), homes(&plan, "lead").keys().collect::<Vec<_>>());
 }
 
@@ -378,22 +378,22 @@ fn who_waits_for_others_comes_as_soon_as_one_is_there() {
     c.upsert_pod(&pod("running", "1", "1Gi", join(&[web, json!({"spec": {"nodeName": "old"}})]))).unwrap();
     let plan = plan(&c);
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
-    let in_c = plan.machines.iter().filter(|m| m.zone == "zone-c").flat_map(|m| &m.pods);
-    assert_eq!(in_c.filter(|p| p.name.starts_with("even")).count(), 1, "{:?}", plan.machines);
+    let in_c = plan.instances.iter().filter(|m| m.zone == "zone-c").flat_map(|m| &m.pods);
+    assert_eq!(in_c.filter(|p| p.name.starts_with("even")).count(), 1, "{:?}", plan.instances);
 }
 
 #[test]
 fn who_must_follow_isnt_told_where_it_would_keep_out_those_it_follows() {
     let web = labels(json!({"app": "web"}));
     let even = join(&[web.clone(), spread(ZONE, 1, json!({"app": "web"}))]);
-    let told = |key: &str, priority: i32, mate: bool| {
+    let told = |key: &str, priority: i32, target: bool| {
         let high = json!({"spec": {"priority": priority}});
         let follower = join(&[web.clone(), near(key, json!({"app": "web"})), high]);
         let mut c = cluster(
             vec![pool("p", kinds())],
             &[pod("even", "1", "1Gi", even.clone()), pod("f", "1", "1Gi", follower)],
         );
-        for (name, running) in [("a", 2), ("b", usize::from(mate))] {
+        for (name, running) in [("a", 2), ("b", usize::from(target))] {
             c.upsert_node(&node(name, "8", "32Gi", json!({ZONE: format!("zone-{name}")}))).unwrap();
             for n in 0..running {
                 let there = join(&[web.clone(), json!({"spec": {"nodeName": name}})]);
@@ -410,13 +410,13 @@ fn who_must_follow_isnt_told_where_it_would_keep_out_those_it_follows() {
             assert_eq!(told(key, priority, false), ["even"], "{key} {priority}");
         }
     }
-    // With somebody there already, it needn't wait.
+    // With a matching pod there already, it needn't wait.
     assert_eq!(told(ZONE, 0, true), ["even", "f"]);
 }
 
 #[test]
 fn who_isnt_counted_is_told_whatever_keeps_the_others_out() {
-    // Zone a is ahead, so that the even one has to wait for others; nobody counts the one beside it.
+    // Zone a is ahead, so that the even one has to wait for others; no constraint counts the one beside it.
     let web = labels(json!({"app": "web"}));
     let even = join(&[web.clone(), spread(ZONE, 1, json!({"app": "web"}))]);
     let mut c = cluster(
@@ -432,8 +432,8 @@ fn who_isnt_counted_is_told_whatever_keeps_the_others_out() {
 }
 
 #[test]
-fn a_limit_that_leaves_no_machine_in_a_zone_sends_pods_to_the_others() {
-    // Three machines: one in zone b is full, so that each of the others takes two of those who would be in all zones; those
+fn a_limit_that_leaves_no_instance_in_a_zone_sends_pods_to_the_others() {
+    // Three instances: one in zone b is full, so that each of the others takes two of those who would be in all zones; those
     // of a lower priority get what room is left.
     let priority = |n: i32| json!({"spec": {"priority": n}});
     let pinned = json!({"spec": {"nodeSelector": {ZONE: "zone-b"}}});
@@ -452,8 +452,8 @@ fn a_limit_that_leaves_no_machine_in_a_zone_sends_pods_to_the_others() {
 }
 
 #[test]
-fn who_could_be_the_first_on_its_host_waits_for_a_mate_that_only_a_lighter_pool_takes() {
-    // The heavier pool may have no machine that is large enough for the one that is bound first.
+fn a_possible_affinity_seed_waits_for_a_target_that_only_a_lighter_pool_takes() {
+    // The heavier pool may have no instance that is large enough for the one that is bound first.
     let flock = labels(json!({"app": "flock"}));
     let mut pods = vec![pod("lead", "6", "1Gi", flock.clone())];
     pods.extend(many("f", 2, "2", &join(&[flock, near(HOST, json!({"app": "flock"}))])));

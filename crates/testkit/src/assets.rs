@@ -31,7 +31,7 @@ impl Assets {
             .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("croft/lab")))
             .or_else(|| set("HOME").map(|home| home.join(".cache/croft/lab")))
             .ok_or(Error::NoCache)?;
-        Ok(Self { overrides: set("KUBEBUILDER_ASSETS"), cache: parent.join(key()) })
+        Ok(Self { overrides: set("KUBEBUILDER_ASSETS"), cache: parent.join(key(&MODULE)) })
     }
 
     /// The folder that `make lab` fills.
@@ -51,9 +51,10 @@ impl Assets {
     }
 }
 
-fn key() -> String {
+/// The name of the cache folder of what is built from a Go module with these files.
+pub(crate) fn key(module: &[&[u8]]) -> String {
     let mut digest = Sha256::new();
-    for part in MODULE {
+    for part in module {
         digest.update(part);
     }
     digest.finalize().iter().take(KEY_BYTES).fold(String::new(), |mut key, byte| {
@@ -68,14 +69,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cache_key_equals_that_of_the_build_script() {
+    fn cache_key_equals_that_of_the_build_scripts() {
         let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab");
         let output = std::process::Command::new("sh")
             .args(["-c", "cat go.mod go.sum | { sha256sum 2>/dev/null || shasum -a 256; } | cut -c1-16"])
             .current_dir(lab)
             .output()
             .unwrap();
-        assert_eq!(key(), String::from_utf8(output.stdout).unwrap().trim());
+        assert_eq!(key(&MODULE), String::from_utf8(output.stdout).unwrap().trim());
     }
 
     #[test]

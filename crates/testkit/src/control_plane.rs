@@ -25,6 +25,7 @@ use tokio::io::AsyncWriteExt;
 use crate::{
     assets::Assets,
     error::Error,
+    helm::Helm,
     kubelets,
     layout::{Layout, Ports},
     options::{Component, Options},
@@ -393,6 +394,32 @@ impl ControlPlane {
         }
         let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         Err(Error::Kubectl { arguments: shown(), stderr })
+    }
+
+    /// Runs Helm as the administrator. Returns its standard output.
+    ///
+    /// # Errors
+    /// If Helm isn't built, or fails.
+    pub async fn helm<A: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<String, Error> {
+        let arguments: Vec<_> = arguments.into_iter().map(|argument| argument.as_ref().to_owned()).collect();
+        let shown = || arguments.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let command = Helm::find()?.command(&self.layout.folder.join("helm"));
+        let output = tokio::process::Command::from(command)
+            .args(&arguments)
+            .arg(format!("--kubeconfig={}", self.admin_kubeconfig().display()))
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .map_err(Error::io(format!("run helm {}", shown())))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Error::Helm { arguments: shown(), stderr })
     }
 
     /// Starts another process, which ends with the control plane at the latest.

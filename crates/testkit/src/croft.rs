@@ -24,8 +24,10 @@ use crate::{
     process::{Process, Recipe, Status},
 };
 
-/// The namespace of Croft's own objects.
+/// The namespace of Croft's own objects, unless [`CroftOptions::by_helm`] names another.
 pub const NAMESPACE: &str = "croft-system";
+/// The name of the Helm release.
+pub const RELEASE: &str = "any-name";
 /// The simulated cluster's name, and the value of its discovery tags.
 pub const CLUSTER: &str = "croft";
 /// The simulated region.
@@ -70,6 +72,17 @@ pub struct CroftOptions {
     /// The folder manifests/ of the project.
     pub manifests: PathBuf,
     flags: Vec<(Part, String)>,
+    charts: Option<Charts>,
+}
+
+/// An installation by Helm.
+#[derive(Clone, Debug)]
+struct Charts {
+    /// The folder with the charts croft and croft-crds.
+    folder: PathBuf,
+    namespace: String,
+    /// Further arguments of `helm install`.
+    arguments: Vec<String>,
 }
 
 impl CroftOptions {
@@ -89,7 +102,25 @@ impl CroftOptions {
             .map(|folder| folder.join("manifests"))
             .find(|folder| folder.join("install/kustomization.yaml").is_file())
             .ok_or_else(|| Error::NoManifests { folder: here.clone() })?;
-        Ok(Self { binaries: binaries.to_owned(), manifests, flags: Vec::new() })
+        Ok(Self { binaries: binaries.to_owned(), manifests, flags: Vec::new(), charts: None })
+    }
+
+    /// Installs the charts in `folder` by Helm into `namespace`, with further `arguments`, instead of manifests/install into
+    /// [`NAMESPACE`].
+    #[must_use]
+    pub fn by_helm(mut self, folder: &Path, namespace: &str, arguments: &[&str]) -> Self {
+        self.charts = Some(Charts {
+            folder: folder.to_owned(),
+            namespace: namespace.to_owned(),
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+        });
+        self
+    }
+
+    /// The namespace of Croft's own objects.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.charts.as_ref().map_or(NAMESPACE, |charts| &charts.namespace)
     }
 
     /// Adds a flag to a process, as `--name=value`.
@@ -146,17 +177,29 @@ impl Croft {
 
     /// Installs the manifests; nothing runs yet.
     pub async fn install(plane: &ControlPlane, options: CroftOptions) -> Result<Self, Error> {
-        let install = options.manifests.join("install");
-        let arguments: [&OsStr; 5] = [
-            "apply".as_ref(),
-            "--server-side".as_ref(),
-            "--force-conflicts".as_ref(),
-            "-k".as_ref(),
-            install.as_ref(),
-        ];
-        plane.kubectl(arguments).await?;
-        // Objects applied next may be of a kind that the API server has only just learned of.
-        plane.kubectl(["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).await?;
+        const ESTABLISHED: [&str; 5] =
+            ["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"];
+        if let Some(Charts { folder, namespace, arguments }) = &options.charts {
+            let chart = |name: &str| folder.join(name).display().to_string();
+            let into = ["--create-namespace".to_owned(), format!("--namespace={namespace}")];
+            let crds = [RELEASE.to_owned() + "-crds", chart("croft-crds")];
+            plane.helm(["install".to_owned()].iter().chain(&crds).chain(&into)).await?;
+            plane.kubectl(ESTABLISHED).await?;
+            let all = [RELEASE.to_owned(), chart("croft")];
+            plane.helm(["install".to_owned()].iter().chain(&all).chain(&into).chain(arguments)).await?;
+        } else {
+            let install = options.manifests.join("install");
+            let arguments: [&OsStr; 5] = [
+                "apply".as_ref(),
+                "--server-side".as_ref(),
+                "--force-conflicts".as_ref(),
+                "-k".as_ref(),
+                install.as_ref(),
+            ];
+            plane.kubectl(arguments).await?;
+            // Objects applied next may be of a kind that the API server has only just learned of.
+            plane.kubectl(ESTABLISHED).await?;
+        }
         Ok(Self { processes: BTreeMap::new(), ports: BTreeMap::new(), detours: BTreeMap::new(), options })
     }
 
@@ -211,6 +254,7 @@ impl Croft {
     ) -> Result<Recipe, Error> {
         let Ports { main, health } = ports;
         let name = part.binary();
+        let namespace = self.options.namespace().to_owned();
         let Detour { api_server, cloud } = self.detours.get(&part).copied().unwrap_or_default();
         let api_server = api_server.map_or_else(|| plane.url(), |proxy| format!("https://{proxy}"));
         let recipe = Recipe::new(called, self.options.binary(part)?, plane.log(called))
@@ -226,22 +270,24 @@ impl Croft {
                     .arguments([flag("journal", &plane.folder().join("ec2-sim.journal"))])
             }
             Part::Webhook => {
-                let kubeconfig = plane.kubeconfig_to(&api_server, NAMESPACE, name).await?;
+                let kubeconfig = plane.kubeconfig_to(&api_server, &namespace, name).await?;
                 recipe.arguments([
                     flag("kubeconfig", &kubeconfig),
                     format!("--listen=127.0.0.1:{main}"),
                     format!("--url=https://127.0.0.1:{main}"),
                     format!("--health-listen=127.0.0.1:{health}"),
+                    format!("--namespace={namespace}"),
                     "--replica=lab".to_owned(),
                 ])
             }
             Part::Controller => {
-                let kubeconfig = plane.kubeconfig_to(&api_server, NAMESPACE, name).await?;
+                let kubeconfig = plane.kubeconfig_to(&api_server, &namespace, name).await?;
                 let cloud = cloud.map_or_else(|| self.address(Part::Cloud), Ok)?;
                 recipe
                     .arguments([
                         flag("kubeconfig", &kubeconfig),
                         format!("--health-listen=127.0.0.1:{health}"),
+                        format!("--namespace={namespace}"),
                         format!("--cluster-name={CLUSTER}"),
                         format!("--aws-region={REGION}"),
                         format!("--aws-endpoint-url=http://{cloud}"),
@@ -331,6 +377,12 @@ impl Croft {
     #[must_use]
     pub fn manifests(&self) -> &Path {
         &self.options.manifests
+    }
+
+    /// The namespace of Croft's own objects.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.options.namespace()
     }
 
     /// State of each process.

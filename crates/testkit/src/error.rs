@@ -14,6 +14,12 @@ pub enum Error {
         /// Where it should be.
         folder: PathBuf,
     },
+    /// Helm isn't in the cache.
+    #[error("failed to find Helm at {}: run `make helm`, which builds it once; or set CROFT_HELM to a binary", path.display())]
+    NoHelm {
+        /// Where it should be.
+        path: PathBuf,
+    },
     /// A binary of Croft isn't built.
     #[error("failed to find {name} in {}: build it with `cargo build --bins`, or put it beside the others", folder.display())]
     NotBuilt {
@@ -44,7 +50,7 @@ pub enum Error {
     Certificate {
         /// The certificate's name.
         name: String,
-        /// What was wrong.
+        /// The error.
         source: rcgen::Error,
     },
     /// At most two groups are supported in a certificate.
@@ -99,6 +105,14 @@ pub enum Error {
         /// Its output.
         stderr: String,
     },
+    /// Helm failed.
+    #[error("failed to run helm {arguments}: {stderr}")]
+    Helm {
+        /// Its arguments.
+        arguments: String,
+        /// Its output.
+        stderr: String,
+    },
     /// The API server refused a request.
     #[error("failed to {what}: {source}")]
     Kube {
@@ -112,7 +126,7 @@ pub enum Error {
     Client {
         /// The client's user.
         name: String,
-        /// What was wrong.
+        /// The error.
         reason: String,
     },
 }

@@ -173,7 +173,7 @@ impl Reviewer {
     /// Reads until the server closes the connection, cleanly or not.
     pub async fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        // What was received before the connection broke is returned.
+        // Bytes received before the connection broke are returned.
         let _ = self.stream.read_to_end(&mut rest).await;
         rest
     }

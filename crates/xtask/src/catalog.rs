@@ -424,7 +424,7 @@ fn label_value(name: &str) -> String {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "gigahertz and gigabits of one machine"
+    reason = "gigahertz and gigabits of one instance"
 )]
 fn thousandths(value: f64) -> u32 {
     (value * 1000.0).round() as u32

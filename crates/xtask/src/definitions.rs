@@ -3,8 +3,10 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
+use croft_cloud::LaunchError;
 use croft_controller::definitions as controller;
 use croft_policy::documented::Key;
+use croft_scheduler::ReasonKind;
 use croft_webhook::definitions as webhook;
 
 use crate::{
@@ -78,6 +80,23 @@ fn conditions_and_events() -> anyhow::Result<String> {
         writeln!(out, "\n## {title}\n\n| reason | {of} | meaning |\n|---|---|---|")?;
         for reason in reasons {
             writeln!(out, "| `{}` | {} | {} |", reason.name, reason.on, one_line(reason.description))?;
+        }
+    }
+    let pending = ReasonKind::ALL.iter().map(|reason| (reason.as_str(), reason.description()));
+    let pending = pending.collect::<Vec<_>>();
+    let launches = LaunchError::reasons().collect::<Vec<_>>();
+    for (title, about, reasons) in [
+        (
+            "Reasons of pending pods",
+            "Why a pool can't take a pod, in events of the pod, in conditions of the TenantPool and in `croft simulate -o json`. \
+             `croft explain reason NAME` has the remedy.",
+            pending,
+        ),
+        ("Reasons of failed launches", "In the condition Launched and in events of NodeClaims.", launches),
+    ] {
+        writeln!(out, "\n## {title}\n\n{about}\n\n| reason | meaning |\n|---|---|")?;
+        for (name, description) in reasons {
+            writeln!(out, "| `{name}` | {} |", one_line(description))?;
         }
     }
     Ok(out)

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 pub(crate) struct File {
     /// Where it belongs, relative to the root of the checkout.
     pub(crate) path: PathBuf,
-    /// What it holds.
+    /// Its content.
     pub(crate) contents: String,
 }
 

@@ -1,17 +1,17 @@
-//! Generates what is derived from the code: CRDs, policies, references, the catalogue.
+//! Generates what is derived from the code: CRDs, charts and manifests, references, the catalogue.
 //!
 //! `generate` writes every file anew, `check` fails and names each file that differs from what would be
 //! written, and each test that the threat model names and that doesn't exist. The catalogue is made from a package
 //! of a registry, so it has a command of its own.
 
 mod catalog;
+mod chart;
 mod circles;
 mod crds;
 mod definitions;
 mod generated;
 mod images;
 mod named_tests;
-mod policies;
 mod references;
 mod tokens;
 mod words;
@@ -52,10 +52,14 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     let Args { root, command } = Args::parse();
     match command {
-        Command::Generate => generated::write(&root, &generators()?),
+        Command::Generate => {
+            generated::write(&root, &generators()?)?;
+            generated::write(&root, &chart::rendered::files(&root)?)
+        }
         Command::Catalog => catalog::run(&root),
         Command::Check => {
             generated::check(&root, &generators()?)?;
+            generated::check(&root, &chart::rendered::files(&root)?)?;
             named_tests::check(&root)
         }
         Command::Words => words::check(&root),
@@ -69,7 +73,7 @@ fn main() -> anyhow::Result<()> {
 fn generators() -> anyhow::Result<Vec<generated::File>> {
     let mut files = Vec::new();
     files.extend(crds::files()?);
-    files.extend(policies::files()?);
+    files.extend(chart::files()?);
     files.extend(references::files()?);
     files.extend(definitions::files()?);
     Ok(files)

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex_lite::Regex;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Comment,

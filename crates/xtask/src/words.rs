@@ -17,6 +17,7 @@ const LIST: &str = "crates/xtask/words.yaml";
 #[serde(deny_unknown_fields)]
 struct List {
     checked: Vec<PathBuf>,
+    openings: Vec<String>,
     words: Vec<Word>,
     except: Vec<Exception>,
 }
@@ -85,7 +86,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     for entry in fs::read_dir(path).with_context(|| format!("failed to list {}", path.display()))? {
         let path = entry?.path();
         let kind = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-        if path.is_dir() || ["rs", "md", "yaml"].contains(&kind) {
+        if path.is_dir() || ["rs", "md", "yaml", "mk", "toml"].contains(&kind) {
             collect(&path, files)?;
         }
     }
@@ -93,12 +94,22 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
 }
 
 fn findings(path: &Path, text: &str, list: &List) -> Vec<String> {
-    let rust = path.extension().is_some_and(|e| e == "rs");
-    let parts = if rust { parts(text) } else { vec![Part { scope: Scope::Comment, line: 1, text }] };
+    let kind = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
+    let parts = if kind == "rs" { parts(text) } else { vec![Part { scope: Scope::Comment, line: 1, text }] };
+    // A line of Markdown or YAML that begins so may be a heading or a value.
+    let opens = !["md", "yaml"].contains(&kind);
     let mut found = Vec::new();
     for part in parts {
         for (offset, line) in part.text.lines().enumerate() {
             let excepted = list.except.iter().any(|e| e.path == path && line.contains(&e.contains));
+            if let Some(word) = opening(line, &list.openings)
+                && opens
+                && part.scope == Scope::Comment
+                && !excepted
+            {
+                let place = format!("{}:{}", path.display(), part.line + offset);
+                found.push(format!("{place}: a comment opens with {word:?} (begin with the subject)"));
+            }
             for word in list.words.iter().filter(|w| w.r#in.contains(&part.scope) && !excepted) {
                 if holds(line, &word.word, part.scope) {
                     found.push(format!(
@@ -113,6 +124,15 @@ fn findings(path: &Path, text: &str, list: &List) -> Vec<String> {
         }
     }
     found
+}
+
+/// The word of `openings` that a comment's line begins with.
+fn opening<'w>(line: &str, openings: &'w [String]) -> Option<&'w String> {
+    let line = line.trim_start();
+    let text = line.strip_prefix("//").map(|text| text.trim_start_matches(['/', '!']));
+    let text = text.or_else(|| line.strip_prefix('#'))?.trim_start();
+    let first = text.split(|c: char| !c.is_alphanumeric()).next()?;
+    openings.iter().find(|word| *word == first)
 }
 
 /// The identifiers, comments and string literals of a Rust file.
@@ -147,7 +167,9 @@ mod tests {
     use super::*;
 
     fn list(scope: &str) -> List {
-        let text = format!("checked: []\nwords: [{{word: mate, use: target, in: [{scope}]}}]\nexcept: []\n");
+        let text = format!(
+            "checked: []\nopenings: [What]\nwords: [{{word: mate, use: target, in: [{scope}]}}]\nexcept: []\n"
+        );
         serde_saphyr::from_str(&text).unwrap()
     }
 
@@ -165,6 +187,14 @@ mod tests {
         let text = "fn is_mate() {} fn estimate() {} // climate, mate_of\n";
         assert_eq!(findings(Path::new("a.rs"), text, &list("identifier")).len(), 1);
         assert_eq!(findings(Path::new("a.rs"), text, &list("comment")).len(), 0);
+    }
+
+    #[test]
+    fn a_comment_must_not_open_with_a_pronoun() {
+        let found = |name: &str, text: &str| findings(Path::new(name), text, &list("comment")).len();
+        assert_eq!(found("a.rs", "/// What it is.\nfn f() {} // Says what it is. Whatever.\n"), 1);
+        assert_eq!(found("a.mk", "# What it is.\nall: ## What is made\n"), 1);
+        assert_eq!(found("a.md", "# What it is\n"), 0);
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Requests {
     }
 
     /// Requests caused by instances; the Lease, events of pods and nominations are counted separately.
-    pub(crate) fn for_machines(&self) -> u64 {
+    pub(crate) fn for_instances(&self) -> u64 {
         self.count(|name| {
             !["leases", "events", " pods"].iter().any(|other| name.contains(other))
                 && !name.starts_with("watch")

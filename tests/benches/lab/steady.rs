@@ -89,7 +89,7 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
     println!("  requests of the controller: {requests}");
     // Some more if the computer is so busy that pods lose their nodes: the load is what counts.
     anyhow::ensure!(nodes >= wanted, "{nodes} nodes are fewer than {wanted}");
-    let per_node = requests.for_machines() as f64 / nodes as f64;
+    let per_node = requests.for_instances() as f64 / nodes as f64;
 
     tokio::time::sleep(SETTLE).await;
     let pid = stack.croft.process(Part::Controller).map_or(0, croft_testkit::Process::pid);

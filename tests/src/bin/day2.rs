@@ -22,6 +22,13 @@ async fn main() -> anyhow::Result<ExitCode> {
         total.add(tally);
     }
     drop(day);
+    let mut day = Day2::start_by_helm().await?;
+    for case in Case::HELM {
+        let tally = day.run(case).await?;
+        show(&format!("{case:?}: {} attempts", tally.answered), &tally, &[ADMITTED, RELABELLED, DISTURBED]);
+        total.add(tally);
+    }
+    drop(day);
     let mut operations = Operations::start().await?;
     for operation in Operation::ALL {
         let tally = operations.run(operation).await?;
@@ -31,7 +38,11 @@ async fn main() -> anyhow::Result<ExitCode> {
     let tally = operations.accepted().await?;
     show("bad edits", &tally, &[ACCEPTED]);
     total.add(tally);
-    println!("day2: cases={} {}", Case::ALL.len() + Operation::ALL.len(), total.words(&COUNTERS));
+    println!(
+        "day2: cases={} {}",
+        Case::ALL.len() + Case::HELM.len() + Operation::ALL.len(),
+        total.words(&COUNTERS)
+    );
     Ok(if total.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -187,7 +187,7 @@ async fn rewrite(lab: &Lab, kind: &str, change: impl Fn(&mut Value)) -> Result<V
     Err("a conflict, again and again".to_owned())
 }
 
-/// What the webhook's token may do with its own configurations.
+/// The verbs that the webhook's token has with its own configurations.
 async fn configurations(lab: &Lab) {
     const MUTATING: &str = "mutatingwebhookconfigurations";
     const VALIDATING: &str = "validatingwebhookconfigurations";

@@ -5,10 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use croft_scheduler::{
     CapacityType, ComingNode, InstanceType, Offering, Pool, Price, Requirement, Resources,
 };
+use croft_simkit::Random;
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Value, json};
-
-use super::dice::Dice;
 
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 pub const HOST: &str = "kubernetes.io/hostname";
@@ -72,37 +71,37 @@ fn taint(key: &str, value: &str, effect: &str) -> Taint {
     Taint { key: key.to_owned(), value: Some(value.to_owned()), effect: effect.to_owned(), time_added: None }
 }
 
-pub fn pools(dice: &mut Dice) -> Vec<Pool> {
+pub fn pools(random: &mut Random) -> Vec<Pool> {
     let kinds: Arc<[InstanceType]> = catalog().into();
-    let count = 1 + dice.below(2);
+    let count = 1 + random.index(2);
     (0..count)
         .map(|n| {
             let name = format!("pool-{n}");
             let mut requirements = Vec::new();
-            if dice.chance(50) {
+            if random.percent(50) {
                 requirements.push(Requirement::any_of(CAPACITY, ["spot", "on-demand"]));
             }
-            if dice.chance(25) {
+            if random.percent(25) {
                 requirements.push(Requirement::any_of(ZONE, ["zone-a", "zone-b"]));
             }
             let mut taints = Vec::new();
-            if dice.chance(50) {
+            if random.percent(50) {
                 taints.push(taint("node-pool", &name, "NoSchedule"));
             }
-            if dice.chance(15) {
+            if random.percent(15) {
                 taints.push(taint("quiet", "yes", "PreferNoSchedule"));
             }
             let startup_taints =
-                if dice.chance(20) { vec![taint("starting", "yes", "NoSchedule")] } else { Vec::new() };
+                if random.percent(20) { vec![taint("starting", "yes", "NoSchedule")] } else { Vec::new() };
             let mut limits = BTreeMap::new();
-            if dice.chance(15) {
-                let limit = [("nodes", "3"), ("cpu", "16")][dice.below(2)];
+            if random.percent(15) {
+                let limit = [("nodes", "3"), ("cpu", "16")][random.index(2)];
                 limits.insert(limit.0.to_owned(), limit.1.parse().unwrap());
             }
             Pool {
                 key: "node-pool".to_owned(),
                 value: name.clone(),
-                weight: if dice.chance(25) { 10 } else { 0 },
+                weight: if random.percent(25) { 10 } else { 0 },
                 requirements,
                 taints,
                 startup_taints,
@@ -117,26 +116,26 @@ pub fn pools(dice: &mut Dice) -> Vec<Pool> {
 }
 
 /// Existing nodes: in a pool, cordoned, tainted, without a zone, or without a pool.
-pub fn old_node(dice: &mut Dice, pools: &[Pool], name: &str) -> Value {
-    let pool = &pools[dice.below(pools.len())];
+pub fn old_node(random: &mut Random, pools: &[Pool], name: &str) -> Value {
+    let pool = &pools[random.index(pools.len())];
     let kinds = catalog();
-    let kind = &kinds[dice.below(kinds.len())];
-    let zone = dice.of(&ZONES);
+    let kind = &kinds[random.index(kinds.len())];
+    let zone = random.one_of(&ZONES);
     let mut labels = labels(pool, kind, zone, "on-demand");
     let mut taints = pool.taints.clone();
-    if dice.chance(6) {
+    if random.percent(6) {
         labels.remove(ZONE);
     }
-    if dice.chance(10) {
+    if random.percent(10) {
         labels.remove("node-pool");
         labels.remove("node-restriction.kubernetes.io/pool");
         taints.clear();
     }
-    if dice.chance(10) {
-        let effect = dice.of(&["NoSchedule", "PreferNoSchedule"]);
+    if random.percent(10) {
+        let effect = random.one_of(&["NoSchedule", "PreferNoSchedule"]);
         taints.push(taint("busy", "yes", effect));
     }
-    let cordoned = dice.chance(8);
+    let cordoned = random.percent(8);
     if cordoned {
         // The taint of the node life cycle controller.
         taints.push(Taint { value: None, ..taint("node.kubernetes.io/unschedulable", "", "NoSchedule") });
@@ -148,10 +147,10 @@ pub fn old_node(dice: &mut Dice, pools: &[Pool], name: &str) -> Value {
     node
 }
 
-pub fn coming(dice: &mut Dice, pools: &[Pool], name: &str) -> ComingNode {
-    let pool = &pools[dice.below(pools.len())];
+pub fn coming(random: &mut Random, pools: &[Pool], name: &str) -> ComingNode {
+    let pool = &pools[random.index(pools.len())];
     let open = instances(pool);
-    let (kind, zone, capacity_type) = &open[dice.below(open.len())];
+    let (kind, zone, capacity_type) = &open[random.index(open.len())];
     ComingNode {
         claim: name.to_owned(),
         pool: pool.name.clone(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use croft_scheduler::{Cluster, ComingNode, Pool};
+use croft_simkit::Random;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
     core::v1::{Namespace, Node, Pod},
@@ -10,7 +11,6 @@ use k8s_openapi::api::{
 use serde_json::{Value, json};
 
 use super::{
-    dice::Dice,
     fleet,
     pods::{self, Group, NAMESPACES, TEAM},
 };
@@ -33,31 +33,32 @@ pub struct Scene {
 
 impl Scene {
     pub fn new(seed: u64) -> Self {
-        let dice = &mut Dice::new(seed);
-        let pools = fleet::pools(dice);
+        let random = &mut Random::new(seed);
+        let pools = fleet::pools(random);
         let (mut nodes, mut running) = (Vec::new(), Vec::new());
-        for n in 0..dice.below(5) {
+        for n in 0..random.index(5) {
             let name = format!("old-{n}");
-            nodes.push(fleet::old_node(dice, &pools, &name));
-            for p in 0..dice.below(3) {
-                running.push(pods::running(dice, &name, p));
+            nodes.push(fleet::old_node(random, &pools, &name));
+            for p in 0..random.index(3) {
+                running.push(pods::running(random, &name, p));
             }
         }
-        let coming = if dice.chance(25) {
-            (0..1 + dice.below(2)).map(|n| fleet::coming(dice, &pools, &format!("coming-{n}"))).collect()
+        let coming = if random.percent(25) {
+            (0..1 + random.index(2)).map(|n| fleet::coming(random, &pools, &format!("coming-{n}"))).collect()
         } else {
             Vec::new()
         };
-        let mut waiting: Vec<Group> = (0..1 + dice.below(5)).map(|g| pods::group(dice, &pools, g)).collect();
+        let mut waiting: Vec<Group> =
+            (0..1 + random.index(5)).map(|g| pods::group(random, &pools, g)).collect();
         waiting.sort_by_key(|group| std::cmp::Reverse(group.spec["priority"].as_i64().unwrap_or(0)));
         let mut attach = BTreeMap::new();
         for node in &nodes {
-            if dice.chance(50) {
-                attach.insert(node["metadata"]["name"].as_str().unwrap().to_owned(), dice.below(3));
+            if random.percent(50) {
+                attach.insert(node["metadata"]["name"].as_str().unwrap().to_owned(), random.index(3));
             }
         }
-        let disk_zones = (0..3).map(|_| dice.of(&fleet::ZONES).to_owned()).collect();
-        let daemon = dice.chance(20);
+        let disk_zones = (0..3).map(|_| random.one_of(&fleet::ZONES).to_owned()).collect();
+        let daemon = random.percent(20);
         Self { pools, nodes, coming, running, waiting, daemon, attach, disk_zones }
     }
 

@@ -1,6 +1,5 @@
 //! Random clusters, evaluated by the real kube-scheduler.
 
-mod dice;
 mod fleet;
 pub mod generate;
 mod pods;

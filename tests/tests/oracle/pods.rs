@@ -1,12 +1,10 @@
 //! Random pods, with every field of a pod's spec that kube-scheduler reads.
 
 use croft_scheduler::Pool;
+use croft_simkit::Random;
 use serde_json::{Map, Value, json};
 
-use super::{
-    dice::Dice,
-    fleet::{GPU, HOST, ZONE, ZONES},
-};
+use super::fleet::{GPU, HOST, ZONE, ZONES};
 
 /// Namespaces of pods, and the label by which affinity terms select the second.
 pub const NAMESPACES: [&str; 2] = ["oracle", "oracle-b"];
@@ -72,61 +70,65 @@ impl Group {
 }
 
 /// A group of pending pods.
-pub fn group(dice: &mut Dice, pools: &[Pool], number: usize) -> Group {
-    let app = dice.of(&APPS);
-    let labels = labels(dice, app);
+pub fn group(random: &mut Random, pools: &[Pool], number: usize) -> Group {
+    let app = random.one_of(&APPS);
+    let labels = labels(random, app);
     Group {
         name: format!("g{number}"),
-        namespace: NAMESPACES[usize::from(dice.chance(20))],
-        replicas: 1 + dice.below(6),
-        spec: spec(dice, pools, app),
+        namespace: NAMESPACES[usize::from(random.percent(20))],
+        replicas: 1 + random.index(6),
+        spec: spec(random, pools, app),
         labels,
-        disk: if dice.chance(12) { [Disk::Shared, Disk::Own, Disk::New][dice.below(3)] } else { Disk::None },
-        gated: dice.chance(4),
+        disk: if random.percent(12) {
+            [Disk::Shared, Disk::Own, Disk::New][random.index(3)]
+        } else {
+            Disk::None
+        },
+        gated: random.percent(4),
     }
 }
 
-fn labels(dice: &mut Dice, app: &str) -> Value {
+fn labels(random: &mut Random, app: &str) -> Value {
     let mut labels = json!({"app": app});
-    if dice.chance(60) {
-        labels["tier"] = json!(dice.of(&["x", "y"]));
+    if random.percent(60) {
+        labels["tier"] = json!(random.one_of(&["x", "y"]));
     }
-    if dice.chance(50) {
-        labels["version"] = json!(dice.of(&["1", "2"]));
+    if random.percent(50) {
+        labels["version"] = json!(random.one_of(&["1", "2"]));
     }
     labels
 }
 
 /// A pod that runs on `node`, including one being deleted, one being resized, and one with required anti-affinity.
-pub fn running(dice: &mut Dice, node: &str, number: usize) -> Value {
-    let app = dice.of(&APPS);
-    let cpu = dice.of(&["100m", "100m", "500m", "1"]);
+pub fn running(random: &mut Random, node: &str, number: usize) -> Value {
+    let app = random.one_of(&APPS);
+    let cpu = random.one_of(&["100m", "100m", "500m", "1"]);
     let mut spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "i",
         "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}]});
-    if dice.chance(20) {
-        let term = pod_term(dice, app);
+    if random.percent(20) {
+        let term = pod_term(random, app);
         spec["affinity"] =
             json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
     }
-    if dice.chance(10) {
-        ports(dice, &mut spec["containers"][0]);
+    if random.percent(10) {
+        ports(random, &mut spec["containers"][0]);
     }
-    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": NAMESPACES[usize::from(dice.chance(20))],
-        "name": format!("{node}-{number}"), "labels": labels(dice, app)}, "spec": spec});
-    if dice.chance(8) {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": NAMESPACES[usize::from(random.percent(20))],
+        "name": format!("{node}-{number}"), "labels": labels(random, app)}, "spec": spec});
+    if random.percent(8) {
         pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(600);
     }
-    if dice.chance(12) {
-        let held = dice.of(&["50m", "900m", "1500m"]);
-        let actual = dice.of(&["50m", "700m"]);
+    if random.percent(12) {
+        let held = random.one_of(&["50m", "900m", "1500m"]);
+        let actual = random.one_of(&["50m", "700m"]);
         let mut status = json!({"name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
             "allocatedResources": {"cpu": held, "memory": "64Mi"}});
-        if dice.chance(80) {
+        if random.percent(80) {
             status["resources"] = json!({"requests": {"cpu": actual, "memory": "64Mi"}});
         }
         pod["status"] = json!({"phase": "Running", "containerStatuses": [status]});
-        if dice.chance(30) {
+        if random.percent(30) {
             pod["status"]["conditions"] =
                 json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
         }
@@ -153,9 +155,9 @@ pub fn daemon_pod(node: &str) -> Value {
             "uid": "00000000-0000-0000-0000-000000000001", "controller": true}]}, "spec": spec})
 }
 
-fn selector(dice: &mut Dice, own: &str) -> Value {
-    let app = if dice.chance(70) { own } else { dice.of(&APPS) };
-    match dice.below(5) {
+fn selector(random: &mut Random, own: &str) -> Value {
+    let app = if random.percent(70) { own } else { random.one_of(&APPS) };
+    match random.index(5) {
         0 => json!({"matchExpressions": [{"key": "app", "operator": "In", "values": [app]}]}),
         1 => {
             json!({"matchLabels": {"app": app}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]})
@@ -167,9 +169,10 @@ fn selector(dice: &mut Dice, own: &str) -> Value {
     }
 }
 
-fn pod_term(dice: &mut Dice, app: &str) -> Value {
-    let mut term = json!({"topologyKey": dice.of(&[ZONE, HOST]), "labelSelector": selector(dice, app)});
-    match dice.below(12) {
+fn pod_term(random: &mut Random, app: &str) -> Value {
+    let mut term =
+        json!({"topologyKey": random.one_of(&[ZONE, HOST]), "labelSelector": selector(random, app)});
+    match random.index(12) {
         0 => term["namespaceSelector"] = json!({}),
         1 => term["namespaceSelector"] = json!({"matchLabels": {TEAM: "b"}}),
         2 => term["namespaces"] = json!([NAMESPACES[1]]),
@@ -181,48 +184,48 @@ fn pod_term(dice: &mut Dice, app: &str) -> Value {
     term
 }
 
-fn ports(dice: &mut Dice, container: &mut Value) {
-    let mut port = json!({"containerPort": 80, "hostPort": 8000 + dice.below(2)});
-    if dice.chance(40) {
-        port["hostIP"] = json!(dice.of(&["10.0.0.1", "10.0.0.2"]));
+fn ports(random: &mut Random, container: &mut Value) {
+    let mut port = json!({"containerPort": 80, "hostPort": 8000 + random.index(2)});
+    if random.percent(40) {
+        port["hostIP"] = json!(random.one_of(&["10.0.0.1", "10.0.0.2"]));
     }
-    if dice.chance(20) {
+    if random.percent(20) {
         port["protocol"] = json!("UDP");
     }
     container["ports"] = json!([port]);
 }
 
 /// Requests: of containers, sidecars, init containers, the whole pod, and its runtime's overhead.
-fn size(dice: &mut Dice) -> Value {
-    let cpu = dice.of(&["100m", "250m", "500m", "900m", "1500m", "3", "7"]);
-    let memory = dice.of(&["128Mi", "512Mi", "1Gi", "3Gi", "7Gi"]);
+fn size(random: &mut Random) -> Value {
+    let cpu = random.one_of(&["100m", "250m", "500m", "900m", "1500m", "3", "7"]);
+    let memory = random.one_of(&["128Mi", "512Mi", "1Gi", "3Gi", "7Gi"]);
     let mut container =
         json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": memory}}});
-    if dice.chance(8) {
-        let count = dice.of(&["1", "2"]);
+    if random.percent(8) {
+        let count = random.one_of(&["1", "2"]);
         container["resources"]["requests"][GPU] = json!(count);
         container["resources"]["limits"] = json!({GPU: count});
     }
-    if dice.chance(10) {
-        ports(dice, &mut container);
+    if random.percent(10) {
+        ports(random, &mut container);
     }
     let mut spec = json!({"containers": [container]});
-    if dice.chance(15) {
+    if random.percent(15) {
         let mut list = Vec::new();
-        for n in 0..1 + dice.below(2) {
-            let restart = if dice.chance(50) { json!("Always") } else { Value::Null };
-            let cpu = dice.of(&["300m", "700m"]);
+        for n in 0..1 + random.index(2) {
+            let restart = if random.percent(50) { json!("Always") } else { Value::Null };
+            let cpu = random.one_of(&["300m", "700m"]);
             list.push(json!({"name": format!("i{n}"), "image": "i", "restartPolicy": restart, "resources": {"requests": {"cpu": cpu}}}));
         }
         spec["initContainers"] = json!(list);
-    } else if dice.chance(12) {
+    } else if random.percent(12) {
         // The pod-level request is at least that of its containers: here twice the largest of them.
-        let whole = dice.of(&["3", "7500m"]);
+        let whole = random.one_of(&["3", "7500m"]);
         spec["containers"][0]["resources"]["requests"] = json!({"cpu": "500m"});
         spec["containers"][0]["resources"]["limits"] = Value::Null;
         spec["resources"] = json!({"requests": {"cpu": whole, "memory": "1Gi"}});
     }
-    if dice.chance(8) {
+    if random.percent(8) {
         spec["runtimeClassName"] = json!(RUNTIME);
         spec["overhead"] =
             OVERHEAD.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect::<Map<_, _>>().into();
@@ -230,37 +233,37 @@ fn size(dice: &mut Dice) -> Value {
     spec
 }
 
-fn tolerations(dice: &mut Dice) -> Value {
+fn tolerations(random: &mut Random) -> Value {
     let mut list = Vec::new();
-    if dice.chance(80) {
+    if random.percent(80) {
         list.push(json!({"key": "node-pool", "operator": "Exists"}));
     }
-    if dice.chance(10) {
+    if random.percent(10) {
         list.push(json!({"key": "busy", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}));
     }
-    if dice.chance(10) {
+    if random.percent(10) {
         list.push(json!({"key": "quiet", "operator": "Exists"}));
     }
     json!(list)
 }
 
-fn spreads(dice: &mut Dice, app: &str) -> Vec<Value> {
+fn spreads(random: &mut Random, app: &str) -> Vec<Value> {
     let mut spreads = Vec::new();
     for (key, percent) in [(ZONE, 30), (HOST, 15)] {
-        if dice.chance(percent) {
-            let mut spread = json!({"topologyKey": key, "maxSkew": 1 + dice.below(2),
-                "whenUnsatisfiable": if dice.chance(80) { "DoNotSchedule" } else { "ScheduleAnyway" },
-                "labelSelector": selector(dice, app)});
-            if spread["whenUnsatisfiable"] == "DoNotSchedule" && dice.chance(15) {
-                spread["minDomains"] = json!(1 + dice.below(4));
+        if random.percent(percent) {
+            let mut spread = json!({"topologyKey": key, "maxSkew": 1 + random.index(2),
+                "whenUnsatisfiable": if random.percent(80) { "DoNotSchedule" } else { "ScheduleAnyway" },
+                "labelSelector": selector(random, app)});
+            if spread["whenUnsatisfiable"] == "DoNotSchedule" && random.percent(15) {
+                spread["minDomains"] = json!(1 + random.index(4));
             }
-            if dice.chance(20) {
+            if random.percent(20) {
                 spread["nodeTaintsPolicy"] = json!("Honor");
             }
-            if dice.chance(15) {
+            if random.percent(15) {
                 spread["nodeAffinityPolicy"] = json!("Ignore");
             }
-            if dice.chance(15) {
+            if random.percent(15) {
                 spread["matchLabelKeys"] = json!(["version"]);
             }
             spreads.push(spread);
@@ -269,23 +272,25 @@ fn spreads(dice: &mut Dice, app: &str) -> Vec<Value> {
     spreads
 }
 
-fn affinity(dice: &mut Dice, app: &str) -> Map<String, Value> {
+fn affinity(random: &mut Random, app: &str) -> Map<String, Value> {
     let mut affinity = Map::new();
-    let expressions = |dice: &mut Dice| match dice.below(6) {
+    let expressions = |random: &mut Random| match random.index(6) {
         0 => json!([{"key": "karpenter.k8s.aws/instance-family", "operator": "NotIn", "values": ["c"]}]),
         1 => json!([{"key": "karpenter.k8s.aws/instance-cpu", "operator": "Gt", "values": ["2"]}]),
         2 => json!([{"key": "karpenter.k8s.aws/instance-cpu", "operator": "Lt", "values": ["4"]}]),
         3 => json!([{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]),
-        4 => json!([{"key": ZONE, "operator": "In", "values": [dice.of(&ZONES), dice.of(&ZONES)]}]),
+        4 => {
+            json!([{"key": ZONE, "operator": "In", "values": [random.one_of(&ZONES), random.one_of(&ZONES)]}])
+        }
         _ => json!([{"key": "nowhere", "operator": "DoesNotExist"}]),
     };
     let mut nodes = Map::new();
-    if dice.chance(15) {
-        let mut terms = vec![json!({"matchExpressions": expressions(dice)})];
-        if dice.chance(25) {
-            terms.push(json!({"matchExpressions": expressions(dice)}));
+    if random.percent(15) {
+        let mut terms = vec![json!({"matchExpressions": expressions(random)})];
+        if random.percent(25) {
+            terms.push(json!({"matchExpressions": expressions(random)}));
         }
-        if dice.chance(8) {
+        if random.percent(8) {
             terms.push(
                 json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["old-0"]}]}),
             );
@@ -295,10 +300,10 @@ fn affinity(dice: &mut Dice, app: &str) -> Map<String, Value> {
             json!({"nodeSelectorTerms": terms}),
         );
     }
-    if dice.chance(12) {
+    if random.percent(12) {
         nodes.insert(
             "preferredDuringSchedulingIgnoredDuringExecution".to_owned(),
-            json!([{"weight": 10, "preference": {"matchExpressions": expressions(dice)}}]),
+            json!([{"weight": 10, "preference": {"matchExpressions": expressions(random)}}]),
         );
     }
     if !nodes.is_empty() {
@@ -306,15 +311,15 @@ fn affinity(dice: &mut Dice, app: &str) -> Map<String, Value> {
     }
     for (kind, percent) in [("podAffinity", 12), ("podAntiAffinity", 18)] {
         let mut pods = Map::new();
-        if dice.chance(percent) {
-            let mut terms = vec![pod_term(dice, app)];
-            if dice.chance(10) {
-                terms.push(pod_term(dice, app));
+        if random.percent(percent) {
+            let mut terms = vec![pod_term(random, app)];
+            if random.percent(10) {
+                terms.push(pod_term(random, app));
             }
             pods.insert("requiredDuringSchedulingIgnoredDuringExecution".to_owned(), json!(terms));
         }
-        if dice.chance(10) {
-            let term = json!({"weight": 1 + dice.below(100), "podAffinityTerm": pod_term(dice, app)});
+        if random.percent(10) {
+            let term = json!({"weight": 1 + random.index(100), "podAffinityTerm": pod_term(random, app)});
             pods.insert("preferredDuringSchedulingIgnoredDuringExecution".to_owned(), json!([term]));
         }
         if !pods.is_empty() {
@@ -324,32 +329,32 @@ fn affinity(dice: &mut Dice, app: &str) -> Map<String, Value> {
     affinity
 }
 
-fn spec(dice: &mut Dice, pools: &[Pool], app: &str) -> Value {
-    let mut spec = size(dice);
+fn spec(random: &mut Random, pools: &[Pool], app: &str) -> Value {
+    let mut spec = size(random);
     let mut selector = Map::new();
-    if dice.chance(60) {
-        selector.insert("node-pool".to_owned(), json!(pools[dice.below(pools.len())].name));
+    if random.percent(60) {
+        selector.insert("node-pool".to_owned(), json!(pools[random.index(pools.len())].name));
     }
-    if dice.chance(10) {
-        selector.insert("kubernetes.io/arch".to_owned(), json!(dice.of(&["amd64", "arm64"])));
+    if random.percent(10) {
+        selector.insert("kubernetes.io/arch".to_owned(), json!(random.one_of(&["amd64", "arm64"])));
     }
-    if dice.chance(8) {
-        selector.insert(ZONE.to_owned(), json!(dice.of(&ZONES)));
+    if random.percent(8) {
+        selector.insert(ZONE.to_owned(), json!(random.one_of(&ZONES)));
     }
     if !selector.is_empty() {
         spec["nodeSelector"] = Value::Object(selector);
     }
-    spec["tolerations"] = tolerations(dice);
-    let spreads = spreads(dice, app);
+    spec["tolerations"] = tolerations(random);
+    let spreads = spreads(random, app);
     if !spreads.is_empty() {
         spec["topologySpreadConstraints"] = json!(spreads);
     }
-    let affinity = affinity(dice, app);
+    let affinity = affinity(random, app);
     if !affinity.is_empty() {
         spec["affinity"] = Value::Object(affinity);
     }
-    if dice.chance(20) {
-        let (name, value) = PRIORITIES[dice.below(PRIORITIES.len())];
+    if random.percent(20) {
+        let (name, value) = PRIORITIES[random.index(PRIORITIES.len())];
         spec["priorityClassName"] = json!(name);
         spec["priority"] = json!(value);
         spec["preemptionPolicy"] = json!("Never");

@@ -184,7 +184,7 @@ impl Arena {
                     .map(|c| node(&c.claim, c.labels.clone(), &c.taints, &c.allocatable))
                     .collect(),
                 _ => plan
-                    .machines
+                    .instances
                     .iter()
                     .map(|m| node(&m.name, m.labels.clone(), &m.taints, &m.allocatable))
                     .collect(),
@@ -231,7 +231,7 @@ impl Arena {
             cluster.remove_coming(&coming.claim);
             cluster.upsert_node(&self.nodes.get(&coming.claim).await?)?;
         }
-        for instance in plan.machines.iter().filter(|_| now > 1) {
+        for instance in plan.instances.iter().filter(|_| now > 1) {
             cluster.upsert_coming(instance.coming(&instance.name));
         }
         for pod in self.pods.list(&ListParams::default()).await?.items {
@@ -383,12 +383,12 @@ fn said_of(plan: &Plan) -> Vec<String> {
 
 /// The launched instances.
 fn instances(plan: &Plan) -> Vec<String> {
-    plan.machines.iter().map(|m| format!("{} {} {}", m.name, m.instance_type, m.zone)).collect()
+    plan.instances.iter().map(|m| format!("{} {} {}", m.name, m.instance_type, m.zone)).collect()
 }
 
 /// The planned node of each pod.
 fn homes(plan: &Plan) -> BTreeMap<String, String> {
-    let new = plan.machines.iter().flat_map(|m| m.pods.iter().map(|p| (p.name.to_string(), m.name.clone())));
+    let new = plan.instances.iter().flat_map(|m| m.pods.iter().map(|p| (p.name.to_string(), m.name.clone())));
     let old = plan.existing.iter().flat_map(|e| e.pods.iter().map(|p| (p.name.to_string(), e.node.clone())));
     new.chain(old).collect()
 }
@@ -405,7 +405,7 @@ fn nominations(scene: &Scene, cluster: &Cluster, plan: &Plan) -> BTreeMap<String
         let pods = cluster.nominable(pods, labels);
         said.extend(pods.into_iter().map(|pod| (pod.name.to_string(), node.to_owned())));
     };
-    for instance in &plan.machines {
+    for instance in &plan.instances {
         say(&instance.pods, &instance.name, &instance.labels);
     }
     for place in &plan.existing {

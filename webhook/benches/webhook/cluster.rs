@@ -343,7 +343,7 @@ fn node(number: usize, tenants: usize) -> Value {
     })
 }
 
-/// What Croft does to a tenant's pod, as a MutatingAdmissionPolicy for one namespace.
+/// Croft's mutation of a tenant's pod, as a MutatingAdmissionPolicy for one namespace.
 fn equivalent_policy() -> [Value; 2] {
     let toleration =
         "Object.spec.tolerations{key: 'node-pool', operator: 'Equal', value: 'pool-a', effect: 'NoSchedule'}";

@@ -42,7 +42,7 @@ const REGISTERED_POLL: Duration = Duration::from_millis(200);
 /// Rounds between two deletions of Leases of replicas that are gone.
 const DELETE_LEASES_EVERY: u32 = 60;
 
-/// What the tasks of the registration need of the process.
+/// Inputs of the tasks of the registration.
 pub(crate) struct Setup<'a> {
     pub(crate) client: &'a Client,
     pub(crate) clock: &'a Arc<dyn Clock>,

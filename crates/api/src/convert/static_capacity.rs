@@ -40,7 +40,7 @@ pub fn counts<'a>(claim: &NodeClaim, find: impl Fn(&str) -> Option<&'a NodeClaim
 /// Why a pool with `replicas` gets fewer nodes than it lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {
-    /// What keeps the pool from launching; `None` if the pool itself can't be planned.
+    /// The reason why the pool launches nothing; `None` if the pool itself can't be planned.
     pub reason: Option<ReasonKind>,
     /// The reason as a sentence.
     pub detail: String,
@@ -87,7 +87,7 @@ pub fn new_nodes(
                 .map_or_else(|| "no node of it can be planned".to_owned(), |reason| reason.detail.clone()),
         }
     });
-    for instance in &mut plan.machines {
+    for instance in &mut plan.instances {
         instance.labels.remove(SLOT);
         instance.requirements.retain(|r| r.key != SLOT);
         instance.pods.clear();

@@ -60,7 +60,7 @@ struct AddArgs {
     /// Label and taint key of created pools
     #[arg(long, value_name = "KEY", default_value = croft_api::pool::DEFAULT_KEY, requires = "class")]
     key: String,
-    /// What happens to a pod that asks for another pool
+    /// Action on a pod that asks for another pool
     #[arg(long, value_enum, default_value_t = OnConflict::Reject)]
     on_conflict: OnConflict,
     /// A limit over all its pools, such as cpu=100 or costPerHour=25; may be given more than once [default: nodes=20 and

@@ -23,7 +23,7 @@ use crate::monthly::per_month;
 /// The result of the search, and the nodes that aren't candidates.
 #[derive(Clone, Debug)]
 pub(crate) struct Savings {
-    /// What can be removed now.
+    /// The nodes that can be removed now.
     pub(crate) found: Consolidation,
     /// Why a node isn't a candidate, by node.
     pub(crate) kept: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! What the scheduler plans for an input: new instances, existing nodes, pending pods, and nodes that could be removed.
+//! The scheduler's plan for an input: new instances, existing nodes, pending pods, and nodes that could be removed.
 //!
 //! ```text
 //!  Input ──workload──▶ pods ──admission──▶ pods as created ──demand──▶ scheduler::Cluster ──solve──▶ Simulation

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use croft_manifest::{Input, InputError};
 use croft_runtime::clock::{Clock as _, SystemClock};
-use croft_scheduler::{InstanceType, Machine, Options, Plan};
+use croft_scheduler::{InstanceType, Options, Plan, PlannedInstance};
 
 use super::{
     consolidation::{self, Savings},
@@ -26,14 +26,14 @@ pub(crate) struct Simulation {
     pub(crate) warnings: Vec<String>,
     /// Milliseconds from the parsed input to the plan.
     pub(crate) elapsed_ms: u64,
-    /// What consolidation would do, if requested.
+    /// The commands of consolidation, if requested.
     pub(crate) savings: Option<Savings>,
     types: Arc<[InstanceType]>,
 }
 
 impl Simulation {
     /// True if the instance's price is an estimate, not published.
-    pub(crate) fn is_estimate(&self, instance: &Machine) -> bool {
+    pub(crate) fn is_estimate(&self, instance: &PlannedInstance) -> bool {
         let offerings =
             self.types.iter().filter(|t| t.name == instance.instance_type).flat_map(|t| &t.offerings);
         offerings

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use croft_api::{TenantPool, convert::static_capacity};
 use croft_manifest::Input;
-use croft_scheduler::{Cluster, ExistingPlacement, InstanceType, Machine, Plan, PodKey, resources, solve};
+use croft_scheduler::{
+    Cluster, ExistingPlacement, InstanceType, Plan, PlannedInstance, PodKey, resources, solve,
+};
 use kube::ResourceExt as _;
 
 use super::demand::belongs;
@@ -13,7 +15,7 @@ use crate::table::counted;
 /// Instances that static pools lack.
 #[derive(Default)]
 pub(super) struct MissingReplicas {
-    instances: Vec<Machine>,
+    instances: Vec<PlannedInstance>,
 }
 
 /// Plans the instances that static pools lack, and adds them to `cluster` as coming nodes, so that pods are planned onto
@@ -38,7 +40,7 @@ pub(super) fn launch(
                 solve(cluster, options, &|| false)
             });
         if let Some(reason) = reason {
-            let lacking = missing.saturating_sub(plan.machines.len());
+            let lacking = missing.saturating_sub(plan.instances.len());
             warnings.push(format!(
                 "TenantPool {} lacks {} of its replicas: {}",
                 pool.name_any(),
@@ -46,7 +48,7 @@ pub(super) fn launch(
                 reason.detail
             ));
         }
-        for mut instance in plan.machines {
+        for mut instance in plan.instances {
             // The virtual pod that the instance was planned for is no pod of the input.
             let pods = instance.requests.get(resources::PODS);
             instance.requests.set(resources::PODS, pods.saturating_sub(1));
@@ -93,8 +95,8 @@ impl MissingReplicas {
             plan.cost = plan.cost.saturating_add(instance.price);
             plan.bound = plan.bound.saturating_add(instance.price);
         }
-        instances.append(&mut plan.machines);
-        plan.machines = instances;
+        instances.append(&mut plan.instances);
+        plan.instances = instances;
     }
 }
 
@@ -108,7 +110,7 @@ pub(super) fn remove_headroom_pods(plan: &mut Plan, warnings: &mut Vec<String>) 
             *headroom.entry(node.to_owned()).or_default() += before - pods.len();
         }
     };
-    for instance in &mut plan.machines {
+    for instance in &mut plan.instances {
         take(&instance.name, &mut instance.pods);
     }
     for place in &mut plan.existing {

@@ -1,4 +1,4 @@
-//! What workloads still have to create.
+//! Pods that workloads still have to create.
 //!
 //! A Deployment counts for its replicas less its pods in the input, so that a dump of a cluster (Deployments, ReplicaSets
 //! and Pods) isn't counted twice. A CronJob counts for one run.

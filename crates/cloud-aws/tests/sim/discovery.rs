@@ -1,4 +1,4 @@
-//! What classes resolve to, and their conditions if something doesn't exist.
+//! Resolved terms of classes, and their conditions if something doesn't exist.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use croft_cloud::{CloudProvider, InUse, InterruptionKind, MachineState};
+use croft_cloud::{CloudProvider, InUse, InstanceState, InterruptionKind};
 use croft_ec2_sim::sqs::News;
 use croft_scheduler::CapacityType::{OnDemand, Spot};
 
@@ -11,22 +11,22 @@ use crate::bed::{Bed, class, request, spec};
 #[tokio::test]
 async fn terminate_is_idempotent_and_unknown_ids_are_not_terminated() {
     let bed = Bed::new().await;
-    let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
+    let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().instance.id;
     let ids = [id.clone(), "i-00000000000000000".to_owned()];
     let done = bed.provider.terminate(&ids).await.unwrap();
-    let states: BTreeMap<&str, MachineState> = done.iter().map(|t| (t.id.as_str(), t.state)).collect();
-    assert_eq!(states[id.as_str()], MachineState::ShuttingDown);
-    assert_eq!(states["i-00000000000000000"], MachineState::Unknown);
+    let states: BTreeMap<&str, InstanceState> = done.iter().map(|t| (t.id.as_str(), t.state)).collect();
+    assert_eq!(states[id.as_str()], InstanceState::ShuttingDown);
+    assert_eq!(states["i-00000000000000000"], InstanceState::Unknown);
     bed.simulator.advance(Duration::from_secs(5));
     let again = bed.provider.terminate(&[id]).await.unwrap();
-    assert_eq!(again[0].state, MachineState::Terminated);
+    assert_eq!(again[0].state, InstanceState::Terminated);
     assert!(bed.provider.list().await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn instances_can_be_tagged_after_launch() {
     let bed = Bed::new().await;
-    let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
+    let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().instance.id;
     let tags = BTreeMap::from([("Name".to_owned(), "node-1".to_owned())]);
     bed.provider.tag(&id, &tags).await.unwrap();
     assert_eq!(bed.provider.list().await.unwrap()[0].tags["Name"], "node-1");
@@ -35,7 +35,7 @@ async fn instances_can_be_tagged_after_launch() {
 #[tokio::test]
 async fn instance_with_overwritten_cluster_tag_is_described_by_id_and_tagged_again() {
     let bed = Bed::new().await;
-    let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
+    let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().instance.id;
     let foreign = BTreeMap::from([("croft.dev/cluster".to_owned(), "another".to_owned())]);
     assert!(bed.world(|world| world.tag_instance(&id, foreign)));
     assert!(bed.provider.list().await.unwrap().is_empty(), "the list is filtered by the tag");
@@ -47,7 +47,7 @@ async fn instance_with_overwritten_cluster_tag_is_described_by_id_and_tagged_aga
     assert_eq!(bed.provider.list().await.unwrap()[0].id, id);
     bed.provider.terminate(std::slice::from_ref(&id)).await.unwrap();
     bed.simulator.advance(Duration::from_secs(5));
-    assert_eq!(bed.provider.describe(&[id]).await.unwrap()[0].state, MachineState::Terminated);
+    assert_eq!(bed.provider.describe(&[id]).await.unwrap()[0].state, InstanceState::Terminated);
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn instances_of_other_clusters_are_not_listed() {
 #[tokio::test]
 async fn interruptions_repeat_until_acknowledged() {
     let bed = Bed::new().await;
-    let id = bed.launch(&request(&["m5.large"], Spot)).await.unwrap().machine.id;
+    let id = bed.launch(&request(&["m5.large"], Spot)).await.unwrap().instance.id;
     bed.world(|world| {
         world.interrupt(&id, News::Rebalance);
         world.interrupt(&id, News::SpotWarning);
@@ -72,7 +72,7 @@ async fn interruptions_repeat_until_acknowledged() {
         world.publish_text("not for us");
     });
     let news = bed.provider.interruptions().await.unwrap();
-    let kinds: Vec<_> = news.iter().map(|n| (n.kind, n.machines.clone())).collect();
+    let kinds: Vec<_> = news.iter().map(|n| (n.kind, n.instances.clone())).collect();
     let of = |kind| (kind, vec![id.clone()]);
     assert_eq!(
         kinds,
@@ -96,7 +96,7 @@ async fn interruptions_repeat_until_acknowledged() {
 async fn unused_templates_and_profiles_are_deleted() {
     let bed = Bed::new().await;
     let class = class(spec());
-    let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().machine.id;
+    let id = bed.launch(&request(&["m5.large"], OnDemand)).await.unwrap().instance.id;
     let left = |bed: &Bed| {
         let report = bed.world(|world| world.report());
         let count = |key: &str| report[key].as_array().unwrap().len();

@@ -1,7 +1,7 @@
 //! Launches: one instance per claim, whatever fails.
 
 use croft_cloud::{
-    CloudProvider, FaultClass, LaunchError, MachineState,
+    CloudProvider, FaultClass, InstanceState, LaunchError,
     supply::{Verdict, describe, survey},
     tags,
 };
@@ -14,16 +14,16 @@ use crate::bed::{Bed, UID, class, few_types, request, spec};
 async fn claim_becomes_a_tagged_instance_of_the_cheapest_type() {
     let bed = Bed::new().await;
     let launched = bed.launch(&request(&["m5.xlarge", "m5.large", "c5.4xlarge"], OnDemand)).await.unwrap();
-    let machine = &launched.machine;
-    assert_eq!(machine.instance_type, "m5.large");
-    assert_eq!(machine.provider_id, format!("aws:///{}/{}", machine.zone, machine.id));
-    assert!(machine.node_name.starts_with("ip-10-") && machine.node_name.ends_with(".ec2.internal"));
+    let instance = &launched.instance;
+    assert_eq!(instance.instance_type, "m5.large");
+    assert_eq!(instance.provider_id, format!("aws:///{}/{}", instance.zone, instance.id));
+    assert!(instance.node_name.starts_with("ip-10-") && instance.node_name.ends_with(".ec2.internal"));
     assert_eq!(launched.price.map(|p| p.micros()), Some(96_000));
     assert!(!launched.price_estimated);
     assert_eq!(launched.capacity.get("memory"), 7577 << 20);
     assert_eq!(launched.allocatable.get("cpu"), 1930);
     assert_eq!(launched.labels["karpenter.sh/capacity-type"], "on-demand");
-    assert_eq!(launched.labels["topology.kubernetes.io/zone"], machine.zone);
+    assert_eq!(launched.labels["topology.kubernetes.io/zone"], instance.zone);
     for (key, value) in [
         (tags::CLUSTER, UID),
         (tags::TENANT, "tenant-a"),
@@ -34,13 +34,13 @@ async fn claim_becomes_a_tagged_instance_of_the_cheapest_type() {
         ("team", "blue"),
         (tags::NAME, "pool-a/pool-a-1"),
     ] {
-        assert_eq!(machine.tags.get(key).map(String::as_str), Some(value), "{key}");
+        assert_eq!(instance.tags.get(key).map(String::as_str), Some(value), "{key}");
     }
-    let user_data = bed.world(|w| w.instance(&machine.id).unwrap().data.user_data.clone());
+    let user_data = bed.world(|w| w.instance(&instance.id).unwrap().data.user_data.clone());
     let settings = croft_ec2_sim::userdata::read(&user_data).unwrap();
     assert_eq!(settings.taints[0].key, "node-pool");
     assert_eq!(settings.labels["team"], "blue");
-    let data = bed.world(|w| w.instance(&machine.id).unwrap().data.clone());
+    let data = bed.world(|w| w.instance(&instance.id).unwrap().data.clone());
     assert_eq!((data.http_tokens.as_str(), data.hop_limit), ("required", 1));
 }
 
@@ -61,7 +61,7 @@ async fn volumes_interfaces_and_spot_requests_are_tagged() {
     ] {
         let request = croft_cloud::LaunchRequest { attempt, ..request(&["m5.large"], capacity_type) };
         let launched = bed.launch(&request).await.unwrap();
-        let parts = bed.world(|w| w.instance(&launched.machine.id).unwrap().parts.clone());
+        let parts = bed.world(|w| w.instance(&launched.instance.id).unwrap().parts.clone());
         assert_eq!(parts.keys().collect::<Vec<_>>(), kinds);
         for (kind, tags) in &parts {
             let of_claim = if kind == "volume" { &own[..] } else { &[] };
@@ -78,7 +78,7 @@ async fn same_prepared_launch_is_one_instance_also_after_a_restart() {
     let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
     let first = bed.provider.launch(&prepared).await.unwrap();
     let again = bed.restarted().await.launch(&prepared).await.unwrap();
-    assert_eq!(first.machine, again.machine);
+    assert_eq!(first.instance, again.instance);
     assert_eq!(bed.provider.list().await.unwrap().len(), 1);
 }
 
@@ -103,7 +103,7 @@ async fn lost_answer_is_unknown_and_the_retry_finds_the_instance() {
     assert!(!error.is_definite());
     let found = bed.provider.find_by_claim("claim-uid-1").await.unwrap().unwrap();
     let repeated = bed.provider.launch(&prepared).await.unwrap();
-    assert_eq!(found.machine.id, repeated.machine.id);
+    assert_eq!(found.instance.id, repeated.instance.id);
     assert_eq!(bed.provider.list().await.unwrap().len(), 1);
 }
 
@@ -148,7 +148,7 @@ async fn offering_without_capacity_becomes_unavailable_and_the_next_is_used_at_o
     let mut next = request(&["m5.large", "m5a.large"], OnDemand);
     next.attempt = 2;
     let launched = bed.launch(&next).await.unwrap();
-    assert_eq!(launched.machine.instance_type, "m5a.large");
+    assert_eq!(launched.instance.instance_type, "m5a.large");
     assert_eq!(bed.calls("ec2:CreateFleet"), 2);
 }
 
@@ -159,8 +159,8 @@ async fn one_call_falls_back_to_available_offerings() {
         r#"{"do": "capacity", "rules": [{"instanceType": "m5.large", "count": 0}, {"instanceType": "m5a.large", "zone": "us-east-1a", "count": 0}]}"#,
     );
     let launched = bed.launch(&request(&["m5.large", "m5a.large"], OnDemand)).await.unwrap();
-    assert_eq!(launched.machine.instance_type, "m5a.large");
-    assert_ne!(launched.machine.zone, "us-east-1a");
+    assert_eq!(launched.instance.instance_type, "m5a.large");
+    assert_ne!(launched.instance.zone, "us-east-1a");
     assert_eq!(bed.calls("ec2:CreateFleet"), 1);
 }
 
@@ -177,7 +177,7 @@ async fn spot_prefers_capacity_to_the_lowest_price() {
     }
     let launched = bed.launch(&request(&["m5.large", "m5a.large"], Spot)).await.unwrap();
     assert_eq!(
-        (launched.machine.instance_type.as_str(), launched.machine.capacity_type),
+        (launched.instance.instance_type.as_str(), launched.instance.capacity_type),
         ("m5a.large", Spot)
     );
     assert!(!launched.price_estimated, "the price is the market's");
@@ -190,7 +190,7 @@ async fn full_subnet_is_unavailable_and_another_zone_is_used() {
     for number in 1..=5 {
         let mut request = request(&["m5.large"], OnDemand);
         request.claim_uid = format!("claim-uid-{number}");
-        zones.insert(bed.launch(&request).await.unwrap().machine.zone);
+        zones.insert(bed.launch(&request).await.unwrap().instance.zone);
     }
     assert_eq!(zones.len(), 5, "one address in each zone: {zones:?}");
     let mut last = request(&["m5.large"], OnDemand);
@@ -228,7 +228,7 @@ async fn reservations_are_used_at_no_extra_cost() {
     let mut request = request(&["m5.large"], Reserved);
     request.class = std::sync::Arc::new(class);
     let launched = bed.launch(&request).await.unwrap();
-    assert_eq!((launched.machine.capacity_type, launched.machine.zone.as_str()), (Reserved, "us-east-1b"));
+    assert_eq!((launched.instance.capacity_type, launched.instance.zone.as_str()), (Reserved, "us-east-1b"));
     request.claim_uid = "other".to_owned();
     let error = bed.launch(&request).await.unwrap_err();
     assert!(
@@ -247,9 +247,9 @@ async fn on_demand_launch_in_an_open_reservation_stays_on_demand() {
     let used = bed.world(|world| world.instances().all(|(_, i)| i.reservation.is_some()));
     assert!(used, "the reservation is used");
     let label = launched.labels["karpenter.sh/capacity-type"].as_str();
-    assert_eq!((launched.machine.capacity_type, label), (OnDemand, "on-demand"));
+    assert_eq!((launched.instance.capacity_type, label), (OnDemand, "on-demand"));
     let found = bed.provider.find_by_claim(&request.claim_uid).await.unwrap().unwrap();
-    assert_eq!(found.machine.capacity_type, OnDemand);
+    assert_eq!(found.instance.capacity_type, OnDemand);
 }
 
 #[tokio::test]
@@ -265,7 +265,7 @@ async fn launch_waits_until_the_instance_is_visible() {
     });
     let launched = bed.provider.launch(&prepared).await.unwrap();
     mover.await.unwrap();
-    assert_eq!(launched.machine.state, MachineState::Running);
+    assert_eq!(launched.instance.state, InstanceState::Running);
     assert!(bed.calls("ec2:DescribeInstances") > 3);
 }
 
@@ -289,7 +289,7 @@ async fn forbidden_type_is_skipped() {
     let bed = Bed::new().await;
     bed.control(r#"{"do": "forbid", "instanceType": "m5.*"}"#);
     let launched = bed.launch(&request(&["m5.large", "m5a.large"], OnDemand)).await.unwrap();
-    assert_eq!(launched.machine.instance_type, "m5a.large");
+    assert_eq!(launched.instance.instance_type, "m5a.large");
 }
 
 #[tokio::test]
@@ -302,7 +302,7 @@ async fn each_architecture_gets_its_image() {
     second.claim_uid = "claim-uid-2".to_owned();
     let other = bed.launch(&second).await.unwrap();
     assert_eq!(other.labels["kubernetes.io/arch"], "amd64");
-    assert_ne!(launched.machine.image_id, other.machine.image_id);
+    assert_ne!(launched.instance.image_id, other.instance.image_id);
 }
 
 #[tokio::test]

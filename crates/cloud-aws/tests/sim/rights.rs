@@ -51,7 +51,7 @@ async fn everything(bed: &Bed) -> Result<(), String> {
     let launched = provider.launch(&prepared).await.map_err(|e| e.to_string())?;
     let failed = |e: CloudError| e.to_string();
     provider.find_by_claim(&request.claim_uid).await.map_err(failed)?;
-    let id = launched.machine.id;
+    let id = launched.instance.id;
     provider.tag(&id, &BTreeMap::from([("Name".to_owned(), "n".to_owned())])).await.map_err(failed)?;
     bed.world(|world| world.interrupt(&id, croft_ec2_sim::sqs::News::Rebalance));
     let news = provider.interruptions().await.map_err(failed)?;
@@ -156,7 +156,7 @@ async fn instances_of_other_clusters_cannot_be_terminated() {
     options.cluster_uid = "another".to_owned();
     let other = croft_cloud_aws::AwsProvider::connect(options).await;
     let prepared = other.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
-    let id = other.launch(&prepared).await.unwrap().machine.id;
+    let id = other.launch(&prepared).await.unwrap().instance.id;
     bed.world(|world| world.restrict("*", Policy::parse(&policy()).unwrap()));
     let error = bed.provider.terminate(std::slice::from_ref(&id)).await.unwrap_err();
     assert_eq!(error.class(), FaultClass::Forbidden, "{error}");

@@ -19,13 +19,13 @@ async fn many_instances_are_found_tagged_and_terminated_by_one_call() {
     let ids: Vec<String> = join_all(requests.iter().map(|r| bed.launch(r)))
         .await
         .into_iter()
-        .map(|l| l.unwrap().machine.id)
+        .map(|l| l.unwrap().instance.id)
         .collect();
     assert_eq!(bed.calls("ec2:CreateFleet"), 30, "a token and tags belong to one claim");
 
     let before = bed.calls("ec2:DescribeInstances");
     let found = join_all(requests.iter().map(|r| bed.provider.find_by_claim(&r.claim_uid))).await;
-    let found: Vec<String> = found.into_iter().map(|f| f.unwrap().unwrap().machine.id).collect();
+    let found: Vec<String> = found.into_iter().map(|f| f.unwrap().unwrap().instance.id).collect();
     assert_eq!(found, ids, "each its own");
     assert_eq!(bed.calls("ec2:DescribeInstances"), before + 1);
 
@@ -46,10 +46,10 @@ async fn foreign_instance_does_not_fail_the_others_of_its_call() {
     options.cluster_uid = "another".to_owned();
     let other = croft_cloud_aws::AwsProvider::connect(options).await;
     let prepared = other.prepare(&claim(99)).await.unwrap();
-    let foreign = other.launch(&prepared).await.unwrap().machine.id;
+    let foreign = other.launch(&prepared).await.unwrap().instance.id;
     let requests: Vec<LaunchRequest> = (0..7).map(claim).collect();
     let launched = join_all(requests.iter().map(|r| bed.launch(r))).await;
-    let mut ids: Vec<String> = launched.into_iter().map(|l| l.unwrap().machine.id).collect();
+    let mut ids: Vec<String> = launched.into_iter().map(|l| l.unwrap().instance.id).collect();
     bed.control(
         r#"{"do": "restrict", "key": "*", "policy": {"Statement": [
             {"Effect": "Allow", "Action": "*", "Resource": "*"},
@@ -81,9 +81,9 @@ async fn launch_that_requests_efa_gets_all_adapters_of_the_type() {
     with.instance_types = vec!["m5.large".to_owned(), "p4d.24xlarge".to_owned()];
     with.requests.set(EFA, 2);
     let launched = bed.launch(&with).await.unwrap();
-    assert_eq!(launched.machine.instance_type, "p4d.24xlarge", "the cheaper one has none");
+    assert_eq!(launched.instance.instance_type, "p4d.24xlarge", "the cheaper one has none");
     assert_eq!((launched.capacity.get(EFA), launched.allocatable.get(EFA)), (4, 4));
-    assert_eq!(bed.world(|world| world.instance(&launched.machine.id).unwrap().data.efas), 4);
+    assert_eq!(bed.world(|world| world.instance(&launched.instance.id).unwrap().data.efas), 4);
     let found = bed.provider.find_by_claim("claim-uid-2").await.unwrap().unwrap();
     assert_eq!(found.capacity.get(EFA), 4, "also after a lost answer");
 

@@ -134,7 +134,7 @@ async fn oversized_user_data_is_reported() {
     let long = format!("#!/bin/bash\n# {}\n", "x".repeat(20_000));
     packed.class = Arc::new(class(EC2NodeClassSpec { user_data: Some(long.clone()), ..spec() }));
     let launched = bed.launch(&packed).await.unwrap();
-    let sent = bed.world(|w| w.instance(&launched.machine.id).unwrap().data.user_data.clone());
+    let sent = bed.world(|w| w.instance(&launched.instance.id).unwrap().data.user_data.clone());
     assert!(sent.len() < 4_000, "{} bytes", sent.len());
     let read = croft_ec2_sim::userdata::read(&sent).unwrap();
     assert_eq!(read.taints[0].key, "node-pool", "the image unpacks it");
@@ -231,7 +231,7 @@ async fn unusable_kms_key_fails_the_starting_instance() {
     assert_eq!((offerings.len(), offerings[0].instance_type.as_str()), (1, "m5.large"));
     let third = LaunchRequest { attempt: 3, ..request(&["m5.large"], OnDemand) };
     let launched = bed.launch(&third).await.unwrap();
-    assert_ne!(launched.machine.zone, offerings[0].zone, "that zone is set aside");
+    assert_ne!(launched.instance.zone, offerings[0].zone, "that zone is set aside");
 }
 
 #[tokio::test]

@@ -68,9 +68,9 @@ pub enum UserDataError {
     /// The class's user data can't be merged.
     #[error("failed to merge spec.userData: {problem}; {remedy}")]
     Custom {
-        /// What is wrong.
+        /// The error.
         problem: String,
-        /// What to write instead.
+        /// The text to write instead.
         remedy: &'static str,
     },
     /// It is too large.

@@ -1,4 +1,4 @@
-//! What the API server refuses in a pod, where it decides placement.
+//! Checks of the fields of a pod that decide placement, as the API server has them.
 
 use std::collections::{BTreeMap, HashSet};
 

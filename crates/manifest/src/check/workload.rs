@@ -1,4 +1,4 @@
-//! What the API server refuses in the kinds that make pods.
+//! Checks of the kinds that create pods, as the API server has them.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a tenant's pod spec lacks to run in its pool: the selector entry, and one exact toleration per taint.
+//! The fields that a tenant's pod spec lacks to run in its pool: the selector entry, and one exact toleration per taint.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// What Croft adds to a spec.
+/// The fields that Croft adds to a spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Injection {
     /// Key and value of the selector entry.
@@ -53,7 +53,7 @@ fn coverage(spec: &PodSpec<'_>, pool: &DeclaredPool, effect: Effect) -> Coverage
     }
 }
 
-/// What `spec` lacks to run in `pool`.
+/// The fields that `spec` lacks to run in `pool`.
 pub(crate) fn missing(spec: &PodSpec<'_>, pool: &DeclaredPool) -> Injection {
     let pinned =
         spec.node_selector.as_ref().and_then(|s| s.get(&pool.key)).is_some_and(|v| **v == *pool.value);

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// What keeps a non-tenant pod off the pools.
+/// The affinity that keeps a non-tenant pod off the pools.
 #[derive(Clone, Debug)]
 pub(crate) struct KeepOut {
     /// Expressions for every required term, sorted by key; empty if the pod needs none.

@@ -100,7 +100,7 @@ fn pool_taints<'n, 'a>(declarations: &Declarations, node: &'n Node<'a>) -> Vec<&
     node.spec.taints.iter().filter(|t| declarations.key(&t.key).is_some()).collect()
 }
 
-/// What Croft writes, in one patch, on a node that it didn't launch.
+/// The metadata that Croft writes, in one patch, on a node that it didn't launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRepair {
     /// The value of [`POOL_NAME_LABEL`]; `None` removes the label, since the node has left the pool.
@@ -120,7 +120,7 @@ pub fn own_pool<'r>(declarations: &'r Declarations, node: &model::Node) -> Optio
     })
 }
 
-/// What a node lacks of what the nodes of its pool carry; `None` if it lacks nothing.
+/// The labels and taints of its pool that a node lacks; `None` if it lacks none.
 ///
 /// Only for nodes of pools with provisioner None or Karpenter, which are in the pool by the pool's own label.
 #[must_use]

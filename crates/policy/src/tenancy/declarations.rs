@@ -30,7 +30,7 @@ pub struct DeclaredTenant {
     pub id: TenantId,
     /// Its name.
     pub name: Box<str>,
-    /// What happens to a pod that asks for another pool.
+    /// Action on a pod that asks for another pool.
     pub on_conflict: OnConflict,
     /// Its pools by name, the default first; `None` for a pool that doesn't exist or doesn't count.
     pub pools: Box<[(Box<str>, Option<PoolId>)]>,
@@ -397,7 +397,7 @@ impl Declarations {
         self.shared_with.contains(namespace)
     }
 
-    /// What happens to a non-tenant pod whose tolerations let it onto the nodes of a pool.
+    /// Action on a non-tenant pod whose tolerations let it onto the nodes of a pool.
     #[must_use]
     pub const fn non_tenant_pods(&self) -> NonTenantPods {
         self.non_tenant_pods

@@ -62,7 +62,7 @@ impl<'t> NamespaceTenancy<'t> {
     }
 }
 
-/// What a snapshot holds of a namespace.
+/// A namespace in a snapshot.
 #[derive(Clone, Debug, Default)]
 struct NamespaceRecord {
     owner: Option<TenantId>,

@@ -40,7 +40,7 @@ pub struct Tenant {
     pub selector: Option<Selector>,
     /// Names of the pools, the default first.
     pub pools: Vec<String>,
-    /// What happens to a pod that asks for another pool.
+    /// Action on a pod that asks for another pool.
     pub on_conflict: OnConflict,
     /// True if some of its claims can't be read and no earlier version of them is known. A namespace without another
     /// owner that carries [`POOLS_ANNOTATION`](crate::definitions::POOLS_ANNOTATION) may be this tenant's, and is kept
@@ -48,7 +48,7 @@ pub struct Tenant {
     pub unreadable_claims: bool,
 }
 
-/// What happens to a pod that asks for a pool which its tenant may not use.
+/// Action on a pod that asks for a pool which its tenant may not use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnConflict {
     /// The pod is refused.
@@ -92,7 +92,7 @@ pub enum Provisioner {
 /// The cluster-wide settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What happens to a non-tenant pod whose tolerations let it onto the nodes of a pool.
+    /// Action on a non-tenant pod whose tolerations let it onto the nodes of a pool.
     pub non_tenant_pods: NonTenantPods,
     /// The namespace that Croft is installed in. Always exempt.
     pub namespace: String,
@@ -125,7 +125,7 @@ impl Default for Config {
     }
 }
 
-/// What happens to a non-tenant pod whose tolerations let it onto the nodes of a pool.
+/// Action on a non-tenant pod whose tolerations let it onto the nodes of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NonTenantPods {
     /// A required node affinity keeps the pod off those nodes.

@@ -19,7 +19,7 @@ const UID_CHARS: usize = 13;
 pub struct ReplicaStatus {
     /// The generations that it enforces.
     pub observed: ObservedGenerations,
-    /// What is wrong with its certificate, as a sentence; `None` if nothing is.
+    /// The error of its certificate, as a sentence; `None` without one.
     pub certificate_error: Option<String>,
 }
 

@@ -53,7 +53,7 @@ impl CertificateWatcher {
         Self { slot, gate, clock, expires, refused, error_sender }
     }
 
-    /// What is wrong with the certificate, as a sentence, and its changes.
+    /// The error of the certificate, as a sentence, and its changes.
     #[must_use]
     pub fn error(&self) -> watch::Receiver<Option<String>> {
         self.error_sender.subscribe()

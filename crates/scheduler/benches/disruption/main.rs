@@ -16,8 +16,9 @@ mod world;
 use std::{process::Command, sync::Arc, time::Instant};
 
 use croft_scheduler::{Catalog, InstanceType, Operator, Price, Requirement, consolidation::consolidate};
+use croft_simkit::Random;
 use serde_json::{Value, json};
-use world::{CPUS, Chance, DEFAULTS, Deployment, FREE, MEMORIES, Rules, World};
+use world::{CPUS, DEFAULTS, Deployment, FREE, MEMORIES, Rules, World};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
@@ -103,22 +104,26 @@ fn decide(catalog: &str, nodes: usize, pools: usize) -> Value {
     let names: Vec<String> = (0..pools).map(|n| format!("pool-{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut world = World::new(&small, &names, &compute());
-    let mut chance = Chance(nodes as u64 + pools as u64);
+    let mut random = Random::from_state(nodes as u64 + pools as u64);
     for _ in 0..pools.max(50) * 2 {
         let pool = names[world.deployments.len() % pools].to_owned();
-        world.deployments.push(Deployment { pool, cpu: chance.pick(&CPUS), memory: chance.pick(&MEMORIES) });
+        world.deployments.push(Deployment {
+            pool,
+            cpu: random.one_of(&CPUS),
+            memory: random.one_of(&MEMORIES),
+        });
     }
     // In waves, as clusters grow, until there are nodes enough with pods enough.
     let target = nodes * 10;
     while world.counts().0 < nodes || world.counts().1 < target {
         for _ in 0..(nodes / 2).max(100) {
-            let deployment = usize::try_from(chance.below(world.deployments.len() as u64)).unwrap();
+            let deployment = random.index(world.deployments.len());
             world.add_pod(deployment);
         }
         world.provision();
         if world.counts().1 > target {
             for name in world.names() {
-                if chance.below(4) == 0 {
+                if random.below(4) == 0 {
                     world.remove_pod(&name);
                 }
             }
@@ -165,22 +170,22 @@ fn aged(catalog: &str) -> Value {
     let (mut worst, mut worst_defaults, mut violations) = (0.0f64, 0.0f64, 0);
     for seed in 0..20 {
         let build = || {
-            let mut chance = Chance(seed);
+            let mut random = Random::from_state(seed);
             let mut world = World::new(&types, &["p"], &compute());
             for _ in 0..30 {
                 world.deployments.push(Deployment {
                     pool: "p".to_owned(),
-                    cpu: chance.pick(&CPUS),
-                    memory: chance.pick(&MEMORIES),
+                    cpu: random.one_of(&CPUS),
+                    memory: random.one_of(&MEMORIES),
                 });
             }
             for _ in 0..600 {
-                let deployment = usize::try_from(chance.below(30)).unwrap();
+                let deployment = random.index(30);
                 world.add_pod(deployment);
             }
             world.provision();
             for name in world.names() {
-                if chance.below(2) == 0 {
+                if random.below(2) == 0 {
                     world.remove_pod(&name);
                 }
             }

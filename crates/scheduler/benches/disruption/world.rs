@@ -4,29 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use croft_disruption::cost::{self, MovedPod};
 use croft_scheduler::{
-    CapacityType, Cluster, InstanceType, Machine, Options, Plan, PodKey, Pool, Price, Requirement,
+    CapacityType, Cluster, InstanceType, Options, Plan, PlannedInstance, PodKey, Pool, Price, Requirement,
     consolidation::{Ask, Candidate, Consolidation, PoolConstraints, consolidate},
     solve,
 };
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
-
-/// splitmix64.
-pub struct Chance(pub u64);
-
-impl Chance {
-    pub fn below(&mut self, count: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % count
-    }
-
-    pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
-        list[usize::try_from(self.below(list.len() as u64)).unwrap()]
-    }
-}
 
 pub const CPUS: [u32; 6] = [250, 500, 900, 1000, 1500, 2000];
 pub const MEMORIES: [u32; 6] = [512, 1024, 2048, 3100, 4096, 8192];
@@ -54,7 +37,7 @@ pub struct Deployment {
     pub memory: u32,
 }
 
-/// What a round of disruption may do.
+/// The limits of a round of disruption.
 #[derive(Clone, Copy)]
 pub struct Rules {
     pub min_savings: Price,
@@ -63,7 +46,7 @@ pub struct Rules {
 }
 
 pub const FREE: Rules = Rules { min_savings: Price::ZERO, budget_percent: 100, disruption_cost: false };
-/// What a pool has that says nothing.
+/// The defaults of a pool.
 pub const DEFAULTS: Rules =
     Rules { min_savings: Price::from_micros(10_000), budget_percent: 10, disruption_cost: true };
 
@@ -156,21 +139,24 @@ impl World {
         self.cluster.upsert_pod(&pod).unwrap();
     }
 
-    fn launch(&mut self, machine: &Machine) -> String {
+    fn launch(&mut self, instance: &PlannedInstance) -> String {
         self.made += 1;
         let name = format!("n{:07}", self.made);
-        let mut labels = machine.labels.clone();
+        let mut labels = instance.labels.clone();
         labels.insert("kubernetes.io/hostname".to_owned(), name.clone());
         let amounts: BTreeMap<String, String> =
-            machine.allocatable.to_quantities().into_iter().map(|(k, q)| (k, q.to_string())).collect();
+            instance.allocatable.to_quantities().into_iter().map(|(k, q)| (k, q.to_string())).collect();
         let node: Node = serde_json::from_value(json!({
             "metadata": {"name": name, "labels": labels},
             "status": {"allocatable": amounts, "capacity": amounts},
         }))
         .unwrap();
         self.cluster.upsert_node(&node).unwrap();
-        let held =
-            Held { pool: machine.pool.clone(), price: machine.price, capacity_type: machine.capacity_type };
+        let held = Held {
+            pool: instance.pool.clone(),
+            price: instance.price,
+            capacity_type: instance.capacity_type,
+        };
         self.nodes.insert(name.clone(), held);
         name
     }
@@ -178,9 +164,9 @@ impl World {
     /// Places what waits, as a plan says.
     pub fn provision(&mut self) -> Plan {
         let plan = solve(&self.cluster, &Options::default(), &|| false);
-        for machine in &plan.machines {
-            let node = self.launch(machine);
-            machine.pods.iter().for_each(|pod| self.bind(pod, &node));
+        for instance in &plan.instances {
+            let node = self.launch(instance);
+            instance.pods.iter().for_each(|pod| self.bind(pod, &node));
         }
         for place in &plan.existing {
             place.pods.iter().for_each(|pod| self.bind(pod, &place.node));
@@ -245,10 +231,10 @@ impl World {
         let found = consolidate(&self.cluster, &ask, &|| false);
         let mut given: BTreeMap<String, usize> = BTreeMap::new();
         for one in &found.commands {
-            for machine in &one.machines {
-                let node = self.launch(machine);
-                machine.pods.iter().for_each(|pod| self.bind(pod, &node));
-                self.evictions += machine.pods.len() as u64;
+            for instance in &one.instances {
+                let node = self.launch(instance);
+                instance.pods.iter().for_each(|pod| self.bind(pod, &node));
+                self.evictions += instance.pods.len() as u64;
             }
             for place in &one.onto {
                 place.pods.iter().for_each(|pod| self.bind(pod, &place.node));

@@ -6,7 +6,7 @@ use croft_scheduler::{InstanceType, Plan, Pool};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
-/// What a plan was made for.
+/// The input of a plan.
 pub struct Input<'a> {
     pub kinds: &'a [InstanceType],
     pub pools: &'a [Pool],
@@ -69,7 +69,7 @@ pub fn cluster(input: &Input<'_>) -> Value {
 /// The plan, as `croft simulate -o json` says it.
 pub fn plan(plan: &Plan) -> Value {
     let names = |pods: &[croft_scheduler::PodKey]| pods.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let new = plan.machines.iter().map(|m| {
+    let new = plan.instances.iter().map(|m| {
         json!({"name": m.name, "pool": m.pool, "instanceType": m.instance_type, "zone": m.zone,
             "capacityType": m.capacity_type, "price": m.price, "existing": false, "requests": m.requests,
             "pods": names(&m.pods), "instanceTypeOptions": m.options})

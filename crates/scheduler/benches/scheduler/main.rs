@@ -1,4 +1,4 @@
-//! `make bench-scheduler`: workloads A to D as a table, and one machine-readable line at the end.
+//! `make bench-scheduler`: workloads A to D as a table, and one line for programs at the end.
 //!
 //! Every workload runs in a process of its own, so that its peak memory is its own. Times are of upserting the parsed
 //! pods and of the first solve, nothing warmed before.
@@ -63,7 +63,7 @@ fn main() {
     };
     println!(
         "{:<28}{:>8}{:>10}{:>12}{:>10}{:>11}",
-        "workload", "pods", "seconds", "pods/s", "machines", "$/h"
+        "workload", "pods", "seconds", "pods/s", "instances", "$/h"
     );
     let sizes = [1_000, 2_000, 5_000, 10_000, 20_000];
     let a: Vec<Value> = sizes.iter().map(|n| part(&format!("a{n}"))).collect();
@@ -108,7 +108,7 @@ fn row(name: &str, pods: usize, seconds: f64, plan: &Plan) {
     println!(
         "{name:<28}{pods:>8}{seconds:>10.4}{:>12.0}{:>10}{:>11.3}  gap {:.4}  steps {}  left {}",
         pods as f64 / seconds,
-        plan.machines.len(),
+        plan.instances.len(),
         plan.cost.dollars(),
         plan.gap(),
         plan.steps,
@@ -181,7 +181,7 @@ fn run(name: &str, catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
             row(name, pods.len(), seconds, &plan);
             write(dump, name, &Input { kinds: &kinds, pools: &pools, nodes: &[], pods: &pods }, &plan);
             let there: usize =
-                plan.machines.iter().filter(|m| m.zone == "zone-1").map(|m| m.pods.len()).sum();
+                plan.instances.iter().filter(|m| m.zone == "zone-1").map(|m| m.pods.len()).sum();
             json!({"pods_s": pods.len() as f64 / seconds, "zone1": there as f64 / pods.len() as f64})
         }
         "c" => mixes(catalog, dump),

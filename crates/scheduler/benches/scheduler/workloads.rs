@@ -3,24 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use croft_scheduler::{CapacityType, InstanceType, Offering, Operator, Pool, Price, Requirement, Resources};
+use croft_simkit::Xorshift;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
-
-/// Numbers that are as good as random and the same everywhere (xorshift64*).
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n.max(1)
-    }
-
-    pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len())]
-    }
-}
 
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 pub const HOST: &str = "kubernetes.io/hostname";
@@ -113,11 +98,11 @@ const LETTERS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 
 /// Five equal groups: plain, zone spread, host spread, zone affinity to themselves, host anti-affinity among themselves.
 pub fn pods_a(count: usize) -> Vec<Pod> {
-    let mut dice = Dice(0xA5A5_1234_5678_9ABC);
+    let mut random = Xorshift::new(0xA5A5_1234_5678_9ABC);
     (0..count)
         .map(|i| {
-            let (cpu, memory) = (dice.of(&CPUS), dice.of(&MEMORIES));
-            let (own, other) = (dice.of(&LETTERS), dice.of(&LETTERS));
+            let (cpu, memory) = (random.one_of(&CPUS), random.one_of(&MEMORIES));
+            let (own, other) = (random.one_of(&LETTERS), random.one_of(&LETTERS));
             let spread = |key: &str| {
                 json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": key,
                     "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"my-label": other}}}]})
@@ -144,7 +129,7 @@ pub fn pods_a(count: usize) -> Vec<Pod> {
 
 /// Pods that prefer a zone and to be apart.
 pub fn pods_b(count: usize) -> Vec<Pod> {
-    let mut dice = Dice(0xB5A5_1234_5678_9ABC);
+    let mut random = Xorshift::new(0xB5A5_1234_5678_9ABC);
     let term = |weight: i32, key: &str| {
         json!({"weight": weight, "podAffinityTerm": {"topologyKey": key,
             "labelSelector": {"matchLabels": {"app": "nginx"}}}})
@@ -155,7 +140,7 @@ pub fn pods_b(count: usize) -> Vec<Pod> {
                 "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference":
                     {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["zone-1"]}]}}]},
                 "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term(10, ZONE), term(1, HOST)]}}});
-            let (cpu, memory) = (dice.of(&CPUS), dice.of(&MEMORIES));
+            let (cpu, memory) = (random.one_of(&CPUS), random.one_of(&MEMORIES));
             pod(&format!("b-{i}"), cpu, memory, &json!({"app": "nginx"}), spec)
         })
         .collect()
@@ -163,24 +148,27 @@ pub fn pods_b(count: usize) -> Vec<Pod> {
 
 /// The three mixes of workload C.
 pub fn pods_c(mix: usize, count: usize) -> Vec<Pod> {
-    let mut dice = Dice(0xC5A5_1234_5678_9ABC + mix as u64);
+    let mut random = Xorshift::new(0xC5A5_1234_5678_9ABC + mix as u64);
     let sizes: Vec<(u64, u64)> = match mix {
         0 => vec![(900, 3174), (3500, 28672)],
         1 => (0..30)
             .map(|_| {
-                (dice.of(&[250, 500, 900, 1000, 1500, 2000]), dice.of(&[512, 1024, 2048, 3100, 4096, 8192]))
+                (
+                    random.one_of(&[250, 500, 900, 1000, 1500, 2000]),
+                    random.one_of(&[512, 1024, 2048, 3100, 4096, 8192]),
+                )
             })
             .collect(),
         _ => (0..80)
             .map(|_| {
-                let cpu = 100 + 50 * dice.below(80) as u64;
-                (cpu, 128 + cpu * (1 + dice.below(7) as u64) * 1024 / 1000)
+                let cpu = 100 + 50 * random.index(80) as u64;
+                (cpu, 128 + cpu * (1 + random.index(7) as u64) * 1024 / 1000)
             })
             .collect(),
     };
     (0..count)
         .map(|i| {
-            let at = if mix == 2 { dice.below(sizes.len()) } else { i * sizes.len() / count };
+            let at = if mix == 2 { random.index(sizes.len()) } else { i * sizes.len() / count };
             let (cpu, memory) = sizes[at];
             let labels = json!({"app": format!("d{at}")});
             pod(&format!("c-{i}"), &format!("{cpu}m"), &format!("{memory}Mi"), &labels, json!({}))
@@ -190,13 +178,13 @@ pub fn pods_c(mix: usize, count: usize) -> Vec<Pod> {
 
 /// A small random instance.
 pub fn pods_random(seed: u64) -> Vec<Pod> {
-    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-    let count = 1 + dice.below(60);
+    let mut random = Xorshift::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let count = 1 + random.index(60);
     let sizes: Vec<(usize, usize)> =
-        (0..1 + dice.below(12)).map(|_| (50 + dice.below(6000), 64 + dice.below(40_000))).collect();
+        (0..1 + random.index(12)).map(|_| (50 + random.index(6000), 64 + random.index(40_000))).collect();
     (0..count)
         .map(|i| {
-            let (cpu, memory) = dice.of(&sizes);
+            let (cpu, memory) = random.one_of(&sizes);
             pod(&format!("r-{i}"), &format!("{cpu}m"), &format!("{memory}Mi"), &json!({}), json!({}))
         })
         .collect()
@@ -235,18 +223,23 @@ pub fn running_d(pools: usize, n: usize, p: usize) -> Pod {
 
 /// New pods for that cluster: a fifth each spread over zones.
 pub fn pods_d(pools: usize, count: usize) -> Vec<Pod> {
-    let mut dice = Dice(0xD5A5_1234_5678_9ABC);
+    let mut random = Xorshift::new(0xD5A5_1234_5678_9ABC);
     (0..count)
         .map(|i| {
             let pool = format!("pool-{}", i % pools);
             let mut spec = json!({"nodeSelector": {"node-pool": pool}});
-            let app = format!("app-{}", dice.below(5));
+            let app = format!("app-{}", random.index(5));
             if i % 5 == 0 {
                 spec["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": ZONE,
                     "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": app}}}]);
             }
-            let mut it =
-                pod(&format!("new-{i}"), dice.of(&CPUS), dice.of(&MEMORIES), &json!({"app": app}), spec);
+            let mut it = pod(
+                &format!("new-{i}"),
+                random.one_of(&CPUS),
+                random.one_of(&MEMORIES),
+                &json!({"app": app}),
+                spec,
+            );
             it.metadata.namespace = Some(format!("tenant-{}", i % pools));
             it
         })

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use crate::{CapacityType, ExistingPlacement, Machine, Options, Price};
+use crate::{CapacityType, ExistingPlacement, Options, PlannedInstance, Price};
 
 /// A node that may be removed.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ pub struct Command {
     /// The nodes, by name.
     pub nodes: Vec<String>,
     /// Instances to launch first.
-    pub machines: Vec<Machine>,
+    pub instances: Vec<PlannedInstance>,
     /// Placements onto nodes that stay.
     pub onto: Vec<ExistingPlacement>,
     /// Price of the nodes.

@@ -1,6 +1,6 @@
 //! Instances that a command lacks under kube-scheduler's own placement.
 
-use crate::{Cluster, Machine};
+use crate::{Cluster, PlannedInstance};
 
 /// Each round adds at least one instance; a plan that needs more rounds is far from what kube-scheduler does.
 const TIMES: usize = 5;
@@ -16,31 +16,31 @@ const TIMES: usize = 5;
 ///
 /// # Errors
 ///
-/// Those of `lacking`.
+/// Their count in `lacking`.
 pub fn complete<E>(
     cluster: &mut Cluster,
-    mut machines: Vec<Machine>,
-    mut lacking: impl FnMut(&Cluster) -> Result<Vec<Machine>, E>,
-) -> Result<Option<Vec<Machine>>, E> {
+    mut instances: Vec<PlannedInstance>,
+    mut lacking: impl FnMut(&Cluster) -> Result<Vec<PlannedInstance>, E>,
+) -> Result<Option<Vec<PlannedInstance>>, E> {
     // Fixed width, so that among equally empty nodes the first launched comes first, however many there are.
     let name = |at: usize| format!("\u{1}?{at:09}");
     let mut known = 0;
     let mut result = Ok(None);
     for _ in 0..TIMES {
-        for (at, machine) in machines.iter().enumerate().skip(known) {
-            cluster.upsert_coming(machine.coming(&name(at)));
+        for (at, instance) in instances.iter().enumerate().skip(known) {
+            cluster.upsert_coming(instance.coming(&name(at)));
         }
-        known = machines.len();
+        known = instances.len();
         match lacking(cluster) {
             Ok(more) if more.is_empty() => {
-                result = Ok(Some(machines));
+                result = Ok(Some(instances));
                 break;
             }
             Ok(more) => {
-                for machine in &mut machines {
-                    machine.pods.retain(|pod| !more.iter().any(|other| other.pods.contains(pod)));
+                for instance in &mut instances {
+                    instance.pods.retain(|pod| !more.iter().any(|other| other.pods.contains(pod)));
                 }
-                machines.extend(more);
+                instances.extend(more);
             }
             Err(why) => {
                 result = Err(why);

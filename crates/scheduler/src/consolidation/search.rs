@@ -89,7 +89,7 @@ impl Allowed {
     /// Keeps the parts that the budget allows. Nodes with replacements may be removed in steps; nodes without
     /// replacements all at once.
     fn limit(self, parts: &mut Vec<Part>) {
-        parts.sort_by_key(|part| (part.machines.is_empty(), Reverse(part.net())));
+        parts.sort_by_key(|part| (part.instances.is_empty(), Reverse(part.net())));
         let mut left = self.now;
         parts.retain(|part| {
             let fits = left > 0;
@@ -111,7 +111,7 @@ struct Tried {
 impl Tried {
     /// More is better: savings, then fewer nodes and instances.
     fn rank(&self) -> (i64, Reverse<usize>) {
-        let size = self.parts.iter().map(|p| p.nodes.len() + p.machines.len()).sum();
+        let size = self.parts.iter().map(|p| p.nodes.len() + p.instances.len()).sum();
         (self.net, Reverse(size))
     }
 }
@@ -163,7 +163,7 @@ impl<'a> Search<'a> {
         }
         let plan = solve_with_cache(&self.work, &self.ask.options, &self.cache, self.cancel);
         self.result.steps += plan.steps;
-        let launched = plan.machines.into_iter().map(|m| m.pool);
+        let launched = plan.instances.into_iter().map(|m| m.pool);
         launched.chain(plan.existing.into_iter().filter_map(|e| e.pool)).collect()
     }
 
@@ -327,7 +327,7 @@ impl<'a> Search<'a> {
 
     /// The part with the instances that it lacks under kube-scheduler's placement, if it still saves enough.
     fn completed(&mut self, set: &[&Candidate], mut part: Part) -> Option<Part> {
-        if part.machines.len() + part.onto.len() <= 1 {
+        if part.instances.len() + part.onto.len() <= 1 {
             return Some(part);
         }
         // In the controller's order: the dearest first, whose pods then find the most room.
@@ -342,21 +342,21 @@ impl<'a> Search<'a> {
             ..self.ask.options.clone()
         };
         let Self { ask, cancel, work, cache, result, .. } = self;
-        let machines = complete(work, part.machines, |cluster| {
+        let instances = complete(work, part.instances, |cluster| {
             cache.changed(cluster);
             let mut plan = solve_with_cache(cluster, &options, cache, *cancel);
             result.steps = result.steps.saturating_add(plan.steps).saturating_add(STEPS_PER_SOLVE);
             if let Some(left) = plan.unschedulable.into_iter().find(|left| pods.contains(&left.pod)) {
                 return Err(left);
             }
-            plan.machines.retain(|machine| machine.pods.iter().any(|pod| pods.contains(pod)));
-            Ok(plan.machines)
+            plan.instances.retain(|instance| instance.pods.iter().any(|pod| pods.contains(pod)));
+            Ok(plan.instances)
         });
-        let machines = machines.ok().flatten()?;
-        let taken: BTreeSet<&PodKey> = machines.iter().flat_map(|machine| &machine.pods).collect();
+        let instances = instances.ok().flatten()?;
+        let taken: BTreeSet<&PodKey> = instances.iter().flat_map(|instance| &instance.pods).collect();
         part.onto.iter_mut().for_each(|placement| placement.pods.retain(|pod| !taken.contains(pod)));
         part.onto.retain(|placement| !placement.pods.is_empty());
-        let evaluated = split::evaluate(work, ask, set, part.nodes, machines).ok()?;
+        let evaluated = split::evaluate(work, ask, set, part.nodes, instances).ok()?;
         Some(Part { onto: part.onto, ..evaluated })
     }
 
@@ -396,17 +396,17 @@ impl<'a> Search<'a> {
     /// command that used it would depend on this one.
     fn make(&mut self, set: &[&Candidate], part: Part) {
         let nodes = part.nodes.iter().filter_map(|at| set.get(*at)).map(|c| c.node.clone()).collect();
-        for (at, machine) in part.machines.iter().enumerate() {
+        for (at, instance) in part.instances.iter().enumerate() {
             let name = format!("\u{1}{}-{at}", self.commands.len());
-            let full = ComingNode { allocatable: Resources::new(), ..machine.coming(&name) };
+            let full = ComingNode { allocatable: Resources::new(), ..instance.coming(&name) };
             self.work.upsert_coming(full);
-            for pod in &machine.pods {
+            for pod in &instance.pods {
                 self.work.relocate(pod, &name, true);
             }
         }
         let made = Command {
             nodes,
-            machines: part.machines,
+            instances: part.instances,
             onto: part.onto,
             before: part.before,
             after: part.after,

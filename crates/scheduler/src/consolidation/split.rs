@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    CapacityType, Cluster, ExistingPlacement, Machine, Plan, PodKey, Price,
+    CapacityType, Cluster, ExistingPlacement, Plan, PlannedInstance, PodKey, Price,
     consolidation::{Ask, Candidate, Rejection},
 };
 
@@ -14,7 +14,7 @@ use crate::{
 pub(super) struct Part {
     /// Indices into the set that was planned without.
     pub(super) nodes: Vec<usize>,
-    pub(super) machines: Vec<Machine>,
+    pub(super) instances: Vec<PlannedInstance>,
     pub(super) onto: Vec<ExistingPlacement>,
     pub(super) before: Price,
     pub(super) after: Price,
@@ -31,7 +31,7 @@ impl Part {
 #[derive(Default)]
 struct Draft {
     nodes: Vec<usize>,
-    machines: Vec<usize>,
+    instances: Vec<usize>,
     no_place: Option<String>,
 }
 
@@ -71,8 +71,8 @@ pub(super) fn split(
     let mut parent: Vec<usize> = (0..set.len()).collect();
     let from =
         |pods: &[PodKey]| -> Vec<usize> { pods.iter().filter_map(|p| sources.get(p).copied()).collect() };
-    for machine in &plan.machines {
-        let members = from(&machine.pods);
+    for instance in &plan.instances {
+        let members = from(&instance.pods);
         for pair in members.windows(2) {
             if let [a, b] = pair {
                 join(&mut parent, *a, *b);
@@ -83,9 +83,9 @@ pub(super) fn split(
     for at in 0..set.len() {
         drafts.entry(root(&mut parent, at)).or_default().nodes.push(at);
     }
-    for (number, machine) in plan.machines.iter().enumerate() {
-        if let Some(at) = from(&machine.pods).first() {
-            drafts.entry(root(&mut parent, *at)).or_default().machines.push(number);
+    for (number, instance) in plan.instances.iter().enumerate() {
+        if let Some(at) = from(&instance.pods).first() {
+            drafts.entry(root(&mut parent, *at)).or_default().instances.push(number);
         }
     }
     for left in &plan.unschedulable {
@@ -96,13 +96,13 @@ pub(super) fn split(
             drafts.entry(root(&mut parent, *at)).or_default().no_place.get_or_insert(why);
         }
     }
-    let mut machines: Vec<Option<Machine>> =
-        std::mem::take(&mut plan.machines).into_iter().map(Some).collect();
+    let mut instances: Vec<Option<PlannedInstance>> =
+        std::mem::take(&mut plan.instances).into_iter().map(Some).collect();
     let mut parts = Vec::new();
     let mut rejections = Vec::new();
     for (draft_root, draft) in drafts {
-        let own: Vec<Machine> =
-            draft.machines.iter().filter_map(|at| machines.get_mut(*at).and_then(Option::take)).collect();
+        let own: Vec<PlannedInstance> =
+            draft.instances.iter().filter_map(|at| instances.get_mut(*at).and_then(Option::take)).collect();
         let evaluated = match draft.no_place {
             Some(why) => Err(Rejection::PodsUnschedulable(why)),
             None => evaluate(cluster, ask, set, draft.nodes.clone(), own),
@@ -132,51 +132,51 @@ pub(super) fn evaluate(
     ask: &Ask,
     set: &[&Candidate],
     members: Vec<usize>,
-    mut machines: Vec<Machine>,
+    mut instances: Vec<PlannedInstance>,
 ) -> Result<Part, Rejection> {
     let nodes = || members.iter().filter_map(|at| set.get(*at));
     let before: Price = nodes().map(|c| c.price).sum();
-    let after: Price = machines.iter().map(|m| m.price).sum();
+    let after: Price = instances.iter().map(|m| m.price).sum();
     // An instance without a price may cost anything.
-    if after >= before && before > Price::ZERO || machines.iter().any(|m| m.unpriced) {
+    if after >= before && before > Price::ZERO || instances.iter().any(|m| m.unpriced) {
         return Err(Rejection::NoSaving { elsewhere: after });
     }
     let disruption_cost: Price = nodes().map(|c| c.disruption_cost).sum();
     let least = nodes().filter_map(|c| ask.constraints.get(&c.pool)).map(|t| t.min_savings).max();
     let needs = disruption_cost.saturating_add(least.unwrap_or(Price::ZERO));
     let saves = before.saturating_sub(after);
-    if saves <= needs && !(machines.is_empty() && needs == Price::ZERO) {
+    if saves <= needs && !(instances.is_empty() && needs == Price::ZERO) {
         return Err(Rejection::BelowMinSavings { saves, needs });
     }
     // Whichever alternative is launched, the command must still save enough.
-    let count = u64::try_from(machines.len()).unwrap_or(u64::MAX).max(1);
+    let count = u64::try_from(instances.len()).unwrap_or(u64::MAX).max(1);
     let slack = saves.saturating_sub(needs).micros() / i64::try_from(count).unwrap_or(i64::MAX);
-    for machine in &mut machines {
-        narrow(cluster, machine, machine.price.micros().saturating_add(slack));
+    for instance in &mut instances {
+        narrow(cluster, instance, instance.price.micros().saturating_add(slack));
     }
     let spot = nodes().any(|c| c.capacity_type == CapacityType::Spot);
-    let scarce = machines
+    let scarce = instances
         .iter()
         .filter(|m| spot && m.capacity_type == CapacityType::Spot && m.options.len() < ask.spot_options)
         .map(|m| m.options.len())
         .min();
     // Replacing several nodes by one ends the descent to ever rarer types; one for one continues it.
-    if let Some(options) = scarce.filter(|_| machines.len() <= members.len()) {
+    if let Some(options) = scarce.filter(|_| instances.len() <= members.len()) {
         return Err(Rejection::FewSpotOptions(options));
     }
-    Ok(Part { nodes: members, machines, onto: Vec::new(), before, after, disruption_cost })
+    Ok(Part { nodes: members, instances, onto: Vec::new(), before, after, disruption_cost })
 }
 
 /// Keeps alternatives and zones that cost less than `limit`; the planned ones always.
-fn narrow(cluster: &Cluster, machine: &mut Machine, limit: i64) {
-    let Some(rec) = cluster.pools.get(&machine.pool) else { return };
+fn narrow(cluster: &Cluster, instance: &mut PlannedInstance, limit: i64) {
+    let Some(rec) = cluster.pools.get(&instance.pool) else { return };
     let price = |name: &str, zone: &str| {
         let kind = rec.pool.instance_types.iter().find(|t| t.name == name)?;
-        let own = |o: &&crate::Offering| o.zone == zone && o.capacity_type == machine.capacity_type;
+        let own = |o: &&crate::Offering| o.zone == zone && o.capacity_type == instance.capacity_type;
         kind.offerings.iter().find(own)?.price.map(Price::micros)
     };
-    let (planned, zone) = (machine.instance_type.clone(), machine.zone.clone());
-    let zones: Vec<String> = machine
+    let (planned, zone) = (instance.instance_type.clone(), instance.zone.clone());
+    let zones: Vec<String> = instance
         .zones
         .iter()
         .filter(|z| **z == zone || price(&planned, z).is_some_and(|p| p < limit))
@@ -184,6 +184,6 @@ fn narrow(cluster: &Cluster, machine: &mut Machine, limit: i64) {
         .collect();
     let cheap =
         |name: &&String| **name == planned || zones.iter().all(|z| price(name, z).is_none_or(|p| p < limit));
-    machine.options = machine.options.iter().filter(cheap).cloned().collect();
-    machine.zones = zones;
+    instance.options = instance.options.iter().filter(cheap).cloned().collect();
+    instance.zones = zones;
 }

@@ -55,7 +55,7 @@ impl<'a> ReplacementValue<'a> {
         value
     }
 
-    /// What the pods of a node would cost elsewhere, DaemonSet pods left out.
+    /// The cost of a node's pods elsewhere, DaemonSet pods left out.
     pub(super) fn node(&mut self, node: u32) -> i64 {
         let cluster = self.cluster;
         let pods = cluster.nodes.get(node as usize).map(|slot| slot.pods.as_slice()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a cloud offers: instance types and their offerings. Serde gives the catalogue file format.
+//! The catalog of a cloud: instance types and their offerings. Serde gives the catalogue file format.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -73,9 +73,9 @@ pub struct InstanceType {
     /// Operating systems that it can run.
     #[serde(default = "linux")]
     pub os: Vec<String>,
-    /// What the instance has.
+    /// The capacity of the instance.
     pub capacity: Resources,
-    /// What of it the system keeps; allocatable is capacity less overhead.
+    /// The part that the system keeps; allocatable is capacity less overhead.
     #[serde(default)]
     pub overhead: Resources,
     /// Labels of its nodes, such as karpenter.k8s.aws/instance-family.
@@ -87,7 +87,7 @@ pub struct InstanceType {
 }
 
 impl InstanceType {
-    /// What pods may use: capacity less overhead, never below zero.
+    /// The amounts that pods may use: capacity less overhead, never below zero.
     #[must_use]
     pub fn allocatable(&self) -> Resources {
         let mut result = Resources::new();

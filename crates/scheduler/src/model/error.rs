@@ -1,4 +1,4 @@
-//! What is wrong with an input object.
+//! Errors of input objects.
 
 use thiserror::Error;
 
@@ -12,6 +12,6 @@ pub struct InputError {
     pub name: String,
     /// Path of the field.
     pub field: String,
-    /// What is wrong, and what to write instead.
+    /// The error, and the text to write instead.
     pub problem: String,
 }

@@ -1,4 +1,4 @@
-//! What callers pass in and get back: plain values without ids.
+//! Inputs and results: plain values without ids.
 
 pub(crate) mod bit_set;
 pub(crate) mod catalog;

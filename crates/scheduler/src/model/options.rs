@@ -1,4 +1,4 @@
-//! What a caller may ask of [`solve`](crate::solve).
+//! Options of [`solve`](crate::solve).
 
 use crate::model::{plan::PodKey, price::Price};
 
@@ -13,7 +13,7 @@ pub struct Options {
     pub cost_cutoff: Option<Price>,
     /// Surcharge on spot prices in thousandths, for the risk of losing the instance. 0 is off.
     pub spot_risk_permille: u32,
-    /// What every node costs beside its price: agents, licences.
+    /// The cost of every node beside its price: agents, licences.
     pub per_node_cost: Price,
     /// The largest share of one workload's replicas on one node, in percent. 0 is off.
     pub max_share_percent: u32,
@@ -23,7 +23,7 @@ pub struct Options {
     pub option_price_permille: u32,
     /// Names of nodes to plan without: they count as absent and their pods as demand.
     pub without_nodes: Vec<String>,
-    /// Those nodes still count against limits: they stay until their replacements are ready.
+    /// Such nodes still count against limits: they stay until their replacements are ready.
     pub without_counts: bool,
     /// Binds pods onto existing and coming nodes as kube-scheduler does without nominations: each to the emptiest node.
     /// Pods of `without_nodes` come node by node.

@@ -1,4 +1,4 @@
-//! What [`solve`](crate::solve) answers.
+//! The answer of [`solve`](crate::solve).
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -34,7 +34,7 @@ impl fmt::Display for PodKey {
 
 ///  An instance to launch.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct PlannedInstance {
     /// A name within the plan, such as `pool-a-1`; the claim's real name is the caller's.
     pub name: String,
     /// The pool.
@@ -45,7 +45,7 @@ pub struct Machine {
     pub zone: String,
     /// How it is paid for.
     pub capacity_type: CapacityType,
-    /// What it costs; zero if unpriced.
+    /// Its price; zero if unpriced.
     pub price: Price,
     /// True if the catalogue has no price for it.
     pub unpriced: bool,
@@ -55,24 +55,24 @@ pub struct Machine {
     pub taints: Vec<Taint>,
     /// Startup taints of the node.
     pub startup_taints: Vec<Taint>,
-    /// Who is meant to run there.
+    /// The pods planned for it.
     pub pods: Vec<PodKey>,
     /// Sum of what those pods and the DaemonSets there ask for.
     pub requests: Resources,
-    /// What pods may use of the planned type.
+    /// The amounts that pods may use of the planned type.
     pub allocatable: Resources,
-    /// What the planned type has.
+    /// The capacity of the planned type.
     pub capacity: Resources,
     /// Names of types that can take the node's place in the same zone and capacity type, cheapest first,
     /// the planned one included.
     pub options: Vec<String>,
     /// Zones where the planned type would do as well, the planned one first.
     pub zones: Vec<String>,
-    /// What the pool asks of its nodes, narrowed to what the pods leave.
+    /// The pool's requirements of its nodes, narrowed by those of the pods.
     pub requirements: Vec<Requirement>,
 }
 
-impl Machine {
+impl PlannedInstance {
     /// The instance once it is asked for, as what the claim `claim` will be.
     #[must_use]
     pub fn coming(&self, claim: &str) -> ComingNode {
@@ -105,17 +105,47 @@ pub struct ExistingPlacement {
     pub zone: String,
     /// How it is paid for, by its labels.
     pub capacity_type: Option<CapacityType>,
-    /// What it costs, if the catalogue knows.
+    /// Its price, if the catalog has it.
     pub price: Option<Price>,
-    /// Who is meant to run there.
+    /// The pods planned for it.
     pub pods: Vec<PodKey>,
     /// Sum of what those pods ask for.
     pub requests: Resources,
 }
 
-/// Why a pool can't take a pod. A closed set; `croft explain` documents each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum ReasonKind {
+/// Defines [`ReasonKind`] with its names and meanings.
+macro_rules! reason_kinds {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// Why a pool can't take a pod. A closed set; `croft explain` documents each.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        pub enum ReasonKind {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl ReasonKind {
+            /// Every reason.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// As written in JSON and events.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)+
+                }
+            }
+
+            /// Its meaning, for the reference page.
+            #[must_use]
+            pub const fn description(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($doc),+).trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+reason_kinds! {
     /// The pool launches nothing: its nodes come from elsewhere.
     PoolNotProvisioned,
     /// The catalogue offers the pool nothing, or its requirements exclude everything.
@@ -132,7 +162,7 @@ pub enum ReasonKind {
     VolumeNotFound,
     /// More volumes than a node can attach.
     VolumeLimit,
-    /// What would fit is offered by the cloud, but not available now.
+    /// An offering fits, but is not available now.
     NoCapacity,
     /// A topology spread constraint leaves no domain.
     TopologySpread,
@@ -159,33 +189,6 @@ pub enum ReasonKind {
 }
 
 impl ReasonKind {
-    /// As written in JSON and events.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::PoolNotProvisioned => "PoolNotProvisioned",
-            Self::NoOfferings => "NoOfferings",
-            Self::TaintNotTolerated => "TaintNotTolerated",
-            Self::NodeAffinityMismatch => "NodeAffinityMismatch",
-            Self::InsufficientResources => "InsufficientResources",
-            Self::VolumeTopology => "VolumeTopology",
-            Self::VolumeNotFound => "VolumeNotFound",
-            Self::VolumeLimit => "VolumeLimit",
-            Self::NoCapacity => "NoCapacity",
-            Self::TopologySpread => "TopologySpread",
-            Self::PodAffinity => "PodAffinity",
-            Self::PodAntiAffinity => "PodAntiAffinity",
-            Self::PoolLimit => "PoolLimit",
-            Self::TenantLimit => "TenantLimit",
-            Self::ClusterLimit => "ClusterLimit",
-            Self::LaunchBackoff => "LaunchBackoff",
-            Self::MinValues => "MinValues",
-            Self::UnsupportedResourceClaim => "UnsupportedResourceClaim",
-            Self::MaxShare => "MaxShare",
-            Self::NoPools => "NoPools",
-        }
-    }
-
     /// True if more limit, or more of the cloud's capacity, would help: the pod itself is feasible.
     #[must_use]
     pub const fn is_limit(self) -> bool {
@@ -228,7 +231,7 @@ pub struct Unschedulable {
     pub reasons: Arc<[Reason]>,
 }
 
-/// What a bound leaves out of account.
+/// The constraints that a bound leaves out of account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Relaxed {
@@ -246,7 +249,7 @@ pub enum Relaxed {
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Instances to launch, by pool, each pool's in a fixed order.
-    pub machines: Vec<Machine>,
+    pub instances: Vec<PlannedInstance>,
     /// Pods that go onto nodes that are there or coming.
     pub existing: Vec<ExistingPlacement>,
     /// Pods that stay pending, and why.
@@ -255,13 +258,13 @@ pub struct Plan {
     pub cost: Price,
     /// No plan that places the same pods on new instances costs less than this.
     pub bound: Price,
-    /// What the bound leaves out of account.
+    /// The constraints that the bound leaves out of account.
     pub bound_relaxes: Vec<Relaxed>,
     /// Work steps that the search took.
     pub steps: u64,
     /// True if the stop callback ended the search early.
     pub cut_short: bool,
-    /// What is odd in the input and was worked around.
+    /// Oddities of the input that were worked around.
     pub warnings: Vec<String>,
 }
 

@@ -27,7 +27,7 @@ pub struct Pool {
     pub value: String,
     /// Among pools that a pod may use, a heavier one is used while it can be.
     pub weight: i32,
-    /// What the pool's nodes may have together: resources by name, [`LIMIT_NODES`], [`LIMIT_COST`] in dollars.
+    /// The limits of all nodes of the pool: resources by name, [`LIMIT_NODES`], [`LIMIT_COST`] in dollars.
     pub limits: BTreeMap<String, Quantity>,
     /// Which instances may be launched. Keys left out default to linux and on-demand; every architecture of the catalogue is allowed.
     pub requirements: Vec<Requirement>,
@@ -37,7 +37,7 @@ pub struct Pool {
     pub taints: Vec<Taint>,
     /// Taints that go before a node counts as initialized.
     pub startup_taints: Vec<Taint>,
-    /// What the cloud offers to this pool. Pools that share one catalogue should share the `Arc`.
+    /// The offerings of this pool. Pools that share one catalogue should share the `Arc`.
     pub instance_types: Arc<[InstanceType]>,
     /// False for pools whose nodes come from elsewhere, and for those of a fixed size: only the nodes that are there
     /// and on their way count.
@@ -48,7 +48,7 @@ pub struct Pool {
     pub held: Option<String>,
 }
 
-/// What all nodes of a tenant's pools may have together.
+/// The limits of all nodes of a tenant's pools.
 #[derive(Clone, Debug, Default)]
 pub struct TenantLimits {
     /// Name of the Tenant.
@@ -76,8 +76,8 @@ pub struct ComingNode {
     pub labels: BTreeMap<String, String>,
     /// Taints that it will keep.
     pub taints: Vec<Taint>,
-    /// What pods may use of it.
+    /// The amounts that pods may use of it.
     pub allocatable: Resources,
-    /// What it has, which is what limits count.
+    /// Its capacity, which limits count.
     pub capacity: Resources,
 }

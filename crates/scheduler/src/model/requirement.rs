@@ -91,7 +91,7 @@ impl Requirement {
         }
     }
 
-    /// What is wrong with the requirement, if anything.
+    /// The error of the requirement, if there is one.
     ///
     /// # Errors
     /// A sentence that says what to write instead.

@@ -121,9 +121,9 @@ pub fn quantity(name: &str, amount: i64) -> Quantity {
 /// Which way a readable amount is rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// What there is: never more than said.
+    /// An amount that exists: rounded down.
     Down,
-    /// What is asked: never less than said. Of two amounts, the smaller rounded down and the larger up stay apart.
+    /// An amount that is requested: rounded up. Of two amounts, the smaller rounded down and the larger up stay apart.
     Up,
 }
 

@@ -17,7 +17,7 @@ const UNPRICED: i64 = 1 << 40;
 pub(crate) struct Edges {
     /// Cheapest first: each larger in some resource than every cheaper one.
     pub(crate) ladder: Box<[u32]>,
-    /// Those that no other one holds, dearest first.
+    /// The sets that no other set holds, dearest first.
     pub(crate) maximal: Box<[u32]>,
 }
 

@@ -1,4 +1,4 @@
-//! What several solves of one cluster share: everything that depends neither on the pods to place nor on the nodes
+//! State that several solves of one cluster share: everything that depends neither on the pods to place nor on the nodes
 //! left out.
 //!
 //! The consolidation search solves the same cluster thousands of times. Each entry is computed on first use, so that

@@ -32,7 +32,7 @@ pub(crate) enum Owner<'a> {
 /// All limits: of pools, then of Tenants, then of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Limits<'a> {
-    /// What is left of each.
+    /// The rest of each.
     pub(crate) left: Vec<Limit>,
     /// Whose each is.
     pub(crate) owners: Vec<Owner<'a>>,
@@ -133,7 +133,7 @@ impl<'a> Limits<'a> {
         any && left.is_overdrawn()
     }
 
-    /// What is left of each limit once `launches` are there.
+    /// The rest of each limit once `launches` are there.
     pub(crate) fn after(
         &self,
         pools: &[&PoolRec],

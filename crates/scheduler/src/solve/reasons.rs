@@ -36,7 +36,7 @@ pub(crate) struct Want {
 /// Reasons, computed once per class.
 pub(crate) struct Reasons<'a> {
     context: &'a Context<'a>,
-    /// What is left of each limit once the planned instances are there.
+    /// The rest of each limit once the planned instances are there.
     left: Vec<Limit>,
     known: FxHashMap<Want, Arc<[Reason]>>,
 }
@@ -286,7 +286,7 @@ fn show(limits: &BTreeMap<String, Quantity>) -> String {
     limits.iter().map(|(k, v)| format!("{k} {v}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What the nodes of `pools` have of what is limited.
+/// The limited amounts that the nodes of `pools` have.
 fn used(context: &Context<'_>, limits: &BTreeMap<String, Quantity>, pools: &[&PoolRec]) -> String {
     let (cluster, demand) = (context.cluster, context.demand);
     let nodes = || pools.iter().flat_map(|rec| nodes_of(cluster, demand, rec).map(move |node| (*rec, node)));

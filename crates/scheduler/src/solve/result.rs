@@ -9,7 +9,7 @@ use crate::{
     existing::room::Place,
     model::{
         catalog::CapacityType,
-        plan::{ExistingPlacement, Machine, PodKey, ReasonKind, Unschedulable},
+        plan::{ExistingPlacement, PlannedInstance, PodKey, ReasonKind, Unschedulable},
         price::Price,
         requirement::Requirement,
         resources::Resources,
@@ -124,9 +124,9 @@ pub(crate) fn plan(
     for launch in &launches {
         let number = numbers.entry(launch.pool).or_default();
         *number += 1;
-        plan.machines.extend(machine(context, launch, *number, &mut pods));
+        plan.instances.extend(instance(context, launch, *number, &mut pods));
     }
-    plan.cost = plan.machines.iter().map(|m| m.price).sum();
+    plan.cost = plan.instances.iter().map(|m| m.price).sum();
     plan.bound = Price::from_micros(bound).min(plan.cost);
     plan.bound_relaxes = relaxed.into_iter().collect();
 
@@ -185,7 +185,12 @@ fn existing(
     })
 }
 
-fn machine(context: &Context<'_>, launch: &Launch, number: u32, pods: &mut Pods<'_>) -> Option<Machine> {
+fn instance(
+    context: &Context<'_>,
+    launch: &Launch,
+    number: u32,
+    pods: &mut Pods<'_>,
+) -> Option<PlannedInstance> {
     let cluster = context.cluster;
     let keys = &cluster.keys;
     let rec = context.pools.get(launch.pool)?;
@@ -224,7 +229,7 @@ fn machine(context: &Context<'_>, launch: &Launch, number: u32, pods: &mut Pods<
     requirements.push(Requirement::any_of(INSTANCE_TYPE, options.iter().cloned()));
     requirements.push(Requirement::any_of(ZONE, zones.iter().cloned()));
     requirements.push(Requirement::any_of(CAPACITY_TYPE, [offer.capacity.as_str()]));
-    Some(Machine {
+    Some(PlannedInstance {
         name: format!("{}-{number}", rec.pool.name),
         pool: rec.pool.name.clone(),
         instance_type: kind.name.clone(),

@@ -131,12 +131,12 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
         }
         let made: Made =
             solved.iter().flat_map(|s| &s.launches).map(|l| (l.pool, l.variant, l.offer)).collect();
-        let mut machines: FxHashMap<Sym, BTreeMap<Sym, Made>> = FxHashMap::default();
+        let mut instances: FxHashMap<Sym, BTreeMap<Sym, Made>> = FxHashMap::default();
         for key in keys {
-            let by_value = machines.entry(key).or_default();
-            for machine in &made {
-                if let Some(value) = value_on(context, *machine, key) {
-                    by_value.entry(value).or_default().insert(*machine);
+            let by_value = instances.entry(key).or_default();
+            for instance in &made {
+                if let Some(value) = value_on(context, *instance, key) {
+                    by_value.entry(value).or_default().insert(*instance);
                 }
             }
         }
@@ -145,9 +145,9 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
             let mut fresh = false;
             for ((filter, key), seen) in &it.seen {
                 let values =
-                    machines.get(key).into_iter().flatten().filter(|(value, _)| !seen.contains(value));
-                for (value, machines) in values {
-                    if machines.iter().any(|m| passes(context, *m, *filter)) {
+                    instances.get(key).into_iter().flatten().filter(|(value, _)| !seen.contains(value));
+                for (value, instances) in values {
+                    if instances.iter().any(|m| passes(context, *m, *filter)) {
                         fresh = true;
                         opened.insert((*filter, *key, *value));
                     }
@@ -176,15 +176,15 @@ fn value_on(context: &Context<'_>, (pool, variant, offer): (usize, usize, u32), 
 }
 
 /// True if a planned instance passes `filter`.
-fn passes(context: &Context<'_>, machine: (usize, usize, u32), filter: u32) -> bool {
-    let (pool, variant, offer) = machine;
+fn passes(context: &Context<'_>, instance: (usize, usize, u32), filter: u32) -> bool {
+    let (pool, variant, offer) = instance;
     let cluster = context.cluster;
     let (tables, keys) = (&cluster.tables, &cluster.keys);
     let Some(rec) = context.pools.get(pool) else { return false };
     let Some(it) = rec.variants.get(variant) else { return false };
     let filter = tables.filters.get(filter);
     let tolerated = |t: u32| taint::untolerated(tables.tolerations.get(t), &rec.taints).is_none();
-    let has = |key: Sym| keys.canonical(key) == keys.hostname || value_on(context, machine, key).is_some();
+    let has = |key: Sym| keys.canonical(key) == keys.hostname || value_on(context, instance, key).is_some();
     let suits =
         |req: &u32| it.satisfies(&tables.symbols, keys, &rec.catalog, offer as usize, tables.reqs.get(*req));
     filter.keys.iter().all(|k| has(*k))

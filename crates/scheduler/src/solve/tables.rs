@@ -1,4 +1,4 @@
-//! What the packing reads of a tier's variants: their offerings, less the requests of DaemonSets.
+//! The inputs of the packing from a tier's variants: their offerings, less the requests of DaemonSets.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

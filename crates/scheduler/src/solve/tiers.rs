@@ -417,7 +417,7 @@ impl Context<'_> {
             }
             groups = tier.block.groups.clone();
         };
-        // What can't hold in every binding order may hold in the likeliest one, or with fewer domains than
+        // A constraint that can't hold in every binding order may hold in the likeliest one, or with fewer domains than
         // could be opened.
         for lean in [false, true] {
             if decided.left.is_empty() || lean && found.not_lean {

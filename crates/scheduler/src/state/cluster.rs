@@ -47,7 +47,7 @@ pub struct Cluster {
     pub(crate) keys: Keys,
     pub(crate) pools: BTreeMap<String, PoolRec>,
     pub(crate) tenants: BTreeMap<String, TenantLimits>,
-    /// What the nodes of all pools may have together.
+    /// The limits of the nodes of all pools.
     pub(crate) limits: BTreeMap<String, Quantity>,
     pub(crate) namespaces: NamespaceLabels,
     /// By namespace and name.
@@ -213,7 +213,7 @@ impl Cluster {
         metadata.name = Some(name.clone());
         let mut pod = Pod { metadata, spec: spec.template.spec.clone(), status: None };
         if let Some(spec) = &mut pod.spec {
-            // What the DaemonSet controller adds to each of its pods (AddOrUpdateDaemonPodTolerations).
+            // The tolerations that the DaemonSet controller adds to each of its pods (AddOrUpdateDaemonPodTolerations).
             let tolerations = spec.tolerations.get_or_insert_default();
             for (key, effect) in [
                 ("node.kubernetes.io/not-ready", "NoExecute"),

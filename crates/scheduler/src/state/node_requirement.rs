@@ -1,4 +1,4 @@
-//! What pods, volumes and pools ask of a node's labels.
+//! Requirements of pods, volumes and pools on a node's labels.
 
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 

@@ -1,4 +1,4 @@
-//! What a pod needs of a node, compiled. Pods of one controller share one shape.
+//! The needs of a pod on a node, compiled. Pods of one controller share one shape.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -50,7 +50,7 @@ pub(crate) struct PodPreference {
     pub(crate) anti: bool,
 }
 
-/// What a pod needs of a node.
+/// The needs of a pod on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     /// By resource number, sorted, without zeroes.

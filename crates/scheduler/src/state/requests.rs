@@ -1,4 +1,4 @@
-//! What a pod asks for, as kube-scheduler counts it (k8s.io/component-helpers/resource, PodRequests).
+//! Requests of a pod, as kube-scheduler counts them (k8s.io/component-helpers/resource, PodRequests).
 
 use std::collections::BTreeMap;
 

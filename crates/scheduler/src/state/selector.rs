@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// What a selector looks at in a pod. Pods that agree in it are alike to every selector.
+/// The fields of a pod that a selector reads. Pods that agree in it are alike to every selector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ident {
     pub(crate) namespace: Sym,

@@ -7,7 +7,7 @@ use crate::{
     state::interner::{Sym, Symbols},
 };
 
-/// What a taint does to pods that don't tolerate it.
+/// The effect of a taint on pods that don't tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Effect {
     NoSchedule,

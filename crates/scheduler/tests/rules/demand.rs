@@ -60,5 +60,5 @@ fn coming_node_takes_pods_before_another_launch() {
     });
     let plan = plan(&c);
     assert_eq!((plan.existing[0].node.as_str(), plan.existing[0].coming), ("p-1", true));
-    assert_eq!((plan.existing[0].pods.len(), plan.machines.len()), (2, 1));
+    assert_eq!((plan.existing[0].pods.len(), plan.instances.len()), (2, 1));
 }

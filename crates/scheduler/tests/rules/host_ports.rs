@@ -10,7 +10,7 @@ fn host_ports_conflict_by_protocol_and_address() {
         json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
             "ports": [{"containerPort": 1, "hostPort": port, "hostIP": ip, "protocol": protocol}]}]}})
     };
-    for (other, machines) in [
+    for (other, instances) in [
         (ports(80, "10.0.0.1", "TCP"), 2),
         (ports(80, "10.0.0.2", "TCP"), 1),
         (ports(80, "10.0.0.1", "UDP"), 1),
@@ -21,6 +21,6 @@ fn host_ports_conflict_by_protocol_and_address() {
         let first = pod("a", "100m", "64Mi", ports(80, "10.0.0.1", "TCP"));
         let second = pod("b", "100m", "64Mi", other.clone());
         let plan = plan(&cluster(vec![pool("p", kinds())], &[first, second]));
-        assert_eq!(plan.machines.len(), machines, "{other}");
+        assert_eq!(plan.instances.len(), instances, "{other}");
     }
 }

@@ -36,12 +36,12 @@ fn object<T: DeserializeOwned>(value: Value) -> T {
 
 /// The type of the only new instance.
 fn only_type(plan: &Plan) -> &str {
-    assert_eq!(plan.machines.len(), 1, "{:?}", plan.unschedulable);
-    &plan.machines[0].instance_type
+    assert_eq!(plan.instances.len(), 1, "{:?}", plan.unschedulable);
+    &plan.instances[0].instance_type
 }
 
 fn zones(plan: &Plan) -> BTreeMap<&str, usize> {
-    plan.machines.iter().fold(BTreeMap::new(), |mut zones, m| {
+    plan.instances.iter().fold(BTreeMap::new(), |mut zones, m| {
         *zones.entry(m.zone.as_str()).or_default() += m.pods.len();
         zones
     })

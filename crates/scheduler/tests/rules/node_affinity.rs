@@ -41,8 +41,8 @@ fn preferred_node_affinity_breaks_ties_and_is_not_required() {
         json!({"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
             {"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}}]}}}})
     };
-    assert_eq!(one(prefer(ZONE, "zone-c")).machines[0].zone, "zone-c");
-    assert_eq!(one(prefer("nobody/has", "it")).machines.len(), 1);
+    assert_eq!(one(prefer(ZONE, "zone-c")).instances[0].zone, "zone-c");
+    assert_eq!(one(prefer("example.com/absent", "it")).instances.len(), 1);
     // A preference that raises the cost isn't followed.
     assert_eq!(only_type(&one(prefer(TYPE, "m.16"))), "m.1");
 }

@@ -17,14 +17,14 @@ fn pods_with_host_affinity_share_one_instance() {
     let mut pods = vec![pod("leader", "2", "1Gi", app("lead"))];
     pods.extend((0..3).map(|i| pod(&format!("f{i}"), "1", "1Gi", near(HOST, "lead"))));
     let joint = plan(&cluster(vec![pool("p", kinds())], &pods));
-    assert_eq!((joint.unschedulable.len(), joint.machines.len()), (0, 1), "{:?}", joint.unschedulable);
-    assert_eq!((only_type(&joint), joint.machines[0].pods.len()), ("m.8", 4));
+    assert_eq!((joint.unschedulable.len(), joint.instances.len()), (0, 1), "{:?}", joint.unschedulable);
+    assert_eq!((only_type(&joint), joint.instances[0].pods.len()), ("m.8", 4));
     // More than one host has room for: each seed gets some followers.
     let mut pods: Vec<Pod> = (0..2).map(|i| pod(&format!("l{i}"), "2", "1Gi", app("lead"))).collect();
     pods.extend((0..20).map(|i| pod(&format!("f{i}"), "1", "1Gi", near(HOST, "lead"))));
     let two = plan(&cluster(vec![pool("p", kinds())], &pods));
-    assert_eq!((two.unschedulable.len(), two.machines.len()), (0, 2));
-    assert!(two.machines.iter().all(|m| m.pods.iter().any(|p| p.name.starts_with('l'))));
+    assert_eq!((two.unschedulable.len(), two.instances.len()), (0, 2));
+    assert!(two.instances.iter().all(|m| m.pods.iter().any(|p| p.name.starts_with('l'))));
     // No pod matches the affinity.
     let alone = plan(&cluster(vec![pool("p", kinds())], &[pod("f", "1", "1Gi", near(HOST, "lead"))]));
     assert!(why(&alone)[0].starts_with("p PodAffinity"), "{:?}", why(&alone));
@@ -40,7 +40,7 @@ fn pod_that_matches_its_own_affinity_joins_pods_bound_before_it() {
     pods.extend((0..2).map(|i| pod(&format!("f{i}"), "3", "1Gi", follower.clone())));
     let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
-    let with_leader = plan.machines.iter().find(|m| m.pods.iter().any(|p| &*p.name == "leader")).unwrap();
+    let with_leader = plan.instances.iter().find(|m| m.pods.iter().any(|p| &*p.name == "leader")).unwrap();
     assert_eq!(with_leader.pods.iter().filter(|p| p.name.starts_with('f')).count(), 2);
 }
 
@@ -52,12 +52,12 @@ fn group_with_host_affinity_is_placed_before_other_pods() {
     pods.extend((0..4).map(|i| pod(&format!("f{i}"), "3", "1Gi", together.clone())));
     let both = plan(&cluster(vec![pool("p", kinds())], &pods));
     assert_eq!(both.unschedulable.len(), 0, "{:?}", why(&both));
-    let flock = |m: &&croft_scheduler::Machine| m.pods.iter().any(|p| p.name.starts_with('f'));
-    assert_eq!(both.machines.iter().filter(flock).count(), 1);
+    let flock = |m: &&croft_scheduler::PlannedInstance| m.pods.iter().any(|p| p.name.starts_with('f'));
+    assert_eq!(both.instances.iter().filter(flock).count(), 1);
     // Room for five: the sixth stays pending, as in the cluster.
     let pods: Vec<Pod> = (0..6).map(|i| pod(&format!("f{i}"), "3", "1Gi", together.clone())).collect();
     let more = plan(&cluster(vec![pool("p", kinds())], &pods));
-    assert_eq!((more.machines.len(), more.machines[0].pods.len(), more.unschedulable.len()), (1, 5, 1));
+    assert_eq!((more.instances.len(), more.instances[0].pods.len(), more.unschedulable.len()), (1, 5, 1));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn chained_affinities_are_placed_together() {
         pod("c-leader", "1", "1Gi", app("lead")),
     ];
     let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
-    assert_eq!((plan.unschedulable.len(), plan.machines.len()), (0, 1), "{:?}", plan.unschedulable);
+    assert_eq!((plan.unschedulable.len(), plan.instances.len()), (0, 1), "{:?}", plan.unschedulable);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn preferred_pod_affinity_is_followed_at_no_cost() {
         database["spec"] = json!({"nodeName": "n"});
         c.upsert_pod(&pod("db", "1", "1Gi", database)).unwrap();
         c.upsert_pod(&pod("a", "1", "1Gi", wish(kind, ZONE, "db", "web"))).unwrap();
-        assert_eq!(plan(&c).machines[0].zone, zone, "{kind}");
+        assert_eq!(plan(&c).instances[0].zone, zone, "{kind}");
     }
     // On existing nodes: beside the affinity target, or apart from equal pods.
     for (kind, homes) in [("podAffinity", vec![2]), ("podAntiAffinity", vec![1, 1])] {
@@ -135,9 +135,9 @@ fn preferred_pod_affinity_is_followed_at_no_cost() {
         );
     }
     let apart = plan(&cluster(vec![pool("p", only())], &pods));
-    assert_eq!(apart.machines.len(), 2);
-    for machine in &apart.machines {
-        let mut names: Vec<&str> = machine.pods.iter().map(|p| &p.name[..3]).collect();
+    assert_eq!(apart.instances.len(), 2);
+    for instance in &apart.instances {
+        let mut names: Vec<&str> = instance.pods.iter().map(|p| &p.name[..3]).collect();
         names.sort_unstable();
         assert_eq!(names, ["blu", "red"]);
     }

@@ -28,7 +28,7 @@ fn mismatch_label_keys_and_namespace_selector_separate_teams() {
         let blue = json!({"metadata": {"labels": {"team": "blue"}}, "spec": {"affinity": {"podAntiAffinity":
             {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}});
         c.upsert_pod(&pod("b", "1", "1Gi", blue)).unwrap();
-        assert_eq!(plan(&c).machines[0].zone != "zone-a", kept_apart, "{stage}");
+        assert_eq!(plan(&c).instances[0].zone != "zone-a", kept_apart, "{stage}");
     }
 }
 
@@ -43,7 +43,7 @@ fn anti_affinity_of_running_pods_excludes_matching_pods() {
         c.upsert_pod(&pod("guard", "1", "1Gi", guard)).unwrap();
         c.upsert_pod(&pod("a", "1", "1Gi", json!({"metadata": {"labels": {"app": "x"}}}))).unwrap();
         let kept = plan(&c);
-        assert_eq!((kept.existing.len(), kept.machines[0].zone.as_str()), (0, free), "{key}");
+        assert_eq!((kept.existing.len(), kept.instances[0].zone.as_str()), (0, free), "{key}");
         c.remove_pod("default", "guard");
         assert_eq!(plan(&c).existing.len(), 1, "{key}");
     }

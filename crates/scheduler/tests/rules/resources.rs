@@ -84,7 +84,7 @@ fn devices_are_counted_by_resource_name() {
     };
     let pods: Vec<Pod> = (0..3).map(|i| pod(&format!("p{i}"), "1", "1Gi", device("1"))).collect();
     let plan1 = plan(&cluster(vec![pool("p", all.clone())], &pods));
-    assert_eq!(plan1.machines.iter().map(|m| m.instance_type.as_str()).collect::<Vec<_>>(), ["g.8", "g.8"]);
+    assert_eq!(plan1.instances.iter().map(|m| m.instance_type.as_str()).collect::<Vec<_>>(), ["g.8", "g.8"]);
     let plan2 = plan(&cluster(vec![pool("p", all)], &[pod("a", "1", "1Gi", device("3"))]));
     assert_eq!(
         why(&plan2),
@@ -111,7 +111,7 @@ fn min_values_keep_enough_instance_types() {
         min_values: Some(3),
     }];
     let small = plan(&cluster(vec![p.clone()], &[pod("a", "1", "1Gi", json!({}))]));
-    assert!(small.machines[0].options.len() >= 3, "{:?}", small.machines[0].options);
+    assert!(small.instances[0].options.len() >= 3, "{:?}", small.instances[0].options);
     let large = plan(&cluster(vec![p], &[pod("a", "15", "1Gi", json!({}))]));
     assert_eq!(large.unschedulable.len(), 1, "only one type holds it");
     assert_eq!(why(&large), [format!("p MinValues: p wants a choice of 3 different {TYPE}; 1 hold the pod")]);

@@ -14,7 +14,7 @@ fn startup_taints_exclude_no_pod_and_are_listed() {
     let mut p = pool("p", kinds());
     p.startup_taints = vec![build::taint("agent", "starting")];
     let plan = plan(&cluster(vec![p], &[pod("a", "1", "1Gi", json!({}))]));
-    assert_eq!(plan.machines[0].startup_taints.len(), 1);
+    assert_eq!(plan.instances[0].startup_taints.len(), 1);
 }
 
 #[test]
@@ -32,5 +32,5 @@ fn prefer_no_schedule_taints_are_avoided_at_no_cost() {
     }
     let mut p = pool("p", kinds());
     p.taints = vec![prefer_not("slow")];
-    assert_eq!(plan(&cluster(vec![p], &[pod("a", "1", "1Gi", json!({}))])).machines.len(), 1);
+    assert_eq!(plan(&cluster(vec![p], &[pod("a", "1", "1Gi", json!({}))])).instances.len(), 1);
 }

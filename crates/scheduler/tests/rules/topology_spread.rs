@@ -121,10 +121,10 @@ fn with_full_node(pool: croft_scheduler::Pool, guards: Value) -> Cluster {
 fn assert_even(plan: &Plan, max_skew: usize) {
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
     let mut zones: BTreeMap<&str, (usize, bool)> = BTreeMap::from([("zone-a", (0, false))]);
-    for machine in plan.machines.iter().filter(|m| m.labels["size"].parse::<u32>().unwrap() > 2) {
-        let zone = zones.entry(&machine.zone).or_default();
-        zone.0 += machine.pods.len();
-        zone.1 |= machine.pods.iter().any(|p| p.name.starts_with("even"));
+    for instance in plan.instances.iter().filter(|m| m.labels["size"].parse::<u32>().unwrap() > 2) {
+        let zone = zones.entry(&instance.zone).or_default();
+        zone.0 += instance.pods.len();
+        zone.1 |= instance.pods.iter().any(|p| p.name.starts_with("even"));
     }
     let least = zones.values().map(|(count, _)| *count).min().unwrap_or(0);
     assert!(zones.values().all(|(count, even)| !even || count - least <= max_skew), "{zones:?}");

@@ -44,7 +44,7 @@ fn volumes_restrict_zones() {
     let mut c = cluster(vec![pool("p", kinds())], &[]);
     c.upsert_pv(&object(volume("v", "zone-b"))).unwrap();
     c.upsert_pvc(&object(claim("data", Some("v"), Some("fast")))).unwrap();
-    assert_eq!(place(&mut c, &["data"]).machines[0].zone, "zone-b");
+    assert_eq!(place(&mut c, &["data"]).instances[0].zone, "zone-b");
     // By the deprecated zone labels of volumes.
     let mut c = cluster(vec![pool("p", kinds())], &[]);
     let mut old = volume("v", "unused");
@@ -52,12 +52,12 @@ fn volumes_restrict_zones() {
     old["metadata"]["labels"] = json!({"failure-domain.beta.kubernetes.io/zone": "zone-b__zone-c"});
     c.upsert_pv(&object(old)).unwrap();
     c.upsert_pvc(&object(claim("data", Some("v"), Some("fast")))).unwrap();
-    assert_eq!(place(&mut c, &["data"]).machines[0].zone, "zone-b");
+    assert_eq!(place(&mut c, &["data"]).instances[0].zone, "zone-b");
     // Not bound yet: the zones of the StorageClass.
     let mut c = cluster(vec![pool("p", kinds())], &[]);
     storage(&mut c, "WaitForFirstConsumer", Some("zone-c"));
     c.upsert_pvc(&object(claim("data", None, Some("fast")))).unwrap();
-    assert_eq!(place(&mut c, &["data"]).machines[0].zone, "zone-c");
+    assert_eq!(place(&mut c, &["data"]).instances[0].zone, "zone-c");
     // Two volumes in different zones: unschedulable.
     let mut c = cluster(vec![pool("p", kinds())], &[]);
     for (name, zone) in [("v", "zone-a"), ("w", "zone-b")] {

@@ -7,7 +7,7 @@ use crate::{
     table::{BAD, BOLD, DIM, GOOD, NOTE},
 };
 
-/// What is wrong, and the remedy.
+/// A finding, and its remedy.
 pub(super) struct Failed {
     pub(super) what: String,
     pub(super) remedy: String,

@@ -24,7 +24,7 @@ enum What {
     Pool(NameArgs),
     /// Which namespaces, pools and nodes belong to a tenant
     Tenant(NameArgs),
-    /// What the reasons for pending pods mean, and their remedies
+    /// Meanings of the reasons for pending pods, and their remedies
     Reason(ReasonArgs),
 }
 

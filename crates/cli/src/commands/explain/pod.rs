@@ -122,7 +122,7 @@ fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Outp
     }
     let simulation = simulate(input, croft_cloud::builtin_catalog(), &Options::default())?;
     let key = PodKey::new(namespace, name);
-    if let Some(instance) = simulation.plan.machines.iter().find(|m| m.pods.contains(&key)) {
+    if let Some(instance) = simulation.plan.instances.iter().find(|m| m.pods.contains(&key)) {
         writeln!(
             out,
             "  {GOOD}an instance can be launched for it{GOOD:#}: {} in {}, {}, in pool {}, {}${}/h, for {} pods",

@@ -16,7 +16,7 @@ pub(super) struct LabFolder {
     path: PathBuf,
 }
 
-/// What the keeper writes about the lab.
+/// The keeper's record of the lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct State {

@@ -11,7 +11,7 @@ use crate::{
     workload::{prototype, workloads},
 };
 
-/// What admission does to one workload's pods.
+/// The outcome of admission for one workload's pods.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Planned {

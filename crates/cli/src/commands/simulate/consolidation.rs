@@ -1,4 +1,4 @@
-//! What consolidation would do, as text and as JSON.
+//! Consolidation commands, as text and as JSON.
 
 use std::{collections::BTreeMap, io::Write as _};
 
@@ -15,7 +15,7 @@ use crate::{
 
 fn instances(one: &Command) -> String {
     let types: Vec<String> =
-        one.machines.iter().map(|m| format!("{} in {}", m.instance_type, m.zone)).collect();
+        one.instances.iter().map(|m| format!("{} in {}", m.instance_type, m.zone)).collect();
     if types.is_empty() { "nothing".to_owned() } else { shortened(&types, 3) }
 }
 
@@ -123,7 +123,7 @@ impl Document {
         let commands = found.commands.iter().map(|one| CommandDocument {
             nodes: one.nodes.clone(),
             instances: one
-                .machines
+                .instances
                 .iter()
                 .map(|m| InstanceDocument {
                     pool: m.pool.clone(),

@@ -69,7 +69,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
     let plan = &simulation.plan;
     let pods = |pods: &[PodKey]| pods.iter().map(ToString::to_string).collect();
     let known = |text: &'_ String| -> bool { !text.is_empty() };
-    let launched = plan.machines.iter().map(|instance| Node {
+    let launched = plan.instances.iter().map(|instance| Node {
         name: &instance.name,
         pool: Some(&instance.pool),
         instance_type: Some(&instance.instance_type),

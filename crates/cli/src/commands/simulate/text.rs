@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use anstyle::Style;
 use croft_manifest::Input;
-use croft_scheduler::{Machine, PodKey, Price, Relaxed, Resources, resources};
+use croft_scheduler::{PlannedInstance, PodKey, Price, Relaxed, Resources, resources};
 
 use super::{
     consolidation,
@@ -21,7 +21,7 @@ use crate::{
 /// Writes new instances, existing nodes that get pods, cost, pending pods with reasons, and consolidation.
 pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) -> Result<(), Failure> {
     let plan = &simulation.plan;
-    if !plan.machines.is_empty() {
+    if !plan.instances.is_empty() {
         let mut table = Table::new(&[
             ("INSTANCE", Align::Left),
             ("POOL", Align::Left),
@@ -34,7 +34,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
             ("MEMORY", Align::Right),
             ("OR ONE OF", Align::Left),
         ]);
-        for instance in &plan.machines {
+        for instance in &plan.instances {
             let others: Vec<&String> =
                 instance.options.iter().filter(|o| **o != instance.instance_type).collect();
             let plain = |text: &str| (text.to_owned(), Style::new());
@@ -107,7 +107,7 @@ fn pods(count: usize, headroom: usize) -> String {
     if headroom == 0 { count.to_string() } else { format!("{count} + {headroom} headroom") }
 }
 
-fn price(simulation: &Simulation, instance: &Machine) -> (String, Style) {
+fn price(simulation: &Simulation, instance: &PlannedInstance) -> (String, Style) {
     if instance.unpriced {
         ("unknown".to_owned(), NOTE)
     } else if simulation.is_estimate(instance) {
@@ -131,23 +131,24 @@ fn by_detail(reasons: &[PendingReason]) -> Vec<(String, &str, &str)> {
 
 fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
     let plan = &simulation.plan;
-    let on_new: usize = plan.machines.iter().map(|m| m.pods.len()).sum();
+    let on_new: usize = plan.instances.iter().map(|m| m.pods.len()).sum();
     let on_old: usize = plan.existing.iter().map(|n| n.pods.len()).sum();
-    let nothing = plan.machines.is_empty() && on_old == 0 && simulation.headroom.is_empty();
+    let nothing = plan.instances.is_empty() && on_old == 0 && simulation.headroom.is_empty();
     if nothing && simulation.is_complete() {
         writeln!(out, "No pod is pending: nothing would be launched.")?;
         return Ok(());
     }
-    let mut line = format!("{} for {}", counted(plan.machines.len(), "new instance"), counted(on_new, "pod"));
+    let mut line =
+        format!("{} for {}", counted(plan.instances.len(), "new instance"), counted(on_new, "pod"));
     if on_old > 0 {
         line.push_str(&format!(", {} on existing nodes", counted(on_old, "pod")));
     }
-    if !plan.machines.is_empty() || on_old > 0 {
+    if !plan.instances.is_empty() || on_old > 0 {
         writeln!(out, "{BOLD}{line}{BOLD:#}")?;
     }
-    if !plan.machines.is_empty() {
+    if !plan.instances.is_empty() {
         let month = per_month(plan.cost);
-        let about = if plan.machines.iter().any(|m| simulation.is_estimate(m)) { "~" } else { "" };
+        let about = if plan.instances.iter().any(|m| simulation.is_estimate(m)) { "~" } else { "" };
         write!(out, "{GOOD}{about}${}/h{GOOD:#} ({about}{month} a month)", plan.cost)?;
         if plan.bound == Price::ZERO {
             writeln!(out)?;

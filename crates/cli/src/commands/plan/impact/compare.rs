@@ -57,7 +57,7 @@ pub(in crate::commands::plan) fn impact(
 fn launched(before: &Plan, after: &Plan) -> Vec<Launched> {
     let count_by_offering = |plan: &Plan| {
         let mut counts: BTreeMap<_, (Price, usize)> = BTreeMap::new();
-        for instance in &plan.machines {
+        for instance in &plan.instances {
             let key = (
                 instance.pool.clone(),
                 instance.instance_type.clone(),

@@ -1,0 +1,118 @@
+//! Measures a month: instances by the hour, pods by the day, evictions, and how long pods wait.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use croft_ec2_sim::{
+    resources::Instance,
+    world::{Happening, World},
+};
+use croft_scheduler::InstanceType;
+use croft_simkit::{ClusterIndex, Logged, Observer, PodChange};
+
+use crate::{load::Load, watchdog::Watchdog};
+
+const HOUR_MS: f64 = 3_600_000.0;
+
+/// Sums over time.
+#[derive(Debug)]
+pub struct Meter {
+    pub evictions: u64,
+    pub watchdog: Watchdog,
+    /// Of each workload.
+    apps: Vec<String>,
+    types: BTreeMap<String, InstanceType>,
+    /// Price per hour of running instances, by id.
+    prices: BTreeMap<String, f64>,
+    dollars: f64,
+    pod_ms: f64,
+    /// Pods that were bound, and how long they waited together.
+    bound: (u64, u64),
+    read_until: u64,
+}
+
+impl Meter {
+    pub fn new(load: &Load, types: &Arc<[InstanceType]>) -> Self {
+        Self {
+            evictions: 0,
+            watchdog: Watchdog::default(),
+            apps: load.workloads().map(|w| w.app).collect(),
+            types: types.iter().map(|t| (t.name.clone(), t.clone())).collect(),
+            prices: BTreeMap::new(),
+            dollars: 0.0,
+            pod_ms: 0.0,
+            bound: (0, 0),
+            read_until: 0,
+        }
+    }
+
+    pub fn pod_days(&self) -> f64 {
+        self.pod_ms / HOUR_MS / 24.0
+    }
+
+    /// Seconds from a pod's creation to its binding, on average.
+    pub fn waited(&self) -> f64 {
+        self.bound.1 as f64 / self.bound.0.max(1) as f64 / 1000.0
+    }
+
+    /// Dollars spent since the last call.
+    pub fn close(&mut self, index: &ClusterIndex, ms: u64) -> f64 {
+        self.advance(index, ms);
+        std::mem::take(&mut self.dollars)
+    }
+
+    fn price(&self, instance: &Instance) -> f64 {
+        let mut offerings = self.types[&instance.instance_type].offerings.iter();
+        offerings.find(|o| o.zone == instance.zone).unwrap().price.unwrap().dollars()
+    }
+}
+
+impl Observer for Meter {
+    fn advance(&mut self, index: &ClusterIndex, ms: u64) {
+        let passed = ms.saturating_sub(self.read_until) as f64;
+        if self.read_until > 0 {
+            self.dollars += self.prices.values().sum::<f64>() * passed / HOUR_MS;
+            self.pod_ms += index.pods().len() as f64 * passed;
+        }
+        self.read_until = ms;
+    }
+
+    fn follow_instance(&mut self, happening: &Happening, world: &World, ms: u64) {
+        let (Happening::Running(id) | Happening::Gone(id)) = happening;
+        let Some(instance) = world.instance(id) else { return };
+        let is_billed = self.prices.contains_key(id);
+        if !is_billed {
+            // An instance is billed from its launch on.
+            self.dollars += self.price(instance) * ms.saturating_sub(instance.launched) as f64 / HOUR_MS;
+        }
+        match happening {
+            Happening::Running(_) => self.prices.insert(id.clone(), self.price(instance)),
+            Happening::Gone(_) => self.prices.remove(id),
+        };
+    }
+
+    fn follow_pod(&mut self, change: &PodChange<'_>, index: &ClusterIndex) {
+        let Some(new) = change.new else { return };
+        if new.node.is_some() && change.old.is_none_or(|old| old.node.is_none()) {
+            self.bound = (self.bound.0 + 1, self.bound.1 + change.ms.saturating_sub(new.seen_ms));
+        }
+        let is_evicted = new.deleting && !change.is_scaled_down && change.old.is_none_or(|old| !old.deleting);
+        if !is_evicted {
+            return;
+        }
+        self.evictions += 1;
+        // The eviction of a pod that doesn't run takes nothing from its workload.
+        if let Some(workload) = new.workload.filter(|_| change.old.is_some_and(|old| old.running)) {
+            let others = index.pods_of(workload).filter(|(id, _)| *id != change.id);
+            let up = others.filter(|(_, pod)| pod.running && !pod.deleting).count() as u64;
+            self.watchdog.follow_eviction(&change.id.2, &self.apps[workload], up);
+        }
+    }
+
+    fn follow_object(&mut self, logged: &Logged, index: &ClusterIndex) {
+        match logged.id.0 {
+            "NodeClaim" => self.watchdog.follow_claim(&logged.id.2, &logged.object, logged.deleted, index),
+            "PodDisruptionBudget" => self.watchdog.follow_budget(&logged.id.2, &logged.object),
+            _ => {}
+        }
+    }
+}

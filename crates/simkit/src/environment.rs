@@ -1,0 +1,187 @@
+//! State that the processes of one simulated cluster share: store, cloud, clock, faults.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use croft_ec2_sim::world::World;
+use croft_runtime::clock::Clock;
+use croft_scheduler::InstanceType;
+use jiff::{SignedDuration, Timestamp};
+use tokio::{sync::Notify, time::sleep};
+
+use crate::{random::Random, store::Store};
+
+const START_SECOND: i64 = 1_780_000_000;
+
+/// tokio's virtual clock, and a wall clock that may be off.
+#[derive(Clone)]
+pub struct SimClock {
+    /// The start of the simulation.
+    pub start: tokio::time::Instant,
+    /// How far the wall clock is ahead, in milliseconds.
+    pub skew_ms: i64,
+}
+
+impl SimClock {
+    /// A clock that starts now, without skew.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { start: tokio::time::Instant::now(), skew_ms: 0 }
+    }
+
+    /// Wall time without the skew.
+    #[must_use]
+    pub fn true_wall(&self) -> Timestamp {
+        let passed = SignedDuration::try_from(self.start.elapsed()).unwrap();
+        Timestamp::from_second(START_SECOND).unwrap().checked_add(passed).unwrap()
+    }
+}
+
+impl Clock for SimClock {
+    fn monotonic(&self) -> Instant {
+        tokio::time::Instant::now().into_std()
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.true_wall().checked_add(SignedDuration::from_millis(self.skew_ms)).unwrap()
+    }
+}
+
+/// How many of a thousand calls fail, by way of failing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// A call to the API server has its effect, and its answer is lost.
+    pub api_lost: u64,
+    /// A call doesn't arrive at the API server.
+    pub api_cut: u64,
+    /// The API server answers with a conflict.
+    pub api_conflict: u64,
+    /// The API server answers that there are too many requests.
+    pub api_throttled: u64,
+    /// A call to the cloud has its effect, and its answer is lost.
+    pub cloud_lost: u64,
+    /// A call doesn't arrive at the cloud.
+    pub cloud_cut: u64,
+    /// The cloud throttles.
+    pub cloud_throttled: u64,
+    /// Calls, answers and watch events that take seconds, so that later ones overtake them.
+    pub slow: u64,
+}
+
+/// The connections of one process to store and cloud.
+#[derive(Debug, Default)]
+pub struct Links {
+    /// A paused process does nothing, and continues where it was.
+    pub paused: AtomicBool,
+    /// No call arrives at the API server.
+    pub api_cut: AtomicBool,
+    /// No call arrives at the cloud.
+    pub cloud_cut: AtomicBool,
+    /// The process calls another account, which has no instance.
+    pub elsewhere: AtomicBool,
+    /// The watch of pods shows nothing new.
+    pub pods_stalled: AtomicBool,
+    /// The process is dead: nothing of it continues.
+    pub(crate) dead: AtomicBool,
+}
+
+impl Links {
+    /// Waits while the process is paused.
+    pub(crate) async fn wait_while_paused(&self) {
+        while self.paused.load(Ordering::Relaxed) {
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+/// Store, cloud and clock of one simulated cluster, with the faults that are on.
+pub struct Environment {
+    /// The API server.
+    pub store: Mutex<Store>,
+    /// EC2.
+    pub world: Arc<Mutex<World>>,
+    /// Virtual time.
+    pub clock: SimClock,
+    /// How often each way of failing is drawn.
+    pub faults: Mutex<Faults>,
+    /// How many moments there were at which a process could have died.
+    pub points: AtomicU64,
+    /// At which of them it does.
+    pub dies_at: AtomicU64,
+    /// A process has died at its moment.
+    pub died: Notify,
+    /// Look-ups of what a class names find nothing.
+    pub finds_nothing: AtomicBool,
+    /// The instance types that the cloud offers.
+    pub types: Arc<[InstanceType]>,
+    /// Something in the store may have changed.
+    pub changed: Notify,
+    /// Calls to the API server, by verb and kind.
+    pub calls: Mutex<BTreeMap<String, u64>>,
+    pub(crate) random: Mutex<Random>,
+    /// The holder of the Lease, and when it renewed it last.
+    pub(crate) lease: Mutex<Option<(usize, Duration)>>,
+}
+
+impl Environment {
+    /// An environment without faults.
+    #[must_use]
+    pub fn new(
+        store: Store,
+        world: World,
+        types: Arc<[InstanceType]>,
+        clock: SimClock,
+        random: Random,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store: Mutex::new(store),
+            world: Arc::new(Mutex::new(world)),
+            clock,
+            faults: Mutex::default(),
+            points: AtomicU64::new(0),
+            dies_at: AtomicU64::new(u64::MAX),
+            died: Notify::new(),
+            finds_nothing: AtomicBool::new(false),
+            types,
+            changed: Notify::new(),
+            calls: Mutex::default(),
+            random: Mutex::new(random),
+            lease: Mutex::new(None),
+        })
+    }
+
+    /// True time, in milliseconds since 1970.
+    pub fn now_ms(&self) -> u64 {
+        u64::try_from(self.clock.true_wall().as_millisecond()).unwrap()
+    }
+
+    /// Sets how often each way of failing is drawn from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        *self.faults.lock().unwrap() = faults;
+    }
+
+    /// Draws how long something takes, in milliseconds.
+    pub(crate) fn delay(&self, low: u64, high: u64) -> u64 {
+        let slow = self.faults.lock().unwrap().slow;
+        let mut random = self.random.lock().unwrap();
+        let ms = random.between(low, high);
+        if slow > 0 && random.permille(slow) { ms + random.between(100, 2_500) } else { ms }
+    }
+
+    /// A moment at which a process can die: before and after each of its effects.
+    pub(crate) async fn point(&self, links: &Links) {
+        if links.dead.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        if self.points.fetch_add(1, Ordering::Relaxed) == self.dies_at.load(Ordering::Relaxed) {
+            self.died.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+}

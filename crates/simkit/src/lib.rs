@@ -1,0 +1,82 @@
+//! Random numbers, and models of the cluster around the controller, for simulation, benches and property tests.
+//!
+//! ```text
+//!   Random ──▶ tests and benches of scheduler, tests, fuzz
+//!     │
+//!     ▼
+//!   ClusterModel ──▶ Store ◀── SimApi ◀──┐
+//!   (kube-scheduler,   │                 Process: the controller's engine, executor and loop
+//!    kubelets,         └──── watches ───▶┘   │
+//!    workloads, pod GC)                      ▼
+//!        └──────────▶ ec2-sim's World ◀── SimCloud
+//! ```
+//!
+//! | type | is | used by |
+//! |---|---|---|
+//! | [`Random`] | the generator of every seed | all below, scheduler and fuzz |
+//! | [`Store`] | an API server in memory: versions, preconditions, disruption budgets, a log that watches read | simulation, month |
+//! | [`ClusterModel`] | kubelets, kube-scheduler, ReplicaSets, budgets and the pod collector over a `Store` and ec2-sim's world | simulation, month |
+//! | [`ClusterIndex`] | what the models know of pods and nodes, read from the store's log | `ClusterModel`, observers |
+//! | [`Observer`] | what a bench measures while the models act | month |
+//! | [`Environment`] | store, cloud, clock and faults that processes share | simulation, month |
+//! | [`Process`] | one controller process, which can be paused, cut off and ended | simulation, month |
+//!
+//! `controller/tests/simulation` draws faults and checks invariants; `controller/benches/month` draws a load and measures
+//! cost. Both run the same models. They differ in [`Timing`] and [`Placement`], and in when the models act:
+//! [`ClusterModel::run_every`] or [`ClusterModel::run_on_change`]. The bench of the scheduler
+//! (`crates/scheduler/benches/disruption`) has no cluster: it binds as the plan says.
+//!
+//! Tests and benches depend on this crate, and so do `croft-tests` and `croft-fuzz`; no production crate does. Production
+//! code keeps generators of its own, since plans depend on their streams: `croft-scheduler` has them for its searches. So
+//! has `croft-ec2-sim`, which this crate builds on.
+#![cfg_attr(
+    feature = "cluster",
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        reason = "a simulation fails by panicking, as the tests that run it do"
+    )
+)]
+
+#[cfg(feature = "cluster")]
+mod api;
+#[cfg(feature = "cluster")]
+mod cloud;
+#[cfg(feature = "cluster")]
+mod environment;
+#[cfg(feature = "cluster")]
+mod index;
+#[cfg(feature = "cluster")]
+mod kubelet;
+#[cfg(feature = "cluster")]
+mod model;
+#[cfg(feature = "cluster")]
+pub mod objects;
+#[cfg(feature = "cluster")]
+mod pod_gc;
+#[cfg(feature = "cluster")]
+mod process;
+mod random;
+#[cfg(feature = "cluster")]
+mod scheduler;
+#[cfg(feature = "cluster")]
+mod store;
+#[cfg(feature = "cluster")]
+mod watch;
+#[cfg(feature = "cluster")]
+mod workload;
+
+#[cfg(feature = "cluster")]
+pub use self::{
+    cloud::CLUSTER,
+    environment::{Environment, Faults, Links, SimClock},
+    index::{Amounts, ClusterIndex, NodeView, PodView},
+    model::{ClusterModel, Observer, PodChange, Timing},
+    process::Process,
+    scheduler::Placement,
+    store::{Backup, Id, Logged, Store, cluster_id},
+    workload::Workload,
+};
+pub use random::{Random, Xorshift};

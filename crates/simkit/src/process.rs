@@ -1,0 +1,106 @@
+//! One controller process: the real engine, executor and loop, connected to an [`Environment`].
+
+use std::{
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::Duration,
+};
+
+use croft_controller::{
+    config::settings::Settings, drive::Driver, executor::Executor, metrics::Metrics, state::Change,
+};
+use croft_runtime::clock::Clock;
+use prometheus_client::registry::Registry;
+use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
+
+use crate::{
+    api::SimApi,
+    cloud::SimCloud,
+    environment::{Environment, Links, SimClock},
+    watch::{EMPTY_KINDS, WATCHED, watch},
+};
+
+const LEASE_DURATION: Duration = Duration::from_secs(10);
+const RENEW_DEADLINE: Duration = Duration::from_secs(7);
+const RETRY_PERIOD: Duration = Duration::from_millis(1_500);
+
+/// A running controller process; it dies when dropped.
+pub struct Process {
+    /// Its connections.
+    pub links: Arc<Links>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.links.dead.store(true, Ordering::Relaxed);
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Process {
+    /// Starts a process with a number of its own, whose wall clock is off by `skew_ms`.
+    #[must_use]
+    pub fn start(environment: &Arc<Environment>, number: usize, settings: Settings, skew_ms: i64) -> Self {
+        let links: Arc<Links> = Arc::default();
+        let leads: Arc<Mutex<Option<Duration>>> = Arc::default();
+        let clock: Arc<dyn Clock> = Arc::new(SimClock { skew_ms, ..environment.clock.clone() });
+        let mut random = environment.random.lock().unwrap().fork();
+        let cloud = SimCloud {
+            environment: Arc::clone(environment),
+            links: Arc::clone(&links),
+            random: Mutex::new(random.fork()),
+            latency_ms: (5, 400),
+            unavailable: Mutex::default(),
+        };
+        let api = SimApi {
+            environment: Arc::clone(environment),
+            leads: Arc::clone(&leads),
+            links: Arc::clone(&links),
+        };
+        let start = environment.clock.start;
+        let executor = Executor::new(Arc::new(api), Arc::new(cloud), clock, start.into_std(), "sim");
+        let (sender, changes) = mpsc::channel(4_096);
+        let mut tasks = Vec::new();
+        for kind in WATCHED {
+            let links = Arc::clone(&links);
+            let watch = watch(Arc::clone(environment), links, kind, sender.clone(), random.fork());
+            tasks.push(tokio::spawn(watch));
+        }
+        for kind in EMPTY_KINDS {
+            sender.try_send(Change::Synced(kind)).unwrap();
+        }
+        let election = elect(Arc::clone(environment), number, Arc::clone(&leads), Arc::clone(&links));
+        tasks.push(tokio::spawn(election));
+        let is_leader = move || leads.lock().unwrap().is_some_and(|deadline| start.elapsed() < deadline);
+        let mut driver = Driver::new(settings, executor, Metrics::new(&mut Registry::default()), is_leader);
+        tasks.push(tokio::spawn(async move {
+            driver.drive(changes, std::future::pending(), |_| ()).await;
+        }));
+        Self { links, tasks }
+    }
+}
+
+/// Takes the Lease when it is free and renews it; `leads` is the deadline up to which this process may act.
+async fn elect(
+    environment: Arc<Environment>,
+    number: usize,
+    leads: Arc<Mutex<Option<Duration>>>,
+    links: Arc<Links>,
+) {
+    loop {
+        if !links.paused.load(Ordering::Relaxed) && !links.api_cut.load(Ordering::Relaxed) {
+            let now = environment.clock.start.elapsed();
+            let mut lease = environment.lease.lock().unwrap();
+            let is_free = lease.is_none_or(|(holder, at)| holder == number || now >= at + LEASE_DURATION);
+            if is_free {
+                *lease = Some((number, now));
+                *leads.lock().unwrap() = Some(now + RENEW_DEADLINE);
+            } else {
+                *leads.lock().unwrap() = None;
+            }
+        }
+        sleep(RETRY_PERIOD).await;
+    }
+}

@@ -1,0 +1,142 @@
+//! Watches of a process: lists and logs of the store, late and broken at times.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use croft_controller::{kube_api::Response, state::Change};
+use croft_scheduler::PodKey;
+use serde_json::Value;
+use tokio::{sync::mpsc, time::sleep};
+
+use crate::{
+    environment::{Environment, Links},
+    random::Random,
+    store::{Id, answer, read},
+};
+
+/// Kinds of which there are no objects: their lists are empty and complete at once.
+pub(crate) const EMPTY_KINDS: [&str; 7] = [
+    "Namespace",
+    "DaemonSet",
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "StorageClass",
+    "CSINode",
+    "VolumeAttachment",
+];
+/// Kinds that are listed and watched.
+pub(crate) const WATCHED: [&str; 8] = [
+    "Pod",
+    "Node",
+    "NodeClaim",
+    "TenantPool",
+    "EC2NodeClass",
+    "Tenant",
+    "CroftConfig",
+    "PodDisruptionBudget",
+];
+
+/// Lists one kind, then follows the log with delays. Starts again when the log is cut and when the connection breaks.
+pub(crate) async fn watch(
+    environment: Arc<Environment>,
+    links: Arc<Links>,
+    kind: &'static str,
+    sender: mpsc::Sender<Change>,
+    mut random: Random,
+) {
+    let mut held: BTreeMap<Id, Box<str>> = BTreeMap::new();
+    loop {
+        while links.api_cut.load(Ordering::Relaxed) {
+            sleep(Duration::from_millis(200)).await;
+        }
+        let (listed, mut position, era) = {
+            let store = environment.store.lock().unwrap();
+            let listed: Vec<(Id, Arc<Value>)> =
+                store.of_kind(kind).map(|(id, o)| (id.clone(), o.clone())).collect();
+            (listed, store.end(), store.era)
+        };
+        sleep(Duration::from_millis(random.between(1, 50))).await;
+        let now: BTreeMap<Id, Box<str>> = listed.iter().map(|(id, o)| (id.clone(), uid(o))).collect();
+        let mut changes: Vec<Change> =
+            listed.iter().map(|(id, object)| Change::Listed(Box::new(applied(id, object)))).collect();
+        changes.extend(held.iter().filter(|(id, _)| !now.contains_key(*id)).map(|(id, uid)| gone(id, uid)));
+        changes.push(Change::Synced(kind));
+        held = now;
+        for change in changes {
+            if sender.send(change).await.is_err() {
+                return;
+            }
+        }
+        loop {
+            let fresh = {
+                let store = environment.store.lock().unwrap();
+                if store.era != era || links.api_cut.load(Ordering::Relaxed) {
+                    break;
+                }
+                let fresh: Vec<_> = store.since(position).filter(|l| l.id.0 == kind).cloned().collect();
+                position = store.end();
+                fresh
+            };
+            if fresh.is_empty() {
+                environment.changed.notified().await;
+                continue;
+            }
+            sleep(Duration::from_millis(environment.delay(0, 60))).await;
+            while kind == "Pod" && links.pods_stalled.load(Ordering::Relaxed) {
+                sleep(Duration::from_millis(200)).await;
+            }
+            for logged in fresh {
+                let change = if logged.deleted {
+                    held.remove(&logged.id);
+                    gone(&logged.id, &uid(&logged.object))
+                } else {
+                    held.insert(logged.id.clone(), uid(&logged.object));
+                    applied(&logged.id, &logged.object)
+                };
+                if sender.send(change).await.is_err() {
+                    return;
+                }
+            }
+            if random.permille(2) {
+                break;
+            }
+        }
+        // The connection is broken, and a while passes unwatched.
+        sleep(Duration::from_millis(random.between(500, 3_000))).await;
+    }
+}
+
+fn applied(id: &Id, object: &Value) -> Change {
+    match answer(id, object) {
+        Response::Claim(o) => Change::Claim(o),
+        Response::Pool(o) => Change::Pool(o),
+        Response::Class(o) => Change::Class(o),
+        Response::Node(o) => Change::Node(o),
+        Response::Pod(o) => Change::Pod(o),
+        Response::Config(o) => Change::Config(o),
+        Response::Done if id.0 == "PodDisruptionBudget" => Change::Budget(read(object)),
+        Response::Done => Change::Tenant(read(object)),
+    }
+}
+
+fn uid(object: &Value) -> Box<str> {
+    object["metadata"]["uid"].as_str().unwrap_or_default().into()
+}
+
+fn gone(id: &Id, uid: &str) -> Change {
+    let name = id.2.clone();
+    let change = match id.0 {
+        "Pod" => Change::PodGone(PodKey::new(&id.1, &name)),
+        "Node" => Change::NodeGone(name),
+        "NodeClaim" => Change::ClaimGone(name),
+        "TenantPool" => Change::PoolGone(name),
+        "EC2NodeClass" => Change::ClassGone(name),
+        "CroftConfig" => Change::ConfigGone(name),
+        "PodDisruptionBudget" => Change::BudgetGone(id.1.clone(), name),
+        _ => Change::TenantGone(name),
+    };
+    Change::Gone(uid.into(), Box::new(change))
+}

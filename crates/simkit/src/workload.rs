@@ -1,0 +1,118 @@
+//! Workloads: what the controllers of ReplicaSets and of PodDisruptionBudgets do.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    index::{ClusterIndex, PodView},
+    model::Tick,
+    store::Id,
+};
+
+/// A Deployment, with a budget.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Its namespace.
+    pub namespace: String,
+    /// The label `app` of its pods, and the name of its budget.
+    pub app: String,
+    /// The pool that its pods select and tolerate.
+    pub pool: String,
+    /// How many pods it wants.
+    pub replicas: u64,
+    /// CPU of each pod, in thousandths.
+    pub cpu_millis: i64,
+    /// Memory of each pod, in MiB.
+    pub memory_mi: i64,
+    /// `maxUnavailable` of its budget; without one, its pods may all be evicted.
+    pub max_unavailable: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Workloads {
+    created: u64,
+    /// Pods that were deleted because fewer are wanted.
+    pub(crate) scaled_down: BTreeSet<Id>,
+}
+
+impl Workloads {
+    /// Creates and deletes pods until there are as many as wanted.
+    pub(crate) fn scale(
+        &mut self,
+        number: usize,
+        workload: &Workload,
+        index: &ClusterIndex,
+        tick: &mut Tick<'_>,
+    ) {
+        let there: Vec<(&Id, &PodView)> = index.pods_of(number).filter(|(_, pod)| !pod.deleting).collect();
+        let count = there.len() as u64;
+        for _ in count..workload.replicas {
+            self.created += 1;
+            let id = ("Pod", workload.namespace.clone(), format!("{}-{}", workload.app, self.created));
+            tick.store.create(id, pod(workload), tick.now);
+        }
+        let surplus = usize::try_from(count.saturating_sub(workload.replicas)).unwrap();
+        for id in surplus_first(&there).into_iter().take(surplus) {
+            self.scaled_down.insert(id.clone());
+            tick.store.delete(id, None, tick.now);
+        }
+        self.scaled_down.retain(|id| index.pods().contains_key(id));
+    }
+}
+
+/// The order in which the ReplicaSet controller deletes pods (`ActivePodsWithRanks` in k8s.io/kubernetes/pkg/controller):
+/// pods without a node, pods that don't run, pods with most others of the workload on their node, the youngest.
+fn surplus_first<'i>(pods: &[(&'i Id, &PodView)]) -> Vec<&'i Id> {
+    let mut on_node: BTreeMap<&Option<String>, usize> = BTreeMap::new();
+    for (_, pod) in pods {
+        *on_node.entry(&pod.node).or_default() += 1;
+    }
+    let mut pods = pods.to_vec();
+    pods.sort_by_key(|(id, pod)| {
+        (pod.node.is_some(), pod.running, Reverse((on_node[&pod.node], pod.seen_ms)), *id)
+    });
+    pods.into_iter().map(|(id, _)| id).collect()
+}
+
+/// Writes the status of a workload's budget, and creates the budget if it isn't there.
+pub(crate) fn write_budget(number: usize, workload: &Workload, index: &ClusterIndex, tick: &mut Tick<'_>) {
+    let Some(most) = workload.max_unavailable else { return };
+    let id = ("PodDisruptionBudget", workload.namespace.clone(), workload.app.clone());
+    if tick.store.get(&id).is_none() {
+        let object = json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {},
+            "spec": {"selector": {"matchLabels": {"app": workload.app}}, "maxUnavailable": most},
+            "status": {"expectedPods": 0},
+        });
+        tick.store.create(id.clone(), object, tick.now);
+    }
+    let least = workload.replicas.saturating_sub(most);
+    let healthy = index.healthy(number);
+    let status = json!({
+        "expectedPods": workload.replicas, "desiredHealthy": least, "currentHealthy": healthy,
+        "disruptionsAllowed": healthy.saturating_sub(least),
+    });
+    tick.store.change(&id, |budget| budget["status"] = status);
+}
+
+fn pod(workload: &Workload) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"labels": {"app": workload.app}, "ownerReferences": [{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": workload.app, "uid": format!("uid-{}", workload.app),
+            "controller": true,
+        }]},
+        "spec": {
+            "nodeSelector": {"node-pool": workload.pool},
+            "tolerations": [{"key": "node-pool", "operator": "Equal", "value": workload.pool, "effect": "NoSchedule"}],
+            "containers": [{"name": "c", "resources": {"requests": {
+                "cpu": format!("{}m", workload.cpu_millis), "memory": format!("{}Mi", workload.memory_mi),
+            }}}],
+        },
+        "status": {"phase": "Pending"},
+    })
+}
