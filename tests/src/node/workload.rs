@@ -60,7 +60,7 @@ resources: [../manifests/deploy]
 replicas:
 - {{name: croft-webhook, count: 2}}
 configMapGenerator:
-- name: croft-controller-environment
+- name: croft-controller-settings
   namespace: croft-system
   behavior: merge
   literals:
