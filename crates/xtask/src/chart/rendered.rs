@@ -23,7 +23,10 @@ struct Rendering {
 const RENDERINGS: [Rendering; 2] = [
     Rendering {
         // In an overlay, the controller is told by a ConfigMap which cluster is its own.
-        values: &["createNamespace=true", "controller.envFrom[0].configMapRef.name=croft-controller-settings"],
+        values: &[
+            "createNamespace=true",
+            "controller.envFrom[0].configMapRef.name=croft-controller-settings",
+        ],
         files: &[
             ("manifests/install/namespace.yaml", "namespace.yaml"),
             ("manifests/install/policies.yaml", "policies.yaml"),
