@@ -36,7 +36,7 @@ const CLIENTS: usize = 8;
 const RENEWED_WITHIN: Duration = Duration::from_secs(240);
 const RESTARTED_WITHIN: Duration = Duration::from_secs(90);
 
-/// What the outer half tells the inner one.
+/// Arguments of the inner half, from the outer one.
 #[derive(Clone, Debug)]
 pub struct Given {
     /// The programs and images.
@@ -69,7 +69,7 @@ struct Sums {
 /// Runs the test, and prints one line of its results.
 ///
 /// # Errors
-/// What failed, after the logs of pods and nodes.
+/// The step that failed, after the logs of pods and nodes.
 pub async fn run(given: &Given) -> anyhow::Result<ExitCode> {
     let started = SystemClock.monotonic();
     let mut cluster = Cluster::start(given).await?;
