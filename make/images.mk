@@ -15,9 +15,11 @@ images: release ## OCI images of webhook and controller in target/images, withou
 # As root: containers take cgroups, mounts and network namespaces. PROFILE=debug tests what `make test` has built, without an
 # optimised build.
 PROFILE ?= release
-.PHONY: node-test
-node-test: lab needs-rust needs-cc needs-go ## webhook and controller from their images on two real nodes (kubelet, containerd), under load; as root; PROFILE=debug, SKIP_NODE=1
-	$(if $(filter debug,$(PROFILE)),cargo build --quiet --workspace --bins --tests,$(MAKE) --no-print-directory release && cargo build --quiet --release --bin node-test)
+.PHONY: node-test build-debug
+build-debug:
+	cargo build --quiet --workspace --bins --tests
+node-test: lab needs-go $(if $(filter debug,$(PROFILE)),build-debug,release) ## webhook and controller from their images on two real nodes (kubelet, containerd), under load; as root; PROFILE=debug, SKIP_NODE=1
+	$(if $(filter debug,$(PROFILE)),,cargo build --quiet --release --bin node-test)
 	@programs=$$(node/build.sh) && images=$(TARGET)/node-images && \
 		$(TARGET)/$(PROFILE)/croft-xtask images --binaries $(TARGET)/$(PROFILE) --out $$images && \
 		$(TARGET)/$(PROFILE)/croft-xtask images --program $$programs/pause --out $$images && \

@@ -39,8 +39,8 @@ const PRIMITIVES: [&str; 25] = [
     "stop_instances()",
     "delete_tags()",
     "delete_launch_template()",
-    "delete_instance_profile()",
-    "remove_role_from_instance_profile()",
+    "iam.delete(",
+    "iam.remove_role(",
     "delete_message_batch()",
     "purge_queue()",
 ];

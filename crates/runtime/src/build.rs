@@ -1,4 +1,4 @@
-//! What a program was built from. `--version` of every program prints it, and `croft version`.
+//! Version and commit of a program. `--version` of every program prints it, and `croft version`.
 
 /// The Kubernetes releases that Croft supports, oldest and newest. The oldest is the first whose kube-scheduler honours
 /// nominated nodes by default, on which planned placements depend; the newest is the one that every test runs against.

@@ -1,4 +1,4 @@
-//! What the kernel says about Croft's containers, beside what their manifests ask for.
+//! Croft's containers as the kernel sees them, compared with what their manifests ask for.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -17,7 +17,7 @@ const CRITICAL: i32 = 2_000_000_000;
 pub struct Memory {
     /// Most that it had, in bytes.
     pub peak: u64,
-    /// What it may have.
+    /// Its limit, in bytes.
     pub limit: u64,
 }
 
@@ -36,7 +36,7 @@ pub async fn pods(client: &Client, deployment: &str) -> anyhow::Result<Vec<Pod>>
 /// Compares each container's process with what its manifest asks for. Returns their use of memory, by pod.
 ///
 /// # Errors
-/// What doesn't hold.
+/// The first difference, with the pod's name.
 pub async fn containers(
     client: &Client,
     real_nodes: &[RealNode],

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_testkit::{
     ControlPlane, Options, Process,
     wait::{Seen, until},
@@ -35,7 +36,7 @@ const CLIENTS: usize = 8;
 const RENEWED_WITHIN: Duration = Duration::from_secs(240);
 const RESTARTED_WITHIN: Duration = Duration::from_secs(90);
 
-/// What the outer half tells the inner one.
+/// Arguments of the inner half, from the outer one.
 #[derive(Clone, Debug)]
 pub struct Given {
     /// The programs and images.
@@ -68,9 +69,9 @@ struct Sums {
 /// Runs the test, and prints one line of its results.
 ///
 /// # Errors
-/// What failed, after the logs of pods and nodes.
+/// The step that failed, after the logs of pods and nodes.
 pub async fn run(given: &Given) -> anyhow::Result<ExitCode> {
-    let started = Instant::now();
+    let started = SystemClock.monotonic();
     let mut cluster = Cluster::start(given).await?;
     step(started, "two nodes are Ready");
     let mut sums = Sums::default();
@@ -92,13 +93,17 @@ pub async fn run(given: &Given) -> anyhow::Result<ExitCode> {
         sums.refused,
         peak(WEBHOOK),
         peak(CONTROLLER),
-        started.elapsed().as_secs()
+        seconds_since(started)
     );
     Ok(if sums.lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn seconds_since(started: Instant) -> u64 {
+    SystemClock.monotonic().saturating_duration_since(started).as_secs()
+}
+
 fn step(started: Instant, what: &str) {
-    println!("node-test: {:>4} s  {what}", started.elapsed().as_secs());
+    println!("node-test: {:>4} s  {what}", seconds_since(started));
 }
 
 impl Cluster {

@@ -22,7 +22,7 @@ pub mod workload;
 
 use std::path::PathBuf;
 
-/// What the test runs.
+/// Folders of the programs and images that the test runs.
 #[derive(Clone, Debug)]
 pub struct Parts {
     /// The folder that `node/build.sh` prints.

@@ -12,7 +12,7 @@ pub const SECOND: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 2);
 /// All pods.
 pub const PODS: &str = "10.244.0.0/16";
 
-/// What a kubelet expects of the kernel, and would otherwise write for the whole computer. Source:
+/// Settings of the kernel that a kubelet expects, and would otherwise write for the whole computer. Source:
 /// k8s.io/component-helpers/node/util/sysctl.
 const KERNEL: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
@@ -46,7 +46,7 @@ pub async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What this namespace needs before the control plane starts. Folders that node programs write to, wherever they are told
+/// Prepares this namespace for the control plane. Folders that node programs write to, wherever they are told
 /// to keep their files, are hidden by empty ones: nothing of the computer changes.
 ///
 /// # Errors

@@ -74,7 +74,7 @@ pub async fn run(parts: &Parts, arguments: &[String]) -> anyhow::Result<ExitCode
     Ok(if status.is_some_and(|status| status.success()) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What the test can't do without, and isn't there.
+/// Prerequisites that are missing, each with its remedy.
 fn missing(parts: &Parts) -> Vec<String> {
     let mut missing = Vec::new();
     if !is_root() {

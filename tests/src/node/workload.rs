@@ -1,4 +1,4 @@
-//! What is installed: Croft by its manifests, with an overlay as their README has it, and two tenants.
+//! Installs Croft by its manifests, with an overlay as their README has it, and two tenants.
 
 use std::{
     fs,

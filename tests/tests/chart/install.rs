@@ -41,7 +41,7 @@ async fn uninstalling_leaves_nothing_stuck_and_installing_again_enforces() {
                  mutatingwebhookconfigurations,validatingwebhookconfigurations";
     let left = ["get", kinds, "--all-namespaces", "-l", "app.kubernetes.io/part-of=croft", "-o", "name"];
     assert_eq!(plane.kubectl(left).await.unwrap().trim(), "");
-    // What users declared is kept, and no request waits for Croft any more.
+    // The objects that users declared are kept, and no request waits for Croft any more.
     let tenants: Api<Tenant> = Api::all(admin.clone());
     assert_eq!(tenants.list(&ListParams::default()).await.unwrap().items.len(), 2);
     until("pods that no piece of Croft refuses", SOON, async || {

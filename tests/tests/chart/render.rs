@@ -21,7 +21,7 @@ pub(crate) fn helm(arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// What the chart renders in `namespace` with these further arguments.
+/// The objects that the chart renders in `namespace` with these further arguments.
 pub(crate) fn rendered(namespace: &str, arguments: &[&str]) -> Result<String, String> {
     let (chart, namespace) = (chart("croft").display().to_string(), format!("--namespace={namespace}"));
     helm(&[&["template", "some-release", &chart, &namespace], arguments].concat())
