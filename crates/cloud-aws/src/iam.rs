@@ -66,18 +66,22 @@ pub(crate) struct Client {
 
 /// The parameters of a call.
 #[derive(Clone, Debug)]
-struct Form(String);
+struct Form {
+    action: &'static str,
+    /// URL-encoded.
+    body: String,
+}
 
 impl Form {
     fn new(action: &'static str) -> Self {
-        Self(format!("Action={action}&Version={VERSION}"))
+        Self { action, body: format!("Action={action}&Version={VERSION}") }
     }
 
     fn with(mut self, name: &str, value: &str) -> Self {
-        self.0.push('&');
-        self.0.push_str(name);
-        self.0.push('=');
-        self.0.push_str(&aws_smithy_http::query::fmt_string(value));
+        self.body.push('&');
+        self.body.push_str(name);
+        self.body.push('=');
+        self.body.push_str(&aws_smithy_http::query::fmt_string(value));
         self
     }
 }
@@ -146,12 +150,17 @@ impl Client {
         let Some(operation) = &self.operation else {
             return Err(SdkError::construction_failure("a region must be set to call IAM"));
         };
+        let expected = format!("{}Response", form.action);
         let answer = operation.invoke(form).await?;
         let unreadable = |error: XmlDecodeError| {
             SdkError::construction_failure(format!("IAM's answer can't be read: {error}"))
         };
         let mut document = Document::try_from(answer.as_bytes()).map_err(unreadable)?;
         let mut root = document.root_element().map_err(unreadable)?;
+        // A proxy's page is no answer without profiles.
+        if root.start_el().local() != expected {
+            return Err(unreadable(XmlDecodeError::custom(format!("it isn't a {expected}"))));
+        }
         read(&mut root).map_err(unreadable)
     }
 }
@@ -241,7 +250,7 @@ fn default_timeouts() -> aws_config::timeout::TimeoutConfig {
 }
 
 fn write_request(form: Form) -> Result<HttpRequest, BoxError> {
-    let mut request = HttpRequest::new(SdkBody::from(form.0));
+    let mut request = HttpRequest::new(SdkBody::from(form.body));
     request.set_method("POST")?;
     request.set_uri("/")?;
     let headers = request.headers_mut();
