@@ -96,7 +96,8 @@ impl Client {
     pub(crate) async fn get(&self, name: &str) -> Result<InstanceProfile, IamError> {
         let form = Form::new("GetInstanceProfile").with("InstanceProfileName", name);
         self.call(form, |root| {
-            Ok(read_page(root, "GetInstanceProfileResult")?.profiles.pop().unwrap_or_default())
+            let found = read_page(root, "GetInstanceProfileResult")?.profiles.pop();
+            found.ok_or_else(|| XmlDecodeError::custom("it has no instance profile"))
         })
         .await
     }
@@ -285,7 +286,8 @@ fn read_error(body: &[u8]) -> ErrorMetadata {
                 }
             }
         }
-        Ok(found.build())
+        let found = found.build();
+        if found.code().is_none() { Err(XmlDecodeError::custom("it has no code")) } else { Ok(found) }
     };
     read().unwrap_or_else(|_| {
         let text: String = String::from_utf8_lossy(body).chars().take(200).collect();

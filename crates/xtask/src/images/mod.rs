@@ -48,7 +48,7 @@ pub(crate) struct ImagesArgs {
     /// Make an image of this program instead, named as its file
     #[arg(long, value_name = "FILE")]
     program: Vec<PathBuf>,
-    /// Write the files of each image to <name>.rootfs too, for a builder
+    /// Write the files of each image to NAME.rootfs too, for a builder
     #[arg(long)]
     rootfs: bool,
 }
