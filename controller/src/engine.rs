@@ -12,6 +12,7 @@ use crate::{
     disruption::Disruption,
     events::EventRecorder,
     in_flight::InFlight,
+    kube_api::Response,
     nodeclaim::{garbage_collection::GarbageCollection, instances, lifecycle::Lifecycle},
     nodeclass::resolution::NodeClasses,
     nodepool::{
@@ -241,6 +242,11 @@ impl Engine {
     pub fn complete(&mut self, report: ActionReport, now: Now) {
         let ActionReport { keys, responses, results, backoff } = report;
         for response in responses {
+            if let Response::Node(node) = &response {
+                // The API server lets the controller write it again, for instance after its RBAC was repaired.
+                let name = node.metadata.name.as_deref().unwrap_or_default();
+                self.deciders.lifecycle.termination_mut().forget_refused_node(name);
+            }
             self.snapshot.observe_response(response, now);
         }
         for key in &keys {

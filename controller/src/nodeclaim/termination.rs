@@ -71,6 +71,11 @@ impl Termination {
         self.refused_nodes.insert(node, why);
     }
 
+    /// Forgets the refusal, since a write of `node` has succeeded.
+    pub fn forget_refused_node(&mut self, node: &str) {
+        self.refused_nodes.remove(node);
+    }
+
     /// Why the API server doesn't let the controller write `node`, if it refused that.
     #[must_use]
     pub fn refusal(&self, node: &str) -> Option<&str> {

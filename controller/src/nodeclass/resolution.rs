@@ -158,13 +158,12 @@ impl NodeClasses {
     }
 }
 
-/// Writes the condition SpecValid of classes: also of those that can't be read, so that they aren't resolved.
+/// Writes the condition SpecValid of classes, also of those that can't be read and so aren't resolved.
 fn write_spec_valid(ctx: &mut ReconcileContext<'_>, isolation: &Isolation) {
     for (name, class, statement) in isolation.class_statements() {
         let key = Key::Class(name.clone());
-        let was = class.conditions.iter().find(|c| c.type_ == statement.kind);
-        let news = statement.status == Some(false) && was.is_none_or(|was| was.message != statement.message);
-        let event = news.then(|| (statement.reason, statement.message.clone()));
+        let is_new = statement.status == Some(false) && statement.differs(&class.conditions);
+        let event = is_new.then(|| (statement.reason, statement.message.clone()));
         let mut conditions = class.conditions.clone();
         if !ctx.is_idle(&key) || !set(&mut conditions, statement, class.generation, Time(ctx.now.wall)) {
             continue;

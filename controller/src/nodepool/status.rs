@@ -9,7 +9,7 @@ use croft_api::{
     convert::unlimited,
     pool::Provisioner,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::json;
 
 use crate::{
@@ -103,7 +103,8 @@ impl PoolStatus {
             }
             let now = status_inputs(ctx, name, pool, inputs);
             // Launches and pods wait for these conditions.
-            let urgent = differ(pool, inputs.isolation.pool_statements(name));
+            let held = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+            let urgent = inputs.isolation.pool_statements(name).iter().any(|s| s.differs(held));
             if !(self.is_due(ctx, name, now) || urgent) || !ctx.is_idle(&Key::Pool(name.clone())) {
                 continue;
             }
@@ -177,18 +178,6 @@ fn status_inputs(
         backoff: backoff.map_or((0, 0), |backoff| (backoff.rounds, backoff.offerings.len())),
         panics: inputs.panics.statement(name).is_some(),
     }
-}
-
-/// True if a condition of the pool differs from its statement.
-fn differ(pool: &TenantPool, statements: &[Statement]) -> bool {
-    let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    statements.iter().any(|statement| {
-        let held = conditions.iter().find(|c| c.type_ == statement.kind);
-        let text = statement.status.map(|status| if status { "True" } else { "False" });
-        held.is_none_or(|c| {
-            Some(c.status.as_str()) != text || c.reason != statement.reason || c.message != statement.message
-        })
-    })
 }
 
 /// Writes the status if it differs, with events about conditions that became False.
@@ -306,14 +295,13 @@ fn record_events(
     };
     for statement in statements.iter().filter(is_reported) {
         let was = old.conditions.iter().find(|c| c.type_ == statement.kind);
-        // Messages of the other conditions have counts.
-        let by_message = [ACCEPTED, SPEC_VALID].contains(&statement.kind);
-        let differs = |c: &Condition| {
-            c.status != "False"
-                || c.reason != statement.reason
-                || (by_message && c.message != statement.message)
+        let is_new = if [ACCEPTED, SPEC_VALID].contains(&statement.kind) {
+            statement.differs(&old.conditions)
+        } else {
+            // Messages of the other conditions have counts.
+            was.is_none_or(|c| c.status != "False" || c.reason != statement.reason)
         };
-        if was.is_none_or(differs) {
+        if is_new {
             let warning = statement.reason != reasons::IN_FLIGHT;
             ctx.event(object_reference(&**pool), warning, statement.reason, statement.message.clone());
         }

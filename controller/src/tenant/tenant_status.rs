@@ -122,15 +122,12 @@ pub(super) fn status_writes(
         let mut events = Vec::new();
         for statement in statements {
             let was = old.conditions.iter().find(|c| c.type_ == statement.kind);
-            let news = match statement.kind {
+            let is_new = match statement.kind {
                 READY => false,
                 UNLIMITED => statement.status == Some(true) && was.is_none_or(|w| w.status != "True"),
-                _ => {
-                    statement.status == Some(false)
-                        && was.is_none_or(|w| w.status != "False" || w.message != statement.message)
-                }
+                _ => statement.status == Some(false) && statement.differs(&old.conditions),
             };
-            if news {
+            if is_new {
                 events.push((statement.reason, statement.message.clone()));
             }
             set(&mut new.conditions, statement, tenant.metadata.generation, Time(wall));

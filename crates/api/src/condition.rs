@@ -79,6 +79,26 @@ pub struct Statement {
     pub message: String,
 }
 
+impl Statement {
+    /// The status as a condition has it.
+    #[must_use]
+    pub const fn status_text(&self) -> &'static str {
+        match self.status {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        }
+    }
+
+    /// True if `conditions` say something else: status, reason or message differ, or the condition is missing.
+    #[must_use]
+    pub fn differs(&self, conditions: &[Condition]) -> bool {
+        conditions.iter().find(|c| c.type_ == self.kind).is_none_or(|c| {
+            c.status != self.status_text() || c.reason != self.reason || c.message != self.message
+        })
+    }
+}
+
 /// Writes `statement` into `conditions`, keeping the transition time while the status stays. Returns whether anything
 /// changed that a reader would see.
 pub fn set(
@@ -87,14 +107,9 @@ pub fn set(
     generation: Option<i64>,
     now: Time,
 ) -> bool {
-    let status = match statement.status {
-        Some(true) => "True",
-        Some(false) => "False",
-        None => "Unknown",
-    };
     let new = Condition {
         type_: statement.kind.to_owned(),
-        status: status.to_owned(),
+        status: statement.status_text().to_owned(),
         reason: statement.reason.to_owned(),
         message: statement.message,
         observed_generation: generation,

@@ -29,54 +29,11 @@
 //! Tests and benches depend on this crate, and so do `croft-tests` and `croft-fuzz`; no production crate does. Production
 //! code keeps generators of its own, since plans depend on their streams: `croft-scheduler` has them for its searches. So
 //! has `croft-ec2-sim`, which this crate builds on.
-#![cfg_attr(
-    feature = "cluster",
-    allow(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::indexing_slicing,
-        reason = "a simulation fails by panicking, as the tests that run it do"
-    )
-)]
 
 #[cfg(feature = "cluster")]
-mod api;
-#[cfg(feature = "cluster")]
-mod cloud;
-#[cfg(feature = "cluster")]
-mod environment;
-#[cfg(feature = "cluster")]
-mod index;
-#[cfg(feature = "cluster")]
-mod kubelet;
-#[cfg(feature = "cluster")]
-mod model;
-#[cfg(feature = "cluster")]
-pub mod objects;
-#[cfg(feature = "cluster")]
-mod pod_gc;
-#[cfg(feature = "cluster")]
-mod process;
+mod cluster;
 mod random;
-#[cfg(feature = "cluster")]
-mod scheduler;
-#[cfg(feature = "cluster")]
-mod store;
-#[cfg(feature = "cluster")]
-mod watch;
-#[cfg(feature = "cluster")]
-mod workload;
 
 #[cfg(feature = "cluster")]
-pub use self::{
-    cloud::CLUSTER,
-    environment::{Environment, Faults, Links, SimClock},
-    index::{Amounts, ClusterIndex, NodeView, PodView},
-    model::{ClusterModel, Observer, PodChange, Timing},
-    process::Process,
-    scheduler::Placement,
-    store::{Backup, Id, Logged, Store, cluster_id},
-    workload::Workload,
-};
+pub use self::cluster::*;
 pub use random::{Random, Xorshift};

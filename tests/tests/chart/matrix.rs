@@ -9,7 +9,7 @@ use croft_testkit::{
 };
 use croft_tests::{
     arena::SOON,
-    manifests::{CERT_MANAGER, SERVICE_MONITOR},
+    manifests::{cert_manager, service_monitor},
 };
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ async fn start() -> ControlPlane {
         .without(Component::ControllerManager);
     let plane = ControlPlane::start(options).await.unwrap();
     let crds = helm(&["template", "crds", chart("croft-crds").to_str().unwrap()]).unwrap();
-    plane.apply(&[&crds, CERT_MANAGER, SERVICE_MONITOR].join("\n---\n")).await.unwrap();
+    plane.apply(&[crds.as_str(), &cert_manager(), &service_monitor()].join("\n---\n")).await.unwrap();
     plane.kubectl(["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).await.unwrap();
     for (namespace, level) in [
         (RESTRICTED, "restricted"),
@@ -165,7 +165,7 @@ fn understood(options: &CroftOptions, process: &str, container: &Value, case: &s
     let variables = container["env"].as_array().into_iter().flatten();
     let variables: Vec<(&str, &str)> = variables
         .map(|variable| (text(variable, "/name"), text(variable, "/value")))
-        .filter(|(name, value)| !value.is_empty() && !name.starts_with("MALLOC_"))
+        .filter(|(_, value)| !value.is_empty())
         .collect();
     let run = |further: &[&str]| {
         let output = Command::new(&binary)

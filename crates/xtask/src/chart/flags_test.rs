@@ -86,9 +86,6 @@ fn parsed(command: Command, container: &Value) -> Result<clap::ArgMatches, Strin
         let Some(value) = variable["value"].as_str() else { continue };
         let of = |arg: &&clap::Arg| arg.get_env().and_then(|env| env.to_str()) == Some(name);
         let Some(arg) = command.get_arguments().find(of) else {
-            if name.starts_with("MALLOC_") {
-                continue;
-            }
             return Err(format!("{} reads no {name}", command.get_name()));
         };
         let flag = format!("--{}", arg.get_long().unwrap());

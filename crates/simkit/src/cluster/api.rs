@@ -11,7 +11,7 @@ use croft_controller::kube_api::{ApiError, Call, KubeApi, Response, Target};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::time::sleep;
 
-use crate::{
+use super::{
     environment::{Environment, Links},
     store::read,
 };

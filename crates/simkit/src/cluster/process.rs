@@ -6,17 +6,18 @@ use std::{
 };
 
 use croft_controller::{
-    config::settings::Settings, drive::Driver, executor::Executor, metrics::Metrics, state::Change,
+    config::settings::Settings, drive::Driver, engine::KINDS, executor::Executor, metrics::Metrics,
+    state::Change,
 };
 use croft_runtime::clock::Clock;
 use prometheus_client::registry::Registry;
 use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
 
-use crate::{
+use super::{
     api::SimApi,
     cloud::SimCloud,
     environment::{Environment, Links, SimClock},
-    watch::{EMPTY_KINDS, WATCHED, watch},
+    watch::{is_modelled, watch},
 };
 
 const LEASE_DURATION: Duration = Duration::from_secs(10);
@@ -63,13 +64,14 @@ impl Process {
         let executor = Executor::new(Arc::new(api), Arc::new(cloud), clock, start.into_std(), "sim");
         let (sender, changes) = mpsc::channel(4_096);
         let mut tasks = Vec::new();
-        for kind in WATCHED {
+        for kind in KINDS {
+            if !is_modelled(kind) {
+                sender.try_send(Change::Synced(kind)).unwrap();
+                continue;
+            }
             let links = Arc::clone(&links);
             let watch = watch(Arc::clone(environment), links, kind, sender.clone(), random.fork());
             tasks.push(tokio::spawn(watch));
-        }
-        for kind in EMPTY_KINDS {
-            sender.try_send(Change::Synced(kind)).unwrap();
         }
         let election = elect(Arc::clone(environment), number, Arc::clone(&leads), Arc::clone(&links));
         tasks.push(tokio::spawn(election));

@@ -13,7 +13,7 @@ use croft_scheduler::InstanceType;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     index::{ClusterIndex, NodeView},
     model::Tick,
     store::{Id, Store, cluster_id},

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use croft_controller::definitions::keys::DISRUPTED_TAINT;
 use serde_json::json;
 
-use crate::{
+use super::{
     index::{ClusterIndex, NodeView, PodView},
     model::Tick,
     store::Id,

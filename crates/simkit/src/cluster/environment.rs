@@ -15,7 +15,8 @@ use croft_scheduler::InstanceType;
 use jiff::{SignedDuration, Timestamp};
 use tokio::{sync::Notify, time::sleep};
 
-use crate::{random::Random, store::Store};
+use super::store::Store;
+use crate::random::Random;
 
 const START_SECOND: i64 = 1_780_000_000;
 

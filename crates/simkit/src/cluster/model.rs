@@ -10,16 +10,16 @@ use croft_scheduler::InstanceType;
 use jiff::Timestamp;
 use tokio::{task::JoinHandle, time::sleep};
 
-use crate::{
+use super::{
     environment::Environment,
     index::{ClusterIndex, PodView},
     kubelet::{self, Kubelets},
     pod_gc::PodCollector,
-    random::Random,
     scheduler::{Placement, Scheduler},
     store::{Id, Logged, Store},
     workload::{Workload, Workloads, write_budget},
 };
+use crate::random::Random;
 
 /// How long things take, in milliseconds; ranges are drawn from.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     index::{ClusterIndex, PodView},
     model::Tick,
     store::Id,

@@ -8,7 +8,7 @@ use std::{
 use croft_scheduler::Quantity;
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     store::{Id, Logged, Store},
     workload::Workload,
 };
@@ -42,7 +42,7 @@ struct Toleration {
 /// A pod, as the models see it.
 #[derive(Clone, Debug)]
 pub struct PodView {
-    /// Its workload, as an index of [`crate::ClusterModel::workloads`]; `None` for a pod of none of them.
+    /// Its workload, as an index of [`super::model::ClusterModel::workloads`]; `None` for a pod of none of them.
     pub workload: Option<usize>,
     /// The node that it is bound to.
     pub node: Option<String>,

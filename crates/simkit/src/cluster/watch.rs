@@ -11,24 +11,14 @@ use croft_scheduler::PodKey;
 use serde_json::Value;
 use tokio::{sync::mpsc, time::sleep};
 
-use crate::{
+use super::{
     environment::{Environment, Links},
-    random::Random,
     store::{Id, answer, read},
 };
+use crate::random::Random;
 
-/// Kinds of which there are no objects: their lists are empty and complete at once.
-pub(crate) const EMPTY_KINDS: [&str; 7] = [
-    "Namespace",
-    "DaemonSet",
-    "PersistentVolumeClaim",
-    "PersistentVolume",
-    "StorageClass",
-    "CSINode",
-    "VolumeAttachment",
-];
-/// Kinds that are listed and watched.
-pub(crate) const WATCHED: [&str; 8] = [
+/// Kinds that the models have objects of. The lists of the controller's other kinds are empty and complete at once.
+const MODELLED: [&str; 8] = [
     "Pod",
     "Node",
     "NodeClaim",
@@ -38,6 +28,11 @@ pub(crate) const WATCHED: [&str; 8] = [
     "CroftConfig",
     "PodDisruptionBudget",
 ];
+
+/// True if objects of `kind` are listed and watched.
+pub(crate) fn is_modelled(kind: &str) -> bool {
+    MODELLED.contains(&kind)
+}
 
 /// Lists one kind, then follows the log with delays. Starts again when the log is cut and when the connection breaks.
 pub(crate) async fn watch(

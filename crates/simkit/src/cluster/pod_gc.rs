@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{index::ClusterIndex, model::Tick, store::Id};
+use super::{index::ClusterIndex, model::Tick, store::Id};
 
 /// `quarantineTime` in k8s.io/kubernetes/pkg/controller/podgc.
 const QUARANTINE_MS: u64 = 40_000;

@@ -27,10 +27,8 @@ use croft_ec2_sim::{
 use croft_scheduler::{CapacityType, InstanceType};
 use serde_json::{Value, json};
 
-use crate::{
-    environment::{Environment, Links},
-    random::Random,
-};
+use super::environment::{Environment, Links};
+use crate::random::Random;
 
 /// How long an offering without capacity is left out.
 const UNAVAILABLE_MS: u64 = 30_000;

@@ -1,0 +1,33 @@
+//! The models of the cluster around the controller.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a simulation fails by panicking, as the tests that run it do"
+)]
+
+mod api;
+mod cloud;
+mod environment;
+mod index;
+mod kubelet;
+mod model;
+pub mod objects;
+mod pod_gc;
+mod process;
+mod scheduler;
+mod store;
+mod watch;
+mod workload;
+
+pub use self::{
+    cloud::CLUSTER,
+    environment::{Environment, Faults, Links, SimClock},
+    index::{Amounts, ClusterIndex, NodeView, PodView},
+    model::{ClusterModel, Observer, PodChange, Timing},
+    process::Process,
+    scheduler::Placement,
+    store::{Backup, Id, Logged, Store, cluster_id},
+    workload::Workload,
+};
