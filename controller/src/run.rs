@@ -73,7 +73,7 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     let api: Arc<dyn KubeApi> = Arc::new(LeaderGate::new(api, leader.clone(), Arc::clone(&clock)));
     let cloud: Arc<dyn CloudProvider> = Arc::new(LeaderGate::new(cloud, leader.clone(), Arc::clone(&clock)));
     let executor = Executor::new(api, cloud, Arc::clone(&clock), clock.monotonic(), &identity);
-    let (changes, _watches) = watch::watch_all(&client, &args.namespace);
+    let (changes, _watches) = watch::watch_all(&client, &args.namespace, &leader.restores());
     let leads = {
         let (leader, clock, metrics) = (leader.clone(), Arc::clone(&clock), metrics.clone());
         move || {

@@ -249,10 +249,10 @@ impl Day2 {
         let late = joined(&tenant("tenant-late", "late", &spec));
         let backup = self.plane.back_up().await?;
         self.plane.apply(&late).await?;
-        self.keeps_out("example.org/late").await?;
+        self.keeps_out("example.org/late").await.context("before the restoration")?;
         self.plane.restore(&backup).await?;
         self.plane.apply(&late).await?;
-        self.keeps_out("example.org/late").await?;
+        self.keeps_out("example.org/late").await.context("after the restoration")?;
         self.plane
             .kubectl(["delete", "tenant/tenant-late", "tenantpool/late", "namespace/tenant-late"])
             .await?;

@@ -19,7 +19,10 @@ use tokio::{net::TcpListener, sync::watch as channel, time::timeout};
 
 use crate::{
     args::{Args, TlsArgs},
-    cluster::{state::State, watch},
+    cluster::{
+        state::State,
+        watch::{self, Source},
+    },
     metrics::Metrics,
     registration::{
         hooks::{Hooks, HooksError},
@@ -94,29 +97,25 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
         observe::spawn(process.health_listen, Arc::new(registry), health.clone(), end.clone()).await?;
     tracing::info!(%address, health = %observed, replica, "serving reviews");
 
-    let watched = watch::run(
-        client.clone(),
-        namespace.clone(),
-        state.clone(),
-        metrics.clone(),
-        clock.clone(),
-        listed.clone(),
-    );
+    let lease = Replica::new(client.clone(), &namespace, &replica, clock.clone());
+    let restores = lease.restores();
+    let source = Source { client: client.clone(), namespace: namespace.clone(), restores: restores.clone() };
+    let watched = watch::run(source, state.clone(), metrics.clone(), clock.clone(), listed.clone());
     tokio::spawn(watched);
     let (certificate_error, trust_error) = (watcher.error(), channel::Sender::default());
     let in_use = Serving { watcher, trust: Trust { slot: slot.clone(), error: trust_error.clone() } };
     let declared = Declared { state: state.clone(), listed, answering: [certificate_gate, serving.clone()] };
-    let setup =
-        Setup { client: &client, clock: &clock, namespace: &namespace, replica: &replica, stop: &stop };
-    let reconciling = setup.start(tls, (registration, Hooks::built_in()?), in_use, declared, &registered);
-    let reporting = {
-        let replica = Replica::new(client.clone(), &namespace, &replica, clock.clone());
-        tokio::spawn(replica.run(
-            state.observed(),
-            [certificate_error, trust_error.subscribe()],
-            stop.clone(),
-        ))
+    let setup = Setup {
+        client: &client,
+        clock: &clock,
+        namespace: &namespace,
+        replica: &replica,
+        restores: &restores,
+        stop: &stop,
     };
+    let reconciling = setup.start(tls, (registration, Hooks::built_in()?), in_use, declared, &registered);
+    let errors = [certificate_error, trust_error.subscribe()];
+    let reporting = tokio::spawn(lease.run(state.observed(), errors, stop.clone()));
 
     serving.set(true);
     tokio::spawn({

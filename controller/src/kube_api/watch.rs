@@ -1,6 +1,6 @@
 //! Watches: turns events of the API server into changes. The whole objects are dropped right after.
 
-use std::{collections::BTreeMap, fmt::Debug, pin::pin};
+use std::{collections::BTreeMap, fmt::Debug};
 
 use croft_api::{
     CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool,
@@ -10,6 +10,7 @@ use croft_policy::{
     definitions::REPLICA_LABEL,
     replica_status::{ReplicaStatus, WEBHOOK},
 };
+use croft_runtime::restore::Restores;
 use croft_scheduler::PodKey;
 use futures::StreamExt;
 use k8s_openapi::{
@@ -45,10 +46,17 @@ pub(crate) const QUEUE: usize = 1_024;
 const PAGE: u32 = 500;
 
 type Name = (String, String);
+/// Where the changes of a watch go, and what makes it begin again.
+type Ends = (mpsc::Sender<Change>, Restores);
 
-/// Watches every kind that deciders read, until the tasks are dropped. Croft itself is in `namespace`.
+/// Watches every kind that deciders read, until the tasks are dropped. Croft itself is in `namespace`. After one of the
+/// `restores` everything is listed again.
 #[must_use]
-pub fn watch_all(client: &Client, namespace: &str) -> (mpsc::Receiver<Change>, JoinSet<()>) {
+pub fn watch_all(
+    client: &Client,
+    namespace: &str,
+    restores: &Restores,
+) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
     let list = || watcher::Config::default().page_size(PAGE);
@@ -62,7 +70,7 @@ pub fn watch_all(client: &Client, namespace: &str) -> (mpsc::Receiver<Change>, J
                 $name,
                 |o| Some($change(Box::new(o))),
                 $gone,
-                sender.clone(),
+                (sender.clone(), restores.clone()),
             ));
         };
     }
@@ -75,7 +83,8 @@ pub fn watch_all(client: &Client, namespace: &str) -> (mpsc::Receiver<Change>, J
             let mut checked = Checked::default();
             let read = move |stored: Stored<$kind>| own_change(stored, &mut checked, $change);
             let api = Api::all(client.clone());
-            tasks.spawn(follow::<Stored<$kind>>(api, list(), $name, read, $gone, sender.clone()));
+            let ends = (sender.clone(), restores.clone());
+            tasks.spawn(follow::<Stored<$kind>>(api, list(), $name, read, $gone, ends));
         };
     }
     watch_own!(NodeClaim, "NodeClaim", Change::Claim, |(_, name)| Change::ClaimGone(name));
@@ -104,7 +113,7 @@ pub fn watch_all(client: &Client, namespace: &str) -> (mpsc::Receiver<Change>, J
         "Namespace",
         |o| Some(Change::Namespace(Box::new(Namespace { metadata: o.metadata, ..Namespace::default() }))),
         |(_, name)| Change::NamespaceGone(name),
-        sender.clone(),
+        (sender.clone(), restores.clone()),
     ));
     tasks.spawn(follow::<Lease>(
         Api::namespaced(client.clone(), namespace),
@@ -114,15 +123,15 @@ pub fn watch_all(client: &Client, namespace: &str) -> (mpsc::Receiver<Change>, J
             Some(Change::WebhookReplica(lease.name_any(), Box::new(ReplicaStatus::read(lease.annotations()))))
         },
         |(_, name)| Change::WebhookReplicaGone(name),
-        sender.clone(),
+        (sender.clone(), restores.clone()),
     ));
-    tasks.spawn(follow_policies::<ValidatingAdmissionPolicy>(client, &sender));
-    tasks.spawn(follow_policies::<ValidatingAdmissionPolicyBinding>(client, &sender));
+    tasks.spawn(follow_policies::<ValidatingAdmissionPolicy>(client, (sender.clone(), restores.clone())));
+    tasks.spawn(follow_policies::<ValidatingAdmissionPolicyBinding>(client, (sender, restores.clone())));
     (receiver, tasks)
 }
 
 /// Watches admission policies of Croft, or their bindings.
-fn follow_policies<K>(client: &Client, sender: &mpsc::Sender<Change>) -> impl Future<Output = ()> + use<K>
+fn follow_policies<K>(client: &Client, ends: Ends) -> impl Future<Output = ()> + use<K>
 where
     K: Resource<DynamicType = (), Scope = ClusterResourceScope>
         + k8s_openapi::Resource
@@ -144,7 +153,7 @@ where
             Some(Change::AdmissionPolicy(K::KIND, name, Box::new(value)))
         },
         |(_, name)| Change::AdmissionPolicyGone(K::KIND, name),
-        sender.clone(),
+        ends,
     )
 }
 
@@ -170,16 +179,25 @@ async fn follow<K>(
     kind: &'static str,
     mut change: impl FnMut(K) -> Option<Change> + Send,
     gone: impl Fn(Name) -> Change + Send,
-    sender: mpsc::Sender<Change>,
+    (sender, mut restores): Ends,
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut stream = pin!(watcher::watcher(api, config).default_backoff());
+    let watch = || watcher::watcher(api.clone(), config.clone()).default_backoff().boxed();
+    let mut stream = watch();
     let mut held: BTreeMap<Name, Box<str>> = BTreeMap::new();
     let mut listed: BTreeMap<Name, Box<str>> = BTreeMap::new();
     let gone = |name: Name, uid: Box<str>| Change::Gone(uid, Box::new(gone(name)));
     let mut change = |object| change(trim(object));
-    while let Some(event) = stream.next().await {
+    loop {
+        let event = tokio::select! {
+            () = restores.next() => {
+                stream = watch();
+                continue;
+            }
+            event = stream.next() => event,
+        };
+        let Some(event) = event else { return };
         let changes = match event {
             Ok(Event::Init) => {
                 listed.clear();

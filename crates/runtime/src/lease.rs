@@ -27,7 +27,11 @@ use k8s_openapi::{
 use kube::{Api, Client, api::PostParams};
 use tokio::{sync::watch, task::JoinHandle, time};
 
-use crate::{clock::Clock, shutdown::Shutdown};
+use crate::{
+    clock::Clock,
+    restore::{RestoreDetector, Restores},
+    shutdown::Shutdown,
+};
 
 /// Name, holder and times of a Lease.
 #[derive(Clone, Debug)]
@@ -63,18 +67,27 @@ impl LeaseConfig {
 
 /// The time until which this process may act.
 #[derive(Clone, Debug)]
-pub struct Leader(watch::Receiver<Option<Instant>>);
+pub struct Leader {
+    term: watch::Receiver<Option<Instant>>,
+    restores: Restores,
+}
 
 impl Leader {
+    /// Restorations of older data, which every candidate notices by the Lease, leader or not.
+    #[must_use]
+    pub fn restores(&self) -> Restores {
+        self.restores.clone()
+    }
+
     /// True if an effect may start at `now`.
     #[must_use]
     pub fn is_valid(&self, now: Instant) -> bool {
-        self.0.borrow().is_some_and(|deadline| now < deadline)
+        self.term.borrow().is_some_and(|deadline| now < deadline)
     }
 
     /// Returns once this process leads; never, if the election has ended.
     pub async fn acquired(&mut self) {
-        if self.0.wait_for(Option::is_some).await.is_err() {
+        if self.term.wait_for(Option::is_some).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -82,11 +95,11 @@ impl Leader {
     /// Returns once this process no longer leads: at the deadline at the latest.
     pub async fn lost(&mut self) {
         loop {
-            let Some(deadline) = *self.0.borrow_and_update() else { return };
+            let Some(deadline) = *self.term.borrow_and_update() else { return };
             tokio::select! {
-                changed = self.0.changed() => if changed.is_err() { return },
+                changed = self.term.changed() => if changed.is_err() { return },
                 () = time::sleep_until(deadline.into()) => {
-                    if *self.0.borrow() == Some(deadline) {
+                    if *self.term.borrow() == Some(deadline) {
                         return;
                     }
                 }
@@ -106,8 +119,10 @@ pub fn elect(
 ) -> (Leader, JoinHandle<()>) {
     let (sender, receiver) = watch::channel(None);
     let api = Api::namespaced(client, &config.namespace);
-    let candidate = Candidate { api, config, clock, observed: None, term: sender };
-    (Leader(receiver), tokio::spawn(candidate.run(stop)))
+    let detector = RestoreDetector::default();
+    let leader = Leader { term: receiver, restores: detector.restores() };
+    let candidate = Candidate { api, config, clock, observed: None, detector, term: sender };
+    (leader, tokio::spawn(candidate.run(stop)))
 }
 
 struct Candidate {
@@ -115,6 +130,7 @@ struct Candidate {
     config: LeaseConfig,
     clock: Arc<dyn Clock>,
     observed: Option<ObservedLease>,
+    detector: RestoreDetector,
     term: watch::Sender<Option<Instant>>,
 }
 
@@ -285,10 +301,12 @@ impl Candidate {
     }
 
     fn record_observed(&mut self, lease: Lease) {
+        self.detector.observe(&lease.metadata);
         self.observed = Some(ObservedLease { lease, since: self.clock.monotonic() });
     }
 
-    fn observe(&self, before: Option<ObservedLease>, lease: Lease) -> ObservedLease {
+    fn observe(&mut self, before: Option<ObservedLease>, lease: Lease) -> ObservedLease {
+        self.detector.observe(&lease.metadata);
         match before {
             Some(observed) if observed.lease.spec == lease.spec => {
                 ObservedLease { lease, since: observed.since }

@@ -99,14 +99,17 @@ impl Server {
 
 fn candidate(server: &Server, clock: &Hand, identity: &str) -> (Candidate, Leader) {
     let (term, receiver) = watch::channel(None);
+    let detector = RestoreDetector::default();
+    let leader = Leader { term: receiver, restores: detector.restores() };
     let candidate = Candidate {
         api: Api::namespaced(server.client(), "croft-system"),
         config: LeaseConfig::new("croft-system", "croft-controller", identity),
         clock: Arc::new(clock.clone()),
         observed: None,
+        detector,
         term,
     };
-    (candidate, Leader(receiver))
+    (candidate, leader)
 }
 
 #[tokio::test]

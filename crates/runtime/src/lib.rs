@@ -25,6 +25,7 @@ pub mod lease;
 pub mod metric;
 pub mod observe;
 pub mod process;
+pub mod restore;
 pub mod serve;
 pub mod share;
 pub mod shutdown;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use croft_policy::model::CONFIG_ABSENCE;
-use croft_runtime::{clock::Clock, health::Gate};
+use croft_runtime::{clock::Clock, health::Gate, restore::Restores};
 use futures::{FutureExt as _, Stream, StreamExt as _, stream::BoxStream, stream::SelectAll};
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
@@ -37,16 +37,25 @@ const PAGE: u32 = 200;
 /// The most changes that are applied before a snapshot shows them.
 const BATCH: usize = 2_000;
 
-/// Watches for ever and publishes snapshots to `state`. `gate` opens after the first complete lists. `namespace` is
-/// Croft's own.
+/// The API server, and what is known of it.
+pub struct Source {
+    /// A client of it.
+    pub client: Client,
+    /// Croft's own namespace.
+    pub namespace: String,
+    /// Restorations of older data, after which everything is listed again. Until then the index stays as it is.
+    pub restores: Restores,
+}
+
+/// Watches for ever and publishes snapshots to `state`. `gate` opens after the first complete lists.
 pub async fn run(
-    client: Client,
-    namespace: String,
+    source: Source,
     state: Arc<State>,
     metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
     gate: Gate,
 ) {
+    let Source { client, namespace, mut restores } = source;
     let mut changes = streams(&client);
     let mut writer = IndexWriter::new(namespace, clock.monotonic());
     loop {
@@ -58,6 +67,10 @@ pub async fn run(
                 Some(change) => Some(change),
                 None => return,
             },
+            () = restores.next() => {
+                changes = streams(&client);
+                continue;
+            }
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => None,
         };
         writer.now = clock.monotonic();

@@ -16,6 +16,7 @@ use croft_runtime::{
     clock::Clock,
     health::Gate,
     lease::{Leader, LeaseConfig, elect},
+    restore::Restores,
     shutdown::Shutdown,
     tls::TlsSlot,
 };
@@ -50,6 +51,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) namespace: &'a str,
     /// The name of this replica.
     pub(crate) replica: &'a str,
+    /// Restorations of older data, after which watches begin again.
+    pub(crate) restores: &'a Restores,
     /// Begins when the process is asked to stop.
     pub(crate) stop: &'a Shutdown,
 }
@@ -90,7 +93,7 @@ impl Setup<'_> {
                 tokio::spawn(watcher.files(certificate, key));
             }
             _ => {
-                tokio::spawn(watcher.secret(secrets.clone(), tls_secret.clone()));
+                tokio::spawn(watcher.secret(secrets.clone(), tls_secret.clone(), self.restores.clone()));
             }
         }
         let authority = match (tls_mode, tls_ca) {

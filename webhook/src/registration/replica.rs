@@ -7,7 +7,11 @@ use croft_policy::{
     definitions::REPLICA_LABEL,
     replica_status::{ObservedGenerations, ReplicaStatus, WEBHOOK},
 };
-use croft_runtime::{clock::Clock, shutdown::Shutdown};
+use croft_runtime::{
+    clock::Clock,
+    restore::{RestoreDetector, Restores},
+    shutdown::Shutdown,
+};
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
@@ -41,19 +45,27 @@ pub struct Replica {
     api: Api<Lease>,
     name: String,
     clock: Arc<dyn Clock>,
+    detector: RestoreDetector,
 }
 
 impl Replica {
     /// The Lease of the replica `name` in `namespace`.
     #[must_use]
     pub fn new(client: Client, namespace: &str, name: &str, clock: Arc<dyn Clock>) -> Self {
-        Self { api: Api::namespaced(client, namespace), name: name.to_owned(), clock }
+        let (api, detector) = (Api::namespaced(client, namespace), RestoreDetector::default());
+        Self { api, name: name.to_owned(), clock, detector }
+    }
+
+    /// Restorations of older data, which the heartbeat notices.
+    #[must_use]
+    pub fn restores(&self) -> Restores {
+        self.detector.restores()
     }
 
     /// Renews the Lease until `stop` begins, and then deletes it. Nothing is written before the first snapshot. `errors`
     /// are those of the certificate, each `None` while there is none.
     pub async fn run(
-        self,
+        mut self,
         mut observed: watch::Receiver<ObservedGenerations>,
         mut errors: [watch::Receiver<Option<String>>; 2],
         stop: Shutdown,
@@ -95,7 +107,7 @@ impl Replica {
         }
     }
 
-    async fn write(&self, status: &ReplicaStatus) -> kube::Result<()> {
+    async fn write(&mut self, status: &ReplicaStatus) -> kube::Result<()> {
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
@@ -111,7 +123,9 @@ impl Replica {
             }),
         };
         let params = PatchParams::apply(MANAGER).force();
-        self.api.patch(&self.name, &params, &Patch::Apply(&lease)).await.map(drop)
+        let written = self.api.patch(&self.name, &params, &Patch::Apply(&lease)).await?;
+        self.detector.observe(&written.metadata);
+        Ok(())
     }
 
     /// Deletes the Leases of replicas that are gone for a long time.

@@ -25,6 +25,7 @@ use super::{bundle::keys, info::CertificateInfo};
 use crate::{
     clock::Clock,
     health::Gate,
+    restore::Restores,
     tls::{Identity, TlsSlot},
 };
 
@@ -101,14 +102,16 @@ impl CertificateWatcher {
         });
     }
 
-    /// Watches the Secret `name` for ever.
-    pub async fn secret(self, api: Api<Secret>, name: String) {
-        let mut events = watch_object(api, &name).default_backoff().boxed();
+    /// Watches the Secret `name` for ever, from the beginning after a restoration of older data.
+    pub async fn secret(self, api: Api<Secret>, name: String, mut restores: Restores) {
+        let watch = || watch_object(api.clone(), &name).default_backoff().boxed();
+        let mut events = watch();
         let mut tick = interval(FILES_READ_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = tick.tick() => self.check(),
+                () = restores.next() => events = watch(),
                 event = events.next() => match event {
                     Some(Ok(Some(secret))) => match identity(&secret) {
                         Some(identity) => self.apply(&name, &identity),
