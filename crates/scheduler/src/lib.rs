@@ -10,6 +10,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `model` | what callers pass in and get back: quantities, requirements, pools, catalogue, options, plan |
+//! | `ids`, `index_vec` | ids of classes, groups, domain sets, pools, ...: each a type of its own; the vectors that they index |
 //! | `state` | the same interned: `Cluster`, ids and their reuse, compiled requirements, selectors and taints |
 //! | `topology` | topology groups, the domain of each pod, preferences between pods |
 //! | `existing` | placement onto nodes that exist or are coming |
@@ -19,6 +20,8 @@
 
 pub mod consolidation;
 mod existing;
+mod ids;
+mod index_vec;
 mod model;
 mod packing;
 mod solve;

@@ -2,7 +2,10 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::state::{catalog_index::PoolRec, cluster::Cluster, requests::amount};
+use crate::{
+    ids::NodeIx,
+    state::{catalog_index::PoolRec, cluster::Cluster, requests::amount},
+};
 
 /// Prices of pod shapes in the linear relaxation: each in the offering where its largest share of an instance
 /// costs least. An estimate for ranking, never for deciding.
@@ -56,10 +59,10 @@ impl<'a> ReplacementValue<'a> {
     }
 
     /// The cost of a node's pods elsewhere, DaemonSet pods left out.
-    pub(super) fn node(&mut self, node: u32) -> i64 {
+    pub(super) fn node(&mut self, node: NodeIx) -> i64 {
         let cluster = self.cluster;
-        let pods = cluster.nodes.get(node as usize).map(|slot| slot.pods.as_slice()).unwrap_or_default();
-        let recs = pods.iter().filter_map(|ix| cluster.pods.get(*ix as usize)?.as_ref());
+        let pods = cluster.nodes.find(node).map(|slot| slot.pods.as_slice()).unwrap_or_default();
+        let recs = pods.iter().filter_map(|ix| cluster.pods.find(*ix)?.as_ref());
         recs.filter(|rec| rec.daemon.is_none()).map(|rec| self.shape(rec.shape)).sum()
     }
 }

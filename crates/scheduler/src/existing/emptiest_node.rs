@@ -4,34 +4,32 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use crate::{
     existing::placement::Existing,
-    state::{
-        cluster::NodeIx,
-        requests::{RES_CPU, RES_MEMORY, amount},
-    },
+    ids::{ClassIx, NodeIx},
+    state::requests::{RES_CPU, RES_MEMORY, amount},
     topology::groups::Groups,
 };
 
-#[expect(clippy::indexing_slicing, reason = "class and node numbers come from the lists that they index")]
 impl Existing<'_> {
     /// Places each pod on the node where it leaves the largest share free, as kube-scheduler's LeastAllocated
     /// does.
-    pub(super) fn emptiest(&mut self, groups: &mut Groups, number: usize, nodes: &[NodeIx], most: u32) {
+    pub(super) fn emptiest(&mut self, groups: &mut Groups, number: ClassIx, nodes: &[NodeIx], most: u32) {
         let least = self.left[number].saturating_sub(most);
         let requests = &self.demand.classes[number].shape(self.cluster).requests;
-        let mut heap: BinaryHeap<(i64, Reverse<usize>)> = nodes
+        // Among equals, the first of `nodes`.
+        let mut heap: BinaryHeap<(i64, Reverse<usize>, NodeIx)> = nodes
             .iter()
             .enumerate()
             .filter(|(_, node)| self.is_open(number, **node, true) && self.has_room(**node, requests, &[]))
-            .map(|(at, node)| (self.share_left(*node, requests), Reverse(at)))
+            .map(|(at, node)| (self.share_left(*node, requests), Reverse(at), *node))
             .collect();
         while self.left[number] > least
-            && let Some((_, Reverse(at))) = heap.pop()
+            && let Some((_, at, node)) = heap.pop()
         {
             self.steps += 1;
-            let placed = self.put(groups, number, nodes[at], 1);
+            let placed = self.put(groups, number, node, 1);
             if placed > 0 {
-                self.note(number, nodes[at], placed);
-                heap.push((self.share_left(nodes[at], requests), Reverse(at)));
+                self.note(number, node, placed);
+                heap.push((self.share_left(node, requests), at, node));
             }
         }
     }
@@ -39,7 +37,7 @@ impl Existing<'_> {
     /// Free share of a node's cpu and memory with one more pod on it, in thousandths of each.
     fn share_left(&self, node: NodeIx, requests: &[(u32, i64)]) -> i64 {
         let free = self.free(node).unwrap_or_default();
-        let has = self.cluster.nodes[node as usize].info.as_ref().map_or(&[][..], |i| &i.allocatable);
+        let has = self.cluster.nodes[node].info.as_ref().map_or(&[][..], |i| &i.allocatable);
         let share = |id: u32| {
             let free = free.get(id as usize).copied().unwrap_or(0);
             let left = free.saturating_sub(amount(requests, id));

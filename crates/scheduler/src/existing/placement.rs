@@ -13,14 +13,18 @@ use crate::{
         room::Place,
         rules::{domain_allows, host_room, spreads_allow},
     },
+    ids::{ClassIx, GroupIx, NodeIx},
+    index_vec::IndexVec,
     model::options::Options,
     solve::{
         cache::SolveCache,
         demand::{Class, Demand},
     },
     state::{
-        cluster::{Cluster, NodeIx},
+        cluster::Cluster,
         interner::Sym,
+        node_requirement::{NodeReq, Term},
+        pod_shape::Shape,
         requests::amount,
         taint,
     },
@@ -37,30 +41,29 @@ pub(crate) struct Existing<'a> {
     places: FxHashMap<NodeIx, Place>,
     cache: &'a SolveCache,
     /// (class, node) pairs that are ruled out.
-    ruled_out: FxHashSet<(usize, NodeIx)>,
+    ruled_out: FxHashSet<(ClassIx, NodeIx)>,
     /// Places each pod on the emptiest node, as kube-scheduler does.
     simulate_default_scheduler: bool,
     tally: Tally,
     /// By class: classes that need a pod of it on their host.
-    followers: Vec<Vec<usize>>,
+    followers: IndexVec<ClassIx, Vec<ClassIx>>,
     /// Spreads of planned pods, by group and domain.
-    spreads: FxHashMap<(usize, Sym), SpreadRule>,
+    spreads: FxHashMap<(GroupIx, Sym), SpreadRule>,
     /// Classes that take a place regardless of others.
-    unrestricted: &'a BTreeSet<usize>,
+    unrestricted: &'a BTreeSet<ClassIx>,
     /// Classes that were kept off some node for other pods.
-    held: BTreeSet<usize>,
+    held: BTreeSet<ClassIx>,
     /// Unplaced pods of each class.
-    pub(crate) left: Vec<u32>,
+    pub(crate) left: IndexVec<ClassIx, u32>,
     pub(crate) steps: u64,
 }
 
-#[expect(clippy::indexing_slicing, reason = "class and group numbers come from the lists that they index")]
 impl<'a> Existing<'a> {
     pub(crate) fn new(
         cluster: &'a Cluster,
         demand: &'a Demand,
         options: &Options,
-        unrestricted: &'a BTreeSet<usize>,
+        unrestricted: &'a BTreeSet<ClassIx>,
         cache: &'a SolveCache,
     ) -> Self {
         let ruled_out = options
@@ -76,7 +79,7 @@ impl<'a> Existing<'a> {
             places: FxHashMap::default(),
             cache,
             tally: Tally::default(),
-            followers: Vec::new(),
+            followers: IndexVec::new(),
             spreads: FxHashMap::default(),
             unrestricted,
             held: BTreeSet::new(),
@@ -111,7 +114,7 @@ impl<'a> Existing<'a> {
             let mut again = false;
             loop {
                 let before: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
-                for class in 0..self.demand.classes.len() {
+                for class in self.demand.classes.ids() {
                     // Free resources only shrink: earlier placements help only classes with affinity or
                     // spreads.
                     let may_help = !again || groups.of[class].bound() || groups.of[class].host_near.is_some();
@@ -120,9 +123,10 @@ impl<'a> Existing<'a> {
                     }
                 }
                 let after: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
-                let waiting =
-                    |c: usize| self.left[c] > 0 && (groups.of[c].bound() || groups.of[c].host_near.is_some());
-                if after == before || !(0..self.left.len()).any(waiting) {
+                let waiting = |c: ClassIx| {
+                    self.left[c] > 0 && (groups.of[c].bound() || groups.of[c].host_near.is_some())
+                };
+                if after == before || !self.left.ids().any(waiting) {
                     break;
                 }
                 again = true;
@@ -131,7 +135,7 @@ impl<'a> Existing<'a> {
     }
 
     /// Classes that were kept off existing nodes for other pods, and the followers of each.
-    pub(crate) fn held(&self) -> Vec<(usize, Vec<usize>)> {
+    pub(crate) fn held(&self) -> Vec<(ClassIx, Vec<ClassIx>)> {
         self.held.iter().map(|class| (*class, self.followers[*class].clone())).collect()
     }
 
@@ -153,7 +157,7 @@ impl<'a> Existing<'a> {
             let mut list: Vec<NodeIx> = candidates(cluster, &class.reqs)
                 .into_iter()
                 .filter(|ix| {
-                    let slot = &cluster.nodes[*ix as usize];
+                    let slot = &cluster.nodes[*ix];
                     slot.info.as_ref().is_some_and(|info| {
                         !info.deleting
                             && taint::untolerated(tolerations, &info.taints).is_none()
@@ -165,7 +169,7 @@ impl<'a> Existing<'a> {
                 })
                 .collect();
             list.sort_by_cached_key(|ix| {
-                let slot = &cluster.nodes[*ix as usize];
+                let slot = &cluster.nodes[*ix];
                 let soft = slot.info.as_ref().is_some_and(|i| taint::discouraged(tolerations, &i.taints));
                 (soft, tables.symbols.text(slot.name))
             });
@@ -173,7 +177,7 @@ impl<'a> Existing<'a> {
         })
     }
 
-    fn class(&mut self, groups: &mut Groups, number: usize, coming: bool, most: u32) {
+    fn class(&mut self, groups: &mut Groups, number: ClassIx, coming: bool, most: u32) {
         let demand = self.demand;
         let class = &demand.classes[number];
         let nodes = self.suitable(class);
@@ -220,13 +224,13 @@ impl<'a> Existing<'a> {
     }
 
     /// True if the class may be tried on `node`.
-    pub(super) fn is_open(&self, number: usize, node: NodeIx, coming: bool) -> bool {
-        let info = self.cluster.nodes[node as usize].info.as_ref();
+    pub(super) fn is_open(&self, number: ClassIx, node: NodeIx, coming: bool) -> bool {
+        let info = self.cluster.nodes[node].info.as_ref();
         let shut = self.demand.gone.contains(&node) || self.ruled_out.contains(&(number, node));
         !shut && info.is_some_and(|i| self.simulate_default_scheduler || i.coming == coming)
     }
 
-    pub(super) fn note(&mut self, number: usize, node: NodeIx, placed: u32) {
+    pub(super) fn note(&mut self, number: ClassIx, node: NodeIx, placed: u32) {
         self.left[number] -= placed;
         let (cluster, demand) = (self.cluster, self.demand);
         self.tally.note(&demand.classes[number], placed, |key| preferences::domain(cluster, node, key));
@@ -234,7 +238,7 @@ impl<'a> Existing<'a> {
 
     /// Places pods one by one where the fewest of them are. The more even the placement, the more of them can
     /// be nominated at the same time, and a pod that isn't nominated takes the room of a later one.
-    fn evenly(&mut self, groups: &mut Groups, number: usize, nodes: &[NodeIx], coming: bool) {
+    fn evenly(&mut self, groups: &mut Groups, number: ClassIx, nodes: &[NodeIx], coming: bool) {
         let cluster = self.cluster;
         let mut domains: Vec<(Vec<Option<Sym>>, VecDeque<NodeIx>)> = Vec::new();
         for node in nodes.iter().filter(|node| self.is_open(number, **node, coming)) {
@@ -251,12 +255,11 @@ impl<'a> Existing<'a> {
                 let rules = groups.of[number].spreads.iter().zip(values);
                 rules.map(|(rule, value)| groups.list[rule.group].count_in(*value)).sum()
             };
-            let mut order: Vec<(i64, usize)> =
-                domains.iter().enumerate().map(|(at, (values, _))| (there(values), at)).collect();
-            order.sort_unstable();
+            let mut order: Vec<_> =
+                domains.iter_mut().map(|(values, list)| (there(values), values, list)).collect();
+            order.sort_by_key(|(count, ..)| *count);
             let mut placed = 0;
-            for (_, at) in order {
-                let (values, list) = &mut domains[at];
+            for (_, values, list) in order {
                 if !spreads_allow(groups, number, values) {
                     continue;
                 }
@@ -290,9 +293,9 @@ impl<'a> Existing<'a> {
         let tables = &cluster.tables;
         let mut list = nodes.to_vec();
         list.sort_by_cached_key(|ix| {
-            let slot = &cluster.nodes[*ix as usize];
+            let slot = &cluster.nodes[*ix];
             let labels = slot.info.as_ref().map_or(&[][..], |i| &i.labels);
-            let weight = |(weight, term): &(i32, crate::state::node_requirement::Term)| {
+            let weight = |(weight, term): &(i32, Term)| {
                 if term.matches(&tables.symbols, labels, Some(slot.name)) { i64::from(*weight) } else { 0 }
             };
             let node: i64 = shape.preferred_nodes.iter().map(weight).sum();
@@ -308,7 +311,7 @@ impl<'a> Existing<'a> {
 
     /// True if a class that others need may go onto `node`: each follower has an affinity target with room
     /// beside it already, or would have room there.
-    fn leads(&mut self, groups: &Groups, number: usize, node: NodeIx) -> bool {
+    fn leads(&mut self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
         let (cluster, demand) = (self.cluster, self.demand);
         for other in self.followers[number].clone() {
             let class = &demand.classes[other];
@@ -350,7 +353,7 @@ impl<'a> Existing<'a> {
     }
 
     /// Places as many of the class onto `node` as fit and its rules allow now; returns how many.
-    pub(super) fn put(&mut self, groups: &mut Groups, number: usize, node: NodeIx, limit: u32) -> u32 {
+    pub(super) fn put(&mut self, groups: &mut Groups, number: ClassIx, node: NodeIx, limit: u32) -> u32 {
         let (cluster, demand) = (self.cluster, self.demand);
         let class = &demand.classes[number];
         let shape = class.shape(cluster);
@@ -374,32 +377,8 @@ impl<'a> Existing<'a> {
                 entry.insert(Place::new(node, room))
             }
         };
-        let mut most = limit;
-        for (id, size) in &shape.requests {
-            let free = place.free.get(*id as usize).copied().unwrap_or(0);
-            if free < *size {
-                return 0;
-            }
-            most = most.min(u32::try_from(free / size).unwrap_or(u32::MAX));
-        }
-        if !shape.ports.is_empty() {
-            if shape.ports.iter().any(|p| place.ports.iter().any(|q| p.conflicts(q))) {
-                return 0;
-            }
-            most = 1;
-        }
-        if !class.claims.is_empty() {
-            if !attaches(cluster, place, class) {
-                return 0;
-            }
-            most = 1;
-        }
-        let slot = &cluster.nodes[node as usize];
-        let named = |r: &crate::state::node_requirement::NodeReq| {
-            let info = slot.info.as_ref();
-            info.is_some_and(|i| r.matches(&cluster.tables.symbols, &i.labels, Some(slot.name)))
-        };
-        if !class.extra.iter().all(named) {
+        let mut most = limit.min(room_for(cluster, place, class, shape));
+        if most == 0 {
             return 0;
         }
         most = most.min(host_room(cluster, groups, number, place));
@@ -409,18 +388,14 @@ impl<'a> Existing<'a> {
         if most == 0 || !domain_allows(cluster, groups, number, node) {
             return 0;
         }
-        for (id, size) in &shape.requests {
-            if let Some(free) = place.free.get_mut(*id as usize) {
-                *free -= size.saturating_mul(i64::from(most));
-            }
-        }
-        place.ports.extend(&shape.ports);
-        place.claims.extend(&class.claims);
-        match place.content.iter_mut().find(|(c, _)| *c == number) {
-            Some((_, n)) => *n += most,
-            None => place.content.push((number, most)),
-        }
-        let count = i64::from(most);
+        place.take(number, class, shape, most);
+        self.count(groups, number, node, i64::from(most));
+        most
+    }
+
+    /// Counts pods that are planned onto `node` in their groups.
+    fn count(&mut self, groups: &mut Groups, number: ClassIx, node: NodeIx, count: i64) {
+        let cluster = self.cluster;
         let topology = groups.of[number].clone();
         for g in &topology.host_counted {
             groups.list[*g].nodes.entry(node).or_default().0 += count;
@@ -447,12 +422,11 @@ impl<'a> Existing<'a> {
             let held = self.spreads.entry((rule.group, value)).or_insert(*rule);
             held.max_skew = held.max_skew.min(rule.max_skew);
         }
-        most
     }
 
     /// True if one more pod of the class on `node`, bound first, would keep out pods that are planned into
     /// its domain.
-    fn breaks(&self, groups: &Groups, number: usize, node: NodeIx) -> bool {
+    fn breaks(&self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
         let cluster = self.cluster;
         !self.spreads.is_empty()
             && groups.of[number].counted.iter().any(|g| {
@@ -466,21 +440,20 @@ impl<'a> Existing<'a> {
 }
 
 /// Runs of equal values with their lengths.
-fn runs(numbers: &[usize]) -> impl Iterator<Item = (usize, u32)> {
-    numbers.chunk_by(|a, b| a == b).filter_map(|run| Some((*run.first()?, u32::try_from(run.len()).ok()?)))
+fn runs(classes: &[ClassIx]) -> impl Iterator<Item = (ClassIx, u32)> {
+    classes.chunk_by(|a, b| a == b).filter_map(|run| Some((*run.first()?, u32::try_from(run.len()).ok()?)))
 }
 
 /// By class: classes that need a pod of it on their host and can't start a host themselves.
-#[expect(clippy::indexing_slicing, reason = "class numbers come from the list")]
-fn followers(groups: &Groups) -> Vec<Vec<usize>> {
-    let mut result = vec![Vec::new(); groups.of.len()];
-    let mut waiting: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
-    for (class, topology) in groups.of.iter().enumerate().filter(|(_, t)| !t.starts) {
+fn followers(groups: &Groups) -> IndexVec<ClassIx, Vec<ClassIx>> {
+    let mut result = IndexVec::filled(Vec::new(), groups.of.len());
+    let mut waiting: FxHashMap<GroupIx, Vec<ClassIx>> = FxHashMap::default();
+    for (class, topology) in groups.of.enumerate().filter(|(_, t)| !t.starts) {
         if let Some(group) = topology.host_near {
             waiting.entry(group).or_default().push(class);
         }
     }
-    for (class, topology) in groups.of.iter().enumerate().filter(|_| !waiting.is_empty()) {
+    for (class, topology) in groups.of.enumerate().filter(|_| !waiting.is_empty()) {
         for group in &topology.host_counted {
             result[class].extend(waiting.get(group).into_iter().flatten().filter(|other| **other != class));
         }
@@ -491,14 +464,44 @@ fn followers(groups: &Groups) -> Vec<Vec<usize>> {
 /// False if the node has no room for `requests` in any case: most nodes are full, and cost no more than this
 /// check.
 fn may_hold(cluster: &Cluster, node: NodeIx, requests: &[(u32, i64)]) -> bool {
-    let Some(slot) = cluster.nodes.get(node as usize) else { return false };
+    let Some(slot) = cluster.nodes.find(node) else { return false };
     let Some(info) = &slot.info else { return false };
     requests.iter().all(|(id, size)| amount(&info.allocatable, *id).saturating_sub(slot.used(*id)) >= *size)
 }
 
+/// How many pods of the class the rest of a node holds, by its own resources, ports, volumes and labels.
+fn room_for(cluster: &Cluster, place: &Place, class: &Class, shape: &Shape) -> u32 {
+    let mut most = u32::MAX;
+    for (id, size) in &shape.requests {
+        let free = place.free.get(*id as usize).copied().unwrap_or(0);
+        if free < *size {
+            return 0;
+        }
+        most = most.min(u32::try_from(free / size).unwrap_or(u32::MAX));
+    }
+    if !shape.ports.is_empty() {
+        if shape.ports.iter().any(|p| place.ports.iter().any(|q| p.conflicts(q))) {
+            return 0;
+        }
+        most = most.min(1);
+    }
+    if !class.claims.is_empty() {
+        if !attaches(cluster, place, class) {
+            return 0;
+        }
+        most = most.min(1);
+    }
+    let Some(slot) = cluster.nodes.find(place.node) else { return 0 };
+    let named = |r: &NodeReq| {
+        let info = slot.info.as_ref();
+        info.is_some_and(|i| r.matches(&cluster.tables.symbols, &i.labels, Some(slot.name)))
+    };
+    if class.extra.iter().all(named) { most } else { 0 }
+}
+
 /// True if the node can attach the class's volumes as well.
 fn attaches(cluster: &Cluster, place: &Place, class: &Class) -> bool {
-    let Some(slot) = cluster.nodes.get(place.node as usize) else { return false };
+    let Some(slot) = cluster.nodes.find(place.node) else { return false };
     let Some(limits) = cluster.volumes.limits.get(&slot.name) else { return true };
     let mut all = place.claims.clone();
     all.extend(&class.claims);

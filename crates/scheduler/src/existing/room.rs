@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::state::{
-    cluster::{Cluster, NodeIx},
-    interner::Sym,
-    requests::{Port, RES_PODS},
-    taint,
+use crate::{
+    ids::{ClassIx, NodeIx},
+    solve::demand::Class,
+    state::{
+        cluster::Cluster,
+        interner::Sym,
+        pod_shape::Shape,
+        requests::{Port, RES_PODS},
+        taint,
+    },
 };
 
 /// Free resources of a node before the plan.
@@ -27,16 +32,15 @@ pub(crate) struct Place {
     pub(super) ports: Vec<Port>,
     pub(super) claims: Vec<(Sym, Sym)>,
     /// (class, count).
-    pub(crate) content: Vec<(usize, u32)>,
+    pub(crate) content: Vec<(ClassIx, u32)>,
 }
 
 /// Ids of requirements and of tolerations.
 pub(crate) type Needs = (Arc<[u32]>, u32);
 
 impl Room {
-    #[expect(clippy::indexing_slicing, reason = "node numbers come from the cluster")]
     pub(crate) fn new(cluster: &Cluster, node: NodeIx) -> Self {
-        let slot = &cluster.nodes[node as usize];
+        let slot = &cluster.nodes[node];
         let mut free = vec![0i64; cluster.tables.resources.len()];
         if let Some(info) = &slot.info {
             for (id, value) in &info.allocatable {
@@ -61,8 +65,8 @@ impl Room {
             }
             ports.extend(&shape.ports);
         }
-        if free.get(RES_PODS as usize).is_some_and(|f| *f < 0) {
-            free[RES_PODS as usize] = 0;
+        if let Some(pods) = free.get_mut(RES_PODS as usize) {
+            *pods = (*pods).max(0);
         }
         Self { free, ports, claims: slot.claims.clone() }
     }
@@ -77,11 +81,26 @@ impl Place {
         let Room { free, ports, claims } = room;
         Self { node, free: free.clone(), ports: ports.clone(), claims: claims.clone(), content: Vec::new() }
     }
+
+    /// Plans `count` pods of a class onto the node.
+    pub(super) fn take(&mut self, number: ClassIx, class: &Class, shape: &Shape, count: u32) {
+        for (id, size) in &shape.requests {
+            if let Some(free) = self.free.get_mut(*id as usize) {
+                *free -= size.saturating_mul(i64::from(count));
+            }
+        }
+        self.ports.extend(&shape.ports);
+        self.claims.extend(&class.claims);
+        match self.content.iter_mut().find(|(c, _)| *c == number) {
+            Some((_, n)) => *n += count,
+            None => self.content.push((number, count)),
+        }
+    }
 }
 
 /// True if a DaemonSet's pod runs on `node`.
 fn daemon_runs(cluster: &Cluster, shape: u32, node: NodeIx) -> bool {
-    let Some(slot) = cluster.nodes.get(node as usize) else { return false };
+    let Some(slot) = cluster.nodes.find(node) else { return false };
     let Some(info) = &slot.info else { return false };
     let tables = &cluster.tables;
     let shape = tables.shapes.get(shape);

@@ -4,36 +4,31 @@ use smallvec::SmallVec;
 
 use crate::{
     existing::room::Place,
-    state::{
-        cluster::{Cluster, NodeIx},
-        interner::Sym,
-    },
+    ids::{ClassIx, GroupIx, NodeIx},
+    state::{cluster::Cluster, interner::Sym},
     topology::groups::{Groups, SpreadRule, node_domain},
 };
 
 /// True if pods of `class` need a pod of `affinity_target` on their host.
-#[expect(clippy::indexing_slicing, reason = "class numbers come from the list")]
-fn needs_one_of(groups: &Groups, class: usize, affinity_target: usize) -> bool {
+fn needs_one_of(groups: &Groups, class: ClassIx, affinity_target: ClassIx) -> bool {
     groups.of[class].host_near.is_some_and(|g| groups.of[affinity_target].host_counted.contains(&g))
 }
 
 /// Spreads over hosts of the pods planned onto a node.
-#[expect(clippy::indexing_slicing, reason = "class numbers come from the list")]
 fn spreads_of<'a>(groups: &'a Groups, place: &'a Place) -> impl Iterator<Item = &'a SpreadRule> {
     place.content.iter().flat_map(|(class, _)| &groups.of[*class].host_spreads)
 }
 
 /// How many more pods the rules between pods of one host allow.
-#[expect(clippy::indexing_slicing, reason = "group and node numbers come from their lists")]
-pub(super) fn host_room(cluster: &Cluster, groups: &Groups, number: usize, place: &Place) -> u32 {
+pub(super) fn host_room(cluster: &Cluster, groups: &Groups, number: ClassIx, place: &Place) -> u32 {
     let topology = &groups.of[number];
     let node = place.node;
     let mut most = i64::from(u32::MAX);
-    let there = |g: usize| groups.list[g].nodes.get(&node).copied().unwrap_or_default();
+    let there = |g: GroupIx| groups.list[g].nodes.get(&node).copied().unwrap_or_default();
     // A pod that needs an affinity target there is bound after the only one, so that the target's own spread
     // doesn't constrain it; a second target could be bound in between.
     let after = topology.host_near.filter(|g| there(*g).0 == 1);
-    let before = |class: usize| after.is_some_and(|g| groups.of[class].host_counted.contains(&g));
+    let before = |class: ClassIx| after.is_some_and(|g| groups.of[class].host_counted.contains(&g));
     for (class, _) in &place.content {
         let crowded = |rule: &SpreadRule| there(rule.group).0 > rule.max_skew;
         if needs_one_of(groups, *class, number) && spreads_of(groups, place).any(crowded) {
@@ -62,7 +57,7 @@ pub(super) fn host_room(cluster: &Cluster, groups: &Groups, number: usize, place
     for rule in &topology.host_spreads {
         let group = &groups.list[rule.group];
         // A host without the label is no domain and not allowed; a coming one will have it.
-        let coming = || cluster.nodes[node as usize].info.as_ref().is_some_and(|i| i.coming);
+        let coming = || cluster.nodes[node].info.as_ref().is_some_and(|i| i.coming);
         if node_domain(cluster, node, group.key).is_none() && !coming() {
             return 0;
         }
@@ -86,10 +81,9 @@ pub(super) fn host_room(cluster: &Cluster, groups: &Groups, number: usize, place
 }
 
 /// True if one more pod of the class may come into the node's domains.
-#[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
-pub(super) fn domain_allows(cluster: &Cluster, groups: &Groups, number: usize, node: NodeIx) -> bool {
+pub(super) fn domain_allows(cluster: &Cluster, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
     let topology = &groups.of[number];
-    let domain = |g: usize| node_domain(cluster, node, groups.list[g].key);
+    let domain = |g: GroupIx| node_domain(cluster, node, groups.list[g].key);
     let values: SmallVec<[Option<Sym>; 2]> = topology.spreads.iter().map(|rule| domain(rule.group)).collect();
     if !spreads_allow(groups, number, &values) {
         return false;
@@ -104,14 +98,13 @@ pub(super) fn domain_allows(cluster: &Cluster, groups: &Groups, number: usize, n
             }
         }
     }
-    let at = |g: &usize| domain(*g).and_then(|v| groups.list[*g].find(v));
+    let at = |g: &GroupIx| domain(*g).and_then(|v| groups.list[*g].find(v));
     topology.anti.iter().all(|g| at(g).is_none_or(|d| d.count == 0))
         && topology.counted.iter().all(|g| at(g).is_none_or(|d| d.holds == 0))
 }
 
 /// True if one more pod of the class keeps its spreads in the domains `values`, one for each of them.
-#[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
-pub(super) fn spreads_allow(groups: &Groups, number: usize, values: &[Option<Sym>]) -> bool {
+pub(super) fn spreads_allow(groups: &Groups, number: ClassIx, values: &[Option<Sym>]) -> bool {
     groups.of[number].spreads.iter().zip(values).all(|(rule, value)| {
         let count = groups.list[rule.group].count_in(*value);
         value.is_some() && count + i64::from(rule.own) - groups.min_count_now(rule) <= rule.max_skew

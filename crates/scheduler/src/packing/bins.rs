@@ -3,10 +3,13 @@
 use smallvec::SmallVec;
 
 use crate::{
+    ids::{BinIx, CompatSetIx, GroupIx, ItemTypeIx, LimitIx, OfferIx, VariantIx},
+    index_vec::IndexVec,
     packing::{
         compatibility::CompatibilitySets,
         limits,
-        problem::{Limit, PackingProblem, Rules, fits},
+        problem::{Limit, PackingProblem, Pattern, Rules, fits},
+        rows::Rows,
     },
     state::requests::Port,
 };
@@ -14,7 +17,7 @@ use crate::{
 /// Count and cap of one group on one host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupUse {
-    pub(crate) group: u32,
+    pub(crate) group: GroupIx,
     pub(crate) count: u32,
     pub(crate) cap: u32,
 }
@@ -22,11 +25,11 @@ pub(crate) struct GroupUse {
 /// An instance under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Bin {
-    pub(crate) variant: u32,
-    pub(crate) compat_set: u32,
+    pub(crate) variant: VariantIx,
+    pub(crate) compat_set: CompatSetIx,
     /// An offering of the compatibility set that is large enough.
-    pub(crate) offer: u32,
-    pub(crate) pattern: SmallVec<[(u32, u32); 4]>,
+    pub(crate) offer: OfferIx,
+    pub(crate) pattern: Pattern,
     pub(crate) groups: SmallVec<[GroupUse; 2]>,
     pub(crate) ports: SmallVec<[Port; 1]>,
     /// It may still become any offering of its compatibility set.
@@ -37,33 +40,32 @@ pub(crate) struct Bin {
 #[derive(Clone, Debug)]
 pub(crate) struct Packing<'a> {
     pub(crate) problem: &'a PackingProblem,
-    pub(crate) bins: Vec<Bin>,
-    /// Room left in each bin's witness, flat.
-    pub(crate) free: Vec<i64>,
-    pub(crate) limits: Vec<Limit>,
-    present: Vec<u32>,
+    pub(crate) bins: IndexVec<BinIx, Bin>,
+    /// Room left in each bin's witness.
+    free: Rows<BinIx>,
+    pub(crate) limits: IndexVec<LimitIx, Limit>,
+    present: Vec<GroupIx>,
     pub(crate) steps: u64,
 }
 
-#[expect(clippy::indexing_slicing, reason = "bins and free grow together")]
 impl<'a> Packing<'a> {
     pub(crate) fn new(problem: &'a PackingProblem) -> Self {
         Self {
             problem,
-            bins: Vec::new(),
-            free: Vec::new(),
+            bins: IndexVec::new(),
+            free: Rows::new(problem.d),
             limits: problem.limits.clone(),
             present: problem.present.clone(),
             steps: 0,
         }
     }
 
-    pub(crate) fn free(&self, bin: usize) -> &[i64] {
-        &self.free[bin * self.problem.d..(bin + 1) * self.problem.d]
+    pub(crate) fn free(&self, bin: BinIx) -> &[i64] {
+        &self.free[bin]
     }
 
     /// How many of `item_type` the rules allow into `bin`.
-    fn rules(&self, bin: &Bin, item_type: usize) -> u32 {
+    fn rules(&self, bin: &Bin, item_type: ItemTypeIx) -> u32 {
         let Some(rules) = &self.problem.item_types[item_type].rules else { return u32::MAX };
         let mut most = rules.most;
         if !rules.ports.is_empty() {
@@ -73,7 +75,7 @@ impl<'a> Packing<'a> {
             most = most.min(1);
         }
         if most != u32::MAX {
-            let there = bin.pattern.iter().find(|(k, _)| *k as usize == item_type).map_or(0, |(_, n)| *n);
+            let there = bin.pattern.iter().find(|(k, _)| *k == item_type).map_or(0, |(_, n)| *n);
             most = most.saturating_sub(there);
         }
         if self.crowds(bin, rules) {
@@ -106,14 +108,11 @@ impl<'a> Packing<'a> {
     }
 
     /// The item type of the only pod in `bin` that `rules` needs: that pod is bound first.
-    fn only_affinity_target(&self, bin: &Bin, rules: &Rules) -> Option<u32> {
+    fn only_affinity_target(&self, bin: &Bin, rules: &Rules) -> Option<ItemTypeIx> {
         let need = rules.needs.first()?;
         let one = bin.groups.iter().any(|g| g.group == *need && g.count == 1);
-        let is_affinity_target = |item_type: u32| {
-            self.problem.item_types[item_type as usize]
-                .rules
-                .as_ref()
-                .is_some_and(|r| r.counts.contains(need))
+        let is_affinity_target = |item_type: ItemTypeIx| {
+            self.problem.item_types[item_type].rules.as_ref().is_some_and(|r| r.counts.contains(need))
         };
         bin.pattern
             .iter()
@@ -122,10 +121,10 @@ impl<'a> Packing<'a> {
     }
 
     /// The maximum of a group in `bin` without the spreads of `affinity_target`.
-    fn cap_after(&self, bin: &Bin, group: u32, affinity_target: u32) -> u32 {
+    fn cap_after(&self, bin: &Bin, group: GroupIx, affinity_target: ItemTypeIx) -> u32 {
         let mut least = u32::MAX;
         for (item_type, _) in &bin.pattern {
-            let Some(rules) = &self.problem.item_types[*item_type as usize].rules else { continue };
+            let Some(rules) = &self.problem.item_types[*item_type].rules else { continue };
             if *item_type != affinity_target || rules.apart.contains(&group) {
                 let caps = rules.caps.iter().filter(|(g, _)| *g == group);
                 least = caps.fold(least, |least, (_, cap)| least.min(*cap));
@@ -139,7 +138,7 @@ impl<'a> Packing<'a> {
     fn crowds(&self, bin: &Bin, rules: &Rules) -> bool {
         bin.groups.iter().any(|g| g.count > g.cap)
             && bin.pattern.iter().any(|(item_type, _)| {
-                let theirs = &self.problem.item_types[*item_type as usize].rules;
+                let theirs = &self.problem.item_types[*item_type].rules;
                 theirs.as_ref().is_some_and(|t| t.needs.iter().any(|g| rules.counts.contains(g)))
             })
     }
@@ -149,9 +148,9 @@ impl<'a> Packing<'a> {
     pub(crate) fn room(
         &self,
         compat_sets: &mut CompatibilitySets,
-        bin: usize,
-        item_type: usize,
-    ) -> Option<(u32, u32, u32)> {
+        bin: BinIx,
+        item_type: ItemTypeIx,
+    ) -> Option<(u32, CompatSetIx, OfferIx)> {
         let it = &self.bins[bin];
         let size = self.problem.size(item_type);
         let mut most = fits(size, self.free(bin));
@@ -168,7 +167,7 @@ impl<'a> Packing<'a> {
             (most, offer) = self.other_witness(compat_sets, it, bin, compat_set, size)?;
         }
         let mut most = most.min(self.rules(it, item_type)).min(self.problem.item_types[item_type].count);
-        if !self.problem.variants[it.variant as usize].min_values.is_empty() {
+        if !self.problem.variants[it.variant].min_values.is_empty() {
             let used = |n: u32| -> SmallVec<[i64; 4]> {
                 let row = self.problem.row(it.variant, it.offer).iter().zip(self.free(bin));
                 row.zip(size).map(|((r, f), s)| r - f + s.saturating_mul(i64::from(n))).collect()
@@ -185,13 +184,13 @@ impl<'a> Packing<'a> {
         &self,
         compat_sets: &CompatibilitySets,
         it: &Bin,
-        bin: usize,
-        compat_set: u32,
+        bin: BinIx,
+        compat_set: CompatSetIx,
         size: &[i64],
-    ) -> Option<(u32, u32)> {
+    ) -> Option<(u32, OfferIx)> {
         let old = self.problem.row(it.variant, it.offer);
         let free = self.free(bin);
-        let mut best: Option<(u32, u32)> = None;
+        let mut best: Option<(u32, OfferIx)> = None;
         for offer in compat_sets.maximal(compat_set) {
             let row = self.problem.row(it.variant, *offer);
             let room: SmallVec<[i64; 4]> =
@@ -210,26 +209,31 @@ impl<'a> Packing<'a> {
 
     /// Places `count` of `item_type` into `bin`, with the compatibility set and witness that
     /// [`Packing::room`] returned.
-    pub(crate) fn put(&mut self, bin: usize, item_type: usize, count: u32, compat_set: u32, offer: u32) {
-        let d = self.problem.d;
+    pub(crate) fn put(
+        &mut self,
+        bin: BinIx,
+        item_type: ItemTypeIx,
+        count: u32,
+        compat_set: CompatSetIx,
+        offer: OfferIx,
+    ) {
         let it = &mut self.bins[bin];
         if offer != it.offer {
             let old = self.problem.row(it.variant, it.offer);
             let new = self.problem.row(it.variant, offer);
-            for (f, (n, o)) in self.free[bin * d..(bin + 1) * d].iter_mut().zip(new.iter().zip(old)) {
+            for (f, (n, o)) in self.free[bin].iter_mut().zip(new.iter().zip(old)) {
                 *f += n - o;
             }
             limits::swap(self.problem, &mut self.limits, it.variant, it.offer, offer);
         }
         it.compat_set = compat_set;
         it.offer = offer;
-        for (f, s) in self.free[bin * d..(bin + 1) * d].iter_mut().zip(self.problem.size(item_type)) {
+        for (f, s) in self.free[bin].iter_mut().zip(self.problem.size(item_type)) {
             *f -= s.saturating_mul(i64::from(count));
         }
-        let number = u32::try_from(item_type).unwrap_or(u32::MAX);
-        match it.pattern.iter_mut().find(|(k, _)| *k == number) {
+        match it.pattern.iter_mut().find(|(k, _)| *k == item_type) {
             Some((_, n)) => *n += count,
-            None => it.pattern.push((number, count)),
+            None => it.pattern.push((item_type, count)),
         }
         let Some(rules) = &self.problem.item_types[item_type].rules else { return };
         for group in &rules.counts {
@@ -250,43 +254,43 @@ impl<'a> Packing<'a> {
         it.ports.extend(rules.ports.iter().copied());
     }
 
-    fn limit_allows(&self, bin: &Bin, offer: u32) -> bool {
+    fn limit_allows(&self, bin: &Bin, offer: OfferIx) -> bool {
         limits::allows_swap(self.problem, &self.limits, bin.variant, bin.offer, offer)
     }
 
     /// Opens an empty bin, if the limits allow its instance.
     pub(crate) fn open(
         &mut self,
-        variant: u32,
-        compat_set: u32,
-        offer: u32,
+        variant: VariantIx,
+        compat_set: CompatSetIx,
+        offer: OfferIx,
         flexible: bool,
-    ) -> Option<usize> {
+    ) -> Option<BinIx> {
         if !limits::take(self.problem, &mut self.limits, variant, offer) {
             return None;
         }
-        self.bins.push(Bin {
+        self.free.push(self.problem.row(variant, offer));
+        let bin = Bin {
             variant,
             compat_set,
             offer,
             pattern: SmallVec::new(),
             groups: SmallVec::new(),
-            ports: SmallVec::from_slice(&self.problem.variants[variant as usize].ports),
+            ports: SmallVec::from_slice(&self.problem.variants[variant].ports),
             flexible,
-        });
-        self.free.extend_from_slice(self.problem.row(variant, offer));
-        Some(self.bins.len() - 1)
+        };
+        Some(self.bins.push(bin))
     }
 
     /// Removes the last bin.
     pub(crate) fn close_empty(&mut self) {
         if let Some(bin) = self.bins.pop() {
-            self.free.truncate(self.bins.len() * self.problem.d);
+            self.free.pop();
             limits::give(self.problem, &mut self.limits, bin.variant, bin.offer);
         }
     }
 
-    pub(super) fn is_present(&self, group: u32) -> bool {
+    pub(super) fn is_present(&self, group: GroupIx) -> bool {
         self.present.contains(&group)
     }
 
@@ -301,29 +305,28 @@ impl<'a> Packing<'a> {
     }
 
     /// Replaces the packing by `bins`; only for problems without rules and limits.
-    pub(crate) fn take_over(&mut self, bins: Vec<Bin>) {
+    pub(crate) fn take_over(&mut self, bins: IndexVec<BinIx, Bin>) {
         self.free.clear();
         for bin in &bins {
             let mut free: SmallVec<[i64; 6]> = SmallVec::from_slice(self.problem.row(bin.variant, bin.offer));
             for (item_type, n) in &bin.pattern {
-                for (f, s) in free.iter_mut().zip(self.problem.size(*item_type as usize)) {
+                for (f, s) in free.iter_mut().zip(self.problem.size(*item_type)) {
                     *f = f.saturating_sub(s.saturating_mul(i64::from(*n)));
                 }
             }
-            self.free.extend_from_slice(&free);
+            self.free.push(&free);
         }
         self.bins = bins;
     }
 
     /// Gives each bin the cheapest offering that holds its pods.
     pub(crate) fn settle(&mut self, compat_sets: &CompatibilitySets) {
-        for bin in 0..self.bins.len() {
+        for bin in self.bins.ids() {
             self.settle_one(compat_sets, bin);
         }
     }
 
-    pub(crate) fn settle_one(&mut self, compat_sets: &CompatibilitySets, bin: usize) {
-        let d = self.problem.d;
+    pub(crate) fn settle_one(&mut self, compat_sets: &CompatibilitySets, bin: BinIx) {
         let it = &self.bins[bin];
         let old = self.problem.row(it.variant, it.offer);
         let used: SmallVec<[i64; 4]> = old.iter().zip(self.free(bin)).map(|(o, f)| o - f).collect();
@@ -338,7 +341,7 @@ impl<'a> Packing<'a> {
         }
         let new = self.problem.row(it.variant, offer);
         let (variant, before) = (it.variant, it.offer);
-        for (f, (n, o)) in self.free[bin * d..(bin + 1) * d].iter_mut().zip(new.iter().zip(old)) {
+        for (f, (n, o)) in self.free[bin].iter_mut().zip(new.iter().zip(old)) {
             *f += n - o;
         }
         limits::swap(self.problem, &mut self.limits, variant, before, offer);
@@ -351,10 +354,10 @@ impl<'a> Packing<'a> {
     }
 
     /// How many pods of each item type are placed.
-    pub(crate) fn placed(&self) -> Vec<u32> {
-        let mut placed = vec![0; self.problem.item_types.len()];
+    pub(crate) fn placed(&self) -> IndexVec<ItemTypeIx, u32> {
+        let mut placed = IndexVec::filled(0, self.problem.item_types.len());
         for (item_type, n) in self.bins.iter().flat_map(|b| &b.pattern) {
-            placed[*item_type as usize] += n;
+            placed[*item_type] += n;
         }
         placed
     }
@@ -364,16 +367,16 @@ impl<'a> Packing<'a> {
 fn keeps_values(
     problem: &PackingProblem,
     compat_sets: &CompatibilitySets,
-    variant: u32,
-    compat_set: u32,
+    variant: VariantIx,
+    compat_set: CompatSetIx,
     used: &[i64],
 ) -> bool {
-    let Some(ctx) = problem.variants.get(variant as usize) else { return false };
+    let Some(ctx) = problem.variants.find(variant) else { return false };
     ctx.min_values.iter().all(|(values, least)| {
         let mut seen: Vec<u32> = Vec::new();
         for offer in compat_sets.bits(compat_set).iter() {
-            let Ok(number) = u32::try_from(offer) else { continue };
-            let holds = problem.row(variant, number).iter().zip(used).all(|(r, u)| *u <= 0 || r >= u);
+            let holds =
+                problem.row(variant, OfferIx::from(offer)).iter().zip(used).all(|(r, u)| *u <= 0 || r >= u);
             let Some(value) = values.get(offer).filter(|v| holds && **v != u32::MAX) else { continue };
             if !seen.contains(value) {
                 seen.push(*value);
@@ -390,11 +393,11 @@ fn keeps_values(
 pub(crate) fn cheapest(
     problem: &PackingProblem,
     compat_sets: &CompatibilitySets,
-    variant: u32,
-    compat_set: u32,
+    variant: VariantIx,
+    compat_set: CompatSetIx,
     used: &[i64],
-    allowed: impl Fn(u32) -> bool,
-) -> Option<u32> {
+    allowed: impl Fn(OfferIx) -> bool,
+) -> Option<OfferIx> {
     let ladder = compat_sets.ladder(compat_set).iter().copied();
     ladder.into_iter().find(|offer| {
         let row = problem.row(variant, *offer);

@@ -1,6 +1,8 @@
 //! Pods that require a pod affinity target on their host while that target is pending too: one instance is opened for
 //! both.
 
+use crate::ids::{BinIx, CompatSetIx, ItemTypeIx, OfferIx, VariantIx};
+use crate::index_vec::IndexVec;
 use crate::packing::{bins::Packing, compatibility::CompatibilitySets, first_fit_decreasing, problem::fits};
 
 /// Longest chain of affinity requirements that is followed; longer ones are left unschedulable.
@@ -13,8 +15,8 @@ const LONGEST_CHAIN: u32 = 4;
 pub(crate) fn place(
     packing: &mut Packing<'_>,
     compat_sets: &mut CompatibilitySets,
-    item_types: &[usize],
-    left: &mut [u32],
+    item_types: &[ItemTypeIx],
+    left: &mut IndexVec<ItemTypeIx, u32>,
 ) {
     if packing.problem.near.is_empty() {
         return;
@@ -26,7 +28,7 @@ pub(crate) fn place(
         }
         loop {
             beside(packing, compat_sets, item_type, left);
-            if left.get(item_type).is_none_or(|n| *n == 0) || !open(packing, compat_sets, item_type, left) {
+            if left.find(item_type).is_none_or(|n| *n == 0) || !open(packing, compat_sets, item_type, left) {
                 break;
             }
         }
@@ -36,15 +38,19 @@ pub(crate) fn place(
 
 /// True if no pod of the item type can start a host, or if a target of another item type may be bound before
 /// it. An item type that is its own target can start a host only while no other target is pending.
-fn needs_affinity_target(packing: &Packing<'_>, item_type: usize, left: &[u32]) -> bool {
-    let Some(rules) = packing.problem.item_types.get(item_type).and_then(|k| k.rules.as_deref()) else {
+fn needs_affinity_target(
+    packing: &Packing<'_>,
+    item_type: ItemTypeIx,
+    left: &IndexVec<ItemTypeIx, u32>,
+) -> bool {
+    let Some(rules) = packing.problem.item_types.find(item_type).and_then(|k| k.rules.as_deref()) else {
         return false;
     };
-    let waits = |affinity_target: usize| left.get(affinity_target).is_some_and(|n| *n > 0);
+    let waits = |affinity_target: ItemTypeIx| left.find(affinity_target).is_some_and(|n| *n > 0);
     !rules.needs.is_empty()
         && (!rules.starts
             || rules.needs.iter().any(|g| packing.is_present(*g))
-            || (0..left.len()).any(|affinity_target| {
+            || left.ids().any(|affinity_target| {
                 affinity_target != item_type
                     && waits(affinity_target)
                     && is_affinity_target(packing, affinity_target, item_type)
@@ -53,22 +59,23 @@ fn needs_affinity_target(packing: &Packing<'_>, item_type: usize, left: &[u32]) 
 
 /// True if the item type could start a host, but a target that has no requirement of its own and a higher
 /// rank found no room: that target may land in a lighter pool and be bound first.
-pub(super) fn waits(packing: &Packing<'_>, item_type: usize, left: &[u32]) -> bool {
+pub(super) fn waits(packing: &Packing<'_>, item_type: ItemTypeIx, left: &IndexVec<ItemTypeIx, u32>) -> bool {
     let item_types = &packing.problem.item_types;
-    let Some((own, rules)) = item_types.get(item_type).and_then(|own| Some((own, own.rules.as_deref()?)))
+    let Some((own, rules)) = item_types.find(item_type).and_then(|own| Some((own, own.rules.as_deref()?)))
     else {
         return false;
     };
-    let leads = |affinity_target: &usize| {
-        let other = item_types.get(*affinity_target);
+    let leads = |affinity_target: &ItemTypeIx| {
+        let other = item_types.find(*affinity_target);
         let free = |r: &crate::packing::problem::Rules| r.needs.is_empty();
         other.is_some_and(|o| o.priority >= own.priority && o.rules.as_deref().is_some_and(free))
             && is_affinity_target(packing, *affinity_target, item_type)
     };
     rules.starts
         && rules.needs.iter().any(|group| !packing.is_present(*group))
-        && (0..left.len())
-            .filter(|affinity_target| left.get(*affinity_target).is_some_and(|n| *n > 0))
+        && left
+            .ids()
+            .filter(|affinity_target| left.find(*affinity_target).is_some_and(|n| *n > 0))
             .any(|affinity_target| leads(&affinity_target))
 }
 
@@ -76,11 +83,11 @@ pub(super) fn waits(packing: &Packing<'_>, item_type: usize, left: &[u32]) -> bo
 fn beside(
     packing: &mut Packing<'_>,
     compat_sets: &mut CompatibilitySets,
-    item_type: usize,
-    left: &mut [u32],
+    item_type: ItemTypeIx,
+    left: &mut IndexVec<ItemTypeIx, u32>,
 ) {
-    for bin in 0..packing.bins.len() {
-        let Some(rest) = left.get_mut(item_type).filter(|n| **n > 0) else { return };
+    for bin in packing.bins.ids() {
+        let Some(rest) = left.find_mut(item_type).filter(|n| **n > 0) else { return };
         packing.steps += 1;
         if let Some((most, compat_set, offer)) = packing.room(compat_sets, bin, item_type) {
             let count = most.min(*rest);
@@ -91,14 +98,19 @@ fn beside(
 }
 
 /// Opens the instance that holds most pods of an item type whose pods must all be on one host.
-fn alone(packing: &mut Packing<'_>, compat_sets: &mut CompatibilitySets, item_type: usize, left: &mut [u32]) {
+fn alone(
+    packing: &mut Packing<'_>,
+    compat_sets: &mut CompatibilitySets,
+    item_type: ItemTypeIx,
+    left: &mut IndexVec<ItemTypeIx, u32>,
+) {
     let problem = packing.problem;
-    let wanted = left.get(item_type).copied().unwrap_or(0);
-    let Some(it) = problem.item_types.get(item_type).filter(|_| wanted > 1) else { return };
+    let wanted = left.find(item_type).copied().unwrap_or(0);
+    let Some(it) = problem.item_types.find(item_type).filter(|_| wanted > 1) else { return };
     if it.rules.as_deref().is_none_or(|rules| rules.needs.is_empty()) {
         return;
     }
-    let mut places: Vec<(u32, u32, u32, u32)> = Vec::new();
+    let mut places: Vec<(u32, VariantIx, CompatSetIx, OfferIx)> = Vec::new();
     for (variant, compat_set) in &it.options {
         for offer in compat_sets.maximal(*compat_set).iter().chain(compat_sets.ladder(*compat_set)) {
             let count = fits(problem.size(item_type), problem.row(*variant, *offer)).min(wanted);
@@ -120,7 +132,7 @@ fn alone(packing: &mut Packing<'_>, compat_sets: &mut CompatibilitySets, item_ty
         };
         let count = most.min(wanted);
         packing.put(bin, item_type, count, compat_set, offer);
-        if let Some(n) = left.get_mut(item_type) {
+        if let Some(n) = left.find_mut(item_type) {
             *n -= count;
         }
         return;
@@ -131,19 +143,19 @@ fn alone(packing: &mut Packing<'_>, compat_sets: &mut CompatibilitySets, item_ty
 fn open(
     packing: &mut Packing<'_>,
     compat_sets: &mut CompatibilitySets,
-    item_type: usize,
-    left: &mut [u32],
+    item_type: ItemTypeIx,
+    left: &mut IndexVec<ItemTypeIx, u32>,
 ) -> bool {
     let problem = packing.problem;
-    let Some(own) = problem.item_types.get(item_type) else { return false };
+    let Some(own) = problem.item_types.find(item_type) else { return false };
     for affinity_target in first_fit_decreasing::order(problem) {
         if affinity_target == item_type
-            || left.get(affinity_target).is_none_or(|n| *n == 0)
+            || left.find(affinity_target).is_none_or(|n| *n == 0)
             || !is_affinity_target(packing, affinity_target, item_type)
         {
             continue;
         }
-        let Some(other) = problem.item_types.get(affinity_target) else { continue };
+        let Some(other) = problem.item_types.find(affinity_target) else { continue };
         for (variant, compat_set) in &own.options {
             let Some((_, theirs)) = other.options.iter().find(|(v, _)| v == variant) else { continue };
             let Some(both) = compat_sets.and(problem, *compat_set, *theirs) else { continue };
@@ -164,7 +176,7 @@ fn open(
                 }
                 let present = packing.present_count();
                 let Some(bin) = packing.open(*variant, both, offer, true) else { continue };
-                let before = left.to_vec();
+                let before = left.clone();
                 // The target first, also where a pod of the item type could start the host: the target may be
                 // bound first.
                 if seat(packing, compat_sets, bin, affinity_target, left, 1)
@@ -172,7 +184,7 @@ fn open(
                 {
                     return true;
                 }
-                left.copy_from_slice(&before);
+                left.clone_from(&before);
                 packing.undo_last(present);
                 break;
             }
@@ -185,14 +197,14 @@ fn open(
 fn seat(
     packing: &mut Packing<'_>,
     compat_sets: &mut CompatibilitySets,
-    bin: usize,
-    item_type: usize,
-    left: &mut [u32],
+    bin: BinIx,
+    item_type: ItemTypeIx,
+    left: &mut IndexVec<ItemTypeIx, u32>,
     depth: u32,
 ) -> bool {
     if let Some((_, compat_set, offer)) = packing.room(compat_sets, bin, item_type) {
         packing.put(bin, item_type, 1, compat_set, offer);
-        if let Some(n) = left.get_mut(item_type) {
+        if let Some(n) = left.find_mut(item_type) {
             *n = n.saturating_sub(1);
         }
         return true;
@@ -202,7 +214,7 @@ fn seat(
     }
     for affinity_target in first_fit_decreasing::order(packing.problem) {
         if affinity_target != item_type
-            && left.get(affinity_target).is_some_and(|n| *n > 0)
+            && left.find(affinity_target).is_some_and(|n| *n > 0)
             && is_affinity_target(packing, affinity_target, item_type)
             && seat(packing, compat_sets, bin, affinity_target, left, depth + 1)
         {
@@ -214,8 +226,8 @@ fn seat(
 }
 
 /// True if `item_type` requires affinity to `affinity_target`.
-fn is_affinity_target(packing: &Packing<'_>, affinity_target: usize, item_type: usize) -> bool {
-    let rules = |k: usize| packing.problem.item_types.get(k).and_then(|k| k.rules.as_deref());
+fn is_affinity_target(packing: &Packing<'_>, affinity_target: ItemTypeIx, item_type: ItemTypeIx) -> bool {
+    let rules = |k: ItemTypeIx| packing.problem.item_types.find(k).and_then(|k| k.rules.as_deref());
     let (Some(theirs), Some(own)) = (rules(affinity_target), rules(item_type)) else { return false };
     own.needs.iter().any(|group| theirs.counts.contains(group))
 }

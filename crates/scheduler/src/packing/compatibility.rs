@@ -5,6 +5,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::{
+    ids::{CompatSetIx, OfferIx, VariantIx},
+    index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::{offering_table::Edges, problem::PackingProblem},
 };
@@ -12,7 +14,7 @@ use crate::{
 /// A set of offerings of one variant.
 #[derive(Debug)]
 struct Mask {
-    variant: u32,
+    variant: VariantIx,
     bits: BitSet,
     edges: Arc<Edges>,
 }
@@ -20,15 +22,19 @@ struct Mask {
 /// All sets in use. Equal sets have equal ids.
 #[derive(Debug, Default)]
 pub(crate) struct CompatibilitySets {
-    list: Vec<Mask>,
-    numbers: FxHashMap<(u32, BitSet), u32>,
-    pairs: FxHashMap<(u32, u32), Option<u32>>,
+    list: IndexVec<CompatSetIx, Mask>,
+    numbers: FxHashMap<(VariantIx, BitSet), CompatSetIx>,
+    pairs: FxHashMap<(CompatSetIx, CompatSetIx), Option<CompatSetIx>>,
 }
 
-#[expect(clippy::indexing_slicing, reason = "compat_set numbers come from this table")]
 impl CompatibilitySets {
     /// The id of `bits`; `None` if it is empty.
-    pub(crate) fn number(&mut self, problem: &PackingProblem, variant: u32, bits: BitSet) -> Option<u32> {
+    pub(crate) fn number(
+        &mut self,
+        problem: &PackingProblem,
+        variant: VariantIx,
+        bits: BitSet,
+    ) -> Option<CompatSetIx> {
         if bits.is_empty() {
             return None;
         }
@@ -36,16 +42,20 @@ impl CompatibilitySets {
         if let Some(number) = self.numbers.get(&key) {
             return Some(*number);
         }
-        let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         let bits = key.1.clone();
-        let edges = problem.variants[variant as usize].table.edges(&bits);
-        self.list.push(Mask { variant, bits, edges });
+        let edges = problem.variants[variant].table.edges(&bits);
+        let number = self.list.push(Mask { variant, bits, edges });
         self.numbers.insert(key, number);
         Some(number)
     }
 
     /// Offerings in both; `None` if the intersection is empty.
-    pub(crate) fn and(&mut self, problem: &PackingProblem, a: u32, b: u32) -> Option<u32> {
+    pub(crate) fn and(
+        &mut self,
+        problem: &PackingProblem,
+        a: CompatSetIx,
+        b: CompatSetIx,
+    ) -> Option<CompatSetIx> {
         if a == b {
             return Some(a);
         }
@@ -53,7 +63,7 @@ impl CompatibilitySets {
         if let Some(known) = self.pairs.get(&key) {
             return *known;
         }
-        let (x, y) = (&self.list[a as usize], &self.list[b as usize]);
+        let (x, y) = (&self.list[a], &self.list[b]);
         let both = x.bits.and(&y.bits);
         let variant = x.variant;
         let number = self.number(problem, variant, both);
@@ -61,21 +71,21 @@ impl CompatibilitySets {
         number
     }
 
-    pub(crate) fn bits(&self, compat_set: u32) -> &BitSet {
-        &self.list[compat_set as usize].bits
+    pub(crate) fn bits(&self, compat_set: CompatSetIx) -> &BitSet {
+        &self.list[compat_set].bits
     }
 
-    pub(crate) fn contains(&self, compat_set: u32, offer: u32) -> bool {
-        self.list[compat_set as usize].bits.contains(offer as usize)
+    pub(crate) fn contains(&self, compat_set: CompatSetIx, offer: OfferIx) -> bool {
+        self.list[compat_set].bits.contains(offer.into())
     }
 
     /// Offerings of the set that no cheaper one dominates, cheapest first.
-    pub(crate) fn ladder(&self, compat_set: u32) -> &[u32] {
-        &self.list[compat_set as usize].edges.ladder
+    pub(crate) fn ladder(&self, compat_set: CompatSetIx) -> &[OfferIx] {
+        &self.list[compat_set].edges.ladder
     }
 
     /// Offerings that no other one of the set holds.
-    pub(crate) fn maximal(&self, compat_set: u32) -> &[u32] {
-        &self.list[compat_set as usize].edges.maximal
+    pub(crate) fn maximal(&self, compat_set: CompatSetIx) -> &[OfferIx] {
+        &self.list[compat_set].edges.maximal
     }
 }

@@ -1,5 +1,7 @@
 //! First-fit-decreasing: plain, and with a price-aware choice of instance.
 
+use crate::ids::{BinIx, CompatSetIx, ItemTypeIx, OfferIx, VariantIx};
+use crate::index_vec::IndexVec;
 use crate::packing::{
     bins::Packing,
     colocation,
@@ -18,13 +20,13 @@ pub(crate) enum Opening {
 
 /// Largest first: by the first resource (cpu), then the second (memory), and so on. Where limits bind,
 /// priority comes first.
-pub(crate) fn order(problem: &PackingProblem) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..problem.item_types.len()).collect();
+pub(crate) fn order(problem: &PackingProblem) -> Vec<ItemTypeIx> {
+    let mut order: Vec<ItemTypeIx> = problem.item_types.ids().collect();
     order.sort_by(|a, b| {
-        let priority = |k: usize| problem.item_types.get(k).map_or(0, |item_type| item_type.priority);
+        let priority = |k: ItemTypeIx| problem.item_types.find(k).map_or(0, |item_type| item_type.priority);
         // An item type that requires another one on its host comes after it.
-        let needs = |k: usize| {
-            let rules = problem.item_types.get(k).and_then(|item_type| item_type.rules.as_deref());
+        let needs = |k: ItemTypeIx| {
+            let rules = problem.item_types.find(k).and_then(|item_type| item_type.rules.as_deref());
             rules.is_some_and(|r| !r.needs.is_empty())
         };
         priority(*b)
@@ -43,28 +45,37 @@ pub(crate) fn pack<'a>(
     opening: Opening,
 ) -> Packing<'a> {
     let mut packing = Packing::new(problem);
-    let mut left: Vec<u32> = problem.item_types.iter().map(|k| k.count).collect();
+    let mut left: IndexVec<ItemTypeIx, u32> = problem.item_types.iter().map(|k| k.count).collect();
     run(&mut packing, compat_sets, opening, &mut left);
     packing.settle(compat_sets);
     packing
 }
 
 /// Packs the counts in `left` beside what is packed already.
-pub(crate) fn finish(packing: &mut Packing<'_>, compat_sets: &mut CompatibilitySets, left: &mut [u32]) {
+pub(crate) fn finish(
+    packing: &mut Packing<'_>,
+    compat_sets: &mut CompatibilitySets,
+    left: &mut IndexVec<ItemTypeIx, u32>,
+) {
     if left.iter().any(|n| *n > 0) {
         run(packing, compat_sets, Opening::Balanced, left);
     }
 }
 
-fn run(packing: &mut Packing<'_>, compat_sets: &mut CompatibilitySets, opening: Opening, left: &mut [u32]) {
+fn run(
+    packing: &mut Packing<'_>,
+    compat_sets: &mut CompatibilitySets,
+    opening: Opening,
+    left: &mut IndexVec<ItemTypeIx, u32>,
+) {
     let problem = packing.problem;
     let smallest = smallest(problem);
-    let priority = |item_type: usize| problem.item_types.get(item_type).map_or(0, |k| k.priority);
-    let mut open: Vec<usize> = (0..packing.bins.len()).collect();
+    let priority = |item_type: ItemTypeIx| problem.item_types.find(item_type).map_or(0, |k| k.priority);
+    let mut open: Vec<BinIx> = packing.bins.ids().collect();
     for item_types in order(problem).chunk_by(|a, b| priority(*a) == priority(*b)) {
         let known = packing.bins.len();
         colocation::place(packing, compat_sets, item_types, left);
-        open.extend(known..packing.bins.len());
+        open.extend(packing.bins.ids().skip(known));
         for item_type in item_types {
             one(packing, compat_sets, (opening, *item_type), left, &mut open, &smallest);
         }
@@ -75,18 +86,18 @@ fn run(packing: &mut Packing<'_>, compat_sets: &mut CompatibilitySets, opening: 
 fn one(
     packing: &mut Packing<'_>,
     compat_sets: &mut CompatibilitySets,
-    (opening, item_type): (Opening, usize),
-    left: &mut [u32],
-    open: &mut Vec<usize>,
+    (opening, item_type): (Opening, ItemTypeIx),
+    left: &mut IndexVec<ItemTypeIx, u32>,
+    open: &mut Vec<BinIx>,
     smallest: &[i64],
 ) {
-    let Some(count) = left.get(item_type).copied().filter(|n| *n > 0) else { return };
+    let Some(count) = left.find(item_type).copied().filter(|n| *n > 0) else { return };
     if colocation::waits(packing, item_type, left) {
         return;
     }
     let mut rest = fill(packing, compat_sets, item_type, count, open, smallest);
     while rest > 0 {
-        if let Some(l) = left.get_mut(item_type) {
+        if let Some(l) = left.find_mut(item_type) {
             *l = rest;
         }
         let Some(bin) = launch(packing, compat_sets, item_type, opening, left) else { break };
@@ -99,7 +110,7 @@ fn one(
         open.push(bin);
         rest -= count;
     }
-    if let Some(l) = left.get_mut(item_type) {
+    if let Some(l) = left.find_mut(item_type) {
         *l = rest;
     }
 }
@@ -107,7 +118,7 @@ fn one(
 /// The least request of any item type for each resource.
 fn smallest(problem: &PackingProblem) -> Vec<i64> {
     let mut least = vec![i64::MAX; problem.d];
-    for item_type in 0..problem.item_types.len() {
+    for item_type in problem.item_types.ids() {
         for (l, s) in least.iter_mut().zip(problem.size(item_type)) {
             *l = (*l).min(*s);
         }
@@ -119,9 +130,9 @@ fn smallest(problem: &PackingProblem) -> Vec<i64> {
 fn fill(
     packing: &mut Packing<'_>,
     compat_sets: &mut CompatibilitySets,
-    item_type: usize,
+    item_type: ItemTypeIx,
     count: u32,
-    open: &mut Vec<usize>,
+    open: &mut Vec<BinIx>,
     smallest: &[i64],
 ) -> u32 {
     let mut rest = count;
@@ -145,8 +156,8 @@ fn fill(
 }
 
 /// True if no item type fits into the bin.
-fn is_full(packing: &Packing<'_>, compat_sets: &CompatibilitySets, bin: usize, smallest: &[i64]) -> bool {
-    let Some(it) = packing.bins.get(bin) else { return true };
+fn is_full(packing: &Packing<'_>, compat_sets: &CompatibilitySets, bin: BinIx, smallest: &[i64]) -> bool {
+    let Some(it) = packing.bins.find(bin) else { return true };
     let single = !it.flexible || matches!(compat_sets.maximal(it.compat_set), [only] if *only == it.offer);
     single && packing.free(bin).iter().zip(smallest).any(|(f, s)| *s > 0 && f < s)
 }
@@ -155,12 +166,12 @@ fn is_full(packing: &Packing<'_>, compat_sets: &CompatibilitySets, bin: usize, s
 pub(crate) fn launch(
     packing: &mut Packing<'_>,
     compat_sets: &CompatibilitySets,
-    item_type: usize,
+    item_type: ItemTypeIx,
     opening: Opening,
-    left: &[u32],
-) -> Option<usize> {
+    left: &IndexVec<ItemTypeIx, u32>,
+) -> Option<BinIx> {
     let problem = packing.problem;
-    let options = problem.item_types.get(item_type)?.options.clone();
+    let options = problem.item_types.find(item_type)?.options.clone();
     let size = problem.size(item_type);
     let wanted = match opening {
         Opening::Largest => options.iter().find_map(|(variant, compat_set)| {
@@ -171,7 +182,7 @@ pub(crate) fn launch(
         Opening::Balanced => {
             let rest = remaining(problem, item_type, left);
             packing.steps += u64::try_from(compat_sets.ladder(options.first()?.1).len()).unwrap_or(0) / 4;
-            let mut best: Option<((i128, u32, u32), u32)> = None;
+            let mut best: Option<((i128, VariantIx, OfferIx), CompatSetIx)> = None;
             for (variant, compat_set) in &options {
                 for offer in compat_sets.ladder(*compat_set) {
                     let cost = problem.cost(*variant, *offer);
@@ -216,11 +227,11 @@ pub(crate) fn launch(
 }
 
 /// Sum of the remaining requests of the item types that may go where `item_type` may.
-fn remaining(problem: &PackingProblem, item_type: usize, left: &[u32]) -> Vec<i64> {
+fn remaining(problem: &PackingProblem, item_type: ItemTypeIx, left: &IndexVec<ItemTypeIx, u32>) -> Vec<i64> {
     let mut sum = vec![0i64; problem.d];
-    let Some(options) = problem.item_types.get(item_type).map(|k| &k.options) else { return sum };
-    for (other, count) in left.iter().enumerate().filter(|(_, n)| **n > 0) {
-        if problem.item_types.get(other).is_some_and(|k| k.options == *options) {
+    let Some(options) = problem.item_types.find(item_type).map(|k| &k.options) else { return sum };
+    for (other, count) in left.enumerate().filter(|(_, n)| **n > 0) {
+        if problem.item_types.find(other).is_some_and(|k| k.options == *options) {
             for (s, size) in sum.iter_mut().zip(problem.size(other)) {
                 *s = s.saturating_add(size.saturating_mul(i64::from(*count)));
             }

@@ -2,6 +2,8 @@
 
 use smallvec::SmallVec;
 
+use crate::ids::{BinTypeIx, ColumnIx, ItemTypeIx, VariantIx};
+use crate::index_vec::IndexVec;
 use crate::packing::{
     bins::{Bin, Packing},
     colocation,
@@ -11,23 +13,22 @@ use crate::packing::{
     knapsack::{self, KnapsackItem},
     problem::{PackingProblem, Pattern},
     random::Dice,
+    simplex::Column,
 };
 
 /// Launches an instance of `bin_type` with as much of `pattern` as its rules and the demand allow. Returns
 /// false if it holds no pod.
-#[expect(clippy::indexing_slicing, reason = "item_types are numbered by the problem")]
 pub(crate) fn launch(
     packing: &mut Packing<'_>,
     compat_sets: &mut CompatibilitySets,
     bin_type: &BinType,
-    pattern: &[(u32, u32)],
-    demand: &mut [u32],
+    pattern: &[(ItemTypeIx, u32)],
+    demand: &mut IndexVec<ItemTypeIx, u32>,
 ) -> bool {
     let problem = packing.problem;
     let mut bin = None;
     for (item_type, copies) in pattern {
-        let item_type = *item_type as usize;
-        let want = (*copies).min(demand[item_type]);
+        let want = (*copies).min(demand[*item_type]);
         if want == 0 {
             continue;
         }
@@ -35,7 +36,7 @@ pub(crate) fn launch(
             Some(at) => at,
             None => {
                 let Some((_, compat_set)) =
-                    problem.item_types[item_type].options.iter().find(|(v, _)| *v == bin_type.variant)
+                    problem.item_types[*item_type].options.iter().find(|(v, _)| *v == bin_type.variant)
                 else {
                     continue;
                 };
@@ -46,10 +47,10 @@ pub(crate) fn launch(
                 at
             }
         };
-        if let Some((room, compat_set, offer)) = packing.room(compat_sets, at, item_type) {
+        if let Some((room, compat_set, offer)) = packing.room(compat_sets, at, *item_type) {
             let count = room.min(want);
-            packing.put(at, item_type, count, compat_set, offer);
-            demand[item_type] -= count;
+            packing.put(at, *item_type, count, compat_set, offer);
+            demand[*item_type] -= count;
         }
     }
     let Some(at) = bin else { return false };
@@ -60,30 +61,34 @@ pub(crate) fn launch(
     true
 }
 
+/// How the best value density is searched for: by dual prices, in `nodes` nodes per bin type.
+#[derive(Clone, Copy)]
+pub(crate) struct Guide<'a> {
+    pub(crate) problem: &'a PackingProblem,
+    pub(crate) bin_types: &'a IndexVec<BinTypeIx, BinType>,
+    pub(crate) dual_prices: &'a IndexVec<ItemTypeIx, f64>,
+    pub(crate) nodes: u64,
+}
+
 /// The best pattern of `bin_type`: value per cost, and the pattern.
-#[expect(
-    clippy::indexing_slicing,
-    clippy::cast_precision_loss,
-    reason = "item_types are numbered by the problem"
-)]
+#[expect(clippy::cast_precision_loss, reason = "steers the search")]
 fn best_filling(
-    problem: &PackingProblem,
+    guide: Guide<'_>,
     bin_type: &BinType,
-    dual_prices: &[f64],
-    demand: &[u32],
-    nodes: u64,
+    demand: &IndexVec<ItemTypeIx, u32>,
     least: f64,
     steps: &mut u64,
 ) -> Option<(f64, Pattern)> {
+    let Guide { problem, dual_prices, nodes, .. } = guide;
     let items: Vec<KnapsackItem<'_>> = bin_type
         .item_types
         .iter()
-        .filter(|k| demand[**k as usize] > 0)
+        .filter(|k| demand[**k] > 0)
         .map(|k| KnapsackItem {
             number: *k,
-            size: problem.size(*k as usize),
-            value: dual_prices[*k as usize].max(1e-6),
-            copies: demand[*k as usize],
+            size: problem.size(*k),
+            value: dual_prices[*k].max(1e-6),
+            copies: demand[*k],
         })
         .collect();
     if items.is_empty() {
@@ -101,73 +106,75 @@ fn best_filling(
 }
 
 /// The best value density at present: the bin type and pattern with the most value per cost.
-fn best_value_density(
-    problem: &PackingProblem,
-    bin_types: &[BinType],
-    dual_prices: &[f64],
-    demand: &[u32],
-    nodes: u64,
+fn best_value_density<'a>(
+    guide: Guide<'a>,
+    demand: &IndexVec<ItemTypeIx, u32>,
     steps: &mut u64,
-) -> Option<(usize, Pattern)> {
-    let mut best: Option<(f64, usize, Pattern)> = None;
-    for (at, bin_type) in bin_types.iter().enumerate() {
+) -> Option<(&'a BinType, Pattern)> {
+    let mut best: Option<(f64, &BinType, Pattern)> = None;
+    for bin_type in guide.bin_types {
         let least = best.as_ref().map_or(0.0, |(most, _, _)| *most);
-        let Some((ratio, pattern)) =
-            best_filling(problem, bin_type, dual_prices, demand, nodes, least, steps)
-        else {
-            continue;
-        };
+        let Some((ratio, pattern)) = best_filling(guide, bin_type, demand, least, steps) else { continue };
         if best.as_ref().is_none_or(|(most, _, _)| ratio > *most) {
-            best = Some((ratio, at, pattern));
+            best = Some((ratio, bin_type, pattern));
         }
     }
-    best.map(|(_, at, pattern)| (at, pattern))
+    best.map(|(_, bin_type, pattern)| (bin_type, pattern))
+}
+
+/// A bin type by its value density, which was evaluated in some round.
+#[derive(Clone)]
+struct Ranked<'a> {
+    density: f64,
+    bin_type: &'a BinType,
+    pattern: Pattern,
+    round: u32,
 }
 
 /// Takes the best value density repeatedly. `None` if `budget` runs out.
 ///
 /// With less demand no bin type's density rises, so that one whose last density is below another's present
 /// one needs no new evaluation.
-#[expect(clippy::indexing_slicing, reason = "item_types and bin_types are numbered by their lists")]
 pub(crate) fn sequential<'a>(
     search: SearchContext<'a>,
     compat_sets: &mut CompatibilitySets,
-    dual_prices: &[f64],
+    dual_prices: &IndexVec<ItemTypeIx, f64>,
     nodes: u64,
     budget: u64,
 ) -> Option<Packing<'a>> {
     let SearchContext { problem, bin_types, cancel } = search;
     let mut packing = Packing::new(problem);
-    let mut demand: Vec<u32> = problem.item_types.iter().map(|k| k.count).collect();
+    let guide = Guide { problem, bin_types, dual_prices, nodes };
+    let mut demand: IndexVec<ItemTypeIx, u32> = problem.item_types.iter().map(|k| k.count).collect();
     colocation::place(&mut packing, compat_sets, &first_fit_decreasing::order(problem), &mut demand);
     let mut round = 0u32;
-    // (density, bin type, pattern, round of its evaluation), best first.
-    let mut ranked: Vec<(f64, usize, Pattern, u32)> =
-        (0..bin_types.len()).map(|at| (f64::INFINITY, at, Pattern::new(), u32::MAX)).collect();
-    while !ranked.is_empty() {
+    let first =
+        |bin_type| Ranked { density: f64::INFINITY, bin_type, pattern: Pattern::new(), round: u32::MAX };
+    // Best first.
+    let mut ranked: Vec<Ranked<'_>> = bin_types.iter().map(first).collect();
+    while let Some(Ranked { bin_type, pattern, round: when, .. }) = ranked.first().cloned() {
         if packing.steps > budget || cancel() {
             return None;
         }
-        let (_, at, pattern, when) = ranked[0].clone();
         if when != round {
-            match best_filling(problem, &bin_types[at], dual_prices, &demand, nodes, 0.0, &mut packing.steps)
-            {
-                Some((ratio, pattern)) => ranked[0] = (ratio, at, pattern, round),
-                None => {
-                    ranked.remove(0);
-                    continue;
+            match best_filling(guide, bin_type, &demand, 0.0, &mut packing.steps) {
+                Some((density, pattern)) => {
+                    let rest = ranked.get(1..).unwrap_or_default();
+                    let place = rest.partition_point(|other| other.density > density);
+                    if let Some([first, ..]) = ranked.get_mut(..=place) {
+                        *first = Ranked { density, bin_type, pattern, round };
+                    }
+                    // Sinks to its rank among the rest.
+                    ranked.get_mut(..=place).unwrap_or_default().rotate_left(1);
                 }
+                None => drop(ranked.remove(0)),
             }
-            // Sinks to its rank among the rest.
-            let ratio = ranked[0].0;
-            let place = ranked[1..].partition_point(|other| other.0 > ratio);
-            ranked[..=place].rotate_left(1);
             continue;
         }
-        let times = pattern.iter().map(|(k, n)| demand[*k as usize] / n).min().unwrap_or(0).max(1);
+        let times = pattern.iter().map(|(k, n)| demand[*k] / n).min().unwrap_or(0).max(1);
         let mut any = false;
         for _ in 0..times {
-            if !launch(&mut packing, compat_sets, &bin_types[at], &pattern, &mut demand) {
+            if !launch(&mut packing, compat_sets, bin_type, &pattern, &mut demand) {
                 break;
             }
             any = true;
@@ -210,17 +217,12 @@ impl Chance {
 
 /// Rounds a fractional solution: whole instances first, then the largest fraction, then the relaxation of the
 /// rest.
-#[expect(
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "columns and item_types are numbered by their lists; counts are small"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts are small")]
 pub(crate) fn diving_heuristic<'a>(
     search: SearchContext<'a>,
     compat_sets: &mut CompatibilitySets,
     first: &Generated,
-    mut demand: Vec<u32>,
+    mut demand: IndexVec<ItemTypeIx, u32>,
     chance: &mut Chance,
     budget: u64,
 ) -> Option<Packing<'a>> {
@@ -237,18 +239,18 @@ pub(crate) fn diving_heuristic<'a>(
             return None;
         }
         let share = chance.share();
-        let mut parts: Vec<(usize, f64)> = it.solution.clone();
+        let mut parts: Vec<(ColumnIx, f64)> = it.solution.clone();
         parts.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let mut any = false;
         for (column, x) in &parts {
             let whole = (x + 1e-6).floor().max(if x.fract() >= share { x.ceil() } else { 0.0 }) as u32;
-            any |= take(&mut packing, compat_sets, bin_types, it, *column, whole, &mut demand);
+            any |= take(&mut packing, compat_sets, bin_types, &it.columns[*column], whole, &mut demand);
         }
         if !any {
             let by_chance = chance.first(parts.len());
             parts.swap(0, by_chance);
             for (column, _) in &parts {
-                if take(&mut packing, compat_sets, bin_types, it, *column, 1, &mut demand) {
+                if take(&mut packing, compat_sets, bin_types, &it.columns[*column], 1, &mut demand) {
                     any = true;
                     break;
                 }
@@ -257,19 +259,18 @@ pub(crate) fn diving_heuristic<'a>(
         if !any || demand.iter().all(|n| *n == 0) {
             break;
         }
-        let mut seed: Vec<(f64, u32, Pattern)> = it
+        let mut seed: Vec<(f64, BinTypeIx, Pattern)> = it
             .columns
             .iter()
-            .filter(|c| c.bin_type != u32::MAX)
-            .map(|c| {
-                let gain: f64 = c.entries.iter().map(|(k, n)| it.dual_prices[*k as usize] * n).sum();
+            .filter_map(|c| {
+                let gain: f64 = c.entries.iter().map(|(k, n)| it.dual_prices[*k] * n).sum();
                 let pattern = c
                     .entries
                     .iter()
-                    .filter(|(k, _)| demand[*k as usize] > 0)
-                    .map(|(k, n)| (*k, (*n as u32).min(demand[*k as usize])))
+                    .filter(|(k, _)| demand[*k] > 0)
+                    .map(|(k, n)| (*k, (*n as u32).min(demand[*k])))
                     .collect();
-                (c.cost - gain, c.bin_type, pattern)
+                Some((c.cost - gain, c.bin_type?, pattern))
             })
             .collect();
         seed.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -284,23 +285,16 @@ pub(crate) fn diving_heuristic<'a>(
     Some(packing)
 }
 
-#[expect(
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "columns are numbered by their list; counts are small"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts are small")]
 fn take(
     packing: &mut Packing<'_>,
     compat_sets: &mut CompatibilitySets,
-    bin_types: &[BinType],
-    from: &Generated,
-    column: usize,
+    bin_types: &IndexVec<BinTypeIx, BinType>,
+    column: &Column<ItemTypeIx>,
     times: u32,
-    demand: &mut [u32],
+    demand: &mut IndexVec<ItemTypeIx, u32>,
 ) -> bool {
-    let column = &from.columns[column];
-    let Some(bin_type) = bin_types.get(column.bin_type as usize) else { return false };
+    let Some(bin_type) = column.bin_type.map(|at| &bin_types[at]) else { return false };
     let pattern: Pattern = column.entries.iter().map(|(k, n)| (*k, (*n + 0.5) as u32)).collect();
     let mut any = false;
     for _ in 0..times {
@@ -313,22 +307,21 @@ fn take(
 }
 
 /// The cheapest instance for `pattern`, as a bin.
-#[expect(clippy::indexing_slicing, reason = "item_types are numbered by the problem")]
 pub(crate) fn bin(
     problem: &PackingProblem,
     compat_sets: &mut CompatibilitySets,
-    variant: u32,
+    variant: VariantIx,
     pattern: Pattern,
 ) -> Option<(Bin, i64)> {
     let mut compat_set = None;
     let mut used: SmallVec<[i64; 6]> = SmallVec::from_elem(0, problem.d);
     for (item_type, n) in &pattern {
-        let (_, own) = problem.item_types[*item_type as usize].options.iter().find(|(v, _)| *v == variant)?;
+        let (_, own) = problem.item_types[*item_type].options.iter().find(|(v, _)| *v == variant)?;
         compat_set = Some(match compat_set {
             Some(compat_set) => compat_sets.and(problem, compat_set, *own)?,
             None => *own,
         });
-        for (u, s) in used.iter_mut().zip(problem.size(*item_type as usize)) {
+        for (u, s) in used.iter_mut().zip(problem.size(*item_type)) {
             *u = u.saturating_add(s.saturating_mul(i64::from(*n)));
         }
     }
@@ -347,34 +340,28 @@ pub(crate) fn bin(
     Some((bin, cost))
 }
 
-/// Repacks a few pods quickly: best value density, repeatedly, among `bin_types`.
-#[expect(clippy::indexing_slicing, reason = "item_types and bin_types are numbered by their lists")]
-#[expect(clippy::too_many_arguments, reason = "the state of the search, passed down")]
+/// Repacks a few pods quickly: best value density, repeatedly. `None` if that costs `ceiling` or more.
 pub(crate) fn repack(
-    problem: &PackingProblem,
+    guide: Guide<'_>,
     compat_sets: &mut CompatibilitySets,
-    bin_types: &[BinType],
-    dual_prices: &[f64],
-    demand: &mut [u32],
+    demand: &mut IndexVec<ItemTypeIx, u32>,
     ceiling: i64,
-    nodes: u64,
     steps: &mut u64,
-) -> Option<(Vec<Bin>, i64)> {
+) -> Option<Vec<Bin>> {
     let (mut bins, mut cost) = (Vec::new(), 0i64);
-    while let Some((at, pattern)) = best_value_density(problem, bin_types, dual_prices, demand, nodes, steps)
-    {
+    while let Some((bin_type, pattern)) = best_value_density(guide, demand, steps) {
         if pattern.is_empty() {
             return None;
         }
         for (item_type, n) in &pattern {
-            demand[*item_type as usize] -= n;
+            demand[*item_type] -= n;
         }
-        let (made, price) = bin(problem, compat_sets, bin_types[at].variant, pattern)?;
+        let (made, price) = bin(guide.problem, compat_sets, bin_type.variant, pattern)?;
         cost = cost.saturating_add(price);
         if cost >= ceiling {
             return None;
         }
         bins.push(made);
     }
-    Some((bins, cost))
+    Some(bins)
 }

@@ -3,14 +3,23 @@
 //! First the linear relaxation, by a simplex of as many rows as there are dimensions, which prices each unit of room;
 //! then branch and bound with those prices. The answer carries an upper bound that holds whatever the search left
 //! out.
+#![expect(
+    clippy::indexing_slicing,
+    reason = "the innermost loops of the search, over tables of one entry per item or per dimension, made together; an \
+              item's size is a row of the problem"
+)]
 
 use smallvec::SmallVec;
+
+use crate::{
+    ids::ItemTypeIx,
+    packing::problem::{Pattern, fits},
+};
 
 /// A pattern and what is known about the best one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filling {
-    /// (item, copies).
-    pub(crate) pattern: SmallVec<[(u32, u32); 4]>,
+    pub(crate) pattern: Pattern,
     pub(crate) value: f64,
     /// No pattern has a higher value.
     pub(crate) most: f64,
@@ -20,7 +29,7 @@ pub(crate) struct Filling {
 /// One item that may go in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnapsackItem<'a> {
-    pub(crate) number: u32,
+    pub(crate) number: ItemTypeIx,
     pub(crate) size: &'a [i64],
     pub(crate) value: f64,
     pub(crate) copies: u32,
@@ -30,7 +39,6 @@ type Prices = SmallVec<[f64; 6]>;
 
 /// Prices per unit of room under which no item's value exceeds the price of its room, at the least total for
 /// `room`; and the fractional pattern of the same basis.
-#[expect(clippy::indexing_slicing, reason = "dense tables of one row per dimension")]
 #[expect(clippy::cast_precision_loss, reason = "steers the search; the bound has a margin")]
 fn relax(items: &[KnapsackItem<'_>], room: &[i64]) -> (Prices, Vec<f64>, u64) {
     let d = room.len();
@@ -136,7 +144,6 @@ struct Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    #[expect(clippy::indexing_slicing, reason = "numbers of items")]
     fn new(items: &[KnapsackItem<'a>], room: &[i64]) -> Self {
         let (prices, fraction, steps) = relax(items, room);
         let root = bound(items, room, &prices);
@@ -150,7 +157,7 @@ impl<'a> Start<'a> {
         let mut value = 0.0;
         for rounded in [true, false] {
             for (at, t) in sorted.iter().enumerate() {
-                let most = crate::packing::problem::fits(t.size, &left).min(t.copies - taken[at]);
+                let most = fits(t.size, &left).min(t.copies - taken[at]);
                 #[expect(
                     clippy::cast_possible_truncation,
                     clippy::cast_sign_loss,
@@ -173,7 +180,6 @@ impl<'a> Start<'a> {
     }
 
     /// Exchanges one copy for another of higher value that uses the room better, while there is one.
-    #[expect(clippy::indexing_slicing, reason = "numbers of items")]
     fn exchange(&mut self, left: &mut [i64]) {
         for _ in 0..EXCHANGES {
             let mut best: Option<(f64, usize, usize)> = None;
@@ -187,8 +193,8 @@ impl<'a> Start<'a> {
                     {
                         continue;
                     }
-                    let fits = left.iter().zip(from.size).zip(to.size).all(|((l, f), t)| l + f >= *t);
-                    if fits {
+                    let has_room = left.iter().zip(from.size).zip(to.size).all(|((l, f), t)| l + f >= *t);
+                    if has_room {
                         best = Some((gain, out, into));
                     }
                 }
@@ -226,7 +232,6 @@ struct Search<'a, 'b> {
     limit: u64,
 }
 
-#[expect(clippy::indexing_slicing, reason = "levels are numbers of items")]
 #[expect(clippy::cast_precision_loss, reason = "has a margin")]
 impl Search<'_, '_> {
     fn descend(&mut self, level: usize, room: &mut [i64], value: f64) {
@@ -243,7 +248,7 @@ impl Search<'_, '_> {
             return;
         }
         let item = self.items[level];
-        let most = crate::packing::problem::fits(item.size, room).min(item.copies);
+        let most = fits(item.size, room).min(item.copies);
         for (r, s) in room.iter_mut().zip(item.size) {
             *r -= s * i64::from(most);
         }
@@ -267,7 +272,6 @@ impl Search<'_, '_> {
 }
 
 /// The best pattern found within `limit` nodes; differences below `tolerance` are ignored.
-#[expect(clippy::indexing_slicing, reason = "numbers of items")]
 pub(crate) fn fill(items: &[KnapsackItem<'_>], room: &[i64], tolerance: f64, limit: u64) -> Filling {
     let Start { prices, sorted, taken: start, value, root, steps } = Start::new(items, room);
     let mut beyond = vec![0.0; sorted.len() + 1];
@@ -302,7 +306,7 @@ mod tests {
     fn finds_the_best_filling_and_bounds_it() {
         let sizes = [[3, 5], [4, 2], [7, 7]];
         let item = |i: usize, value, copies| KnapsackItem {
-            number: u32::try_from(i).unwrap(),
+            number: ItemTypeIx::from(i),
             size: &sizes[i],
             value,
             copies,

@@ -1,30 +1,32 @@
 //! Limits of pools, tenants and the cluster during packing.
 
 use crate::{
+    ids::{LimitIx, OfferIx, VariantIx},
+    index_vec::IndexVec,
     packing::problem::{Limit, PackingProblem},
     state::catalog_index::CatalogIndex,
 };
 
-fn capacity_of(catalog: &CatalogIndex, offer: u32, resource: u32) -> i64 {
-    let kind = catalog.kind(offer as usize);
+fn capacity_of(catalog: &CatalogIndex, offer: OfferIx, resource: u32) -> i64 {
+    let kind = catalog.kind(offer.into());
     catalog.capacity.get(kind).map_or(0, |list| crate::state::requests::amount(list, resource))
 }
 
-fn price_of(catalog: &CatalogIndex, offer: u32) -> i64 {
-    catalog.offers.get(offer as usize).and_then(|o| o.price).unwrap_or(0)
+fn price_of(catalog: &CatalogIndex, offer: OfferIx) -> i64 {
+    catalog.offers.get(usize::from(offer)).and_then(|o| o.price).unwrap_or(0)
 }
 
 impl Limit {
-    fn capacity(problem: &PackingProblem, variant: u32, offer: u32, resource: u32) -> i64 {
-        problem.variants.get(variant as usize).map_or(0, |ctx| capacity_of(&ctx.catalog, offer, resource))
+    fn capacity(problem: &PackingProblem, variant: VariantIx, offer: OfferIx, resource: u32) -> i64 {
+        problem.variants.find(variant).map_or(0, |ctx| capacity_of(&ctx.catalog, offer, resource))
     }
 
-    fn price(problem: &PackingProblem, variant: u32, offer: u32) -> i64 {
-        problem.variants.get(variant as usize).map_or(0, |ctx| price_of(&ctx.catalog, offer))
+    fn price(problem: &PackingProblem, variant: VariantIx, offer: OfferIx) -> i64 {
+        problem.variants.find(variant).map_or(0, |ctx| price_of(&ctx.catalog, offer))
     }
 
     /// Counts an instance of `offer`, whether or not the limit allows it.
-    pub(crate) fn spend(&mut self, catalog: &CatalogIndex, offer: u32) {
+    pub(crate) fn spend(&mut self, catalog: &CatalogIndex, offer: OfferIx) {
         if let Some(nodes) = &mut self.nodes {
             *nodes -= 1;
         }
@@ -44,14 +46,20 @@ impl Limit {
     }
 
     /// True if an instance of `offer` may still be added.
-    pub(crate) fn has_room(&self, catalog: &CatalogIndex, offer: u32) -> bool {
+    pub(crate) fn has_room(&self, catalog: &CatalogIndex, offer: OfferIx) -> bool {
         let mut after = self.clone();
         after.spend(catalog, offer);
         !after.is_overdrawn()
     }
 
-    fn allows(&self, problem: &PackingProblem, variant: u32, old: Option<u32>, new: u32) -> bool {
-        let back = |f: &dyn Fn(u32) -> i64| old.map_or(0, f);
+    fn allows(
+        &self,
+        problem: &PackingProblem,
+        variant: VariantIx,
+        old: Option<OfferIx>,
+        new: OfferIx,
+    ) -> bool {
+        let back = |f: &dyn Fn(OfferIx) -> i64| old.map_or(0, f);
         self.nodes.is_none_or(|n| n + i64::from(old.is_some()) >= 1)
             && self.cost.is_none_or(|left| {
                 let price = |o| Self::price(problem, variant, o);
@@ -65,7 +73,7 @@ impl Limit {
             })
     }
 
-    fn count(&mut self, problem: &PackingProblem, variant: u32, offer: u32, sign: i64) {
+    fn count(&mut self, problem: &PackingProblem, variant: VariantIx, offer: OfferIx, sign: i64) {
         if let Some(nodes) = &mut self.nodes {
             *nodes -= sign;
         }
@@ -78,30 +86,40 @@ impl Limit {
     }
 }
 
-fn of<'a>(problem: &'a PackingProblem, variant: u32) -> impl Iterator<Item = usize> + 'a {
-    problem.variants.get(variant as usize).into_iter().flat_map(|ctx| ctx.limits.iter().copied())
+fn of<'a>(problem: &'a PackingProblem, variant: VariantIx) -> impl Iterator<Item = LimitIx> + 'a {
+    problem.variants.find(variant).into_iter().flat_map(|ctx| ctx.limits.iter().copied())
 }
 
 /// True if an instance of `offer` may be added.
-pub(crate) fn allows(problem: &PackingProblem, limits: &[Limit], variant: u32, offer: u32) -> bool {
+pub(crate) fn allows(
+    problem: &PackingProblem,
+    limits: &IndexVec<LimitIx, Limit>,
+    variant: VariantIx,
+    offer: OfferIx,
+) -> bool {
     of(problem, variant)
-        .all(|l| limits.get(l).is_none_or(|limit| limit.allows(problem, variant, None, offer)))
+        .all(|l| limits.find(l).is_none_or(|limit| limit.allows(problem, variant, None, offer)))
 }
 
 /// True if an instance of `old` may become one of `new`.
 pub(crate) fn allows_swap(
     problem: &PackingProblem,
-    limits: &[Limit],
-    variant: u32,
-    old: u32,
-    new: u32,
+    limits: &IndexVec<LimitIx, Limit>,
+    variant: VariantIx,
+    old: OfferIx,
+    new: OfferIx,
 ) -> bool {
     of(problem, variant)
-        .all(|l| limits.get(l).is_none_or(|limit| limit.allows(problem, variant, Some(old), new)))
+        .all(|l| limits.find(l).is_none_or(|limit| limit.allows(problem, variant, Some(old), new)))
 }
 
 /// Counts an instance, if the limits allow it.
-pub(crate) fn take(problem: &PackingProblem, limits: &mut [Limit], variant: u32, offer: u32) -> bool {
+pub(crate) fn take(
+    problem: &PackingProblem,
+    limits: &mut IndexVec<LimitIx, Limit>,
+    variant: VariantIx,
+    offer: OfferIx,
+) -> bool {
     let allowed = allows(problem, limits, variant, offer);
     if allowed {
         count(problem, limits, variant, offer, 1);
@@ -110,12 +128,23 @@ pub(crate) fn take(problem: &PackingProblem, limits: &mut [Limit], variant: u32,
 }
 
 /// Removes an instance from the counts.
-pub(crate) fn give(problem: &PackingProblem, limits: &mut [Limit], variant: u32, offer: u32) {
+pub(crate) fn give(
+    problem: &PackingProblem,
+    limits: &mut IndexVec<LimitIx, Limit>,
+    variant: VariantIx,
+    offer: OfferIx,
+) {
     count(problem, limits, variant, offer, -1);
 }
 
 /// Counts `new` in the place of `old`.
-pub(crate) fn swap(problem: &PackingProblem, limits: &mut [Limit], variant: u32, old: u32, new: u32) {
+pub(crate) fn swap(
+    problem: &PackingProblem,
+    limits: &mut IndexVec<LimitIx, Limit>,
+    variant: VariantIx,
+    old: OfferIx,
+    new: OfferIx,
+) {
     if limits.is_empty() {
         return;
     }
@@ -123,9 +152,15 @@ pub(crate) fn swap(problem: &PackingProblem, limits: &mut [Limit], variant: u32,
     count(problem, limits, variant, new, 1);
 }
 
-fn count(problem: &PackingProblem, limits: &mut [Limit], variant: u32, offer: u32, sign: i64) {
+fn count(
+    problem: &PackingProblem,
+    limits: &mut IndexVec<LimitIx, Limit>,
+    variant: VariantIx,
+    offer: OfferIx,
+    sign: i64,
+) {
     for l in of(problem, variant) {
-        if let Some(limit) = limits.get_mut(l) {
+        if let Some(limit) = limits.find_mut(l) {
             limit.count(problem, variant, offer, sign);
         }
     }

@@ -13,4 +13,5 @@ pub(crate) mod offering_table;
 pub(crate) mod portfolio;
 pub(crate) mod problem;
 pub(crate) mod random;
+pub(crate) mod rows;
 pub(crate) mod simplex;

@@ -1,10 +1,12 @@
 //! Neighbourhood search: removes a few instances, packs their pods again, and keeps the result if it is cheaper.
 
+use crate::ids::{BinIx, BinTypeIx, ColumnIx, ItemTypeIx};
+use crate::index_vec::IndexVec;
 use crate::packing::{
     bins::Bin,
     column_generation::{self, BinType, KnapsackEffort, SearchContext},
     compatibility::CompatibilitySets,
-    greedy::{self, Chance},
+    greedy::{self, Chance, Guide},
     problem::{PackingProblem, Pattern},
     random::Dice,
     simplex::Column,
@@ -21,8 +23,8 @@ pub(crate) fn is_free(problem: &PackingProblem) -> bool {
 
 /// The part of a plan that is packed again.
 struct Part {
-    chosen: Vec<usize>,
-    demand: Vec<u32>,
+    chosen: Vec<BinIx>,
+    demand: IndexVec<ItemTypeIx, u32>,
     cost: i64,
 }
 
@@ -30,9 +32,9 @@ struct Part {
 struct Repair<'a> {
     search: SearchContext<'a>,
     problem: &'a PackingProblem,
-    bin_types: &'a [BinType],
-    dual_prices: &'a [f64],
-    pool: Vec<(u32, Pattern)>,
+    bin_types: &'a IndexVec<BinTypeIx, BinType>,
+    dual_prices: &'a IndexVec<ItemTypeIx, f64>,
+    pool: Vec<(BinTypeIx, Pattern)>,
     dice: Dice,
     steps: u64,
 }
@@ -65,18 +67,18 @@ const STEPS_OF_A_PART: u64 = 60_000;
 pub(crate) fn improve(
     search: SearchContext<'_>,
     compat_sets: &mut CompatibilitySets,
-    dual_prices: &[f64],
-    columns: &[Column],
-    bins: &mut Vec<Bin>,
+    dual_prices: &IndexVec<ItemTypeIx, f64>,
+    columns: &IndexVec<ColumnIx, Column<ItemTypeIx>>,
+    bins: &mut IndexVec<BinIx, Bin>,
     budget: u64,
 ) -> u64 {
     let SearchContext { problem, cancel, .. } = search;
-    let known = |c: &Column| {
+    let known = |c: &Column<ItemTypeIx>| {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of copies")]
         let pattern = c.entries.iter().map(|(k, n)| (*k, (*n + 0.5) as u32)).collect();
-        (c.bin_type, pattern)
+        Some((c.bin_type?, pattern))
     };
-    let pool = columns.iter().filter(|c| c.bin_type != u32::MAX).map(known).collect();
+    let pool = columns.iter().filter_map(known).collect();
     let mut repair = Repair {
         search,
         problem,
@@ -87,8 +89,9 @@ pub(crate) fn improve(
         steps: 0,
     };
     let (mut greedily, mut anew) = (Yield::default(), Yield::default());
-    let cost =
-        |bins: &[Bin]| bins.iter().fold(0i64, |sum, b| sum.saturating_add(problem.cost(b.variant, b.offer)));
+    let cost = |bins: &IndexVec<BinIx, Bin>| {
+        bins.iter().fold(0i64, |sum, b| sum.saturating_add(problem.cost(b.variant, b.offer)))
+    };
     let mut now = cost(bins);
     while repair.steps < budget && bins.len() > 1 && !cancel() {
         let before = repair.steps;
@@ -113,37 +116,36 @@ pub(crate) fn improve(
     repair.steps
 }
 
-#[expect(clippy::indexing_slicing, reason = "item_types and bins are numbered by their lists")]
 #[expect(clippy::cast_precision_loss, reason = "steers the search")]
 impl Repair<'_> {
     /// The most wasteful of a few sampled instances, and some others.
-    fn choose(&mut self, bins: &[Bin], more: usize) -> Part {
+    fn choose(&mut self, bins: &IndexVec<BinIx, Bin>, more: usize) -> Part {
         let cost = |b: &Bin| self.problem.cost(b.variant, b.offer);
         let waste = |b: &Bin| {
-            let value: f64 =
-                b.pattern.iter().map(|(k, n)| self.dual_prices[*k as usize] * f64::from(*n)).sum();
+            let value: f64 = b.pattern.iter().map(|(k, n)| self.dual_prices[*k] * f64::from(*n)).sum();
             cost(b) as f64 - value
         };
-        let candidates: Vec<usize> = (0..4).map(|_| self.dice.below(bins.len())).collect();
+        let candidates: Vec<BinIx> = (0..4).map(|_| BinIx::from(self.dice.below(bins.len()))).collect();
         let worst = candidates.into_iter().max_by(|a, b| waste(&bins[*a]).total_cmp(&waste(&bins[*b])));
-        let mut chosen: Vec<usize> = worst.into_iter().collect();
+        let mut chosen: Vec<BinIx> = worst.into_iter().collect();
         for _ in 0..more {
-            let other = self.dice.below(bins.len());
+            let other = BinIx::from(self.dice.below(bins.len()));
             if !chosen.contains(&other) {
                 chosen.push(other);
             }
         }
-        let mut part = Part { chosen, demand: vec![0u32; self.problem.item_types.len()], cost: 0 };
+        let mut part =
+            Part { chosen, demand: IndexVec::filled(0u32, self.problem.item_types.len()), cost: 0 };
         for at in &part.chosen {
             part.cost = part.cost.saturating_add(cost(&bins[*at]));
             for (item_type, n) in &bins[*at].pattern {
-                part.demand[*item_type as usize] += n;
+                part.demand[*item_type] += n;
             }
         }
         part
     }
 
-    fn exchange(bins: &mut Vec<Bin>, mut chosen: Vec<usize>, new: Vec<Bin>) {
+    fn exchange(bins: &mut IndexVec<BinIx, Bin>, mut chosen: Vec<BinIx>, new: impl IntoIterator<Item = Bin>) {
         chosen.sort_unstable_by(|a, b| b.cmp(a));
         for at in chosen {
             bins.swap_remove(at);
@@ -152,36 +154,28 @@ impl Repair<'_> {
     }
 
     /// Repacks a few instances by best value density.
-    fn greedily(&mut self, compat_sets: &mut CompatibilitySets, bins: &mut Vec<Bin>) {
+    fn greedily(&mut self, compat_sets: &mut CompatibilitySets, bins: &mut IndexVec<BinIx, Bin>) {
         self.steps += 50;
         let more = 1 + self.dice.below(5);
         let mut part = self.choose(bins, more);
         // Small and large perturbations, quick and exact patterns: one finds what another misses.
         let shake = [0.03, 0.1, 0.3].get(self.dice.below(3)).copied().unwrap_or(0.1);
         let nodes = if self.dice.below(3) == 0 { 120 } else { 0 };
-        let shaken: Vec<f64> =
+        let shaken: IndexVec<ItemTypeIx, f64> =
             self.dual_prices.iter().map(|w| w * (1.0 - shake + 2.0 * shake * self.dice.fraction())).collect();
         // Equal cost is accepted: it leads to another neighbourhood.
         let ceiling = part.cost.saturating_add(1);
         // An instance dearer than all of them together can't help; a sample of the rest keeps each try short
         // and different.
-        let some: Vec<BinType> = self
+        let some: IndexVec<BinTypeIx, BinType> = self
             .bin_types
             .iter()
             .filter(|s| self.problem.cost(s.variant, s.offer) <= part.cost && self.dice.next() & 3 != 0)
             .cloned()
             .collect();
-        let found = greedy::repack(
-            self.problem,
-            compat_sets,
-            &some,
-            &shaken,
-            &mut part.demand,
-            ceiling,
-            nodes,
-            &mut self.steps,
-        );
-        if let Some((new, _)) = found
+        let guide = Guide { problem: self.problem, bin_types: &some, dual_prices: &shaken, nodes };
+        let found = greedy::repack(guide, compat_sets, &mut part.demand, ceiling, &mut self.steps);
+        if let Some(new) = found
             && part.demand.iter().all(|n| *n == 0)
         {
             Self::exchange(bins, part.chosen, new);
@@ -189,18 +183,18 @@ impl Repair<'_> {
     }
 
     /// Repacks some more instances by a relaxation of their own.
-    fn relax(&mut self, compat_sets: &mut CompatibilitySets, bins: &mut Vec<Bin>) {
+    fn relax(&mut self, compat_sets: &mut CompatibilitySets, bins: &mut IndexVec<BinIx, Bin>) {
         let more = 2 + self.dice.below(10);
         let part = self.choose(bins, more);
-        let mut seed: Vec<(f64, u32, Pattern)> = Vec::new();
+        let mut seed: Vec<(f64, BinTypeIx, Pattern)> = Vec::new();
         for (bin_type, pattern) in &self.pool {
-            let Some(at) = self.bin_types.get(*bin_type as usize) else { continue };
+            let Some(at) = self.bin_types.find(*bin_type) else { continue };
             let cut: Pattern = pattern
                 .iter()
-                .map(|(k, n)| (*k, (*n).min(part.demand[*k as usize])))
+                .map(|(k, n)| (*k, (*n).min(part.demand[*k])))
                 .filter(|(_, n)| *n > 0)
                 .collect();
-            let value: f64 = cut.iter().map(|(k, n)| self.dual_prices[*k as usize] * f64::from(*n)).sum();
+            let value: f64 = cut.iter().map(|(k, n)| self.dual_prices[*k] * f64::from(*n)).sum();
             let cost = self.problem.cost(at.variant, at.offer).max(1) as f64;
             if value > 0.8 * cost {
                 seed.push((value / cost, *bin_type, cut));
@@ -209,9 +203,9 @@ impl Repair<'_> {
         self.steps += u64::try_from(self.pool.len()).unwrap_or(0);
         seed.sort_by(|a, b| b.0.total_cmp(&a.0));
         seed.truncate(100);
-        let mut seed: Vec<(u32, Pattern)> =
+        let mut seed: Vec<(BinTypeIx, Pattern)> =
             seed.into_iter().map(|(_, bin_type, pattern)| (bin_type, pattern)).collect();
-        let old: Vec<Bin> = part.chosen.iter().filter_map(|at| bins.get(*at).cloned()).collect();
+        let old: Vec<Bin> = part.chosen.iter().filter_map(|at| bins.find(*at).cloned()).collect();
         seed.extend(column_generation::of_bins(self.bin_types, &old));
         let first = column_generation::generate(
             self.search,

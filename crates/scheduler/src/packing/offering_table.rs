@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::{
+    ids::{OfferIx, RowIx},
+    index_vec::IndexVec,
     model::bit_set::BitSet,
+    packing::rows::Rows,
     state::{catalog_index::CatalogIndex, requests::amount},
 };
 
@@ -16,22 +19,21 @@ const UNPRICED: i64 = 1 << 40;
 #[derive(Debug)]
 pub(crate) struct Edges {
     /// Cheapest first: each larger in some resource than every cheaper one.
-    pub(crate) ladder: Box<[u32]>,
+    pub(crate) ladder: Box<[OfferIx]>,
     /// The sets that no other set holds, dearest first.
-    pub(crate) maximal: Box<[u32]>,
+    pub(crate) maximal: Box<[OfferIx]>,
 }
 
 /// Rows and costs of a catalogue's offerings.
 #[derive(Debug)]
 pub(crate) struct Table {
-    pub(crate) d: usize,
-    rows: Vec<i64>,
+    rows: Rows<RowIx>,
     /// Row of each offering.
-    pub(crate) row_of: Vec<u32>,
+    row_of: IndexVec<OfferIx, RowIx>,
     /// The search's cost, surcharges included.
-    pub(crate) cost: Vec<i64>,
+    cost: IndexVec<OfferIx, i64>,
     edges: Mutex<FxHashMap<BitSet, Arc<Edges>>>,
-    by_cost: OnceLock<Box<[u32]>>,
+    by_cost: OnceLock<Box<[OfferIx]>>,
 }
 
 /// Surcharges of the search.
@@ -41,7 +43,6 @@ pub(crate) struct Surcharge {
     pub(crate) per_node: i64,
 }
 
-#[expect(clippy::indexing_slicing, reason = "every offering has a row and a cost")]
 impl Table {
     /// `taken` gives the requests of DaemonSets on an offering, by dimension.
     pub(crate) fn new(
@@ -50,26 +51,22 @@ impl Table {
         surcharge: Surcharge,
         taken: impl Fn(usize) -> Arc<[i64]>,
     ) -> Self {
-        let mut numbers: FxHashMap<Vec<i64>, u32> = FxHashMap::default();
-        let mut rows: Vec<i64> = Vec::new();
-        let (mut row_of, mut cost) = (Vec::new(), Vec::new());
-        let mut last: Option<(u32, Arc<[i64]>, u32)> = None;
+        let mut numbers: FxHashMap<Vec<i64>, RowIx> = FxHashMap::default();
+        let mut rows = Rows::new(dims.len());
+        let (mut row_of, mut cost) = (IndexVec::new(), IndexVec::new());
+        let mut last: Option<(u32, Arc<[i64]>, RowIx)> = None;
         for (at, offer) in catalog.offers.iter().enumerate() {
             let taken = taken(at);
+            let has = catalog.allocatable.get(offer.kind as usize).map_or(&[][..], |has| has);
             let number = match &last {
                 Some((kind, t, number)) if *kind == offer.kind && *t == taken => *number,
                 _ => {
-                    let has = &catalog.allocatable[offer.kind as usize];
                     let row: Vec<i64> = dims
                         .iter()
                         .zip(taken.iter())
                         .map(|(dim, t)| amount(has, *dim).saturating_sub(*t))
                         .collect();
-                    let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-                    *numbers.entry(row).or_insert_with_key(|row| {
-                        rows.extend_from_slice(row);
-                        next
-                    })
+                    *numbers.entry(row).or_insert_with_key(|row| rows.push(row))
                 }
             };
             last = Some((offer.kind, taken, number));
@@ -81,7 +78,6 @@ impl Table {
                 Some(price) => price,
                 // Without prices, smaller is better.
                 None => {
-                    let has = &catalog.allocatable[offer.kind as usize];
                     let size = amount(has, crate::state::requests::RES_CPU).saturating_mul(1000);
                     UNPRICED.saturating_add(
                         size.saturating_add(amount(has, crate::state::requests::RES_MEMORY) >> 20),
@@ -90,19 +86,26 @@ impl Table {
             };
             cost.push(own.saturating_add(surcharge.per_node));
         }
-        Self { d: dims.len(), rows, row_of, cost, edges: Mutex::default(), by_cost: OnceLock::new() }
+        Self { rows, row_of, cost, edges: Mutex::default(), by_cost: OnceLock::new() }
     }
 
-    pub(crate) fn row(&self, offer: u32) -> &[i64] {
-        let row = self.row_of[offer as usize] as usize;
-        &self.rows[row * self.d..(row + 1) * self.d]
+    /// Room on an offering, by dimension.
+    #[inline]
+    pub(crate) fn row(&self, offer: OfferIx) -> &[i64] {
+        &self.rows[self.row_of[offer]]
+    }
+
+    /// The search's cost of an offering.
+    #[inline]
+    pub(crate) fn cost(&self, offer: OfferIx) -> i64 {
+        self.cost[offer]
     }
 
     /// All offerings, cheapest first.
-    pub(crate) fn by_cost(&self) -> &[u32] {
+    pub(crate) fn by_cost(&self) -> &[OfferIx] {
         self.by_cost.get_or_init(|| {
-            let mut all: Vec<u32> = (0..self.cost.len()).filter_map(|o| u32::try_from(o).ok()).collect();
-            all.sort_by_key(|o| self.cost[*o as usize]);
+            let mut all: Vec<OfferIx> = self.cost.ids().collect();
+            all.sort_by_key(|o| self.cost[*o]);
             all.into()
         })
     }
@@ -120,33 +123,29 @@ impl Table {
 
     fn find_edges(&self, bits: &BitSet) -> Edges {
         // One offering per row: the cheapest.
-        let mut best: FxHashMap<u32, u32> = FxHashMap::default();
-        for offer in bits.iter() {
-            let number = u32::try_from(offer).unwrap_or(u32::MAX);
+        let mut best: FxHashMap<RowIx, OfferIx> = FxHashMap::default();
+        for offer in bits.iter().map(OfferIx::from) {
             best.entry(self.row_of[offer])
                 .and_modify(|kept| {
-                    if self.cost[offer] < self.cost[*kept as usize] {
-                        *kept = number;
+                    if self.cost[offer] < self.cost[*kept] {
+                        *kept = offer;
                     }
                 })
-                .or_insert(number);
+                .or_insert(offer);
         }
-        let mut all: Vec<u32> = best.into_values().collect();
+        let mut all: Vec<OfferIx> = best.into_values().collect();
         all.sort_unstable_by(|a, b| {
-            self.cost[*a as usize]
-                .cmp(&self.cost[*b as usize])
-                .then_with(|| self.row(*b).cmp(self.row(*a)))
-                .then(a.cmp(b))
+            self.cost[*a].cmp(&self.cost[*b]).then_with(|| self.row(*b).cmp(self.row(*a))).then(a.cmp(b))
         });
-        let holds = |a: u32, b: u32| self.row(a).iter().zip(self.row(b)).all(|(a, b)| a >= b);
-        let mut ladder: Vec<u32> = Vec::new();
+        let holds = |a: OfferIx, b: OfferIx| self.row(a).iter().zip(self.row(b)).all(|(a, b)| a >= b);
+        let mut ladder: Vec<OfferIx> = Vec::new();
         for offer in all {
             // Prices rise with size: a dominating offering is likely among the latest.
             if !ladder.iter().rev().any(|kept| holds(*kept, offer)) {
                 ladder.push(offer);
             }
         }
-        let mut maximal: Vec<u32> = Vec::new();
+        let mut maximal: Vec<OfferIx> = Vec::new();
         for offer in ladder.iter().rev() {
             if !maximal.iter().any(|kept| holds(*kept, *offer)) {
                 maximal.push(*offer);

@@ -5,11 +5,14 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
+use crate::ids::{BinIx, BinTypeIx, ItemTypeIx, LimitIx};
+use crate::index_vec::IndexVec;
 use crate::packing::{
     bins::{Bin, Packing},
-    column_generation,
+    column_generation::{self, BinType, Generated, KnapsackEffort, SearchContext},
     compatibility::CompatibilitySets,
-    first_fit_decreasing, greedy, neighbourhood_search,
+    first_fit_decreasing::{self, Opening},
+    greedy, neighbourhood_search,
     problem::{Limit, PackingProblem},
 };
 
@@ -23,9 +26,9 @@ const MOST_KINDS_EVER: u64 = 1_000;
 /// The best packing found, and its bound.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    pub(crate) bins: Vec<Bin>,
+    pub(crate) bins: IndexVec<BinIx, Bin>,
     /// Remainder of the limits.
-    pub(crate) limits: Vec<Limit>,
+    pub(crate) limits: IndexVec<LimitIx, Limit>,
     /// No packing of the same pods costs less.
     pub(crate) bound: i64,
     pub(crate) steps: u64,
@@ -68,27 +71,30 @@ pub(crate) fn pack(
     cancel: &(dyn Fn() -> bool + Sync),
 ) -> Outcome {
     let bin_types = column_generation::bin_types(problem, compat_sets);
-    let packing = first_fit_decreasing::pack(problem, compat_sets, first_fit_decreasing::Opening::Largest);
-    let mut steps = packing.steps;
+    let packing = first_fit_decreasing::pack(problem, compat_sets, Opening::Largest);
+    let steps = packing.steps;
     let first = rank(problem, &packing);
-    let mut best = Best { packing, rank: first };
+    let best = Best { packing, rank: first };
     let pods: u64 = problem.item_types.iter().map(|k| u64::from(k.count)).sum();
     let item_types = u64::try_from(problem.item_types.len()).unwrap_or(u64::MAX);
-    let mut bound = 0;
+    let each = STEPS_EACH.saturating_mul(item_types.saturating_add(pods));
+    let budget = Budget {
+        total: u64::from(effort).saturating_mul(STEPS_AT_LEAST.saturating_add(each)),
+        item_types: MOST_KINDS.saturating_mul(u64::from(effort)).min(MOST_KINDS_EVER),
+        cost_cutoff,
+    };
+    let context = SearchContext { problem, bin_types: &bin_types, cancel };
+    let mut search = Search { context, compat_sets, budget, best, bound: 0, steps };
     if item_types > 0 {
-        let complete = best.rank.0.iter().all(|n| *n == 0);
-        let (dual_prices, by_resources) =
-            column_generation::resource_prices(problem, &bin_types, &best.packing.placed());
-        bound = by_resources;
+        let placed = search.best.packing.placed();
+        let (dual_prices, by_resources) = column_generation::resource_prices(problem, &bin_types, &placed);
+        search.bound = by_resources;
         if effort > 0 {
-            let each = STEPS_EACH.saturating_mul(item_types.saturating_add(pods));
-            let budget = u64::from(effort).saturating_mul(STEPS_AT_LEAST.saturating_add(each));
-            let room = Budget { total: budget, effort, complete, cost_cutoff };
-            let search = column_generation::SearchContext { problem, bin_types: &bin_types, cancel };
-            improve(search, compat_sets, dual_prices, room, &mut best, &mut bound, &mut steps);
+            search.improve(dual_prices);
         }
-        bound = in_prices(problem, &bin_types, bound);
+        search.bound = in_prices(problem, &bin_types, search.bound);
     }
+    let Search { best, bound, steps, .. } = search;
     Outcome {
         bins: best.packing.bins,
         limits: best.packing.limits,
@@ -98,100 +104,118 @@ pub(crate) fn pack(
     }
 }
 
-/// Budget of the search, and whether all pods found a place.
+/// What a search may spend.
 #[derive(Clone, Copy)]
 struct Budget {
+    /// Steps.
     total: u64,
-    effort: u32,
-    complete: bool,
+    /// Item types of a problem that columns are generated for, at most.
+    item_types: u64,
     cost_cutoff: Option<i64>,
 }
 
-fn improve<'a>(
-    search: column_generation::SearchContext<'a>,
-    compat_sets: &mut CompatibilitySets,
-    mut dual_prices: Vec<f64>,
+/// State of the search.
+struct Search<'a, 's> {
+    context: SearchContext<'a>,
+    compat_sets: &'s mut CompatibilitySets,
     budget: Budget,
-    best: &mut Best<'a>,
-    bound: &mut i64,
-    steps: &mut u64,
-) {
-    let column_generation::SearchContext { problem, bin_types, cancel } = search;
-    let useless =
-        |bound: i64| budget.cost_cutoff.is_some_and(|from| in_prices(problem, bin_types, bound) >= from);
-    if cancel() || useless(*bound) {
-        return;
+    best: Best<'a>,
+    bound: i64,
+    steps: u64,
+}
+
+impl<'a> Search<'a, '_> {
+    /// True if every packing costs too much to be of use.
+    fn is_useless(&self) -> bool {
+        let SearchContext { problem, bin_types, .. } = self.context;
+        self.budget.cost_cutoff.is_some_and(|from| in_prices(problem, bin_types, self.bound) >= from)
     }
-    let other = first_fit_decreasing::pack(problem, compat_sets, first_fit_decreasing::Opening::Balanced);
-    *steps += other.steps;
-    best.offer(problem, other);
-    let item_types = u64::try_from(problem.item_types.len()).unwrap_or(u64::MAX);
-    let most = MOST_KINDS.saturating_mul(u64::from(budget.effort)).min(MOST_KINDS_EVER);
-    let met = |best: &Best<'_>, bound: i64| best.rank.1 <= bound || useless(bound) || cancel();
-    if !budget.complete || met(best, *bound) {
-        return;
+
+    /// True if nothing is to be gained any more.
+    fn is_done(&self) -> bool {
+        self.best.rank.1 <= self.bound || self.is_useless() || (self.context.cancel)()
     }
-    let end = steps.saturating_add(budget.total);
-    let mut columns = Vec::new();
-    if item_types <= most {
-        let demand: Vec<u32> = problem.item_types.iter().map(|k| k.count).collect();
-        let seed = column_generation::of_bins(bin_types, &best.packing.bins);
-        let generated = column_generation::generate(
-            search,
-            &demand,
-            &seed,
-            &dual_prices,
-            column_generation::KnapsackEffort::Full,
-            budget.total / 2,
-        );
-        *steps += generated.steps;
-        *bound = (*bound).max(generated.bound);
+
+    /// Takes `other` if it is better. `None`: its search spent `most` steps in vain.
+    fn offer(&mut self, other: Option<Packing<'a>>, most: u64) {
+        self.steps += other.as_ref().map_or(most, |other| other.steps);
+        if let Some(other) = other {
+            self.best.offer(self.context.problem, other);
+        }
+    }
+
+    fn improve(&mut self, mut dual_prices: IndexVec<ItemTypeIx, f64>) {
+        let SearchContext { problem, cancel, .. } = self.context;
+        if cancel() || self.is_useless() {
+            return;
+        }
+        let complete = self.best.rank.0.iter().all(|n| *n == 0);
+        let other = first_fit_decreasing::pack(problem, self.compat_sets, Opening::Balanced);
+        self.offer(Some(other), 0);
+        if !complete || self.is_done() {
+            return;
+        }
+        let end = self.steps.saturating_add(self.budget.total);
+        let item_types = u64::try_from(problem.item_types.len()).unwrap_or(u64::MAX);
+        if item_types > self.budget.item_types {
+            return;
+        }
+        let generated = self.generate(&dual_prices);
         dual_prices.clone_from(&generated.dual_prices);
-        if *steps < end && !met(best, *bound) {
-            let left = end - *steps;
-            if let Some(other) = greedy::sequential(search, compat_sets, &dual_prices, 60, left / 2) {
-                *steps += other.steps;
-                best.offer(problem, other);
-            } else {
-                *steps += left / 2;
-            }
+        self.round(&generated, end);
+        if neighbourhood_search::is_free(problem) && self.steps < end && !self.is_done() {
+            let mut bins = self.best.packing.bins.clone();
+            self.steps += neighbourhood_search::improve(
+                self.context,
+                self.compat_sets,
+                &dual_prices,
+                &generated.columns,
+                &mut bins,
+                end - self.steps,
+            );
+            let mut other = Packing::new(problem);
+            other.take_over(bins);
+            self.best.offer(problem, other);
+        }
+    }
+
+    /// Solves the linear relaxation, which may raise the bound.
+    fn generate(&mut self, dual_prices: &IndexVec<ItemTypeIx, f64>) -> Generated {
+        let SearchContext { problem, bin_types, .. } = self.context;
+        let demand: IndexVec<ItemTypeIx, u32> = problem.item_types.iter().map(|k| k.count).collect();
+        let seed = column_generation::of_bins(bin_types, &self.best.packing.bins);
+        let (effort, most) = (KnapsackEffort::Full, self.budget.total / 2);
+        let generated = column_generation::generate(self.context, &demand, &seed, dual_prices, effort, most);
+        self.steps += generated.steps;
+        self.bound = self.bound.max(generated.bound);
+        generated
+    }
+
+    /// Rounds the fractional solution in several ways.
+    fn round(&mut self, generated: &Generated, end: u64) {
+        if self.steps < end && !self.is_done() {
+            let most = (end - self.steps) / 2;
+            let dual_prices = &generated.dual_prices;
+            let other = greedy::sequential(self.context, self.compat_sets, dual_prices, 60, most);
+            self.offer(other, most);
         }
         for share in [0.9, 0.6] {
-            if *steps >= end || met(best, *bound) {
+            if self.steps >= end || self.is_done() {
                 break;
             }
-            let left = end - *steps;
+            let most = (end - self.steps) / 2;
+            let demand = self.context.problem.item_types.iter().map(|k| k.count).collect();
             let mut chance = greedy::Chance::Share(share);
-            let dived = greedy::diving_heuristic(
-                search,
-                compat_sets,
-                &generated,
-                demand.clone(),
+            let other = greedy::diving_heuristic(
+                self.context,
+                self.compat_sets,
+                generated,
+                demand,
                 &mut chance,
-                left / 2,
+                most,
             );
-            if let Some(other) = dived {
-                *steps += other.steps;
-                best.offer(problem, other);
-            } else {
-                *steps += left / 2;
-            }
+            self.offer(other, most);
         }
-        columns = generated.columns;
-    }
-    if neighbourhood_search::is_free(problem) && item_types <= most && *steps < end && !met(best, *bound) {
-        let mut bins = best.packing.bins.clone();
-        *steps += neighbourhood_search::improve(
-            search,
-            compat_sets,
-            &dual_prices,
-            &columns,
-            &mut bins,
-            end - *steps,
-        );
-        let mut other = Packing::new(problem);
-        other.take_over(bins);
-        best.offer(problem, other);
     }
 }
 
@@ -202,10 +226,10 @@ fn improve<'a>(
     clippy::cast_possible_truncation,
     reason = "rounded down with a margin"
 )]
-fn in_prices(problem: &PackingProblem, bin_types: &[column_generation::BinType], bound: i64) -> i64 {
+fn in_prices(problem: &PackingProblem, bin_types: &IndexVec<BinTypeIx, BinType>, bound: i64) -> i64 {
     let ratio = bin_types.iter().filter_map(|s| {
-        let ctx = problem.variants.get(s.variant as usize)?;
-        let price = ctx.catalog.offers.get(s.offer as usize)?.price?;
+        let ctx = problem.variants.find(s.variant)?;
+        let price = ctx.catalog.offers.get(usize::from(s.offer))?.price?;
         let cost = problem.cost(s.variant, s.offer);
         (cost > price).then(|| price as f64 / cost as f64)
     });

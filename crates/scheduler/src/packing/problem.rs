@@ -9,23 +9,24 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 use crate::{
-    packing::offering_table::Table,
+    ids::{CompatSetIx, GroupIx, ItemTypeIx, LimitIx, OfferIx, PoolVariant, VariantIx},
+    index_vec::IndexVec,
+    packing::{offering_table::Table, rows::Rows},
     state::{catalog_index::CatalogIndex, requests::Port},
 };
 
 /// A variant of a pool, priced for this search.
 #[derive(Debug)]
 pub(crate) struct VariantCtx {
-    /// Index of the pool, and of the variant within it.
-    pub(crate) pool: usize,
-    pub(crate) variant: usize,
+    /// Of which pool, and which of its variants.
+    pub(crate) from: PoolVariant,
     pub(crate) catalog: Arc<CatalogIndex>,
     /// Room and cost of each offering.
     pub(crate) table: Arc<Table>,
     /// Ports that DaemonSets take on every node.
     pub(crate) ports: Vec<Port>,
     /// Limits that count this variant's instances.
-    pub(crate) limits: Vec<usize>,
+    pub(crate) limits: Vec<LimitIx>,
     /// (value of each offering, how many distinct values must remain).
     pub(crate) min_values: Vec<(Vec<u32>, usize)>,
 }
@@ -34,15 +35,15 @@ pub(crate) struct VariantCtx {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Rules {
     /// Topology groups that count this item type.
-    pub(crate) counts: Box<[u32]>,
+    pub(crate) counts: Box<[GroupIx]>,
     /// Topology groups with a maximum per host, this item type's own pods included.
-    pub(crate) caps: Box<[(u32, u32)]>,
+    pub(crate) caps: Box<[(GroupIx, u32)]>,
     /// Groups whose maximum holds in every binding order: required anti-affinity is symmetric, a spread binds
     /// only the later pod.
-    pub(crate) apart: Box<[u32]>,
+    pub(crate) apart: Box<[GroupIx]>,
     /// Groups of which a member must be on the host already. With `starts` the item type may be the first
     /// member where none exists.
-    pub(crate) needs: Box<[u32]>,
+    pub(crate) needs: Box<[GroupIx]>,
     pub(crate) starts: bool,
     pub(crate) ports: Box<[Port]>,
     /// At most so many pods of this item type on one host.
@@ -53,7 +54,7 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 pub(crate) struct ItemType {
     /// (variant, compatibility set).
-    pub(crate) options: SmallVec<[(u32, u32); 2]>,
+    pub(crate) options: SmallVec<[(VariantIx, CompatSetIx); 2]>,
     /// `None`: no rules.
     pub(crate) rules: Option<Box<Rules>>,
     pub(crate) count: u32,
@@ -66,29 +67,31 @@ pub(crate) struct ItemType {
 pub(crate) struct PackingProblem {
     /// Resources per row.
     pub(crate) d: usize,
-    pub(crate) variants: Vec<VariantCtx>,
-    pub(crate) item_types: Vec<ItemType>,
-    /// Requests of each item type, flat.
-    pub(crate) sizes: Vec<i64>,
-    pub(crate) limits: Vec<Limit>,
+    pub(crate) variants: IndexVec<VariantIx, VariantCtx>,
+    pub(crate) item_types: IndexVec<ItemTypeIx, ItemType>,
+    /// Requests of each item type.
+    pub(crate) sizes: Rows<ItemTypeIx>,
+    pub(crate) limits: IndexVec<LimitIx, Limit>,
     /// Groups that have a member somewhere already, for [`Rules::needs`].
-    pub(crate) present: Vec<u32>,
+    pub(crate) present: Vec<GroupIx>,
     /// Groups that some item type needs.
-    pub(crate) near: Vec<u32>,
+    pub(crate) near: Vec<GroupIx>,
 }
 
-#[expect(clippy::indexing_slicing, reason = "rows and sizes are made with the tables that number them")]
 impl PackingProblem {
-    pub(crate) fn row(&self, variant: u32, offer: u32) -> &[i64] {
-        self.variants[variant as usize].table.row(offer)
+    #[inline]
+    pub(crate) fn row(&self, variant: VariantIx, offer: OfferIx) -> &[i64] {
+        self.variants[variant].table.row(offer)
     }
 
-    pub(crate) fn size(&self, item_type: usize) -> &[i64] {
-        &self.sizes[item_type * self.d..(item_type + 1) * self.d]
+    #[inline]
+    pub(crate) fn size(&self, item_type: ItemTypeIx) -> &[i64] {
+        &self.sizes[item_type]
     }
 
-    pub(crate) fn cost(&self, variant: u32, offer: u32) -> i64 {
-        self.variants[variant as usize].table.cost[offer as usize]
+    #[inline]
+    pub(crate) fn cost(&self, variant: VariantIx, offer: OfferIx) -> i64 {
+        self.variants[variant].table.cost(offer)
     }
 }
 
@@ -106,8 +109,8 @@ pub(crate) fn fits(size: &[i64], free: &[i64]) -> u32 {
     u32::try_from(most).unwrap_or(u32::MAX)
 }
 
-/// Pattern of one instance: (item type, copies).
-pub(crate) type Pattern = SmallVec<[(u32, u32); 4]>;
+/// Pattern of one instance: item types and copies.
+pub(crate) type Pattern = SmallVec<[(ItemTypeIx, u32); 4]>;
 
 /// Remainder of one limit.
 #[derive(Clone, Debug, Default)]

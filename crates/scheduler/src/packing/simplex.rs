@@ -6,55 +6,62 @@
 
 use smallvec::SmallVec;
 
-/// One column: its cost, and how much of each row it covers.
+use crate::ids::{BinTypeIx, ColumnIx, MasterRowIx};
+use crate::index_vec::IndexVec;
+
+/// One column: its cost, and how much it covers of each row, or of what the rows are for.
 #[derive(Clone, Debug)]
-pub(crate) struct Column {
+pub(crate) struct Column<R = MasterRowIx> {
     pub(crate) cost: f64,
-    pub(crate) entries: SmallVec<[(u32, f64); 4]>,
-    /// The caller's id of the column.
-    pub(crate) bin_type: u32,
+    pub(crate) entries: SmallVec<[(R, f64); 4]>,
+    /// Whose pattern it is, for the caller.
+    pub(crate) bin_type: Option<BinTypeIx>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Basic {
-    Column(usize),
-    Surplus(usize),
+    Column(ColumnIx),
+    Surplus(MasterRowIx),
 }
 
 /// The problem, its basis and the basic solution.
 #[derive(Debug)]
 pub(crate) struct Master {
     m: usize,
-    pub(crate) columns: Vec<Column>,
+    pub(crate) columns: IndexVec<ColumnIx, Column>,
     basis: Vec<Basic>,
     /// Inverse of the basis, row by row.
     inverse: Vec<f64>,
     x: Vec<f64>,
     /// Duals.
-    pub(crate) y: Vec<f64>,
+    pub(crate) y: IndexVec<MasterRowIx, f64>,
 }
 
 const EPSILON: f64 = 1e-9;
 
-#[expect(clippy::indexing_slicing, reason = "dense tables of m rows")]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "`inverse` has m times m entries, every other list m, by construction; rows are below m"
+)]
 impl Master {
     /// `start` has one column per row, which covers that row alone.
-    pub(crate) fn new(demand: &[f64], start: Vec<Column>) -> Self {
+    pub(crate) fn new(demand: &[f64], start: IndexVec<ColumnIx, Column>) -> Self {
         let m = demand.len();
         let mut inverse = vec![0.0; m * m];
-        let (mut x, mut y) = (vec![0.0; m], vec![0.0; m]);
+        let mut x = vec![0.0; m];
+        let mut y = IndexVec::new();
         for (row, column) in start.iter().enumerate() {
             let covers = column.entries.first().map_or(1.0, |(_, a)| *a);
             inverse[row * m + row] = 1.0 / covers;
             x[row] = demand[row] / covers;
-            y[row] = column.cost / covers;
+            y.push(column.cost / covers);
         }
-        let basis = (0..m).map(Basic::Column).collect();
+        let basis = start.ids().map(Basic::Column).collect();
         Self { m, columns: start, basis, inverse, x, y }
     }
 
     fn reduced(&self, column: &Column) -> f64 {
-        column.cost - column.entries.iter().map(|(row, a)| self.y[*row as usize] * a).sum::<f64>()
+        column.cost - column.entries.iter().map(|(row, a)| self.y[*row] * a).sum::<f64>()
     }
 
     /// Pivots until no column improves the objective, or `most` times. Returns the work done.
@@ -62,7 +69,7 @@ impl Master {
         let mut work = 0;
         for _ in 0..most {
             let mut best = (-EPSILON, None);
-            for (at, column) in self.columns.iter().enumerate() {
+            for (at, column) in self.columns.enumerate() {
                 // Relative to the cost, so that large instances don't crowd out small ones.
                 let score = self.reduced(column) / column.cost.max(EPSILON);
                 if score < best.0 {
@@ -70,7 +77,7 @@ impl Master {
                 }
             }
             let scale = 1.0 / self.y.iter().fold(EPSILON, |most, y| most.max(y.abs()));
-            for (row, y) in self.y.iter().enumerate() {
+            for (row, y) in self.y.enumerate() {
                 if y * scale < best.0 {
                     best = (y * scale, Some(Basic::Surplus(row)));
                 }
@@ -87,17 +94,18 @@ impl Master {
     fn pivot(&mut self, entering: Basic) -> bool {
         let m = self.m;
         let surplus;
-        let (entries, reduced): (&[(u32, f64)], f64) = match entering {
+        let (entries, reduced): (&[(MasterRowIx, f64)], f64) = match entering {
             Basic::Column(at) => (&self.columns[at].entries, self.reduced(&self.columns[at])),
             Basic::Surplus(row) => {
-                surplus = [(u32::try_from(row).unwrap_or(0), -1.0)];
+                surplus = [(row, -1.0)];
                 (&surplus, self.y[row])
             }
         };
         let mut d = vec![0.0; m];
         for (row, a) in entries {
+            let row = usize::from(*row);
             for (r, d) in d.iter_mut().enumerate() {
-                *d += self.inverse[r * m + *row as usize] * a;
+                *d += self.inverse[r * m + row] * a;
             }
         }
         let mut leaving: Option<(f64, f64, usize)> = None;
@@ -138,7 +146,7 @@ impl Master {
     }
 
     /// Columns in the basis with their values.
-    pub(crate) fn solution(&self) -> Vec<(usize, f64)> {
+    pub(crate) fn solution(&self) -> Vec<(ColumnIx, f64)> {
         let used = self.basis.iter().zip(&self.x);
         used.filter_map(|(b, x)| match b {
             Basic::Column(at) if *x > 1e-6 => Some((*at, *x)),
@@ -152,19 +160,23 @@ impl Master {
 mod tests {
     use super::*;
 
-    fn column(cost: f64, entries: &[(u32, f64)]) -> Column {
-        Column { cost, entries: SmallVec::from_slice(entries), bin_type: 0 }
+    fn column(cost: f64, entries: &[(usize, f64)]) -> Column {
+        let entries = entries.iter().map(|(row, a)| (MasterRowIx::from(*row), *a)).collect();
+        Column { cost, entries, bin_type: None }
     }
 
     #[test]
     fn solves_a_covering_problem() {
         // Rolls of 10 into 4 x 3 and 3 x 4: patterns (3,0), (0,2), (2,1).
-        let mut master = Master::new(&[4.0, 3.0], vec![column(1.0, &[(0, 3.0)]), column(1.0, &[(1, 2.0)])]);
+        let mut master = Master::new(
+            &[4.0, 3.0],
+            IndexVec::from(vec![column(1.0, &[(0, 3.0)]), column(1.0, &[(1, 2.0)])]),
+        );
         master.columns.push(column(1.0, &[(0, 2.0), (1, 1.0)]));
         master.improve(100);
         let value: f64 = master.solution().iter().map(|(c, x)| master.columns[*c].cost * x).sum();
         assert!((value - 2.5).abs() < 1e-9, "{value}");
-        let dual = 4.0 * master.y[0] + 3.0 * master.y[1];
+        let dual = 4.0 * master.y[MasterRowIx::from(0)] + 3.0 * master.y[MasterRowIx::from(1)];
         assert!((dual - 2.5).abs() < 1e-9, "{dual}");
     }
 }

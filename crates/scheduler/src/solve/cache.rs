@@ -10,9 +10,11 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     existing::room::{Needs, Room},
+    ids::NodeIx,
+    index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::offering_table::Table,
-    state::cluster::{Cluster, NodeIx},
+    state::cluster::Cluster,
     state::interner::Sym,
 };
 
@@ -31,7 +33,7 @@ pub(crate) struct SolveCache {
     /// Catalogues by the domains of their offerings.
     pub(crate) parts: Mutex<FxHashMap<PartsKey, Arc<Parts>>>,
     suitable: Mutex<FxHashMap<Needs, Arc<[NodeIx]>>>,
-    rooms: Vec<OnceLock<Room>>,
+    rooms: IndexVec<NodeIx, OnceLock<Room>>,
 }
 
 impl SolveCache {
@@ -47,7 +49,7 @@ impl SolveCache {
 
     /// Free resources of a node before the plan.
     pub(crate) fn room(&self, cluster: &Cluster, node: NodeIx) -> Option<&Room> {
-        self.rooms.get(node as usize).map(|room| room.get_or_init(|| Room::new(cluster, node)))
+        self.rooms.find(node).map(|room| room.get_or_init(|| Room::new(cluster, node)))
     }
 
     /// The nodes that suit `needs`, computed by `find` on first use.
@@ -62,6 +64,6 @@ impl SolveCache {
     }
 }
 
-fn rooms(cluster: &Cluster) -> Vec<OnceLock<Room>> {
+fn rooms(cluster: &Cluster) -> IndexVec<NodeIx, OnceLock<Room>> {
     cluster.nodes.iter().map(|_| OnceLock::new()).collect()
 }

@@ -5,12 +5,14 @@ use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
+    ids::{ClassIx, NodeIx, PodIx},
+    index_vec::IndexVec,
     model::{
         options::Options,
         plan::{PodKey, ReasonKind},
     },
     state::{
-        cluster::{Cluster, NodeIx, PodIx},
+        cluster::Cluster,
         interner::Sym,
         node_requirement::{NodeReq, Term},
         pod_shape::{SelId, Shape},
@@ -52,10 +54,10 @@ impl Class {
 #[derive(Debug, Default)]
 pub(crate) struct Demand {
     /// By priority, then by arrival of the first pod.
-    pub(crate) classes: Vec<Class>,
+    pub(crate) classes: IndexVec<ClassIx, Class>,
     /// With `simulate_default_scheduler`: the class of each pod in binding order. Pending pods first, then
     /// node by node those of nodes left out.
-    pub(crate) turns: Vec<usize>,
+    pub(crate) turns: Vec<ClassIx>,
     /// Nodes to plan without.
     pub(crate) gone: FxHashSet<NodeIx>,
     /// Nodes left out count against limits all the same.
@@ -72,9 +74,9 @@ impl Demand {
                 continue;
             }
             let before = order.len();
-            for ix in cluster.nodes.get(node as usize).iter().flat_map(|slot| &slot.pods) {
+            for ix in cluster.nodes.find(node).iter().flat_map(|slot| &slot.pods) {
                 // A DaemonSet's pod is removed with its node.
-                if let Some(Some(rec)) = cluster.pods.get(*ix as usize)
+                if let Some(Some(rec)) = cluster.pods.find(*ix)
                     && rec.daemon.is_none()
                 {
                     order.push((rec.rank(), *ix));
@@ -93,19 +95,18 @@ impl Demand {
             order.sort_unstable();
         }
         let matched = Matcher::new(cluster, order.iter().map(|(_, ix)| *ix));
-        let mut numbers: FxHashMap<(i32, u32, Arc<[SelId]>), usize> = FxHashMap::default();
+        let mut numbers: FxHashMap<(i32, u32, Arc<[SelId]>), ClassIx> = FxHashMap::default();
         let mut by_ident: FxHashMap<u32, Arc<[SelId]>> = FxHashMap::default();
-        let mut classes: Vec<Class> = Vec::new();
-        let mut number_of: FxHashMap<PodIx, usize> = FxHashMap::default();
+        let mut classes: IndexVec<ClassIx, Class> = IndexVec::new();
+        let mut number_of: FxHashMap<PodIx, ClassIx> = FxHashMap::default();
         for (_, ix) in order {
-            let Some(Some(rec)) = cluster.pods.get(ix as usize) else { continue };
+            let Some(Some(rec)) = cluster.pods.find(ix) else { continue };
             let selectors = by_ident.entry(rec.ident).or_insert_with(|| matched.of(cluster, rec.ident));
             let key = (rec.priority, rec.shape, Arc::clone(selectors));
             let number = *numbers.entry(key).or_insert_with_key(|key| {
-                classes.push(resolve(cluster, rec.shape, rec.priority, Arc::clone(&key.2)));
-                classes.len() - 1
+                classes.push(resolve(cluster, rec.shape, rec.priority, Arc::clone(&key.2)))
             });
-            if let Some(class) = classes.get_mut(number) {
+            if let Some(class) = classes.find_mut(number) {
                 class.pods.push(ix);
             }
             if options.simulate_default_scheduler {
@@ -117,9 +118,9 @@ impl Demand {
     }
 
     /// The class of a pending pod.
-    pub(crate) fn class_of(&self, cluster: &Cluster, pod: &PodKey) -> Option<usize> {
+    pub(crate) fn class_of(&self, cluster: &Cluster, pod: &PodKey) -> Option<ClassIx> {
         let ix = cluster.pod_number(pod)?;
-        self.classes.iter().position(|class| class.pods.contains(&ix))
+        self.classes.position(|class| class.pods.contains(&ix))
     }
 }
 
@@ -135,7 +136,7 @@ impl Matcher {
         let (mut shapes, mut namespaces) = (BTreeSet::new(), FxHashSet::default());
         let mut idents = FxHashSet::default();
         for ix in pods {
-            if let Some(Some(rec)) = cluster.pods.get(ix as usize) {
+            if let Some(Some(rec)) = cluster.pods.find(ix) {
                 shapes.insert(rec.shape);
                 if idents.insert(rec.ident) {
                     namespaces.insert(tables.idents.get(rec.ident).namespace);

@@ -6,51 +6,62 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
+    ids::{ClassIx, CompatSetIx, GroupIx, ItemTypeIx, OfferIx, VariantIx},
+    index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::{
         compatibility::CompatibilitySets,
         portfolio::Outcome,
         problem::{ItemType, PackingProblem, Rules, VariantCtx},
     },
-    solve::tiers::{Context, Launch, Solved, Tier},
+    solve::tiers::{Context, Launch, Solved, Tier, TierChoices},
     state::interner::Sym,
     topology::{
-        domains::{Item, TopologyView},
-        groups::Groups,
+        domains::Item,
+        groups::BlockGroups,
         preferences::{self, Tally},
     },
 };
 
-#[expect(
-    clippy::indexing_slicing,
-    reason = "classes, pools and variants are numbered by the lists that they index"
-)]
+/// What the packing reads of an item: items alike in all of it are one item type.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    priority: i32,
+    size: SmallVec<[i64; 4]>,
+    options: SmallVec<[(VariantIx, CompatSetIx); 2]>,
+    rules: Option<Box<Rules>>,
+}
+
+/// The packing problem of a tier, and the items of each of its item types.
+pub(super) struct Merged {
+    pub(super) problem: PackingProblem,
+    pub(super) compat_sets: CompatibilitySets,
+    sources: IndexVec<ItemTypeIx, Vec<Item>>,
+}
+
 impl Context<'_> {
-    /// Merges items that the packing can't tell apart into item types. Returns the items of each item type.
-    #[expect(clippy::too_many_arguments, reason = "one step of pack_tier, which owns all of these")]
-    pub(super) fn kinds(
+    /// Merges items that the packing can't tell apart into item types of `problem`, which has none yet.
+    pub(super) fn merge(
         &self,
         tier: &Tier<'_>,
-        groups: &Groups,
-        view: &TopologyView,
+        groups: &BlockGroups,
+        choices: &TierChoices,
         items: &[Item],
-        compat_sets_of: &FxHashMap<usize, SmallVec<[(u32, BitSet); 2]>>,
-        problem: &mut PackingProblem,
-        compat_sets: &mut CompatibilitySets,
-    ) -> Vec<Vec<Item>> {
-        type Key = (i32, SmallVec<[i64; 4]>, SmallVec<[(u32, u32); 2]>, Option<Box<Rules>>);
-        let mut numbers: FxHashMap<Key, usize> = FxHashMap::default();
-        let mut sources: Vec<Vec<Item>> = Vec::new();
-        type Options = SmallVec<[(u32, u32); 2]>;
-        let mut known: FxHashMap<(usize, Option<usize>), Options> = FxHashMap::default();
+        problem: PackingProblem,
+    ) -> Merged {
+        let mut merged =
+            Merged { problem, compat_sets: CompatibilitySets::default(), sources: IndexVec::new() };
+        let Merged { problem, compat_sets, sources } = &mut merged;
+        let mut numbers: FxHashMap<Key, ItemTypeIx> = FxHashMap::default();
+        let mut known: FxHashMap<_, SmallVec<[(VariantIx, CompatSetIx); 2]>> = FxHashMap::default();
         let limited = problem.variants.iter().any(|v| !v.limits.is_empty());
         for item in items {
             let class = tier.block.classes[item.class].0;
             let options = known.entry((item.class, item.domain_set)).or_insert_with(|| {
                 let mut list = SmallVec::new();
-                for (at, bits) in compat_sets_of.get(&item.class).into_iter().flatten() {
+                for (at, bits) in choices.options.get(&item.class).into_iter().flatten() {
                     let bits = match item.domain_set {
-                        Some(domain_set) => bits.and(&view.domain_sets[domain_set].offers[*at as usize]),
+                        Some(domain_set) => bits.and(&choices.view.domain_sets[domain_set].offers[*at]),
                         None => bits.clone(),
                     };
                     if let Some(compat_set) = compat_sets.number(problem, *at, bits) {
@@ -59,36 +70,38 @@ impl Context<'_> {
                 }
                 list
             });
-            let priority = if limited { self.demand.classes[class].priority } else { 0 };
-            let key = (priority, self.size(tier, class), options.clone(), self.rules(groups, item, class));
-            let number = *numbers.entry(key).or_insert_with_key(|(priority, size, options, rules)| {
-                problem.sizes.extend_from_slice(size);
+            let key = Key {
+                priority: if limited { self.demand.classes[class].priority } else { 0 },
+                size: self.size(tier, class),
+                options: options.clone(),
+                rules: self.rules(groups, item, class),
+            };
+            let number = *numbers.entry(key).or_insert_with_key(|key| {
+                problem.sizes.push(&key.size);
                 problem.item_types.push(ItemType {
-                    options: options.clone(),
-                    rules: rules.clone(),
+                    options: key.options.clone(),
+                    rules: key.rules.clone(),
                     count: 0,
-                    priority: *priority,
+                    priority: key.priority,
                 });
-                sources.push(Vec::new());
-                sources.len() - 1
+                sources.push(Vec::new())
             });
             problem.item_types[number].count += item.count;
             sources[number].push(*item);
         }
-        sources
+        merged
     }
 
-    pub(super) fn rules(&self, groups: &Groups, item: &Item, class: usize) -> Option<Box<Rules>> {
+    fn rules(&self, groups: &BlockGroups, item: &Item, class: ClassIx) -> Option<Box<Rules>> {
         let topology = &groups.of[item.class];
         let it = &self.demand.classes[class];
-        let number = |g: usize| u32::try_from(g).unwrap_or(u32::MAX);
-        let mut caps: Vec<(u32, u32)> = topology
+        let mut caps: Vec<(GroupIx, u32)> = topology
             .host_spreads
             .iter()
-            .map(|rule| (number(rule.group), u32::try_from(rule.max_skew).unwrap_or(u32::MAX)))
+            .map(|rule| (rule.group, u32::try_from(rule.max_skew).unwrap_or(u32::MAX)))
             .collect();
         for g in &topology.host_anti {
-            caps.push((number(*g), u32::from(topology.host_counted.contains(g))));
+            caps.push((*g, u32::from(topology.host_counted.contains(g))));
         }
         caps.sort_unstable();
         let share = self.options.max_share_percent;
@@ -99,10 +112,10 @@ impl Context<'_> {
             u32::try_from((pods.saturating_mul(u64::from(share)) / 100).max(1)).unwrap_or(u32::MAX)
         };
         let rules = Rules {
-            counts: topology.host_counted.iter().map(|g| number(*g)).collect(),
+            counts: topology.host_counted.as_slice().into(),
             caps: caps.into(),
-            apart: topology.host_anti.iter().map(|g| number(*g)).collect(),
-            needs: topology.host_near.iter().map(|g| number(*g)).collect(),
+            apart: topology.host_anti.as_slice().into(),
+            needs: topology.host_near.into_iter().collect(),
             starts: topology.starts,
             ports: it.shape(self.cluster).ports.clone(),
             most,
@@ -115,28 +128,28 @@ impl Context<'_> {
         &self,
         ctx: &VariantCtx,
         bits: &BitSet,
-        offer: u32,
-        content: &[(usize, Option<usize>, u32)],
+        offer: OfferIx,
+        content: &[Item<ClassIx>],
         tally: &mut Tally,
-    ) -> u32 {
-        let classes = || content.iter().map(|(class, _, n)| (&self.demand.classes[*class], *n));
-        let value = |o: u32| {
-            let variant = &self.pools[ctx.pool].variants[ctx.variant];
+    ) -> OfferIx {
+        let classes = || content.iter().map(|item| (&self.demand.classes[item.class], item.count));
+        let value = |o: OfferIx| {
+            let (_, variant) = self.variant(ctx.from);
             // A new instance is a host of its own in every zone.
             move |key: Sym| {
                 if key == self.cluster.keys.hostname {
                     return None;
                 }
-                variant.value(&self.cluster.keys, &ctx.catalog, o as usize, key)
+                variant.value(&self.cluster.keys, &ctx.catalog, o.into(), key)
             }
         };
         let mut best = offer;
         if classes().any(|(class, _)| preferences::wishes(self.cluster, class).next().is_some()) {
-            let own = &ctx.catalog.offers[offer as usize];
+            let Some(own) = ctx.catalog.offers.get(usize::from(offer)) else { return offer };
             let mut most = i64::MIN;
             for (o, it) in ctx.catalog.numbered(own.kind) {
-                let Ok(number) = u32::try_from(o) else { continue };
-                let same = it.capacity == own.capacity && ctx.table.cost[o] == ctx.table.cost[offer as usize];
+                let number = OfferIx::from(o);
+                let same = it.capacity == own.capacity && ctx.table.cost(number) == ctx.table.cost(offer);
                 if !same || !bits.contains(o) {
                     continue;
                 }
@@ -156,76 +169,68 @@ impl Context<'_> {
     }
 
     /// Index of the item, among items alike to the packing, that prefers the pods in `content` most.
-    fn willing(&self, tier: &Tier<'_>, items: &[Item], content: &[(usize, Option<usize>, u32)]) -> usize {
+    fn willing(&self, tier: &Tier<'_>, items: &[Item], content: &[Item<ClassIx>]) -> usize {
         let host = self.cluster.keys.hostname;
         let score = |item: &Item| -> i64 {
             let class = &self.demand.classes[tier.block.classes[item.class].0];
             let wishes = preferences::wishes(self.cluster, class).filter(|w| w.key == host);
             wishes.fold(0i64, |sum, wish| {
-                let there = content.iter().filter(|(c, _, _)| self.demand.classes[*c].matches(wish.selector));
-                let count: i64 = there.map(|(_, _, n)| i64::from(*n)).sum();
+                let there = content.iter().filter(|it| self.demand.classes[it.class].matches(wish.selector));
+                let count: i64 = there.map(|it| i64::from(it.count)).sum();
                 sum.saturating_add(wish.weight.saturating_mul(count))
             })
         };
         // The last of the best, since items are taken from the end.
-        (0..items.len()).max_by_key(|at| (score(&items[*at]), *at)).unwrap_or(0)
+        items.iter().map(score).enumerate().max_by_key(|(at, score)| (*score, *at)).map_or(0, |(at, _)| at)
     }
 
-    /// Turns bins into launches; returns (local class, domain set, count) of unplaced pods.
+    /// True if the class of some of `items` prefers pods on its host, so that it matters which of them is taken.
+    fn is_choosy(&self, tier: &Tier<'_>, items: &[Item]) -> bool {
+        let host = self.cluster.keys.hostname;
+        let class = |item: &Item| &self.demand.classes[tier.block.classes[item.class].0];
+        let wishes = |item: &Item| preferences::wishes(self.cluster, class(item)).any(|w| w.key == host);
+        items.len() > 1 && items.iter().any(wishes)
+    }
+
+    /// Turns bins into launches; returns unplaced pods.
     pub(super) fn collect(
         &self,
         tier: &Tier<'_>,
-        problem: &PackingProblem,
-        compat_sets: &CompatibilitySets,
+        merged: Merged,
         outcome: Outcome,
-        mut sources: Vec<Vec<Item>>,
         out: &mut Solved,
-    ) -> Vec<(usize, Option<usize>, u32)> {
+    ) -> Vec<Item> {
+        let Merged { problem, compat_sets, mut sources } = merged;
         let mut tally = Tally::default();
-        let host = self.cluster.keys.hostname;
-        let choosy: Vec<bool> = sources
-            .iter()
-            .map(|items| {
-                let class = |item: &Item| &self.demand.classes[tier.block.classes[item.class].0];
-                let wishes =
-                    |item: &Item| preferences::wishes(self.cluster, class(item)).any(|w| w.key == host);
-                items.len() > 1 && items.iter().any(wishes)
-            })
-            .collect();
+        let choosy: IndexVec<ItemTypeIx, bool> =
+            sources.iter().map(|items| self.is_choosy(tier, items)).collect();
         for bin in &outcome.bins {
-            let ctx = &problem.variants[bin.variant as usize];
+            let ctx = &problem.variants[bin.variant];
             let mut used = vec![0i64; problem.d];
-            let mut content: Vec<(usize, Option<usize>, u32)> = Vec::new();
-            for (kind, count) in &bin.pattern {
-                let kind = *kind as usize;
-                for (u, s) in used.iter_mut().zip(problem.size(kind)) {
+            let mut content: Vec<Item<ClassIx>> = Vec::new();
+            for (item_type, count) in &bin.pattern {
+                for (u, s) in used.iter_mut().zip(problem.size(*item_type)) {
                     *u = u.saturating_add(s.saturating_mul(i64::from(*count)));
                 }
+                let (items, choosy) = (&mut sources[*item_type], choosy[*item_type]);
                 let mut need = *count;
-                while need > 0 && !sources[kind].is_empty() {
-                    let at = if choosy[kind] {
-                        self.willing(tier, &sources[kind], &content)
-                    } else {
-                        sources[kind].len() - 1
-                    };
-                    let item = &mut sources[kind][at];
-                    let take = if choosy[kind] { 1 } else { need.min(item.count) };
-                    let (class, domain_set) = (tier.block.classes[item.class].0, item.domain_set);
-                    match content.iter_mut().find(|(c, e, _)| (*c, *e) == (class, domain_set)) {
-                        Some((_, _, n)) => *n += take,
-                        None => content.push((class, domain_set, take)),
-                    }
+                while need > 0 {
+                    let last = items.len().saturating_sub(1);
+                    let at = if choosy { self.willing(tier, items, &content) } else { last };
+                    let Some(item) = items.get_mut(at) else { break };
+                    let take = if choosy { 1 } else { need.min(item.count) };
+                    let class = tier.block.classes[item.class].0;
+                    add(&mut content, Item { class, domain_set: item.domain_set, count: take });
                     item.count -= take;
                     need -= take;
                     if item.count == 0 {
-                        sources[kind].remove(at);
+                        items.remove(at);
                     }
                 }
             }
             let offer = self.softly(ctx, compat_sets.bits(bin.compat_set), bin.offer, &content, &mut tally);
             out.launches.push(Launch {
-                pool: ctx.pool,
-                variant: ctx.variant,
+                from: ctx.from,
                 offer,
                 bits: compat_sets.bits(bin.compat_set).clone(),
                 table: Arc::clone(&ctx.table),
@@ -235,16 +240,16 @@ impl Context<'_> {
                 limited: !ctx.limits.is_empty() || !self.cluster.limits.is_empty(),
             });
         }
-        let mut failed: Vec<(usize, Option<usize>, u32)> = Vec::new();
-        for item in sources.into_iter().flatten() {
-            match failed
-                .iter_mut()
-                .find(|(class, domain_set, _)| (*class, *domain_set) == (item.class, item.domain_set))
-            {
-                Some((_, _, n)) => *n += item.count,
-                None => failed.push((item.class, item.domain_set, item.count)),
-            }
-        }
+        let mut failed: Vec<Item> = Vec::new();
+        sources.into_iter().flatten().for_each(|item| add(&mut failed, item));
         failed
+    }
+}
+
+/// Adds pods to those of the same class and domain set.
+fn add<C: PartialEq>(list: &mut Vec<Item<C>>, more: Item<C>) {
+    match list.iter_mut().find(|it| it.class == more.class && it.domain_set == more.domain_set) {
+        Some(it) => it.count += more.count,
+        None => list.push(more),
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
+    ids::{LimitIx, NodeIx, OfferIx, PoolIx},
+    index_vec::IndexVec,
     model::{
         pool::{LIMIT_COST, LIMIT_NODES},
         quantity::Quantity,
@@ -12,7 +14,7 @@ use crate::{
     solve::demand::Demand,
     state::{
         catalog_index::{Offer, PoolRec},
-        cluster::{Cluster, NodeIx},
+        cluster::Cluster,
         interner::label,
         requests::amount,
     },
@@ -33,39 +35,42 @@ pub(crate) enum Owner<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Limits<'a> {
     /// The rest of each.
-    pub(crate) left: Vec<Limit>,
+    pub(crate) left: IndexVec<LimitIx, Limit>,
     /// Whose each is.
-    pub(crate) owners: Vec<Owner<'a>>,
+    pub(crate) owners: IndexVec<LimitIx, Owner<'a>>,
     /// Limits that count each pool's nodes.
-    pub(crate) of: Vec<Vec<usize>>,
+    pub(crate) of: IndexVec<PoolIx, Vec<LimitIx>>,
     /// The cluster's limit, while it counts no pool: see [`Limits::is_overrun`].
-    apart: Option<usize>,
+    apart: Option<LimitIx>,
 }
 
 impl<'a> Limits<'a> {
     /// The limits of `cluster`. The cluster's own limit connects all pools into one block, which costs time and leaves
     /// each pool fewer steps. So it is left out at first (`joint` is false), and only a plan that overruns it is made
     /// again with it.
-    pub(crate) fn new(cluster: &'a Cluster, demand: &Demand, pools: &[&PoolRec], joint: bool) -> Self {
-        let mut limits = Self { of: vec![Vec::new(); pools.len()], ..Self::default() };
-        for (number, rec) in pools.iter().enumerate() {
+    pub(crate) fn new(
+        cluster: &'a Cluster,
+        demand: &Demand,
+        pools: &IndexVec<PoolIx, &PoolRec>,
+        joint: bool,
+    ) -> Self {
+        let mut limits = Self { of: IndexVec::filled(Vec::new(), pools.len()), ..Self::default() };
+        for (number, rec) in pools.enumerate() {
             limits.add(cluster, demand, pools, Owner::Pool, (&rec.pool.limits, &[number]));
         }
         for tenant in cluster.tenants.values() {
-            let members: Vec<usize> = pools
-                .iter()
+            let members: Vec<PoolIx> = pools
                 .enumerate()
                 .filter(|(_, rec)| tenant.pools.contains(&rec.pool.name))
                 .map(|(number, _)| number)
                 .collect();
             limits.add(cluster, demand, pools, Owner::Tenant(&tenant.tenant), (&tenant.limits, &members));
         }
-        let all: Vec<usize> = (0..pools.len()).collect();
+        let all: Vec<PoolIx> = pools.ids().collect();
         limits.add(cluster, demand, pools, Owner::Cluster, (&cluster.limits, &all));
         if !joint && !cluster.limits.is_empty() {
-            let last = limits.left.len().saturating_sub(1);
-            limits.apart = Some(last);
-            limits.of.iter_mut().for_each(|of| of.retain(|limit| *limit != last));
+            limits.apart = limits.left.ids().next_back();
+            limits.of.iter_mut().for_each(|of| of.retain(|limit| Some(*limit) != limits.apart));
         }
         limits
     }
@@ -74,9 +79,9 @@ impl<'a> Limits<'a> {
         &mut self,
         cluster: &Cluster,
         demand: &Demand,
-        pools: &[&PoolRec],
+        pools: &IndexVec<PoolIx, &PoolRec>,
         owner: Owner<'a>,
-        (wanted, members): (&BTreeMap<String, Quantity>, &[usize]),
+        (wanted, members): (&BTreeMap<String, Quantity>, &[PoolIx]),
     ) {
         if wanted.is_empty() {
             return;
@@ -93,9 +98,9 @@ impl<'a> Limits<'a> {
             }
         }
         for member in members {
-            let Some(rec) = pools.get(*member) else { continue };
+            let Some(rec) = pools.find(*member) else { continue };
             for node in nodes_of(cluster, demand, rec) {
-                let Some(info) = cluster.nodes.get(node as usize).and_then(|s| s.info.as_ref()) else {
+                let Some(info) = cluster.nodes.find(node).and_then(|s| s.info.as_ref()) else {
                     continue;
                 };
                 if let Some(nodes) = &mut limit.nodes {
@@ -108,8 +113,8 @@ impl<'a> Limits<'a> {
                     *left = left.saturating_sub(amount(&info.capacity, *id));
                 }
             }
-            if let Some(of) = self.of.get_mut(*member) {
-                of.push(self.left.len());
+            if let Some(of) = self.of.find_mut(*member) {
+                of.push(self.left.next_id());
             }
         }
         self.left.push(limit);
@@ -119,14 +124,14 @@ impl<'a> Limits<'a> {
     /// True if `launches`, each a pool and an offering, overrun the cluster's limit, which they were planned without.
     pub(crate) fn is_overrun(
         &self,
-        pools: &[&PoolRec],
-        launches: impl Iterator<Item = (usize, u32)>,
+        pools: &IndexVec<PoolIx, &PoolRec>,
+        launches: impl Iterator<Item = (PoolIx, OfferIx)>,
     ) -> bool {
-        let Some(mut left) = self.apart.and_then(|at| self.left.get(at)).cloned() else { return false };
+        let Some(mut left) = self.apart.and_then(|at| self.left.find(at)).cloned() else { return false };
         let mut any = false;
         for (pool, offer) in launches {
             any = true;
-            if let Some(rec) = pools.get(pool) {
+            if let Some(rec) = pools.find(pool) {
                 left.spend(&rec.catalog, offer);
             }
         }
@@ -136,14 +141,14 @@ impl<'a> Limits<'a> {
     /// The rest of each limit once `launches` are there.
     pub(crate) fn after(
         &self,
-        pools: &[&PoolRec],
-        launches: impl Iterator<Item = (usize, u32)>,
-    ) -> Vec<Limit> {
+        pools: &IndexVec<PoolIx, &PoolRec>,
+        launches: impl Iterator<Item = (PoolIx, OfferIx)>,
+    ) -> IndexVec<LimitIx, Limit> {
         let mut left = self.left.clone();
         for (pool, offer) in launches {
-            let Some(rec) = pools.get(pool) else { continue };
-            for limit in self.of.get(pool).into_iter().flatten() {
-                if let Some(limit) = left.get_mut(*limit) {
+            let Some(rec) = pools.find(pool) else { continue };
+            for limit in self.of.find(pool).into_iter().flatten() {
+                if let Some(limit) = left.find_mut(*limit) {
                     limit.spend(&rec.catalog, offer);
                 }
             }
@@ -164,7 +169,7 @@ pub(crate) fn nodes_of<'a>(
 
 /// The catalogue's price of a node, by its labels; zero if unknown.
 pub(crate) fn node_price(cluster: &Cluster, rec: &PoolRec, node: NodeIx) -> Option<i64> {
-    let labels = &cluster.nodes.get(node as usize)?.info.as_ref()?.labels;
+    let labels = &cluster.nodes.find(node)?.info.as_ref()?.labels;
     let keys = &cluster.keys;
     let kind = rec.catalog.find(label(labels, keys.instance_type)?)?;
     let (zone, capacity) = (label(labels, keys.zone), label(labels, keys.capacity_type));

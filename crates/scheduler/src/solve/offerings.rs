@@ -9,44 +9,42 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
+    ids::{ClassIx, DomainSetIx, LocalClassIx, PoolVariant, VariantIx},
+    index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::problem::fits,
     solve::{
         cache::Parts,
-        tiers::{Context, Found, Launch, Tier},
+        tiers::{ClassOptions, Context, Found, Launch, Tier, TierChoices},
     },
     state::{interner::Sym, requests::amount, taint},
     topology::{
-        domains::{Choice, DomainSet, TopologyView},
-        groups::Groups,
+        domains::{Choice, DomainSet, Item, TopologyView},
+        groups::BlockGroups,
     },
 };
 
-#[expect(
-    clippy::indexing_slicing,
-    reason = "classes, pools and variants are numbered by the lists that they index"
-)]
 impl Context<'_> {
     /// Available offerings of the tier's variants that the class may use and that are large enough; true if
     /// the class has more than it prefers.
     pub(super) fn options_of(
         &self,
         tier: &Tier<'_>,
-        local: usize,
+        local: LocalClassIx,
         weight: i32,
         found: &Found,
-    ) -> (SmallVec<[(u32, BitSet); 2]>, bool) {
+    ) -> (ClassOptions, bool) {
         let class = tier.block.classes[local].0;
         let size = self.size(tier, class);
         let mut result = SmallVec::new();
-        for a in self.allowed[class].iter().filter(|a| self.pools[a.pool].pool.weight == weight) {
-            let Some(at) = tier.variants.iter().position(|v| *v == (a.pool, a.variant)) else { continue };
+        for a in self.allowed[class].iter().filter(|a| self.weight(a) == weight) {
+            let Some(at) = tier.variants.position(|v| *v == a.from) else { continue };
             let table = &tier.tables[at];
-            let open = a.bits.and(&self.pools[a.pool].catalog.available);
+            let open = a.bits.and(&self.pools[a.from.pool].catalog.available);
             // The maximal offerings decide whether anything fits; the packing checks sizes again.
             let edges = table.edges(&open);
             if edges.maximal.iter().any(|offer| fits(&size, table.row(*offer)) > 0) {
-                result.push((u32::try_from(at).unwrap_or(u32::MAX), open));
+                result.push((at, open));
             }
         }
         let narrowed = !found.wide.contains(&local) && self.prefer(tier, class, &mut result);
@@ -55,36 +53,27 @@ impl Context<'_> {
 
     /// Narrows offerings to what the class prefers, heaviest preference first, wherever that costs nothing:
     /// every non-dominated instance must be left at the same price. Returns whether any offering is left out.
-    pub(super) fn prefer(
-        &self,
-        tier: &Tier<'_>,
-        class: usize,
-        options: &mut SmallVec<[(u32, BitSet); 2]>,
-    ) -> bool {
+    pub(super) fn prefer(&self, tier: &Tier<'_>, class: ClassIx, options: &mut ClassOptions) -> bool {
         let cluster = self.cluster;
         let mut some = false;
         for (_, term) in &self.demand.classes[class].shape(cluster).preferred_nodes {
-            let narrowed: SmallVec<[(u32, BitSet); 2]> = options
+            let narrowed: ClassOptions = options
                 .iter()
                 .map(|(at, bits)| {
-                    let (pool, variant) = tier.variants[*at as usize];
-                    let rec = self.pools[pool];
-                    let with = rec.variants[variant].preferred(
-                        &cluster.tables.symbols,
-                        &cluster.keys,
-                        &rec.catalog,
-                        term,
-                    );
+                    let (rec, variant) = self.variant(tier.variants[*at]);
+                    let with = variant.preferred(&cluster.tables.symbols, &cluster.keys, &rec.catalog, term);
                     (*at, bits.and(&with))
                 })
                 .collect();
             let free = options.iter().zip(&narrowed).all(|((at, all), (_, some))| {
-                let table = &tier.tables[*at as usize];
+                let table = &tier.tables[*at];
                 let (all, some) = (table.edges(all), table.edges(some));
                 all.ladder.len() == some.ladder.len()
-                    && all.ladder.iter().zip(&some.ladder).all(|(a, b)| {
-                        table.cost[*a as usize] == table.cost[*b as usize] && table.row(*a) == table.row(*b)
-                    })
+                    && all
+                        .ladder
+                        .iter()
+                        .zip(&some.ladder)
+                        .all(|(a, b)| table.cost(*a) == table.cost(*b) && table.row(*a) == table.row(*b))
             });
             if free {
                 some |= *options != narrowed;
@@ -94,41 +83,46 @@ impl Context<'_> {
         some
     }
 
-    pub(super) fn size(&self, tier: &Tier<'_>, class: usize) -> SmallVec<[i64; 4]> {
+    pub(super) fn size(&self, tier: &Tier<'_>, class: ClassIx) -> SmallVec<[i64; 4]> {
         let shape = self.demand.classes[class].shape(self.cluster);
         tier.dims.iter().map(|dim| amount(&shape.requests, *dim)).collect()
     }
 
     /// The domain sets: every combination of the domains that some group of the block reads.
-    pub(super) fn view(&self, tier: &Tier<'_>, groups: &Groups) -> TopologyView {
+    pub(super) fn view(&self, tier: &Tier<'_>, groups: &BlockGroups) -> TopologyView {
         let mut keys: Vec<Sym> =
             groups.list.iter().map(|g| g.key).filter(|k| *k != self.cluster.keys.hostname).collect();
         keys.sort_unstable_by_key(|k| self.cluster.tables.symbols.text(*k));
         keys.dedup();
-        let mut view =
-            TopologyView { keys, domain_sets: Vec::new(), opened: Arc::clone(&self.opened), lean: false };
+        let mut view = TopologyView {
+            keys,
+            domain_sets: IndexVec::new(),
+            opened: Arc::clone(&self.opened),
+            lean: false,
+        };
         if view.keys.is_empty() {
             return view;
         }
-        let sizes: Vec<usize> =
-            tier.variants.iter().map(|(pool, _)| self.pools[*pool].catalog.offers.len()).collect();
-        for (at, (pool, variant)) in tier.variants.iter().enumerate() {
-            let rec = self.pools[*pool];
-            let open = rec.variants[*variant].allowed.and(&rec.catalog.available);
-            for (values, bits) in self.parts(*pool, *variant, &view.keys).iter() {
+        let nothing: IndexVec<VariantIx, BitSet> = tier
+            .variants
+            .iter()
+            .map(|from| BitSet::none(self.pools[from.pool].catalog.offers.len()))
+            .collect();
+        for (at, from) in tier.variants.enumerate() {
+            let (rec, variant) = self.variant(*from);
+            let open = variant.allowed.and(&rec.catalog.available);
+            for (values, bits) in self.parts(*from, &view.keys).iter() {
                 let here = bits.and(&open);
                 if here.is_empty() {
                     continue;
                 }
-                let number = view.domain_sets.iter().position(|c| c.values == *values).unwrap_or_else(|| {
-                    let offers = sizes.iter().map(|size| BitSet::none(*size)).collect();
+                let number = view.domain_sets.position(|c| c.values == *values).unwrap_or_else(|| {
                     view.domain_sets.push(DomainSet {
                         values: values.clone(),
-                        offers,
-                        whole: 0,
+                        offers: nothing.clone(),
+                        whole: DomainSetIx::NONE,
                         fails: SmallVec::new(),
-                    });
-                    view.domain_sets.len() - 1
+                    })
                 });
                 view.domain_sets[number].offers[at] = here;
             }
@@ -136,7 +130,7 @@ impl Context<'_> {
         let text = |v: &Option<Sym>| v.map(|v| self.cluster.tables.symbols.text(v));
         view.domain_sets
             .sort_by_cached_key(|c| c.values.iter().map(|v| text(v).map(str::to_owned)).collect::<Vec<_>>());
-        for (number, domain_set) in view.domain_sets.iter_mut().enumerate() {
+        for (number, domain_set) in view.domain_sets.enumerate_mut() {
             domain_set.whole = number;
         }
         view
@@ -144,9 +138,8 @@ impl Context<'_> {
 
     /// The catalogue of a variant, partitioned by the values of `keys`. Variants with the same labels share
     /// it.
-    pub(super) fn parts(&self, pool: usize, variant: usize, keys: &[Sym]) -> Arc<Parts> {
-        let rec = self.pools[pool];
-        let it = &rec.variants[variant];
+    pub(super) fn parts(&self, from: PoolVariant, keys: &[Sym]) -> Arc<Parts> {
+        let (rec, it) = self.variant(from);
         let own = keys.iter().map(|k| crate::state::interner::label(&it.labels, *k)).collect();
         let key = (Arc::as_ptr(&rec.catalog).addr(), keys.to_vec(), own);
         let mut known = self.cache.parts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +154,9 @@ impl Context<'_> {
                     parts.push((values.clone(), BitSet::none(size)));
                     parts.len() - 1
                 });
-                parts[number].1.insert(offer);
+                if let Some((_, bits)) = parts.get_mut(number) {
+                    bits.insert(offer);
+                }
             }
             Arc::new(parts)
         });
@@ -171,10 +166,10 @@ impl Context<'_> {
     pub(super) fn choice(
         &self,
         tier: &Tier<'_>,
-        groups: &Groups,
+        groups: &BlockGroups,
         view: &mut TopologyView,
-        (local, count): (usize, u32),
-        options: &[(u32, BitSet)],
+        (local, count): (LocalClassIx, u32),
+        options: &[(VariantIx, BitSet)],
         found: &Found,
     ) -> Choice {
         let class = tier.block.classes[local].0;
@@ -184,7 +179,7 @@ impl Context<'_> {
             count,
             priority: self.demand.classes[class].priority,
             domain_sets: Vec::new(),
-            full: found.full.range((local, 0)..=(local, usize::MAX)).map(|((_, c), n)| (*c, *n)).collect(),
+            full: found.full_for(local).map(|((_, c), n)| (*c, *n)).collect(),
             counted: Vec::new(),
             unsure: SmallVec::new(),
         };
@@ -198,14 +193,14 @@ impl Context<'_> {
             let domain_set = &view.domain_sets[number];
             let mut cheapest = None;
             for (at, bits) in options {
-                let table = &tier.tables[*at as usize];
-                let here = bits.and(&domain_set.offers[*at as usize]);
+                let table = &tier.tables[*at];
+                let here = bits.and(&domain_set.offers[*at]);
                 if here.is_empty() {
                     continue;
                 }
                 let edges = table.edges(&here);
                 let fit = edges.ladder.iter().find(|o| fits(&size, table.row(**o)) > 0);
-                if let Some(cost) = fit.map(|o| table.cost[*o as usize]) {
+                if let Some(cost) = fit.map(|o| table.cost(*o)) {
                     cheapest = Some(cheapest.map_or(cost, |c: i64| c.min(cost)));
                 }
             }
@@ -219,13 +214,13 @@ impl Context<'_> {
             let (mut some, mut all) = (false, true);
             for (at, bits) in options {
                 let mut rest = bits.clone();
-                rest.take_away(&self.passing(tier, *at as usize, filter));
+                rest.take_away(&self.passing(tier, *at, filter));
                 all &= rest.is_empty();
                 some |= rest != *bits;
             }
             if some {
                 choice.counted.push(*g);
-                if !all && groups.list[*g].live && !choice.unsure.contains(&filter) {
+                if !all && !choice.unsure.contains(&filter) {
                     choice.unsure.push(filter);
                 }
             }
@@ -235,9 +230,9 @@ impl Context<'_> {
 
     /// The domain sets of a class: whole ones, or their parts where some offerings pass one of `filters` and
     /// others don't.
-    fn domain_sets(&self, tier: &Tier<'_>, view: &mut TopologyView, filters: &[u32]) -> Vec<usize> {
-        let wholes: Vec<usize> =
-            (0..view.domain_sets.len()).filter(|c| view.domain_sets[*c].whole == *c).collect();
+    fn domain_sets(&self, tier: &Tier<'_>, view: &mut TopologyView, filters: &[u32]) -> Vec<DomainSetIx> {
+        let wholes: Vec<DomainSetIx> =
+            view.domain_sets.enumerate().filter(|(at, c)| c.whole == *at).map(|(at, _)| at).collect();
         if filters.is_empty() {
             return wholes;
         }
@@ -245,10 +240,11 @@ impl Context<'_> {
         for whole in wholes {
             let mut parts = vec![(view.domain_sets[whole].offers.clone(), SmallVec::<[u32; 2]>::new())];
             for filter in filters {
-                let passing: Vec<BitSet> =
-                    (0..tier.variants.len()).map(|at| self.passing(tier, at, *filter)).collect();
+                let passing: IndexVec<VariantIx, BitSet> =
+                    tier.variants.ids().map(|at| self.passing(tier, at, *filter)).collect();
                 for (mut offers, mut fails) in std::mem::take(&mut parts) {
-                    let pass: Vec<BitSet> = offers.iter().zip(&passing).map(|(o, p)| o.and(p)).collect();
+                    let pass: IndexVec<VariantIx, BitSet> =
+                        offers.iter().zip(&passing).map(|(o, p)| o.and(p)).collect();
                     offers.iter_mut().zip(&passing).for_each(|(o, p)| o.take_away(p));
                     parts.push((pass, fails.clone()));
                     fails.push(*filter);
@@ -258,10 +254,9 @@ impl Context<'_> {
             }
             for (offers, fails) in parts {
                 let same = |c: &DomainSet| c.whole == whole && c.offers == offers && c.fails == fails;
-                let number = view.domain_sets.iter().position(same).unwrap_or_else(|| {
+                let number = view.domain_sets.position(same).unwrap_or_else(|| {
                     let values = view.domain_sets[whole].values.clone();
-                    view.domain_sets.push(DomainSet { values, offers, whole, fails });
-                    view.domain_sets.len() - 1
+                    view.domain_sets.push(DomainSet { values, offers, whole, fails })
                 });
                 result.push(number);
             }
@@ -270,13 +265,11 @@ impl Context<'_> {
     }
 
     /// Offerings of a variant whose nodes pass `filter`.
-    fn passing(&self, tier: &Tier<'_>, at: usize, filter: u32) -> BitSet {
+    fn passing(&self, tier: &Tier<'_>, at: VariantIx, filter: u32) -> BitSet {
         let tables = &self.cluster.tables;
         let keys = &self.cluster.keys;
         let filter = tables.filters.get(filter);
-        let (pool, variant) = tier.variants[at];
-        let rec = self.pools[pool];
-        let it = &rec.variants[variant];
+        let (rec, it) = self.variant(tier.variants[at]);
         let size = rec.catalog.offers.len();
         if let Some(t) = filter.tolerations
             && taint::untolerated(tables.tolerations.get(t), &rec.taints).is_some()
@@ -303,17 +296,17 @@ impl Context<'_> {
         bits
     }
 
-    /// (local class, filter) of planned instances that count differently than assumed. Alternatives of an
+    /// Classes and filters of planned instances that count differently than assumed. Alternatives of an
     /// instance are narrowed to those that count as it does.
     pub(super) fn misjudged(
         &self,
         tier: &Tier<'_>,
-        view: &TopologyView,
-        choices: &[Choice],
+        choices: &TierChoices,
         launches: &mut [Launch],
-    ) -> BTreeSet<(usize, u32)> {
+    ) -> BTreeSet<(LocalClassIx, u32)> {
         let mut wrong = BTreeSet::new();
-        let unsure: FxHashMap<usize, &Choice> = choices
+        let unsure: FxHashMap<ClassIx, &Choice> = choices
+            .list
             .iter()
             .filter(|c| !c.unsure.is_empty())
             .map(|c| (tier.block.classes[c.class].0, c))
@@ -321,22 +314,20 @@ impl Context<'_> {
         if unsure.is_empty() {
             return wrong;
         }
-        let mut known: FxHashMap<(usize, u32), BitSet> = FxHashMap::default();
+        let mut known: FxHashMap<(VariantIx, u32), BitSet> = FxHashMap::default();
         for launch in launches {
-            let Some(at) = tier.variants.iter().position(|v| *v == (launch.pool, launch.variant)) else {
-                continue;
-            };
-            let choosy = !self.pools[launch.pool].min_values.is_empty();
-            for (class, domain_set, _) in &launch.content {
+            let Some(at) = tier.variants.position(|from| *from == launch.from) else { continue };
+            let choosy = !self.pools[launch.from.pool].min_values.is_empty();
+            for Item { class, domain_set, .. } in &launch.content {
                 let Some(choice) = unsure.get(class) else { continue };
                 for filter in &choice.unsure {
-                    if domain_set.is_some_and(|c| view.domain_sets[c].fails.contains(filter)) {
+                    if domain_set.is_some_and(|c| choices.view.domain_sets[c].fails.contains(filter)) {
                         continue;
                     }
                     let passing =
                         known.entry((at, *filter)).or_insert_with(|| self.passing(tier, at, *filter));
                     let narrowed = launch.bits.and(passing);
-                    if !passing.contains(launch.offer as usize) || choosy && narrowed != launch.bits {
+                    if !passing.contains(launch.offer.into()) || choosy && narrowed != launch.bits {
                         wrong.insert((choice.class, *filter));
                     } else {
                         launch.bits = narrowed;

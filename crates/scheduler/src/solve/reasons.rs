@@ -9,6 +9,8 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use crate::{
+    ids::{ClassIx, LimitIx, OfferIx, PoolIx, PoolVariant, PoolVariantIx},
+    index_vec::IndexVec,
     model::{
         bit_set::BitSet,
         plan::{Reason, ReasonKind},
@@ -29,7 +31,7 @@ use crate::{
 /// A class that stays unschedulable, and what the search found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Want {
-    pub(crate) class: usize,
+    pub(crate) class: ClassIx,
     pub(crate) kind: Option<ReasonKind>,
 }
 
@@ -37,12 +39,12 @@ pub(crate) struct Want {
 pub(crate) struct Reasons<'a> {
     context: &'a Context<'a>,
     /// The rest of each limit once the planned instances are there.
-    left: Vec<Limit>,
+    left: IndexVec<LimitIx, Limit>,
     known: FxHashMap<Want, Arc<[Reason]>>,
 }
 
 impl<'a> Reasons<'a> {
-    pub(crate) fn new(context: &'a Context<'a>, left: Vec<Limit>) -> Self {
+    pub(crate) fn new(context: &'a Context<'a>, left: IndexVec<LimitIx, Limit>) -> Self {
         Self { context, left, known: FxHashMap::default() }
     }
 
@@ -57,65 +59,33 @@ impl<'a> Reasons<'a> {
     }
 }
 
-fn find(context: &Context<'_>, limits: &[Limit], want: Want) -> Vec<Reason> {
-    let Some(class) = context.demand.classes.get(want.class) else { return Vec::new() };
+fn find(context: &Context<'_>, limits: &IndexVec<LimitIx, Limit>, want: Want) -> Vec<Reason> {
+    let Some(class) = context.demand.classes.find(want.class) else { return Vec::new() };
     if context.pools.is_empty() {
         let detail = "there is no pool".to_owned();
         return vec![Reason { pool: String::new(), reason: ReasonKind::NoPools, detail }];
     }
-    let one = |(number, rec): (usize, &&PoolRec)| {
+    let one = |(number, rec): (PoolIx, &&PoolRec)| {
         let (reason, detail) = pool(context, limits, class, number, want);
         Reason { pool: rec.pool.name.clone(), reason, detail }
     };
-    context.pools.iter().enumerate().map(one).collect()
+    context.pools.enumerate().map(one).collect()
 }
 
-#[expect(clippy::indexing_slicing, reason = "pools are numbered by the list that it indexes")]
 fn pool(
     context: &Context<'_>,
-    limits: &[Limit],
+    limits: &IndexVec<LimitIx, Limit>,
     class: &Class,
-    number: usize,
+    number: PoolIx,
     want: Want,
 ) -> (ReasonKind, String) {
     let (cluster, rec) = (context.cluster, context.pools[number]);
-    let tables = &cluster.tables;
-    let symbols = &tables.symbols;
     let shape = class.shape(cluster);
+    let left = match suitable(context, class, rec) {
+        Ok(left) => left,
+        Err(reason) => return reason,
+    };
     let name = &rec.pool.name;
-    if let Some((kind, detail)) = &class.blocked {
-        return (*kind, detail.clone());
-    }
-    if let Some(taint) = taint::untolerated(tables.tolerations.get(shape.tolerations), &rec.taints) {
-        return (ReasonKind::TaintNotTolerated, format!("the pod doesn't tolerate {}", taint.show(symbols)));
-    }
-    if !rec.pool.launches && rec.pool.replicas.is_none() {
-        // Its nodes may still have been what the pod waits for; first report what can never suit.
-        return (ReasonKind::PoolNotProvisioned, format!("the nodes of {name} come from elsewhere"));
-    }
-    if rec.variants.iter().all(|v| v.allowed.is_empty()) {
-        return (ReasonKind::NoOfferings, format!("the requirements of {name} exclude every offering"));
-    }
-    let size = rec.catalog.offers.len();
-    let mut left: Vec<BitSet> = rec.variants.iter().map(|v| v.allowed.clone()).collect();
-    for (at, req) in class.reqs.iter().map(|r| tables.reqs.get(*r)).chain(class.extra.iter()).enumerate() {
-        let next: Vec<BitSet> = left
-            .iter()
-            .zip(rec.variants.iter())
-            .map(|(bits, v)| bits.and(&v.req(symbols, &cluster.keys, &rec.catalog, req)))
-            .collect();
-        if next.iter().all(BitSet::is_empty) {
-            if at >= class.own_reqs {
-                let detail = format!("no offering of {name} has {}, which a volume needs", req.show(symbols));
-                return (ReasonKind::VolumeTopology, detail);
-            }
-            return (
-                ReasonKind::NodeAffinityMismatch,
-                format!("no offering of {name} has {}", req.show(symbols)),
-            );
-        }
-        left = next;
-    }
     if let Some(replicas) = rec.pool.replicas {
         let detail =
             format!("{name} has a fixed size (replicas: {replicas}), and none of its nodes has room");
@@ -124,16 +94,14 @@ fn pool(
     if let Some(why) = &rec.pool.held {
         return (ReasonKind::LaunchBackoff, format!("{name} launches nothing for now: {why}"));
     }
-    let mut all = BitSet::none(size);
-    left.iter().for_each(|bits| all.unite(bits));
     if let Some(detail) = resources(context, number, shape, &left) {
         return (ReasonKind::InsufficientResources, detail);
     }
-    if !all.intersects(&rec.catalog.available) {
+    if !left.iter().any(|bits| bits.intersects(&rec.catalog.available)) {
         let detail = format!("what {name} offers and suits the pod is out of capacity now");
         return (ReasonKind::NoCapacity, detail);
     }
-    let mut open: Vec<BitSet> = left;
+    let mut open = left;
     open.iter_mut().for_each(|bits| bits.intersect(&rec.catalog.available));
     if let Some(detail) = resources(context, number, shape, &open) {
         return (
@@ -161,29 +129,85 @@ fn pool(
     }
 }
 
+/// Offerings of each variant whose labels and taints suit the class, available or not; the reason if there is none.
+fn suitable(
+    context: &Context<'_>,
+    class: &Class,
+    rec: &PoolRec,
+) -> Result<IndexVec<PoolVariantIx, BitSet>, (ReasonKind, String)> {
+    let cluster = context.cluster;
+    let tables = &cluster.tables;
+    let symbols = &tables.symbols;
+    let name = &rec.pool.name;
+    if let Some((kind, detail)) = &class.blocked {
+        return Err((*kind, detail.clone()));
+    }
+    let tolerations = tables.tolerations.get(class.shape(cluster).tolerations);
+    if let Some(taint) = taint::untolerated(tolerations, &rec.taints) {
+        let detail = format!("the pod doesn't tolerate {}", taint.show(symbols));
+        return Err((ReasonKind::TaintNotTolerated, detail));
+    }
+    if !rec.pool.launches && rec.pool.replicas.is_none() {
+        // Its nodes may still have been what the pod waits for; first report what can never suit.
+        return Err((ReasonKind::PoolNotProvisioned, format!("the nodes of {name} come from elsewhere")));
+    }
+    if rec.variants.iter().all(|v| v.allowed.is_empty()) {
+        return Err((ReasonKind::NoOfferings, format!("the requirements of {name} exclude every offering")));
+    }
+    let mut left: IndexVec<PoolVariantIx, BitSet> = rec.variants.iter().map(|v| v.allowed.clone()).collect();
+    for (at, req) in class.reqs.iter().map(|r| tables.reqs.get(*r)).chain(class.extra.iter()).enumerate() {
+        let next: IndexVec<PoolVariantIx, BitSet> = left
+            .iter()
+            .zip(rec.variants.iter())
+            .map(|(bits, v)| bits.and(&v.req(symbols, &cluster.keys, &rec.catalog, req)))
+            .collect();
+        if next.iter().all(BitSet::is_empty) {
+            let lacking = format!("no offering of {name} has {}", req.show(symbols));
+            return Err(if at >= class.own_reqs {
+                (ReasonKind::VolumeTopology, format!("{lacking}, which a volume needs"))
+            } else {
+                (ReasonKind::NodeAffinityMismatch, lacking)
+            });
+        }
+        left = next;
+    }
+    Ok(left)
+}
+
 /// Offerings that hold the pod, of any variant.
-fn holding(context: &Context<'_>, number: usize, shape: &Shape, open: &[BitSet]) -> Vec<u32> {
+fn holding(
+    context: &Context<'_>,
+    number: PoolIx,
+    shape: &Shape,
+    open: &IndexVec<PoolVariantIx, BitSet>,
+) -> Vec<OfferIx> {
     let dims: Vec<u32> = shape.requests.iter().map(|(id, _)| *id).collect();
     let mut list = Vec::new();
-    for (variant, bits) in open.iter().enumerate() {
-        let table = context.table(number, variant, &dims);
-        let holds =
-            |offer: &u32| table.row(*offer).iter().zip(&shape.requests).all(|(row, (_, size))| row >= size);
-        list.extend(bits.iter().filter_map(|offer| u32::try_from(offer).ok()).filter(holds));
+    for (variant, bits) in open.enumerate() {
+        let table = context.table(PoolVariant { pool: number, variant }, &dims);
+        let holds = |offer: &OfferIx| {
+            table.row(*offer).iter().zip(&shape.requests).all(|(row, (_, size))| row >= size)
+        };
+        list.extend(bits.iter().map(OfferIx::from).filter(holds));
     }
     list
 }
 
 /// The resource that no offering has enough of; `None` if some offering is large enough.
-fn resources(context: &Context<'_>, number: usize, shape: &Shape, left: &[BitSet]) -> Option<String> {
-    let rec = context.pools.get(number)?;
+fn resources(
+    context: &Context<'_>,
+    number: PoolIx,
+    shape: &Shape,
+    left: &IndexVec<PoolVariantIx, BitSet>,
+) -> Option<String> {
+    let rec = context.pools[number];
     let names = &context.cluster.tables.resources;
     let dims: Vec<u32> = shape.requests.iter().map(|(id, _)| *id).collect();
     let mut most: Vec<i64> = vec![0; dims.len()];
-    for (variant, bits) in left.iter().enumerate() {
-        let table = context.table(number, variant, &dims);
+    for (variant, bits) in left.enumerate() {
+        let table = context.table(PoolVariant { pool: number, variant }, &dims);
         for offer in bits.iter() {
-            let row = table.row(u32::try_from(offer).ok()?);
+            let row = table.row(offer.into());
             if row.iter().zip(&shape.requests).all(|(row, (_, size))| row >= size) {
                 return None;
             }
@@ -212,22 +236,27 @@ fn resources(context: &Context<'_>, number: usize, shape: &Shape, left: &[BitSet
 }
 
 /// The pool's minValues that the offerings large enough for the pod can't satisfy; `None` if they can.
-fn choice(context: &Context<'_>, number: usize, shape: &Shape, open: &[BitSet]) -> Option<String> {
-    let rec = context.pools.get(number)?;
+fn choice(
+    context: &Context<'_>,
+    number: PoolIx,
+    shape: &Shape,
+    open: &IndexVec<PoolVariantIx, BitSet>,
+) -> Option<String> {
+    let rec = context.pools[number];
     let cluster = context.cluster;
     let dims: Vec<u32> = shape.requests.iter().map(|(id, _)| *id).collect();
     let mut lacking = None;
-    for (variant, bits) in open.iter().enumerate() {
-        let table = context.table(number, variant, &dims);
+    for (variant, bits) in open.enumerate() {
+        let table = context.table(PoolVariant { pool: number, variant }, &dims);
         let holds = |offer: &usize| {
-            let row = u32::try_from(*offer).map(|o| table.row(o)).unwrap_or_default();
+            let row = table.row(OfferIx::from(*offer));
             row.iter().zip(&shape.requests).all(|(row, (_, size))| row >= size)
         };
         let short = rec.min_values.iter().find_map(|(key, least)| {
             let values: BTreeSet<_> = bits
                 .iter()
                 .filter(holds)
-                .filter_map(|o| rec.variants.get(variant)?.value(&cluster.keys, &rec.catalog, o, *key))
+                .filter_map(|o| rec.variants.find(variant)?.value(&cluster.keys, &rec.catalog, o, *key))
                 .collect();
             let there = u32::try_from(values.len()).unwrap_or(u32::MAX);
             (there < *least).then_some((*key, *least, there))
@@ -240,15 +269,21 @@ fn choice(context: &Context<'_>, number: usize, shape: &Shape, open: &[BitSet]) 
 }
 
 /// Which limit is used up: the first that has no room for any of `offers`.
-#[expect(clippy::indexing_slicing, reason = "pools are numbered by the list that it indexes")]
-fn limit(context: &Context<'_>, left: &[Limit], number: usize, offers: &[u32]) -> (ReasonKind, String) {
+fn limit(
+    context: &Context<'_>,
+    left: &IndexVec<LimitIx, Limit>,
+    number: PoolIx,
+    offers: &[OfferIx],
+) -> (ReasonKind, String) {
     let rec = context.pools[number];
     let name = &rec.pool.name;
-    let own = || context.limits.of.get(number).into_iter().flatten().copied();
-    let is_full =
-        |l: &usize| left.get(*l).is_some_and(|left| !offers.iter().any(|o| left.has_room(&rec.catalog, *o)));
+    let own = || context.limits.of.find(number).into_iter().flatten().copied();
+    let is_full = |l: &LimitIx| {
+        left.find(*l).is_some_and(|left| !offers.iter().any(|o| left.has_room(&rec.catalog, *o)))
+    };
     // Where each has room and together they don't, the nearest is named.
-    let Some(owner) = own().find(is_full).or_else(|| own().next()).and_then(|l| context.limits.owners.get(l))
+    let Some(owner) =
+        own().find(is_full).or_else(|| own().next()).and_then(|l| context.limits.owners.find(l))
     else {
         return (
             ReasonKind::InsufficientResources,
@@ -275,7 +310,7 @@ fn limit(context: &Context<'_>, left: &[Limit], number: usize, offers: &[u32]) -
             let detail = format!(
                 "the limits of the cluster ({}) leave no room for another node; the nodes of all pools have {} already",
                 show(limits),
-                used(context, limits, &context.pools),
+                used(context, limits, context.pools.as_slice()),
             );
             (ReasonKind::ClusterLimit, detail)
         }
@@ -301,7 +336,7 @@ fn used(context: &Context<'_>, limits: &BTreeMap<String, Quantity>, pools: &[&Po
             _ => {
                 let id = cluster.tables.resources.find(key)?;
                 let sum = nodes()
-                    .filter_map(|(_, node)| cluster.nodes.get(node as usize)?.info.as_ref())
+                    .filter_map(|(_, node)| cluster.nodes.find(node)?.info.as_ref())
                     .fold(0i64, |sum, info| sum.saturating_add(amount(&info.capacity, id)));
                 Some(format!("{key} {}", readable(key, sum, Round::Down)))
             }

@@ -7,6 +7,8 @@ use rustc_hash::FxHashMap;
 use crate::{
     Plan,
     existing::room::Place,
+    ids::{ClassIx, DomainSetIx, OfferIx, PodIx, PoolIx},
+    index_vec::IndexVec,
     model::{
         catalog::CapacityType,
         plan::{ExistingPlacement, PlannedInstance, PodKey, ReasonKind, Unschedulable},
@@ -20,10 +22,7 @@ use crate::{
         reasons::{Reasons, Want},
         tiers::{Context, Launch, Solved},
     },
-    state::{
-        cluster::PodIx,
-        interner::{Sym, label},
-    },
+    state::interner::{Sym, label},
 };
 
 /// Hands out the pods of each class; those of one domain set in the order in which a spread over domain sets
@@ -31,27 +30,27 @@ use crate::{
 struct Pods<'a> {
     context: &'a Context<'a>,
     /// By class and domain set: pods not handed out yet.
-    queues: FxHashMap<(usize, Option<usize>), std::collections::VecDeque<PodIx>>,
+    queues: FxHashMap<(ClassIx, Option<DomainSetIx>), std::collections::VecDeque<PodIx>>,
     /// By class: position of the next pod without a domain set.
-    next: Vec<usize>,
+    next: IndexVec<ClassIx, usize>,
 }
 
 impl<'a> Pods<'a> {
     fn new(context: &'a Context<'a>) -> Self {
-        let next = vec![0; context.demand.classes.len()];
+        let next = IndexVec::filled(0, context.demand.classes.len());
         Self { context, queues: FxHashMap::default(), next }
     }
 
-    fn take(&mut self, class: usize) -> Option<PodIx> {
-        let at = self.next.get_mut(class)?;
-        let pod = self.context.demand.classes.get(class)?.pods.get(*at).copied();
+    fn take(&mut self, class: ClassIx) -> Option<PodIx> {
+        let at = self.next.find_mut(class)?;
+        let pod = self.context.demand.classes.find(class)?.pods.get(*at).copied();
         *at += 1;
         pod
     }
 
     /// Deals a class's next pods over domain sets in turn, so that no domain set is ever far ahead of
     /// another.
-    fn deal(&mut self, class: usize, mut domain_sets: Vec<(Option<usize>, u32)>) {
+    fn deal(&mut self, class: ClassIx, mut domain_sets: Vec<(Option<DomainSetIx>, u32)>) {
         domain_sets.sort_by_key(|(domain_set, count)| (std::cmp::Reverse(*count), *domain_set));
         let mut any = true;
         while any {
@@ -68,13 +67,13 @@ impl<'a> Pods<'a> {
         }
     }
 
-    fn pop(&mut self, class: usize, domain_set: Option<usize>, count: u32) -> Vec<PodIx> {
+    fn pop(&mut self, class: ClassIx, domain_set: Option<DomainSetIx>, count: u32) -> Vec<PodIx> {
         let queue = self.queues.entry((class, domain_set)).or_default();
         (0..count).map_while(|_| queue.pop_front()).collect()
     }
 
     fn key(&self, pod: PodIx) -> Option<PodKey> {
-        let rec = self.context.cluster.pods.get(pod as usize)?.as_ref()?;
+        let rec = self.context.cluster.pods.find(pod)?.as_ref()?;
         Some(PodKey::clone(&rec.key))
     }
 }
@@ -84,13 +83,13 @@ pub(crate) fn plan(
     context: &Context<'_>,
     places: &[Place],
     solved: Vec<Solved>,
-    hopeless: Vec<(usize, u32)>,
+    hopeless: Vec<(ClassIx, u32)>,
     steps: u64,
 ) -> Plan {
     let mut plan = Plan { steps, ..Plan::default() };
     let mut pods = Pods::new(context);
-    let labels: FxHashMap<(Sym, Sym), usize> =
-        context.pools.iter().enumerate().map(|(number, rec)| (rec.label, number)).collect();
+    let labels: FxHashMap<(Sym, Sym), PoolIx> =
+        context.pools.enumerate().map(|(number, rec)| (rec.label, number)).collect();
     let keys: std::collections::BTreeSet<Sym> = labels.keys().map(|(key, _)| *key).collect();
     for place in places {
         plan.existing.extend(existing(context, place, &mut pods, |node| {
@@ -99,16 +98,16 @@ pub(crate) fn plan(
     }
     plan.existing.sort_by(|a, b| (a.coming, &a.node).cmp(&(b.coming, &b.node)));
 
-    let mut domain_sets: BTreeMap<usize, BTreeMap<Option<usize>, u32>> = BTreeMap::new();
+    let mut domain_sets: BTreeMap<ClassIx, BTreeMap<Option<DomainSetIx>, u32>> = BTreeMap::new();
     for launch in solved.iter().flat_map(|s| &s.launches) {
-        for (class, domain_set, count) in &launch.content {
-            *domain_sets.entry(*class).or_default().entry(*domain_set).or_default() += count;
+        for item in &launch.content {
+            *domain_sets.entry(item.class).or_default().entry(item.domain_set).or_default() += item.count;
         }
     }
     for (class, domain_sets) in domain_sets {
         pods.deal(class, domain_sets.into_iter().collect());
     }
-    let mut left: Vec<(usize, u32, Option<ReasonKind>)> = Vec::new();
+    let mut left: Vec<(ClassIx, u32, Option<ReasonKind>)> = Vec::new();
     let mut launches: Vec<Launch> = Vec::new();
     let (mut bound, mut relaxed) = (0i64, std::collections::BTreeSet::new());
     for block in solved {
@@ -119,10 +118,10 @@ pub(crate) fn plan(
         plan.steps = plan.steps.saturating_add(block.steps);
         plan.cut_short |= block.cut_short;
     }
-    launches.sort_by_key(|l| l.pool);
-    let mut numbers: BTreeMap<usize, u32> = BTreeMap::new();
+    launches.sort_by_key(|l| l.from.pool);
+    let mut numbers: BTreeMap<PoolIx, u32> = BTreeMap::new();
     for launch in &launches {
-        let number = numbers.entry(launch.pool).or_default();
+        let number = numbers.entry(launch.from.pool).or_default();
         *number += 1;
         plan.instances.extend(instance(context, launch, *number, &mut pods));
     }
@@ -134,7 +133,7 @@ pub(crate) fn plan(
     left.sort_by_key(|(class, _, _)| *class);
     let mut reasons = Reasons::new(
         context,
-        context.limits.after(&context.pools, launches.iter().map(|l| (l.pool, l.offer))),
+        context.limits.after(&context.pools, launches.iter().map(|l| (l.from.pool, l.offer))),
     );
     for (class, count, kind) in left {
         let reasons = reasons.of(Want { class, kind });
@@ -150,17 +149,17 @@ fn existing(
     context: &Context<'_>,
     place: &Place,
     pods: &mut Pods<'_>,
-    pool_of: impl Fn(&[(Sym, Sym)]) -> Option<usize>,
+    pool_of: impl Fn(&[(Sym, Sym)]) -> Option<PoolIx>,
 ) -> Option<ExistingPlacement> {
     let cluster = context.cluster;
     let text = |sym| cluster.tables.symbols.text(sym).to_owned();
-    let slot = cluster.nodes.get(place.node as usize)?;
+    let slot = cluster.nodes.find(place.node)?;
     let info = slot.info.as_ref()?;
-    let rec = pool_of(&info.labels).and_then(|number| context.pools.get(number));
+    let rec = pool_of(&info.labels).and_then(|number| context.pools.find(number));
     let mut requests = Resources::new();
     let mut keys = Vec::new();
     for (class, count) in &place.content {
-        let shape = context.demand.classes.get(*class)?.shape(cluster);
+        let shape = context.demand.classes.find(*class)?.shape(cluster);
         for (id, size) in &shape.requests {
             let name = cluster.tables.resources.name(*id);
             let sum = requests.get(name).saturating_add(size.saturating_mul(i64::from(*count)));
@@ -193,10 +192,9 @@ fn instance(
 ) -> Option<PlannedInstance> {
     let cluster = context.cluster;
     let keys = &cluster.keys;
-    let rec = context.pools.get(launch.pool)?;
-    let variant = rec.variants.get(launch.variant)?;
+    let (rec, variant) = context.variant(launch.from);
     let text = |sym| cluster.tables.symbols.text(sym).to_owned();
-    let offer = rec.catalog.offers.get(launch.offer as usize)?;
+    let offer = rec.catalog.offers.get(usize::from(launch.offer))?;
     let kind = rec.catalog.source.get(offer.kind as usize)?;
 
     let mut requests = Resources::new();
@@ -208,14 +206,15 @@ fn instance(
         requests.set(cluster.tables.resources.name(*dim), used.saturating_add(daemons));
     }
     let mut names = Vec::new();
-    for (class, domain_set, count) in &launch.content {
-        names.extend(pods.pop(*class, *domain_set, *count).into_iter().filter_map(|p| pods.key(p)));
+    for item in &launch.content {
+        let mine = pods.pop(item.class, item.domain_set, item.count);
+        names.extend(mine.into_iter().filter_map(|p| pods.key(p)));
     }
 
     let mut labels: BTreeMap<String, String> =
-        rec.catalog.type_labels(launch.offer as usize).map(|(k, v)| (text(k), text(v))).collect();
+        rec.catalog.type_labels(launch.offer.into()).map(|(k, v)| (text(k), text(v))).collect();
     labels.insert(text(keys.zone), text(offer.zone));
-    if let Some(region) = rec.catalog.value(keys, launch.offer as usize, keys.region) {
+    if let Some(region) = rec.catalog.value(keys, launch.offer.into(), keys.region) {
         labels.insert(text(keys.region), text(region));
     }
     labels.insert(CAPACITY_TYPE.to_owned(), offer.capacity.as_str().to_owned());
@@ -251,22 +250,22 @@ fn instance(
 }
 
 /// True if the offering holds the pods of the launch.
-fn holds(launch: &Launch, offer: u32) -> bool {
+fn holds(launch: &Launch, offer: OfferIx) -> bool {
     launch.table.row(offer).iter().zip(&launch.used).all(|(row, used)| *used <= 0 || row >= used)
 }
 
 /// Instance types that can take the planned one's place in its zone and capacity type, cheapest first.
 fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
-    let Some(rec) = context.pools.get(launch.pool) else { return Vec::new() };
+    let rec = context.pools[launch.from.pool];
     let catalog = &rec.catalog;
-    let Some(own) = catalog.offers.get(launch.offer as usize) else { return Vec::new() };
-    let cost = |o: u32| launch.table.cost.get(o as usize).copied().unwrap_or(i64::MAX);
+    let Some(own) = catalog.offers.get(usize::from(launch.offer)) else { return Vec::new() };
+    let cost = |o: OfferIx| launch.table.cost(o);
     let limit =
         i128::from(cost(launch.offer)) * i128::from(context.options.option_price_permille.max(1000)) / 1000;
     let has = |kind: u32| catalog.capacity.get(kind as usize);
-    let suits = |o: u32| {
-        launch.bits.contains(o as usize)
-            && catalog.offers.get(o as usize).is_some_and(|it| {
+    let suits = |o: OfferIx| {
+        launch.bits.contains(o.into())
+            && catalog.offers.get(usize::from(o)).is_some_and(|it| {
                 it.zone == own.zone
                     && it.capacity == own.capacity
                     && holds(launch, o)
@@ -296,11 +295,11 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
         if !suits(o) {
             continue;
         }
-        let Some(name) = catalog.source.get(catalog.kind(o as usize)).map(|t| &t.name) else { continue };
+        let Some(name) = catalog.source.get(catalog.kind(o.into())).map(|t| &t.name) else { continue };
         if !names.contains(name) {
             names.push(name.clone());
             for (key, _, seen) in &mut missing {
-                seen.insert(catalog.value(&context.cluster.keys, o as usize, *key));
+                seen.insert(catalog.value(&context.cluster.keys, o.into(), *key));
             }
         }
     }
@@ -309,15 +308,15 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
 
 /// Zones where the planned type serves as well, the planned zone first.
 fn zones(context: &Context<'_>, launch: &Launch) -> Vec<String> {
-    let Some(rec) = context.pools.get(launch.pool) else { return Vec::new() };
+    let rec = context.pools[launch.from.pool];
     let catalog = &rec.catalog;
-    let Some(own) = catalog.offers.get(launch.offer as usize) else { return Vec::new() };
-    let cost = |o: usize| launch.table.cost.get(o).copied().unwrap_or(i64::MAX);
-    let limit = i128::from(cost(launch.offer as usize))
+    let Some(own) = catalog.offers.get(usize::from(launch.offer)) else { return Vec::new() };
+    let cost = |o: usize| launch.table.cost(o.into());
+    let limit = i128::from(launch.table.cost(launch.offer))
         * i128::from(context.options.option_price_permille.max(1000))
         / 1000;
     let near = |o: usize| {
-        i128::from(cost(o)) <= limit && (!launch.limited || cost(o) <= cost(launch.offer as usize))
+        i128::from(cost(o)) <= limit && (!launch.limited || cost(o) <= launch.table.cost(launch.offer))
     };
     let mut list: Vec<(bool, i64, Sym)> = catalog
         .numbered(own.kind)

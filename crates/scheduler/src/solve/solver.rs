@@ -11,6 +11,8 @@ use rustc_hash::FxHashMap;
 use crate::{
     Cluster, Options, Plan,
     existing::placement::Existing,
+    ids::{ClassIx, GroupIx, LimitIx, MemberIx, OfferIx, PoolIx, PoolVariant},
+    index_vec::IndexVec,
     model::{bit_set::BitSet, requirement::Operator},
     solve::{
         cache::SolveCache,
@@ -20,7 +22,7 @@ use crate::{
         tiers::{Allowed, Block, Context, Solved},
     },
     state::{
-        catalog_index::PoolRec,
+        catalog_index::{PoolRec, Variant},
         interner::{Sym, label},
         node_requirement::Expr,
         taint,
@@ -71,10 +73,10 @@ fn attempt(
     cluster: &Cluster,
     options: &Options,
     demand: &Demand,
-    (unrestricted, joint): (&BTreeSet<usize>, bool),
+    (unrestricted, joint): (&BTreeSet<ClassIx>, bool),
     cache: &SolveCache,
     cancel: &(dyn Fn() -> bool + Sync),
-) -> Option<(Plan, Vec<usize>)> {
+) -> Option<(Plan, Vec<ClassIx>)> {
     let mut groups = Groups::new(cluster, demand);
     let mut existing = Existing::new(cluster, demand, options, unrestricted, cache);
     existing.run(&mut groups);
@@ -83,10 +85,11 @@ fn attempt(
     let held = existing.held();
     let places = existing.finish();
 
-    let pools: Vec<&PoolRec> = cluster.pools.values().collect();
+    let pools: IndexVec<PoolIx, &PoolRec> = cluster.pools.values().collect();
     let limits = Limits::new(cluster, demand, &pools, joint);
-    let mut context = Context::new(cluster, options, demand, pools, limits, cache, cancel);
-    context.allowed = allowed(&context, &left);
+    let (allowed, opened) = (IndexVec::new(), Arc::from([]));
+    let mut context = Context { cluster, options, demand, pools, allowed, limits, cache, opened, cancel };
+    context.allowed = find_allowed(&context, &left);
     let (blocks, hopeless) = blocks(&context, &mut groups, &left);
     let spreading: FxHashMap<usize, Block> = blocks
         .iter()
@@ -101,24 +104,26 @@ fn attempt(
     };
     settle_domains(&mut context, &spreading, &mut solved);
     let launches = solved.iter().flat_map(|s| &s.launches);
-    if context.limits.is_overrun(&context.pools, launches.map(|l| (l.pool, l.offer))) {
+    if context.limits.is_overrun(&context.pools, launches.map(|l| (l.from.pool, l.offer))) {
         return None;
     }
-    let mut waiting: FxHashMap<usize, u32> = hopeless.iter().copied().collect();
+    let mut waiting: FxHashMap<ClassIx, u32> = hopeless.iter().copied().collect();
     for (class, count, _) in solved.iter().flat_map(|s| &s.left) {
         *waiting.entry(*class).or_default() += count;
     }
     // In vain, if the class found no place itself, or if none of its followers did.
-    let none = |class: &usize| waiting.get(class).is_some_and(|n| left.get(*class) == Some(n));
-    let in_vain = |(class, followers): &(usize, Vec<usize>)| {
+    let none = |class: &ClassIx| waiting.get(class).is_some_and(|n| left.find(*class) == Some(n));
+    let in_vain = |(class, followers): &(ClassIx, Vec<ClassIx>)| {
         waiting.contains_key(class) || !followers.is_empty() && followers.iter().all(none)
     };
     let stranded = held.into_iter().filter(in_vain).map(|(class, _)| class).collect();
     Some((result::plan(&context, &places, solved, hopeless, steps), stranded))
 }
 
-/// Planned instances by (pool, variant, offering).
-type Made = BTreeSet<(usize, usize, u32)>;
+/// A planned instance: its variant and offering.
+type Instance = (PoolVariant, OfferIx);
+/// Planned instances.
+type Made = BTreeSet<Instance>;
 
 /// Solves blocks again whose spreads see a domain that another block opens, until no new domain appears.
 /// Counted domains only grow, so that the loop ends.
@@ -129,8 +134,7 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
         if keys.is_empty() {
             return;
         }
-        let made: Made =
-            solved.iter().flat_map(|s| &s.launches).map(|l| (l.pool, l.variant, l.offer)).collect();
+        let made: Made = solved.iter().flat_map(|s| &s.launches).map(|l| (l.from, l.offer)).collect();
         let mut instances: FxHashMap<Sym, BTreeMap<Sym, Made>> = FxHashMap::default();
         for key in keys {
             let by_value = instances.entry(key).or_default();
@@ -170,23 +174,22 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
 }
 
 /// The label `key` of a planned instance.
-fn value_on(context: &Context<'_>, (pool, variant, offer): (usize, usize, u32), key: Sym) -> Option<Sym> {
-    let rec = context.pools.get(pool)?;
-    rec.variants.get(variant)?.value(&context.cluster.keys, &rec.catalog, offer as usize, key)
+fn value_on(context: &Context<'_>, (from, offer): Instance, key: Sym) -> Option<Sym> {
+    let (rec, variant) = context.variant(from);
+    variant.value(&context.cluster.keys, &rec.catalog, offer.into(), key)
 }
 
 /// True if a planned instance passes `filter`.
-fn passes(context: &Context<'_>, instance: (usize, usize, u32), filter: u32) -> bool {
-    let (pool, variant, offer) = instance;
+fn passes(context: &Context<'_>, instance: Instance, filter: u32) -> bool {
+    let (from, offer) = instance;
     let cluster = context.cluster;
     let (tables, keys) = (&cluster.tables, &cluster.keys);
-    let Some(rec) = context.pools.get(pool) else { return false };
-    let Some(it) = rec.variants.get(variant) else { return false };
+    let (rec, it) = context.variant(from);
     let filter = tables.filters.get(filter);
     let tolerated = |t: u32| taint::untolerated(tables.tolerations.get(t), &rec.taints).is_none();
     let has = |key: Sym| keys.canonical(key) == keys.hostname || value_on(context, instance, key).is_some();
     let suits =
-        |req: &u32| it.satisfies(&tables.symbols, keys, &rec.catalog, offer as usize, tables.reqs.get(*req));
+        |req: &u32| it.satisfies(&tables.symbols, keys, &rec.catalog, offer.into(), tables.reqs.get(*req));
     filter.keys.iter().all(|k| has(*k))
         && filter.tolerations.is_none_or(tolerated)
         && filter.reqs.iter().all(suits)
@@ -196,9 +199,9 @@ fn passes(context: &Context<'_>, instance: (usize, usize, u32), filter: u32) -> 
 struct Index {
     /// The pools' own label keys.
     keys: BTreeSet<Sym>,
-    with: FxHashMap<(Sym, Sym), Vec<(usize, usize)>>,
-    without: FxHashMap<Sym, Vec<(usize, usize)>>,
-    all: Vec<(usize, usize)>,
+    with: FxHashMap<(Sym, Sym), Vec<PoolVariant>>,
+    without: FxHashMap<Sym, Vec<PoolVariant>>,
+    all: Vec<PoolVariant>,
 }
 
 impl Index {
@@ -208,14 +211,15 @@ impl Index {
         let mut index =
             Self { keys, with: FxHashMap::default(), without: FxHashMap::default(), all: Vec::new() };
         for (pool, rec) in
-            context.pools.iter().enumerate().filter(|(_, rec)| rec.pool.launches && rec.pool.held.is_none())
+            context.pools.enumerate().filter(|(_, rec)| rec.pool.launches && rec.pool.held.is_none())
         {
-            for (variant, it) in rec.variants.iter().enumerate() {
-                index.all.push((pool, variant));
+            for (variant, it) in rec.variants.enumerate() {
+                let from = PoolVariant { pool, variant };
+                index.all.push(from);
                 for key in &index.keys {
                     match label(&it.labels, *key) {
-                        Some(value) => index.with.entry((*key, value)).or_default().push((pool, variant)),
-                        None => index.without.entry(*key).or_default().push((pool, variant)),
+                        Some(value) => index.with.entry((*key, value)).or_default().push(from),
+                        None => index.without.entry(*key).or_default().push(from),
                     }
                 }
             }
@@ -224,7 +228,7 @@ impl Index {
     }
 
     /// Variants that may satisfy `reqs`, in order.
-    fn candidates(&self, cluster: &Cluster, reqs: &[u32]) -> Vec<(usize, usize)> {
+    fn candidates(&self, cluster: &Cluster, reqs: &[u32]) -> Vec<PoolVariant> {
         for req in reqs {
             let [term] = &*cluster.tables.reqs.get(*req).terms else { continue };
             let chooses = |e: &&Expr| e.operator == Operator::In && self.keys.contains(&e.key);
@@ -240,12 +244,12 @@ impl Index {
 }
 
 /// Offerings that each class may use, by pool and variant; none for classes without pending pods.
-fn allowed(context: &Context<'_>, left: &[u32]) -> Vec<Vec<Allowed>> {
+fn find_allowed(context: &Context<'_>, left: &IndexVec<ClassIx, u32>) -> IndexVec<ClassIx, Vec<Allowed>> {
     let mut known: FxHashMap<(Arc<[u32]>, u32), Vec<Allowed>> = FxHashMap::default();
     let cluster = context.cluster;
     let index = Index::new(context);
-    let mut everything: FxHashMap<(usize, usize), Arc<BitSet>> = FxHashMap::default();
-    let mut result = Vec::new();
+    let mut everything: FxHashMap<PoolVariant, Arc<BitSet>> = FxHashMap::default();
+    let mut result = IndexVec::new();
     for (class, left) in context.demand.classes.iter().zip(left) {
         if *left == 0 || class.blocked.is_some() {
             result.push(Vec::new());
@@ -254,12 +258,11 @@ fn allowed(context: &Context<'_>, left: &[u32]) -> Vec<Vec<Allowed>> {
         let tolerations = class.shape(cluster).tolerations;
         let list = known.entry((Arc::clone(&class.reqs), tolerations)).or_insert_with(|| {
             let mut list = Vec::new();
-            for (pool, variant) in index.candidates(cluster, &class.reqs) {
-                let Some(rec) = context.pools.get(pool) else { continue };
-                let Some(it) = rec.variants.get(variant) else { continue };
-                let all = everything.entry((pool, variant)).or_insert_with(|| Arc::new(it.allowed.clone()));
-                if let Some(bits) = suits(cluster, rec, variant, class, tolerations, all) {
-                    list.push(Allowed { pool, variant, bits });
+            for from in index.candidates(cluster, &class.reqs) {
+                let (rec, it) = context.variant(from);
+                let all = everything.entry(from).or_insert_with(|| Arc::new(it.allowed.clone()));
+                if let Some(bits) = suits(cluster, (rec, it), class, tolerations, all) {
+                    list.push(Allowed { from, bits });
                 }
             }
             list
@@ -267,8 +270,7 @@ fn allowed(context: &Context<'_>, left: &[u32]) -> Vec<Vec<Allowed>> {
         let mut list = list.clone();
         for req in class.extra.iter() {
             for a in &mut list {
-                let Some(rec) = context.pools.get(a.pool) else { continue };
-                let Some(it) = rec.variants.get(a.variant) else { continue };
+                let (rec, it) = context.variant(a.from);
                 let with = it.req(&cluster.tables.symbols, &cluster.keys, &rec.catalog, req);
                 a.bits = Arc::new(a.bits.and(&with));
             }
@@ -282,14 +284,12 @@ fn allowed(context: &Context<'_>, left: &[u32]) -> Vec<Vec<Allowed>> {
 /// Offerings of a variant whose labels and taints suit the class.
 fn suits(
     cluster: &Cluster,
-    rec: &PoolRec,
-    variant: usize,
+    (rec, it): (&PoolRec, &Variant),
     class: &Class,
     tolerations: u32,
     everything: &Arc<BitSet>,
 ) -> Option<Arc<BitSet>> {
     let tables = &cluster.tables;
-    let it = rec.variants.get(variant)?;
     let reqs = || class.reqs.iter().map(|r| tables.reqs.get(*r));
     if reqs().any(|r| it.rejects(&tables.symbols, &cluster.keys, r))
         || taint::untolerated(tables.tolerations.get(tolerations), &rec.taints).is_some()
@@ -305,75 +305,104 @@ fn suits(
     (!bits.is_empty()).then_some(bits)
 }
 
-/// Union-find.
-struct Sets(Vec<usize>);
+/// Union-find of classes, pools, limits and groups.
+struct Sets {
+    /// Itself, or a lesser member of the same set.
+    parent: IndexVec<MemberIx, MemberIx>,
+    /// The first of each kind; classes are the first of all.
+    pools: usize,
+    limits: usize,
+    groups: usize,
+}
 
-#[expect(clippy::indexing_slicing, reason = "members are numbered from zero")]
 impl Sets {
-    fn root(&mut self, mut at: usize) -> usize {
-        while self.0[at] != at {
-            self.0[at] = self.0[self.0[at]];
-            at = self.0[at];
+    fn new(context: &Context<'_>, groups: &Groups) -> Self {
+        let pools = groups.of.len();
+        let limits = pools + context.pools.len();
+        let first = limits + context.limits.left.len();
+        let parent = (0..first + groups.list.len()).map(MemberIx::from).collect();
+        Self { parent, pools, limits, groups: first }
+    }
+
+    fn class(class: ClassIx) -> MemberIx {
+        MemberIx::from(usize::from(class))
+    }
+
+    fn pool(&self, pool: PoolIx) -> MemberIx {
+        MemberIx::from(self.pools + usize::from(pool))
+    }
+
+    fn limit(&self, limit: LimitIx) -> MemberIx {
+        MemberIx::from(self.limits + usize::from(limit))
+    }
+
+    fn group(&self, group: GroupIx) -> MemberIx {
+        MemberIx::from(self.groups + usize::from(group))
+    }
+
+    fn root(&mut self, mut at: MemberIx) -> MemberIx {
+        while self.parent[at] != at {
+            self.parent[at] = self.parent[self.parent[at]];
+            at = self.parent[at];
         }
         at
     }
 
-    fn join(&mut self, a: usize, b: usize) {
+    fn join(&mut self, a: MemberIx, b: MemberIx) {
         let (a, b) = (self.root(a), self.root(b));
-        self.0[a.max(b)] = a.min(b);
+        self.parent[a.max(b)] = a.min(b);
     }
+}
+
+/// Joins classes to their pools and groups, and pools to their limits.
+fn connect(context: &Context<'_>, groups: &Groups) -> Sets {
+    let mut sets = Sets::new(context, groups);
+    for ((class, list), topology) in context.allowed.enumerate().zip(&groups.of) {
+        for a in list {
+            sets.join(Sets::class(class), sets.pool(a.from.pool));
+        }
+        if !list.is_empty() {
+            for group in all_of(topology) {
+                sets.join(Sets::class(class), sets.group(group));
+            }
+        }
+    }
+    for (pool, limits) in context.limits.of.enumerate() {
+        for limit in limits {
+            sets.join(sets.pool(pool), sets.limit(*limit));
+        }
+    }
+    sets
 }
 
 /// Classes that share a pool, a limit or a group form a block. Also returns the classes that no pool may
 /// take.
-#[expect(
-    clippy::indexing_slicing,
-    reason = "classes, pools and groups are numbered by the lists that they index"
-)]
-fn blocks(context: &Context<'_>, groups: &mut Groups, left: &[u32]) -> (Vec<Block>, Vec<(usize, u32)>) {
-    let (classes, pools) = (left.len(), context.pools.len());
-    let (pool_at, limit_at) = (classes, classes + pools);
-    let group_at = limit_at + context.limits.left.len();
-    let mut sets = Sets((0..group_at + groups.list.len()).collect());
-    for (class, list) in context.allowed.iter().enumerate() {
-        for a in list {
-            sets.join(class, pool_at + a.pool);
-        }
-        if !list.is_empty() {
-            for group in all_of(&groups.of[class]) {
-                sets.join(class, group_at + group);
-            }
-        }
-    }
-    for (pool, limits) in context.limits.of.iter().enumerate() {
-        for limit in limits {
-            sets.join(pool_at + pool, limit_at + limit);
-        }
-    }
-    let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
+fn blocks(
+    context: &Context<'_>,
+    groups: &mut Groups,
+    left: &IndexVec<ClassIx, u32>,
+) -> (Vec<Block>, Vec<(ClassIx, u32)>) {
+    let mut sets = connect(context, groups);
+    // By the root of their members, in order of their first class.
+    let mut numbers: FxHashMap<MemberIx, usize> = FxHashMap::default();
     let mut blocks: Vec<Block> = Vec::new();
     let mut hopeless = Vec::new();
-    let mut group_of: FxHashMap<usize, usize> = FxHashMap::default();
-    for (class, left) in left.iter().copied().enumerate() {
-        if left == 0 {
-            continue;
-        }
+    let mut group_of: FxHashMap<GroupIx, GroupIx> = FxHashMap::default();
+    for (class, left) in left.enumerate().filter(|(_, left)| **left > 0) {
         if context.allowed[class].is_empty() {
-            hopeless.push((class, left));
+            hopeless.push((class, *left));
             continue;
         }
-        let root = sets.root(class);
-        let number = *numbers.entry(root).or_insert_with(|| {
+        let number = *numbers.entry(sets.root(Sets::class(class))).or_insert(blocks.len());
+        if number == blocks.len() {
             blocks.push(Block::default());
-            blocks.len() - 1
-        });
-        let block = &mut blocks[number];
-        block.classes.push((class, left));
-        let mut local = |group: usize| {
+        }
+        let Some(block) = blocks.get_mut(number) else { continue };
+        block.classes.push((class, *left));
+        let mut local = |group: GroupIx| {
             *group_of.entry(group).or_insert_with(|| {
                 let empty = hollow(&groups.list[group]);
-                block.groups.list.push(std::mem::replace(&mut groups.list[group], empty));
-                block.groups.list.len() - 1
+                block.groups.list.push(std::mem::replace(&mut groups.list[group], empty))
             })
         };
         let topology = renumber(&groups.of[class], &mut local);
@@ -391,11 +420,10 @@ fn hollow(group: &Group) -> Group {
         domains: Vec::new(),
         nodes: FxHashMap::default(),
         total: 0,
-        live: false,
     }
 }
 
-fn renumber(topology: &Topology, local: &mut impl FnMut(usize) -> usize) -> Topology {
+fn renumber(topology: &Topology, local: &mut impl FnMut(GroupIx) -> GroupIx) -> Topology {
     let mut result = topology.clone();
     for rule in result.spreads.iter_mut().chain(&mut result.host_spreads) {
         rule.group = local(rule.group);

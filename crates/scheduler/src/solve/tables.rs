@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::{
+    ids::{PoolVariant, VariantIx},
+    index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::{
         offering_table::{Surcharge, Table},
@@ -14,16 +16,11 @@ use crate::{
     state::{catalog_index::PoolRec, interner::Sym, requests::amount, taint},
 };
 
-#[expect(
-    clippy::indexing_slicing,
-    reason = "classes, pools and variants are numbered by the lists that they index"
-)]
 impl Context<'_> {
     /// DaemonSets that will run on instances of a variant: (offerings, requests by dimension, shape).
-    fn daemons(&self, pool: usize, variant: usize, dims: &[u32]) -> Vec<(BitSet, Vec<i64>, u32)> {
+    fn daemons(&self, from: PoolVariant, dims: &[u32]) -> Vec<(BitSet, Vec<i64>, u32)> {
         let tables = &self.cluster.tables;
-        let rec = self.pools[pool];
-        let it = &rec.variants[variant];
+        let (rec, it) = self.variant(from);
         let mut result = Vec::new();
         for daemon in self.cluster.daemons.values() {
             let shape = tables.shapes.get(daemon.shape);
@@ -44,14 +41,14 @@ impl Context<'_> {
         result
     }
 
-    pub(crate) fn table(&self, pool: usize, variant: usize, dims: &[u32]) -> Arc<Table> {
-        let rec = self.pools[pool];
-        let daemons = self.daemons(pool, variant, dims);
+    pub(crate) fn table(&self, from: PoolVariant, dims: &[u32]) -> Arc<Table> {
+        let (rec, it) = self.variant(from);
+        let daemons = self.daemons(from, dims);
         let surcharge = Surcharge {
             spot_permille: i64::from(self.options.spot_risk_permille),
             per_node: self.options.per_node_cost.micros(),
         };
-        let uniform = daemons.iter().all(|(bits, _, _)| *bits == rec.variants[variant].allowed);
+        let uniform = daemons.iter().all(|(bits, _, _)| *bits == it.allowed);
         let mut all = vec![0i64; dims.len()];
         for (_, size, _) in &daemons {
             for (a, s) in all.iter_mut().zip(size) {
@@ -69,12 +66,13 @@ impl Context<'_> {
         }
         let sums: Mutex<FxHashMap<Vec<usize>, Arc<[i64]>>> = Mutex::default();
         Arc::new(Table::new(&rec.catalog, dims, surcharge, |offer| {
-            let which: Vec<usize> = (0..daemons.len()).filter(|d| daemons[*d].0.contains(offer)).collect();
+            let there = || daemons.iter().enumerate().filter(|(_, (bits, _, _))| bits.contains(offer));
+            let which: Vec<usize> = there().map(|(at, _)| at).collect();
             let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
-            let sum = sums.entry(which).or_insert_with_key(|which| {
+            let sum = sums.entry(which).or_insert_with(|| {
                 let mut sum = vec![0i64; dims.len()];
-                for d in which {
-                    for (a, s) in sum.iter_mut().zip(&daemons[*d].1) {
+                for (_, (_, size, _)) in there() {
+                    for (a, s) in sum.iter_mut().zip(size) {
                         *a = a.saturating_add(*s);
                     }
                 }
@@ -84,22 +82,21 @@ impl Context<'_> {
         }))
     }
 
-    pub(super) fn variant_contexts(&self, tier: &Tier<'_>) -> Vec<VariantCtx> {
-        let mut list = Vec::new();
-        for ((pool, variant), table) in tier.variants.iter().zip(&tier.tables) {
-            let rec = self.pools[*pool];
+    pub(super) fn variant_contexts(&self, tier: &Tier<'_>) -> IndexVec<VariantIx, VariantCtx> {
+        let mut list = IndexVec::new();
+        for (from, table) in tier.variants.iter().zip(&tier.tables) {
+            let rec = self.pools[from.pool];
             let ports = self
-                .daemons(*pool, *variant, &tier.dims)
+                .daemons(*from, &tier.dims)
                 .iter()
                 .flat_map(|(_, _, shape)| self.cluster.tables.shapes.get(*shape).ports.iter().copied())
                 .collect();
             list.push(VariantCtx {
-                pool: *pool,
-                variant: *variant,
+                from: *from,
                 catalog: Arc::clone(&rec.catalog),
                 table: Arc::clone(table),
                 ports,
-                limits: self.limits.of[*pool].clone(),
+                limits: self.limits.of[from.pool].clone(),
                 min_values: self.min_values(rec),
             });
         }

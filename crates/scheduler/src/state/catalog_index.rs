@@ -5,6 +5,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::{
+    ids::PoolVariantIx,
+    index_vec::IndexVec,
     model::{
         bit_set::BitSet,
         catalog::{CapacityType, InstanceType},
@@ -383,7 +385,7 @@ impl Variant {
 pub(crate) struct PoolRec {
     pub(crate) pool: Arc<Pool>,
     pub(crate) catalog: Arc<CatalogIndex>,
-    pub(crate) variants: Arc<[Variant]>,
+    pub(crate) variants: Arc<IndexVec<PoolVariantIx, Variant>>,
     /// Permanent taints.
     pub(crate) taints: Arc<[Taint]>,
     pub(crate) label: (Sym, Sym),
@@ -444,7 +446,7 @@ impl PoolRec {
         Ok(Self {
             pool: Arc::new(pool),
             catalog,
-            variants: variants.into(),
+            variants: Arc::new(variants.into()),
             taints: kept,
             label: label_pair,
             min_values: min_values.into(),

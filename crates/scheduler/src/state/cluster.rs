@@ -12,6 +12,8 @@ use k8s_openapi::api::{
 use rustc_hash::FxHashMap;
 
 use crate::{
+    ids::{NodeIx, PodIx},
+    index_vec::IndexVec,
     model::{
         error::InputError,
         plan::PodKey,
@@ -28,11 +30,6 @@ use crate::{
         volume::Volumes,
     },
 };
-
-/// Number of a node or a coming node.
-pub(crate) type NodeIx = u32;
-/// Number of a pod.
-pub(crate) type PodIx = u32;
 
 /// A DaemonSet's requests on nodes.
 #[derive(Clone, Debug)]
@@ -54,14 +51,14 @@ pub struct Cluster {
     pub(crate) daemons: BTreeMap<(Sym, Sym), Daemon>,
     pub(crate) volumes: Volumes,
 
-    pub(crate) pods: Vec<Option<PodRec>>,
+    pub(crate) pods: IndexVec<PodIx, Option<PodRec>>,
     pub(super) pod_numbers: FxHashMap<Arc<PodKey>, PodIx>,
     pub(super) free_pods: Vec<PodIx>,
     pub(super) arrivals: u64,
     /// Pending pods: (priority, highest first; creation; arrival) to id.
     pub(crate) demand: BTreeMap<(std::cmp::Reverse<i32>, i64, u64), PodIx>,
 
-    pub(crate) nodes: Vec<NodeSlot>,
+    pub(crate) nodes: IndexVec<NodeIx, NodeSlot>,
     pub(super) node_numbers: FxHashMap<(bool, Sym), NodeIx>,
     pub(super) free_nodes: Vec<NodeIx>,
     /// Entries of the tables after the last reuse of ids.
@@ -88,12 +85,12 @@ impl Default for Cluster {
             namespaces: NamespaceLabels::default(),
             daemons: BTreeMap::new(),
             volumes: Volumes::default(),
-            pods: Vec::new(),
+            pods: IndexVec::new(),
             pod_numbers: FxHashMap::default(),
             free_pods: Vec::new(),
             arrivals: 0,
             demand: BTreeMap::new(),
-            nodes: Vec::new(),
+            nodes: IndexVec::new(),
             node_numbers: FxHashMap::default(),
             free_nodes: Vec::new(),
             tidied: 0,

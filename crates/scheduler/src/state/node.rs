@@ -6,9 +6,10 @@ use k8s_openapi::api::core::v1::Node;
 use smallvec::SmallVec;
 
 use crate::{
+    ids::{NodeIx, PodIx},
     model::{error::InputError, pool::ComingNode, resources::Resources, well_known::UNSCHEDULABLE},
     state::{
-        cluster::{Cluster, NodeIx, PodIx},
+        cluster::Cluster,
         interner::{self, Labels, Sym},
         pod_shape::Shape,
         requests::{self, Port},
@@ -206,7 +207,7 @@ impl Cluster {
     /// The index of an existing node.
     pub(crate) fn find_node(&self, name: &str) -> Option<NodeIx> {
         let ix = *self.node_numbers.get(&(false, self.tables.symbols.find(name)?))?;
-        self.nodes.get(ix as usize)?.info.is_some().then_some(ix)
+        self.nodes.find(ix)?.info.is_some().then_some(ix)
     }
 
     /// The indices of a name, as an existing and as a coming node.
@@ -217,9 +218,9 @@ impl Cluster {
 
     /// Pods of a node that would need another place: all but those of DaemonSets.
     pub(crate) fn movable_pods(&self, name: &str) -> impl Iterator<Item = crate::PodKey> + '_ {
-        let slot = self.find_node(name).and_then(|ix| self.nodes.get(ix as usize));
+        let slot = self.find_node(name).and_then(|ix| self.nodes.find(ix));
         let pods = slot.map(|slot| slot.pods.as_slice()).unwrap_or_default();
-        let recs = pods.iter().filter_map(|ix| self.pods.get(*ix as usize)?.as_ref());
+        let recs = pods.iter().filter_map(|ix| self.pods.find(*ix)?.as_ref());
         recs.filter(|rec| rec.daemon.is_none()).map(|rec| crate::PodKey::clone(&rec.key))
     }
 
@@ -238,16 +239,13 @@ impl Cluster {
             daemons: Vec::new(),
             claims: Vec::new(),
         };
-        let reused = self.free_nodes.pop().and_then(|ix| Some((ix, self.nodes.get_mut(ix as usize)?)));
+        let reused = self.free_nodes.pop().and_then(|ix| Some((ix, self.nodes.find_mut(ix)?)));
         let ix = match reused {
             Some((ix, free)) => {
                 *free = slot;
                 ix
             }
-            None => {
-                self.nodes.push(slot);
-                NodeIx::try_from(self.nodes.len() - 1).unwrap_or(NodeIx::MAX)
-            }
+            None => self.nodes.push(slot),
         };
         self.node_numbers.insert((coming, name), ix);
         ix
@@ -255,7 +253,7 @@ impl Cluster {
 
     /// Frees the index of an unknown node that no pod names.
     pub(super) fn release_node(&mut self, ix: NodeIx) {
-        let Some(slot) = self.nodes.get(ix as usize) else { return };
+        let Some(slot) = self.nodes.find(ix) else { return };
         if slot.info.is_none()
             && slot.pods.is_empty()
             && self.node_numbers.get(&(slot.claim, slot.name)) == Some(&ix)
@@ -266,7 +264,7 @@ impl Cluster {
     }
 
     fn set_info(&mut self, ix: NodeIx, info: Option<Arc<NodeInfo>>) {
-        let Some(slot) = self.nodes.get_mut(ix as usize) else { return };
+        let Some(slot) = self.nodes.find_mut(ix) else { return };
         let old = std::mem::replace(&mut slot.info, info.clone());
         let unchanged = match (&old, &info) {
             (Some(a), Some(b)) => a.labels == b.labels,

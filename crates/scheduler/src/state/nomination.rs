@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use crate::{
+    ids::NodeIx,
     model::{plan::PodKey, requirement::Operator},
     state::{
-        cluster::{Cluster, NodeIx},
+        cluster::Cluster,
         interner::Sym,
         node_requirement::Expr,
         pod::PodRec,
@@ -36,7 +37,7 @@ impl Cluster {
     pub fn nominable<'p>(&self, pods: &'p [PodKey], labels: &BTreeMap<String, String>) -> Vec<&'p PodKey> {
         let found = |key: &'p PodKey| {
             let ix = self.pod_numbers.get(key)?;
-            Some((self.pods.get(*ix as usize)?.as_ref()?, key))
+            Some((self.pods.find(*ix)?.as_ref()?, key))
         };
         let mut known: FxHashMap<(SelId, Sym), bool> = FxHashMap::default();
         let mut pods: Vec<Planned<'_, 'p>> = pods
@@ -64,8 +65,7 @@ impl Cluster {
     /// kube-scheduler binds there, the others have room elsewhere, as planned. That saves two writes per pod.
     #[must_use]
     pub fn interchangeable(&self, pods: &[PodKey]) -> bool {
-        let found =
-            |key: &PodKey| self.pod_numbers.get(key).and_then(|ix| self.pods.get(*ix as usize)?.as_ref());
+        let found = |key: &PodKey| self.pod_numbers.get(key).and_then(|ix| self.pods.find(*ix)?.as_ref());
         let Some((shape, node)) = pods.first().and_then(found).and_then(|rec| Some((rec.shape, rec.node?)))
         else {
             return false;
@@ -87,7 +87,7 @@ impl Cluster {
     #[must_use]
     pub fn alike(&self, one: &PodKey, other: &PodKey) -> bool {
         let traits = |key: &PodKey| {
-            let rec = self.pods.get(*self.pod_numbers.get(key)? as usize)?.as_ref()?;
+            let rec = self.pods.find(*self.pod_numbers.get(key)?)?.as_ref()?;
             Some((rec.shape, rec.ident, rec.priority))
         };
         traits(one).is_some_and(|held| traits(other) == Some(held))
@@ -95,7 +95,7 @@ impl Cluster {
 
     /// True if the node's labels and taints admit such pods.
     fn admits(&self, node: NodeIx, shape: u32) -> bool {
-        let Some(slot) = self.nodes.get(node as usize) else { return true };
+        let Some(slot) = self.nodes.find(node) else { return true };
         let Some(info) = &slot.info else { return true };
         let (tables, shape) = (&self.tables, self.tables.shapes.get(shape));
         shape.reqs.iter().all(|r| tables.reqs.get(*r).matches(&tables.symbols, &info.labels, Some(slot.name)))
@@ -120,8 +120,7 @@ impl Cluster {
                 if key == self.keys.hostname {
                     return self.find_node(self.tables.symbols.text(here)).is_some_and(some);
                 }
-                let nodes = 0..NodeIx::try_from(self.nodes.len()).unwrap_or(NodeIx::MAX);
-                nodes.filter(|node| node_domain(self, *node, key) == Some(here)).any(&mut some)
+                self.nodes.ids().filter(|node| node_domain(self, *node, key) == Some(here)).any(&mut some)
             })
         })
     }
@@ -203,9 +202,8 @@ impl Cluster {
             return i64::MIN;
         }
         let mut counts: FxHashMap<Sym, i64> = FxHashMap::from_iter([(here, 0)]);
-        for number in 0..NodeIx::try_from(self.nodes.len()).unwrap_or(NodeIx::MAX) {
-            let info = self.nodes.get(number as usize).and_then(|slot| slot.info.as_ref());
-            if info.is_none() || !eligible(self, spread.filter, number) {
+        for (number, slot) in self.nodes.enumerate() {
+            if slot.info.is_none() || !eligible(self, spread.filter, number) {
                 continue;
             }
             // One on its way opens its domain, and has none yet.
@@ -224,9 +222,8 @@ impl Cluster {
 
     /// How many pods that a selector means are bound to a node; `meant` says which identities those are.
     fn bound_on(&self, node: NodeIx, selector: SelId, meant: &mut FxHashMap<u32, bool>) -> i64 {
-        let slot = self.nodes.get(node as usize);
-        let pods =
-            slot.iter().flat_map(|slot| &slot.pods).filter_map(|pod| self.pods.get(*pod as usize)?.as_ref());
+        let slot = self.nodes.find(node);
+        let pods = slot.iter().flat_map(|slot| &slot.pods).filter_map(|pod| self.pods.find(*pod)?.as_ref());
         let is_meant = |ident| self.means(selector, ident);
         let count = pods
             .filter(|rec| !rec.nominated && *meant.entry(rec.ident).or_insert_with(|| is_meant(rec.ident)));

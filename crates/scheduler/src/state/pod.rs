@@ -5,12 +5,9 @@ use std::{cmp::Reverse, sync::Arc};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::{
+    ids::{NodeIx, PodIx},
     model::{error::InputError, plan::PodKey},
-    state::{
-        cluster::{Cluster, NodeIx, PodIx},
-        interner::Sym,
-        pod_shape,
-    },
+    state::{cluster::Cluster, interner::Sym, pod_shape},
 };
 
 /// A pod that is demand or that holds room on a node.
@@ -68,8 +65,7 @@ impl Cluster {
                     && s.scheduler_name.as_deref().is_none_or(|n| n.is_empty() || n == SCHEDULER)
             });
         let old = self.pod_numbers.get(&key).copied();
-        let arrival =
-            old.and_then(|ix| self.pods.get(ix as usize)).and_then(Option::as_ref).map(|rec| rec.order.1);
+        let arrival = old.and_then(|ix| self.pods.find(ix)).and_then(Option::as_ref).map(|rec| rec.order.1);
         if let Some(ix) = old {
             self.drop_pod(ix);
         }
@@ -120,10 +116,10 @@ impl Cluster {
     fn renominate(&mut self, pod: &PodKey, target: Option<(&str, bool)>) {
         let Some(ix) = self.pod_numbers.get(pod).copied() else { return };
         let held = |rec: &PodRec| rec.node.is_some() && !rec.nominated;
-        if self.pods.get(ix as usize).and_then(Option::as_ref).is_none_or(held) {
+        if self.pods.find(ix).and_then(Option::as_ref).is_none_or(held) {
             return;
         }
-        let Some(rec) = self.pods.get(ix as usize).cloned().flatten() else { return };
+        let Some(rec) = self.pods.find(ix).cloned().flatten() else { return };
         self.drop_pod(ix);
         let node = target.map(|(name, coming)| {
             let name = self.tables.symbols.sym(name);
@@ -135,7 +131,7 @@ impl Cluster {
     /// Counts a pod, running or not, as planned for `target`: what a search for a cheaper cluster supposes.
     pub(crate) fn relocate(&mut self, pod: &PodKey, target: &str, coming: bool) {
         let Some(ix) = self.pod_numbers.get(pod).copied() else { return };
-        let Some(rec) = self.pods.get(ix as usize).cloned().flatten() else { return };
+        let Some(rec) = self.pods.find(ix).cloned().flatten() else { return };
         self.drop_pod(ix);
         let name = self.tables.symbols.sym(target);
         let node = self.node_number(coming, name);
@@ -143,10 +139,7 @@ impl Cluster {
     }
 
     fn add_pod(&mut self, rec: PodRec) {
-        let ix = self.free_pods.pop().unwrap_or_else(|| {
-            self.pods.push(None);
-            PodIx::try_from(self.pods.len() - 1).unwrap_or(PodIx::MAX)
-        });
+        let ix = self.free_pods.pop().unwrap_or_else(|| self.pods.push(None));
         self.pod_numbers.insert(Arc::clone(&rec.key), ix);
         match rec.node {
             Some(node) => self.settle(node, ix, &rec),
@@ -154,13 +147,13 @@ impl Cluster {
                 self.demand.insert(rec.rank(), ix);
             }
         }
-        if let Some(slot) = self.pods.get_mut(ix as usize) {
+        if let Some(slot) = self.pods.find_mut(ix) {
             *slot = Some(rec);
         }
     }
 
     pub(super) fn drop_pod(&mut self, ix: PodIx) {
-        let Some(rec) = self.pods.get_mut(ix as usize).and_then(Option::take) else { return };
+        let Some(rec) = self.pods.find_mut(ix).and_then(Option::take) else { return };
         self.pod_numbers.remove(&rec.key);
         self.free_pods.push(ix);
         match rec.node {
@@ -180,7 +173,7 @@ impl Cluster {
         *self.ident_nodes.entry(rec.ident).or_default().entry(node).or_default() += 1;
         let namespace = self.tables.idents.get(rec.ident).namespace;
         self.idents_of.entry(namespace).or_default().insert(rec.ident);
-        if let Some(slot) = self.nodes.get_mut(node as usize) {
+        if let Some(slot) = self.nodes.find_mut(node) {
             slot.settle(ix, shape, rec.daemon);
         }
     }
@@ -208,7 +201,7 @@ impl Cluster {
                 }
             }
         }
-        if let Some(slot) = self.nodes.get_mut(node as usize) {
+        if let Some(slot) = self.nodes.find_mut(node) {
             slot.unsettle(ix, shape, rec.daemon);
         }
         self.release_node(node);

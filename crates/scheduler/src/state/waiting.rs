@@ -19,7 +19,7 @@ impl Cluster {
     pub fn waiting(&self) -> Waiting {
         let mut shapes: FxHashMap<u32, FxHasher> = FxHashMap::default();
         for (rank, ix) in &self.demand {
-            let Some(Some(rec)) = self.pods.get(*ix as usize) else { continue };
+            let Some(Some(rec)) = self.pods.find(*ix) else { continue };
             (rank.1, &rec.key).hash(shapes.entry(rec.shape).or_default());
         }
         Waiting(shapes.into_iter().map(|(shape, hasher)| (shape, hasher.finish())).collect())
@@ -46,7 +46,7 @@ impl Cluster {
         let mut known: FxHashMap<u32, bool> = FxHashMap::default();
         let mut copy = self.clone();
         for ix in self.demand.values() {
-            let Some(Some(rec)) = self.pods.get(*ix as usize) else { continue };
+            let Some(Some(rec)) = self.pods.find(*ix) else { continue };
             if !*known.entry(rec.shape).or_insert_with(|| keep(&self.pools_of(rec.shape))) {
                 copy.drop_pod(*ix);
             }

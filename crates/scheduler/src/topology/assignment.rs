@@ -6,31 +6,32 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
+    ids::{DomainSetIx, GroupIx, LocalClassIx},
     model::plan::ReasonKind,
     state::interner::Sym,
     topology::{
         constraint_tracker::{ConstraintTracker, is_affinity_seed},
         domains::{Choice, Decided, Item, Order, TopologyView},
-        groups::{Groups, Topology},
+        groups::{BlockGroups, Topology},
     },
 };
 
 /// Spreads that are violated by the final counts: in another binding order their pods would be kept out.
 fn broken(
-    groups: &Groups,
+    groups: &BlockGroups,
     view: &TopologyView,
     choices: &[Choice],
     items: &[Item],
-) -> Vec<(usize, usize, Sym)> {
-    let by_class: FxHashMap<usize, &Choice> = choices.iter().map(|c| (c.class, c)).collect();
-    let mut least: FxHashMap<(usize, usize), i64> = FxHashMap::default();
+) -> Vec<(LocalClassIx, GroupIx, Sym)> {
+    let by_class: FxHashMap<LocalClassIx, &Choice> = choices.iter().map(|c| (c.class, c)).collect();
+    let mut least: FxHashMap<(LocalClassIx, usize), i64> = FxHashMap::default();
     let mut result = Vec::new();
     for item in items {
-        let Some((choice, topology)) = by_class.get(&item.class).zip(groups.of.get(item.class)) else {
+        let Some((choice, topology)) = by_class.get(&item.class).zip(groups.of.find(item.class)) else {
             continue;
         };
         for (at, rule) in topology.spreads.iter().enumerate() {
-            let Some(group) = groups.list.get(rule.group) else { continue };
+            let Some(group) = groups.list.find(rule.group) else { continue };
             let Some(value) = item.domain_set.and_then(|domain_set| view.value(group, domain_set)) else {
                 continue;
             };
@@ -44,13 +45,17 @@ fn broken(
 }
 
 /// By class with spreads: the domain sets where they hold before any pending pod is placed, if not all do.
-fn at_once(groups: &Groups, view: &TopologyView, choices: &[Choice]) -> FxHashMap<usize, Vec<usize>> {
+fn at_once(
+    groups: &BlockGroups,
+    view: &TopologyView,
+    choices: &[Choice],
+) -> FxHashMap<LocalClassIx, Vec<DomainSetIx>> {
     let mut result = FxHashMap::default();
     for choice in choices {
-        let Some(topology) = groups.of.get(choice.class).filter(|t| !t.spreads.is_empty()) else { continue };
+        let Some(topology) = groups.of.find(choice.class).filter(|t| !t.spreads.is_empty()) else { continue };
         let leasts = leasts(groups, view, choice, topology);
-        let holds = |domain_set: &usize| spreads_hold(groups, view, *domain_set, topology, &leasts);
-        let domain_sets: Vec<usize> =
+        let holds = |domain_set: &DomainSetIx| spreads_hold(groups, view, *domain_set, topology, &leasts);
+        let domain_sets: Vec<DomainSetIx> =
             choice.domain_sets.iter().map(|(domain_set, _)| *domain_set).filter(holds).collect();
         if domain_sets.len() < choice.domain_sets.len() {
             result.insert(choice.class, domain_sets);
@@ -60,10 +65,10 @@ fn at_once(groups: &Groups, view: &TopologyView, choices: &[Choice]) -> FxHashMa
 }
 
 /// Classes that may start the group that they need.
-fn starting<'a>(groups: &Groups, choices: &'a [Choice]) -> Vec<&'a Choice> {
+fn starting<'a>(groups: &BlockGroups, choices: &'a [Choice]) -> Vec<&'a Choice> {
     let starts = |choice: &&Choice| {
-        let Some(topology) = groups.of.get(choice.class) else { return false };
-        let none = |g: &usize| groups.list.get(*g).is_none_or(|g| g.total == 0);
+        let Some(topology) = groups.of.find(choice.class) else { return false };
+        let none = |g: &GroupIx| groups.list.find(*g).is_none_or(|g| g.total == 0);
         topology.starts
             && !topology.near.is_empty()
             && topology.near.iter().chain(&topology.host_near).all(none)
@@ -74,35 +79,35 @@ fn starting<'a>(groups: &Groups, choices: &'a [Choice]) -> Vec<&'a Choice> {
 /// Classes of `starting` that are alone in a domain, while pods that they need go to other domains and may be
 /// bound before them.
 fn premature_starters(
-    groups: &Groups,
+    groups: &BlockGroups,
     view: &TopologyView,
     choices: &[Choice],
     starting: &[&Choice],
     items: &[Item],
-) -> Vec<usize> {
-    let near = |choice: &Choice| groups.of.get(choice.class).map_or(&[][..], |t| &t.near);
+) -> Vec<LocalClassIx> {
+    let near = |choice: &Choice| groups.of.find(choice.class).map_or(&[][..], |t| &t.near);
     // By group: the domains of its affinity seeds, with the highest priority of those that go there.
-    let mut led: FxHashMap<usize, BTreeMap<Sym, i32>> =
+    let mut led: FxHashMap<GroupIx, BTreeMap<Sym, i32>> =
         starting.iter().flat_map(|c| near(c)).map(|g| (*g, BTreeMap::new())).collect();
     if led.is_empty() {
         return Vec::new();
     }
-    let by_class: FxHashMap<usize, &Choice> = choices.iter().map(|c| (c.class, c)).collect();
+    let by_class: FxHashMap<LocalClassIx, &Choice> = choices.iter().map(|c| (c.class, c)).collect();
     for item in items {
         let Some((choice, domain_set)) = by_class.get(&item.class).zip(item.domain_set) else { continue };
         for g in choice.counted.iter().filter(|g| is_affinity_seed(groups, choice, **g)) {
-            let Some((domains, group)) = led.get_mut(g).zip(groups.list.get(*g)) else { continue };
+            let Some((domains, group)) = led.get_mut(g).zip(groups.list.find(*g)) else { continue };
             if let Some(value) = view.value(group, domain_set) {
                 let most = domains.entry(value).or_insert(choice.priority);
                 *most = choice.priority.max(*most);
             }
         }
     }
-    let starting: BTreeMap<usize, &Choice> = starting.iter().map(|c| (c.class, *c)).collect();
+    let starting: BTreeMap<LocalClassIx, &Choice> = starting.iter().map(|c| (c.class, *c)).collect();
     let strays = |item: &&Item| {
         let Some((choice, domain_set)) = starting.get(&item.class).zip(item.domain_set) else { return false };
         near(choice).iter().any(|g| {
-            let Some((domains, group)) = led.get(g).zip(groups.list.get(*g)) else { return false };
+            let Some((domains, group)) = led.get(g).zip(groups.list.find(*g)) else { return false };
             let leads = |priority: &i32| *priority >= choice.priority;
             let here = view.value(group, domain_set).and_then(|value| domains.get(&value));
             domains.values().any(leads) && !here.is_some_and(leads)
@@ -112,7 +117,12 @@ fn premature_starters(
 }
 
 /// Decides the domain set of every pod in `choices`.
-pub(crate) fn decide(groups: &mut Groups, view: &TopologyView, choices: &[Choice], order: &Order) -> Decided {
+pub(crate) fn decide(
+    groups: &mut BlockGroups,
+    view: &TopologyView,
+    choices: &[Choice],
+    order: &Order,
+) -> Decided {
     let mut out = Decided::default();
     let starting = starting(groups, choices);
     let Order { late, in_turn, .. } = order;
@@ -122,7 +132,7 @@ pub(crate) fn decide(groups: &mut Groups, view: &TopologyView, choices: &[Choice
     // Anti-affinity chooses first, then affinity, then classes that are only counted; spreads come last, when
     // the counts are known.
     order.sort_by_key(|c| {
-        let rank = groups.of.get(c.class).map_or(0, |t| {
+        let rank = groups.of.find(c.class).map_or(0, |t| {
             if !t.anti.is_empty() {
                 0
             } else if !t.near.is_empty() {
@@ -145,7 +155,7 @@ pub(crate) fn decide(groups: &mut Groups, view: &TopologyView, choices: &[Choice
             for yields in [true, false] {
                 tracker.yields = yields && !in_turn;
                 for (choice, count) in std::mem::take(&mut now) {
-                    let Some(topology) = groups.of.get(choice.class).cloned() else { continue };
+                    let Some(topology) = groups.of.find(choice.class).cloned() else { continue };
                     if !topology.chooses() {
                         out.items.push(Item { class: choice.class, domain_set: None, count });
                         tracker.anywhere(choice.class, &topology);
@@ -172,7 +182,7 @@ pub(crate) fn decide(groups: &mut Groups, view: &TopologyView, choices: &[Choice
         }
     }
     for (choice, count) in waiting {
-        let Some(topology) = groups.of.get(choice.class) else { continue };
+        let Some(topology) = groups.of.find(choice.class) else { continue };
         let leasts = leasts(groups, view, choice, topology);
         let mut reasons =
             choice.domain_sets.iter().filter_map(|(c, _)| blocked(groups, view, *c, topology, &leasts, true));
@@ -184,7 +194,12 @@ pub(crate) fn decide(groups: &mut Groups, view: &TopologyView, choices: &[Choice
     out
 }
 
-fn leasts(groups: &Groups, view: &TopologyView, choice: &Choice, topology: &Topology) -> SmallVec<[i64; 4]> {
+fn leasts(
+    groups: &BlockGroups,
+    view: &TopologyView,
+    choice: &Choice,
+    topology: &Topology,
+) -> SmallVec<[i64; 4]> {
     topology.spreads.iter().map(|rule| view.least(groups, choice, rule)).collect()
 }
 
@@ -192,14 +207,14 @@ fn leasts(groups: &Groups, view: &TopologyView, choice: &Choice, topology: &Topo
 /// retried as soon as a matching pod is placed, as in kube-scheduler. Returns how many of the class found
 /// none.
 fn take_turns<'a>(
-    groups: &mut Groups,
+    groups: &mut BlockGroups,
     view: &TopologyView,
     (choice, count): (&'a Choice, u32),
     waiting: &mut [(&'a Choice, u32)],
     tracker: &mut ConstraintTracker<'a>,
     out: &mut Decided,
 ) -> u32 {
-    let Some(topology) = groups.of.get(choice.class).cloned() else { return count };
+    let Some(topology) = groups.of.find(choice.class).cloned() else { return count };
     let mut left = count;
     while left > 0 {
         let joins = |(other, n): &&mut (&Choice, u32)| {
@@ -214,7 +229,7 @@ fn take_turns<'a>(
             break;
         }
         for (other, n) in joining {
-            let Some(topology) = groups.of.get(other.class).cloned() else { continue };
+            let Some(topology) = groups.of.find(other.class).cloned() else { continue };
             *n = spread_out(groups, view, other, &topology, *n, tracker, out);
         }
     }
@@ -222,8 +237,8 @@ fn take_turns<'a>(
 }
 
 /// True if pods of `class` must be near a pod of `choice`.
-fn needs_one_of(groups: &Groups, class: usize, choice: &Choice, topology: &Topology) -> bool {
-    groups.of.get(class).is_some_and(|other| {
+fn needs_one_of(groups: &BlockGroups, class: LocalClassIx, choice: &Choice, topology: &Topology) -> bool {
+    groups.of.find(class).is_some_and(|other| {
         other.near.iter().any(|g| choice.counted.contains(g))
             || other.host_near.is_some_and(|g| topology.host_counted.contains(&g))
     })
@@ -231,7 +246,7 @@ fn needs_one_of(groups: &Groups, class: usize, choice: &Choice, topology: &Topol
 
 /// Gives up to `count` pods of the class their domain sets; returns how many found none.
 fn spread_out<'a>(
-    groups: &mut Groups,
+    groups: &mut BlockGroups,
     view: &TopologyView,
     choice: &'a Choice,
     topology: &Topology,
@@ -239,21 +254,21 @@ fn spread_out<'a>(
     tracker: &mut ConstraintTracker<'a>,
     out: &mut Decided,
 ) -> u32 {
-    let filtered = |g: &usize| groups.list.get(*g).is_some_and(|group| group.filter.is_some() && group.live);
-    let others: SmallVec<[usize; 8]> = choice.counted.iter().copied().filter(filtered).collect();
+    let filtered = |g: &GroupIx| groups.list.find(*g).is_some_and(|group| group.filter.is_some());
+    let others: SmallVec<[GroupIx; 8]> = choice.counted.iter().copied().filter(filtered).collect();
     // Without a spread, the rest of the class can follow at once.
     let one_by_one = !topology.spreads.is_empty()
         || !others.is_empty()
         || tracker.leads(choice.class)
         || topology.anti.iter().any(|g| topology.counted.contains(g));
-    let mut per_cell: SmallVec<[(usize, u32); 4]> = SmallVec::new();
+    let mut per_cell: SmallVec<[(DomainSetIx, u32); 4]> = SmallVec::new();
     let mut left = count;
     while left > 0 {
         let leasts = leasts(groups, view, choice, topology);
         let may_start = !tracker.follows(choice.class);
         // Pods of others shut out (first those that come before), followers left behind, others' spreads
         // violated, holds only later, own pods there, others' pods there, price, domain set: less is better.
-        type Rank = ((u32, u32), usize, usize, bool, i64, i64, i64, usize);
+        type Rank = ((u32, u32), usize, usize, bool, i64, i64, i64, DomainSetIx);
         let mut best: Option<Rank> = None;
         for (domain_set, price) in &choice.domain_sets {
             out.steps += 1;
@@ -263,9 +278,9 @@ fn spread_out<'a>(
             {
                 continue;
             }
-            let count = |g: usize| view.at(groups, *domain_set, g).map_or(0, |d| d.0);
+            let count = |g: GroupIx| view.at(groups, *domain_set, g).map_or(0, |d| d.0);
             let own: i64 = topology.spreads.iter().map(|s| count(s.group)).sum();
-            let counts = |g: &&usize| groups.list.get(**g).is_some_and(|g| view.counts(g, *domain_set));
+            let counts = |g: &&GroupIx| groups.list.find(**g).is_some_and(|g| view.counts(g, *domain_set));
             let beside: i64 = others.iter().filter(counts).map(|g| count(*g)).sum();
             let behind = tracker.left_behind(choice.class, view.whole(*domain_set));
             let broken = tracker.broken(groups, view, choice, *domain_set);
@@ -302,7 +317,7 @@ fn spread_out<'a>(
 
 /// How many more of the class have room in the domain set, as far as is known; `here` are those that aren't
 /// in `out` yet.
-fn room(choice: &Choice, domain_set: usize, here: &[(usize, u32)], out: &Decided) -> u32 {
+fn room(choice: &Choice, domain_set: DomainSetIx, here: &[(DomainSetIx, u32)], out: &Decided) -> u32 {
     let Some((_, most)) = choice.full.iter().find(|(full, _)| *full == domain_set) else { return u32::MAX };
     let placed = out.items.iter().filter(|i| i.class == choice.class && i.domain_set == Some(domain_set));
     let here = here.iter().filter(|(c, _)| *c == domain_set).map(|(_, n)| *n);
@@ -310,22 +325,22 @@ fn room(choice: &Choice, domain_set: usize, here: &[(usize, u32)], out: &Decided
 }
 
 fn place(
-    groups: &mut Groups,
+    groups: &mut BlockGroups,
     view: &TopologyView,
-    domain_set: usize,
+    domain_set: DomainSetIx,
     choice: &Choice,
     topology: &Topology,
     count: i64,
 ) {
     for g in &choice.counted {
-        let Some(group) = groups.list.get_mut(*g) else { continue };
+        let Some(group) = groups.list.find_mut(*g) else { continue };
         if let Some(value) = view.value(group, domain_set).filter(|_| view.counts(group, domain_set)) {
             group.domain(value).count += count;
             group.total += count;
         }
     }
     for g in &topology.anti {
-        let Some(group) = groups.list.get_mut(*g) else { continue };
+        let Some(group) = groups.list.find_mut(*g) else { continue };
         if let Some(value) = view.value(group, domain_set) {
             group.domain(value).holds += count;
         }
@@ -334,9 +349,9 @@ fn place(
 
 /// The constraint that keeps one more pod of the class out of the domain set.
 fn blocked(
-    groups: &Groups,
+    groups: &BlockGroups,
     view: &TopologyView,
-    domain_set: usize,
+    domain_set: DomainSetIx,
     topology: &Topology,
     leasts: &[i64],
     may_start: bool,
@@ -347,7 +362,7 @@ fn blocked(
     if !topology.near.is_empty() {
         let mut all = topology.near.iter().chain(&topology.host_near);
         let first =
-            may_start && topology.starts && all.all(|g| groups.list.get(*g).is_none_or(|g| g.total == 0));
+            may_start && topology.starts && all.all(|g| groups.list.find(*g).is_none_or(|g| g.total == 0));
         for g in &topology.near {
             match view.at(groups, domain_set, *g) {
                 None => return Some(ReasonKind::PodAffinity),
@@ -363,9 +378,9 @@ fn blocked(
 
 /// True if the spreads of a class allow one more of it in the domain set.
 fn spreads_hold(
-    groups: &Groups,
+    groups: &BlockGroups,
     view: &TopologyView,
-    domain_set: usize,
+    domain_set: DomainSetIx,
     topology: &Topology,
     leasts: &[i64],
 ) -> bool {

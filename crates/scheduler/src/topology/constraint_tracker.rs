@@ -6,32 +6,42 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
+    ids::{DomainSetIx, GroupIx, LocalClassIx},
     state::interner::Sym,
     topology::{
         domains::{Choice, Order, TopologyView},
-        groups::{Groups, SpreadRule, Topology},
+        groups::{BlockGroups, SpreadRule, Topology},
     },
 };
+
+/// A class with required affinity.
+#[derive(Debug)]
+struct Follower {
+    class: LocalClassIx,
+    /// Its domain sets.
+    domain_sets: Vec<DomainSetIx>,
+    /// A pod that it needs is in one of them.
+    met: bool,
+}
 
 /// Classes with required affinity to another class in their domain or on their host, while no pod exists that
 /// they could join.
 #[derive(Debug, Default)]
 struct Followers {
-    /// By class: its followers whose own domain sets don't include all of its.
-    of: FxHashMap<usize, SmallVec<[usize; 2]>>,
-    /// By follower: its domain sets, and whether a pod that it needs is in one of them.
-    list: Vec<(usize, Vec<usize>, bool)>,
+    /// By class: positions in `list` of its followers whose own domain sets don't include all of its.
+    of: FxHashMap<LocalClassIx, SmallVec<[usize; 2]>>,
+    list: Vec<Follower>,
 }
 
 impl Followers {
-    fn new(groups: &Groups, view: &TopologyView, choices: &[Choice]) -> Self {
+    fn new(groups: &BlockGroups, view: &TopologyView, choices: &[Choice]) -> Self {
         let mut result = Self::default();
-        let mut needing: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+        let mut needing: FxHashMap<GroupIx, Vec<usize>> = FxHashMap::default();
         let cells_of = |choice: &Choice| {
             choice.domain_sets.iter().map(|(domain_set, _)| view.whole(*domain_set)).collect::<Vec<_>>()
         };
         for choice in choices {
-            let Some(topology) = groups.of.get(choice.class) else { continue };
+            let Some(topology) = groups.of.find(choice.class) else { continue };
             let needs = || topology.near.iter().copied().chain(topology.host_near);
             if choice.domain_sets.is_empty() || needs().next().is_none() {
                 continue;
@@ -42,17 +52,18 @@ impl Followers {
             for group in needs() {
                 needing.entry(group).or_default().push(result.list.len());
             }
-            result.list.push((choice.class, domain_sets, met));
+            result.list.push(Follower { class: choice.class, domain_sets, met });
         }
         for choice in choices.iter().filter(|_| !needing.is_empty()) {
-            let Some(topology) = groups.of.get(choice.class) else { continue };
+            let Some(topology) = groups.of.find(choice.class) else { continue };
             let mut followers: SmallVec<[usize; 2]> = SmallVec::new();
             for group in choice.counted.iter().chain(&topology.host_counted) {
                 for at in needing.get(group).into_iter().flatten() {
-                    let narrower = result.list.get(*at).is_some_and(|(class, domain_sets, met)| {
-                        *class != choice.class
-                            && !met
-                            && choice.domain_sets.iter().any(|(c, _)| !domain_sets.contains(&view.whole(*c)))
+                    let narrower = result.list.get(*at).is_some_and(|follower| {
+                        let elsewhere = |c: &DomainSetIx| !follower.domain_sets.contains(&view.whole(*c));
+                        follower.class != choice.class
+                            && !follower.met
+                            && choice.domain_sets.iter().any(|(c, _)| elsewhere(c))
                     });
                     if narrower && !followers.contains(at) {
                         followers.push(*at);
@@ -67,46 +78,43 @@ impl Followers {
     }
 
     /// How many followers a pod of `class` in `domain_set` would leave without a place.
-    fn left_behind(&self, class: usize, domain_set: usize) -> usize {
+    fn left_behind(&self, class: LocalClassIx, domain_set: DomainSetIx) -> usize {
         let Some(followers) = self.of.get(&class) else { return 0 };
-        let alone = |at: &&usize| {
-            self.list
-                .get(**at)
-                .is_some_and(|(_, domain_sets, met)| !met && !domain_sets.contains(&domain_set))
-        };
+        let alone =
+            |at: &&usize| self.list.get(**at).is_some_and(|f| !f.met && !f.domain_sets.contains(&domain_set));
         followers.iter().filter(alone).count()
     }
 
-    fn placed(&mut self, class: usize, domain_set: usize) {
+    fn placed(&mut self, class: LocalClassIx, domain_set: DomainSetIx) {
         for at in self.of.get(&class).into_iter().flatten() {
-            if let Some((_, domain_sets, met)) = self.list.get_mut(*at) {
-                *met |= domain_sets.contains(&domain_set);
+            if let Some(follower) = self.list.get_mut(*at) {
+                follower.met |= follower.domain_sets.contains(&domain_set);
             }
         }
     }
 }
 
 /// Spreads that already hold for placed pods: by group and domain, the strictest.
-type Held<'a> = FxHashMap<(usize, Sym), (&'a Choice, SpreadRule)>;
+type Held<'a> = FxHashMap<(GroupIx, Sym), (&'a Choice, SpreadRule)>;
 
 /// Where pods with required affinity to a group on their host could have a new host.
 #[derive(Debug, Default)]
 struct Hosts {
     /// The domain sets where a pod of the group goes to a new instance; `None`: any.
-    domain_sets: BTreeSet<Option<usize>>,
+    domain_sets: BTreeSet<Option<DomainSetIx>>,
     /// Classes of the group without that requirement of their own.
-    affinity_targets: Vec<usize>,
+    affinity_targets: Vec<LocalClassIx>,
 }
 
 impl Hosts {
-    fn new(groups: &Groups, choices: &[Choice]) -> FxHashMap<usize, Self> {
-        let mut result: FxHashMap<usize, Self> =
+    fn new(groups: &BlockGroups, choices: &[Choice]) -> FxHashMap<GroupIx, Self> {
+        let mut result: FxHashMap<GroupIx, Self> =
             groups.of.iter().filter_map(|t| t.host_near).map(|g| (g, Self::default())).collect();
         if result.is_empty() {
             return result;
         }
         for choice in choices {
-            let Some(topology) = groups.of.get(choice.class) else { continue };
+            let Some(topology) = groups.of.find(choice.class) else { continue };
             for g in topology.host_counted.iter().filter(|g| topology.host_near != Some(**g)) {
                 if let Some(hosts) = result.get_mut(g) {
                     hosts.affinity_targets.push(choice.class);
@@ -122,26 +130,31 @@ pub(super) struct ConstraintTracker<'a> {
     followers: Followers,
     held: Held<'a>,
     /// By group of some class's anti-affinity: the classes that it repels and that have no domain set yet.
-    meant: FxHashMap<usize, Vec<&'a Choice>>,
+    meant: FxHashMap<GroupIx, Vec<&'a Choice>>,
     /// By class: pods without a domain set yet.
-    pub(super) left: FxHashMap<usize, u32>,
+    pub(super) left: FxHashMap<LocalClassIx, u32>,
     /// A class that would shut out earlier ones comes after them.
     pub(super) yields: bool,
     /// By group that some class needs on its host.
-    hosts: FxHashMap<usize, Hosts>,
+    hosts: FxHashMap<GroupIx, Hosts>,
     /// By class of [`Order::following`]: the classes that it must not come before.
-    affinity_seeds: FxHashMap<usize, Vec<usize>>,
+    affinity_seeds: FxHashMap<LocalClassIx, Vec<LocalClassIx>>,
     /// The remaining seeds have no place: their followers may come first after all.
     seeds_given_up: bool,
     /// By class with spreads: the domain sets where they hold before any pending pod is placed, if not all
     /// do.
-    pub(super) at_once: FxHashMap<usize, Vec<usize>>,
+    pub(super) at_once: FxHashMap<LocalClassIx, Vec<DomainSetIx>>,
 }
 
 impl<'a> ConstraintTracker<'a> {
-    pub(super) fn new(groups: &Groups, view: &TopologyView, choices: &'a [Choice], order: &Order) -> Self {
-        let mut meant: FxHashMap<usize, Vec<&'a Choice>> = FxHashMap::default();
-        for group in choices.iter().filter_map(|c| groups.of.get(c.class)).flat_map(|t| &t.anti) {
+    pub(super) fn new(
+        groups: &BlockGroups,
+        view: &TopologyView,
+        choices: &'a [Choice],
+        order: &Order,
+    ) -> Self {
+        let mut meant: FxHashMap<GroupIx, Vec<&'a Choice>> = FxHashMap::default();
+        for group in choices.iter().filter_map(|c| groups.of.find(c.class)).flat_map(|t| &t.anti) {
             meant.entry(*group).or_default();
         }
         let some = !meant.is_empty();
@@ -166,13 +179,13 @@ impl<'a> ConstraintTracker<'a> {
     }
 
     /// Records that a class goes to no domain set in particular.
-    pub(super) fn anywhere(&mut self, class: usize, topology: &Topology) {
+    pub(super) fn anywhere(&mut self, class: LocalClassIx, topology: &Topology) {
         self.left.insert(class, 0);
         self.host(topology, None);
     }
 
     /// Records where pods of a class go.
-    fn host(&mut self, topology: &Topology, domain_set: Option<usize>) {
+    fn host(&mut self, topology: &Topology, domain_set: Option<DomainSetIx>) {
         if self.hosts.is_empty() {
             return;
         }
@@ -185,18 +198,18 @@ impl<'a> ConstraintTracker<'a> {
 
     /// True if a pod of the class could have a new host in `domain_set` with an affinity target, or start
     /// one.
-    pub(super) fn hosted(&self, groups: &Groups, topology: &Topology, domain_set: usize) -> bool {
+    pub(super) fn hosted(&self, groups: &BlockGroups, topology: &Topology, domain_set: DomainSetIx) -> bool {
         let Some(g) = topology.host_near else { return true };
         let Some(Hosts { domain_sets, affinity_targets }) = self.hosts.get(&g) else { return true };
-        let waits = |affinity_target: &usize| self.left.get(affinity_target).is_some_and(|n| *n > 0);
-        let none = domain_sets.is_empty() && groups.list.get(g).is_some_and(|group| group.total == 0);
+        let waits = |affinity_target: &LocalClassIx| self.left.get(affinity_target).is_some_and(|n| *n > 0);
+        let none = domain_sets.is_empty() && groups.list.find(g).is_some_and(|group| group.total == 0);
         let first = topology.starts && none && (self.seeds_given_up || !affinity_targets.iter().any(waits));
         first || domain_sets.contains(&None) || domain_sets.contains(&Some(domain_set))
     }
 
     /// True if a class that could start its domain must follow others that are pending.
-    pub(super) fn follows(&self, class: usize) -> bool {
-        let waits = |seed: &usize| self.left.get(seed).is_some_and(|n| *n > 0);
+    pub(super) fn follows(&self, class: LocalClassIx) -> bool {
+        let waits = |seed: &LocalClassIx| self.left.get(seed).is_some_and(|n| *n > 0);
         !self.seeds_given_up
             && self.affinity_seeds.get(&class).is_some_and(|affinity_seeds| affinity_seeds.iter().any(waits))
     }
@@ -208,12 +221,12 @@ impl<'a> ConstraintTracker<'a> {
     }
 
     /// True if pods of the class have followers, so that each of them is evaluated again.
-    pub(super) fn leads(&self, class: usize) -> bool {
+    pub(super) fn leads(&self, class: LocalClassIx) -> bool {
         self.followers.of.contains_key(&class)
     }
 
     /// How many followers a pod of `class` in `domain_set` would leave without a place.
-    pub(super) fn left_behind(&self, class: usize, domain_set: usize) -> usize {
+    pub(super) fn left_behind(&self, class: LocalClassIx, domain_set: DomainSetIx) -> usize {
         self.followers.left_behind(class, domain_set)
     }
 
@@ -221,22 +234,22 @@ impl<'a> ConstraintTracker<'a> {
     /// domains of `domain_set`: of those that come before it, and of all.
     pub(super) fn shut_out(
         &self,
-        groups: &Groups,
+        groups: &BlockGroups,
         view: &TopologyView,
         choice: &Choice,
         topology: &Topology,
-        domain_set: usize,
+        domain_set: DomainSetIx,
     ) -> (u32, u32) {
         let (mut before, mut all) = (0u32, 0u32);
         for number in &topology.anti {
-            let Some(group) = groups.list.get(*number) else { continue };
+            let Some(group) = groups.list.find(*number) else { continue };
             let Some(value) = view.value(group, domain_set) else { continue };
             for other in self.meant.get(number).into_iter().flatten() {
                 let left = self.left.get(&other.class).copied().unwrap_or(0);
                 if other.class == choice.class || left == 0 {
                     continue;
                 }
-                let held = |c: usize| view.at(groups, c, *number).is_some_and(|d| d.1 > 0);
+                let held = |c: DomainSetIx| view.at(groups, c, *number).is_some_and(|d| d.1 > 0);
                 let mut open = other.domain_sets.iter().filter(|(c, _)| !held(*c)).peekable();
                 if open.peek().is_some() && open.all(|(c, _)| view.value(group, *c) == Some(value)) {
                     all = all.saturating_add(left);
@@ -252,13 +265,13 @@ impl<'a> ConstraintTracker<'a> {
     /// How many spreads of others one more pod of the class in `domain_set` would violate.
     pub(super) fn broken(
         &self,
-        groups: &Groups,
+        groups: &BlockGroups,
         view: &TopologyView,
         choice: &Choice,
-        domain_set: usize,
+        domain_set: DomainSetIx,
     ) -> usize {
-        let breaks = |g: &&usize| {
-            let Some(group) = groups.list.get(**g).filter(|group| view.counts(group, domain_set)) else {
+        let breaks = |g: &&GroupIx| {
+            let Some(group) = groups.list.find(**g).filter(|group| view.counts(group, domain_set)) else {
                 return false;
             };
             let Some(value) = view.value(group, domain_set) else { return false };
@@ -272,16 +285,16 @@ impl<'a> ConstraintTracker<'a> {
 
     pub(super) fn placed(
         &mut self,
-        groups: &Groups,
+        groups: &BlockGroups,
         view: &TopologyView,
         choice: &'a Choice,
         topology: &Topology,
-        domain_set: usize,
+        domain_set: DomainSetIx,
     ) {
         self.followers.placed(choice.class, view.whole(domain_set));
         self.host(topology, Some(view.whole(domain_set)));
         for rule in &topology.spreads {
-            let value = groups.list.get(rule.group).and_then(|group| view.value(group, domain_set));
+            let value = groups.list.find(rule.group).and_then(|group| view.value(group, domain_set));
             let Some(value) = value else { continue };
             let held = self.held.entry((rule.group, value)).or_insert((choice, *rule));
             if rule.max_skew < held.1.max_skew {
@@ -292,14 +305,18 @@ impl<'a> ConstraintTracker<'a> {
 }
 
 /// True if pods of `group` may join `choice`, and `choice` doesn't need the group itself.
-pub(super) fn is_affinity_seed(groups: &Groups, choice: &Choice, group: usize) -> bool {
-    choice.counted.contains(&group) && groups.of.get(choice.class).is_some_and(|t| !t.near.contains(&group))
+pub(super) fn is_affinity_seed(groups: &BlockGroups, choice: &Choice, group: GroupIx) -> bool {
+    choice.counted.contains(&group) && groups.of.find(choice.class).is_some_and(|t| !t.near.contains(&group))
 }
 
-fn affinity_seeds(groups: &Groups, choices: &[Choice], order: &Order) -> FxHashMap<usize, Vec<usize>> {
+fn affinity_seeds(
+    groups: &BlockGroups,
+    choices: &[Choice],
+    order: &Order,
+) -> FxHashMap<LocalClassIx, Vec<LocalClassIx>> {
     let following = choices.iter().filter(|c| order.following.contains(&c.class));
     let of = |choice: &Choice| {
-        let near = groups.of.get(choice.class).map_or(&[][..], |t| &t.near);
+        let near = groups.of.find(choice.class).map_or(&[][..], |t| &t.near);
         let leads = |other: &&Choice| {
             other.class != choice.class
                 && other.priority >= choice.priority

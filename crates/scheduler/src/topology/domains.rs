@@ -14,9 +14,11 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
+    ids::{DomainSetIx, GroupIx, LocalClassIx, VariantIx},
+    index_vec::IndexVec,
     model::{bit_set::BitSet, plan::ReasonKind},
     state::interner::Sym,
-    topology::groups::{Group, Groups, SpreadRule},
+    topology::groups::{BlockGroups, Group, SpreadRule},
 };
 
 /// One combination of domains.
@@ -25,9 +27,9 @@ pub(crate) struct DomainSet {
     /// One per key; `None`: nodes there lack the label.
     pub(crate) values: Vec<Option<Sym>>,
     /// Offerings of each variant in it.
-    pub(crate) offers: Vec<BitSet>,
-    /// The domain set that this one is a part of, or its own index.
-    pub(crate) whole: usize,
+    pub(crate) offers: IndexVec<VariantIx, BitSet>,
+    /// The domain set that this one is a part of, or its own id.
+    pub(crate) whole: DomainSetIx,
     /// Filters that no offering of a part passes, while others of the whole do.
     pub(crate) fails: SmallVec<[u32; 2]>,
 }
@@ -35,24 +37,24 @@ pub(crate) struct DomainSet {
 /// The domain sets that a class may choose.
 #[derive(Debug)]
 pub(crate) struct Choice {
-    pub(crate) class: usize,
+    pub(crate) class: LocalClassIx,
     pub(crate) count: u32,
     pub(crate) priority: i32,
     /// Domain sets where an available offering is large enough, with the price of the cheapest.
-    pub(crate) domain_sets: Vec<(usize, i64)>,
+    pub(crate) domain_sets: Vec<(DomainSetIx, i64)>,
     /// Domain sets with room for so many pods and no more.
-    pub(crate) full: SmallVec<[(usize, u32); 2]>,
+    pub(crate) full: SmallVec<[(DomainSetIx, u32); 2]>,
     /// Groups of [`Topology::counted`] whose filter some of the class's offerings pass.
-    pub(crate) counted: Vec<usize>,
+    pub(crate) counted: Vec<GroupIx>,
     /// Filters of those groups that other offerings of the class don't pass: the instance decides.
     pub(crate) unsure: SmallVec<[u32; 2]>,
 }
 
 /// Pods of one class in one domain set; `None`: the domain set doesn't matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Item {
-    pub(crate) class: usize,
-    pub(crate) domain_set: Option<usize>,
+pub(crate) struct Item<C = LocalClassIx> {
+    pub(crate) class: C,
+    pub(crate) domain_set: Option<DomainSetIx>,
     pub(crate) count: u32,
 }
 
@@ -60,9 +62,9 @@ pub(crate) struct Item {
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     /// Classes that come after the others of their priority.
-    pub(crate) late: BTreeSet<usize>,
+    pub(crate) late: BTreeSet<LocalClassIx>,
     /// Classes that don't start a domain while others that they need are pending.
-    pub(crate) following: BTreeSet<usize>,
+    pub(crate) following: BTreeSet<LocalClassIx>,
     /// In order of arrival, regardless of others: a placement that holds only in that order is better than
     /// none.
     pub(crate) in_turn: bool,
@@ -73,13 +75,13 @@ pub(crate) struct Order {
 pub(crate) struct Decided {
     pub(crate) items: Vec<Item>,
     /// (class, count, constraint that kept them out).
-    pub(crate) left: Vec<(usize, u32, ReasonKind)>,
+    pub(crate) left: Vec<(LocalClassIx, u32, ReasonKind)>,
     /// (class, group, domain) where a class's spread holds only if its pods are bound before others that were
     /// decided later.
-    pub(crate) broken: Vec<(usize, usize, Sym)>,
+    pub(crate) broken: Vec<(LocalClassIx, GroupIx, Sym)>,
     /// Premature starters: classes that start a domain, while pods that they need may go to other domains
     /// before them.
-    pub(crate) premature_starters: Vec<usize>,
+    pub(crate) premature_starters: Vec<LocalClassIx>,
     pub(crate) steps: u64,
 }
 
@@ -99,7 +101,7 @@ impl Decided {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TopologyView {
     pub(crate) keys: Vec<Sym>,
-    pub(crate) domain_sets: Vec<DomainSet>,
+    pub(crate) domain_sets: IndexVec<DomainSetIx, DomainSet>,
     /// Domains that the whole plan opens.
     pub(crate) opened: Arc<[Opened]>,
     /// A domain set that a class could use counts as a domain only once it has a pod: its other nodes may
@@ -114,24 +116,29 @@ pub(crate) type Opened = (u32, Sym, Sym);
 pub(crate) type Seen = BTreeMap<(u32, Sym), BTreeSet<Sym>>;
 
 impl TopologyView {
-    pub(super) fn whole(&self, domain_set: usize) -> usize {
-        self.domain_sets.get(domain_set).map_or(domain_set, |c| c.whole)
+    pub(super) fn whole(&self, domain_set: DomainSetIx) -> DomainSetIx {
+        self.domain_sets.find(domain_set).map_or(domain_set, |c| c.whole)
     }
 
     /// True if pods in the domain set count for the group under its filter.
-    pub(crate) fn counts(&self, group: &Group, domain_set: usize) -> bool {
-        group.filter.is_none_or(|f| self.domain_sets.get(domain_set).is_none_or(|c| !c.fails.contains(&f)))
+    pub(crate) fn counts(&self, group: &Group, domain_set: DomainSetIx) -> bool {
+        group.filter.is_none_or(|f| self.domain_sets.find(domain_set).is_none_or(|c| !c.fails.contains(&f)))
     }
 
     /// The value of a group's key in a domain set.
-    pub(crate) fn value(&self, group: &Group, domain_set: usize) -> Option<Sym> {
+    pub(crate) fn value(&self, group: &Group, domain_set: DomainSetIx) -> Option<Sym> {
         let at = self.keys.iter().position(|k| *k == group.key)?;
-        self.domain_sets.get(domain_set)?.values.get(at).copied().flatten()
+        self.domain_sets.find(domain_set)?.values.get(at).copied().flatten()
     }
 
     /// Count and holders of a group in a domain set; `None` without the label.
-    pub(super) fn at(&self, groups: &Groups, domain_set: usize, group: usize) -> Option<(i64, i64)> {
-        let group = groups.list.get(group)?;
+    pub(super) fn at(
+        &self,
+        groups: &BlockGroups,
+        domain_set: DomainSetIx,
+        group: GroupIx,
+    ) -> Option<(i64, i64)> {
+        let group = groups.list.find(group)?;
         let value = self.value(group, domain_set)?;
         Some(group.find(value).map_or((0, 0), |d| (d.count, d.holds)))
     }
@@ -157,8 +164,8 @@ impl TopologyView {
 
     /// The least count among domains that exist or that the class could open; zero with fewer than
     /// `min_domains`.
-    pub(super) fn least(&self, groups: &Groups, choice: &Choice, rule: &SpreadRule) -> i64 {
-        let Some(group) = groups.list.get(rule.group) else { return 0 };
+    pub(super) fn least(&self, groups: &BlockGroups, choice: &Choice, rule: &SpreadRule) -> i64 {
+        let Some(group) = groups.list.find(rule.group) else { return 0 };
         let seen = self.domains(group, choice);
         let number = i64::try_from(seen.len()).unwrap_or(i64::MAX);
         if number < rule.min_domains {
@@ -168,9 +175,9 @@ impl TopologyView {
     }
 
     /// Records the domains that the spreads of a class count.
-    pub(crate) fn note_seen(&self, groups: &Groups, choice: &Choice, seen: &mut Seen) {
-        for rule in groups.of.get(choice.class).into_iter().flat_map(|t| &t.spreads) {
-            let Some(group) = groups.list.get(rule.group) else { continue };
+    pub(crate) fn note_seen(&self, groups: &BlockGroups, choice: &Choice, seen: &mut Seen) {
+        for rule in groups.of.find(choice.class).into_iter().flat_map(|t| &t.spreads) {
+            let Some(group) = groups.list.find(rule.group) else { continue };
             let Some(filter) = group.filter else { continue };
             let domains = self.domains(group, choice);
             let known = seen.entry((filter, group.key)).or_insert_with(|| domains.iter().copied().collect());

@@ -3,9 +3,11 @@
 use rustc_hash::FxHashMap;
 
 use crate::{
-    solve::demand::Demand,
+    ids::{ClassIx, GroupIx, LocalClassIx, NodeIx},
+    index_vec::IndexVec,
+    solve::demand::{Class, Demand},
     state::{
-        cluster::{Cluster, NodeIx},
+        cluster::Cluster,
         interner::{Sym, label},
         pod_shape::{SelId, Shape},
         taint,
@@ -37,20 +39,16 @@ pub(crate) struct Group {
     pub(crate) nodes: FxHashMap<NodeIx, (i64, i64)>,
     /// Pods that the selector matches, in any domain.
     pub(crate) total: i64,
-    /// Some pending pod is constrained by it, or some running pod holds it.
-    pub(crate) live: bool,
 }
 
 impl Group {
+    /// The domain of `value`, existing or new.
     pub(crate) fn domain(&mut self, value: Sym) -> &mut Domain {
-        let at = match self.domains.iter().position(|d| d.value == value) {
-            Some(at) => at,
-            None => {
-                self.domains.push(Domain { value, count: 0, holds: 0, exists: false });
-                self.domains.len() - 1
-            }
-        };
-        #[expect(clippy::indexing_slicing, reason = "just found or made")]
+        let at = self.domains.iter().position(|d| d.value == value).unwrap_or(self.domains.len());
+        if at == self.domains.len() {
+            self.domains.push(Domain { value, count: 0, holds: 0, exists: false });
+        }
+        #[expect(clippy::indexing_slicing, reason = "`at` was found, or is that of the domain just added")]
         &mut self.domains[at]
     }
 
@@ -67,7 +65,7 @@ impl Group {
 /// A hard topology spread constraint of a class.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpreadRule {
-    pub(crate) group: usize,
+    pub(crate) group: GroupIx,
     pub(crate) max_skew: i64,
     pub(crate) min_domains: i64,
     /// The class matches its own selector.
@@ -80,14 +78,14 @@ pub(crate) struct Topology {
     pub(crate) spreads: Vec<SpreadRule>,
     pub(crate) host_spreads: Vec<SpreadRule>,
     /// Groups of which a pod must be in the domain; `starts`: the class matches all terms itself.
-    pub(crate) near: Vec<usize>,
-    pub(crate) host_near: Option<usize>,
+    pub(crate) near: Vec<GroupIx>,
+    pub(crate) host_near: Option<GroupIx>,
     pub(crate) starts: bool,
-    pub(crate) anti: Vec<usize>,
-    pub(crate) host_anti: Vec<usize>,
+    pub(crate) anti: Vec<GroupIx>,
+    pub(crate) host_anti: Vec<GroupIx>,
     /// Groups that count the class.
-    pub(crate) counted: Vec<usize>,
-    pub(crate) host_counted: Vec<usize>,
+    pub(crate) counted: Vec<GroupIx>,
+    pub(crate) host_counted: Vec<GroupIx>,
 }
 
 impl Topology {
@@ -102,115 +100,118 @@ impl Topology {
     }
 }
 
-/// All groups of a solve, and each class's constraints.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Groups {
-    pub(crate) list: Vec<Group>,
-    pub(crate) of: Vec<Topology>,
+/// All groups, and the constraints of each class: of a solve by [`ClassIx`], of a block by its own.
+#[derive(Clone)]
+pub(crate) struct Groups<C = ClassIx> {
+    pub(crate) list: IndexVec<GroupIx, Group>,
+    pub(crate) of: IndexVec<C, Topology>,
 }
 
-#[derive(Default)]
-struct Numbers {
-    ids: FxHashMap<(SelId, Sym, Option<u32>), usize>,
-    by_selector: FxHashMap<SelId, Vec<usize>>,
-}
+/// The groups of a block.
+pub(crate) type BlockGroups = Groups<LocalClassIx>;
 
-impl Numbers {
-    fn get(&mut self, list: &mut Vec<Group>, selector: SelId, key: Sym, filter: Option<u32>) -> usize {
-        *self.ids.entry((selector, key, filter)).or_insert_with(|| {
-            list.push(Group {
-                selector,
-                key,
-                filter,
-                domains: Vec::new(),
-                nodes: FxHashMap::default(),
-                total: 0,
-                live: false,
-            });
-            self.by_selector.entry(selector).or_default().push(list.len() - 1);
-            list.len() - 1
-        })
+impl<C> Default for Groups<C> {
+    fn default() -> Self {
+        Self { list: IndexVec::default(), of: IndexVec::default() }
     }
 }
 
-#[expect(clippy::indexing_slicing, reason = "group numbers come from the list")]
-impl Groups {
-    pub(crate) fn new(cluster: &Cluster, demand: &Demand) -> Self {
-        let mut list = Vec::new();
-        let mut numbers = Numbers::default();
+/// Groups under construction: one per selector, key and filter.
+#[derive(Default)]
+struct Builder {
+    list: IndexVec<GroupIx, Group>,
+    ids: FxHashMap<(SelId, Sym, Option<u32>), GroupIx>,
+    by_selector: FxHashMap<SelId, Vec<GroupIx>>,
+}
+
+impl Builder {
+    /// The group of `selector`, existing or new, without counts. `key` is canonical.
+    fn group(&mut self, selector: SelId, key: Sym, filter: Option<u32>) -> GroupIx {
+        let Self { list, ids, by_selector } = self;
+        *ids.entry((selector, key, filter)).or_insert_with(|| {
+            let nodes = FxHashMap::default();
+            let group = Group { selector, key, filter, domains: Vec::new(), nodes, total: 0 };
+            let group = list.push(group);
+            by_selector.entry(selector).or_default().push(group);
+            group
+        })
+    }
+
+    /// The groups that constrain `class`; those that count it come once all groups are known.
+    fn topology(&mut self, cluster: &Cluster, class: &Class) -> Topology {
         let host = cluster.keys.hostname;
         let key = |key: Sym| cluster.keys.canonical(key);
-        let mut of: Vec<Topology> = Vec::new();
-        for class in &demand.classes {
-            let shape: &Shape = class.shape(cluster);
-            let mut topology = Topology::default();
-            for s in shape.spreads.iter().filter(|s| s.hard) {
-                let group = numbers.get(&mut list, s.selector, key(s.key), Some(s.filter));
-                list[group].live = true;
-                let rule = SpreadRule {
-                    group,
-                    max_skew: i64::from(s.max_skew),
-                    min_domains: i64::from(s.min_domains),
-                    own: class.matches(s.selector),
-                };
-                let to = if s.key == host { &mut topology.host_spreads } else { &mut topology.spreads };
-                to.push(rule);
-            }
-            if let Some((selector, keys)) = &shape.affinity {
-                topology.starts = class.matches(*selector);
-                for k in keys {
-                    let group = numbers.get(&mut list, *selector, key(*k), None);
-                    list[group].live = true;
-                    if *k == host {
-                        topology.host_near = Some(group);
-                    } else {
-                        topology.near.push(group);
-                    }
-                }
-            }
-            if topology.host_near.is_some()
-                && let Some((selector, _)) = &shape.affinity
-            {
-                // Pods on one host share its zone: domains that the class chooses must be those of its
-                // affinity targets.
-                let chosen = shape.spreads.iter().filter(|s| s.hard).map(|s| s.key);
-                for k in chosen.chain(shape.anti.iter().map(|(_, k)| *k)).filter(|k| *k != host) {
-                    let group = numbers.get(&mut list, *selector, key(k), None);
-                    list[group].live = true;
-                    if !topology.near.contains(&group) {
-                        topology.near.push(group);
-                    }
-                }
-            }
-            for (selector, k) in &shape.anti {
-                let group = numbers.get(&mut list, *selector, key(*k), None);
-                list[group].live = true;
-                let to = if *k == host { &mut topology.host_anti } else { &mut topology.anti };
-                to.push(group);
-            }
-            of.push(topology);
+        let shape: &Shape = class.shape(cluster);
+        let mut topology = Topology::default();
+        for s in shape.spreads.iter().filter(|s| s.hard) {
+            let rule = SpreadRule {
+                group: self.group(s.selector, key(s.key), Some(s.filter)),
+                max_skew: i64::from(s.max_skew),
+                min_domains: i64::from(s.min_domains),
+                own: class.matches(s.selector),
+            };
+            let to = if s.key == host { &mut topology.host_spreads } else { &mut topology.spreads };
+            to.push(rule);
         }
-        // Anti-affinity of running pods, where it concerns the demand.
+        if let Some((selector, keys)) = &shape.affinity {
+            topology.starts = class.matches(*selector);
+            for k in keys {
+                let group = self.group(*selector, key(*k), None);
+                if *k == host {
+                    topology.host_near = Some(group);
+                } else {
+                    topology.near.push(group);
+                }
+            }
+        }
+        if topology.host_near.is_some()
+            && let Some((selector, _)) = &shape.affinity
+        {
+            // Pods on one host share its zone: domains that the class chooses must be those of its affinity targets.
+            let chosen = shape.spreads.iter().filter(|s| s.hard).map(|s| s.key);
+            for k in chosen.chain(shape.anti.iter().map(|(_, k)| *k)).filter(|k| *k != host) {
+                let group = self.group(*selector, key(k), None);
+                if !topology.near.contains(&group) {
+                    topology.near.push(group);
+                }
+            }
+        }
+        for (selector, k) in &shape.anti {
+            let group = self.group(*selector, key(*k), None);
+            let to = if *k == host { &mut topology.host_anti } else { &mut topology.anti };
+            to.push(group);
+        }
+        topology
+    }
+
+    /// Adds the anti-affinity of running pods, where it concerns the demand.
+    fn hold(&mut self, cluster: &Cluster, demand: &Demand) {
         let seen: rustc_hash::FxHashSet<SelId> =
             demand.classes.iter().flat_map(|c| c.matched.iter().copied()).collect();
         let mut terms: Vec<_> = cluster.holders.keys().filter(|(s, _)| seen.contains(s)).copied().collect();
         terms.sort_unstable();
         for (selector, k) in terms {
-            let group = numbers.get(&mut list, selector, key(k), None);
-            list[group].live = true;
-            hold(cluster, demand, &mut list[group], (selector, k));
+            let group = self.group(selector, cluster.keys.canonical(k), None);
+            hold(cluster, demand, &mut self.list[group], (selector, k));
         }
+    }
+}
+
+impl Groups {
+    pub(crate) fn new(cluster: &Cluster, demand: &Demand) -> Self {
+        let mut groups = Builder::default();
+        let mut of: IndexVec<ClassIx, Topology> =
+            demand.classes.iter().map(|class| groups.topology(cluster, class)).collect();
+        groups.hold(cluster, demand);
+        let Builder { mut list, by_selector, .. } = groups;
         for group in &mut list {
             count(cluster, demand, group);
         }
         for (class, topology) in demand.classes.iter().zip(&mut of) {
             for selector in class.matched.iter() {
-                for group in numbers.by_selector.get(selector).into_iter().flatten() {
-                    let to = if list[*group].key == host {
-                        &mut topology.host_counted
-                    } else {
-                        &mut topology.counted
-                    };
+                for group in by_selector.get(selector).into_iter().flatten() {
+                    let host = list[*group].key == cluster.keys.hostname;
+                    let to = if host { &mut topology.host_counted } else { &mut topology.counted };
                     to.push(*group);
                 }
             }
@@ -220,11 +221,10 @@ impl Groups {
 
     /// Marks domains of coming nodes as existing: they exist by the time that pods are bound to those nodes.
     pub(crate) fn see_coming(&mut self, cluster: &Cluster) {
-        for (ix, slot) in cluster.nodes.iter().enumerate() {
+        for (node, slot) in cluster.nodes.enumerate() {
             if slot.info.as_ref().is_none_or(|i| !i.coming) {
                 continue;
             }
-            let node = NodeIx::try_from(ix).unwrap_or(NodeIx::MAX);
             for group in self.list.iter_mut().filter(|g| g.key != cluster.keys.hostname) {
                 if let Some(value) = group
                     .filter
@@ -252,18 +252,18 @@ impl Groups {
 /// True for a node that exists and isn't left out.
 pub(crate) fn there(cluster: &Cluster, demand: &Demand, node: NodeIx) -> bool {
     !demand.gone.contains(&node)
-        && cluster.nodes.get(node as usize).is_some_and(|slot| slot.info.as_ref().is_some_and(|i| !i.coming))
+        && cluster.nodes.find(node).is_some_and(|slot| slot.info.as_ref().is_some_and(|i| !i.coming))
 }
 
 /// The label `key` (canonical) of a node, by that name or an older one.
 pub(crate) fn node_domain(cluster: &Cluster, node: NodeIx, key: Sym) -> Option<Sym> {
-    let info = cluster.nodes.get(node as usize)?.info.as_ref()?;
+    let info = cluster.nodes.find(node)?.info.as_ref()?;
     label(&info.labels, key)
 }
 
 /// True if `node` passes `filter`.
 pub(crate) fn eligible(cluster: &Cluster, filter: u32, node: NodeIx) -> bool {
-    let Some(slot) = cluster.nodes.get(node as usize) else { return false };
+    let Some(slot) = cluster.nodes.find(node) else { return false };
     let Some(info) = &slot.info else { return false };
     let tables = &cluster.tables;
     let filter = tables.filters.get(filter);
@@ -361,14 +361,14 @@ pub(crate) fn candidates(cluster: &Cluster, reqs: &[u32]) -> Vec<NodeIx> {
             sets.flatten().copied().collect()
         }
         None => {
-            let all = cluster.nodes.iter().enumerate().filter(|(_, slot)| slot.info.is_some());
-            all.filter_map(|(ix, _)| NodeIx::try_from(ix).ok()).collect()
+            let all = cluster.nodes.enumerate().filter(|(_, slot)| slot.info.is_some());
+            all.map(|(ix, _)| ix).collect()
         }
     }
 }
 
 /// Groups that constrain or count `class`, by index.
-pub(crate) fn all_of(topology: &Topology) -> impl Iterator<Item = usize> + '_ {
+pub(crate) fn all_of(topology: &Topology) -> impl Iterator<Item = GroupIx> + '_ {
     let spreads = topology.spreads.iter().chain(&topology.host_spreads).map(|s| s.group);
     spreads
         .chain(topology.near.iter().copied())

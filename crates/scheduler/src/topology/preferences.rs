@@ -4,12 +4,9 @@
 use rustc_hash::FxHashMap;
 
 use crate::{
+    ids::NodeIx,
     solve::demand::{Class, Demand},
-    state::{
-        cluster::{Cluster, NodeIx},
-        interner::Sym,
-        pod_shape::SelId,
-    },
+    state::{cluster::Cluster, interner::Sym, pod_shape::SelId},
     topology::groups::{node_domain, there},
 };
 
@@ -101,6 +98,6 @@ fn running(cluster: &Cluster, demand: &Demand, wish: Wish) -> FxHashMap<Sym, i64
 
 /// The domain of a node; its name where it lacks the hostname label, as a coming node does.
 pub(crate) fn domain(cluster: &Cluster, node: NodeIx, key: Sym) -> Option<Sym> {
-    let name = || cluster.nodes.get(node as usize).map(|slot| slot.name);
+    let name = || cluster.nodes.find(node).map(|slot| slot.name);
     node_domain(cluster, node, key).or_else(|| if key == cluster.keys.hostname { name() } else { None })
 }
