@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `commands` | a file or folder per command: arguments, what it does, what it prints |
 //! | `source`, `cluster_reader`, `catalog_file` | where input comes from: files, the API server, a catalogue |
+//! | `aws` | which AWS commands ask, if any |
 //! | `admission` | what Croft's admission does to the input's pods and DaemonSets |
 //! | `workload` | the pods that workloads create |
 //! | `simulation` | the scheduler's plan for an input, consolidation included |
@@ -25,6 +26,7 @@
 
 mod admission;
 mod args;
+mod aws;
 mod catalog_file;
 mod cluster_reader;
 mod commands;

@@ -1,4 +1,4 @@
-//! The instances of a cluster, whoever asks and whether or not a controller runs.
+//! The instances of a cluster, for commands that need no controller.
 
 use croft_cloud::{CloudError, CloudInstance};
 

@@ -39,6 +39,13 @@ pub(super) async fn crds(client: &Client) -> Finding {
                 return fail(format!("failed to read {name}: {error}"), "ask for the ClusterRole croft-view");
             }
         };
+        if found.metadata.deletion_timestamp.is_some() {
+            return fail(
+                format!("{name} is being deleted, and waits for the finalizers of its objects"),
+                "see that the controller leads: it drains the nodes and removes the finalizers; then install the CRDs again, \
+                 or finish with croft uninstall --crds",
+            );
+        }
         let established = found
             .status
             .iter()
