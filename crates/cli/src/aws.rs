@@ -29,7 +29,7 @@ pub(crate) struct AwsArgs {
 /// The instances of a cluster, as far as AWS was asked.
 #[derive(Clone, Debug)]
 pub(crate) enum Instances {
-    /// Those that aren't terminated.
+    /// The instances that aren't terminated.
     Found(Vec<CloudInstance>),
     /// AWS wasn't asked, or gave no answer: why.
     Unknown(String),

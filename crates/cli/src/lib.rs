@@ -53,7 +53,8 @@ pub use output::Output;
 use crate::{
     args::Command,
     commands::{
-        admit, audit, break_glass, check, explain, import, lab, plan, simulate, tenant, top, version,
+        admit, audit, break_glass, check, explain, import, lab, plan, simulate, tenant, top, uninstall,
+        version,
     },
     table::BAD,
 };
@@ -109,6 +110,7 @@ fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
         Command::Check(args) => check::run(args, out),
         Command::BreakGlass(args) => break_glass::run(args, out),
         Command::Lab(args) => lab::run(args, out),
+        Command::Uninstall(args) => uninstall::run(args, out),
         Command::Version(args) => version::run(args, build, out),
     };
     let result = result.and_then(|code| Ok(out.flush().map(|()| code)?));

@@ -43,7 +43,7 @@ pub struct Subject {
     pub interruption_queue: Option<String>,
 }
 
-/// What is known about a right.
+/// The state of knowledge about a right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The identity has it.
@@ -59,7 +59,7 @@ pub enum Verdict {
 pub struct Right {
     /// The IAM action.
     pub action: String,
-    /// What Croft needs it for.
+    /// Croft's need for it.
     pub purpose: String,
     /// Whether the identity has it.
     pub verdict: Verdict,

@@ -216,7 +216,7 @@ async fn preflight_with_the_policy_denies_nothing_and_changes_nothing() {
             action.as_str()
         })
         .collect();
-    // What the cluster doesn't have yet, and what only a message shows.
+    // The cluster lacks three resources, and only messages show the rights on a queue.
     assert_eq!(
         unknown,
         [

@@ -42,8 +42,9 @@ pub(super) async fn crds(client: &Client) -> Finding {
         if found.metadata.deletion_timestamp.is_some() {
             return fail(
                 format!("{name} is being deleted, and waits for the finalizers of its objects"),
-                "see that the controller leads: it drains the nodes and removes the finalizers; then install the CRDs again, \
-                 or finish with croft uninstall --crds",
+                "install the CRDs that are gone, which the controller needs to start: kubectl apply --server-side -k manifests/crds; \
+                 it drains the nodes and removes the finalizers. Then install the CRDs once more, or finish with croft uninstall \
+                 --crds",
             );
         }
         let established = found

@@ -17,7 +17,7 @@ use crate::{
 /// At most this many instances are named.
 const NAMED: usize = 10;
 
-/// What is known of an instance without a claim.
+/// An instance without a claim, as far as it is known.
 struct Orphan {
     pool: Option<String>,
 }
@@ -96,7 +96,7 @@ pub(super) async fn check(client: &Client, namespace: &str, aws: &AwsArgs) -> Fi
 
 async fn read(client: &Client) -> anyhow::Result<(Vec<NodeClaim>, BTreeSet<String>, Vec<Node>)> {
     // Without the CRDs there are none.
-    let absent = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.is_not_found());
+    let absent = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 404);
     let claims = match Api::<Stored<NodeClaim>>::all(client.clone()).list(&ListParams::default()).await {
         Ok(list) => list.items.into_iter().filter_map(Stored::legible).collect(),
         Err(error) if absent(&error) => Vec::new(),

@@ -12,7 +12,7 @@ use crate::{
 /// A finding, and its remedy.
 pub(super) struct Failed {
     pub(super) what: String,
-    /// What to do; it may have several lines.
+    /// Instructions; there may be several lines.
     pub(super) remedy: String,
 }
 

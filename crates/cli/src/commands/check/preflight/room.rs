@@ -1,6 +1,6 @@
 //! Where Croft's own pods can run: planned by the scheduler that plans tenants' pods, which follows kube-scheduler.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use croft_manifest::{Input, LoadOptions, parse};
 use croft_policy::definitions::POOL_NAME_LABEL;
@@ -48,6 +48,11 @@ pub(super) fn check(input: &Input, namespace: &str) -> Finding {
         for deployment in &installed.deployments {
             let mut object = deployment.object.clone();
             object.metadata.namespace = Some(namespace.to_owned());
+            // Replicas are spread over the nodes that are there, however few. The scheduler would count a node to come, which
+            // is a domain with no pods.
+            if let Some(pod) = object.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()) {
+                pod.topology_spread_constraints = None;
+            }
             wanted.deployments.put(object, deployment.origin.clone());
         }
     }
@@ -74,9 +79,12 @@ pub(super) fn check(input: &Input, namespace: &str) -> Finding {
             remedy,
         );
     }
-    let nodes: BTreeSet<&str> = plan.existing.iter().map(|placement| placement.node.as_str()).collect();
-    let nodes: Vec<&str> = nodes.into_iter().collect();
-    Ok(format!("{pods} pods of Croft fit onto {}", shortened(&nodes, NAMED)))
+    if let [only] = usable.as_slice() {
+        return Ok(format!(
+            "{pods} pods of Croft fit, all onto {only}: with a second such node admission survives the loss of one"
+        ));
+    }
+    Ok(format!("{pods} pods of Croft fit onto {}", shortened(&usable, NAMED)))
 }
 
 /// True for a node that is ready, isn't cordoned, and belongs to no pool.
@@ -109,6 +117,11 @@ mod tests {
     fn pods_fit_onto_open_nodes() {
         let text = [node("a", "", "4"), node("b", "", "4")].concat();
         assert_eq!(found(&text).unwrap(), "5 pods of Croft fit onto a, b");
+    }
+
+    #[test]
+    fn one_open_node_is_room_for_all() {
+        assert!(found(&node("a", "", "4")).unwrap().starts_with("5 pods of Croft fit, all onto a: "));
     }
 
     #[test]

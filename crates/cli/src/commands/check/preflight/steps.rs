@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// What is to be installed.
+/// The installation to be.
 pub(in crate::commands::check) struct Subject<'a> {
     /// The namespace of Croft.
     pub(in crate::commands::check) namespace: &'a str,
