@@ -18,7 +18,7 @@ PROFILE ?= release
 .PHONY: node-test build-debug
 build-debug:
 	cargo build --quiet --workspace --bins --tests
-node-test: lab needs-go $(if $(filter debug,$(PROFILE)),build-debug,release) ## webhook and controller from their images on two real nodes (kubelet, containerd), under load; as root; PROFILE=debug, SKIP_NODE=1
+node-test: lab helm needs-go $(if $(filter debug,$(PROFILE)),build-debug,release) ## webhook and controller from their images on two real nodes (kubelet, containerd), under load; as root; PROFILE=debug, SKIP_NODE=1
 	$(if $(filter debug,$(PROFILE)),,cargo build --quiet --release --bin node-test)
 	@programs=$$(node/build.sh) && images=$(TARGET)/node-images && \
 		$(TARGET)/$(PROFILE)/croft-xtask images --binaries $(TARGET)/$(PROFILE) --out $$images && \

@@ -5,12 +5,23 @@ bench-webhook: lab ## capacity, latency and memory of admission, next to a floor
 	cargo bench --package croft-webhook --bench webhook -- $(PARTS)
 
 FUZZ := $(abspath $(or $(CARGO_TARGET_DIR),target))/fuzz
+FUZZ_TARGETS := review patch selector quantity solve
+# Counters of branches and comparisons, by passes of the stable compiler. The linker would drop their sections, which only
+# the program's own start refers to.
+FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+	-Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Clink-arg=-Wl,-z,nostart-stop-gc
+# `--target` keeps the flags away from build scripts.
+HOST = $(shell rustc --version --verbose | sed -n 's/^host: //p')
 
-# In a folder of its own: the counters are in every crate of the workspace, and in nothing else.
 .PHONY: fuzz
-fuzz: needs-rust needs-cc ## invalid and unusual inputs, guided by branches, each target for SECONDS (20); KEEP=1 keeps what is new
-	@mkdir -p $(FUZZ)
-	cc -c -O2 -o $(FUZZ)/sancov.o fuzz/sancov.c
-	CROFT_SANCOV=$(FUZZ)/sancov.o RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/fuzz/instrument.sh \
-		cargo run --quiet --profile fuzz --target-dir $(FUZZ) --package croft-fuzz -- \
-		--seconds $(or $(SECONDS),20) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep)
+fuzz: needs-rust needs-cc ## invalid and unusual inputs by libFuzzer, each target for SECONDS (20); KEEP=1 keeps what is new
+	RUSTFLAGS="$(FUZZ_FLAGS)" cargo build --quiet --profile fuzz --target $(HOST) --target-dir $(FUZZ) --package croft-fuzz --features libfuzzer --bin fuzz
+	@status=0; for target in $(FUZZ_TARGETS); do \
+		new=$(FUZZ)/corpus/$$target; mkdir -p $$new; kept=fuzz/corpus/$$target; \
+		case $$target in review|patch) seeds="$$kept tests/corpus/reviews";; *) seeds=$$kept;; esac; \
+		echo "fuzz: $$target, $(or $(SECONDS),20) s"; \
+		export CROFT_FUZZ_TARGET=$$target; program=$(FUZZ)/$(HOST)/fuzz/fuzz; \
+		$$program $$new $$seeds -seed=$(or $(SEED),1) -max_total_time=$(or $(SECONDS),20) -max_len=65536 \
+			-verbosity=0 -print_final_stats=1 -artifact_prefix=fuzz/finding-$$target- || status=1; \
+		$(if $(KEEP),$$program -merge=1 -verbosity=0 $$kept $$new;) \
+	done; exit $$status

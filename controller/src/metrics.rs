@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::Pod;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::{Metric as Encoded, Registry, Unit},
+    registry::Registry,
 };
 
 use crate::{
-    definitions::metrics::{self as definitions, Kind, Metric},
+    definitions::metrics as definitions,
     engine::Engine,
     kube_api::{ApiError, Call, KubeApi, Response},
     tenant::isolation::TenantCounts,
@@ -97,16 +97,6 @@ pub struct Metrics {
     invalid_objects: Family<KindLabels, Gauge>,
 }
 
-/// Registers `metric` as it is defined.
-pub(crate) fn register(registry: &mut Registry, definition: Metric, metric: impl Encoded) {
-    match definition.kind {
-        Kind::Counter | Kind::Gauge => registry.register(definition.name, definition.help, metric),
-        Kind::Seconds => {
-            registry.register_with_unit(definition.name, definition.help, Unit::Seconds, metric);
-        }
-    }
-}
-
 impl Metrics {
     /// Metrics in `registry`.
     #[must_use]
@@ -139,33 +129,33 @@ impl Metrics {
             violations: Family::default(),
             invalid_objects: Family::default(),
         };
-        register(registry, definitions::API_CALLS, metrics.calls.clone());
-        register(registry, definitions::ACTIONS, metrics.actions.clone());
-        register(registry, definitions::PENDING_PODS, metrics.pending_pods.clone());
-        register(registry, definitions::UNSCHEDULABLE_PODS, metrics.unschedulable_pods.clone());
-        register(registry, definitions::NODECLAIMS, metrics.nodeclaims.clone());
-        register(registry, definitions::NODES, metrics.nodes.clone());
-        register(registry, definitions::LEADER, metrics.leader.clone());
-        register(registry, definitions::SCHEDULING_RUNS, metrics.scheduling_runs.clone());
-        register(registry, definitions::LAUNCH_FAILURES, metrics.launch_failures.clone());
-        register(registry, definitions::LAUNCHES_UNREGISTERED, metrics.launches_unregistered.clone());
-        register(registry, definitions::POOLS_IN_LAUNCH_BACKOFF, metrics.pools_in_launch_backoff.clone());
+        definitions::API_CALLS.register(registry, metrics.calls.clone());
+        definitions::ACTIONS.register(registry, metrics.actions.clone());
+        definitions::PENDING_PODS.register(registry, metrics.pending_pods.clone());
+        definitions::UNSCHEDULABLE_PODS.register(registry, metrics.unschedulable_pods.clone());
+        definitions::NODECLAIMS.register(registry, metrics.nodeclaims.clone());
+        definitions::NODES.register(registry, metrics.nodes.clone());
+        definitions::LEADER.register(registry, metrics.leader.clone());
+        definitions::SCHEDULING_RUNS.register(registry, metrics.scheduling_runs.clone());
+        definitions::LAUNCH_FAILURES.register(registry, metrics.launch_failures.clone());
+        definitions::LAUNCHES_UNREGISTERED.register(registry, metrics.launches_unregistered.clone());
+        definitions::POOLS_IN_LAUNCH_BACKOFF.register(registry, metrics.pools_in_launch_backoff.clone());
         let held = metrics.pods_held_by_cluster_limits.clone();
-        register(registry, definitions::PODS_HELD_BY_CLUSTER_LIMITS, held);
-        register(registry, definitions::SOLVER_PANICS, metrics.solver_panics.clone());
-        register(registry, definitions::INSTANCES_TERMINATED, metrics.instances_terminated.clone());
-        register(registry, definitions::INTERRUPTIONS, metrics.interruptions.clone());
-        register(registry, definitions::DISRUPTIONS, metrics.disruptions.clone());
+        definitions::PODS_HELD_BY_CLUSTER_LIMITS.register(registry, held);
+        definitions::SOLVER_PANICS.register(registry, metrics.solver_panics.clone());
+        definitions::INSTANCES_TERMINATED.register(registry, metrics.instances_terminated.clone());
+        definitions::INTERRUPTIONS.register(registry, metrics.interruptions.clone());
+        definitions::DISRUPTIONS.register(registry, metrics.disruptions.clone());
         let statuses = metrics.nodes_consolidation_status.clone();
-        register(registry, definitions::NODES_CONSOLIDATION_STATUS, statuses);
-        register(registry, definitions::CONSOLIDATION_SAVED, metrics.consolidation_saved.clone());
-        register(registry, definitions::RECONCILE_DURATION, metrics.reconcile_duration.clone());
-        register(registry, definitions::COST, metrics.cost.clone());
-        register(registry, definitions::TENANTS_NOT_ISOLATED, metrics.tenants_not_isolated.clone());
-        register(registry, definitions::TENANTS_NOT_READY, metrics.tenants_not_ready.clone());
-        register(registry, definitions::TENANTS_UNLIMITED, metrics.tenants_unlimited.clone());
-        register(registry, definitions::VIOLATIONS, metrics.violations.clone());
-        register(registry, definitions::INVALID_OBJECTS, metrics.invalid_objects.clone());
+        definitions::NODES_CONSOLIDATION_STATUS.register(registry, statuses);
+        definitions::CONSOLIDATION_SAVED.register(registry, metrics.consolidation_saved.clone());
+        definitions::RECONCILE_DURATION.register(registry, metrics.reconcile_duration.clone());
+        definitions::COST.register(registry, metrics.cost.clone());
+        definitions::TENANTS_NOT_ISOLATED.register(registry, metrics.tenants_not_isolated.clone());
+        definitions::TENANTS_NOT_READY.register(registry, metrics.tenants_not_ready.clone());
+        definitions::TENANTS_UNLIMITED.register(registry, metrics.tenants_unlimited.clone());
+        definitions::VIOLATIONS.register(registry, metrics.violations.clone());
+        definitions::INVALID_OBJECTS.register(registry, metrics.invalid_objects.clone());
         metrics
     }
 

@@ -1,4 +1,4 @@
-//! Breeding inputs: as bytes, and as JSON documents that stay documents.
+//! Mutation of inputs: as bytes, and as JSON documents that stay documents.
 
 use croft_simkit::Random;
 use serde_json::{Map, Value};
@@ -74,9 +74,9 @@ const TOKENS: [&[u8]; 16] = [
 /// Longer inputs than this are cut: what is about length has tests of its own.
 const LONGEST: usize = 64 << 10;
 
-/// An input bred from `pool`.
-pub fn breed(pool: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
-    let mut input = random.pick(pool).cloned().unwrap_or_default();
+/// `input`, changed in a few places, some of them by parts of others in `pool`.
+pub fn mutated(input: &[u8], pool: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    let mut input = input.to_vec();
     for _ in 0..=random.index(4) {
         let document = if random.index(4) == 0 { None } else { serde_json::from_slice::<Value>(&input).ok() };
         match document {

@@ -25,7 +25,8 @@ use serde_json::{Value, json};
 use crate::{
     arena::{SOON, create, kept_arena_of, pod},
     attacks::{self, DISTURBED, Stream, Tally},
-    charts::Charts,
+    manifests::{joined, tenant},
+    releases::Releases,
 };
 
 /// Attempts before and after the operation.
@@ -45,8 +46,13 @@ pub enum Case {
     ClientSideApply,
     /// `kubectl apply --server-side --force-conflicts`.
     ServerSideApply,
+    /// `kubectl apply` of the previous commit's manifests, and then of the present ones.
+    PreviousManifests,
     /// The API server is stopped and started.
     RestartApiServer,
+    /// The control plane comes back with the data of a backup, older than a tenant whose pool has a key of its own. Croft's
+    /// processes go on.
+    RestoreBackup,
     /// The CRDs are deleted, and the API server is stopped and started.
     RestartWithoutCrds,
     /// `kubectl replace` of the policies, with the same text.
@@ -65,13 +71,15 @@ impl Case {
     /// The cases that take seconds.
     pub const SHORT: [Self; 3] = [Self::ClientSideApply, Self::ServerSideApply, Self::RestartApiServer];
     /// All cases. The one that deletes Tenants is last.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::ClientSideApply,
         Self::ServerSideApply,
+        Self::PreviousManifests,
         Self::ReplacePolicies,
         Self::ReplaceWebhooks,
         Self::RecreatePodPolicies,
         Self::RestartApiServer,
+        Self::RestoreBackup,
         Self::RestartWithoutCrds,
     ];
     /// The cases of an installation by Helm.
@@ -82,8 +90,8 @@ impl Case {
 pub struct Day2 {
     croft: Croft,
     plane: ControlPlane,
-    /// The charts, if Croft is installed by Helm.
-    charts: Option<Charts>,
+    releases: Releases,
+    by_helm: bool,
 }
 
 impl Day2 {
@@ -92,7 +100,9 @@ impl Day2 {
     /// # Errors
     /// If a process doesn't start.
     pub async fn start() -> anyhow::Result<Self> {
-        Self::start_with(CroftOptions::find()?, None).await
+        let options = CroftOptions::find()?;
+        let releases = Releases::find(&options.manifests)?;
+        Self::start_with(options, releases, false).await
     }
 
     /// Starts an arena where the previous commit's charts are installed in another namespace than the manifests', to be
@@ -102,12 +112,12 @@ impl Day2 {
     /// If a process doesn't start.
     pub async fn start_by_helm() -> anyhow::Result<Self> {
         let options = CroftOptions::find()?;
-        let charts = Charts::find(&options.manifests)?;
-        let options = options.by_helm(charts.previous(), HELM_NAMESPACE, &[PREVIOUS]);
-        Self::start_with(options, Some(charts)).await
+        let releases = Releases::find(&options.manifests)?;
+        let options = options.by_helm(&releases.previous_charts(), HELM_NAMESPACE, &[PREVIOUS]);
+        Self::start_with(options, releases, true).await
     }
 
-    async fn start_with(options: CroftOptions, charts: Option<Charts>) -> anyhow::Result<Self> {
+    async fn start_with(options: CroftOptions, releases: Releases, by_helm: bool) -> anyhow::Result<Self> {
         let (plane, croft) = kept_arena_of(Options::default(), options).await?;
         let admin = plane.admin().await?;
         let everywhere = json!({"tolerations": [{"operator": "Exists"}]});
@@ -115,7 +125,7 @@ impl Day2 {
             let answer = create(&admin, &object, false).await?;
             anyhow::ensure!(answer.is_done(), "{}", answer.sentence());
         }
-        let day = Self { croft, plane, charts };
+        let day = Self { croft, plane, releases, by_helm };
         day.ready().await?;
         Ok(day)
     }
@@ -148,16 +158,15 @@ impl Day2 {
     /// # Errors
     /// If kubectl fails.
     pub async fn differences(&self) -> anyhow::Result<Vec<String>> {
-        let rendered = match &self.charts {
-            Some(charts) => {
-                let (croft, namespace) =
-                    (charts.current("croft"), format!("--namespace={}", self.croft.namespace()));
-                let arguments = ["template", RELEASE, &croft, "--set", CURRENT, &namespace];
-                let mut text = self.plane.helm(arguments).await?;
-                text.push_str(&self.plane.helm(["template", "crds", &charts.current("croft-crds")]).await?);
-                text
-            }
-            None => self.plane.kubectl(["kustomize", &self.folder("install")?]).await?,
+        let rendered = if self.by_helm {
+            let (croft, namespace) =
+                (self.releases.chart("croft"), format!("--namespace={}", self.croft.namespace()));
+            let arguments = ["template", RELEASE, &croft, "--set", CURRENT, &namespace];
+            let mut text = self.plane.helm(arguments).await?;
+            text.push_str(&self.plane.helm(["template", "crds", &self.releases.chart("croft-crds")]).await?);
+            text
+        } else {
+            self.plane.kubectl(["kustomize", &self.folder("install")?]).await?
         };
         let flags = ["-f", "-", "--server-side", "--force-conflicts", "--field-manager=kubectl"];
         let names = |text: &str| -> BTreeMap<String, String> {
@@ -185,7 +194,12 @@ impl Day2 {
             Case::ServerSideApply => {
                 self.plane.kubectl(["apply", "--server-side", "--force-conflicts", "-k", &install]).await?;
             }
+            Case::PreviousManifests => {
+                self.plane.kubectl(["apply", "-k", &self.releases.previous_manifests()]).await?;
+                self.plane.kubectl(["apply", "-k", &install]).await?;
+            }
             Case::RestartApiServer => self.restart().await?,
+            Case::RestoreBackup => self.restore_backup().await?,
             Case::RestartWithoutCrds => {
                 self.plane.kubectl(["delete", "--wait=false", "-k", &self.folder("crds")?]).await?;
                 self.restart().await?;
@@ -219,11 +233,42 @@ impl Day2 {
 
     /// Upgrades both charts to those of the checkout.
     async fn helm_upgrade(&self) -> anyhow::Result<()> {
-        let charts = self.charts.as_ref().context("Croft isn't installed by Helm")?;
         let namespace = format!("--namespace={}", self.croft.namespace());
-        let (name, crds) = (format!("{RELEASE}-crds"), charts.current("croft-crds"));
+        let (name, crds) = (format!("{RELEASE}-crds"), self.releases.chart("croft-crds"));
         self.plane.helm(["upgrade", &name, &crds, &namespace]).await?;
-        self.plane.helm(["upgrade", RELEASE, &charts.current("croft"), "--set", CURRENT, &namespace]).await?;
+        self.plane
+            .helm(["upgrade", RELEASE, &self.releases.chart("croft"), "--set", CURRENT, &namespace])
+            .await?;
+        Ok(())
+    }
+
+    /// Restores a backup that lacks a tenant, and declares the tenant again: its pool's key must be enforced again, although
+    /// the processes have seen it enforced.
+    async fn restore_backup(&mut self) -> anyhow::Result<()> {
+        let spec = json!({"key": "example.org/late", "provisioner": "None"});
+        let late = joined(&tenant("tenant-late", "late", &spec));
+        let backup = self.plane.back_up().await?;
+        self.plane.apply(&late).await?;
+        self.keeps_out("example.org/late").await?;
+        self.plane.restore(&backup).await?;
+        self.plane.apply(&late).await?;
+        self.keeps_out("example.org/late").await?;
+        self.plane
+            .kubectl(["delete", "tenant/tenant-late", "tenantpool/late", "namespace/tenant-late"])
+            .await?;
+        Ok(())
+    }
+
+    /// Waits until every Tenant is Ready and a pod outside tenants may not tolerate the taint `key`.
+    async fn keeps_out(&self, key: &str) -> anyhow::Result<()> {
+        self.ready().await?;
+        let admin = self.plane.admin().await?;
+        let tolerant = pod("no-tenant", "tolerant", json!({"nodeSelector": {key: "late"}}));
+        let answer = create(&admin, &tolerant, true).await?;
+        anyhow::ensure!(
+            !answer.is_done(),
+            "a pod outside tenants may select {key} although its tenant is Ready"
+        );
         Ok(())
     }
 

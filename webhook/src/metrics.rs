@@ -13,13 +13,13 @@ use std::{
 use croft_runtime::share::{Share, Shares};
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder},
-    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge, histogram::Histogram},
-    registry::{self, Registry},
+    encoding::{DescriptorEncoder, EncodeMetric as _},
+    metrics::{counter::ConstCounter, gauge::ConstGauge, histogram::Histogram},
+    registry::Registry,
 };
 
 use crate::{
-    definitions::{self, Metric, MetricKind, Unit},
+    definitions,
     outcome::{Outcome, Phase},
 };
 
@@ -78,11 +78,9 @@ impl Metrics {
             .map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// Registers all metrics under their prefix.
+    /// Registers all metrics.
     pub fn register(self: &Arc<Self>, registry: &mut Registry) {
-        registry
-            .sub_registry_with_prefix(definitions::PREFIX)
-            .register_collector(Box::new(Exposition(self.clone())));
+        registry.register_collector(Box::new(Exposition(self.clone())));
     }
 }
 
@@ -110,27 +108,11 @@ fn float(count: usize) -> f64 {
     count as f64
 }
 
-fn describe<'e>(
-    encoder: &'e mut DescriptorEncoder<'_>,
-    metric: &Metric,
-) -> Result<MetricEncoder<'e>, std::fmt::Error> {
-    let kind = match metric.kind {
-        MetricKind::Counter => MetricType::Counter,
-        MetricKind::Gauge => MetricType::Gauge,
-        MetricKind::Histogram => MetricType::Histogram,
-    };
-    let unit = metric.unit.map(|unit| match unit {
-        Unit::Seconds => &registry::Unit::Seconds,
-        Unit::Bytes => &registry::Unit::Bytes,
-    });
-    encoder.encode_descriptor(metric.name, metric.help, unit, kind)
-}
-
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let metrics = &*self.0;
         {
-            let mut requests = describe(&mut encoder, &definitions::ADMISSION_REQUESTS)?;
+            let mut requests = definitions::ADMISSION_REQUESTS.describe(&mut encoder)?;
             for (phase, row) in Phase::ALL.iter().zip(&metrics.requests) {
                 for (outcome, count) in Outcome::ALL.iter().zip(row) {
                     let labels = [("phase", phase.as_str()), ("outcome", outcome.as_str())];
@@ -139,7 +121,7 @@ impl Collector for Exposition {
                 }
             }
         }
-        metrics.duration.0.encode(describe(&mut encoder, &definitions::ADMISSION_DURATION)?)?;
+        metrics.duration.0.encode(definitions::ADMISSION_DURATION.describe(&mut encoder)?)?;
         let Shares { connections, handshakes, peers: _ } = &*metrics.shares;
         let (reviews, bytes) = (&metrics.inflight, &metrics.inflight_bytes);
         #[expect(
@@ -158,14 +140,14 @@ impl Collector for Exposition {
             (definitions::INVALID_OBJECTS, invalid),
             (definitions::INDEX_BUILD, build),
         ] {
-            ConstGauge::new(value).encode(describe(&mut encoder, &metric)?)?;
+            ConstGauge::new(value).encode(metric.describe(&mut encoder)?)?;
         }
         for (metric, value) in
             [(definitions::INDEX_BUILDS, &metrics.builds), (definitions::WATCH_ERRORS, &metrics.watch_errors)]
         {
-            ConstCounter::new(value.load(Ordering::Relaxed)).encode(describe(&mut encoder, &metric)?)?;
+            ConstCounter::new(value.load(Ordering::Relaxed)).encode(metric.describe(&mut encoder)?)?;
         }
-        let mut refused = describe(&mut encoder, &definitions::REFUSED)?;
+        let mut refused = definitions::REFUSED.describe(&mut encoder)?;
         for (resource, share) in [
             ("connections", connections),
             ("handshakes", handshakes),
@@ -175,7 +157,7 @@ impl Collector for Exposition {
             let labels = [("resource", resource)];
             ConstCounter::new(share.refused()).encode(refused.encode_family(&labels)?)?;
         }
-        let mut objects = describe(&mut encoder, &definitions::INDEX_OBJECTS)?;
+        let mut objects = definitions::INDEX_OBJECTS.describe(&mut encoder)?;
         for (kind, value) in INDEX_KINDS.iter().zip(&metrics.index_objects) {
             ConstGauge::new(float(value.load(Ordering::Relaxed)))
                 .encode(objects.encode_family(&[("kind", *kind)])?)?;

@@ -1,51 +1,6 @@
 //! Metrics.
 
-/// The kind of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Only grows; its name ends in `_total`.
-    Counter,
-    /// A current value.
-    Gauge,
-    /// A distribution of seconds; its name ends in `_seconds`.
-    Seconds,
-}
-
-/// One metric.
-#[derive(Clone, Copy, Debug)]
-pub struct Metric {
-    /// The name, without the suffix of its kind.
-    pub name: &'static str,
-    /// Its kind.
-    pub kind: Kind,
-    /// Its labels.
-    pub labels: &'static [&'static str],
-    /// The quantity that it measures.
-    pub help: &'static str,
-}
-
-macro_rules! metrics {
-    ($($(#[doc = $doc:literal])+ $const:ident = $kind:ident $name:literal [$($label:literal),*];)+) => {
-        $($(#[doc = $doc])+
-        pub const $const: Metric = Metric {
-            name: $name,
-            kind: Kind::$kind,
-            labels: &[$($label),*],
-            help: trim(concat!($($doc),+)),
-        };)+
-        /// Every metric.
-        pub const METRICS: &[Metric] = &[$($const),+];
-    };
-}
-
-/// Drops the space and the full stop of a doc comment.
-const fn trim(text: &'static str) -> &'static str {
-    let text = text.trim_ascii();
-    match text.as_bytes() {
-        [_, .., b'.'] => text.split_at(text.len() - 1).0,
-        _ => text,
-    }
-}
+use croft_runtime::metrics;
 
 metrics! {
 /// Writes and lists at the API server, by result.
@@ -85,7 +40,7 @@ NODES_CONSOLIDATION_STATUS = Gauge "croft_controller_nodes_consolidation_status"
 /// Savings of all consolidation commands that were started.
 CONSOLIDATION_SAVED = Gauge "croft_controller_consolidation_saved_dollars_per_hour" [];
 /// Duration of a reconcile pass.
-RECONCILE_DURATION = Seconds "croft_controller_reconcile_duration" [];
+RECONCILE_DURATION = Histogram "croft_controller_reconcile_duration" [] in Seconds;
 /// Price of the instances of all NodeClaims.
 COST = Gauge "croft_controller_cost_dollars_per_hour" [];
 /// Tenants with pods outside their pools, or with other pods inside them.

@@ -315,42 +315,15 @@ impl State {
                 self.indexed(|index| index.remove_tenant(name));
                 self.tenants.remove(name).is_some()
             }
-            Change::Pool(pool) => {
-                self.indexed(|index| index.upsert_pool(convert::pool(pool)));
-                let accepted_of = |pool: &TenantPool| {
-                    let conditions =
-                        pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-                    conditions.iter().find(|c| c.type_ == ACCEPTED).cloned()
-                };
-                let new = self
-                    .pools
-                    .get(&pool.name_any())
-                    .is_none_or(|old| old.spec != pool.spec || accepted_of(old) != accepted_of(pool));
-                self.pools.insert(pool.name_any(), Arc::new((**pool).clone()));
-                new
-            }
+            Change::Pool(pool) => self.observe_pool(pool),
             Change::PoolGone(name) => {
                 self.indexed(|index| index.remove_pool(name));
                 self.pools.remove(name).is_some()
             }
             Change::Namespace(namespace) => self.namespace(namespace),
-            Change::NamespaceGone(name) => {
-                self.index.remove_namespace(name);
-                self.snapshot = None;
-                if *name == self.parameters.namespace {
-                    self.parameters.written = None;
-                }
-                self.namespaces.remove(name).is_some()
-            }
+            Change::NamespaceGone(name) => self.forget_namespace(name),
             Change::Node(node) => self.node(node),
-            Change::NodeGone(name) => {
-                self.index.remove_node(name);
-                self.snapshot = None;
-                self.node_findings.remove(name);
-                self.node_repairs.remove(name);
-                self.left_pools.remove(name);
-                self.nodes.remove(name).is_some()
-            }
+            Change::NodeGone(name) => self.forget_node(name),
             Change::Claim(claim) => self.observe_claim(claim),
             Change::ClaimGone(name) => self.claims.remove(name).is_some(),
             Change::Pod(pod) => self.pod(pod),
@@ -382,6 +355,34 @@ impl State {
             _ => false,
         };
         new || corrected
+    }
+
+    fn observe_pool(&mut self, pool: &TenantPool) -> bool {
+        self.indexed(|index| index.upsert_pool(convert::pool(pool)));
+        let accepted_of = |pool: &TenantPool| {
+            let conditions = pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            conditions.iter().find(|c| c.type_ == ACCEPTED).cloned()
+        };
+        let old = self.pools.insert(pool.name_any(), Arc::new(pool.clone()));
+        old.is_none_or(|old| old.spec != pool.spec || accepted_of(&old) != accepted_of(pool))
+    }
+
+    fn forget_namespace(&mut self, name: &str) -> bool {
+        self.index.remove_namespace(name);
+        self.snapshot = None;
+        if name == self.parameters.namespace {
+            self.parameters.written = None;
+        }
+        self.namespaces.remove(name).is_some()
+    }
+
+    fn forget_node(&mut self, name: &str) -> bool {
+        self.index.remove_node(name);
+        self.snapshot = None;
+        self.node_findings.remove(name);
+        self.node_repairs.remove(name);
+        self.left_pools.remove(name);
+        self.nodes.remove(name).is_some()
     }
 
     pub(super) fn observe_config(&mut self, config: &CroftConfig) -> bool {

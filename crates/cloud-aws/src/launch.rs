@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use crate::{
     class::{Found, kubelet},
+    discovery::Subnet,
     offers::image_for,
     provider::AwsProvider,
     refusal,
@@ -114,17 +115,14 @@ impl AwsProvider {
             request.zones.iter().map(String::as_str).collect()
         };
         // In each zone the subnet with the most free addresses.
-        let places: Vec<(&str, &str)> = zones
-            .iter()
-            .filter_map(|zone| {
-                found
-                    .subnets
-                    .iter()
-                    .filter(|s| s.zone == *zone && s.free > 0 && memory.subnets.is_available(&s.id, now))
-                    .max_by_key(|s| (s.free, std::cmp::Reverse(s.id.clone())))
-                    .map(|s| (s.zone.as_str(), s.id.as_str()))
-            })
-            .collect();
+        let roomiest = |zone: &&str| {
+            let free =
+                |s: &&Subnet| s.zone == **zone && s.free > 0 && memory.subnets.is_available(&s.id, now);
+            let subnets = found.subnets.iter().filter(free);
+            let subnet = subnets.max_by_key(|s| (s.free, std::cmp::Reverse(s.id.clone())))?;
+            Some((subnet.zone.as_str(), subnet.id.as_str()))
+        };
+        let places: Vec<(&str, &str)> = zones.iter().filter_map(roomiest).collect();
         for name in request.instance_types.iter().take(MOST_TYPES) {
             let Some(facts) = types.facts.get(name) else { continue };
             let Some(image) = image_for(facts, &found.images) else { continue };
@@ -156,25 +154,16 @@ impl AwsProvider {
         if count > 0 {
             return Ok(by_hardware);
         }
-        if lacking > 0 && aside.is_empty() {
+        let (code, message) = if lacking > 0 && aside.is_empty() {
             let message =
                 format!("{lacking} of the claim's types have fewer than {efas_wanted} network adapters");
-            let fault = refusal::of_code("CreateFleet", "Unsupported".to_owned(), message, None);
-            return Err(LaunchError::NoCapacity {
-                claim: request.claim_name.clone(),
-                offerings: aside,
-                fault,
-            });
-        }
-        let message = if places.is_empty() {
-            format!("no subnet of the class has free addresses in {}", zones.join(", "))
+            ("Unsupported", message)
+        } else if places.is_empty() {
+            let message = format!("no subnet of the class has free addresses in {}", zones.join(", "));
+            ("InsufficientFreeAddressesInSubnet", message)
         } else {
-            format!("{} offerings were refused a moment ago and are set aside", aside.len())
-        };
-        let code = if places.is_empty() {
-            "InsufficientFreeAddressesInSubnet"
-        } else {
-            "InsufficientInstanceCapacity"
+            let message = format!("{} offerings were refused a moment ago and are set aside", aside.len());
+            ("InsufficientInstanceCapacity", message)
         };
         Err(LaunchError::NoCapacity {
             claim: request.claim_name.clone(),

@@ -28,50 +28,10 @@ impl World {
                 });
                 Ok(xml.into())
             }
-            "CreateInstanceProfile" => {
-                let tags = p.tags("Tags");
-                self.require(call, &Demand::new(&action, &arn).with_tags("aws:RequestTag", &tags))?;
-                if !tags.is_empty() {
-                    let tag = Demand::new("iam:TagInstanceProfile", &arn).with_tags("aws:RequestTag", &tags);
-                    self.require(call, &tag)?;
-                }
-                if self.profiles.contains_key(&name) {
-                    return Err(Refusal::new(
-                        "EntityAlreadyExists",
-                        format!("Instance Profile {name} already exists."),
-                    ));
-                }
-                let path = p.get("Path").unwrap_or("/").to_owned();
-                let profile = Profile { path, role: None, tags, made: self.now };
-                let mut xml = Xml::new();
-                xml.node("CreateInstanceProfileResult", |xml| {
-                    xml.node("InstanceProfile", |xml| self.write_profile(xml, &name, &profile));
-                });
-                self.profiles.insert(name, profile);
-                Ok(xml.into())
-            }
+            "CreateInstanceProfile" => self.create_profile(call, name, &arn),
             "AddRoleToInstanceProfile" => {
                 self.require(call, &about)?;
-                let role = p.get("RoleName").unwrap_or_default().to_owned();
-                let role_arn = format!("arn:aws:iam::{}:role/{role}", self.settings.account);
-                let pass =
-                    Demand::new("iam:PassRole", role_arn).with("iam:PassedToService", "ec2.amazonaws.com");
-                self.require(call, &pass)?;
-                if !self.settings.roles.contains(&role) {
-                    return Err(Refusal::new(
-                        "NoSuchEntity",
-                        format!("The role with name {role} cannot be found."),
-                    ));
-                }
-                let profile = self.profiles.get_mut(&name).ok_or_else(absent)?;
-                if profile.role.is_some() {
-                    return Err(Refusal::new(
-                        "LimitExceeded",
-                        "Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1",
-                    ));
-                }
-                profile.role = Some(role);
-                Ok(Xml::new().into())
+                self.add_role(call, &name)
             }
             "RemoveRoleFromInstanceProfile" => {
                 self.require(call, &about)?;
@@ -105,6 +65,47 @@ impl World {
             }
             other => Err(Refusal::new("InvalidAction", format!("{other} is not simulated"))),
         }
+    }
+
+    fn create_profile(&mut self, call: &Call, name: String, arn: &str) -> Outcome {
+        let tags = call.params.tags("Tags");
+        let create = Demand::new("iam:CreateInstanceProfile", arn).with_tags("aws:RequestTag", &tags);
+        self.require(call, &create)?;
+        if !tags.is_empty() {
+            let tag = Demand::new("iam:TagInstanceProfile", arn).with_tags("aws:RequestTag", &tags);
+            self.require(call, &tag)?;
+        }
+        if self.profiles.contains_key(&name) {
+            let message = format!("Instance Profile {name} already exists.");
+            return Err(Refusal::new("EntityAlreadyExists", message));
+        }
+        let path = call.params.get("Path").unwrap_or("/").to_owned();
+        let profile = Profile { path, role: None, tags, made: self.now };
+        let mut xml = Xml::new();
+        xml.node("CreateInstanceProfileResult", |xml| {
+            xml.node("InstanceProfile", |xml| self.write_profile(xml, &name, &profile));
+        });
+        self.profiles.insert(name, profile);
+        Ok(xml.into())
+    }
+
+    fn add_role(&mut self, call: &Call, profile: &str) -> Outcome {
+        let role = call.params.get("RoleName").unwrap_or_default().to_owned();
+        let arn = format!("arn:aws:iam::{}:role/{role}", self.settings.account);
+        let pass = Demand::new("iam:PassRole", arn).with("iam:PassedToService", "ec2.amazonaws.com");
+        self.require(call, &pass)?;
+        if !self.settings.roles.contains(&role) {
+            let message = format!("The role with name {role} cannot be found.");
+            return Err(Refusal::new("NoSuchEntity", message));
+        }
+        let absent = || Refusal::new("NoSuchEntity", format!("Instance Profile {profile} cannot be found."));
+        let profile = self.profiles.get_mut(profile).ok_or_else(absent)?;
+        if profile.role.is_some() {
+            let message = "Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1";
+            return Err(Refusal::new("LimitExceeded", message));
+        }
+        profile.role = Some(role);
+        Ok(Xml::new().into())
     }
 
     fn write_profile(&self, xml: &mut Xml, name: &str, profile: &Profile) {

@@ -28,7 +28,12 @@ use rcgen::{
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::{server::Simulator, userdata, world::Happening};
+use crate::{
+    resources::Instance,
+    server::Simulator,
+    userdata::{self, KubeletSettings},
+    world::{Happening, World},
+};
 
 /// The cluster that instances join.
 #[derive(Clone, Debug)]
@@ -164,72 +169,82 @@ fn plan(simulator: &Simulator, cluster: &Cluster, id: &str) -> Option<Plan> {
             world.write_console(id, &line);
             return None;
         }
-        let facts = &world.market.entry(&instance.instance_type)?.facts;
-        let root = instance.data.volumes.values().max().copied().unwrap_or(Setup::default().root_volume_gib);
-        let setup = Setup { max_pods: settings.max_pods, root_volume_gib: root, ..Setup::default() };
-        let (mut capacity, overhead) = (facts.capacity(&setup), facts.overhead(&setup));
-        capacity.set(EFA, i64::from(instance.data.efas));
-        let mut allocatable = capacity.clone();
-        allocatable.sub(&overhead.clone());
-        // `sub` also writes resources that only the overhead has; a kubelet reports only those with capacity.
-        let quantities = |r: &croft_scheduler::Resources| -> BTreeMap<String, String> {
-            r.to_quantities()
-                .into_iter()
-                .filter(|(name, _)| capacity.get(name) > 0)
-                .map(|(name, quantity)| (name, quantity.to_string()))
-                .collect()
-        };
-        let region = world.settings.region.clone();
-        let name = instance.dns_name(&region);
-        let arch = facts.arch.as_str();
-        let mut labels = settings.labels.clone();
-        for (key, value) in [
-            ("kubernetes.io/hostname", name.as_str()),
-            ("kubernetes.io/os", "linux"),
-            ("kubernetes.io/arch", arch),
-            ("beta.kubernetes.io/os", "linux"),
-            ("beta.kubernetes.io/arch", arch),
-            ("node.kubernetes.io/instance-type", &instance.instance_type),
-            ("topology.kubernetes.io/zone", &instance.zone),
-            ("topology.kubernetes.io/region", &region),
-            (&cluster.played.0, &cluster.played.1),
-        ] {
-            labels.insert(key.to_owned(), value.to_owned());
-        }
-        let now = jiff::Timestamp::from_millisecond(i64::try_from(world.now).unwrap_or_default()).ok()?.to_string();
-        let condition = |kind: &str, status: &str, reason: &str| {
-            json!({"type": kind, "status": status, "reason": reason, "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now})
-        };
-        let node = json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": name, "labels": labels},
-            "spec": {
-                "providerID": format!("aws:///{}/{id}", instance.zone),
-                "taints": settings.taints.iter().map(|t| json!({"key": t.key, "value": t.value, "effect": t.effect})).collect::<Vec<_>>(),
-            },
-            "status": {
-                "capacity": quantities(&capacity),
-                "allocatable": quantities(&allocatable),
-                "addresses": [
-                    {"type": "InternalIP", "address": instance.address},
-                    {"type": "Hostname", "address": name},
-                    {"type": "InternalDNS", "address": name},
-                ],
-                "conditions": [
-                    condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
-                    condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
-                    condition("PIDPressure", "False", "KubeletHasSufficientPID"),
-                    condition("Ready", "False", "KubeletNotReady"),
-                ],
-                "nodeInfo": {
-                    "architecture": arch, "operatingSystem": "linux", "kubeletVersion": cluster.kubelet_version,
-                    "kubeProxyVersion": "", "kernelVersion": "6.12.0-simulated", "osImage": "simulated",
-                    "containerRuntimeVersion": "containerd://2.2.0", "bootID": id, "machineID": id, "systemUUID": id,
-                },
-            },
-        });
-        serde_json::from_value(node).ok().map(|node| Plan { node })
+        node_of(world, cluster, id, &instance, &settings).map(|node| Plan { node })
     })
+}
+
+/// The Node that the instance's kubelet registers.
+fn node_of(
+    world: &World,
+    cluster: &Cluster,
+    id: &str,
+    instance: &Instance,
+    settings: &KubeletSettings,
+) -> Option<Node> {
+    let facts = &world.market.entry(&instance.instance_type)?.facts;
+    let root = instance.data.volumes.values().max().copied().unwrap_or(Setup::default().root_volume_gib);
+    let setup = Setup { max_pods: settings.max_pods, root_volume_gib: root, ..Setup::default() };
+    let (mut capacity, overhead) = (facts.capacity(&setup), facts.overhead(&setup));
+    capacity.set(EFA, i64::from(instance.data.efas));
+    let mut allocatable = capacity.clone();
+    allocatable.sub(&overhead.clone());
+    // `sub` also writes resources that only the overhead has; a kubelet reports only those with capacity.
+    let quantities = |r: &croft_scheduler::Resources| -> BTreeMap<String, String> {
+        r.to_quantities()
+            .into_iter()
+            .filter(|(name, _)| capacity.get(name) > 0)
+            .map(|(name, quantity)| (name, quantity.to_string()))
+            .collect()
+    };
+    let region = world.settings.region.clone();
+    let name = instance.dns_name(&region);
+    let arch = facts.arch.as_str();
+    let mut labels = settings.labels.clone();
+    for (key, value) in [
+        ("kubernetes.io/hostname", name.as_str()),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", arch),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", arch),
+        ("node.kubernetes.io/instance-type", &instance.instance_type),
+        ("topology.kubernetes.io/zone", &instance.zone),
+        ("topology.kubernetes.io/region", &region),
+        (&cluster.played.0, &cluster.played.1),
+    ] {
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+    let now =
+        jiff::Timestamp::from_millisecond(i64::try_from(world.now).unwrap_or_default()).ok()?.to_string();
+    let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now});
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "providerID": format!("aws:///{}/{id}", instance.zone),
+            "taints": settings.taints.iter().map(|t| json!({"key": t.key, "value": t.value, "effect": t.effect})).collect::<Vec<_>>(),
+        },
+        "status": {
+            "capacity": quantities(&capacity),
+            "allocatable": quantities(&allocatable),
+            "addresses": [
+                {"type": "InternalIP", "address": instance.address},
+                {"type": "Hostname", "address": name},
+                {"type": "InternalDNS", "address": name},
+            ],
+            "conditions": [
+                condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+                condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+                condition("PIDPressure", "False", "KubeletHasSufficientPID"),
+                condition("Ready", "False", "KubeletNotReady"),
+            ],
+            "nodeInfo": {
+                "architecture": arch, "operatingSystem": "linux", "kubeletVersion": cluster.kubelet_version,
+                "kubeProxyVersion": "", "kernelVersion": "6.12.0-simulated", "osImage": "simulated",
+                "containerRuntimeVersion": "containerd://2.2.0", "bootID": id, "machineID": id, "systemUUID": id,
+            },
+        },
+    });
+    serde_json::from_value(node).ok()
 }
 
 async fn register(cluster: &Cluster, plan: &Plan) -> Result<(), JoinError> {

@@ -1,6 +1,13 @@
 //! The process `ec2-sim`: arguments, socket, signals.
 
-use std::{fs, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use clap::Parser;
@@ -141,94 +148,98 @@ pub fn main() -> ExitCode {
     }
 }
 
+impl Args {
+    /// The cluster that instances join, if there is one.
+    fn cluster(&self) -> anyhow::Result<Option<Cluster>> {
+        let (Some(url), Some(cert), Some(key)) = (&self.apiserver, &self.node_ca_cert, &self.node_ca_key)
+        else {
+            return Ok(None);
+        };
+        let client_ca = read(cert)?;
+        let server_ca = self.cluster_ca.as_ref().map(read).transpose()?.unwrap_or_else(|| client_ca.clone());
+        let played = self.played_label.split_once('=');
+        let (label, value) = played.with_context(|| {
+            format!("failed to read --played-label {}: write KEY=VALUE", self.played_label)
+        })?;
+        Ok(Some(Cluster {
+            url: url.clone(),
+            server_ca,
+            client_ca,
+            client_ca_key: read(key)?,
+            played: (label.to_owned(), value.to_owned()),
+            boot: Duration::from_millis(self.boot_ms),
+            kubelet_version: format!("v{}.0", self.kubernetes_version),
+        }))
+    }
+
+    fn settings(&self, cluster: Option<&Cluster>) -> anyhow::Result<Settings> {
+        let defaults = Settings::default();
+        let catalogue = match &self.catalog {
+            Some(path) => {
+                let read = catalogue::read(&read(path)?, &defaults.region);
+                Some(Arc::new(read.with_context(|| path.display().to_string())?))
+            }
+            None => None,
+        };
+        Ok(Settings {
+            cluster_name: self.cluster_name.clone(),
+            kubernetes_version: self.kubernetes_version.clone(),
+            cluster_endpoint: self.apiserver.clone().unwrap_or(defaults.cluster_endpoint),
+            cluster_ca: cluster.map(|c| c.server_ca.clone()).unwrap_or_default(),
+            seed: self.seed,
+            running_after_ms: self.running_after_ms,
+            terminated_after_ms: self.terminated_after_ms,
+            consistency_ms: self.consistency_ms,
+            roles: self.roles.clone(),
+            queue: Some(self.queue.clone()),
+            account: self.account.clone(),
+            types: self.types.clone(),
+            vcpu_quota: self.vcpu_quota,
+            template_quota: self.template_quota,
+            subnet_addresses: self.subnet_addresses,
+            token_ttl_ms: self.token_ttl_ms,
+            profile_settles_ms: self.profile_settles_ms,
+            catalogue,
+            ..Settings::default()
+        })
+    }
+
+    /// Carries out the control requests of the files.
+    fn control(&self, simulator: &Simulator) -> anyhow::Result<()> {
+        let failed = |what: &str, path: &Path, error: &dyn std::fmt::Display| {
+            anyhow::anyhow!("failed to read the {what} {}: {error}", path.display())
+        };
+        if let Some(path) = &self.faults {
+            let rules: Vec<Rule> =
+                serde_saphyr::from_str(&read(path)?).map_err(|error| failed("faults", path, &error))?;
+            simulator.control(Control::Faults { rules })?;
+        }
+        if let Some(path) = &self.policy {
+            let policy =
+                serde_json::from_str(&read(path)?).map_err(|error| failed("policy", path, &error))?;
+            simulator.control(Control::Restrict { key: "*".to_owned(), policy })?;
+        }
+        if let Some(path) = &self.script {
+            let script: Vec<Control> =
+                serde_json::from_str(&read(path)?).map_err(|error| failed("script", path, &error))?;
+            for control in script {
+                simulator.control(control)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 async fn serve(args: Args) -> anyhow::Result<()> {
-    let Args {
-        listen,
-        cluster_name,
-        kubernetes_version,
-        apiserver,
-        cluster_ca,
-        node_ca_cert,
-        node_ca_key,
-        played_label,
-        running_after_ms,
-        boot_ms,
-        terminated_after_ms,
-        consistency_ms,
-        roles,
-        queue,
-        account,
-        types,
-        seed,
-        vcpu_quota,
-        template_quota,
-        subnet_addresses,
-        token_ttl_ms,
-        profile_settles_ms,
-        catalog,
-        virtual_time,
-        faults,
-        policy,
-        script,
-        journal,
-        log: _,
-        log_format: _,
-    } = args;
     let shutdown = Shutdown::on_signals()?;
-    let cluster = match (&apiserver, &node_ca_cert, &node_ca_key) {
-        (Some(url), Some(cert), Some(key)) => {
-            let client_ca = read(cert)?;
-            let server_ca = cluster_ca.as_ref().map(read).transpose()?.unwrap_or_else(|| client_ca.clone());
-            let (label, value) = played_label.split_once('=').ok_or_else(|| {
-                anyhow::anyhow!("failed to read --played-label {played_label}: write KEY=VALUE")
-            })?;
-            Some(Cluster {
-                url: url.clone(),
-                server_ca,
-                client_ca,
-                client_ca_key: read(key)?,
-                played: (label.to_owned(), value.to_owned()),
-                boot: Duration::from_millis(boot_ms),
-                kubelet_version: format!("v{kubernetes_version}.0"),
-            })
-        }
-        _ => None,
-    };
-    let defaults = Settings::default();
-    let catalogue = match &catalog {
-        Some(path) => {
-            let read = catalogue::read(&read(path)?, &defaults.region);
-            Some(Arc::new(read.with_context(|| path.display().to_string())?))
-        }
-        None => None,
-    };
-    let settings = Settings {
-        cluster_name,
-        kubernetes_version,
-        cluster_endpoint: apiserver.unwrap_or_else(|| defaults.cluster_endpoint.clone()),
-        cluster_ca: cluster.as_ref().map(|c| c.server_ca.clone()).unwrap_or_default(),
-        seed,
-        running_after_ms,
-        terminated_after_ms,
-        consistency_ms,
-        roles,
-        queue: Some(queue),
-        account,
-        types,
-        vcpu_quota,
-        template_quota,
-        subnet_addresses,
-        token_ttl_ms,
-        profile_settles_ms,
-        catalogue,
-        ..defaults
-    };
-    let (simulator, happenings, fresh) = match &journal {
+    let cluster = args.cluster()?;
+    let settings = args.settings(cluster.as_ref())?;
+    let (simulator, happenings, fresh) = match &args.journal {
         Some(path) => {
             let Remembering { simulator, happenings, fresh } = Simulator::remembering(settings, path)?;
             (simulator, happenings, fresh)
         }
-        None if virtual_time => {
+        None if args.virtual_time => {
             let start = u64::try_from(SystemClock.wall().as_millisecond()).unwrap_or_default();
             let (simulator, happenings) = Simulator::on_virtual_time(settings, start);
             (simulator, happenings, true)
@@ -238,23 +249,10 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             (simulator, happenings, true)
         }
     };
-    if let Some(path) = faults.as_ref().filter(|_| fresh) {
-        let rules: Vec<Rule> = serde_saphyr::from_str(&read(path)?)
-            .map_err(|error| anyhow::anyhow!("failed to read the faults {}: {error}", path.display()))?;
-        simulator.control(Control::Faults { rules })?;
+    if fresh {
+        args.control(&simulator)?;
     }
-    if let Some(path) = policy.as_ref().filter(|_| fresh) {
-        let policy = serde_json::from_str(&read(path)?)
-            .map_err(|error| anyhow::anyhow!("failed to read the policy {}: {error}", path.display()))?;
-        simulator.control(Control::Restrict { key: "*".to_owned(), policy })?;
-    }
-    if let Some(path) = script.as_ref().filter(|_| fresh) {
-        let script: Vec<Control> = serde_json::from_str(&read(path)?)
-            .map_err(|error| anyhow::anyhow!("failed to read the script {}: {error}", path.display()))?;
-        for control in script {
-            simulator.control(control)?;
-        }
-    }
+    let listen = args.listen;
     let listener = tokio::net::TcpListener::bind(listen)
         .await
         .map_err(|error| anyhow::anyhow!("failed to listen on {listen}: {error}"))?;

@@ -1,6 +1,9 @@
 //! Instance types, where they are offered, and spot prices.
 
-use croft_cloud::{catalog::Entry, facts::Device};
+use croft_cloud::{
+    catalog::Entry,
+    facts::{Device, Facts},
+};
 
 use crate::{
     answer::{Call, Outcome, Refusal},
@@ -182,6 +185,26 @@ fn write(xml: &mut Xml, entry: &Entry) {
         xml.leaf("maximumEbsAttachments", f.ebs_attachments)
             .leaf("attachmentLimitType", if f.attachments_shared { "shared" } else { "dedicated" });
     });
+    write_network(xml, f);
+    if let Some(gpu) = &f.gpu {
+        xml.node("gpuInfo", |xml| {
+            xml.items("gpus", [gpu], device);
+        });
+    }
+    if let Some(accelerator) = &f.accelerator {
+        if accelerator.manufacturer == "aws" {
+            xml.node("neuronInfo", |xml| {
+                xml.items("neuronDevices", [accelerator], device);
+            });
+        } else {
+            xml.node("inferenceAcceleratorInfo", |xml| {
+                xml.items("accelerators", [accelerator], device);
+            });
+        }
+    }
+}
+
+fn write_network(xml: &mut Xml, f: &Facts) {
     xml.node("networkInfo", |xml| {
         xml.leaf("maximumNetworkInterfaces", f.enis)
             .leaf("maximumNetworkCards", f.network_cards)
@@ -203,22 +226,6 @@ fn write(xml: &mut Xml, entry: &Entry) {
             });
         }
     });
-    if let Some(gpu) = &f.gpu {
-        xml.node("gpuInfo", |xml| {
-            xml.items("gpus", [gpu], device);
-        });
-    }
-    if let Some(accelerator) = &f.accelerator {
-        if accelerator.manufacturer == "aws" {
-            xml.node("neuronInfo", |xml| {
-                xml.items("neuronDevices", [accelerator], device);
-            });
-        } else {
-            xml.node("inferenceAcceleratorInfo", |xml| {
-                xml.items("accelerators", [accelerator], device);
-            });
-        }
-    }
 }
 
 fn device(xml: &mut Xml, device: &Device) {

@@ -22,6 +22,7 @@ pub mod clock;
 pub mod connect;
 pub mod health;
 pub mod lease;
+pub mod metric;
 pub mod observe;
 pub mod process;
 pub mod serve;

@@ -25,6 +25,7 @@ use tokio::io::AsyncWriteExt;
 use crate::{
     assets::Assets,
     error::Error,
+    files::copy_folder,
     helm::Helm,
     kubelets,
     layout::{Layout, Ports},
@@ -38,6 +39,8 @@ use crate::{
 /// Time within which a component must be ready. On an idle computer all of them need two seconds; on a busy one much
 /// longer.
 const READY_WITHIN: Duration = Duration::from_secs(90);
+/// Time for a component to end.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
 /// Between two checks of a starting component.
 const POLL: Duration = Duration::from_millis(15);
 /// Number of times that new ports are drawn if another process took one.
@@ -50,6 +53,12 @@ const NOT_READ: &str = "not yet synced to use for admission";
 const TOKEN_SECONDS: i64 = 7 * 24 * 3600;
 /// Field manager of what the lab applies for itself.
 const FIELD_MANAGER: &str = "croft-lab";
+
+/// A copy of etcd's data; removed when dropped.
+#[derive(Debug)]
+pub struct Backup {
+    folder: tempfile::TempDir,
+}
 
 /// A running control plane on loopback. Dropping it ends all its processes, and so does the end of this process, also
 /// by SIGKILL.
@@ -143,6 +152,34 @@ impl ControlPlane {
             Some(process) => process.stop(grace).await.map(drop),
             None => Ok(()),
         }
+    }
+
+    /// Copies etcd's data, for which etcd and the API server are stopped.
+    pub async fn back_up(&mut self) -> Result<Backup, Error> {
+        let folder =
+            tempfile::tempdir_in(self.folder()).map_err(Error::io("make a folder for the backup"))?;
+        self.pause(&[Component::ApiServer, Component::Etcd]).await?;
+        copy_folder(&self.layout.etcd_data(), folder.path())?;
+        self.resume(Component::Etcd).await?;
+        self.resume(Component::ApiServer).await?;
+        Ok(Backup { folder })
+    }
+
+    /// Stops the control plane, puts a backup in the place of etcd's data, and starts the control plane again.
+    pub async fn restore(&mut self, backup: &Backup) -> Result<(), Error> {
+        let running: Vec<Component> = self.processes.keys().copied().collect();
+        self.pause(&running).await?;
+        let data = self.layout.etcd_data();
+        std::fs::remove_dir_all(&data).map_err(Error::io("remove etcd's data"))?;
+        copy_folder(backup.folder.path(), &data)?;
+        self.start_all().await
+    }
+
+    async fn pause(&mut self, components: &[Component]) -> Result<(), Error> {
+        for component in components {
+            self.stop_component(*component, STOP_WITHIN).await?;
+        }
+        Ok(())
     }
 
     /// The process of a component, to freeze it or to read its log.

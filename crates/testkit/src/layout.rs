@@ -91,6 +91,11 @@ impl Layout {
         format!("https://127.0.0.1:{}", self.ports.api_server)
     }
 
+    /// The folder of etcd's data.
+    pub(crate) fn etcd_data(&self) -> PathBuf {
+        self.folder.join("etcd")
+    }
+
     pub(crate) fn etcd_port(&self) -> u16 {
         self.ports.etcd
     }
@@ -173,7 +178,7 @@ impl Layout {
         let peer = format!("https://127.0.0.1:{}", self.ports.etcd_peer);
         vec![
             "--name=lab".to_owned(),
-            flag("data-dir", self.folder.join("etcd")),
+            flag("data-dir", self.etcd_data()),
             format!("--listen-client-urls={client}"),
             format!("--advertise-client-urls={client}"),
             format!("--listen-peer-urls={peer}"),

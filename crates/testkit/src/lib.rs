@@ -29,6 +29,7 @@ mod assets;
 mod control_plane;
 pub mod croft;
 mod error;
+pub mod files;
 mod helm;
 pub mod http;
 mod kubelets;
@@ -42,7 +43,7 @@ pub mod reviewer;
 pub mod wait;
 
 pub use assets::Assets;
-pub use control_plane::ControlPlane;
+pub use control_plane::{Backup, ControlPlane};
 pub use croft::{Croft, CroftOptions, Detour, Part};
 pub use error::Error;
 pub use helm::Helm;

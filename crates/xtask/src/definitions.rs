@@ -32,37 +32,14 @@ fn metrics() -> anyhow::Result<String> {
         "# Metrics\n\nServed at `/metrics` of each process's health port. Names of counters end in `_total`, of durations in \
          `_seconds`.\n",
     );
-    let labels =
-        |labels: &[&str]| labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
-    writeln!(out, "\n## Webhook\n\n| metric | type | labels | meaning |\n|---|---|---|---|")?;
-    for metric in webhook::METRICS {
-        let kind = match metric.kind {
-            webhook::MetricKind::Counter => "counter",
-            webhook::MetricKind::Gauge => "gauge",
-            webhook::MetricKind::Histogram => "histogram",
-        };
-        writeln!(
-            out,
-            "| `{}` | {kind} | {} | {} |",
-            metric.full_name(),
-            labels(metric.labels),
-            one_line(metric.help)
-        )?;
-    }
-    writeln!(out, "\n## Controller\n\n| metric | type | labels | meaning |\n|---|---|---|---|")?;
-    for metric in controller::metrics::METRICS {
-        let (suffix, kind) = match metric.kind {
-            controller::metrics::Kind::Counter => ("_total", "counter"),
-            controller::metrics::Kind::Gauge => ("", "gauge"),
-            controller::metrics::Kind::Seconds => ("_seconds", "histogram"),
-        };
-        writeln!(
-            out,
-            "| `{}{suffix}` | {kind} | {} | {} |",
-            metric.name,
-            labels(metric.labels),
-            one_line(metric.help)
-        )?;
+    for (title, metrics) in [("Webhook", webhook::METRICS), ("Controller", controller::metrics::METRICS)] {
+        writeln!(out, "\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")?;
+        for metric in metrics {
+            let labels =
+                metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+            let (name, kind) = (metric.full_name(), metric.kind.as_str());
+            writeln!(out, "| `{name}` | {kind} | {labels} | {} |", one_line(metric.help))?;
+        }
     }
     Ok(out)
 }

@@ -1,17 +1,13 @@
-//! Installs Croft by its manifests, with an overlay as their README has it, and two tenants.
+//! Installs Croft by its Helm charts, and two tenants.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context as _;
 use croft_testkit::{
     ControlPlane, CroftOptions, Process, Recipe, http,
     wait::{Seen, until},
 };
+use serde_json::json;
 
 use crate::node::{Parts, network::FIRST};
 
@@ -41,51 +37,35 @@ pub async fn cloud(plane: &ControlPlane, parts: &Parts) -> anyhow::Result<Proces
     Ok(process)
 }
 
-/// Installs Croft: the overlay that manifests/deploy/README.md describes, two replicas of the webhook, and EC2 at
-/// [`CLOUD`]. Waits until every replica is available.
+/// Installs the charts, with two replicas of the webhook and EC2 at [`CLOUD`].
 ///
 /// # Errors
-/// If a manifest is refused, or a Deployment doesn't become available.
-pub async fn install(plane: &ControlPlane) -> anyhow::Result<PathBuf> {
-    let manifests = CroftOptions::find()?.manifests;
-    // kustomize takes bases by relative paths only.
-    copy(&manifests, &plane.folder().join("manifests"))?;
-    let overlay = plane.folder().join("overlay");
-    fs::create_dir_all(&overlay)?;
+/// If Helm fails.
+pub async fn install(plane: &ControlPlane) -> anyhow::Result<()> {
+    let charts = CroftOptions::find()?.manifests.join("chart");
+    let chart = |name: &str| charts.join(name).display().to_string();
+    let namespace = ["--namespace=croft-system", "--create-namespace"];
+    plane.helm([&["install", "croft-crds", &chart("croft-crds")], &namespace[..]].concat()).await?;
     // The name of the cloud is resolved by /etc/hosts of the pod: the image has to resolve names.
-    let kustomization = format!(
-        r"apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources: [../manifests/deploy]
-replicas:
-- {{name: croft-webhook, count: 2}}
-configMapGenerator:
-- name: croft-controller-settings
-  namespace: croft-system
-  behavior: merge
-  literals:
-  - CLUSTER_NAME=croft
-  - AWS_REGION=us-east-1
-  - AWS_ENDPOINT_URL=http://ec2.test.internal:{port}
-  - AWS_ACCESS_KEY_ID=test
-  - AWS_SECRET_ACCESS_KEY=test
-  - AWS_EC2_METADATA_DISABLED=true
-patches:
-- target: {{kind: Deployment, name: croft-controller}}
-  patch: |
-    - {{op: add, path: /spec/template/spec/hostAliases, value: [{{ip: {address}, hostnames: [ec2.test.internal]}}]}}
-",
-        port = CLOUD.port(),
-        address = CLOUD.ip(),
-    );
-    fs::write(overlay.join("kustomization.yaml"), kustomization)?;
-    let path = overlay.display().to_string();
-    // The Namespace and the CRDs have to be known before what is in them: applied again, nothing is missing.
-    until("the manifests to be accepted", STARTED_WITHIN, || async {
-        plane.kubectl(["apply", "--server-side", "--force-conflicts", "-k", &path]).await.map(Seen::Yes)
-    })
-    .await?;
-    Ok(overlay)
+    let values = json!({
+        "webhook": {"replicas": 2},
+        "controller": {
+            "settings": {
+                "clusterName": "croft", "awsRegion": "us-east-1",
+                "awsEndpointUrl": format!("http://ec2.test.internal:{}", CLOUD.port()),
+            },
+            "env": [
+                {"name": "AWS_ACCESS_KEY_ID", "value": "test"},
+                {"name": "AWS_SECRET_ACCESS_KEY", "value": "test"},
+                {"name": "AWS_EC2_METADATA_DISABLED", "value": "true"},
+            ],
+            "hostAliases": [{"ip": CLOUD.ip(), "hostnames": ["ec2.test.internal"]}],
+        },
+    });
+    let file = plane.write("values.yaml", &values.to_string())?.display().to_string();
+    let croft = ["install", "croft", &chart("croft"), "--values", &file];
+    plane.helm([&croft, &namespace[..]].concat()).await?;
+    Ok(())
 }
 
 /// Waits until every replica of a Deployment of Croft is available, of its newest revision.
@@ -103,7 +83,7 @@ pub async fn until_rolled_out(plane: &ControlPlane, deployment: &str) -> anyhow:
 /// # Errors
 /// If a manifest is refused, or a pod doesn't run.
 pub async fn tenants(plane: &ControlPlane) -> anyhow::Result<()> {
-    let example = plane.folder().join("manifests/examples/two-tenants");
+    let example = CroftOptions::find()?.manifests.join("examples/two-tenants");
     let path = |file: &str| example.join(file).display().to_string();
     plane.kubectl(["apply", "--server-side", "-f", &path("platform.yaml")]).await?;
     plane.kubectl(["wait", "--for=condition=Ready", "--timeout=120s", "tenant", "--all"]).await?;
@@ -127,19 +107,5 @@ pub async fn grow(plane: &ControlPlane) -> anyhow::Result<()> {
     plane.kubectl(arguments).await?;
     let after = nodes().await?.lines().count();
     anyhow::ensure!(after > before, "40 pods run on {after} nodes, as 3 did: no instance was launched");
-    Ok(())
-}
-
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from).with_context(|| format!("failed to read {}", from.display()))? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), target)?;
-        }
-    }
     Ok(())
 }

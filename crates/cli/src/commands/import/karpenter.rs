@@ -67,49 +67,13 @@ fn pool(object: &RawObject, mut spec: Value, imported: &mut Imported) -> Importe
         Some(Value::Array(taints)) => taints,
         _ => Vec::new(),
     };
-    let own = own_taint(&taints, &labels);
-    let (key, value, effects, rest) = match own {
-        Some((key, value)) => {
-            let is_own = |t: &Value| text(t, "key") == key && text(t, "value") == value;
-            let mut effects: Vec<String> = Vec::new();
-            let mut rest = Vec::new();
-            for taint in taints {
-                let effect = text(&taint, "effect").to_owned();
-                if is_own(&taint) && matches!(effect.as_str(), "NoSchedule" | "NoExecute") {
-                    effects.push(effect);
-                } else {
-                    rest.push(taint);
-                }
-            }
-            match labels.remove(&key) {
-                Some(label) if label.as_str() != Some(&value) => {
-                    notes.push(format!(
-                        "{}: its label {key} is {label}, its taint's value {value}: in Croft both are equal, {value}",
-                        object.title()
-                    ));
-                }
-                Some(_) => {}
-                None => notes.push(format!(
-                    "{}: its nodes also get the label {key}={value}, beside the taint",
-                    object.title()
-                )),
-            }
-            (key, value, effects, rest)
-        }
-        None => {
-            let key = croft_api::pool::DEFAULT_KEY.to_owned();
-            notes.push(format!(
-                "{} has no taint of its own: Croft taints its nodes {key}={name}:NoSchedule, so that only its tenants' pods run there",
-                object.title()
-            ));
-            (key, name.clone(), vec!["NoSchedule".to_owned()], taints)
-        }
-    };
+    let PoolTaint { key, value, effects, others } =
+        pool_taint(object, &name, taints, &mut labels, &mut notes);
     if !labels.is_empty() {
         set(&mut metadata, "labels", Value::Object(labels));
     }
-    if !rest.is_empty() {
-        set(&mut inner, "taints", Value::Array(rest));
+    if !others.is_empty() {
+        set(&mut inner, "taints", Value::Array(others));
     }
     if let Some(class) = inner.get("nodeClassRef").map(|c| text(c, "name").to_owned()) {
         set(&mut inner, "nodeClassRef", json!({"name": class}));
@@ -129,6 +93,53 @@ fn pool(object: &RawObject, mut spec: Value, imported: &mut Imported) -> Importe
     made.prune("TenantPool", &object.title());
     imported.pools.insert(name.clone(), made);
     ImportedPool { name, key, value }
+}
+
+/// The taint of a pool, and further taints of its nodes.
+struct PoolTaint {
+    key: String,
+    value: String,
+    effects: Vec<String>,
+    others: Vec<Value>,
+}
+
+/// Takes the pool's own taint, and the label equal to it, out of its nodes' taints and labels.
+fn pool_taint(
+    object: &RawObject,
+    name: &str,
+    taints: Vec<Value>,
+    labels: &mut Map<String, Value>,
+    notes: &mut Vec<String>,
+) -> PoolTaint {
+    let Some((key, value)) = own_taint(&taints, labels) else {
+        let key = croft_api::pool::DEFAULT_KEY.to_owned();
+        notes.push(format!(
+            "{} has no taint of its own: Croft taints its nodes {key}={name}:NoSchedule, so that only its tenants' pods run there",
+            object.title()
+        ));
+        let effects = vec!["NoSchedule".to_owned()];
+        return PoolTaint { key, value: name.to_owned(), effects, others: taints };
+    };
+    let is_own = |t: &Value| {
+        let is_enforced = matches!(text(t, "effect"), "NoSchedule" | "NoExecute");
+        is_enforced && text(t, "key") == key && text(t, "value") == value
+    };
+    let (own, others): (Vec<Value>, Vec<Value>) = taints.into_iter().partition(is_own);
+    let effects = own.iter().map(|taint| text(taint, "effect").to_owned()).collect();
+    match labels.remove(&key) {
+        Some(label) if label.as_str() != Some(&value) => {
+            notes.push(format!(
+                "{}: its label {key} is {label}, its taint's value {value}: in Croft both are equal, {value}",
+                object.title()
+            ));
+        }
+        Some(_) => {}
+        None => notes.push(format!(
+            "{}: its nodes also get the label {key}={value}, beside the taint",
+            object.title()
+        )),
+    }
+    PoolTaint { key, value, effects, others }
 }
 
 /// The taint that identifies the pool: one that is also a label of the nodes, else the first with a value.

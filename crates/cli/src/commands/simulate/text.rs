@@ -20,66 +20,89 @@ use crate::{
 
 /// Writes new instances, existing nodes that get pods, cost, pending pods with reasons, and consolidation.
 pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) -> Result<(), Failure> {
-    let plan = &simulation.plan;
-    if !plan.instances.is_empty() {
-        let mut table = Table::new(&[
-            ("INSTANCE", Align::Left),
-            ("POOL", Align::Left),
-            ("TYPE", Align::Left),
-            ("ZONE", Align::Left),
-            ("CAPACITY", Align::Left),
-            ("$/H", Align::Right),
-            ("PODS", Align::Right),
-            ("CPU", Align::Right),
-            ("MEMORY", Align::Right),
-            ("OR ONE OF", Align::Left),
-        ]);
-        for instance in &plan.instances {
-            let others: Vec<&String> =
-                instance.options.iter().filter(|o| **o != instance.instance_type).collect();
-            let plain = |text: &str| (text.to_owned(), Style::new());
-            table.styled(vec![
-                (instance.name.clone(), NAME),
-                plain(&instance.pool),
-                plain(&instance.instance_type),
-                plain(&instance.zone),
-                plain(instance.capacity_type.as_str()),
-                price(simulation, instance),
-                plain(&pods(instance.pods.len(), simulation.headroom_on(&instance.name))),
-                plain(&share(&instance.requests, &instance.allocatable, resources::CPU)),
-                plain(&share(&instance.requests, &instance.allocatable, resources::MEMORY)),
-                (shortened(&others, 2), DIM),
-            ]);
-        }
-        table.write(out)?;
-        writeln!(out)?;
+    write_instances(simulation, out)?;
+    write_existing(simulation, out)?;
+    summary(simulation, out)?;
+    write_pending(simulation, input, out)?;
+    if let Some(savings) = &simulation.savings {
+        consolidation::text(savings, out)?;
     }
-    let used: Vec<_> = plan
+    Ok(())
+}
+
+/// The table of instances to launch.
+fn write_instances(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
+    if simulation.plan.instances.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&[
+        ("INSTANCE", Align::Left),
+        ("POOL", Align::Left),
+        ("TYPE", Align::Left),
+        ("ZONE", Align::Left),
+        ("CAPACITY", Align::Left),
+        ("$/H", Align::Right),
+        ("PODS", Align::Right),
+        ("CPU", Align::Right),
+        ("MEMORY", Align::Right),
+        ("OR ONE OF", Align::Left),
+    ]);
+    for instance in &simulation.plan.instances {
+        let others: Vec<&String> =
+            instance.options.iter().filter(|o| **o != instance.instance_type).collect();
+        let plain = |text: &str| (text.to_owned(), Style::new());
+        table.styled(vec![
+            (instance.name.clone(), NAME),
+            plain(&instance.pool),
+            plain(&instance.instance_type),
+            plain(&instance.zone),
+            plain(instance.capacity_type.as_str()),
+            price(simulation, instance),
+            plain(&pods(instance.pods.len(), simulation.headroom_on(&instance.name))),
+            plain(&share(&instance.requests, &instance.allocatable, resources::CPU)),
+            plain(&share(&instance.requests, &instance.allocatable, resources::MEMORY)),
+            (shortened(&others, 2), DIM),
+        ]);
+    }
+    table.write(out)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// The table of nodes that get pods.
+fn write_existing(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
+    let used: Vec<_> = simulation
+        .plan
         .existing
         .iter()
         .filter(|node| !node.pods.is_empty() || simulation.headroom_on(&node.node) > 0)
         .collect();
-    if !used.is_empty() {
-        let mut table = Table::new(&[
-            ("EXISTING NODE", Align::Left),
-            ("POOL", Align::Left),
-            ("TYPE", Align::Left),
-            ("ZONE", Align::Left),
-            ("NEW PODS", Align::Right),
-        ]);
-        for node in used {
-            table.row(vec![
-                if node.coming { format!("{} (coming)", node.node) } else { node.node.clone() },
-                node.pool.clone().unwrap_or_default(),
-                node.instance_type.clone(),
-                node.zone.clone(),
-                pods(node.pods.len(), simulation.headroom_on(&node.node)),
-            ]);
-        }
-        table.write(out)?;
-        writeln!(out)?;
+    if used.is_empty() {
+        return Ok(());
     }
-    summary(simulation, out)?;
+    let mut table = Table::new(&[
+        ("EXISTING NODE", Align::Left),
+        ("POOL", Align::Left),
+        ("TYPE", Align::Left),
+        ("ZONE", Align::Left),
+        ("NEW PODS", Align::Right),
+    ]);
+    for node in used {
+        table.row(vec![
+            if node.coming { format!("{} (coming)", node.node) } else { node.node.clone() },
+            node.pool.clone().unwrap_or_default(),
+            node.instance_type.clone(),
+            node.zone.clone(),
+            pods(node.pods.len(), simulation.headroom_on(&node.node)),
+        ]);
+    }
+    table.write(out)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// The pods that stay pending, by their reasons.
+fn write_pending(simulation: &Simulation, input: &Input, out: &mut Output) -> Result<(), Failure> {
     let groups = pending_groups(simulation, input);
     if !groups.is_empty() {
         let count: usize = groups.iter().map(|(pods, _)| pods.len()).sum();
@@ -95,9 +118,6 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
                 writeln!(out, "    {place}{NOTE}{reason}{NOTE:#}: {detail}")?;
             }
         }
-    }
-    if let Some(savings) = &simulation.savings {
-        consolidation::text(savings, out)?;
     }
     Ok(())
 }

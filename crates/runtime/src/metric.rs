@@ -1,0 +1,116 @@
+//! Definitions of metrics: name, type, unit, labels and meaning, from which a process registers them and the reference page
+//! is generated.
+
+pub use prometheus_client::metrics::MetricType;
+use prometheus_client::{
+    encoding::{DescriptorEncoder, MetricEncoder},
+    registry::{self, Registry},
+};
+
+/// The unit of a metric, the suffix of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Seconds.
+    Seconds,
+    /// Bytes.
+    Bytes,
+}
+
+impl Unit {
+    const fn of_library(self) -> &'static registry::Unit {
+        match self {
+            Self::Seconds => &registry::Unit::Seconds,
+            Self::Bytes => &registry::Unit::Bytes,
+        }
+    }
+}
+
+/// The definition of a metric. [`metrics!`](crate::metrics) makes them.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name, without unit and `_total`.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: MetricType,
+    /// Its unit.
+    pub unit: Option<Unit>,
+    /// Its labels.
+    pub labels: &'static [&'static str],
+    /// Its meaning, without a full stop.
+    pub help: &'static str,
+}
+
+impl Metric {
+    /// The name as it is scraped.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        let unit = self.unit.map(|unit| format!("_{}", unit.of_library().as_str())).unwrap_or_default();
+        let total = if matches!(self.kind, MetricType::Counter) { "_total" } else { "" };
+        format!("{}{unit}{total}", self.name)
+    }
+
+    /// Registers `metric` as it is defined.
+    pub fn register(&self, registry: &mut Registry, metric: impl registry::Metric) {
+        match self.unit {
+            Some(unit) => {
+                registry.register_with_unit(self.name, self.help, unit.of_library().clone(), metric);
+            }
+            None => registry.register(self.name, self.help, metric),
+        }
+    }
+
+    /// Begins the exposition of the metric.
+    ///
+    /// # Errors
+    /// If the encoder can't be written to.
+    pub fn describe<'e>(
+        &self,
+        encoder: &'e mut DescriptorEncoder<'_>,
+    ) -> Result<MetricEncoder<'e>, std::fmt::Error> {
+        encoder.encode_descriptor(self.name, self.help, self.unit.map(Unit::of_library), self.kind)
+    }
+}
+
+/// Drops the space and the full stop of a doc comment.
+#[must_use]
+pub const fn without_full_stop(text: &'static str) -> &'static str {
+    let text = text.trim_ascii();
+    match text.as_bytes() {
+        [_, .., b'.'] => text.split_at(text.len() - 1).0,
+        _ => text,
+    }
+}
+
+/// Defines metrics, and `METRICS`, the list of them in this order. The doc comment is the help text.
+///
+/// ```
+/// croft_runtime::metrics! {
+///     /// Requests by their result.
+///     REQUESTS = Counter "demo_requests" ["result"];
+///     /// Time from a request to its answer.
+///     DURATION = Histogram "demo_duration" [] in Seconds;
+/// }
+/// assert_eq!(REQUESTS.help, "Requests by their result");
+/// let names: Vec<String> = METRICS.iter().map(|metric| metric.full_name()).collect();
+/// assert_eq!(names, ["demo_requests_total", "demo_duration_seconds"]);
+/// ```
+#[macro_export]
+macro_rules! metrics {
+    ($(
+        $(#[doc = $doc:literal])+
+        $const:ident = $kind:ident $name:literal [$($label:literal),*] $(in $unit:ident)?;
+    )+) => {
+        $($(#[doc = $doc])+
+        pub const $const: $crate::metric::Metric = $crate::metric::Metric {
+            name: $name,
+            kind: $crate::metric::MetricType::$kind,
+            unit: $crate::metrics!(@unit $($unit)?),
+            labels: &[$($label),*],
+            help: $crate::metric::without_full_stop(concat!($($doc),+)),
+        };)+
+        /// Every metric.
+        pub const METRICS: &[$crate::metric::Metric] = &[$($const),+];
+    };
+    (@unit) => { None };
+    (@unit $unit:ident) => { Some($crate::metric::Unit::$unit) };
+}
