@@ -132,7 +132,7 @@ impl Found {
             && namespaces.is_empty()
             && !parameters
             && !own
-            && !(crds && !self.crds.is_empty())
+            && (!crds || self.crds.is_empty())
     }
 
     /// Every instance that is known, by NodeClaims, nodes and AWS.
