@@ -7,7 +7,7 @@ use std::{
 };
 
 use croft_cli::Output;
-use croft_testkit::ControlPlane;
+use croft_testkit::{ControlPlane, CroftOptions};
 
 #[derive(Clone, Default)]
 struct Pipe(Arc<Mutex<Vec<u8>>>);
@@ -50,4 +50,25 @@ pub async fn croft(plane: &ControlPlane, arguments: &str) -> anyhow::Result<(u8,
         }
     }
     Ok((code, text))
+}
+
+/// Runs the program `croft` with `arguments` against `plane`, with the credentials of the simulated cloud. Returns the exit
+/// code and standard output.
+///
+/// # Errors
+/// If it can't be run, or writes what isn't text.
+pub async fn croft_with_credentials(plane: &ControlPlane, arguments: &str) -> anyhow::Result<(i32, String)> {
+    let output = tokio::process::Command::new(CroftOptions::find()?.binaries.join("croft"))
+        .args(arguments.split_whitespace())
+        .arg("--kubeconfig")
+        .arg(plane.admin_kubeconfig())
+        .env("AWS_ACCESS_KEY_ID", "lab")
+        .env("AWS_SECRET_ACCESS_KEY", "lab")
+        .env("AWS_EC2_METADATA_DISABLED", "true")
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    let mut text = String::from_utf8(output.stdout)?;
+    text.push_str(&String::from_utf8(output.stderr)?);
+    Ok((output.status.code().unwrap_or(-1), text))
 }

@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::commands::{
     admit::AdmitArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs, explain::ExplainArgs,
     import::ImportArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs, tenant::TenantArgs,
-    top::TopArgs, version::VersionArgs,
+    top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
 };
 
 /// Gives every tenant of a shared Kubernetes cluster its own nodes: the tenant's pods run there, and no others.
@@ -50,6 +50,8 @@ pub(crate) enum Command {
     BreakGlass(BreakGlassArgs),
     /// Run the real control plane, an EC2 simulator and Croft on this computer
     Lab(LabArgs),
+    /// Remove Croft from a cluster: prints the plan, or carries it out
+    Uninstall(UninstallArgs),
     /// Show version, commit and the supported Kubernetes releases
     Version(VersionArgs),
 }

@@ -15,9 +15,6 @@ const PAGE: u32 = 500;
 /// If a kind can't be listed.
 pub(crate) async fn read(client: &Client) -> anyhow::Result<Input> {
     let mut input = Input::default();
-    macro_rules! list {
-        ($($field:ident),*) => { $(put_all(client, &mut input.$field).await?;)* };
-    }
     put_own(client, &mut input.tenants)
         .await
         .context("failed to read Croft's resources; are its CRDs installed (croft check)?")?;
@@ -25,6 +22,24 @@ pub(crate) async fn read(client: &Client) -> anyhow::Result<Input> {
     put_own(client, &mut input.classes).await?;
     put_own(client, &mut input.claims).await?;
     put_own(client, &mut input.configs).await?;
+    put_kubernetes(client, &mut input).await?;
+    Ok(input)
+}
+
+/// Lists every kind that commands use, but for Croft's own, whose CRDs may be missing.
+///
+/// # Errors
+/// If a kind can't be listed.
+pub(crate) async fn read_kubernetes(client: &Client) -> anyhow::Result<Input> {
+    let mut input = Input::default();
+    put_kubernetes(client, &mut input).await?;
+    Ok(input)
+}
+
+async fn put_kubernetes(client: &Client, input: &mut Input) -> anyhow::Result<()> {
+    macro_rules! list {
+        ($($field:ident),*) => { $(put_all(client, &mut input.$field).await?;)* };
+    }
     list!(
         namespaces,
         nodes,
@@ -45,7 +60,7 @@ pub(crate) async fn read(client: &Client) -> anyhow::Result<Input> {
         limit_ranges,
         budgets
     );
-    Ok(input)
+    Ok(())
 }
 
 /// Croft's own objects. One that can't be decoded is left out, so that it doesn't hide the others.

@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `commands` | a file or folder per command: arguments, what it does, what it prints |
 //! | `source`, `cluster_reader`, `catalog_file` | where input comes from: files, the API server, a catalogue |
+//! | `aws` | which AWS commands ask, if any |
 //! | `admission` | what Croft's admission does to the input's pods and DaemonSets |
 //! | `workload` | the pods that workloads create |
 //! | `simulation` | the scheduler's plan for an input, consolidation included |
@@ -25,6 +26,7 @@
 
 mod admission;
 mod args;
+mod aws;
 mod catalog_file;
 mod cluster_reader;
 mod commands;
@@ -51,7 +53,8 @@ pub use output::Output;
 use crate::{
     args::Command,
     commands::{
-        admit, audit, break_glass, check, explain, import, lab, plan, simulate, tenant, top, version,
+        admit, audit, break_glass, check, explain, import, lab, plan, simulate, tenant, top, uninstall,
+        version,
     },
     table::BAD,
 };
@@ -107,6 +110,7 @@ fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
         Command::Check(args) => check::run(args, out),
         Command::BreakGlass(args) => break_glass::run(args, out),
         Command::Lab(args) => lab::run(args, out),
+        Command::Uninstall(args) => uninstall::run(args, out),
         Command::Version(args) => version::run(args, build, out),
     };
     let result = result.and_then(|code| Ok(out.flush().map(|()| code)?));

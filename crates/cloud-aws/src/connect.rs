@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use aws_config::{BehaviorVersion, Region, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
+use aws_config::{
+    BehaviorVersion, Region, SdkConfig, meta::region::ProvideRegion as _, retry::RetryConfig,
+    timeout::TimeoutConfig,
+};
 use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 
@@ -115,6 +118,17 @@ pub(crate) async fn connect(access: &Access) -> Clients {
         eks: aws_sdk_eks::Client::new(&config),
         region,
     }
+}
+
+/// The region of the environment or of the profile. The instance metadata isn't asked: it answers on EC2 alone, and elsewhere
+/// waits for seconds.
+pub async fn configured_region() -> Option<String> {
+    let environment = aws_config::environment::EnvironmentVariableRegionProvider::new().region().await;
+    let region = match environment {
+        Some(region) => Some(region),
+        None => aws_config::profile::ProfileFileRegionProvider::builder().build().region().await,
+    };
+    region.map(|region| region.to_string())
 }
 
 fn in_region(config: &SdkConfig, region: &'static str) -> SdkConfig {

@@ -12,6 +12,7 @@
 //!     cache   answers kept, and used while AWS is away        pace     a token bucket per kind of call
 //!     batch   calls of many claims made as one
 //!     codes   every error code, and what to do about it       refusal  from the SDK's errors to Croft's
+//!     rights  what an identity may do     owned  the cluster's instances: both for the command line
 //! ```
 
 mod answer;
@@ -30,14 +31,18 @@ mod launch;
 mod memory;
 mod observed;
 mod offers;
+mod owned;
 mod pace;
 mod prices;
 mod profile;
 mod provider;
 mod refusal;
+mod rights;
 mod template;
 mod types;
 
 pub use codes::{CODES, Code};
-pub use connect::{Access, Keys};
+pub use connect::{Access, Keys, configured_region};
+pub use owned::owned_instances;
 pub use provider::{AwsProvider, Identity, Options};
+pub use rights::{Right, Rights, Subject, Verdict, check as check_rights};

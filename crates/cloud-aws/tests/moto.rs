@@ -31,7 +31,7 @@ use croft_api::{
 use croft_cloud::{
     CloudProvider, FaultClass, InUse, InstanceState, InterruptionKind, LaunchRequest, builtin_catalog, tags,
 };
-use croft_cloud_aws::{Access, AwsProvider, Keys, Options};
+use croft_cloud_aws::{Access, AwsProvider, Keys, Options, Subject, Verdict, check_rights};
 use croft_runtime::clock::{Clock, SystemClock};
 use croft_scheduler::{CapacityType, Price, Resources};
 use croft_testkit::{
@@ -240,6 +240,27 @@ async fn class_resolves_on_moto() {
     subnets_and_groups_by_id(&bed).await;
     what_is_not_there_is_said(&bed).await;
     a_profile_that_holds_another_role_is_corrected(&bed).await;
+    no_right_is_denied_by_an_account_without_policies(&bed).await;
+}
+
+async fn no_right_is_denied_by_an_account_without_policies(bed: &Bed) {
+    let subject = Subject {
+        cluster_uid: UID.to_owned(),
+        cluster_name: None,
+        kubernetes_version: "1.36".to_owned(),
+        interruption_queue: Some("croft".to_owned()),
+    };
+    let found = check_rights(&bed.options.access, &subject).await.unwrap().expect("a region is set");
+    assert_eq!(found.identity.region, "us-east-1");
+    for right in &found.rights {
+        assert!(!matches!(right.verdict, Verdict::Denied(_)), "{right:?}");
+    }
+    for action in
+        ["ec2:DescribeSubnets", "ec2:DescribeInstances", "iam:GetInstanceProfile", "sqs:GetQueueUrl"]
+    {
+        let right = found.rights.iter().find(|right| right.action == action);
+        assert_eq!(right.map(|right| &right.verdict), Some(&Verdict::Granted), "{right:?}");
+    }
 }
 
 #[tokio::test]

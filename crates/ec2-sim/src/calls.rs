@@ -49,6 +49,7 @@ impl World {
     fn ec2(&mut self, call: &Call) -> Outcome {
         match call.action.as_str() {
             "CreateFleet" => self.create_fleet(call),
+            "RunInstances" => self.run_instances(call),
             "DescribeInstances" => self.describe_instances(call),
             "TerminateInstances" => self.terminate_instances(call),
             "CreateTags" => self.create_tags(call),

@@ -12,7 +12,7 @@ use crate::{
     policy::Demand,
     resources::{Instance, Reservation, State, Template},
     templates::tag_specifications,
-    world::{Token, World},
+    world::{Token, World, end_dry_run},
     xml::Xml,
 };
 
@@ -101,6 +101,7 @@ impl World {
         }
         let candidates = self.candidates(p)?;
         self.authorize_fleet(call, capacity_type, &candidates)?;
+        end_dry_run(call)?;
         let ordered = self.order(p, capacity_type, candidates);
         let mut launched: Vec<(Candidate, Vec<String>)> = Vec::new();
         let mut errors: Vec<(Candidate, Refusal)> = Vec::new();
@@ -145,6 +146,40 @@ impl World {
             self.tokens.insert(token, Token { request, answer: answer.clone(), at: self.now });
         }
         Ok(Answer::Xml(answer))
+    }
+
+    /// RunInstances as a dry run, for its permissions; Croft launches by CreateFleet alone. Source: "Actions, resources,
+    /// and condition keys for Amazon EC2", the service authorization reference.
+    pub(crate) fn run_instances(&mut self, call: &Call) -> Outcome {
+        let p = &call.params;
+        let image = p.get("ImageId").ok_or_else(|| Refusal::missing("ImageId"))?;
+        let subnet = p.get("SubnetId").ok_or_else(|| Refusal::missing("SubnetId"))?;
+        let parts = [
+            self.arn("subnet", subnet),
+            format!("arn:aws:ec2:{}::image/{image}", self.settings.region),
+            self.arn("security-group", "*"),
+        ];
+        let tags = tag_specifications(p, "TagSpecification");
+        for arn in parts {
+            self.require(call, &Demand::new("ec2:RunInstances", arn))?;
+        }
+        for kind in ["instance", "volume", INTERFACE] {
+            let none = BTreeMap::new();
+            let run = Demand::new("ec2:RunInstances", self.arn(kind, "*"))
+                .with_tags("aws:RequestTag", tags.get(kind).unwrap_or(&none));
+            self.require(call, &run)?;
+        }
+        for (kind, kind_tags) in &tags {
+            let tag = Demand::new("ec2:CreateTags", self.arn(kind, "*"))
+                .with_tags("aws:RequestTag", kind_tags)
+                .with("ec2:CreateAction", "RunInstances");
+            self.require(call, &tag)?;
+        }
+        end_dry_run(call)?;
+        Err(Refusal::new(
+            "UnsupportedOperation",
+            "RunInstances is simulated with DryRun only; launch by CreateFleet",
+        ))
     }
 
     /// Every override, validated.

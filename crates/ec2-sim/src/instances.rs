@@ -10,7 +10,7 @@ use crate::{
     describe::{all, iso, page},
     policy::Demand,
     resources::{Instance, State, VPC},
-    world::{Happening, World},
+    world::{Happening, World, end_dry_run},
     xml::Xml,
 };
 
@@ -222,6 +222,7 @@ impl World {
                 .with_tags("aws:ResourceTag", &tags);
             self.require(call, &demand)?;
         }
+        end_dry_run(call)?;
         let before: Vec<(String, Option<State>)> =
             ids.iter().map(|id| (id.clone(), self.instances.get(id).map(|i| i.state))).collect();
         for id in &ids {
@@ -259,6 +260,7 @@ impl World {
                 .with_tags("aws:RequestTag", &tags);
             self.require(call, &demand)?;
         }
+        end_dry_run(call)?;
         for id in &ids {
             if let Some(instance) = self.instances.get_mut(id) {
                 instance.tags.extend(tags.clone());

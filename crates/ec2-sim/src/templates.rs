@@ -10,7 +10,7 @@ use crate::{
     params::Params,
     policy::Demand,
     resources::{Template, TemplateData},
-    world::World,
+    world::{World, end_dry_run},
     xml::Xml,
 };
 
@@ -43,6 +43,7 @@ impl World {
                 .with("ec2:CreateAction", "CreateLaunchTemplate");
             self.require(call, &demand)?;
         }
+        end_dry_run(call)?;
         if self.templates.contains_key(&name) {
             return Err(Refusal::new(
                 "InvalidLaunchTemplateName.AlreadyExistsException",
@@ -117,6 +118,7 @@ impl World {
         let demand =
             Demand::new("ec2:DeleteLaunchTemplate", arn).with_tags("aws:ResourceTag", &template.tags);
         self.require(call, &demand)?;
+        end_dry_run(call)?;
         self.templates.remove(&name);
         let mut xml = Xml::new();
         xml.node("launchTemplate", |xml| write(xml, &name, &template));

@@ -253,7 +253,8 @@ impl World {
 
     /// [`World::require`] for an action without resources.
     pub(crate) fn require_plain(&mut self, call: &Call) -> Result<(), Refusal> {
-        self.require(call, &Demand::new(format!("{}:{}", call.service.prefix(), call.action), "*"))
+        self.require(call, &Demand::new(format!("{}:{}", call.service.prefix(), call.action), "*"))?;
+        end_dry_run(call)
     }
 
     /// An ARN of this account's EC2.
@@ -267,4 +268,13 @@ impl World {
         let mut mixed = self.settings.seed ^ self.counter.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         format!("{prefix}-0{:016x}", next(&mut mixed))
     }
+}
+
+/// Ends a permitted call that has `DryRun`, before it takes effect. Source: "DryRun", the EC2 API Reference.
+pub(crate) fn end_dry_run(call: &Call) -> Result<(), Refusal> {
+    if call.params.get("DryRun") != Some("true") {
+        return Ok(());
+    }
+    let message = "Request would have succeeded, but DryRun flag is set.";
+    Err(Refusal { status: 412, ..Refusal::new("DryRunOperation", message) })
 }

@@ -11,4 +11,5 @@ pub(crate) mod plan;
 pub(crate) mod simulate;
 pub(crate) mod tenant;
 pub(crate) mod top;
+pub(crate) mod uninstall;
 pub(crate) mod version;

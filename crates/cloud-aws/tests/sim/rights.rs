@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use croft_cloud::{CloudError, CloudProvider, FaultClass, InUse};
+use croft_cloud_aws::{Verdict, check_rights, owned_instances};
 use croft_ec2_sim::policy::Policy;
 use croft_scheduler::CapacityType::OnDemand;
 use serde_json::Value;
@@ -173,4 +174,108 @@ async fn expired_credentials_are_reported() {
     let ready = findings.conditions.iter().find(|c| c.kind == "Ready").unwrap();
     assert_eq!((ready.status, ready.reason), (Some(false), "Unauthenticated"));
     assert!(ready.message.contains("RequestExpired"), "{}", ready.message);
+}
+
+fn access(bed: &Bed) -> croft_cloud_aws::Access {
+    crate::bed::options(&bed.url).access
+}
+
+fn subject() -> croft_cloud_aws::Subject {
+    croft_cloud_aws::Subject {
+        cluster_uid: UID.to_owned(),
+        cluster_name: Some("croft".to_owned()),
+        kubernetes_version: "1.36".to_owned(),
+        interruption_queue: Some("croft".to_owned()),
+    }
+}
+
+/// The verdicts of a check by action.
+async fn verdicts(bed: &Bed) -> BTreeMap<String, Verdict> {
+    let found = check_rights(&access(bed), &subject()).await.unwrap().expect("a region is set");
+    assert!(found.identity.arn.starts_with("arn:aws:"), "{:?}", found.identity);
+    found.rights.into_iter().map(|right| (right.action, right.verdict)).collect()
+}
+
+#[tokio::test]
+async fn preflight_with_the_policy_denies_nothing_and_changes_nothing() {
+    let bed = Bed::new().await;
+    bed.world(|world| world.restrict("*", Policy::parse(&policy()).unwrap()));
+    let before = bed.world(|world| world.report());
+    let verdicts = verdicts(&bed).await;
+    let parts = ["launchTemplates", "instances", "instanceProfiles"];
+    let after = bed.world(|world| world.report());
+    for part in parts {
+        assert_eq!(before.get(part), after.get(part), "{part}");
+    }
+    assert_eq!(verdicts.keys().cloned().collect::<BTreeSet<_>>(), actions());
+    let unknown: Vec<&str> = verdicts
+        .iter()
+        .filter(|(action, verdict)| **verdict != Verdict::Granted && !action.starts_with("iam:"))
+        .map(|(action, verdict)| {
+            assert!(matches!(verdict, Verdict::Unknown(_)), "{action}: {verdict:?}");
+            action.as_str()
+        })
+        .collect();
+    // The cluster lacks three resources, and only messages show the rights on a queue.
+    assert_eq!(
+        unknown,
+        [
+            "ec2:CreateFleet",
+            "ec2:DeleteLaunchTemplate",
+            "ec2:TerminateInstances",
+            "sqs:DeleteMessage",
+            "sqs:ReceiveMessage"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn preflight_checks_rights_on_what_the_cluster_has() {
+    let bed = Bed::new().await;
+    let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
+    let id = bed.provider.launch(&prepared).await.unwrap().instance.id;
+    bed.world(|world| world.restrict("*", Policy::parse(&policy()).unwrap()));
+    let own = verdicts(&bed).await;
+    for action in ["ec2:CreateFleet", "ec2:DeleteLaunchTemplate", "ec2:TerminateInstances"] {
+        assert_eq!(own[action], Verdict::Granted, "{action}");
+    }
+    assert!(bed.world(|world| world.instance(&id).unwrap().state.is_alive()));
+    let owned = owned_instances(&access(&bed), UID).await.unwrap().unwrap();
+    assert_eq!(owned.iter().map(|i| i.id.as_str()).collect::<Vec<_>>(), [id.as_str()]);
+    assert_eq!(owned_instances(&access(&bed), "another").await.unwrap().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn preflight_names_each_missing_right() {
+    for (action, also_unknown) in [
+        ("ec2:DescribeSubnets", &["ec2:RunInstances"][..]),
+        ("ec2:RunInstances", &[]),
+        ("ec2:CreateLaunchTemplate", &[]),
+        ("ec2:CreateTags", &["ec2:CreateLaunchTemplate", "ec2:RunInstances"]),
+        ("iam:GetInstanceProfile", &[]),
+        ("iam:ListInstanceProfiles", &[]),
+        ("pricing:GetProducts", &[]),
+        ("eks:DescribeCluster", &[]),
+        ("sqs:GetQueueUrl", &[]),
+        ("ssm:GetParameter", &["ec2:RunInstances"]),
+    ] {
+        let bed = Bed::new().await;
+        let less = policy().replace(&format!("\"{action}\""), "\"ec2:Nothing\"");
+        bed.world(|world| world.restrict("*", Policy::parse(&less).unwrap()));
+        let verdicts = verdicts(&bed).await;
+        let denied: Vec<&String> =
+            verdicts.iter().filter(|(_, v)| matches!(v, Verdict::Denied(_))).map(|(a, _)| a).collect();
+        assert_eq!(denied, [action], "{verdicts:?}");
+        for other in also_unknown {
+            assert!(matches!(verdicts[*other], Verdict::Unknown(_)), "{other} without {action}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn preflight_without_valid_credentials_is_an_error() {
+    let bed = Bed::new().await;
+    bed.world(|world| world.expire_key("AKIDTEST"));
+    let error = check_rights(&access(&bed), &subject()).await.unwrap_err();
+    assert_eq!(error.class(), FaultClass::Unauthenticated, "{error}");
 }

@@ -39,6 +39,14 @@ pub(super) async fn crds(client: &Client) -> Finding {
                 return fail(format!("failed to read {name}: {error}"), "ask for the ClusterRole croft-view");
             }
         };
+        if found.metadata.deletion_timestamp.is_some() {
+            return fail(
+                format!("{name} is being deleted, and waits for the finalizers of its objects"),
+                "install the CRDs that are gone, which the controller needs to start: kubectl apply --server-side -k manifests/crds; \
+                 it drains the nodes and removes the finalizers. Then install the CRDs once more, or finish with croft uninstall \
+                 --crds",
+            );
+        }
         let established = found
             .status
             .iter()

@@ -5,10 +5,13 @@ mod cluster;
 mod command;
 mod configurations;
 mod limits;
+mod orphans;
 mod pod_security;
 mod policies;
+mod preflight;
 mod processes;
 mod readiness;
 mod report;
 
 pub(crate) use command::{CheckArgs, run};
+pub(crate) use processes::leader_of;

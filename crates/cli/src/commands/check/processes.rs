@@ -1,5 +1,6 @@
 //! The webhook's replicas and the controller's leader, by their Leases.
 
+use anyhow::Context as _;
 use croft_runtime::clock::{Clock as _, SystemClock};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::ListParams};
@@ -39,6 +40,16 @@ pub(super) async fn webhook_replicas(client: &Client, namespace: &str) -> Findin
             "ask for the ClusterRole croft-view",
         ),
     }
+}
+
+/// The controller that leads, if one does.
+///
+/// # Errors
+/// If its Lease can't be read.
+pub(crate) async fn leader_of(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
+    let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let lease = api.get_opt(LEADER).await.with_context(|| format!("failed to read the Lease {LEADER}"))?;
+    Ok(lease.filter(is_held).and_then(|lease| lease.spec?.holder_identity))
 }
 
 /// A controller leads.

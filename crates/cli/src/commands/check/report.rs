@@ -1,15 +1,18 @@
 //! Results of checks.
 
-use std::{collections::BTreeSet, io::Write as _};
+use std::{collections::BTreeSet, io::Write as _, process::ExitCode};
+
+use serde::Serialize;
 
 use crate::{
-    output::Output,
-    table::{BAD, BOLD, DIM, GOOD, NOTE},
+    output::{Format, Output},
+    table::{BAD, BOLD, DIM, GOOD, NOTE, counted},
 };
 
 /// A finding, and its remedy.
 pub(super) struct Failed {
     pub(super) what: String,
+    /// Instructions; there may be several lines.
     pub(super) remedy: String,
 }
 
@@ -21,20 +24,49 @@ pub(super) fn fail(what: impl Into<String>, remedy: impl Into<String>) -> Findin
     Err(Failed { what: what.into(), remedy: remedy.into() })
 }
 
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Ok,
+    /// A finding about what Croft doesn't own.
+    Warn,
+    Fail,
+    /// A check that it needs has failed.
+    Skip,
+    /// Something that wasn't checked, on purpose.
+    Note,
+}
+
+/// One line of the report.
+#[derive(Serialize)]
+struct Entry {
+    name: &'static str,
+    status: Status,
+    detail: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    remedy: String,
+}
+
+/// The whole report as JSON.
+#[derive(Serialize)]
+struct Document<'r> {
+    checks: &'r [Entry],
+    /// Number of checks that failed or could not run.
+    failed: usize,
+}
+
 /// Writes each check's result and remembers failed ones.
 pub(super) struct Report<'o> {
     out: &'o mut Output,
+    format: Format,
+    entries: Vec<Entry>,
     failed: BTreeSet<&'static str>,
 }
 
 impl<'o> Report<'o> {
-    pub(super) fn new(out: &'o mut Output) -> Self {
-        Self { out, failed: BTreeSet::new() }
-    }
-
-    /// Number of checks that failed or were skipped.
-    pub(super) fn failures(&self) -> usize {
-        self.failed.len()
+    pub(super) fn new(out: &'o mut Output, format: Format) -> Self {
+        Self { out, format, entries: Vec::new(), failed: BTreeSet::new() }
     }
 
     /// Runs a check unless one of `needs` has failed.
@@ -44,9 +76,20 @@ impl<'o> Report<'o> {
         needs: &[&'static str],
         check: impl AsyncFnOnce() -> Finding,
     ) -> anyhow::Result<()> {
-        let finding =
-            if needs.iter().any(|n| self.failed.contains(n)) { Ok(String::new()) } else { check().await };
-        self.record(name, needs, finding)
+        if let Some(need) = self.missing(needs) {
+            self.failed.insert(name);
+            return self.write(Entry {
+                name,
+                status: Status::Skip,
+                detail: format!("needs {need}"),
+                remedy: String::new(),
+            });
+        }
+        let finding = check().await;
+        if finding.is_err() {
+            self.failed.insert(name);
+        }
+        self.write(entry(name, finding, Status::Fail))
     }
 
     /// A check of what Croft doesn't own: a finding is written with its remedy, but doesn't fail the installation.
@@ -56,31 +99,69 @@ impl<'o> Report<'o> {
         needs: &[&'static str],
         check: impl AsyncFnOnce() -> Finding,
     ) -> anyhow::Result<()> {
-        if needs.iter().any(|need| self.failed.contains(need)) {
+        if self.missing(needs).is_some() {
             return Ok(());
         }
-        match check().await {
-            Ok(words) => self.record(name, needs, Ok(words)),
-            Err(Failed { what, remedy }) => {
-                writeln!(self.out, "{NOTE}warn{NOTE:#}  {BOLD}{name}{BOLD:#}: {what}\n      {remedy}")?;
-                Ok(())
-            }
-        }
+        let finding = check().await;
+        self.write(entry(name, finding, Status::Warn))
     }
 
-    fn record(&mut self, name: &'static str, needs: &[&'static str], finding: Finding) -> anyhow::Result<()> {
-        if let Some(need) = needs.iter().find(|n| self.failed.contains(*n)) {
-            self.failed.insert(name);
-            writeln!(self.out, "{DIM}skip{DIM:#}  {BOLD}{name}{BOLD:#}: needs {need}")?;
-            return Ok(());
-        }
-        match finding {
-            Ok(words) => writeln!(self.out, "{GOOD}ok{GOOD:#}    {BOLD}{name}{BOLD:#}: {words}")?,
-            Err(Failed { what, remedy }) => {
-                self.failed.insert(name);
-                writeln!(self.out, "{BAD}fail{BAD:#}  {BOLD}{name}{BOLD:#}: {what}\n      {remedy}")?;
+    /// Records what isn't checked, and why; the first line is the summary.
+    pub(super) fn note(&mut self, name: &'static str, detail: impl Into<String>) -> anyhow::Result<()> {
+        let text = detail.into();
+        let (detail, more) = text.split_once('\n').unwrap_or((&text, ""));
+        self.write(Entry { name, status: Status::Note, detail: detail.to_owned(), remedy: more.to_owned() })
+    }
+
+    /// Writes the end of the report, which is `healthy` if nothing failed. Returns the exit code.
+    pub(super) fn finish(self, healthy: &str) -> anyhow::Result<ExitCode> {
+        let failed = self.failed.len();
+        match self.format {
+            Format::Text if failed == 0 => writeln!(self.out, "{GOOD}{healthy}{GOOD:#}")?,
+            Format::Text => {
+                writeln!(self.out, "{BAD}{} failed or could not run{BAD:#}", counted(failed, "check"))?;
+            }
+            Format::Json => {
+                let document = Document { checks: &self.entries, failed };
+                writeln!(self.out, "{}", serde_json::to_string_pretty(&document)?)?;
             }
         }
+        Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn missing(&self, needs: &[&'static str]) -> Option<&'static str> {
+        needs.iter().find(|need| self.failed.contains(*need)).copied()
+    }
+
+    fn write(&mut self, entry: Entry) -> anyhow::Result<()> {
+        if self.format == Format::Text {
+            let Entry { name, status, detail, remedy } = &entry;
+            let (word, style) = match status {
+                Status::Ok => ("ok  ", GOOD),
+                Status::Warn => ("warn", NOTE),
+                Status::Fail => ("fail", BAD),
+                Status::Skip => ("skip", DIM),
+                Status::Note => ("note", DIM),
+            };
+            writeln!(
+                self.out,
+                "{style}{}{style:#}{}  {BOLD}{name}{BOLD:#}: {detail}",
+                word.trim_end(),
+                " ".repeat(word.len() - word.trim_end().len())
+            )?;
+            for line in remedy.lines() {
+                writeln!(self.out, "      {line}")?;
+            }
+            self.out.flush()?;
+        }
+        self.entries.push(entry);
         Ok(())
+    }
+}
+
+fn entry(name: &'static str, finding: Finding, otherwise: Status) -> Entry {
+    match finding {
+        Ok(detail) => Entry { name, status: Status::Ok, detail, remedy: String::new() },
+        Err(Failed { what, remedy }) => Entry { name, status: otherwise, detail: what, remedy },
     }
 }

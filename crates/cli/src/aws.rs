@@ -1,0 +1,126 @@
+//! Arguments of commands that ask AWS, and what they ask.
+//!
+//! AWS is asked if a region or an endpoint is given, or the environment or the profile has a region. The region is the one
+//! that is given, else the one that the controller recorded on Croft's Namespace, else that of the environment or the
+//! profile. A build without the feature `aws` never asks.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use clap::Args;
+use croft_cloud::CloudInstance;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+
+/// Which AWS a command asks.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AwsArgs {
+    /// Ask AWS nothing
+    #[arg(long)]
+    skip_aws: bool,
+    /// The region. Default: the one that Croft ran with, else that of the environment or the profile
+    #[arg(long, value_name = "REGION")]
+    aws_region: Option<String>,
+    /// Endpoint of EC2 and the other services, instead of AWS
+    #[arg(long, value_name = "URL")]
+    aws_endpoint_url: Option<String>,
+}
+
+/// The instances of a cluster, as far as AWS was asked.
+#[derive(Clone, Debug)]
+pub(crate) enum Instances {
+    /// The instances that aren't terminated.
+    Found(Vec<CloudInstance>),
+    /// AWS wasn't asked, or gave no answer: why.
+    Unknown(String),
+}
+
+/// Where and with which credentials AWS is asked.
+#[cfg(feature = "aws")]
+pub(crate) type Access = croft_cloud_aws::Access;
+/// Without the feature there is none.
+#[cfg(not(feature = "aws"))]
+pub(crate) type Access = std::convert::Infallible;
+
+impl AwsArgs {
+    /// How to ask AWS, or why it isn't asked. `recorded` is the region that Croft recorded.
+    #[cfg(feature = "aws")]
+    pub(crate) async fn access(&self, recorded: Option<String>) -> Result<Access, String> {
+        let Self { skip_aws, aws_region, aws_endpoint_url } = self;
+        if *skip_aws {
+            return Err("not checked: --skip-aws".to_owned());
+        }
+        let configured = croft_cloud_aws::configured_region().await;
+        if aws_region.is_none() && aws_endpoint_url.is_none() && configured.is_none() {
+            // Without a sign of credentials, the search for some would wait for a metadata service.
+            return Err(
+                "not checked, since no region is set: give --aws-region, or set AWS_REGION".to_owned()
+            );
+        }
+        let Some(region) = aws_region.clone().or(recorded).or(configured) else {
+            return Err("not checked, since no region is known: give --aws-region".to_owned());
+        };
+        let endpoint_url = aws_endpoint_url.clone();
+        Ok(Access { region: Some(region), endpoint_url, ..Access::default() })
+    }
+
+    /// Why AWS isn't asked.
+    #[cfg(not(feature = "aws"))]
+    #[expect(clippy::unused_async, reason = "the same signature as with AWS")]
+    pub(crate) async fn access(&self, _: Option<String>) -> Result<Access, String> {
+        let Self { skip_aws: _, aws_region: _, aws_endpoint_url: _ } = self;
+        Err("not checked: this croft was built without the feature aws".to_owned())
+    }
+
+    /// The instances with the tag of this cluster. `namespace` is Croft's own.
+    ///
+    /// # Errors
+    /// If the cluster can't be read.
+    pub(crate) async fn instances(&self, client: &Client, namespace: &str) -> anyhow::Result<Instances> {
+        let access = match self.access(recorded_region(client, namespace).await?).await {
+            Ok(access) => access,
+            Err(why) => return Ok(Instances::Unknown(why)),
+        };
+        let uid = cluster_uid(client).await?;
+        list(access, &uid).await
+    }
+}
+
+#[cfg(feature = "aws")]
+async fn list(access: Access, uid: &str) -> anyhow::Result<Instances> {
+    Ok(match croft_cloud_aws::owned_instances(&access, uid).await {
+        Ok(Some(instances)) => Instances::Found(instances),
+        Ok(None) => Instances::Unknown("not checked, since no region is set".to_owned()),
+        Err(error) => Instances::Unknown(format!("not checked: {error}")),
+    })
+}
+
+#[cfg(not(feature = "aws"))]
+#[expect(clippy::unused_async, reason = "the same signature as with AWS")]
+async fn list(access: Access, _: &str) -> anyhow::Result<Instances> {
+    match access {}
+}
+
+/// The UID of the Namespace kube-system, which tags everything that Croft launches.
+///
+/// # Errors
+/// If it can't be read.
+pub(crate) async fn cluster_uid(client: &Client) -> anyhow::Result<String> {
+    let namespace = Api::<Namespace>::all(client.clone())
+        .get("kube-system")
+        .await
+        .context("failed to read the Namespace kube-system, whose UID tags the cluster's instances")?;
+    Ok(namespace.metadata.uid.unwrap_or_default())
+}
+
+/// The region that the controller recorded on Croft's Namespace.
+///
+/// # Errors
+/// If the Namespace can't be read.
+async fn recorded_region(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
+    let found = Api::<Namespace>::all(client.clone()).get_opt(namespace).await;
+    let found = found.with_context(|| format!("failed to read the Namespace {namespace}"))?;
+    let annotations: BTreeMap<String, String> =
+        found.and_then(|n| n.metadata.annotations).unwrap_or_default();
+    Ok(annotations.get(&format!("{}region", croft_policy::definitions::IDENTITY_PREFIX)).cloned())
+}

@@ -1,0 +1,10 @@
+//! `croft check --preflight`: whether Croft can be installed into a cluster. Nothing is changed: the API server is asked by
+//! reads and dry runs, AWS by reads and dry runs.
+
+mod features;
+mod node_agents;
+mod rights;
+mod room;
+mod steps;
+
+pub(super) use steps::{Subject, check};

@@ -1,0 +1,97 @@
+//! The steps of the preflight check, in order.
+
+use croft_api::{CroftConfig, config::SINGLETON};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client, ResourceExt as _};
+
+use super::{features, node_agents, rights, room};
+use crate::{
+    aws::AwsArgs,
+    cluster_reader::read_kubernetes,
+    commands::check::{
+        cluster,
+        report::{Failed, Finding, Report, fail},
+    },
+};
+
+/// The installation to be.
+pub(in crate::commands::check) struct Subject<'a> {
+    /// The namespace of Croft.
+    pub(in crate::commands::check) namespace: &'a str,
+    pub(in crate::commands::check) aws: &'a AwsArgs,
+    /// The name of the cluster at EKS.
+    pub(in crate::commands::check) cluster_name: Option<&'a str>,
+    pub(in crate::commands::check) interruption_queue: Option<&'a str>,
+}
+
+/// Runs every step.
+///
+/// # Errors
+/// If the report can't be written.
+pub(in crate::commands::check) async fn check(
+    client: &Client,
+    subject: &Subject<'_>,
+    report: &mut Report<'_>,
+) -> anyhow::Result<()> {
+    let Subject { namespace, .. } = subject;
+    report.step("cluster", &[], async || cluster::api_server(client).await).await?;
+    report.step("version", &["cluster"], async || features::version(client).await).await?;
+    report.step("policies", &["cluster"], async || features::policies(client, namespace).await).await?;
+    report.step("webhooks", &["cluster"], async || features::webhooks(client).await).await?;
+    report.step("crds", &["cluster"], async || features::crds(client).await).await?;
+    report.advise("scheduler", &["cluster"], async || features::nominations(client).await).await?;
+    report.advise("earlier installation", &["cluster"], async || earlier(client).await).await?;
+    let mut input = None;
+    report
+        .step("objects", &["cluster"], async || match read_kubernetes(client).await {
+            Ok(read) => {
+                let text = format!("{} nodes, {} pods", read.nodes.len(), read.pods.len());
+                input = Some(read);
+                Ok(text)
+            }
+            Err(error) => {
+                fail(format!("{error:#}"), "ask for the right to list them: ClusterRole view and nodes")
+            }
+        })
+        .await?;
+    if let Some(mut input) = input {
+        // Its CRD may be missing.
+        if let Ok(Some(config)) = Api::<CroftConfig>::all(client.clone()).get_opt(SINGLETON).await {
+            let origin = croft_manifest::Origin { file: "cluster".into(), line: 0 };
+            input.configs.put(config, origin);
+        }
+        report.step("room", &["objects"], async || room::check(&input, namespace)).await?;
+        report.advise("node agents", &["objects"], async || node_agents::kept_off(&input, namespace)).await?;
+        report.advise("untolerated taints", &["objects"], async || node_agents::untolerating(&input)).await?;
+        report.advise("workloads", &["objects"], async || node_agents::workloads(&input, namespace)).await?;
+    }
+    rights::check(client, subject, report).await
+}
+
+/// There is no earlier installation, whose objects this one would take over.
+async fn earlier(client: &Client) -> Finding {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let mut found = Vec::new();
+    for crd in croft_api::crds() {
+        let name = crd.name_any();
+        match api.get_opt(&name).await {
+            Ok(Some(_)) => found.push(name),
+            Ok(None) => {}
+            Err(error) => {
+                let what = format!("failed to read the CRD {name}: {error}");
+                return Err(Failed {
+                    what,
+                    remedy: "ask for the right to read CustomResourceDefinitions".to_owned(),
+                });
+            }
+        }
+    }
+    if found.is_empty() {
+        return Ok("none".to_owned());
+    }
+    fail(
+        format!("there are CRDs of Croft already: {}", found.join(", ")),
+        "if Croft runs here, see croft check and upgrade it; else an installation takes over what they hold \
+         (kubectl get croft --all-namespaces)",
+    )
+}

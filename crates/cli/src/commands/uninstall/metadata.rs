@@ -1,0 +1,137 @@
+//! Croft's writes on objects of others: labels and annotations of namespaces, templates of DaemonSets.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use croft_manifest::{Input, Origin};
+use croft_policy::definitions::{IDENTITY_PREFIX, INJECTED_ANNOTATION, TENANCY_LABEL, parameter::PREFIX};
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Namespace};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::{Map, Value, json};
+
+use super::{own_objects::is_absent, progress::Progress};
+use crate::{
+    admission::{Admission, Outcome},
+    cluster_reader::list_all,
+    commands::check::leader_of,
+    table::counted,
+};
+
+/// API servers enforce a deleted policy for a moment longer.
+const LINGERS: u32 = 60;
+
+/// Croft's annotations of a Namespace.
+fn is_own(annotation: &str) -> bool {
+    annotation.starts_with(PREFIX) || annotation.starts_with(IDENTITY_PREFIX)
+}
+
+/// True if a Namespace has a label or an annotation that Croft wrote.
+pub(super) fn is_marked(namespace: &Namespace) -> bool {
+    namespace.labels().contains_key(TENANCY_LABEL) || namespace.annotations().keys().any(|key| is_own(key))
+}
+
+/// Removes what Croft wrote on every namespace but its own, which a running controller would write again.
+///
+/// # Errors
+/// If a Namespace can't be written.
+pub(super) async fn clean_namespaces(
+    client: &Client,
+    own: &str,
+    progress: &mut Progress<'_>,
+) -> anyhow::Result<()> {
+    let mut count = 0;
+    for namespace in list_all::<Namespace>(client).await? {
+        if namespace.name_any() != own && is_marked(&namespace) {
+            clean(client, &namespace).await?;
+            count += 1;
+        }
+    }
+    progress
+        .done("namespaces", &format!("{} without Croft's label and annotations", counted(count, "namespace")))
+}
+
+/// Removes the parameters from Croft's own Namespace, unless a controller of a Helm release still writes them.
+///
+/// # Errors
+/// If the Namespace can't be written.
+pub(super) async fn clean_own_namespace(
+    client: &Client,
+    own: &str,
+    progress: &mut Progress<'_>,
+) -> anyhow::Result<()> {
+    if leader_of(client, own).await?.is_some() {
+        return progress.done(
+            "own namespace",
+            "kept as it is while a controller runs: run the command again after helm uninstall",
+        );
+    }
+    let api: Api<Namespace> = Api::all(client.clone());
+    match api.get_opt(own).await? {
+        Some(namespace) if is_marked(&namespace) => clean(client, &namespace).await?,
+        _ => {}
+    }
+    progress.done("own namespace", &format!("{own} is kept, without the policies' parameters"))
+}
+
+async fn clean(client: &Client, namespace: &Namespace) -> anyhow::Result<()> {
+    let name = namespace.name_any();
+    let annotations: Map<String, Value> = namespace
+        .annotations()
+        .keys()
+        .filter(|key| is_own(key))
+        .map(|key| (key.clone(), Value::Null))
+        .collect();
+    let patch = json!({"metadata": {"labels": {TENANCY_LABEL: null}, "annotations": annotations}});
+    let api: Api<Namespace> = Api::all(client.clone());
+    let mut attempts = 0;
+    loop {
+        match api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(_) => return Ok(()),
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.is_forbidden() && attempts < LINGERS => {
+                attempts += 1;
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("failed to remove Croft's metadata from the Namespace {name}"));
+            }
+        }
+    }
+}
+
+/// Takes out of DaemonSets what Croft injected, as admission does in a cluster without tenants.
+///
+/// # Errors
+/// If a DaemonSet can't be read or written.
+pub(super) async fn restore_daemonsets(client: &Client, progress: &mut Progress<'_>) -> anyhow::Result<()> {
+    let mut input = Input::default();
+    let origin = Origin { file: "cluster".into(), line: 0 };
+    for namespace in list_all::<Namespace>(client).await? {
+        input.namespaces.put(namespace, origin.clone());
+    }
+    let admission = Admission::new(&input).context("failed to evaluate admission without tenants")?;
+    let mut count = 0;
+    for set in list_all::<DaemonSet>(client).await? {
+        let template = set.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
+        let is_injected = template
+            .is_some_and(|t| t.annotations.iter().flatten().any(|(key, _)| key == INJECTED_ANNOTATION));
+        if !is_injected {
+            continue;
+        }
+        if let Outcome::Changed(restored) = admission.daemon_set(&set).outcome {
+            let (namespace, name) = (set.namespace().unwrap_or_default(), set.name_any());
+            Api::<DaemonSet>::namespaced(client.clone(), &namespace)
+                .replace(&name, &PostParams::default(), &restored)
+                .await
+                .with_context(|| {
+                    format!("failed to restore the DaemonSet {namespace}/{name}; run the command again")
+                })?;
+            count += 1;
+        }
+    }
+    progress.done("DaemonSets", &format!("{count} restored to what their owners wrote"))
+}

@@ -1,0 +1,150 @@
+//! `croft check --preflight` on clusters that Croft can be installed into, and on those where something is in the way.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use croft_testkit::{Component, ControlPlane, Croft, CroftOptions, Options, Part, http};
+use croft_tests::{
+    cli::{croft, croft_with_credentials},
+    manifests::joined,
+};
+use serde_json::{Value, json};
+
+fn node(name: &str, taints: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
+        "spec": {"taints": taints},
+        "status": {
+            "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "50"},
+            "capacity": {"cpu": "4", "memory": "8Gi", "pods": "50"},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": "ready"}],
+        },
+    })
+}
+
+/// Creates nodes, without the taint that the API server gives to new ones until a controller finds them ready.
+async fn create_nodes(plane: &ControlPlane, nodes: &[Value]) {
+    plane.apply(&joined(nodes)).await.unwrap();
+    plane.kubectl(["taint", "node", "--all", "node.kubernetes.io/not-ready-"]).await.unwrap();
+}
+
+fn daemon_set(namespace: &str, name: &str, tolerations: &Value) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "a", "image": "a"}], "tolerations": tolerations},
+            },
+        },
+    })
+}
+
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
+#[tokio::test]
+async fn preflight_passes_an_empty_cluster_and_names_what_is_in_the_way() {
+    // Without kubelets and controllers, so that nodes stay as they are written.
+    let options = Options::default()
+        .without(Component::Scheduler)
+        .without(Component::Kubelets)
+        .without(Component::ControllerManager);
+    let plane = ControlPlane::start(options).await.unwrap();
+    create_nodes(&plane, &[node("n-1", &json!([])), node("n-2", &json!([]))]).await;
+    let (code, text) = croft(&plane, "check --preflight --skip-aws").await.unwrap();
+    for line in [
+        "ok    version: Kubernetes 1.36 is supported (1.35 to 1.36)",
+        "ok    policies: the API server accepts all ",
+        "ok    webhooks: the API server accepts them with matchConditions (dry run)",
+        "ok    crds: the API server accepts 5 CRDs (dry run)",
+        "ok    scheduler: NominatedNodeNameForExpectation is on",
+        "ok    earlier installation: none",
+        "ok    room: 5 pods of Croft fit onto n-1, n-2",
+        "note  aws: not checked: --skip-aws",
+        "Croft can be installed",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert_eq!(code, 0, "{text}");
+    // A dry run leaves nothing.
+    for kind in ["crd", "validatingadmissionpolicies", "mutatingwebhookconfigurations"] {
+        assert_eq!(plane.kubectl(["get", kind, "-o", "name"]).await.unwrap().trim(), "", "{kind}");
+    }
+
+    // No node is open, and node agents run everywhere.
+    let all = json!([{"operator": "Exists"}]);
+    let gpu = json!([{"key": "gpu", "value": "true", "effect": "NoSchedule"}]);
+    plane
+        .apply(&joined(&[
+            namespace("logging"),
+            namespace("monitoring"),
+            daemon_set("logging", "fluent-bit", &all),
+            daemon_set("monitoring", "exporter", &all),
+            daemon_set("kube-system", "cni", &all),
+            daemon_set("default", "cache", &json!([])),
+        ]))
+        .await
+        .unwrap();
+    plane.kubectl(["delete", "node", "n-1", "n-2"]).await.unwrap();
+    create_nodes(&plane, &[node("n-3", &gpu)]).await;
+    let (code, text) = croft(&plane, "check --preflight --skip-aws").await.unwrap();
+    assert_eq!(code, 1, "{text}");
+    for line in [
+        "fail  room: 5 of 5 pods of Croft fit on no node: n-3 are ready, open and of no pool, of 1 node",
+        "warn  node agents: 2 DaemonSets tolerate the taints of pools, and Croft would keep them off the pools' nodes: \
+         logging/fluent-bit, monitoring/exporter",
+        "\n        spec:\n          sharedWith: [logging, monitoring]\n",
+        "warn  untolerated taints: 1 DaemonSet for all nodes don't tolerate the taints of pools, so they won't run there: \
+         default/cache",
+        "1 check failed or could not run",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let (code, text) = croft(&plane, "check --preflight --skip-aws -o json").await.unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, &report["failed"]), (1, &json!(1)), "{text}");
+    let room = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == "room").unwrap();
+    assert_eq!(room["status"], "fail");
+    assert!(room["remedy"].as_str().unwrap().contains("managed node group"), "{room}");
+
+    // AWS: everything that can be checked is granted; then a policy lacks a right.
+    let mut croft = Croft::install(&plane, CroftOptions::find().unwrap()).await.unwrap();
+    croft.resume(&plane, Part::Cloud).await.unwrap();
+    let cloud = croft.address(Part::Cloud).unwrap();
+    let arguments = format!(
+        "check --preflight --aws-region us-east-1 --aws-endpoint-url http://{cloud} --cluster-name croft"
+    );
+    let (code, text) = croft_with_credentials(&plane, &arguments).await.unwrap();
+    assert_eq!(code, 1, "{text}");
+    for line in [
+        "warn  earlier installation: there are CRDs of Croft already",
+        "ok    aws: the credentials are those of arn:aws:",
+        "none is denied",
+        "rights can't be checked",
+        "iam:PassRole",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let policy = json!({"Statement": [
+        {"Sid": "All", "Effect": "Allow", "Action": "*", "Resource": "*"},
+        {"Sid": "But", "Effect": "Deny", "Action": "ec2:DescribeSubnets", "Resource": "*"},
+    ]});
+    let control = json!({"do": "restrict", "key": "*", "policy": policy});
+    let answer = http::post(cloud, "/_control", &control.to_string()).await.unwrap();
+    assert!(answer.status < 300, "{}", answer.body);
+    let (_, text) = croft_with_credentials(&plane, &arguments).await.unwrap();
+    assert!(text.contains("fail  aws rights: 1 right is denied"), "{text}");
+    assert!(
+        text.contains("ec2:DescribeSubnets (`spec.subnetSelectorTerms`: zones and free addresses)"),
+        "{text}"
+    );
+}

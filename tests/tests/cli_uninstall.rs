@@ -1,0 +1,235 @@
+//! `croft uninstall` of a running installation, and what is left of one that was removed by hand.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use std::{collections::BTreeSet, time::Duration};
+
+use croft_testkit::{
+    CroftOptions, Options, Part,
+    wait::{Seen, until},
+};
+use croft_tests::{
+    cli::{croft, croft_with_credentials},
+    manifests::joined,
+    stack::{EVENTUALLY, Stack, running},
+};
+use serde_json::{Value, json};
+
+const GRACE: Duration = Duration::from_secs(20);
+
+/// A stack with two tenants whose pods run, and nodes of no pool, where evicted pods find room.
+async fn two_tenants() -> Stack {
+    let options = CroftOptions::find()
+        .unwrap()
+        .flag(Part::Controller, "--orphans-every=3s")
+        .flag(Part::Controller, "--orphan-grace=6s");
+    let stack = Stack::start_with(Options::default(), options).await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    for file in ["platform.yaml", "workloads.yaml"] {
+        let manifest = stack.manifest(&format!("examples/two-tenants/{file}")).unwrap();
+        stack.plane.apply(&manifest).await.unwrap();
+    }
+    running(&client, "tenant-a", 6).await.unwrap();
+    running(&client, "tenant-b", 3).await.unwrap();
+    let others = [("n-1", "us-east-1a"), ("n-2", "us-east-1b")].map(|(name, zone)| {
+        let amounts = json!({"cpu": "32", "memory": "64Gi", "pods": "50"});
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            // With the labels that the tenants' pods select.
+            "metadata": {"name": name, "labels": {
+                "lab.croft.dev/kubelet": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "arm64", "topology.kubernetes.io/zone": zone,
+                "node.kubernetes.io/instance-type": "m5.large", "karpenter.sh/capacity-type": "spot",
+            }},
+            "status": {"allocatable": amounts, "capacity": amounts},
+        })
+    });
+    stack.plane.apply(&joined(&others)).await.unwrap();
+    stack
+}
+
+async fn get(stack: &Stack, arguments: &str) -> String {
+    stack.plane.kubectl(["get"].into_iter().chain(arguments.split(' '))).await.unwrap().trim().to_owned()
+}
+
+/// Ids of the running instances.
+async fn ids(stack: &mut Stack) -> BTreeSet<String> {
+    let instances = stack.instances().await.unwrap();
+    instances.iter().filter_map(|i| i["id"].as_str().map(str::to_owned)).collect()
+}
+
+/// Nothing of Croft is in the cluster but its namespace and, if kept, its CRDs.
+async fn nothing_is_left(stack: &Stack) {
+    let kinds = "deployments,services,secrets,serviceaccounts,roles,rolebindings,leases,clusterroles,clusterrolebindings,\
+                 validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingwebhookconfigurations,\
+                 validatingwebhookconfigurations";
+    let left =
+        get(stack, &format!("{kinds} --all-namespaces -l app.kubernetes.io/part-of=croft -o name")).await;
+    assert_eq!(left, "");
+    let namespaces: Value = serde_json::from_str(&get(stack, "namespaces -o json").await).unwrap();
+    for namespace in namespaces["items"].as_array().unwrap() {
+        let metadata = &namespace["metadata"];
+        let written = |field: &str| {
+            let map = metadata[field].as_object().cloned().unwrap_or_default();
+            map.into_iter().map(|(key, _)| key).filter(|key| key.contains("croft.dev/")).collect::<Vec<_>>()
+        };
+        assert_eq!((written("labels"), written("annotations")), (vec![], vec![]), "{metadata}");
+    }
+    let nodes: Value = serde_json::from_str(&get(stack, "nodes -o json").await).unwrap();
+    for node in nodes["items"].as_array().unwrap() {
+        assert!(!node["metadata"]["finalizers"].to_string().contains("croft.dev/"), "{node}");
+    }
+}
+
+#[tokio::test]
+async fn uninstall_refuses_without_a_controller_then_drains_and_leaves_nothing() {
+    let mut stack = two_tenants().await;
+    let client = stack.plane.admin().await.unwrap();
+    let agent = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"namespace": "tenant-b", "name": "agent"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "agent"}},
+            "template": {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}},
+        },
+    });
+    stack.plane.apply(&agent.to_string()).await.unwrap();
+    let template = "daemonset agent -n tenant-b -o jsonpath={.spec.template}";
+    assert!(get(&stack, template).await.contains("croft.dev/injected"));
+    let before = ids(&mut stack).await;
+    assert!(before.len() >= 2, "{before:?}");
+
+    let (code, text) = croft(&stack.plane, "uninstall --skip-aws").await.unwrap();
+    assert_eq!(code, 0, "{text}");
+    for line in [
+        "1. Tenants: 2 Tenants: tenant-a, tenant-b",
+        "2. TenantPools: 2 TenantPools: pool-a, pool-b",
+        "9 pods on ",
+        "are terminated, $",
+        "instances in AWS: not checked: --skip-aws",
+        "nothing was changed; to remove Croft: croft uninstall --yes",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    for id in &before {
+        assert!(text.contains(id.as_str()), "{id}\n{text}");
+    }
+
+    // Nothing drains without a controller.
+    stack.croft.stop(Part::Controller, GRACE).await.unwrap();
+    let (code, text) = croft(&stack.plane, "uninstall --yes --skip-aws").await.unwrap();
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("refused: no controller leads") && text.contains("--keep-instances"), "{text}");
+    assert_eq!(get(&stack, "tenants -o name").await.lines().count(), 2);
+    assert_eq!(ids(&mut stack).await, before);
+    let plane = &stack.plane;
+    stack.croft.resume(plane, Part::Controller).await.unwrap();
+    until("a leader", EVENTUALLY, async || {
+        let (code, text) = croft(&stack.plane, "check").await?;
+        anyhow::Ok(Seen::from_option((code == 0).then_some(()), text))
+    })
+    .await
+    .unwrap();
+
+    let cloud = stack.croft.address(Part::Cloud).unwrap();
+    let command = format!("uninstall --yes --crds --timeout 2m --aws-endpoint-url http://{cloud}");
+    let (code, text) = croft_with_credentials(&stack.plane, &command).await.unwrap();
+    assert_eq!(code, 0, "{text}");
+    for line in [
+        "pools: 2 TenantPools drained and deleted",
+        "CRDs: removed",
+        "Croft is removed",
+        "kubectl delete namespace",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert_eq!(ids(&mut stack).await, BTreeSet::new());
+    nothing_is_left(&stack).await;
+    assert_eq!(get(&stack, "crd -o name").await, "");
+    assert!(!get(&stack, template).await.contains("croft.dev/"), "the DaemonSet is as it was written");
+    assert_eq!(get(&stack, "nodes -o name").await, "node/n-1\nnode/n-2");
+    running(&client, "tenant-a", 6).await.unwrap();
+    let (code, text) = croft(&stack.plane, "uninstall --yes --crds --skip-aws").await.unwrap();
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("nothing of Croft is left"), "{text}");
+}
+
+#[tokio::test]
+async fn kept_instances_are_listed_reported_and_adopted_and_crds_deleted_by_hand_leave_none() {
+    let mut stack = two_tenants().await;
+    let client = stack.plane.admin().await.unwrap();
+    let before = ids(&mut stack).await;
+
+    // The test's own process isn't run by the Deployment that the command scales down.
+    stack.croft.stop(Part::Controller, GRACE).await.unwrap();
+    let (code, text) = croft(&stack.plane, "uninstall --yes --keep-instances --skip-aws").await.unwrap();
+    assert_eq!(code, 0, "{text}");
+    for id in &before {
+        assert!(text.contains(id.as_str()), "{id}\n{text}");
+    }
+    for line in
+        ["are left running, for you to pay for", "/h", "aws ec2 terminate-instances --instance-ids i-"]
+    {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    nothing_is_left(&stack).await;
+    assert_eq!(get(&stack, "nodeclaims,tenants,tenantpools -o name").await, "");
+    assert_eq!(ids(&mut stack).await, before);
+    running(&client, "tenant-a", 6).await.unwrap();
+
+    // Installed again, Croft reports the instances, and adopts them once their pools are declared.
+    stack.croft.stop(Part::Webhook, GRACE).await.unwrap();
+    let folder = stack.croft.manifests().join("install").display().to_string();
+    stack.plane.kubectl(["apply", "--server-side", "--force-conflicts", "-k", &folder]).await.unwrap();
+    let plane = &stack.plane;
+    for part in [Part::Webhook, Part::Controller] {
+        stack.croft.resume(plane, part).await.unwrap();
+    }
+    let (code, text) = croft(&stack.plane, "check --skip-aws").await.unwrap();
+    assert_eq!(code, 1, "{text}");
+    let found =
+        format!("fail  instances: {} instances without a NodeClaim, which are paid for", before.len());
+    assert!(text.contains(&found), "{text}");
+    assert!(text.contains("create the TenantPools pool-a, pool-b again"), "{text}");
+    let platform = stack.manifest("examples/two-tenants/platform.yaml").unwrap();
+    stack.plane.apply(&platform).await.unwrap();
+    until("every instance adopted", EVENTUALLY, async || {
+        let (_, text) = croft(&stack.plane, "check --skip-aws").await?;
+        let adopted = text.contains("ok    instances: each has a NodeClaim");
+        anyhow::Ok(Seen::from_option(adopted.then_some(()), text))
+    })
+    .await
+    .unwrap();
+    assert!(before.is_subset(&ids(&mut stack).await));
+
+    // The CRDs are deleted by hand while no controller runs. Finalizers keep what has instances. Once the CRDs are applied
+    // again, the next controller drains it, and the deletion ends.
+    stack.croft.stop(Part::Controller, GRACE).await.unwrap();
+    let crds = ["tenants", "tenantpools", "nodeclaims", "ec2nodeclasses", "croftconfigs"];
+    let crds = crds.map(|kind| format!("{kind}.croft.dev"));
+    let delete = ["delete", "crd", "--wait=false"].into_iter().chain(crds.iter().map(String::as_str));
+    stack.plane.kubectl(delete).await.unwrap();
+    let (code, text) = croft(&stack.plane, "check --skip-aws").await.unwrap();
+    assert_eq!(code, 1, "{text}");
+    assert!(
+        text.contains("fail  crds: ") && text.contains("kubectl apply --server-side -k manifests/crds"),
+        "{text}"
+    );
+    let folder = stack.croft.manifests().join("crds").display().to_string();
+    stack.plane.kubectl(["apply", "--server-side", "--force-conflicts", "-k", &folder]).await.unwrap();
+    let plane = &stack.plane;
+    stack.croft.launch(plane, Part::Controller).await.unwrap();
+    until("no NodeClaim and no TenantPool", EVENTUALLY, async || {
+        let crds = stack.plane.kubectl(["get", "crd", "-o", "name"]).await?;
+        let done = !crds.contains("nodeclaims") && !crds.contains("tenantpools");
+        anyhow::Ok(Seen::from_option(done.then_some(()), crds))
+    })
+    .await
+    .unwrap();
+    // A NodeClaim's finalizer goes once its instance is terminated.
+    assert_eq!(ids(&mut stack).await, BTreeSet::new());
+}
