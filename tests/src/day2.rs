@@ -148,8 +148,12 @@ impl Day2 {
         }
         let mut tally = stream.stop().await;
         let after = self.outside().await?;
-        let changed = before.iter().filter(|(name, object)| after.get(*name) != Some(*object));
-        tally.count(DISTURBED, changed.map(|(name, _)| name.clone()).collect());
+        let changed = before.iter().filter_map(|(name, object)| match after.get(name) {
+            Some(now) if now == object => None,
+            Some(now) => Some(format!("{name}: {now} instead of {object}")),
+            None => Some(format!("{name} is gone")),
+        });
+        tally.count(DISTURBED, changed.collect());
         Ok(tally)
     }
 
@@ -263,11 +267,13 @@ impl Day2 {
     async fn keeps_out(&self, key: &str) -> anyhow::Result<()> {
         self.ready().await?;
         let admin = self.plane.admin().await?;
-        let tolerant = pod("no-tenant", "tolerant", json!({"nodeSelector": {key: "late"}}));
+        let onto_it =
+            json!({"nodeSelector": {key: "late"}, "tolerations": [{"key": key, "operator": "Exists"}]});
+        let tolerant = pod("no-tenant", "tolerant", onto_it);
         let answer = create(&admin, &tolerant, true).await?;
         anyhow::ensure!(
             !answer.is_done(),
-            "a pod outside tenants may select {key} although its tenant is Ready"
+            "a pod outside tenants may go onto nodes with {key} although its tenant is Ready"
         );
         Ok(())
     }
