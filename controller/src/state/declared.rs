@@ -46,6 +46,7 @@ impl Snapshot {
             self.pool_versions.bump(&name);
         }
         if changed {
+            self.unclaimed.count_again();
             self.index_pool_labels(&name, old.as_deref(), Some(&pool));
             self.update_cluster_pool(&name);
             self.update_headroom_pods(&name);

@@ -28,6 +28,9 @@ impl Snapshot {
         let pool = view.labels.get(keys::POOL_NAME_LABEL).cloned();
         let old = self.nodes.insert(name.clone(), view);
         let before = old.as_ref().and_then(|old| old.labels.get(keys::POOL_NAME_LABEL));
+        if before != pool.as_ref() {
+            self.unclaimed.count_again();
+        }
         move_between_sets(&mut self.nodes_of_pool, &name, before, pool.as_ref());
         self.raw_nodes.insert(name.clone(), node);
         self.mark_node_dirty(&name);
@@ -39,6 +42,7 @@ impl Snapshot {
         if let Some(view) = self.nodes.remove(name) {
             move_between_sets(&mut self.nodes_of_pool, name, view.labels.get(keys::POOL_NAME_LABEL), None);
             self.tombstones.insert(view.uid, now);
+            self.unclaimed.count_again();
         }
         self.raw_nodes.remove(name);
         self.cluster.remove_node(name);

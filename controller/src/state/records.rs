@@ -87,6 +87,12 @@ pub(super) struct Unclaimed {
 }
 
 impl Unclaimed {
+    /// The instances are to be counted again although their list is the same: what they are counted by has changed, such as a
+    /// Node that an instance counted as.
+    pub(super) fn count_again(&mut self) {
+        self.evaluated = None;
+    }
+
     /// Adds a deleted claim: its instance, or one that is being launched for it, may still exist.
     pub(super) fn insert_deleted(&mut self, claim: Arc<NodeClaim>, now: Now) {
         if let Some(uid) = claim.metadata.uid.clone() {

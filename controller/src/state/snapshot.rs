@@ -461,6 +461,7 @@ impl Snapshot {
                     state.types.as_ref().is_some_and(|old| Arc::ptr_eq(old, &types) || **old == *types);
                 if !same {
                     state.types = Some(types);
+                    self.unclaimed.count_again();
                     self.update_cluster_pools_of_class(class);
                 }
                 None

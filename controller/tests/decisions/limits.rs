@@ -263,3 +263,18 @@ fn node_whose_labels_no_watch_has_shown_counts() {
     bench.see(5, node(21, "aws:///us-east-1a/i-1", registered_labels(), closed, true));
     assert!(!makes_claims(&mut bench, 5));
 }
+
+/// An instance without a claim counts as its Node. Once that was deleted by hand, it counted towards no limit until the next list.
+#[test]
+fn instance_whose_node_was_deleted_counts() {
+    let mut bench = full_pool();
+    let mut labels = registered_labels();
+    labels["node-restriction.kubernetes.io/pool"] = json!("pool-a");
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", labels, json!([]), true));
+    list(&mut bench, 1, vec![instance()]);
+    bench.see(1, pod("a", None));
+    assert!(!makes_claims(&mut bench, 1));
+    let gone = Change::NodeGone("node-1".to_owned());
+    bench.see(5, Change::Gone("node-uid".into(), Box::new(gone)));
+    assert!(!makes_claims(&mut bench, 5));
+}

@@ -73,6 +73,7 @@ impl SimCloud {
             throttled = random.permille(faults.cloud_throttled);
             (before, after, random.permille(faults.cloud_lost), random.permille(faults.cloud_cut))
         };
+        let sent_in = self.environment.store.lock().unwrap().era;
         self.environment.point(&self.links).await;
         tokio::time::sleep(Duration::from_millis(before)).await;
         self.links.wait_while_paused().await;
@@ -91,6 +92,12 @@ impl SimCloud {
             access_key: "simulation".to_owned(),
         };
         let (answer, more) = self.environment.world.lock().unwrap().handle(&call, self.environment.now_ms());
+        if action == "TerminateInstances" && !matches!(answer, Answer::Refused(_)) {
+            let mut store = self.environment.store.lock().unwrap();
+            for id in call.params.list("InstanceId") {
+                store.terminations.entry(id).or_insert(sent_in);
+            }
+        }
         if matches!(action, "CreateFleet" | "TerminateInstances" | "CreateTags") {
             tracing::debug!(at = self.environment.now_ms(), action, params = ?call.params, "called");
         }

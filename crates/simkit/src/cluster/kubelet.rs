@@ -115,9 +115,11 @@ impl Kubelets {
             .filter(|(_, pod)| pod["spec"]["nodeName"] == json!(name) && !is_stuck(pod))
             .map(|(id, _)| id.2.clone())
             .collect();
-        // A termination by the cloud itself is no controller's fault.
+        // A termination by the cloud itself is no controller's fault. Nor are pods that a restoration brought back onto an
+        // instance whose termination had been sent before: nothing could call it back.
         store.taken += killed.len() as u64;
-        if !killed.is_empty() && instance.reason.starts_with("Client.") {
+        let is_older = store.terminations.get(id).is_some_and(|era| *era < store.era);
+        if !killed.is_empty() && instance.reason.starts_with("Client.") && !is_older {
             store.broken.push(format!("instance {id} was terminated with pods on it: {}", killed.join(", ")));
         }
     }

@@ -41,6 +41,8 @@ pub struct Store {
     uids: u64,
     /// Invariants that were violated.
     pub broken: Vec<String>,
+    /// The era in which the request was sent that terminated each instance.
+    pub terminations: BTreeMap<String, u64>,
     /// Pods that ended with an instance that the cloud took.
     pub taken: u64,
     /// Set once it was restored from a backup: objects created since then are unknown.
