@@ -104,7 +104,7 @@ pub(crate) fn pack(
     }
 }
 
-/// What a search may spend.
+/// The limits of a search.
 #[derive(Clone, Copy)]
 struct Budget {
     /// Steps.

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// What the packing reads of an item: items alike in all of it are one item type.
+/// The parts of an item that the packing reads: items alike in all of them are one item type.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     priority: i32,

@@ -94,7 +94,7 @@ pub(crate) struct Solved {
 /// Offerings that a class may use, by variant.
 pub(super) type ClassOptions = SmallVec<[(VariantIx, BitSet); 2]>;
 
-/// What the classes of a tier may choose from.
+/// The choices of the classes of a tier.
 pub(super) struct TierChoices {
     pub(super) view: TopologyView,
     pub(super) list: Vec<Choice>,
