@@ -7,7 +7,7 @@ use std::{
 
 use croft_cloud::tags;
 use croft_ec2_sim::world::World;
-use croft_simkit::{CLUSTER, Store, Workload, cluster_id};
+use croft_simkit::{Store, Workload, cluster_id};
 use serde_json::{Value, json};
 
 use crate::run::Limits;
@@ -23,10 +23,11 @@ pub fn always(store: &Store, world: &World, limits: &Limits, cpus: &BTreeMap<Str
         if let Some(uid) = instance.tags.get(tags::CLAIM_UID) {
             per_claim.entry(uid).or_default().push(id);
         }
-        // Objects created after the backup are unknown until the cloud is asked.
-        let hidden = instance.tags.get(tags::CLUSTER).is_some_and(|value| value != CLUSTER);
-        let unknown = (store.restored || store.blind || hidden)
-            && instance.tags.get(tags::CLAIM_UID).is_none_or(|uid| !known.contains(uid.as_str()));
+        // Objects created after the backup are unknown until the cloud is asked. An instance that was hidden counts towards
+        // limits once it is found, but what was launched meanwhile may exceed them.
+        let unknown = store.hidden.contains(id)
+            || (store.restored || store.blind)
+                && instance.tags.get(tags::CLAIM_UID).is_none_or(|uid| !known.contains(uid.as_str()));
         if instance.state.is_alive()
             && !unknown
             && let Some(pool) = instance.tags.get(tags::POOL)

@@ -147,6 +147,7 @@ impl Run {
         let Some(id) = self.instance() else { return };
         let tags = [(tags::CLUSTER.to_owned(), "another".to_owned())].into();
         self.environment.world.lock().unwrap().tag_instance(&id, tags);
+        self.environment.store.lock().unwrap().hidden.insert(id);
     }
 
     /// A controller's credentials are another account's for a while, which has no instance.

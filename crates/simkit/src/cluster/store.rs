@@ -1,7 +1,10 @@
 //! An API server in memory, as far as the controller and what surrounds it use one: versions, uids, finalizers,
 //! graceful deletion, merge patches, disruption budgets, and a log that watches read.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use croft_controller::{
     kube_api::{ApiError, Call, Response, Target, Verb},
@@ -41,6 +44,8 @@ pub struct Store {
     uids: u64,
     /// Invariants that were violated.
     pub broken: Vec<String>,
+    /// Instances that another cluster's tag has hidden for a while: launches meanwhile can't count them.
+    pub hidden: BTreeSet<String>,
     /// The era in which the request was sent that terminated each instance.
     pub terminations: BTreeMap<String, u64>,
     /// Pods that ended with an instance that the cloud took.
