@@ -5,7 +5,7 @@ bench-webhook: lab ## capacity, latency and memory of admission, next to a floor
 	cargo bench --package croft-webhook --bench webhook -- $(PARTS)
 
 FUZZ := $(abspath $(or $(CARGO_TARGET_DIR),target))/fuzz
-FUZZ_TARGETS := review patch selector quantity solve
+FUZZ_TARGETS := $(notdir $(wildcard fuzz/corpus/*))
 # Counters of branches and comparisons, by passes of the stable compiler. The linker would drop their sections, which only
 # the program's own start refers to.
 FUZZ_FLAGS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::{
     arena::{SOON, create, kept_arena_of, pod},
     attacks::{self, DISTURBED, Stream, Tally},
-    manifests::{joined, tenant},
+    manifests::{daemon_set, joined, tenant},
     releases::Releases,
 };
 
@@ -121,7 +121,7 @@ impl Day2 {
         let (plane, croft) = kept_arena_of(Options::default(), options).await?;
         let admin = plane.admin().await?;
         let everywhere = json!({"tolerations": [{"operator": "Exists"}]});
-        for object in [pod("no-tenant", "plain", json!({})), agent(everywhere)] {
+        for object in [pod("no-tenant", "plain", json!({})), daemon_set("no-tenant", "agent", everywhere)] {
             let answer = create(&admin, &object, false).await?;
             anyhow::ensure!(answer.is_done(), "{}", answer.sentence());
         }
@@ -370,18 +370,6 @@ fn described(mut object: Value) -> (String, String) {
         }
     }
     (name, object.to_string())
-}
-
-fn agent(spec: Value) -> Value {
-    let mut template = json!({"containers": [{"name": "c", "image": "c"}]});
-    if let (Some(into), Value::Object(from)) = (template.as_object_mut(), spec) {
-        into.extend(from);
-    }
-    json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "no-tenant"},
-        "spec": {"selector": {"matchLabels": {"app": "agent"}},
-            "template": {"metadata": {"labels": {"app": "agent"}}, "spec": template}},
-    })
 }
 
 async fn reach(stream: &Stream, attempts: u64) -> anyhow::Result<()> {

@@ -98,6 +98,22 @@ pub fn deployment(namespace: &str, name: &str, replicas: usize, cpu: &str, memor
     })
 }
 
+/// A DaemonSet whose pods have the label `app` with its name, and `spec` over that of one container.
+#[must_use]
+pub fn daemon_set(namespace: &str, name: &str, spec: Value) -> Value {
+    let mut pod = json!({"containers": [{"name": "c", "image": "registry.example/agent:1"}]});
+    if let (Some(into), Value::Object(from)) = (pod.as_object_mut(), spec) {
+        into.extend(from);
+    }
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": pod},
+        },
+    })
+}
+
 /// A budget with minAvailable for pods with the label `app` and its name.
 #[must_use]
 pub fn budget(namespace: &str, name: &str, min_available: usize) -> Value {

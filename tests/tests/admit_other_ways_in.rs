@@ -16,6 +16,7 @@ use croft_testkit::{
 };
 use croft_tests::{
     arena::{SOON, answer, create, kept_arena, misplaced_pods, pod},
+    manifests::daemon_set,
     stack::{event_about, log_tail},
 };
 use k8s_openapi::api::{
@@ -107,12 +108,7 @@ async fn exempt_namespaces_add(setup: &Setup) {
     .await
     .unwrap();
     for namespace in ["kube-system", "kube-public", "kube-node-lease", "croft-system"] {
-        let agent = json!({
-            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": namespace},
-            "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": {
-                "metadata": {"labels": {"app": "agent"}},
-                "spec": {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "c"}]}}},
-        });
+        let agent = daemon_set(namespace, "agent", tolerant.clone());
         let said = create(&setup.admin, &agent, true).await.unwrap().sentence();
         assert!(said.starts_with("allowed") && !kept_out(&said), "{namespace}: {said}");
         if namespace == "kube-system" {
@@ -120,12 +116,7 @@ async fn exempt_namespaces_add(setup: &Setup) {
         }
     }
     // The controller has planned all DaemonSets once it has planned one that was created later.
-    let later = json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "later", "namespace": "no-tenant"},
-        "spec": {"selector": {"matchLabels": {"app": "later"}}, "template": {
-            "metadata": {"labels": {"app": "later"}},
-            "spec": {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "c"}]}}},
-    });
+    let later = daemon_set("no-tenant", "later", tolerant);
     assert!(kept_out(&create(&setup.admin, &later, false).await.unwrap().sentence()));
     let agent = Api::<DaemonSet>::namespaced(setup.admin.clone(), "kube-system").get("agent").await.unwrap();
     assert_eq!(agent.metadata.generation, Some(1), "nothing has rewritten it: {:?}", agent.spec);

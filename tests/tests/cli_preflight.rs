@@ -10,7 +10,7 @@
 use croft_testkit::{Component, ControlPlane, Croft, CroftOptions, Options, Part, http};
 use croft_tests::{
     cli::{croft, croft_with_credentials},
-    manifests::joined,
+    manifests::{daemon_set, joined},
 };
 use serde_json::{Value, json};
 
@@ -31,20 +31,6 @@ fn node(name: &str, taints: &Value) -> Value {
 async fn create_nodes(plane: &ControlPlane, nodes: &[Value]) {
     plane.apply(&joined(nodes)).await.unwrap();
     plane.kubectl(["taint", "node", "--all", "node.kubernetes.io/not-ready-"]).await.unwrap();
-}
-
-fn daemon_set(namespace: &str, name: &str, tolerations: &Value) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": {"namespace": namespace, "name": name},
-        "spec": {
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {"containers": [{"name": "a", "image": "a"}], "tolerations": tolerations},
-            },
-        },
-    })
 }
 
 fn namespace(name: &str) -> Value {
@@ -81,16 +67,16 @@ async fn preflight_passes_an_empty_cluster_and_names_what_is_in_the_way() {
     }
 
     // No node is open, and node agents run everywhere.
-    let all = json!([{"operator": "Exists"}]);
+    let all = json!({"tolerations": [{"operator": "Exists"}]});
     let gpu = json!([{"key": "gpu", "value": "true", "effect": "NoSchedule"}]);
     plane
         .apply(&joined(&[
             namespace("logging"),
             namespace("monitoring"),
-            daemon_set("logging", "fluent-bit", &all),
-            daemon_set("monitoring", "exporter", &all),
-            daemon_set("kube-system", "cni", &all),
-            daemon_set("default", "cache", &json!([])),
+            daemon_set("logging", "fluent-bit", all.clone()),
+            daemon_set("monitoring", "exporter", all.clone()),
+            daemon_set("kube-system", "cni", all),
+            daemon_set("default", "cache", json!({})),
         ]))
         .await
         .unwrap();

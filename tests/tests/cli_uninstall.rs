@@ -15,7 +15,7 @@ use croft_testkit::{
 };
 use croft_tests::{
     cli::{croft, croft_with_credentials},
-    manifests::joined,
+    manifests::{daemon_set, joined},
     stack::{EVENTUALLY, Stack, running},
 };
 use serde_json::{Value, json};
@@ -90,13 +90,7 @@ async fn nothing_is_left(stack: &Stack) {
 async fn uninstall_refuses_without_a_controller_then_drains_and_leaves_nothing() {
     let mut stack = two_tenants().await;
     let client = stack.plane.admin().await.unwrap();
-    let agent = json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"namespace": "tenant-b", "name": "agent"},
-        "spec": {
-            "selector": {"matchLabels": {"app": "agent"}},
-            "template": {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}},
-        },
-    });
+    let agent = daemon_set("tenant-b", "agent", json!({}));
     stack.plane.apply(&agent.to_string()).await.unwrap();
     let template = "daemonset agent -n tenant-b -o jsonpath={.spec.template}";
     assert!(get(&stack, template).await.contains("croft.dev/injected"));

@@ -13,7 +13,7 @@ use croft_api::{Tenant, TenantPool};
 use croft_testkit::wait::{Seen, until};
 use croft_tests::{
     cli::croft,
-    manifests::{class, deployment, joined, on_demand, tenant},
+    manifests::{class, daemon_set, deployment, joined, on_demand, tenant},
     stack::{EVENTUALLY, Stack, claims, condition_of, is_ready, nodes, pods, running},
 };
 use k8s_openapi::{
@@ -68,12 +68,8 @@ fn exempting() -> Value {
 
 /// A node agent that tolerates everything.
 fn agent() -> Value {
-    json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "agents"},
-    "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": {
-        "metadata": {"labels": {"app": "agent"}},
-        "spec": {"tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 1,
-            "containers": [{"name": "c", "image": "registry.example/agent:1"}]},
-    }}})
+    let spec = json!({"tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 1});
+    daemon_set("agents", "agent", spec)
 }
 
 async fn patch(stack: &Stack, kind: &str, name: &str, patch: Value) {

@@ -8,7 +8,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use croft_api::definitions::FINALIZER;
-use croft_cloud::CloudInstance;
+use croft_cloud::{CloudInstance, instance_id};
 use serde_json::json;
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
         writes::{WATCH_LAG, delete_claim},
     },
     reconcile::{ReconcileContext, object_reference},
-    state::{InstanceList, NodeView, instance_id, instance_of},
+    state::{InstanceList, NodeView, instance_of},
 };
 
 /// However few instances there are, this many may be terminated at once.

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use croft_api::NodeClaim;
+use croft_cloud::instance_id;
 
 use crate::{
     action::{Action, PodCheck},
     reconcile::ReconcileContext,
-    state::{PodView, instance_id},
+    state::PodView,
 };
 
 /// A pod that still exists this long after its deletion was due has no kubelet left that would end it, or waits for a

@@ -14,6 +14,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_api::{NodeClaim, condition::REGISTERED, definitions::FINALIZER};
+use croft_cloud::instance_id;
 use croft_scheduler::PodKey;
 use serde_json::json;
 
@@ -28,7 +29,7 @@ use crate::{
         writes::{WATCH_LAG, patch_node},
     },
     reconcile::{ReconcileContext, object_reference},
-    state::{NodeView, PodView, Snapshot, has_condition, instance_id},
+    state::{NodeView, PodView, Snapshot, has_condition},
 };
 
 /// Priority from which a pod serves the node or the cluster: it is evicted after the pods that it serves. The value of

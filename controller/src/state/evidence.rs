@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
-use croft_cloud::{CloudInstance, InstanceState, Terminated};
+use croft_cloud::{CloudInstance, InstanceState, Terminated, instance_id};
 
-use super::{snapshot::Snapshot, views::instance_id};
+use super::snapshot::Snapshot;
 
 /// The evidence. Times are on the monotonic clock.
 #[derive(Debug, Default)]

@@ -35,6 +35,6 @@ pub use milestones::Milestones;
 pub use records::{ClassState, HeadroomStatus, InstanceList, InvalidObject, LaunchHold};
 pub use snapshot::Snapshot;
 pub use views::{
-    BudgetView, NodeView, PodTraits, PodView, has_condition, instance_id, instance_of, is_accepted, price,
+    BudgetView, NodeView, PodTraits, PodView, has_condition, instance_of, is_accepted, price,
     resource_version,
 };

@@ -6,15 +6,10 @@ use std::{
     time::Duration,
 };
 
-use croft_cloud::CloudInstance;
+use croft_cloud::{CloudInstance, instance_id};
 use croft_scheduler::{ComingNode, Resources};
 
-use super::{
-    in_flight_nodes::in_flight_node,
-    records::InstanceList,
-    snapshot::Snapshot,
-    views::{instance_id, instance_of},
-};
+use super::{in_flight_nodes::in_flight_node, records::InstanceList, snapshot::Snapshot, views::instance_of};
 use crate::{definitions::keys, time::Now};
 
 impl Snapshot {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_api::{NodeClaim, TenantPool, condition, definitions::FINALIZER};
+use croft_cloud::instance_id;
 use croft_disruption::blockers::is_do_not_disrupt;
 use croft_policy::selector::Selector;
 use croft_scheduler::{Price, Resources};
@@ -268,12 +269,6 @@ pub fn price(claim: &NodeClaim) -> Option<Price> {
 #[must_use]
 pub fn has_condition(claim: &NodeClaim, kind: &str) -> bool {
     claim.status.as_ref().is_some_and(|s| condition::is_true(&s.conditions, kind))
-}
-
-/// The cloud's id in a provider id such as `aws:///us-east-1a/i-0123456789abcdef0`.
-#[must_use]
-pub fn instance_id(provider_id: &str) -> &str {
-    provider_id.rsplit('/').next().unwrap_or(provider_id)
 }
 
 /// The id of a claim's instance.

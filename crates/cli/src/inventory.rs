@@ -61,11 +61,7 @@ pub(crate) fn node_info(node: &Node, input: &Input, types: &Arc<[InstanceType]>)
         Some((offering.price?, offering.estimated))
     };
     let price = of_claim.or_else(of_catalog);
-    let ready = node
-        .status
-        .iter()
-        .flat_map(|s| s.conditions.iter().flatten())
-        .any(|c| c.type_ == "Ready" && c.status == "True");
+    let ready = is_ready(node);
     NodeInfo {
         pool: pool.map(|p| p.name_any()),
         price: price.map(|(price, _)| price),
@@ -96,6 +92,16 @@ pub(crate) fn total_cost<'n>(nodes: impl Iterator<Item = &'n NodeInfo>) -> Cost 
         Some(price) => Cost { sum: cost.sum + price, estimated: cost.estimated || node.estimated, ..cost },
         None => Cost { unknown: cost.unknown + 1, ..cost },
     })
+}
+
+fn is_ready(node: &Node) -> bool {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// True for a node that is ready and isn't cordoned.
+pub(crate) fn is_open(node: &Node) -> bool {
+    is_ready(node) && !node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false)
 }
 
 /// The prefix of an estimated price.

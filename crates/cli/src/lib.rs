@@ -35,6 +35,7 @@ mod failure;
 mod inventory;
 mod monthly;
 mod output;
+mod own_objects;
 pub mod reference;
 mod simulation;
 mod source;

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use aws_sdk_sts::operation::get_caller_identity::GetCallerIdentityOutput;
 use croft_cloud::CloudError;
 use croft_runtime::clock::{Clock, SystemClock};
 
@@ -57,6 +58,18 @@ pub struct Identity {
     pub region: String,
     /// The user or role.
     pub arn: String,
+}
+
+impl Identity {
+    pub(crate) fn read(answer: &GetCallerIdentityOutput, region: &str) -> Self {
+        let arn = answer.arn().unwrap_or_default().to_owned();
+        Self {
+            account: answer.account().unwrap_or_default().to_owned(),
+            partition: arn.split(':').nth(1).unwrap_or_default().to_owned(),
+            region: region.to_owned(),
+            arn,
+        }
+    }
 }
 
 /// Croft's CloudProvider for Amazon EC2.
@@ -161,12 +174,6 @@ impl AwsProvider {
             .read
             .record("GetCallerIdentity", answer)
             .map_err(|fault| refusal::refused("learn who is calling", fault))?;
-        let arn = answer.arn().unwrap_or_default().to_owned();
-        Ok(Identity {
-            account: answer.account().unwrap_or_default().to_owned(),
-            partition: arn.split(':').nth(1).unwrap_or_default().to_owned(),
-            region: self.clients.region.clone(),
-            arn,
-        })
+        Ok(Identity::read(&answer, &self.clients.region))
     }
 }

@@ -128,13 +128,7 @@ async fn identify(clients: &Clients) -> Result<Identity, CloudError> {
     let answer = answer.map_err(|error| {
         refusal::refused("learn whose credentials these are", refusal::fault("GetCallerIdentity", &error))
     })?;
-    let arn = answer.arn().unwrap_or_default().to_owned();
-    Ok(Identity {
-        account: answer.account().unwrap_or_default().to_owned(),
-        partition: arn.split(':').nth(1).unwrap_or_default().to_owned(),
-        region: clients.region.clone(),
-        arn,
-    })
+    Ok(Identity::read(&answer, &clients.region))
 }
 
 /// The verdict of a read: what doesn't exist was looked for, so the right is there.
@@ -225,12 +219,21 @@ async fn describe(clients: &Clients, verdicts: &mut Verdicts) {
     }
 }
 
+/// The tags of a new resource, as the policy asks for them.
+fn tagged(subject: &Subject, kind: ResourceType) -> TagSpecification {
+    let tag = Tag::builder().key(tags::CLUSTER).value(&subject.cluster_uid).build();
+    TagSpecification::builder().resource_type(kind).tags(tag).build()
+}
+
+/// Any subnet.
+async fn some_subnet(clients: &Clients) -> Option<String> {
+    let page = clients.ec2.describe_subnets().max_results(5).send().await.ok()?;
+    page.subnets().first()?.subnet_id().map(str::to_owned)
+}
+
 /// Dry runs of what creates: an instance and a launch template, with the tags that the policy asks for.
 async fn launch(clients: &Clients, subject: &Subject, verdicts: &mut Verdicts) {
-    let tagged = |kind: ResourceType| {
-        let tag = Tag::builder().key(tags::CLUSTER).value(&subject.cluster_uid).build();
-        TagSpecification::builder().resource_type(kind).tags(tag).build()
-    };
+    let tagged = |kind| tagged(subject, kind);
     let template = clients
         .ec2
         .create_launch_template()
@@ -250,9 +253,7 @@ async fn launch(clients: &Clients, subject: &Subject, verdicts: &mut Verdicts) {
     let image = clients.ssm.get_parameter().name(&parameter).send().await;
     let id = image.as_ref().ok().and_then(|answer| Some(answer.parameter()?.value()?.to_owned()));
     verdicts.insert("ssm:GetParameter", verdict_of_read("GetParameter", image));
-    let subnets = clients.ec2.describe_subnets().max_results(5).send().await;
-    let subnet = subnets.ok().and_then(|page| page.subnets().first()?.subnet_id().map(str::to_owned));
-    let (Some(image), Some(subnet)) = (id, subnet) else {
+    let (Some(image), Some(subnet)) = (id, some_subnet(clients).await) else {
         let why = "its dry run needs an image and a subnet, and one of them can't be found";
         verdicts.insert("ec2:RunInstances", Verdict::Unknown(why.to_owned()));
         return;
@@ -337,10 +338,7 @@ async fn change_own(clients: &Clients, subject: &Subject, verdicts: &mut Verdict
 }
 
 async fn create_fleet(clients: &Clients, subject: &Subject, template: String) -> Verdict {
-    let subnets = clients.ec2.describe_subnets().max_results(5).send().await;
-    let subnet = subnets.ok().and_then(|page| page.subnets().first()?.subnet_id().map(str::to_owned));
-    let tag = Tag::builder().key(tags::CLUSTER).value(&subject.cluster_uid).build();
-    let specification = |kind| TagSpecification::builder().resource_type(kind).tags(tag.clone()).build();
+    let tagged = |kind| tagged(subject, kind);
     let config = FleetLaunchTemplateConfigRequest::builder()
         .launch_template_specification(
             FleetLaunchTemplateSpecificationRequest::builder()
@@ -349,7 +347,10 @@ async fn create_fleet(clients: &Clients, subject: &Subject, template: String) ->
                 .build(),
         )
         .overrides(
-            FleetLaunchTemplateOverridesRequest::builder().instance_type(TYPE).set_subnet_id(subnet).build(),
+            FleetLaunchTemplateOverridesRequest::builder()
+                .instance_type(TYPE)
+                .set_subnet_id(some_subnet(clients).await)
+                .build(),
         )
         .build();
     let capacity = TargetCapacitySpecificationRequest::builder().total_target_capacity(1).build();
@@ -360,9 +361,9 @@ async fn create_fleet(clients: &Clients, subject: &Subject, template: String) ->
         .r#type(FleetType::Instant)
         .launch_template_configs(config)
         .target_capacity_specification(capacity)
-        .tag_specifications(specification(ResourceType::Fleet))
-        .tag_specifications(specification(ResourceType::Instance))
-        .tag_specifications(specification(ResourceType::Volume))
+        .tag_specifications(tagged(ResourceType::Fleet))
+        .tag_specifications(tagged(ResourceType::Instance))
+        .tag_specifications(tagged(ResourceType::Volume))
         .send()
         .await;
     verdict_of_dry_run("CreateFleet", answer)

@@ -326,3 +326,9 @@ impl InterruptionKind {
         matches!(self, Self::SpotWarning | Self::ScheduledChange | Self::StateChange)
     }
 }
+
+/// The cloud's id in a provider id such as `aws:///us-east-1a/i-0123456789abcdef0`.
+#[must_use]
+pub fn instance_id(provider_id: &str) -> &str {
+    provider_id.rsplit('/').next().unwrap_or(provider_id)
+}

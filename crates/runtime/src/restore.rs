@@ -43,12 +43,6 @@ impl RestoreDetector {
 pub struct Restores(watch::Receiver<u64>);
 
 impl Restores {
-    /// No restorations, where nothing can tell.
-    #[must_use]
-    pub fn never() -> Self {
-        Self(watch::Sender::default().subscribe())
-    }
-
     /// Returns at the next restoration; never, once the detector is gone.
     pub async fn next(&mut self) {
         if self.0.changed().await.is_err() {
@@ -78,6 +72,7 @@ mod tests {
 
     #[test]
     fn no_restoration_comes_from_a_detector_that_is_gone() {
-        assert!(Restores::never().next().now_or_never().is_none());
+        let mut restores = RestoreDetector::default().restores();
+        assert!(restores.next().now_or_never().is_none());
     }
 }

@@ -1,7 +1,9 @@
-//! `make day2`: operations of an ordinary day, under a stream of attacks, and their effects on running pods.
+//! `make day2`: operations of an ordinary day, under a stream of attacks, and their effects on running pods. With the name of
+//! a case, that one alone.
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use croft_tests::{
     attacks::{ADMITTED, DISTURBED, RELABELLED, Tally},
     day2::{Case, Day2},
@@ -14,27 +16,13 @@ const COUNTERS: [&str; 6] = [ADMITTED, RELABELLED, DISTURBED, ENDED, ACCEPTED, S
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     croft_runtime::process::install_crypto();
-    let mut total = Tally::default();
-    let only = std::env::args().nth(1);
-    let mut day = Day2::start().await?;
-    for case in
-        Case::ALL.into_iter().filter(|case| only.as_ref().is_none_or(|only| format!("{case:?}") == *only))
-    {
-        let tally = day.run(case).await?;
-        show(&format!("{case:?}: {} attempts", tally.answered), &tally, &[ADMITTED, RELABELLED, DISTURBED]);
-        total.add(tally);
+    if let Some(name) = std::env::args().nth(1) {
+        let case = Case::ALL.into_iter().find(|case| format!("{case:?}") == name);
+        let case = case.with_context(|| format!("there is no case {name}: write one of {:?}", Case::ALL))?;
+        return Ok(code(&attacked(Day2::start().await?, &[case]).await?));
     }
-    drop(day);
-    if only.is_some() {
-        return Ok(if total.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-    }
-    let mut day = Day2::start_by_helm().await?;
-    for case in Case::HELM {
-        let tally = day.run(case).await?;
-        show(&format!("{case:?}: {} attempts", tally.answered), &tally, &[ADMITTED, RELABELLED, DISTURBED]);
-        total.add(tally);
-    }
-    drop(day);
+    let mut total = attacked(Day2::start().await?, &Case::ALL).await?;
+    total.add(attacked(Day2::start_by_helm().await?, &Case::HELM).await?);
     let mut operations = Operations::start().await?;
     for operation in Operation::ALL {
         let tally = operations.run(operation).await?;
@@ -49,7 +37,22 @@ async fn main() -> anyhow::Result<ExitCode> {
         Case::ALL.len() + Case::HELM.len() + Operation::ALL.len(),
         total.words(&COUNTERS)
     );
-    Ok(if total.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(code(&total))
+}
+
+/// Runs cases under attack, one after the other.
+async fn attacked(mut day: Day2, cases: &[Case]) -> anyhow::Result<Tally> {
+    let mut total = Tally::default();
+    for case in cases {
+        let tally = day.run(*case).await?;
+        show(&format!("{case:?}: {} attempts", tally.answered), &tally, &[ADMITTED, RELABELLED, DISTURBED]);
+        total.add(tally);
+    }
+    Ok(total)
+}
+
+fn code(total: &Tally) -> ExitCode {
+    if total.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints what a case came to, and the first breaches.

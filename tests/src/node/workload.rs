@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context as _;
 use croft_testkit::{
-    ControlPlane, CroftOptions, Process, Recipe, http,
+    ControlPlane, Croft, CroftOptions, Process, Recipe, http,
     wait::{Seen, until},
 };
 use serde_json::json;
@@ -42,10 +42,6 @@ pub async fn cloud(plane: &ControlPlane, parts: &Parts) -> anyhow::Result<Proces
 /// # Errors
 /// If Helm fails.
 pub async fn install(plane: &ControlPlane) -> anyhow::Result<()> {
-    let charts = CroftOptions::find()?.manifests.join("chart");
-    let chart = |name: &str| charts.join(name).display().to_string();
-    let namespace = ["--namespace=croft-system", "--create-namespace"];
-    plane.helm([&["install", "croft-crds", &chart("croft-crds")], &namespace[..]].concat()).await?;
     // The name of the cloud is resolved by /etc/hosts of the pod: the image has to resolve names.
     let values = json!({
         "webhook": {"replicas": 2},
@@ -62,9 +58,11 @@ pub async fn install(plane: &ControlPlane) -> anyhow::Result<()> {
             "hostAliases": [{"ip": CLOUD.ip(), "hostnames": ["ec2.test.internal"]}],
         },
     });
-    let file = plane.write("values.yaml", &values.to_string())?.display().to_string();
-    let croft = ["install", "croft", &chart("croft"), "--values", &file];
-    plane.helm([&croft, &namespace[..]].concat()).await?;
+    let file = plane.write("values.yaml", &values.to_string())?;
+    let options = CroftOptions::find()?;
+    let charts = options.manifests.join("chart");
+    let values = format!("--values={}", file.display());
+    Croft::install(plane, options.by_helm(&charts, "croft-system", &[&values])).await?;
     Ok(())
 }
 

@@ -7,7 +7,10 @@ use croft_testkit::{
     ControlPlane, Croft, Part,
     wait::{Seen, until},
 };
-use croft_tests::arena::{self, SOON};
+use croft_tests::{
+    arena::{self, SOON},
+    manifests::daemon_set,
+};
 use http::{Method, header::CONTENT_TYPE};
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
@@ -49,12 +52,8 @@ fn cluster() -> Vec<Value> {
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
             "spec": {"taints": taints}})
     };
-    let daemonset = |namespace: &str| {
-        json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": namespace},
-            "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": {
-                "metadata": {"labels": {"app": "agent"}},
-                "spec": {"containers": [{"name": "c", "image": "good"}]}}}})
-    };
+    let daemonset =
+        |namespace| daemon_set(namespace, "agent", json!({"containers": [{"name": "c", "image": "good"}]}));
     // As an earlier version may have left it.
     let mut planned = daemonset("kube-system");
     planned["metadata"]["name"] = json!("planned");

@@ -10,7 +10,7 @@ use croft_testkit::{
 };
 use croft_tests::{
     audit::{Audit, CONTROLLER_USER, Request, WEBHOOK_USER},
-    manifests::{class, deployment, joined, on_demand, tenant},
+    manifests::{class, daemon_set, deployment, joined, on_demand, tenant},
     stack::{EVENTUALLY, Stack, claims, events, node_of, nodes, pods, running},
 };
 use k8s_openapi::api::{
@@ -96,10 +96,7 @@ async fn granted(client: &Client) -> Vec<Grant> {
 }
 
 fn daemonset() -> Value {
-    json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": TENANT},
-        "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": {
-            "metadata": {"labels": {"app": "agent"}},
-            "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "registry.example/agent:1"}]}}}})
+    daemon_set(TENANT, "agent", json!({"terminationGracePeriodSeconds": 1}))
 }
 
 fn instance(claim: &croft_api::NodeClaim) -> String {

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use croft_cloud::instance_id;
 use croft_scheduler::Quantity;
 use serde_json::{Value, json};
 
@@ -337,7 +338,7 @@ fn node_view(node: &Value) -> NodeView {
         pool: text(&metadata["labels"]["node-pool"]).unwrap_or_default(),
         ready: text(&node["status"]["conditions"][0]["status"]).unwrap_or_default(),
         uid: text(&metadata["uid"]).unwrap_or_default(),
-        instance: node["spec"]["providerID"].as_str().and_then(|id| id.rsplit('/').next()).map(str::to_owned),
+        instance: node["spec"]["providerID"].as_str().map(|id| instance_id(id).to_owned()),
         closed: node["spec"]["unschedulable"] == json!(true) || !metadata["deletionTimestamp"].is_null(),
         taints: taints
             .map(|t| Taint {

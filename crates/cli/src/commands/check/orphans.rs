@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_api::{NodeClaim, TenantPool, stored::Stored};
+use croft_api::{NodeClaim, TenantPool};
+use croft_cloud::instance_id;
 use croft_policy::definitions::CLAIM_ANNOTATION;
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Client, Resource as _, ResourceExt as _, api::ListParams};
+use kube::{Client, ResourceExt as _};
 
 use super::report::{Finding, fail};
 use crate::{
     aws::{AwsArgs, Instances},
     cluster_reader::list_all,
+    own_objects::{claims, names},
     table::{counted, shortened},
 };
 
@@ -38,7 +40,7 @@ pub(super) async fn check(client: &Client, namespace: &str, aws: &AwsArgs) -> Fi
     let mut orphans: BTreeMap<String, Orphan> = BTreeMap::new();
     for node in &nodes {
         let claim = node.annotations().get(CLAIM_ANNOTATION);
-        let id = node.spec.as_ref().and_then(|s| s.provider_id.as_deref()).map(last_part);
+        let id = node.spec.as_ref().and_then(|s| s.provider_id.as_deref()).map(instance_id);
         if let (Some(claim), Some(id)) = (claim, id)
             && !names.contains(claim)
             && !known.contains(id)
@@ -71,7 +73,7 @@ pub(super) async fn check(client: &Client, namespace: &str, aws: &AwsArgs) -> Fi
     let absent: BTreeSet<&str> = orphans
         .values()
         .filter_map(|orphan| orphan.pool.as_deref())
-        .filter(|pool| !pools.contains(*pool))
+        .filter(|pool| !pools.iter().any(|found| found == pool))
         .collect();
     let absent: Vec<&str> = absent.into_iter().collect();
     let adopt = if absent.is_empty() {
@@ -94,27 +96,10 @@ pub(super) async fn check(client: &Client, namespace: &str, aws: &AwsArgs) -> Fi
     )
 }
 
-async fn read(client: &Client) -> anyhow::Result<(Vec<NodeClaim>, BTreeSet<String>, Vec<Node>)> {
-    // Without the CRDs there are none.
-    let absent = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 404);
-    let claims = match Api::<Stored<NodeClaim>>::all(client.clone()).list(&ListParams::default()).await {
-        Ok(list) => list.items.into_iter().filter_map(Stored::legible).collect(),
-        Err(error) if absent(&error) => Vec::new(),
-        Err(error) => return Err(error.into()),
-    };
-    let pools = match Api::<Stored<TenantPool>>::all(client.clone()).list(&ListParams::default()).await {
-        Ok(list) => list.items.iter().filter_map(|pool| pool.meta().name.clone()).collect(),
-        Err(error) if absent(&error) => BTreeSet::new(),
-        Err(error) => return Err(error.into()),
-    };
-    Ok((claims, pools, list_all::<Node>(client).await?))
+async fn read(client: &Client) -> anyhow::Result<(Vec<NodeClaim>, Vec<String>, Vec<Node>)> {
+    Ok((claims(client).await?, names::<TenantPool>(client).await?, list_all(client).await?))
 }
 
 fn instance_of(claim: &NodeClaim) -> Option<&str> {
-    claim.status.as_ref()?.provider_id.as_deref().map(last_part)
-}
-
-/// The instance's id in `aws:///zone/id`.
-fn last_part(provider_id: &str) -> &str {
-    provider_id.rsplit('/').next().unwrap_or(provider_id)
+    claim.status.as_ref()?.provider_id.as_deref().map(instance_id)
 }

@@ -54,18 +54,12 @@ pub(crate) async fn leader_of(client: &Client, namespace: &str) -> anyhow::Resul
 
 /// A controller leads.
 pub(super) async fn leader(client: &Client, namespace: &str) -> Finding {
-    let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let remedy = format!(
         "look at its pods: kubectl -n {namespace} get pods; kubectl -n {namespace} logs deploy/croft-controller"
     );
-    match api.get_opt(LEADER).await {
-        Ok(Some(lease)) if is_held(&lease) => {
-            let holder = lease.spec.and_then(|s| s.holder_identity).unwrap_or_default();
-            Ok(format!("{holder} leads"))
-        }
-        Ok(_) => fail("no controller leads: no instance is launched or terminated", remedy),
-        Err(error) => {
-            fail(format!("failed to read the Lease {LEADER}: {error}"), "ask for the ClusterRole croft-view")
-        }
+    match leader_of(client, namespace).await {
+        Ok(Some(holder)) => Ok(format!("{holder} leads")),
+        Ok(None) => fail("no controller leads: no instance is launched or terminated", remedy),
+        Err(error) => fail(format!("{error:#}"), "ask for the ClusterRole croft-view"),
     }
 }

@@ -10,6 +10,7 @@ use crate::{
 };
 
 /// A finding, and its remedy.
+#[derive(Clone)]
 pub(super) struct Failed {
     pub(super) what: String,
     /// Instructions; there may be several lines.

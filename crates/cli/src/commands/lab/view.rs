@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use croft_api::{NodeClaim, Tenant, condition};
+use croft_cloud::instance_id;
 use croft_scheduler::Price;
 use k8s_openapi::{
     api::{core::v1::Pod, events::v1::Event},
@@ -204,7 +205,7 @@ impl ClaimState {
         Self {
             pool: claim.spec.pool.clone(),
             reached: order.into_iter().find(|kind| condition::is_true(&status.conditions, kind)),
-            instance: status.provider_id.as_ref().and_then(|id| id.rsplit('/').next()).map(str::to_owned),
+            instance: status.provider_id.as_deref().map(|id| instance_id(id).to_owned()),
             node: status.node_name,
             instance_type: status.instance_type,
             zone: status.zone,

@@ -12,10 +12,8 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{
-    own_objects::{is_absent, names},
-    progress::Progress,
-};
+use super::progress::Progress;
+use crate::own_objects::{is_absent, names};
 use crate::table::{counted, shortened};
 
 /// The prefix of Croft's finalizers.

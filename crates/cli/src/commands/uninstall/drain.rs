@@ -7,15 +7,11 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 
-use super::{
-    declared,
-    found::Found,
-    own_objects::{claims, is_absent, names},
-    progress::Progress,
-};
+use super::{declared, found::Found, progress::Progress};
 use crate::{
     aws::{AwsArgs, Instances},
     commands::check::leader_of,
+    own_objects::{claims, is_absent, names},
     table::{counted, shortened},
 };
 
@@ -42,8 +38,8 @@ pub(super) async fn drain(
         declared::delete_released::<TenantPool>(client).await?;
     }
     loop {
-        delete_claims_without_pool(client).await?;
         let (pools, claims) = (names::<TenantPool>(client).await?, claims(client).await?);
+        delete_claims_without_pool(client, &claims, &pools).await?;
         let left = if !pools.is_empty() || !claims.is_empty() {
             format!("{} of {}", counted(claims.len(), "NodeClaim"), counted(pools.len(), "TenantPool"))
         } else if let Some(ids) = alive(client, &found.namespace, aws).await? {
@@ -69,16 +65,18 @@ pub(super) async fn drain(
 }
 
 /// Deletes the NodeClaims that no pool's deletion reaches.
-async fn delete_claims_without_pool(client: &Client) -> anyhow::Result<()> {
-    let pools = names::<TenantPool>(client).await?;
+async fn delete_claims_without_pool(
+    client: &Client,
+    claims: &[NodeClaim],
+    pools: &[String],
+) -> anyhow::Result<()> {
     let api: Api<Stored<NodeClaim>> = Api::all(client.clone());
-    for claim in claims(client).await? {
-        if claim.metadata.deletion_timestamp.is_none() && !pools.contains(&claim.spec.pool) {
-            match api.delete(&claim.name_any(), &DeleteParams::default()).await {
-                Ok(_) => {}
-                Err(error) if is_absent(&error) => {}
-                Err(error) => return Err(error.into()),
-            }
+    let without = |claim: &&NodeClaim| !pools.contains(&claim.spec.pool);
+    for claim in claims.iter().filter(without).filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
+        match api.delete(&claim.name_any(), &DeleteParams::default()).await {
+            Ok(_) => {}
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())

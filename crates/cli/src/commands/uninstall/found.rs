@@ -3,24 +3,21 @@
 use std::collections::BTreeMap;
 
 use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool};
-use croft_cloud::CloudInstance;
+use croft_cloud::{CloudInstance, instance_id};
 use croft_policy::definitions::{CLAIM_ANNOTATION, POOL_NAME_LABEL};
 use croft_scheduler::Price;
-use k8s_openapi::{
-    api::core::v1::{Namespace, Node, Pod},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{Api, Client, ResourceExt as _};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::{Client, ResourceExt};
 
 use super::{
     metadata,
-    own_objects::{claims, names},
     parts::{self, Part},
 };
 use crate::{
     aws::{AwsArgs, Instances},
     cluster_reader::list_all,
-    inventory::estimate_mark,
+    inventory::{estimate_mark, is_open},
+    own_objects::{claims, crds, names},
 };
 
 /// An instance that is paid for.
@@ -87,7 +84,7 @@ impl Found {
     /// If something can't be read.
     pub(super) async fn read(client: &Client, namespace: &str, aws: &AwsArgs) -> anyhow::Result<Self> {
         let all_nodes = list_all::<Node>(client).await?;
-        let other_nodes = all_nodes.iter().filter(|node| !is_of_pool(node) && is_ready(node)).count();
+        let other_nodes = all_nodes.iter().filter(|node| !is_of_pool(node) && is_open(node)).count();
         let nodes: Vec<Node> = all_nodes.into_iter().filter(is_of_pool).collect();
         let pods = list_all::<Pod>(client).await?;
         let launched: Vec<&Node> = nodes.iter().filter(|node| is_launched(node)).collect();
@@ -112,7 +109,7 @@ impl Found {
                 .map(|found| found.name_any())
                 .collect(),
             parts: parts::read(client, namespace).await?,
-            crds: crds(client).await?,
+            crds: crds(client).await?.iter().map(ResourceExt::name_any).collect(),
             leader: crate::commands::check::leader_of(client, namespace).await?,
             cluster_uid: crate::aws::cluster_uid(client).await?,
         })
@@ -143,7 +140,7 @@ impl Found {
             found.extend(alive.map(|instance| (instance.id.clone(), of_instance(instance))));
         }
         for node in self.nodes.iter().filter(|node| is_launched(node)) {
-            if let Some(id) = node.spec.as_ref().and_then(|s| s.provider_id.as_deref()).map(last_part) {
+            if let Some(id) = node.spec.as_ref().and_then(|s| s.provider_id.as_deref()).map(instance_id) {
                 let paid = found.entry(id.to_owned()).or_insert_with(|| of_node(id, node));
                 paid.node = node.name_any();
             }
@@ -173,12 +170,6 @@ fn is_of_pool(node: &Node) -> bool {
 /// True for a node that Croft launched; pools of other provisioners have others.
 pub(super) fn is_launched(node: &Node) -> bool {
     node.annotations().contains_key(CLAIM_ANNOTATION)
-}
-
-fn is_ready(node: &Node) -> bool {
-    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
-    !cordoned && conditions.any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 fn is_evicted(pod: &Pod, nodes: &[&Node]) -> bool {
@@ -220,7 +211,7 @@ fn of_node(id: &str, node: &Node) -> Paid {
 fn of_claim(claim: &NodeClaim) -> Option<Paid> {
     let status = claim.status.as_ref()?;
     Some(Paid {
-        id: last_part(status.provider_id.as_deref()?).to_owned(),
+        id: instance_id(status.provider_id.as_deref()?).to_owned(),
         instance_type: status.instance_type.clone().unwrap_or_default(),
         zone: status.zone.clone().unwrap_or_default(),
         node: status.node_name.clone().unwrap_or_default(),
@@ -228,21 +219,4 @@ fn of_claim(claim: &NodeClaim) -> Option<Paid> {
         price: status.price_per_hour.as_ref().and_then(|price| price.parse().ok()),
         estimated: status.price_estimated,
     })
-}
-
-/// The instance's id in `aws:///zone/id`.
-fn last_part(provider_id: &str) -> &str {
-    provider_id.rsplit('/').next().unwrap_or(provider_id)
-}
-
-async fn crds(client: &Client) -> anyhow::Result<Vec<String>> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let mut found = Vec::new();
-    for crd in croft_api::crds() {
-        let name = crd.name_any();
-        if api.get_opt(&name).await?.is_some() {
-            found.push(name);
-        }
-    }
-    Ok(found)
 }

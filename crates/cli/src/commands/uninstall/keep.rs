@@ -9,8 +9,8 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{declared, found::Found, own_objects::names, progress::Progress};
-use crate::{commands::check::leader_of, table::counted};
+use super::{declared, found::Found, progress::Progress};
+use crate::{commands::check::leader_of, own_objects::names, table::counted};
 
 /// The controller's Deployment.
 const CONTROLLER: &str = "croft-controller";

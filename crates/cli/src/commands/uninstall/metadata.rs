@@ -12,11 +12,12 @@ use kube::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{own_objects::is_absent, progress::Progress};
+use super::progress::Progress;
 use crate::{
     admission::{Admission, Outcome},
     cluster_reader::list_all,
     commands::check::leader_of,
+    own_objects::is_absent,
     table::counted,
 };
 

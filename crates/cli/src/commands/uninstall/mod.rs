@@ -17,7 +17,6 @@ mod drain;
 mod found;
 mod keep;
 mod metadata;
-mod own_objects;
 mod parts;
 mod plan;
 mod progress;

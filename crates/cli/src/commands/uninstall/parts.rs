@@ -154,14 +154,15 @@ pub(super) async fn delete_processes(
     namespace: &str,
     progress: &mut Progress<'_>,
 ) -> anyhow::Result<()> {
-    let is_helms =
-        read(client, namespace).await?.iter().any(|part| part.kind == "Deployment" && part.helm.is_some());
-    let mut count = 0;
+    // Deployments come first, and Leases are written by what they run.
+    let (mut count, mut is_helms) = (0, false);
     for (kind, within) in
         IN_NAMESPACE.map(|kind| (kind, Some(namespace))).into_iter().chain(RIGHTS.map(|kind| (kind, None)))
     {
         for object in list(client, kind, within).await? {
-            if release(&object).is_some() || (kind.1 == "Lease" && is_helms) {
+            let owned = release(&object).is_some();
+            is_helms |= owned && kind.1 == "Deployment";
+            if owned || (is_helms && kind.1 == "Lease") {
                 continue;
             }
             delete(&api(client, kind, within), kind.1, &object.name_any()).await?;

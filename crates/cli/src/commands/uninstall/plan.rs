@@ -75,66 +75,8 @@ fn total(paid: &[Paid]) -> String {
 }
 
 fn steps(found: &Found, keep: bool, crds: bool) -> Vec<Step> {
-    let Found { tenants, pools, claims, classes, configs, nodes, namespaces, parts, .. } = found;
-    let listed = |kind: &str, names: &[String]| {
-        if names.is_empty() {
-            format!("no {kind}")
-        } else {
-            format!("{}: {}", counted(names.len(), kind), shortened(names, NAMED))
-        }
-    };
-    let tenant_step = Step {
-        title: "Tenants",
-        what: listed("Tenant", tenants),
-        means: if tenants.is_empty() {
-            String::new()
-        } else {
-            "new pods of their namespaces are no longer placed in pools; running pods stay, and pools' taints keep other pods \
-             away"
-                .to_owned()
-        },
-    };
-    let launched = nodes.iter().filter(|node| is_launched(node)).count();
-    let mut steps = Vec::new();
-    if keep {
-        steps.push(Step {
-            title: "controller",
-            what: "stopped".to_owned(),
-            means: "it would terminate the instances of deleted NodeClaims".to_owned(),
-        });
-        steps.push(Step {
-            title: "NodeClaims",
-            what: format!("{} released and deleted", counted(claims.len(), "NodeClaim")),
-            means: format!(
-                "{} keep their labels and taints; {} run on",
-                counted(launched, "node"),
-                counted(found.pods, "pod")
-            ),
-        });
-        steps.push(tenant_step);
-        steps.push(Step {
-            title: "TenantPools",
-            what: listed("TenantPool", pools),
-            means: "nothing scales, replaces or repairs the nodes any more".to_owned(),
-        });
-    } else {
-        steps.push(tenant_step);
-        steps.push(Step {
-            title: "TenantPools",
-            what: listed("TenantPool", pools),
-            means: if launched == 0 && claims.is_empty() {
-                "they have no nodes that Croft launched; others keep their labels and taints".to_owned()
-            } else {
-                format!(
-                    "{} on {} are evicted within their PodDisruptionBudgets, and their instances terminated\nthe pods are \
-                     created again on nodes of no pool, of which {} ready: pods that don't fit there stay pending",
-                    counted(found.pods, "pod"),
-                    counted(launched.max(claims.len()), "node"),
-                    if found.other_nodes == 1 { "1 is".to_owned() } else { format!("{} are", found.other_nodes) },
-                )
-            },
-        });
-    }
+    let Found { classes, configs, namespaces, parts, .. } = found;
+    let mut steps = if keep { handing_over(found) } else { draining(found) };
     steps.push(Step {
         title: "classes and settings",
         what: format!("{}, {}", listed("EC2NodeClass", classes), listed("CroftConfig", configs)),
@@ -175,6 +117,70 @@ fn steps(found: &Found, keep: bool, crds: bool) -> Vec<Step> {
         });
     }
     steps
+}
+
+/// The first steps, by which instances stay.
+fn handing_over(found: &Found) -> Vec<Step> {
+    vec![
+        Step {
+            title: "controller",
+            what: "stopped".to_owned(),
+            means: "it would terminate the instances of deleted NodeClaims".to_owned(),
+        },
+        Step {
+            title: "NodeClaims",
+            what: format!("{} released and deleted", counted(found.claims.len(), "NodeClaim")),
+            means: format!(
+                "{} keep their labels and taints; {} run on",
+                counted(launched(found), "node"),
+                counted(found.pods, "pod")
+            ),
+        },
+        tenants(found),
+        Step {
+            title: "TenantPools",
+            what: listed("TenantPool", &found.pools),
+            means: "nothing scales, replaces or repairs the nodes any more".to_owned(),
+        },
+    ]
+}
+
+/// The first steps, by which instances are drained and terminated.
+fn draining(found: &Found) -> Vec<Step> {
+    let nodes = launched(found).max(found.claims.len());
+    let means = if nodes == 0 {
+        "they have no nodes that Croft launched; others keep their labels and taints".to_owned()
+    } else {
+        format!(
+            "{} on {} are evicted within their PodDisruptionBudgets, and their instances terminated\nthe pods are created \
+             again on nodes of no pool, of which {} ready: pods that don't fit there stay pending",
+            counted(found.pods, "pod"),
+            counted(nodes, "node"),
+            if found.other_nodes == 1 { "1 is".to_owned() } else { format!("{} are", found.other_nodes) },
+        )
+    };
+    vec![tenants(found), Step { title: "TenantPools", what: listed("TenantPool", &found.pools), means }]
+}
+
+fn tenants(found: &Found) -> Step {
+    let means = if found.tenants.is_empty() {
+        ""
+    } else {
+        "new pods of their namespaces are no longer placed in pools; running pods stay, and pools' taints keep other pods away"
+    };
+    Step { title: "Tenants", what: listed("Tenant", &found.tenants), means: means.to_owned() }
+}
+
+/// Number of nodes that Croft launched.
+fn launched(found: &Found) -> usize {
+    found.nodes.iter().filter(|node| is_launched(node)).count()
+}
+
+fn listed(kind: &str, names: &[String]) -> String {
+    if names.is_empty() {
+        return format!("no {kind}");
+    }
+    format!("{}: {}", counted(names.len(), kind), shortened(names, NAMED))
 }
 
 /// The remainder, each part with the command that removes it.

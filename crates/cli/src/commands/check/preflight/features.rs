@@ -8,12 +8,13 @@ use k8s_openapi::{
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{Api, Client, Resource, ResourceExt as _, api::PostParams};
+use kube::{Api, Client, Resource, ResourceExt, api::PostParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use crate::{
     commands::check::report::{Failed, Finding, fail},
+    own_objects,
     table::{counted, shortened},
 };
 
@@ -29,14 +30,18 @@ fn minor(version: &str) -> Option<u32> {
 /// The version is one that Croft supports.
 pub(super) async fn version(client: &Client) -> Finding {
     let (oldest, newest) = KUBERNETES;
-    let info = match client.apiserver_version().await {
-        Ok(info) => info,
-        Err(error) => return fail(format!("failed to read the version: {error}"), "kubectl version"),
-    };
+    match release(client).await {
+        Ok(found) => verdict(&found, oldest, newest),
+        Err(error) => fail(format!("failed to read the version: {error}"), "kubectl version"),
+    }
+}
+
+/// The API server's release, such as `1.36`.
+pub(super) async fn release(client: &Client) -> kube::Result<String> {
+    let info = client.apiserver_version().await?;
     // EKS writes 36+.
-    let digits: String = info.minor.chars().take_while(char::is_ascii_digit).collect();
-    let found = format!("{}.{digits}", info.major);
-    verdict(&found, oldest, newest)
+    let minor: String = info.minor.chars().take_while(char::is_ascii_digit).collect();
+    Ok(format!("{}.{minor}", info.major))
 }
 
 fn verdict(found: &str, oldest: &str, newest: &str) -> Finding {
@@ -147,19 +152,18 @@ pub(super) async fn webhooks(client: &Client) -> Finding {
 /// The API server compiles the rules of Croft's CRDs.
 pub(super) async fn crds(client: &Client) -> Finding {
     let crds = croft_api::crds();
-    let mut unready = Vec::new();
     for crd in &crds {
         let name = crd.name_any();
         accepts::<CustomResourceDefinition>(client, crd).await.map_err(|error| {
             refused("CRD", &name, &error, "upgrade the API server to a supported version")
         })?;
-        let stored = Api::<CustomResourceDefinition>::all(client.clone()).get_opt(&name).await;
-        if let Ok(Some(stored)) = stored
-            && stored.metadata.deletion_timestamp.is_some()
-        {
-            unready.push(name);
-        }
     }
+    let stored = own_objects::crds(client).await.unwrap_or_default();
+    let unready: Vec<String> = stored
+        .iter()
+        .filter(|crd| crd.metadata.deletion_timestamp.is_some())
+        .map(ResourceExt::name_any)
+        .collect();
     if unready.is_empty() {
         Ok(format!("the API server accepts {} (dry run)", counted(crds.len(), "CRD")))
     } else {

@@ -28,8 +28,11 @@ metadata: {name: croft-preflight}
 spec: {provisioner: None}
 ";
 
-/// Admission of a cluster like `input` that has a tenant; `namespace` is Croft's own.
-fn admission(input: &Input) -> Result<Admission, Failed> {
+/// Admission of a cluster like `input` that has a tenant.
+///
+/// # Errors
+/// If it can't be evaluated.
+pub(super) fn admission(input: &Input) -> Result<Admission, Failed> {
     let failed = |error: &dyn std::fmt::Display| Failed {
         what: format!("failed to evaluate admission: {error}"),
         remedy: "report this as a bug of croft".to_owned(),
@@ -49,8 +52,7 @@ fn admission(input: &Input) -> Result<Admission, Failed> {
 }
 
 /// DaemonSets that tolerate the taints of pools, and that admission keeps off them. `namespace` is Croft's own.
-pub(super) fn kept_off(input: &Input, namespace: &str) -> Finding {
-    let admission = admission(input)?;
+pub(super) fn kept_off(input: &Input, admission: &Admission, namespace: &str) -> Finding {
     let mut names = Vec::new();
     let mut shared: Vec<String> = Vec::new();
     for set in &input.daemon_sets {
@@ -108,8 +110,7 @@ pub(super) fn untolerating(input: &Input) -> Finding {
 }
 
 /// Other workloads that tolerate the taints of pools.
-pub(super) fn workloads(input: &Input, namespace: &str) -> Finding {
-    let admission = admission(input)?;
+pub(super) fn workloads(input: &Input, admission: &Admission, namespace: &str) -> Finding {
     let names: Vec<String> = crate::workload::workloads(input)
         .iter()
         .filter(|workload| workload.daemon_set.is_none() && workload.namespace != namespace)
@@ -156,6 +157,10 @@ mod tests {
         parse("test", text, &LoadOptions { namespace: "default".to_owned() }).unwrap()
     }
 
+    fn kept_off_of(input: &Input) -> Finding {
+        kept_off(input, &admission(input)?, "croft-system")
+    }
+
     fn daemon_set(namespace: &str, name: &str, more: &str) -> String {
         format!(
             "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{namespace: {namespace}, name: {name}}}\nspec:\n  selector: \
@@ -176,7 +181,7 @@ mod tests {
         ]
         .concat();
         let input = input(&text);
-        let Err(Failed { what, remedy }) = kept_off(&input, "croft-system") else { panic!("nothing found") };
+        let Err(Failed { what, remedy }) = kept_off_of(&input) else { panic!("nothing found") };
         assert!(what.ends_with("logging/fluent-bit, monitoring/exporter"), "{what}");
         assert!(remedy.ends_with("spec:\n    sharedWith: [logging, monitoring]"), "{remedy}");
         let Err(Failed { what, .. }) = untolerating(&input) else { panic!("nothing found") };
@@ -188,7 +193,7 @@ mod tests {
         let shared = "apiVersion: croft.dev/v1alpha1\nkind: CroftConfig\nmetadata: {name: default}\nspec: {sharedWith: [logging]}\n---\n";
         let text =
             [shared.to_owned(), daemon_set("logging", "a", ", tolerations: [{operator: Exists}]")].concat();
-        assert!(kept_off(&input(&text), "croft-system").is_ok());
+        assert!(kept_off_of(&input(&text)).is_ok());
         assert!(untolerating(&input(&text)).is_ok());
     }
 

@@ -1,9 +1,21 @@
 //! The AWS rights of the present credentials.
 
+#[cfg(feature = "aws")]
+use std::collections::BTreeMap;
+
+#[cfg(feature = "aws")]
+use croft_cloud_aws::{Right, Verdict};
 use kube::Client;
 
 use super::Subject;
+#[cfg(feature = "aws")]
+use super::features::release;
 use crate::commands::check::report::Report;
+#[cfg(feature = "aws")]
+use crate::{
+    commands::check::report::{Finding, fail},
+    table::counted,
+};
 
 /// Checks each right of docs/aws-permissions.md, unless AWS isn't to be asked.
 ///
@@ -38,19 +50,12 @@ async fn ask(
     access: crate::aws::Access,
     report: &mut Report<'_>,
 ) -> anyhow::Result<()> {
-    use croft_cloud_aws::{Rights, Verdict, check_rights};
+    use croft_cloud_aws::{Rights, check_rights};
 
-    use crate::{
-        commands::check::report::fail,
-        table::{counted, shortened},
-    };
-
-    let version = client.apiserver_version().await?;
-    let minor: String = version.minor.chars().take_while(char::is_ascii_digit).collect();
     let whose = croft_cloud_aws::Subject {
         cluster_uid: crate::aws::cluster_uid(client).await?,
         cluster_name: subject.cluster_name.map(str::to_owned),
-        kubernetes_version: format!("{}.{minor}", version.major),
+        kubernetes_version: release(client).await?,
         interruption_queue: subject.interruption_queue.map(str::to_owned),
     };
     let mut checked: Option<Rights> = None;
@@ -67,52 +72,56 @@ async fn ask(
         })
         .await?;
     let Some(Rights { identity: _, rights }) = checked else { return Ok(()) };
-    report
-        .step("aws rights", &["aws"], async || {
-            let denied: Vec<String> = rights
-                .iter()
-                .filter_map(|right| match &right.verdict {
-                    Verdict::Denied(said) => {
-                        Some(format!("{} ({}): {}", right.action, right.purpose, first_sentence(said)))
-                    }
-                    _ => None,
-                })
-                .collect();
-            let granted = rights.iter().filter(|right| right.verdict == Verdict::Granted).count();
-            if denied.is_empty() {
-                return Ok(format!("{granted} of {} are granted, none is denied", rights.len()));
-            }
-            fail(
-                format!("{} denied", if denied.len() == 1 { "1 right is".to_owned() } else { format!("{} rights are", denied.len()) }),
-                format!(
-                    "{}\nattach the policy of docs/aws-permissions.md (manifests/aws/iam-policy.json), and check with the \
-                     credentials of the controller's role",
-                    denied.join("\n")
-                ),
-            )
-        })
-        .await?;
-    let unknown: Vec<String> = rights
+    report.step("aws rights", &["aws"], async || verdict(&rights)).await?;
+    match unknown(&rights) {
+        Some(text) => report.note("aws rights", text),
+        None => Ok(()),
+    }
+}
+
+/// No right is denied.
+#[cfg(feature = "aws")]
+fn verdict(rights: &[Right]) -> Finding {
+    let denied: Vec<String> = rights
         .iter()
         .filter_map(|right| match &right.verdict {
-            Verdict::Unknown(why) => Some((why.clone(), right.action.clone())),
+            Verdict::Denied(said) => {
+                Some(format!("{} ({}): {}", right.action, right.purpose, first_sentence(said)))
+            }
             _ => None,
         })
-        .fold(std::collections::BTreeMap::<String, Vec<String>>::new(), |mut by, (why, action)| {
-            by.entry(why).or_default().push(action);
-            by
-        })
-        .into_iter()
-        .map(|(why, actions)| format!("{}: {}", shortened(&actions, actions.len()), first_sentence(&why)))
         .collect();
-    if !unknown.is_empty() {
-        let count = rights.iter().filter(|right| matches!(right.verdict, Verdict::Unknown(_))).count();
-        report.note(
-            "aws rights",
-            format!("{} can't be checked\n{}", counted(count, "right"), unknown.join("\n")),
-        )?;
+    let granted = rights.iter().filter(|right| right.verdict == Verdict::Granted).count();
+    let what = match denied.len() {
+        0 => return Ok(format!("{granted} of {} are granted, none is denied", rights.len())),
+        1 => "1 right is denied".to_owned(),
+        count => format!("{count} rights are denied"),
+    };
+    fail(
+        what,
+        format!(
+            "{}\nattach the policy of docs/aws-permissions.md (manifests/aws/iam-policy.json), and check with the credentials of \
+             the controller's role",
+            denied.join("\n")
+        ),
+    )
+}
+
+/// The rights that can't be checked, by the reason.
+#[cfg(feature = "aws")]
+fn unknown(rights: &[Right]) -> Option<String> {
+    let mut actions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for right in rights {
+        if let Verdict::Unknown(why) = &right.verdict {
+            actions.entry(why).or_default().push(&right.action);
+        }
     }
-    Ok(())
+    let count: usize = actions.values().map(Vec::len).sum();
+    let lines: Vec<String> = actions
+        .into_iter()
+        .map(|(why, actions)| format!("{}: {}", actions.join(", "), first_sentence(why)))
+        .collect();
+    (count > 0).then(|| format!("{} can't be checked\n{}", counted(count, "right"), lines.join("\n")))
 }
 
 /// AWS's message without the encoded part, which only an administrator can decode.

@@ -10,6 +10,7 @@ use kube::ResourceExt as _;
 
 use crate::{
     commands::check::report::{Failed, Finding, fail},
+    inventory::is_open,
     simulation::simulate,
     table::{counted, shortened},
 };
@@ -87,13 +88,9 @@ pub(super) fn check(input: &Input, namespace: &str) -> Finding {
     Ok(format!("{pods} pods of Croft fit onto {}", shortened(&usable, NAMED)))
 }
 
-/// True for a node that is ready, isn't cordoned, and belongs to no pool.
+/// True for a node that takes pods and belongs to no pool.
 fn is_usable(node: &Node) -> bool {
-    let spec = node.spec.as_ref();
-    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let ready = conditions.any(|c| c.type_ == "Ready" && c.status == "True");
-    let cordoned = spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
-    ready && !cordoned && !node.labels().contains_key(POOL_NAME_LABEL)
+    is_open(node) && !node.labels().contains_key(POOL_NAME_LABEL)
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! The steps of the preflight check, in order.
 
 use croft_api::{CroftConfig, config::SINGLETON};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt};
 
 use super::{features, node_agents, rights, room};
 use crate::{
@@ -10,8 +9,9 @@ use crate::{
     cluster_reader::read_kubernetes,
     commands::check::{
         cluster,
-        report::{Failed, Finding, Report, fail},
+        report::{Finding, Report, fail},
     },
+    own_objects,
 };
 
 /// The installation to be.
@@ -61,31 +61,30 @@ pub(in crate::commands::check) async fn check(
             input.configs.put(config, origin);
         }
         report.step("room", &["objects"], async || room::check(&input, namespace)).await?;
-        report.advise("node agents", &["objects"], async || node_agents::kept_off(&input, namespace)).await?;
+        let admission = node_agents::admission(&input);
+        report
+            .advise("node agents", &["objects"], async || {
+                node_agents::kept_off(&input, admission.as_ref().map_err(Clone::clone)?, namespace)
+            })
+            .await?;
         report.advise("untolerated taints", &["objects"], async || node_agents::untolerating(&input)).await?;
-        report.advise("workloads", &["objects"], async || node_agents::workloads(&input, namespace)).await?;
+        report
+            .advise("workloads", &["objects"], async || {
+                node_agents::workloads(&input, admission.as_ref().map_err(Clone::clone)?, namespace)
+            })
+            .await?;
     }
     rights::check(client, subject, report).await
 }
 
 /// There is no earlier installation, whose objects this one would take over.
 async fn earlier(client: &Client) -> Finding {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let mut found = Vec::new();
-    for crd in croft_api::crds() {
-        let name = crd.name_any();
-        match api.get_opt(&name).await {
-            Ok(Some(_)) => found.push(name),
-            Ok(None) => {}
-            Err(error) => {
-                let what = format!("failed to read the CRD {name}: {error}");
-                return Err(Failed {
-                    what,
-                    remedy: "ask for the right to read CustomResourceDefinitions".to_owned(),
-                });
-            }
+    let found: Vec<String> = match own_objects::crds(client).await {
+        Ok(crds) => crds.iter().map(ResourceExt::name_any).collect(),
+        Err(error) => {
+            return fail(format!("{error:#}"), "ask for the right to read CustomResourceDefinitions");
         }
-    }
+    };
     if found.is_empty() {
         return Ok("none".to_owned());
     }

@@ -1,0 +1,49 @@
+//! Croft's own resources in a cluster whose CRDs may be missing.
+
+use anyhow::Context as _;
+use croft_api::{
+    NodeClaim,
+    stored::{Kind, Stored},
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client, ResourceExt, api::ListParams};
+
+/// True for an error that says that the object, or its kind, isn't there any more. Without its CRD the answer isn't a Status
+/// with a reason.
+pub(crate) fn is_absent(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// Objects of a kind; none if its CRD is missing.
+async fn list<K: Kind>(client: &Client) -> anyhow::Result<Vec<Stored<K>>> {
+    match Api::<Stored<K>>::all(client.clone()).list(&ListParams::default()).await {
+        Ok(list) => Ok(list.items),
+        Err(error) if is_absent(&error) => Ok(Vec::new()),
+        Err(error) => Err(anyhow::Error::new(error).context(format!("failed to list {}", K::plural(&())))),
+    }
+}
+
+/// Names of the objects of a kind; none if its CRD is missing.
+pub(crate) async fn names<K: Kind>(client: &Client) -> anyhow::Result<Vec<String>> {
+    let list = list::<K>(client).await?;
+    Ok(list.iter().map(ResourceExt::name_any).collect())
+}
+
+/// Every NodeClaim, also one that can't be read as a whole.
+pub(crate) async fn claims(client: &Client) -> anyhow::Result<Vec<NodeClaim>> {
+    Ok(list::<NodeClaim>(client).await?.into_iter().filter_map(Stored::legible).collect())
+}
+
+/// The CRDs that are there.
+///
+/// # Errors
+/// If one can't be read.
+pub(crate) async fn crds(client: &Client) -> anyhow::Result<Vec<CustomResourceDefinition>> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let mut found = Vec::new();
+    for crd in croft_api::crds() {
+        let name = crd.name_any();
+        found.extend(api.get_opt(&name).await.with_context(|| format!("failed to read the CRD {name}"))?);
+    }
+    Ok(found)
+}
