@@ -227,3 +227,55 @@ async fn kept_instances_are_listed_reported_and_adopted_and_crds_deleted_by_hand
     // A NodeClaim's finalizer goes once its instance is terminated.
     assert_eq!(ids(&mut stack).await, BTreeSet::new());
 }
+
+#[tokio::test]
+async fn namespace_deleted_by_hand_ends_no_instance_and_the_next_installation_takes_them_over() {
+    let mut stack = two_tenants().await;
+    let client = stack.plane.admin().await.unwrap();
+    let before = ids(&mut stack).await;
+    let namespace = stack.croft.namespace().to_owned();
+
+    // The processes end with their namespace.
+    for part in [Part::Webhook, Part::Controller] {
+        stack.croft.stop(part, GRACE).await.unwrap();
+    }
+    stack.plane.kubectl(["delete", "namespace", &namespace, "--timeout=60s"]).await.unwrap();
+    let (code, text) = croft(&stack.plane, "check --skip-aws").await.unwrap();
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("fail  namespace") || text.contains(&format!("namespace {namespace}")), "{text}");
+    // Fails closed: what runs goes on, and no pod of a tenant starts unplaced.
+    running(&client, "tenant-a", 6).await.unwrap();
+    let refused = stack
+        .plane
+        .kubectl(["run", "late", "-n", "tenant-a", "--image=registry.k8s.io/pause:3.10"])
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains("croft"), "{refused}");
+    assert_eq!(ids(&mut stack).await, before);
+
+    let folder = stack.croft.manifests().join("install").display().to_string();
+    stack.plane.kubectl(["apply", "--server-side", "--force-conflicts", "-k", &folder]).await.unwrap();
+    let plane = &stack.plane;
+    for part in [Part::Webhook, Part::Controller] {
+        stack.croft.resume(plane, part).await.unwrap();
+    }
+    until("a whole installation", EVENTUALLY, async || {
+        let (code, text) = croft(&stack.plane, "check --skip-aws").await?;
+        anyhow::Ok(Seen::from_option((code == 0).then_some(()), text))
+    })
+    .await
+    .unwrap();
+    assert_eq!(ids(&mut stack).await, before);
+    stack.plane.kubectl(["scale", "deployment", "-n", "tenant-a", "--all", "--replicas=4"]).await.unwrap();
+    until("more pods of the tenant", EVENTUALLY, async || {
+        let names = stack
+            .plane
+            .kubectl(["get", "pods", "-n", "tenant-a", "-o", "name", "--field-selector=status.phase=Running"])
+            .await?;
+        anyhow::Ok(Seen::from_option((names.lines().count() > 6).then_some(()), names))
+    })
+    .await
+    .unwrap();
+    let kept = ids(&mut stack).await;
+    assert!(before.is_subset(&kept), "{before:?} {kept:?}");
+}

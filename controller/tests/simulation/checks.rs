@@ -6,6 +6,7 @@ use std::{
 };
 
 use croft_cloud::tags;
+use croft_controller::definitions::keys;
 use croft_ec2_sim::world::World;
 use croft_simkit::{Store, Workload, cluster_id};
 use serde_json::{Value, json};
@@ -15,8 +16,12 @@ use crate::run::Limits;
 /// Violations of invariants that hold at every moment.
 pub fn always(store: &Store, world: &World, limits: &Limits, cpus: &BTreeMap<String, i64>) -> Vec<String> {
     let mut broken = Vec::new();
-    let known: BTreeSet<&str> =
-        store.of_kind("NodeClaim").filter_map(|(_, claim)| claim["metadata"]["uid"].as_str()).collect();
+    // A claim that adopts an instance was made when the cloud showed it: what was launched before didn't count it.
+    let known: BTreeSet<&str> = store
+        .of_kind("NodeClaim")
+        .filter(|(_, claim)| claim["metadata"]["annotations"][keys::ADOPTS].is_null())
+        .filter_map(|(_, claim)| claim["metadata"]["uid"].as_str())
+        .collect();
     let mut per_claim: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut cpu: BTreeMap<&str, i64> = BTreeMap::new();
     for (id, instance) in world.instances() {

@@ -9,6 +9,8 @@ use aws_config::{
 use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 
+use crate::calls::{eks, iam, ssm};
+
 /// Region, endpoint and credentials.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
@@ -41,15 +43,15 @@ impl std::fmt::Debug for Keys {
 #[derive(Clone, Debug)]
 pub(crate) struct Clients {
     pub(crate) ec2: aws_sdk_ec2::Client,
-    pub(crate) ssm: aws_sdk_ssm::Client,
+    pub(crate) ssm: ssm::Client,
     pub(crate) sqs: aws_sdk_sqs::Client,
     /// `None` if no endpoint has the region's prices.
     pub(crate) pricing: Option<aws_sdk_pricing::Client>,
     /// The currency of the partition.
     pub(crate) currency: &'static str,
-    pub(crate) iam: crate::iam::Client,
+    pub(crate) iam: iam::Client,
     pub(crate) sts: aws_sdk_sts::Client,
-    pub(crate) eks: aws_sdk_eks::Client,
+    pub(crate) eks: eks::Client,
     pub(crate) region: String,
 }
 
@@ -108,14 +110,14 @@ pub(crate) async fn connect(access: &Access) -> Clients {
     let region = config.region().map(ToString::to_string).unwrap_or_default();
     Clients {
         ec2: aws_sdk_ec2::Client::new(&config),
-        ssm: aws_sdk_ssm::Client::new(&config),
+        ssm: ssm::Client::new(&config),
         sqs: aws_sdk_sqs::Client::new(&config),
         pricing: pricing_region(&region)
             .map(|serving| aws_sdk_pricing::Client::new(&in_region(&config, serving))),
         currency: currency(&region),
-        iam: crate::iam::Client::new(&config),
+        iam: iam::Client::new(&config),
         sts: aws_sdk_sts::Client::new(&config),
-        eks: aws_sdk_eks::Client::new(&config),
+        eks: eks::Client::new(&config),
         region,
     }
 }

@@ -320,13 +320,9 @@ pub(crate) async fn images(
 
 async fn parameter(clients: &Clients, paces: &Paces, name: &str) -> Result<String, Fault> {
     paces.read.turn().await;
-    let answer = clients.ssm.get_parameter().name(name).send().await;
-    let answer = paces.read.record("GetParameter", answer)?;
-    answer
-        .parameter()
-        .and_then(|p| p.value())
-        .map(str::to_owned)
-        .ok_or_else(|| invalid("GetParameter", format!("parameter {name} is empty")))
+    let answer = clients.ssm.get_parameter(name).await;
+    let value = paces.read.record("GetParameter", answer)?;
+    value.ok_or_else(|| invalid("GetParameter", format!("parameter {name} is empty")))
 }
 
 async fn describe_images(
@@ -356,19 +352,16 @@ async fn describe_images(
 /// The cluster, as EKS describes it.
 pub(crate) async fn cluster(clients: &Clients, paces: &Paces, name: &str) -> Result<ClusterFacts, Fault> {
     paces.read.turn().await;
-    let answer = clients.eks.describe_cluster().name(name).send().await;
-    let answer = paces.read.record("DescribeCluster", answer)?;
-    let cluster = answer.cluster().ok_or_else(|| invalid("DescribeCluster", format!("no cluster {name}")))?;
-    let network = cluster.kubernetes_network_config();
+    let answer = clients.eks.describe_cluster(name).await;
+    let cluster = paces.read.record("DescribeCluster", answer)?;
+    let cluster = cluster.ok_or_else(|| invalid("DescribeCluster", format!("no cluster {name}")))?;
+    let network = cluster.kubernetes_network_config;
     Ok(ClusterFacts {
         name: name.to_owned(),
-        endpoint: cluster.endpoint().unwrap_or_default().to_owned(),
-        ca: cluster.certificate_authority().and_then(|ca| ca.data()).unwrap_or_default().to_owned(),
-        service_cidr: network
-            .and_then(|n| n.service_ipv4_cidr().or_else(|| n.service_ipv6_cidr()))
-            .unwrap_or_default()
-            .to_owned(),
-        version: cluster.version().unwrap_or_default().to_owned(),
+        endpoint: cluster.endpoint.unwrap_or_default(),
+        ca: cluster.certificate_authority.data.unwrap_or_default(),
+        service_cidr: network.service_ipv4_cidr.or(network.service_ipv6_cidr).unwrap_or_default(),
+        version: cluster.version.unwrap_or_default(),
     })
 }
 

@@ -12,6 +12,7 @@
 //!     cache   answers kept, and used while AWS is away        pace     a token bucket per kind of call
 //!     batch   calls of many claims made as one
 //!     codes   every error code, and what to do about it       refusal  from the SDK's errors to Croft's
+//!     calls   to IAM, SSM and EKS, without the SDK's clients for them
 //!     rights  what an identity may do     owned  the cluster's instances: both for the command line
 //! ```
 
@@ -19,12 +20,12 @@ mod answer;
 mod batch;
 mod batches;
 mod cache;
+mod calls;
 mod class;
 mod cloud_provider;
 mod codes;
 mod connect;
 mod discovery;
-mod iam;
 mod instances;
 mod interruption;
 mod launch;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use croft_cloud::{Fault, FaultClass, tags};
 use sha2::{Digest as _, Sha256};
 
-use crate::{connect::Clients, iam::InstanceProfile, pace::Paces};
+use crate::{calls::iam::InstanceProfile, connect::Clients, pace::Paces};
 
 /// Time within which IAM makes a new instance profile known to EC2.
 pub(crate) const SETTLES: Duration = Duration::from_secs(60);

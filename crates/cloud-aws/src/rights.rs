@@ -175,7 +175,7 @@ async fn read(clients: &Clients, subject: &Subject, verdicts: &mut Verdicts) {
     };
     verdicts.insert("pricing:GetProducts", pricing);
     let cluster = match &subject.cluster_name {
-        Some(name) => match clients.eks.describe_cluster().name(name).send().await {
+        Some(name) => match clients.eks.describe_cluster(name).await {
             Ok(_) => Verdict::Granted,
             Err(error) => of_fault(&refusal::fault("DescribeCluster", &error)),
         },
@@ -250,8 +250,8 @@ async fn launch(clients: &Clients, subject: &Subject, verdicts: &mut Verdicts) {
         "/aws/service/eks/optimized-ami/{}/amazon-linux-2023/x86_64/standard/recommended/image_id",
         subject.kubernetes_version
     );
-    let image = clients.ssm.get_parameter().name(&parameter).send().await;
-    let id = image.as_ref().ok().and_then(|answer| Some(answer.parameter()?.value()?.to_owned()));
+    let image = clients.ssm.get_parameter(&parameter).await;
+    let id = image.as_ref().ok().cloned().flatten();
     verdicts.insert("ssm:GetParameter", verdict_of_read("GetParameter", image));
     let (Some(image), Some(subnet)) = (id, some_subnet(clients).await) else {
         let why = "its dry run needs an image and a subnet, and one of them can't be found";

@@ -39,6 +39,7 @@ use croft_testkit::{
     wait::{Seen, until},
 };
 use k8s_openapi::api::core::v1::Taint;
+use serde_json::{Value, json};
 
 const UID: &str = "11111111-2222-3333-4444-555555555555";
 const ROLE: &str = "croft-node";
@@ -65,34 +66,45 @@ struct Bed {
     options: Options,
     ec2: aws_sdk_ec2::Client,
     sqs: aws_sdk_sqs::Client,
-    iam: Iam,
-    ssm: aws_sdk_ssm::Client,
+    raw: Raw,
     _server: Process,
     _reaper: Reaper,
     _folder: tempfile::TempDir,
 }
 
-/// IAM of moto, spoken to without the provider's own client.
-struct Iam {
+/// moto, spoken to without the provider's own clients.
+struct Raw {
     address: String,
 }
 
-impl Iam {
-    /// Sends the parameters and returns the answer. moto checks no signature, and finds the service in its scope.
-    async fn call(&self, parameters: &str) -> String {
+impl Raw {
+    /// Calls IAM with `parameters`.
+    async fn iam(&self, parameters: &str) -> String {
+        let body = format!("{parameters}&Version=2010-05-08");
+        self.call("iam", "Content-Type: application/x-www-form-urlencoded", &body).await
+    }
+
+    /// Calls `action` of SSM.
+    async fn ssm(&self, action: &str, parameters: &Value) -> String {
+        let headers = format!("Content-Type: application/x-amz-json-1.1\r\nX-Amz-Target: AmazonSSM.{action}");
+        self.call("ssm", &headers, &parameters.to_string()).await
+    }
+
+    /// Sends `body` and returns the answer. moto checks no signature, and finds the service in its scope.
+    async fn call(&self, service: &str, headers: &str, body: &str) -> String {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let scope = "AWS4-HMAC-SHA256 Credential=AKIDTEST/20260101/us-east-1/iam/aws4_request, SignedHeaders=host, Signature=0";
         let request = format!(
-            "POST / HTTP/1.0\r\nHost: {}\r\nAuthorization: {scope}\r\nContent-Type: application/x-www-form-urlencoded\r\n\
-             Content-Length: {}\r\n\r\n{parameters}&Version=2010-05-08",
+            "POST / HTTP/1.0\r\nHost: {}\r\nAuthorization: AWS4-HMAC-SHA256 \
+             Credential=AKIDTEST/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=0\r\n\
+             {headers}\r\nContent-Length: {}\r\n\r\n{body}",
             self.address,
-            parameters.len() + "&Version=2010-05-08".len()
+            body.len()
         );
         let mut connection = tokio::net::TcpStream::connect(&self.address).await.unwrap();
         connection.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         connection.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.lines().next().is_some_and(|line| line.contains(" 200 ")), "{parameters}: {answer}");
+        assert!(answer.lines().next().is_some_and(|line| line.contains(" 200 ")), "{body}: {answer}");
         answer
     }
 }
@@ -132,22 +144,13 @@ async fn bed() -> Bed {
         aws_sdk_sqs::Config::builder()
             .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
             .region(Region::new("us-east-1"))
-            .credentials_provider(credentials.clone())
-            .endpoint_url(&url)
-            .http_client(http.clone())
-            .build(),
-    );
-    let iam = Iam { address: url.trim_start_matches("http://").trim_end_matches('/').to_owned() };
-    let ssm = aws_sdk_ssm::Client::from_conf(
-        aws_sdk_ssm::Config::builder()
-            .behavior_version(aws_sdk_ssm::config::BehaviorVersion::latest())
-            .region(Region::new("us-east-1"))
             .credentials_provider(credentials)
             .endpoint_url(&url)
             .http_client(http)
             .build(),
     );
-    iam.call(&format!("Action=CreateRole&RoleName={ROLE}&AssumeRolePolicyDocument=%7B%7D")).await;
+    let raw = Raw { address: url.trim_start_matches("http://").trim_end_matches('/').to_owned() };
+    raw.iam(&format!("Action=CreateRole&RoleName={ROLE}&AssumeRolePolicyDocument=%7B%7D")).await;
     sqs.create_queue().queue_name("croft").send().await.unwrap();
     // The default network of a new account, tagged for discovery.
     let subnets = ec2.describe_subnets().send().await.unwrap();
@@ -174,7 +177,7 @@ async fn bed() -> Bed {
         ..Options::default()
     };
     let provider = AwsProvider::connect(options.clone()).await;
-    Bed { provider, options, ec2, sqs, iam, ssm, _server: server, _reaper: reaper, _folder: folder }
+    Bed { provider, options, ec2, sqs, raw, _server: server, _reaper: reaper, _folder: folder }
 }
 
 /// A class with an image of moto.
@@ -456,8 +459,8 @@ async fn templates_that_nothing_launches_from_are_deleted(bed: &Bed) {
 async fn images_by_parameter_and_by_tag(bed: &Bed) {
     let mut class = class(bed).await;
     let id = class.spec.ami_selector_terms[0].id.clone().unwrap();
-    let put = bed.ssm.put_parameter().name("/mine/image").value(&id);
-    put.r#type(aws_sdk_ssm::types::ParameterType::String).send().await.unwrap();
+    let parameter = json!({"Name": "/mine/image", "Value": &id, "Type": "String"});
+    bed.raw.ssm("PutParameter", &parameter).await;
     let tag = Tag::builder().key("stage").value("tested").build();
     bed.ec2.create_tags().resources(&id).tags(tag).send().await.unwrap();
     for term in [
@@ -497,15 +500,15 @@ async fn a_profile_that_holds_another_role_is_corrected(bed: &Bed) {
     let class = class(bed).await;
     let name = bed.provider.resolve(&class).await.instance_profile.unwrap();
     let held = async || {
-        let answer = bed.iam.call(&format!("Action=GetInstanceProfile&InstanceProfileName={name}")).await;
+        let answer = bed.raw.iam(&format!("Action=GetInstanceProfile&InstanceProfileName={name}")).await;
         let names = answer.split("<RoleName>").skip(1).filter_map(|rest| rest.split("</RoleName>").next());
         names.map(|role| role.trim().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(held().await, [ROLE]);
-    bed.iam.call("Action=CreateRole&RoleName=other&AssumeRolePolicyDocument=%7B%7D").await;
+    bed.raw.iam("Action=CreateRole&RoleName=other&AssumeRolePolicyDocument=%7B%7D").await;
     let change = format!("InstanceProfileName={name}&RoleName");
-    bed.iam.call(&format!("Action=RemoveRoleFromInstanceProfile&{change}={ROLE}")).await;
-    bed.iam.call(&format!("Action=AddRoleToInstanceProfile&{change}=other")).await;
+    bed.raw.iam(&format!("Action=RemoveRoleFromInstanceProfile&{change}={ROLE}")).await;
+    bed.raw.iam(&format!("Action=AddRoleToInstanceProfile&{change}=other")).await;
     let restarted = AwsProvider::connect(bed.options.clone()).await;
     assert_eq!(restarted.resolve(&class).await.instance_profile.as_deref(), Some(name.as_str()));
     assert_eq!(held().await, [ROLE]);
@@ -538,7 +541,7 @@ async fn interfaces_are_written_as_ec2_reads_them(bed: &Bed) {
     let mut class = class(bed).await;
     let interfaces = async |request: &LaunchRequest| {
         let prepared = bed.provider.prepare(request).await.unwrap();
-        let plan: serde_json::Value = serde_json::from_str(&prepared.body).unwrap();
+        let plan: Value = serde_json::from_str(&prepared.body).unwrap();
         let name = plan["configs"][0][0].as_str().unwrap();
         let versions = bed.ec2.describe_launch_template_versions().launch_template_name(name).send().await;
         let data = versions.unwrap().launch_template_versions()[0].launch_template_data().cloned().unwrap();

@@ -12,6 +12,7 @@ mod definitions;
 mod generated;
 mod images;
 mod named_tests;
+mod picture;
 mod references;
 mod tokens;
 mod words;
@@ -54,12 +55,14 @@ fn main() -> anyhow::Result<()> {
     match command {
         Command::Generate => {
             generated::write(&root, &generators()?)?;
-            generated::write(&root, &chart::rendered::files(&root)?)
+            generated::write(&root, &chart::rendered::files(&root)?)?;
+            generated::write(&root, &picture::files(&root)?)
         }
         Command::Catalog => catalog::run(&root),
         Command::Check => {
             generated::check(&root, &generators()?)?;
             generated::check(&root, &chart::rendered::files(&root)?)?;
+            generated::check(&root, &picture::files(&root)?)?;
             named_tests::check(&root)
         }
         Command::Words => words::check(&root),

@@ -1,43 +1,16 @@
 //! The calls to IAM: six operations on instance profiles.
 //!
-//! IAM speaks the AWS query protocol, a form in and XML out. The SDK's client for it is as large as EC2's to compile, so
-//! these six calls are written here, on the same orchestrator: signing, credentials, retries, timeouts and connections
-//! are the SDK's. `profile` is the only caller. Source: "Actions", AWS IAM API Reference, version 2010-05-08.
+//! IAM speaks the AWS query protocol, a form in and XML out. `profile` is the only caller that changes anything. Source:
+//! "Actions", AWS IAM API Reference, version 2010-05-08.
 
-use std::time::Duration;
-
-use aws_config::{SdkConfig, retry::RetryConfig};
-use aws_runtime::{
-    auth::{SigV4OperationSigningConfig, SigningOptions, sigv4},
-    retries::classifiers::AwsErrorCodeClassifier,
-};
-use aws_smithy_runtime::client::{
-    identity::IdentityCache,
-    orchestrator::operation::Operation,
-    retries::classifiers::{HttpStatusCodeClassifier, TransientErrorClassifier},
-};
-use aws_smithy_runtime_api::{
-    box_error::BoxError,
-    client::{
-        auth::{
-            AuthSchemeOptionResolverParams, SharedAuthScheme, SharedAuthSchemeOptionResolver,
-            static_resolver::StaticAuthSchemeOptionResolver,
-        },
-        identity::SharedIdentityResolver,
-        orchestrator::{HttpRequest, HttpResponse, OrchestratorError},
-        result::SdkError,
-        runtime_components::RuntimeComponentsBuilder,
-        runtime_plugin::StaticRuntimePlugin,
-    },
-};
-use aws_smithy_types::{body::SdkBody, config_bag::Layer, error::metadata::ErrorMetadata};
+use aws_config::SdkConfig;
+use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
+use aws_smithy_types::error::metadata::ErrorMetadata;
 use aws_smithy_xml::decode::{Document, ScopedDecoder, XmlDecodeError, try_data};
-use aws_types::{SigningName, region::SigningRegion, service_config::ServiceConfigKey};
+
+use super::{Call, CallError, Endpoint, Service, SignedCalls, Variant};
 
 const VERSION: &str = "2010-05-08";
-
-/// The failure of a call.
-pub(crate) type IamError = SdkError<ErrorMetadata, HttpResponse>;
 
 /// An instance profile, as far as Croft reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,8 +33,7 @@ pub(crate) struct Page {
 /// A client for IAM.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    /// `None` without a region: then neither the endpoint nor what to sign for is known.
-    operation: Option<Operation<Form, String, ErrorMetadata>>,
+    calls: SignedCalls,
 }
 
 /// The parameters of a call.
@@ -86,14 +58,23 @@ impl Form {
     }
 }
 
+impl From<Form> for Call {
+    fn from(form: Form) -> Self {
+        let content_type = ("content-type", "application/x-www-form-urlencoded");
+        Self { method: "POST", path: "/".to_owned(), headers: vec![content_type], body: form.body }
+    }
+}
+
+const SERVICE: Service = Service { id: "IAM", name: "iam", endpoint, read_error };
+
 impl Client {
     /// A client with the credentials, endpoint, retries and timeouts of `config`.
     pub(crate) fn new(config: &SdkConfig) -> Self {
-        Self { operation: operation(config) }
+        Self { calls: SignedCalls::new(config, &SERVICE) }
     }
 
     /// GetInstanceProfile.
-    pub(crate) async fn get(&self, name: &str) -> Result<InstanceProfile, IamError> {
+    pub(crate) async fn get(&self, name: &str) -> Result<InstanceProfile, CallError> {
         let form = Form::new("GetInstanceProfile").with("InstanceProfileName", name);
         self.call(form, |root| {
             let found = read_page(root, "GetInstanceProfileResult")?.profiles.pop();
@@ -108,7 +89,7 @@ impl Client {
         name: &str,
         path: &str,
         (key, value): (&str, &str),
-    ) -> Result<(), IamError> {
+    ) -> Result<(), CallError> {
         let form = Form::new("CreateInstanceProfile")
             .with("InstanceProfileName", name)
             .with("Path", path)
@@ -118,23 +99,23 @@ impl Client {
     }
 
     /// AddRoleToInstanceProfile.
-    pub(crate) async fn add_role(&self, name: &str, role: &str) -> Result<(), IamError> {
+    pub(crate) async fn add_role(&self, name: &str, role: &str) -> Result<(), CallError> {
         self.call(change_role("AddRoleToInstanceProfile", name, role), |_| Ok(())).await
     }
 
     /// RemoveRoleFromInstanceProfile.
-    pub(crate) async fn remove_role(&self, name: &str, role: &str) -> Result<(), IamError> {
+    pub(crate) async fn remove_role(&self, name: &str, role: &str) -> Result<(), CallError> {
         self.call(change_role("RemoveRoleFromInstanceProfile", name, role), |_| Ok(())).await
     }
 
     /// DeleteInstanceProfile.
-    pub(crate) async fn delete(&self, name: &str) -> Result<(), IamError> {
+    pub(crate) async fn delete(&self, name: &str) -> Result<(), CallError> {
         let form = Form::new("DeleteInstanceProfile").with("InstanceProfileName", name);
         self.call(form, |_| Ok(())).await
     }
 
     /// ListInstanceProfiles: the page at `marker`, of the profiles below `path`.
-    pub(crate) async fn list(&self, path: &str, marker: Option<&str>) -> Result<Page, IamError> {
+    pub(crate) async fn list(&self, path: &str, marker: Option<&str>) -> Result<Page, CallError> {
         let mut form = Form::new("ListInstanceProfiles").with("PathPrefix", path);
         if let Some(marker) = marker {
             form = form.with("Marker", marker);
@@ -147,12 +128,9 @@ impl Client {
         &self,
         form: Form,
         read: impl FnOnce(&mut ScopedDecoder<'_, '_>) -> Result<T, XmlDecodeError>,
-    ) -> Result<T, IamError> {
-        let Some(operation) = &self.operation else {
-            return Err(SdkError::construction_failure("a region must be set to call IAM"));
-        };
+    ) -> Result<T, CallError> {
         let expected = format!("{}Response", form.action);
-        let answer = operation.invoke(form).await?;
+        let answer = self.calls.send(form.into()).await?;
         let unreadable = |error: XmlDecodeError| {
             SdkError::construction_failure(format!("IAM's answer can't be read: {error}"))
         };
@@ -173,7 +151,7 @@ fn change_role(action: &'static str, name: &str, role: &str) -> Form {
 /// The host of IAM for `region`, and the region that calls are signed for: IAM is one service per partition. FIPS
 /// endpoints exist where the first list has one. Source: "AWS Identity and Access Management endpoints and quotas", the
 /// AWS general reference, and the endpoint rules of the SDK.
-fn endpoint(region: &str, fips: bool) -> (String, String) {
+fn endpoint(region: &str, variant: Variant) -> Endpoint {
     let known = [
         ("cn-", "iam.cn-north-1.amazonaws.com.cn", "iam-fips.amazonaws.com.cn", "cn-north-1"),
         ("us-gov-", "iam.us-gov.amazonaws.com", "iam.us-gov.amazonaws.com", "us-gov-west-1"),
@@ -192,107 +170,30 @@ fn endpoint(region: &str, fips: bool) -> (String, String) {
         .into_iter()
         .find(|(prefix, ..)| region.starts_with(prefix))
         .unwrap_or(("", "iam.amazonaws.com", "iam-fips.amazonaws.com", "us-east-1"));
-    (format!("https://{}", if fips { fips_host } else { host }), signing.to_owned())
-}
-
-fn operation(config: &SdkConfig) -> Option<Operation<Form, String, ErrorMetadata>> {
-    let region = config.region()?;
-    let (official, signing) = endpoint(region.as_ref(), config.use_fips().unwrap_or_default());
-    // As the SDK's clients: the service's own setting, then the one of all services.
-    let own = config.service_config().and_then(|settings| {
-        let key =
-            ServiceConfigKey::builder().service_id("IAM").env("AWS_ENDPOINT_URL").profile("endpoint_url");
-        key.build().ok().and_then(|key| settings.load_config(key))
-    });
-    let url = own.or_else(|| config.endpoint_url().map(str::to_owned)).unwrap_or(official);
-
-    let mut layer = Layer::new("iam");
-    layer.store_put(AuthSchemeOptionResolverParams::new(()));
-    layer.store_put(SigningName::from_static("iam"));
-    layer.store_put(SigningRegion::from(aws_config::Region::new(signing)));
-    layer.store_put(SigV4OperationSigningConfig {
-        signing_options: SigningOptions::default(),
-        ..SigV4OperationSigningConfig::default()
-    });
-    let mut components = RuntimeComponentsBuilder::new("iam")
-        .with_auth_scheme(SharedAuthScheme::new(sigv4::SigV4AuthScheme::new()))
-        .with_auth_scheme_option_resolver(Some(SharedAuthSchemeOptionResolver::new(
-            StaticAuthSchemeOptionResolver::new(vec![sigv4::SCHEME_ID]),
-        )))
-        .with_identity_cache(Some(config.identity_cache().unwrap_or_else(|| IdentityCache::lazy().build())));
-    if let Some(credentials) = config.credentials_provider() {
-        components.set_identity_resolver(sigv4::SCHEME_ID, SharedIdentityResolver::new(credentials));
+    Endpoint {
+        host: if variant.fips { fips_host } else { host }.to_owned(),
+        signing_region: signing.to_owned(),
     }
-    let retries = config.retry_config().cloned().unwrap_or_else(RetryConfig::standard);
-    let mut builder = Operation::builder()
-        .service_name("iam")
-        .operation_name("query")
-        .endpoint_url(url.trim_end_matches('/'))
-        .standard_retry(&retries)
-        .timeout_config(config.timeout_config().cloned().unwrap_or_else(default_timeouts))
-        .retry_classifier(TransientErrorClassifier::<ErrorMetadata>::new())
-        .retry_classifier(HttpStatusCodeClassifier::default())
-        .retry_classifier(AwsErrorCodeClassifier::<ErrorMetadata>::new())
-        .with_connection_poisoning()
-        .runtime_plugin(
-            StaticRuntimePlugin::new().with_config(layer.freeze()).with_runtime_components(components),
-        );
-    if let Some(http) = config.http_client() {
-        builder = builder.http_client(http);
-    }
-    if let Some(version) = config.behavior_version() {
-        builder = builder.behavior_version(version);
-    }
-    Some(builder.serializer(write_request).deserializer(read_answer).build())
 }
 
-fn default_timeouts() -> aws_config::timeout::TimeoutConfig {
-    aws_config::timeout::TimeoutConfig::builder().operation_attempt_timeout(Duration::from_secs(30)).build()
-}
-
-fn write_request(form: Form) -> Result<HttpRequest, BoxError> {
-    let mut request = HttpRequest::new(SdkBody::from(form.body));
-    request.set_method("POST")?;
-    request.set_uri("/")?;
-    let headers = request.headers_mut();
-    headers.insert("content-type", "application/x-www-form-urlencoded");
-    headers.insert("user-agent", concat!("croft/", env!("CARGO_PKG_VERSION")));
-    Ok(request)
-}
-
-fn read_answer(response: &HttpResponse) -> Result<String, OrchestratorError<ErrorMetadata>> {
-    let body = response.body().bytes().unwrap_or_default();
-    if response.status().is_success() {
-        return String::from_utf8(body.to_vec()).map_err(OrchestratorError::other);
-    }
-    Err(OrchestratorError::operation(read_error(body)))
-}
-
-/// Code and message of a refusal. What isn't XML, such as a proxy's page, is an error without a code.
-fn read_error(body: &[u8]) -> ErrorMetadata {
-    let read = || -> Result<ErrorMetadata, XmlDecodeError> {
-        let mut found = ErrorMetadata::builder();
-        let mut document = Document::try_from(body)?;
-        let mut root = document.root_element()?;
-        while let Some(mut tag) = root.next_tag() {
-            if tag.start_el().local() != "Error" {
-                continue;
-            }
-            while let Some(mut field) = tag.next_tag() {
-                match field.start_el().local() {
-                    "Code" => found = found.code(try_data(&mut field)?),
-                    "Message" => found = found.message(try_data(&mut field)?),
-                    _ => {}
-                }
+/// Code and message of a refusal; `None` if it isn't XML.
+fn read_error(response: &HttpResponse) -> Option<ErrorMetadata> {
+    let mut found = ErrorMetadata::builder();
+    let mut document = Document::try_from(response.body().bytes()?).ok()?;
+    let mut root = document.root_element().ok()?;
+    while let Some(mut tag) = root.next_tag() {
+        if tag.start_el().local() != "Error" {
+            continue;
+        }
+        while let Some(mut field) = tag.next_tag() {
+            match field.start_el().local() {
+                "Code" => found = found.code(try_data(&mut field).ok()?),
+                "Message" => found = found.message(try_data(&mut field).ok()?),
+                _ => {}
             }
         }
-        let found = found.build();
-        if found.code().is_none() { Err(XmlDecodeError::custom("it has no code")) } else { Ok(found) }
-    };
-    read().unwrap_or_else(|_| {
-        let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
-        ErrorMetadata::builder().message(text).build()
-    })
+    }
+    Some(found.build())
 }
 
 /// The profiles in the element `result` of an answer: those of a list, or the single one.
@@ -346,65 +247,13 @@ fn read_profile(element: &mut ScopedDecoder<'_, '_>) -> Result<InstanceProfile, 
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        future::Future,
-        pin::Pin,
-        sync::{Arc, Mutex},
-    };
-
-    use aws_config::{BehaviorVersion, Region};
-    use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
-    use aws_smithy_runtime_api::client::{
-        http::{HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector},
-        runtime_components::RuntimeComponents,
-    };
     use aws_smithy_types::error::metadata::ProvideErrorMetadata as _;
 
     use super::*;
-
-    /// Answers with the given statuses and bodies, the last one again and again, and keeps what was sent.
-    #[derive(Clone, Debug, Default)]
-    struct Wire {
-        answers: Arc<Mutex<Vec<(u16, String)>>>,
-        sent: Arc<Mutex<Vec<(String, String, String)>>>,
-    }
-
-    impl HttpClient for Wire {
-        fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
-            SharedHttpConnector::new(self.clone())
-        }
-    }
-
-    impl HttpConnector for Wire {
-        fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-            let body = String::from_utf8(request.body().bytes().unwrap().to_vec()).unwrap();
-            let signed = request.headers().get("authorization").unwrap_or_default().to_owned();
-            self.sent.lock().unwrap().push((request.uri().to_owned(), signed, body));
-            let mut answers = self.answers.lock().unwrap();
-            let (status, body) =
-                if answers.len() > 1 { answers.remove(0) } else { answers.first().cloned().unwrap() };
-            let response = HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
-            let answer: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async { Ok(response) });
-            HttpConnectorFuture::new(answer)
-        }
-    }
+    use crate::calls::wire::Wire;
 
     fn client(wire: &Wire, region: Option<&'static str>) -> Client {
-        let keys = Credentials::new("AKIDTEST", "secret", None, None, "test");
-        let config = SdkConfig::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .http_client(wire.clone())
-            .retry_config(RetryConfig::standard().with_initial_backoff(Duration::from_millis(1)))
-            .credentials_provider(SharedCredentialsProvider::new(keys))
-            .sleep_impl(aws_smithy_async::rt::sleep::TokioSleep::new())
-            .region(region.map(Region::from_static));
-        Client::new(&config.build())
-    }
-
-    fn wire(answers: &[(u16, &str)]) -> Wire {
-        let wire = Wire::default();
-        *wire.answers.lock().unwrap() = answers.iter().map(|(s, b)| (*s, (*b).to_owned())).collect();
-        wire
+        Client::new(&wire.config(region))
     }
 
     const PROFILE: &str = r#"<GetInstanceProfileResponse xmlns="https://iam.amazonaws.com/doc/2010-05-08/">
@@ -424,10 +273,10 @@ mod tests {
             ("cn-northwest-1", "https://iam.cn-north-1.amazonaws.com.cn/", "/cn-north-1/iam/aws4_request"),
             ("us-gov-east-1", "https://iam.us-gov.amazonaws.com/", "/us-gov-west-1/iam/aws4_request"),
         ] {
-            let wire = wire(&[(200, PROFILE)]);
+            let wire = Wire::new(&[(200, PROFILE)]);
             let found = client(&wire, Some(region)).get("croft-1").await.unwrap();
             assert_eq!(found, InstanceProfile { name: "croft-1".to_owned(), roles: vec!["a&b".to_owned()] });
-            let sent = wire.sent.lock().unwrap().clone();
+            let sent = wire.sent();
             let [(to, signed, body)] = sent.as_slice() else { panic!("{sent:?}") };
             assert_eq!(to, url);
             assert!(signed.starts_with("AWS4-HMAC-SHA256 Credential=AKIDTEST/"), "{signed}");
@@ -438,9 +287,9 @@ mod tests {
 
     #[tokio::test]
     async fn parameters_are_escaped() {
-        let wire = wire(&[(200, "<CreateInstanceProfileResponse/>")]);
+        let wire = Wire::new(&[(200, "<CreateInstanceProfileResponse/>")]);
         client(&wire, Some("us-east-1")).create("a+b", "/croft/x y/", ("k&", "v=1")).await.unwrap();
-        let sent = wire.sent.lock().unwrap().clone();
+        let sent = wire.sent();
         assert_eq!(
             sent.first().unwrap().2,
             "Action=CreateInstanceProfile&Version=2010-05-08&InstanceProfileName=a%2Bb&Path=%2Fcroft%2Fx%20y%2F\
@@ -459,11 +308,11 @@ mod tests {
             )
         };
         for (truncated, marker) in [(true, Some("next".to_owned())), (false, None)] {
-            let wire = wire(&[(200, &list(truncated))]);
+            let wire = Wire::new(&[(200, &list(truncated))]);
             let page = client(&wire, Some("us-east-1")).list("/croft/", Some("m=")).await.unwrap();
             assert_eq!(page.profiles.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
             assert_eq!(page.marker, marker);
-            assert!(wire.sent.lock().unwrap().first().unwrap().2.ends_with("&Marker=m%3D"));
+            assert!(wire.sent().first().unwrap().2.ends_with("&Marker=m%3D"));
         }
     }
 
@@ -471,41 +320,42 @@ mod tests {
     async fn refusal_has_code_and_message_and_is_sent_once() {
         let refused = "<ErrorResponse><Error><Type>Sender</Type><Code>NoSuchEntity</Code>\
                        <Message>Instance Profile x cannot be found.</Message></Error></ErrorResponse>";
-        let wire = wire(&[(404, refused)]);
+        let wire = Wire::new(&[(404, refused)]);
         let error = client(&wire, Some("us-east-1")).get("x").await.unwrap_err();
         assert_eq!(
             (error.code(), error.message()),
             (Some("NoSuchEntity"), Some("Instance Profile x cannot be found."))
         );
-        assert_eq!(wire.sent.lock().unwrap().len(), 1);
+        assert_eq!(wire.sent().len(), 1);
     }
 
     #[tokio::test]
     async fn throttling_and_failures_of_the_server_are_retried() {
         let throttled = "<ErrorResponse><Error><Code>Throttling</Code><Message>Rate exceeded</Message></Error></ErrorResponse>";
-        let wire = wire(&[(400, throttled), (503, "<html>busy"), (200, "<DeleteInstanceProfileResponse/>")]);
+        let wire =
+            Wire::new(&[(400, throttled), (503, "<html>busy"), (200, "<DeleteInstanceProfileResponse/>")]);
         client(&wire, Some("us-east-1")).delete("x").await.unwrap();
-        assert_eq!(wire.sent.lock().unwrap().len(), 3);
+        assert_eq!(wire.sent().len(), 3);
     }
 
     #[tokio::test]
     async fn unreadable_answers_are_errors() {
         for body in ["", "<html>", "<GetInstanceProfileResponse><GetInstanceProfileResult><InstanceProfile/>"]
         {
-            let wire = wire(&[(200, body)]);
+            let wire = Wire::new(&[(200, body)]);
             let found = client(&wire, Some("us-east-1")).get("x").await;
             assert!(found.is_err(), "{body}: {found:?}");
         }
-        let wire = wire(&[(403, "<html>blocked by the proxy")]);
+        let wire = Wire::new(&[(403, "<html>blocked by the proxy")]);
         let error = client(&wire, Some("us-east-1")).get("x").await.unwrap_err();
         assert_eq!((error.code(), error.message()), (None, Some("<html>blocked by the proxy")));
     }
 
     #[tokio::test]
     async fn missing_region_sends_nothing() {
-        let wire = wire(&[(200, PROFILE)]);
+        let wire = Wire::new(&[(200, PROFILE)]);
         let error = client(&wire, None).get("x").await.unwrap_err();
         assert_eq!(crate::refusal::fault("GetInstanceProfile", &error).code, "NoRegion");
-        assert!(wire.sent.lock().unwrap().is_empty());
+        assert!(wire.sent().is_empty());
     }
 }
