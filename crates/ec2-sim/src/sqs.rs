@@ -6,7 +6,6 @@ use crate::{
     answer::{Answer, Call, Outcome, Refusal},
     describe::iso,
     policy::Demand,
-    resources::Message,
     world::World,
 };
 
@@ -84,10 +83,7 @@ impl World {
     pub fn publish_text(&mut self, body: &str) {
         let now = self.now;
         for queue in self.queues.values_mut() {
-            queue.sent += 1;
-            let message =
-                Message { id: queue.sent, body: body.to_owned(), sent: now, visible: now, receipt: 0 };
-            queue.messages.push_back(message);
+            queue.put(body, now);
         }
     }
 
@@ -134,6 +130,10 @@ impl World {
                     }));
                 }
                 Ok(Answer::Json(if messages.is_empty() { json!({}) } else { json!({"Messages": messages}) }))
+            }
+            "SendMessage" => {
+                queue.put(&text("MessageBody"), now);
+                Ok(Answer::Json(json!({"MessageId": queue.sent.to_string()})))
             }
             "DeleteMessageBatch" => {
                 let entries = call.json.get("Entries").and_then(Value::as_array).cloned().unwrap_or_default();

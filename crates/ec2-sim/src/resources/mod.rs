@@ -14,6 +14,5 @@ pub use instance::{Instance, State};
 pub(crate) use network::VPC;
 pub use network::{SecurityGroup, Subnet};
 pub use profile::Profile;
-pub(crate) use queue::Message;
 pub use queue::Queue;
 pub use template::{Template, TemplateData};

@@ -1,0 +1,126 @@
+//! An AWS account for scripts: moto, or none at all.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use croft_testkit::{
+    Process, Reaper, Recipe,
+    wait::{Seen, until},
+};
+
+pub(crate) const WITHIN: Duration = Duration::from_secs(60);
+
+/// A program that `make test` puts into the cache: `variable` names it, else it is at `path` there.
+fn cached(variable: &str, path: &str) -> PathBuf {
+    let cache = || {
+        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+        std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from)
+    };
+    let found = std::env::var_os(variable).map_or_else(|| cache().join("croft").join(path), PathBuf::from);
+    assert!(found.is_file(), "{} is not there; `make test` installs it", found.display());
+    found
+}
+
+/// What a script sees: programs of its own on PATH, no credentials but the test's, no endpoint but the test's.
+pub(crate) struct Account {
+    pub(crate) folder: tempfile::TempDir,
+    endpoint: String,
+    _moto: Option<(Process, Reaper)>,
+}
+
+impl Account {
+    /// With no AWS: each program on PATH records that it was run.
+    pub(crate) fn offline() -> Self {
+        let account = Self {
+            folder: tempfile::tempdir().unwrap(),
+            endpoint: "http://127.0.0.1:1".to_owned(),
+            _moto: None,
+        };
+        for program in ["aws", "kubectl", "helm", "croft"] {
+            account.program(program, "echo ran >> \"$(dirname \"$0\")/ran\"");
+        }
+        account
+    }
+
+    pub(crate) async fn moto() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("moto.log");
+        let reaper = Reaper::start().unwrap();
+        let program = cached("CROFT_MOTO", "moto-5.2.5/bin/moto_server");
+        let recipe = Recipe::new("moto", program, &log).arguments(["-H", "127.0.0.1", "-p", "0"]);
+        let server = recipe.start(&reaper).unwrap();
+        let endpoint = until("moto's address", WITHIN, async || {
+            let text = fs::read_to_string(&log)?;
+            let url = text.split("Running on ").nth(1).and_then(|rest| rest.split_whitespace().next());
+            Ok::<_, std::io::Error>(Seen::from_option(url.map(str::to_owned), text.clone()))
+        })
+        .await
+        .unwrap();
+        let account = Self { folder, endpoint, _moto: Some((server, reaper)) };
+        for program in ["kubectl", "helm", "croft"] {
+            account.program(program, "exit 1");
+        }
+        account.program("aws", &Self::aws());
+        account
+    }
+
+    /// The real command line of AWS.
+    pub(crate) fn aws() -> String {
+        format!("exec {} \"$@\"", cached("CROFT_AWS_CLI", "aws-cli-1.46.3/bin/aws").display())
+    }
+
+    /// Puts a program on PATH: the lines of a shell.
+    pub(crate) fn program(&self, name: &str, lines: &str) {
+        let path = self.folder.path().join("bin").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    pub(crate) fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .env("HOME", self.folder.path())
+            .env("TMPDIR", self.folder.path())
+            .env("PATH", format!("{}:/usr/bin:/bin", self.folder.path().join("bin").display()))
+            .env("AWS_ENDPOINT_URL", &self.endpoint)
+            .env("AWS_ACCESS_KEY_ID", "AKIDTEST")
+            .env("AWS_SECRET_ACCESS_KEY", "secret")
+            .env("REGION", "us-east-1")
+            .env("AWS_DEFAULT_REGION", "us-east-1")
+            .env("REGISTRY", "registry.example/croft")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// What is in the account.
+    pub(crate) fn left(&self) -> String {
+        let aws = self.folder.path().join("bin/aws");
+        let list = |arguments: &str| {
+            let arguments: Vec<&str> = arguments.split(' ').collect();
+            let output = self.command(&aws, &arguments).output().unwrap();
+            assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+            String::from_utf8(output.stdout).unwrap().replace("None", "").trim().to_owned()
+        };
+        [
+            "iam list-roles --query Roles[].RoleName --output text",
+            "eks list-clusters --query clusters --output text",
+            "sqs list-queues --query QueueUrls --output text",
+            "ec2 describe-tags --filters Name=key,Values=croft.dev/discovery --query Tags[].ResourceId --output text",
+        ]
+        .map(list)
+        .concat()
+    }
+}
+
+pub(crate) fn text(output: &Output) -> String {
+    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    String::from_utf8(text).unwrap()
+}

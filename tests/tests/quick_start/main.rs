@@ -1,0 +1,12 @@
+//! docs/quick-start.md and make/eks-smoke.sh, as far as they can run here.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod account;
+mod eks_smoke;
+mod page;
