@@ -18,9 +18,14 @@ PROFILE ?= release
 .PHONY: node-test build-debug
 build-debug:
 	cargo build --quiet --workspace --bins --tests
-node-test: lab helm needs-go $(if $(filter debug,$(PROFILE)),build-debug,release) ## webhook and controller from their images on two real nodes (kubelet, containerd), under load; as root; PROFILE=debug, SKIP_NODE=1
+# The images of Croft and of the pods' sandbox, beside the folder of the programs, where node-test and `croft lab up
+# --real-node` find them.
+.PHONY: node-images
+node-images: needs-go $(if $(filter debug,$(PROFILE)),build-debug,release) ## the programs and images of real nodes, for node-test and `croft lab up --real-node`; PROFILE=debug
+	@programs=$$(node/build.sh) && \
+		$(TARGET)/$(PROFILE)/croft-xtask images --binaries $(TARGET)/$(PROFILE) --out $(TARGET)/node-images && \
+		$(TARGET)/$(PROFILE)/croft-xtask images --program $$programs/pause --out $(TARGET)/node-images
+
+node-test: lab helm node-images ## webhook and controller from their images on two real nodes (kubelet, containerd), under load; as root; PROFILE=debug, SKIP_NODE=1
 	$(if $(filter debug,$(PROFILE)),,cargo build --quiet --release --bin node-test)
-	@programs=$$(node/build.sh) && images=$(TARGET)/node-images && \
-		$(TARGET)/$(PROFILE)/croft-xtask images --binaries $(TARGET)/$(PROFILE) --out $$images && \
-		$(TARGET)/$(PROFILE)/croft-xtask images --program $$programs/pause --out $$images && \
-		$(TARGET)/$(PROFILE)/node-test --programs $$programs --images $$images --binaries $(TARGET)/$(PROFILE)
+	@$(TARGET)/$(PROFILE)/node-test

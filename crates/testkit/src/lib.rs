@@ -34,6 +34,7 @@ mod helm;
 pub mod http;
 mod kubelets;
 mod layout;
+pub mod nodes;
 mod options;
 mod pki;
 pub mod ports;

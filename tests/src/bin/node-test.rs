@@ -1,26 +1,22 @@
 //! `make node-test`: Croft's own Deployments on two real nodes, in namespaces of their own, as root.
 
-use std::{path::PathBuf, process::ExitCode};
-
-use clap::Parser;
-use croft_tests::node::{
-    Parts,
-    inside::{self, Given},
-    outside,
+use std::{
+    path::PathBuf,
+    process::{ExitCode, Stdio},
 };
+
+use anyhow::Context as _;
+use clap::Parser;
+use croft_testkit::nodes::{Inside, Namespaces, Parts};
+use croft_tests::node::inside;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Set by a user who accepts that the test doesn't run.
+const SKIP: &str = "SKIP_NODE";
 
 /// Runs Croft's webhook and controller from their images on two real nodes.
 #[derive(Parser)]
 struct Args {
-    /// Folder of kubelet, kube-proxy, containerd and the network plugins, as node/build.sh prints it
-    #[arg(long, value_name = "FOLDER")]
-    programs: PathBuf,
-    /// Folder of the images
-    #[arg(long, value_name = "FOLDER", default_value = "target/images")]
-    images: PathBuf,
-    /// Folder of ec2-sim
-    #[arg(long, value_name = "FOLDER", default_value = "target/release")]
-    binaries: PathBuf,
     /// Run in the present namespaces, with this cgroup
     #[arg(long, hide = true, requires = "folder")]
     inside: Option<String>,
@@ -32,10 +28,33 @@ struct Args {
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     croft_runtime::process::install_crypto();
-    let Args { programs, images, binaries, inside, folder } = Args::parse();
-    let parts = Parts { programs, images, binaries };
-    match (inside, folder) {
-        (Some(cgroups), Some(folder)) => inside::run(&Given { parts, cgroups, folder }).await,
-        _ => outside::run(&parts, &std::env::args().skip(1).collect::<Vec<_>>()).await,
+    let parts = Parts::find()?;
+    match Args::parse() {
+        Args { inside: Some(cgroups), folder: Some(folder) } => {
+            inside::run(&parts, &Inside { cgroups, folder }).await
+        }
+        _ => outside(&parts).await,
     }
+}
+
+/// Runs the test in namespaces of its own, and removes everything that it made.
+async fn outside(parts: &Parts) -> anyhow::Result<ExitCode> {
+    let missing = parts.missing();
+    if !missing.is_empty() {
+        let accepted = std::env::var(SKIP).is_ok_and(|value| value == "1");
+        let what = missing.join("; ");
+        println!("node-test: skipped: {what}{}", if accepted { "" } else { "; SKIP_NODE=1 accepts this" });
+        return Ok(if accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let folder =
+        tempfile::Builder::new().prefix("croft-node-").tempdir().context("failed to make a folder")?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut namespaces = Namespaces::start::<&str>([], folder.path().to_owned(), true, Stdio::inherit())?;
+    let status = tokio::select! {
+        status = namespaces.wait() => Some(status?),
+        _ = tokio::signal::ctrl_c() => None,
+        _ = terminated.recv() => None,
+    };
+    namespaces.end().await?;
+    Ok(if status.is_some_and(|status| status.success()) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context as _, bail, ensure};
+use croft_testkit::nodes::RealNode;
 use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Pod};
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
-
-use crate::node::real_node::RealNode;
 
 const NAMESPACE: &str = "croft-system";
 /// The value of system-cluster-critical.

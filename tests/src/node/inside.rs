@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -10,7 +9,8 @@ use std::{
 use anyhow::{Context as _, ensure};
 use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_testkit::{
-    ControlPlane, Options, Process,
+    ControlPlane, Options,
+    nodes::{self, Inside, NodeCluster, Parts},
     wait::{Seen, until},
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -19,10 +19,7 @@ use kube::{Api, Client, ResourceExt as _};
 use crate::{
     audit::{Audit, CONTROLLER_USER, WEBHOOK_USER},
     node::{
-        Parts,
         checks::{self, Memory},
-        network,
-        real_node::{Place, RealNode},
         workload,
     },
     pods::{Stream, Tally},
@@ -36,25 +33,10 @@ const CLIENTS: usize = 8;
 const RENEWED_WITHIN: Duration = Duration::from_secs(240);
 const RESTARTED_WITHIN: Duration = Duration::from_secs(90);
 
-/// Arguments of the inner half, from the outer one.
-#[derive(Clone, Debug)]
-pub struct Given {
-    /// The programs and images.
-    pub parts: Parts,
-    /// The cgroup of both nodes.
-    pub cgroups: String,
-    /// The folder of all files.
-    pub folder: PathBuf,
-}
-
-/// A cluster of two real nodes.
+/// The nodes, and what the test sees of them.
 struct Cluster {
-    // In this order they end: nodes before what they talk to.
-    real_nodes: Vec<RealNode>,
-    _cloud: Process,
-    _second: Process,
+    nodes: NodeCluster,
     audit: Audit,
-    plane: ControlPlane,
     client: Client,
 }
 
@@ -70,9 +52,9 @@ struct Sums {
 ///
 /// # Errors
 /// The step that failed, after the logs of pods and nodes.
-pub async fn run(given: &Given) -> anyhow::Result<ExitCode> {
+pub async fn run(parts: &Parts, inside: &Inside) -> anyhow::Result<ExitCode> {
     let started = SystemClock.monotonic();
-    let mut cluster = Cluster::start(given).await?;
+    let mut cluster = Cluster::start(parts, inside).await?;
     step(started, "two nodes are Ready");
     let mut sums = Sums::default();
     let memories = match cluster.test(started, &mut sums).await {
@@ -107,36 +89,28 @@ fn step(started: Instant, what: &str) {
 }
 
 impl Cluster {
-    async fn start(given: &Given) -> anyhow::Result<Self> {
-        network::prepare().await?;
-        let options = Options::default().folder(&given.folder).address(network::FIRST);
-        let (audit, options) = Audit::new(options, &[CONTROLLER_USER, WEBHOOK_USER])?;
-        let plane = ControlPlane::start(options).await?;
-        let second = network::connect(&plane, &given.parts.programs.join("pause")).await?;
-        let cloud = workload::cloud(&plane, &given.parts).await?;
-        let mut real_nodes = Vec::new();
-        for (number, address, network) in
-            [(1, network::FIRST, None), (2, network::SECOND, Some(second.pid()))]
-        {
-            let place = Place { number, address, network };
-            let tag = env!("CARGO_PKG_VERSION");
-            real_nodes.push(RealNode::start(&plane, &given.parts, &given.cgroups, tag, place).await?);
-        }
-        let client = plane.admin().await?;
-        Ok(Self { real_nodes, _cloud: cloud, _second: second, audit, plane, client })
+    async fn start(parts: &Parts, inside: &Inside) -> anyhow::Result<Self> {
+        let (audit, options) = Audit::new(Options::default(), &[CONTROLLER_USER, WEBHOOK_USER])?;
+        let nodes = NodeCluster::start(options, parts, inside, env!("CARGO_PKG_VERSION")).await?;
+        let client = nodes.plane.admin().await?;
+        Ok(Self { nodes, audit, client })
+    }
+
+    fn plane(&self) -> &ControlPlane {
+        &self.nodes.plane
     }
 
     async fn test(&mut self, started: Instant, sums: &mut Sums) -> anyhow::Result<BTreeMap<String, Memory>> {
-        workload::install(&self.plane).await?;
-        workload::until_rolled_out(&self.plane, WEBHOOK).await?;
-        workload::until_rolled_out(&self.plane, CONTROLLER).await?;
+        self.nodes.install().await?;
+        self.nodes.until_rolled_out(WEBHOOK).await?;
+        self.nodes.until_rolled_out(CONTROLLER).await?;
         step(started, "webhook and controller run from their images");
-        workload::tenants(&self.plane).await?;
+        workload::tenants(self.plane()).await?;
         step(started, "tenants' pods run on instances that Croft launched");
         let hooks = checks::registration(&self.client).await?;
         let stream = self.stream();
         stream.pass(500).await;
-        let mut memories = checks::containers(&self.client, &self.real_nodes).await?;
+        let mut memories = checks::containers(&self.client, &self.nodes.nodes).await?;
         sums.graceful(stream.stop().await, "load")?;
         step(
             started,
@@ -150,10 +124,10 @@ impl Cluster {
 
         let stream = self.stream();
         stream.pass(50).await;
-        self.plane
+        self.plane()
             .kubectl(["rollout", "restart", "--namespace=croft-system", "deployment/croft-webhook"])
             .await?;
-        workload::until_rolled_out(&self.plane, WEBHOOK).await?;
+        self.nodes.until_rolled_out(WEBHOOK).await?;
         stream.pass(50).await;
         sums.graceful(stream.stop().await, "rolling update")?;
         step(started, "the webhook was updated");
@@ -164,13 +138,13 @@ impl Cluster {
         stream.pass(50).await;
         sums.graceful(stream.stop().await, "drain")?;
         // The controller that led may have been on it: the other one launches an instance.
-        workload::grow(&self.plane).await?;
+        workload::grow(self.plane()).await?;
         step(started, "node-1 was drained, and an instance was launched after it");
         checks::no_restarts(&self.client).await?;
 
         self.kill_a_replica(sums).await?;
         step(started, "one of two replicas was killed, and came back");
-        memories.extend(checks::containers(&self.client, &self.real_nodes).await?);
+        memories.extend(checks::containers(&self.client, &self.nodes.nodes).await?);
         for (pod, memory) in &memories {
             ensure!(memory.peak < memory.limit, "{pod} had {} of {} bytes", memory.peak, memory.limit);
         }
@@ -188,8 +162,9 @@ impl Cluster {
             let pods = checks::pods(&self.client, deployment).await?.len();
             before.insert(user, (pods, self.audit.credentials(user)?));
         }
-        for (real_node, address) in self.real_nodes.iter_mut().zip([network::FIRST, network::SECOND]) {
-            real_node.restart_kubelet(&self.plane, address).await?;
+        let NodeCluster { nodes, plane, .. } = &mut self.nodes;
+        for real_node in nodes {
+            real_node.restart_kubelet(plane).await?;
         }
         for (user, (pods, old)) in &before {
             until(&format!("renewed tokens of {user}"), RENEWED_WITHIN, || async {
@@ -205,12 +180,12 @@ impl Cluster {
     }
 
     async fn drain(&self, node: &str) -> anyhow::Result<()> {
-        self.plane
+        self.plane()
             .kubectl(["drain", node, "--timeout=180s", "--delete-emptydir-data", "--ignore-daemonsets"])
             .await?;
-        workload::until_rolled_out(&self.plane, WEBHOOK).await?;
-        workload::until_rolled_out(&self.plane, CONTROLLER).await?;
-        self.plane.kubectl(["uncordon", node]).await?;
+        self.nodes.until_rolled_out(WEBHOOK).await?;
+        self.nodes.until_rolled_out(CONTROLLER).await?;
+        self.plane().kubectl(["uncordon", node]).await?;
         Ok(())
     }
 
@@ -222,14 +197,14 @@ impl Cluster {
         let name = pod.name_any();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         let real_node =
-            self.real_nodes.iter().find(|real_node| real_node.name == node).context("not on a real node")?;
+            self.nodes.nodes.iter().find(|real_node| real_node.name == node).context("not on a real node")?;
         let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
         let id = status.and_then(|status| status.container_id.clone()).context("no container")?;
         let process = real_node.process_of(id.trim_start_matches("containerd://")).await?;
 
         let stream = self.stream();
         stream.pass(50).await;
-        network::run("kill", &["-KILL", &process.to_string()]).await?;
+        nodes::run("kill", &["-KILL", &process.to_string()]).await?;
         let api: Api<Pod> = Api::namespaced(self.client.clone(), "croft-system");
         until("the killed replica to be ready again", RESTARTED_WITHIN, || async {
             let status = api.get(&name).await?.status.unwrap_or_default();
@@ -257,12 +232,12 @@ impl Cluster {
             &["get", "events", "-n", "croft-system", "--sort-by=.lastTimestamp"],
             &["get", "nodes,tenants,tenantpools,nodeclaims"],
         ] {
-            match self.plane.kubectl(arguments).await {
+            match self.plane().kubectl(arguments).await {
                 Ok(text) => eprintln!("{text}"),
                 Err(error) => eprintln!("{error}"),
             }
         }
-        for real_node in &self.real_nodes {
+        for real_node in &self.nodes.nodes {
             eprintln!("{}", real_node.logs());
         }
     }

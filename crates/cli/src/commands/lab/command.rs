@@ -5,7 +5,12 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
-use super::{demo, keeper};
+use super::{
+    demo,
+    folder::LabFolder,
+    keeper::{self, Contents},
+    real_nodes::{self, InsideArgs},
+};
 use crate::{failure::Failure, output::Output};
 
 /// Arguments of `croft lab`.
@@ -35,9 +40,24 @@ struct UpArgs {
     /// Only the control plane, without Croft and the EC2 simulator
     #[arg(long)]
     bare: bool,
+    /// Run Croft from its images on two real nodes (kubelet, containerd), as root; `make node-images` builds them
+    #[arg(long, conflicts_with = "bare")]
+    real_node: bool,
     /// Used by `up` itself: end if standard input ends before it contains `stay`
     #[arg(long, hide = true, requires = "foreground")]
     leashed: bool,
+    #[command(flatten)]
+    inside: InsideArgs,
+}
+
+impl UpArgs {
+    fn contents(&self) -> Contents {
+        match (self.bare, self.real_node) {
+            (true, _) => Contents::Bare,
+            (false, true) => Contents::RealNodes,
+            (false, false) => Contents::Croft,
+        }
+    }
 }
 
 /// Runs `croft lab`.
@@ -51,10 +71,13 @@ pub(crate) fn run(args: &LabArgs, out: &mut Output) -> Result<ExitCode, Failure>
         .context("failed to start the async runtime")?;
     let code = runtime.block_on(async {
         match &args.command {
-            LabCommand::Up(UpArgs { foreground: true, bare, leashed }) => {
-                keeper::keep(*bare, *leashed, out).await
-            }
-            LabCommand::Up(UpArgs { foreground: false, bare, leashed: _ }) => keeper::up(*bare, out).await,
+            LabCommand::Up(args) => match args.inside.given() {
+                Some(given) => {
+                    real_nodes::inside(&LabFolder::find()?, &given, out).await.map(|()| ExitCode::SUCCESS)
+                }
+                None if args.foreground => keeper::keep(args.contents(), args.leashed, out).await,
+                None => keeper::up(args.contents(), out).await,
+            },
             LabCommand::Down => keeper::down(out).await,
             LabCommand::Status => keeper::status(out),
             LabCommand::Demo => demo::run(out).await,

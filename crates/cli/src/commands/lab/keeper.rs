@@ -19,6 +19,7 @@ use tokio::{
 use super::{
     folder::{LabFolder, ProcessState, State},
     progress::Progress,
+    real_nodes,
     start::{start_croft, start_plane},
 };
 use crate::{
@@ -27,16 +28,37 @@ use crate::{
 };
 
 /// The keeper's last line of progress, after which `up` stops reading.
-const UP: &str = "croft-lab-is-up";
+pub(super) const UP: &str = "croft-lab-is-up";
 /// The answer of `up`: keep running without me.
 const STAY: &[u8; 5] = b"stay\n";
 /// Time to kill all processes at once and remove files.
 const DOWN_WITHIN: Duration = Duration::from_secs(30);
 /// Between two checks of the lab's processes, or of the lock.
-const POLL: Duration = Duration::from_millis(500);
+pub(super) const POLL: Duration = Duration::from_millis(500);
+
+/// What the lab consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// The control plane alone.
+    Bare,
+    /// The control plane with simulated nodes, and Croft as processes.
+    Croft,
+    /// The control plane with real nodes, and Croft from its images.
+    RealNodes,
+}
+
+impl Contents {
+    fn flag(self) -> Option<&'static str> {
+        match self {
+            Self::Bare => Some("--bare"),
+            Self::Croft => None,
+            Self::RealNodes => Some("--real-node"),
+        }
+    }
+}
 
 /// Starts a keeper, shows its progress, and leaves it running.
-pub(super) async fn up(bare: bool, out: &mut Output) -> anyhow::Result<ExitCode> {
+pub(super) async fn up(contents: Contents, out: &mut Output) -> anyhow::Result<ExitCode> {
     let folder = LabFolder::find()?;
     if folder.lock()?.is_none() {
         writeln!(out, "The lab runs already.")?;
@@ -51,9 +73,7 @@ pub(super) async fn up(bare: bool, out: &mut Output) -> anyhow::Result<ExitCode>
     let this = std::env::current_exe().context("failed to find out where this program is")?;
     let mut command = std::process::Command::new(this);
     command.args(["lab", "up", "--foreground", "--leashed"]);
-    if bare {
-        command.arg("--bare");
-    }
+    command.args(contents.flag());
     // A process group of its own: Ctrl-C ends only this process, and the keeper notices that.
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
     let mut keeper =
@@ -82,13 +102,13 @@ pub(super) async fn up(bare: bool, out: &mut Output) -> anyhow::Result<ExitCode>
 }
 
 /// Runs a lab until a signal ends it. `leashed`: also until standard input ends, unless it contained `stay`.
-pub(super) async fn keep(bare: bool, leashed: bool, out: &mut Output) -> anyhow::Result<ExitCode> {
+pub(super) async fn keep(contents: Contents, leashed: bool, out: &mut Output) -> anyhow::Result<ExitCode> {
     let folder = LabFolder::find()?;
     let Some(_lock) = folder.lock()? else { bail!("the lab runs already: `croft lab status` shows it") };
     let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
     let kept = tokio::select! {
-        kept = start_and_watch(&folder, bare, leashed, out) => kept,
+        kept = start_and_watch(&folder, contents, leashed, out) => kept,
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
         () = parent_gone(leashed) => Ok(()),
@@ -114,14 +134,20 @@ async fn parent_gone(leashed: bool) {
 
 async fn start_and_watch(
     folder: &LabFolder,
-    bare: bool,
+    contents: Contents,
     leashed: bool,
     out: &mut Output,
 ) -> anyhow::Result<()> {
+    if contents == Contents::RealNodes {
+        return real_nodes::outside(folder, leashed, out).await;
+    }
     let mut progress = Progress::new(out);
     let plane_folder = folder.fresh_plane()?;
     let mut plane = start_plane(Options::default().folder(plane_folder), &mut progress).await?;
-    let mut croft = if bare { None } else { Some(start_croft(&plane, &mut progress).await?) };
+    let mut croft = match contents {
+        Contents::Croft => Some(start_croft(&plane, &mut progress).await?),
+        Contents::Bare | Contents::RealNodes => None,
+    };
     let mut state = State {
         keeper: std::process::id(),
         up: true,
@@ -135,12 +161,7 @@ async fn start_and_watch(
         processes: processes(&mut plane, croft.as_mut())?,
     };
     folder.write_state(&state)?;
-    if leashed {
-        writeln!(progress.out(), "{UP}")?;
-        progress.out().flush()?;
-    } else {
-        show(&state, progress.out())?;
-    }
+    show_up(&state, leashed, progress.out())?;
     loop {
         tokio::time::sleep(POLL).await;
         let now = processes(&mut plane, croft.as_mut())?;
@@ -156,8 +177,23 @@ fn processes(plane: &mut ControlPlane, croft: Option<&mut Croft>) -> anyhow::Res
     if let Some(croft) = croft {
         all.extend(croft.status()?);
     }
+    Ok(process_states(all))
+}
+
+/// The processes as the state has them.
+pub(super) fn process_states(processes: Vec<Status>) -> Vec<ProcessState> {
     let state_of = |Status { name, pid, running, log }| ProcessState { name, pid, running, log };
-    Ok(all.into_iter().map(state_of).collect())
+    processes.into_iter().map(state_of).collect()
+}
+
+/// Shows that everything is up: to `up` if it waits for that, else to the user.
+pub(super) fn show_up(state: &State, leashed: bool, out: &mut Output) -> io::Result<()> {
+    if leashed {
+        writeln!(out, "{UP}")?;
+        out.flush()
+    } else {
+        show(state, out)
+    }
 }
 
 /// Ends the lab.

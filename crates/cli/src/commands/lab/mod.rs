@@ -9,6 +9,9 @@
 //!   croft lab demo: a control plane of its own, in the foreground
 //! ```
 //!
+//! With `--real-node` the keeper starts itself again in namespaces of their own, where Croft runs from its images:
+//! `real_nodes`.
+//!
 //! One process, the keeper, owns all others; they end with it, also if it is killed.
 
 mod command;
@@ -16,6 +19,7 @@ mod demo;
 mod folder;
 mod keeper;
 mod progress;
+mod real_nodes;
 mod start;
 mod view;
 

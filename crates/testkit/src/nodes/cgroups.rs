@@ -1,16 +1,19 @@
 //! The cgroups below which both nodes keep their pods, with version 1 and 2.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::Context as _;
 
 const MOUNT: &str = "/sys/fs/cgroup";
-const PREFIX: &str = "croft-node-test-";
+const PREFIX: &str = "croft-node-";
+const REMOVE_ATTEMPTS: u32 = 50;
+const REMOVE_PAUSE: Duration = Duration::from_millis(100);
 
-/// A cgroup of the test in every hierarchy. Dropping it removes it with what is below.
+/// A cgroup of this process in every hierarchy. Dropping it removes it with what is below.
 #[derive(Debug)]
 pub struct Cgroups {
     name: String,
@@ -25,7 +28,8 @@ impl Cgroups {
     pub fn create() -> anyhow::Result<Self> {
         let hierarchies = hierarchies()?;
         for stale in stale(&hierarchies)? {
-            remove(&stale);
+            // One whose processes still run belongs to a run that still ends.
+            let _ = remove(&stale);
         }
         let name = format!("{PREFIX}{}", std::process::id());
         let cgroups = Self { name, hierarchies };
@@ -55,7 +59,14 @@ impl Cgroups {
 impl Drop for Cgroups {
     fn drop(&mut self) {
         for hierarchy in &self.hierarchies {
-            remove(&hierarchy.join(&self.name));
+            let folder = hierarchy.join(&self.name);
+            // Processes that were killed leave their cgroup a moment later.
+            for _ in 0..REMOVE_ATTEMPTS {
+                if remove(&folder).is_ok() {
+                    break;
+                }
+                std::thread::sleep(REMOVE_PAUSE);
+            }
         }
     }
 }
@@ -129,15 +140,15 @@ fn stale(hierarchies: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Removes a cgroup, innermost first. One that still has processes stays.
-fn remove(folder: &Path) {
+fn remove(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove(&entry.path());
+            // What stays here lets its parent stay, whose error is the answer.
+            let _ = remove(&entry.path());
         }
     }
-    if let Err(error) = fs::remove_dir(folder)
-        && folder.exists()
-    {
-        eprintln!("node-test: failed to remove the cgroup {}: {error}", folder.display());
+    match fs::remove_dir(folder) {
+        Err(error) if folder.exists() => Err(error),
+        _ => Ok(()),
     }
 }

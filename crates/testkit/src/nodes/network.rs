@@ -3,7 +3,12 @@
 use std::{net::Ipv4Addr, process::Stdio};
 
 use anyhow::{Context as _, ensure};
-use croft_testkit::{ControlPlane, Process, Recipe};
+
+use crate::{
+    control_plane::ControlPlane,
+    process::{Process, Recipe},
+    wait::{Seen, until},
+};
 
 /// The address of node-1, which has the control plane too.
 pub const FIRST: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 1);
@@ -104,17 +109,10 @@ pub async fn connect(plane: &ControlPlane, pause: &std::path::Path) -> anyhow::R
 async fn until_unshared(id: &str) -> anyhow::Result<()> {
     let namespace = |id: &str| std::fs::read_link(format!("/proc/{id}/ns/net"));
     let own = namespace("self")?;
-    croft_testkit::wait::until(
-        "a network namespace for node-2",
-        std::time::Duration::from_secs(30),
-        || async {
-            let found = namespace(id)?;
-            Ok::<_, std::io::Error>(croft_testkit::wait::Seen::from_option(
-                (found != own).then_some(()),
-                "the old one",
-            ))
-        },
-    )
+    until("a network namespace for node-2", std::time::Duration::from_secs(30), || async {
+        let found = namespace(id)?;
+        Ok::<_, std::io::Error>(Seen::from_option((found != own).then_some(()), "the old one"))
+    })
     .await
     .context("failed to make the network namespace of node-2")
 }

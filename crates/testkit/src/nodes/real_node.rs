@@ -8,29 +8,31 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use croft_testkit::{
-    ControlPlane, Process, Recipe,
-    wait::{Seen, until},
-};
 use serde_json::json;
 
-use crate::node::{
-    Parts,
-    network::{self, PODS, pods_of},
+use crate::{
+    control_plane::ControlPlane,
+    nodes::{
+        Parts,
+        network::{self, PODS, pods_of},
+    },
+    process::{Process, Recipe, Status},
+    wait::{Seen, until},
 };
 
 const STARTED_WITHIN: Duration = Duration::from_secs(90);
 /// The sandbox of every pod, and the tenants' workload.
-pub const PAUSE: &str = "pause";
+const PAUSE: &str = "pause";
 
 /// A node with its processes. Dropping it ends them; what they started ends with the process namespace.
 #[derive(Debug)]
 pub struct RealNode {
     /// The Node's name.
     pub name: String,
+    address: Ipv4Addr,
     folder: PathBuf,
     programs: PathBuf,
-    /// A process in the node's network namespace, unless it is the test's own.
+    /// A process in the node's network namespace, unless it is this process's own.
     network: Option<u32>,
     containerd: Process,
     kubelet: Option<Process>,
@@ -39,12 +41,12 @@ pub struct RealNode {
 
 /// Which node: its number, address and network namespace.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub(crate) struct Place {
     /// 1 or 2.
     pub number: u8,
     /// Its address.
     pub address: Ipv4Addr,
-    /// A process in its network namespace; `None` for the test's own.
+    /// A process in its network namespace; `None` for this process's own.
     pub network: Option<u32>,
 }
 
@@ -53,7 +55,7 @@ impl RealNode {
     ///
     /// # Errors
     /// If a program doesn't start, with the end of its log.
-    pub async fn start(
+    pub(crate) async fn start(
         plane: &ControlPlane,
         parts: &Parts,
         cgroups: &str,
@@ -73,6 +75,7 @@ impl RealNode {
         .await?;
         let mut real_node = Self {
             name,
+            address: place.address,
             folder,
             programs: parts.programs.clone(),
             network: place.network,
@@ -86,7 +89,7 @@ impl RealNode {
             real_node.ctr(&["images", "import", "--local", &file.to_string_lossy()]).await?;
         }
         real_node.write_kubelet(plane, cgroups, place)?;
-        real_node.start_kubelet(plane, place.address)?;
+        real_node.start_kubelet(plane)?;
         real_node.until_ready(plane).await?;
         // It waits for the Node to have an address, longer each time.
         real_node.proxy = Some(proxy(plane, parts, place, &real_node.folder)?);
@@ -99,7 +102,7 @@ impl RealNode {
         let name = self.name.clone();
         let waiting = until(&format!("{name} to be Ready"), STARTED_WITHIN, || async {
             let ready = plane.kubectl(["get", "node", &name, "-o", condition]).await?;
-            Ok::<_, croft_testkit::Error>(Seen::from_option((ready == "True").then_some(()), ready))
+            Ok::<_, crate::Error>(Seen::from_option((ready == "True").then_some(()), ready))
         })
         .await;
         if let Err(error) = waiting {
@@ -138,7 +141,7 @@ impl RealNode {
         Ok(fs::write(folder.join("kubelet.json"), config.to_string())?)
     }
 
-    fn start_kubelet(&mut self, plane: &ControlPlane, address: Ipv4Addr) -> anyhow::Result<()> {
+    fn start_kubelet(&mut self, plane: &ControlPlane) -> anyhow::Result<()> {
         let user = format!("system:node:{}", self.name);
         let kubeconfig = plane.kubeconfig_for_at(&api_server(plane), &user, &["system:nodes"])?;
         let recipe = self.program(plane, "kubelet").arguments([
@@ -147,7 +150,7 @@ impl RealNode {
             format!("--root-dir={}", self.folder.join("kubelet").display()),
             format!("--cert-dir={}", self.folder.join("certificates").display()),
             format!("--hostname-override={}", self.name),
-            format!("--node-ip={address}"),
+            format!("--node-ip={}", self.address),
         ]);
         self.kubelet = Some(plane.spawn(&recipe)?);
         Ok(())
@@ -157,12 +160,18 @@ impl RealNode {
     ///
     /// # Errors
     /// If it doesn't start again.
-    pub async fn restart_kubelet(&mut self, plane: &ControlPlane, address: Ipv4Addr) -> anyhow::Result<()> {
+    pub async fn restart_kubelet(&mut self, plane: &ControlPlane) -> anyhow::Result<()> {
         if let Some(kubelet) = self.kubelet.take() {
             kubelet.stop(Duration::from_secs(20)).await?;
         }
-        self.start_kubelet(plane, address)?;
+        self.start_kubelet(plane)?;
         self.until_ready(plane).await
+    }
+
+    /// State of its processes.
+    pub(crate) fn status(&mut self) -> Result<Vec<Status>, crate::Error> {
+        let running = [Some(&mut self.containerd), self.kubelet.as_mut(), self.proxy.as_mut()];
+        running.into_iter().flatten().map(Process::status).collect()
     }
 
     fn program(&self, plane: &ControlPlane, program: &str) -> Recipe {

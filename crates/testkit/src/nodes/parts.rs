@@ -1,0 +1,96 @@
+//! What a cluster of real nodes is made of, and what is missing of it.
+
+use std::{env, path::PathBuf};
+
+use crate::{assets::key, croft::CroftOptions, error::Error};
+
+/// What node/build.sh builds from: the cache's key, as there.
+const MODULES: [&[u8]; 5] = [
+    include_bytes!("../../../../node/kubernetes/go.mod"),
+    include_bytes!("../../../../node/kubernetes/go.sum"),
+    include_bytes!("../../../../node/containerd/go.mod"),
+    include_bytes!("../../../../node/containerd/go.sum"),
+    include_bytes!("../../../../node/pause/main.go"),
+];
+/// Programs of the system that nodes need, with their Debian packages.
+const NEEDED: [(&str, &str); 7] = [
+    ("unshare", "util-linux"),
+    ("nsenter", "util-linux"),
+    ("ip", "iproute2"),
+    ("mount", "mount"),
+    ("sysctl", "procps"),
+    ("runc", "runc"),
+    ("iptables", "iptables"),
+];
+
+/// Folders of the programs and images.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// The folder that `node/build.sh` fills.
+    pub programs: PathBuf,
+    /// The folder that `make node-images` fills.
+    pub images: PathBuf,
+    /// The folder of ec2-sim.
+    pub binaries: PathBuf,
+}
+
+impl Parts {
+    /// The node's programs in the cache, ec2-sim beside this program, and the images beside its folder.
+    ///
+    /// # Errors
+    /// If there is no cache folder.
+    pub fn find() -> Result<Self, Error> {
+        let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let cache = set("CROFT_NODE_CACHE")
+            .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("croft/node")))
+            .or_else(|| set("HOME").map(|home| home.join(".cache/croft/node")))
+            .ok_or(Error::NoCache)?;
+        let binaries = CroftOptions::find()?.binaries;
+        let images = binaries.parent().unwrap_or(&binaries).join("node-images");
+        Ok(Self { programs: cache.join(key(&MODULES)), images, binaries })
+    }
+
+    /// Prerequisites that are missing, each with its remedy.
+    #[must_use]
+    pub fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        if !rustix::process::geteuid().is_root() {
+            missing.push("not root: run it by `sudo -E`".to_owned());
+        }
+        let path = env::var_os("PATH").unwrap_or_default();
+        for (program, package) in NEEDED {
+            if !env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+                missing.push(format!("{program} isn't installed (package {package})"));
+            }
+        }
+        for (file, folder, remedy) in [
+            ("kubelet", &self.programs, "run node/build.sh"),
+            ("croft-webhook.tar", &self.images, "run `make node-images`"),
+            ("croft-controller.tar", &self.images, "run `make node-images`"),
+            ("pause.tar", &self.images, "run `make node-images`"),
+            ("ec2-sim", &self.binaries, "run `cargo build --workspace --bins`"),
+        ] {
+            if !folder.join(file).is_file() {
+                missing.push(format!("{file} isn't in {}: {remedy}", folder.display()));
+            }
+        }
+        missing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cache_key_equals_that_of_the_build_script() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../node");
+        let script = std::fs::read_to_string(folder.join("build.sh")).unwrap();
+        let files = script.lines().find_map(|line| line.split_once("$(cat ")?.1.split_once(" | digest)"));
+        let command =
+            format!("cat {} | {{ sha256sum 2>/dev/null || shasum -a 256; }} | cut -c1-16", files.unwrap().0);
+        let output =
+            std::process::Command::new("sh").args(["-c", &command]).current_dir(folder).output().unwrap();
+        assert_eq!(key(&MODULES), String::from_utf8(output.stdout).unwrap().trim());
+    }
+}
