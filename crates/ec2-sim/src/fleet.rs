@@ -103,49 +103,50 @@ impl World {
         self.authorize_fleet(call, capacity_type, &candidates)?;
         end_dry_run(call)?;
         let ordered = self.order(p, capacity_type, candidates);
-        let mut launched: Vec<(Candidate, Vec<String>)> = Vec::new();
-        let mut errors: Vec<(Candidate, Refusal)> = Vec::new();
-        for _ in 0..count {
-            let mut done = false;
-            for candidate in &ordered {
-                if errors
-                    .iter()
-                    .any(|(e, _)| e.instance_type == candidate.instance_type && e.subnet == candidate.subnet)
-                {
-                    continue;
-                }
-                match self.launch_one(candidate, capacity_type, &tags, token.as_deref()) {
-                    Ok(id) => {
-                        match launched.last_mut() {
-                            Some((last, ids))
-                                if last.instance_type == candidate.instance_type
-                                    && last.subnet == candidate.subnet =>
-                            {
-                                ids.push(id);
-                            }
-                            _ => launched.push((candidate.clone(), vec![id])),
-                        }
-                        done = true;
-                        break;
-                    }
-                    Err(refusal) => errors.push((candidate.clone(), refusal)),
-                }
-            }
-            if !done {
-                break;
-            }
-        }
-        // EC2 reports errors only while the target isn't reached.
-        let complete = launched.iter().map(|(_, ids)| ids.len() as u64).sum::<u64>() >= count;
-        if complete {
-            errors.clear();
-        }
+        let (launched, errors) = self.launch_all(count, &ordered, capacity_type, &tags, token.as_deref());
         let fleet = self.new_id("fleet");
         let answer = describe(&fleet, capacity_type, &launched, &errors);
         if let Some(token) = token {
             self.tokens.insert(token, Token { request, answer: answer.clone(), at: self.now });
         }
         Ok(Answer::Xml(answer))
+    }
+
+    /// Launches `count` instances, each from the first candidate that takes it. Returns the instances of each candidate, and
+    /// the refusals if not all of them were launched.
+    fn launch_all(
+        &mut self,
+        count: u64,
+        ordered: &[Candidate],
+        capacity_type: CapacityType,
+        tags: &Tags,
+        token: Option<&str>,
+    ) -> (Vec<(Candidate, Vec<String>)>, Vec<(Candidate, Refusal)>) {
+        let same = |one: &Candidate, other: &Candidate| {
+            one.instance_type == other.instance_type && one.subnet == other.subnet
+        };
+        let mut launched: Vec<(Candidate, Vec<String>)> = Vec::new();
+        let mut errors: Vec<(Candidate, Refusal)> = Vec::new();
+        'instances: for _ in 0..count {
+            for candidate in ordered {
+                if errors.iter().any(|(refused, _)| same(refused, candidate)) {
+                    continue;
+                }
+                match self.launch_one(candidate, capacity_type, tags, token) {
+                    Ok(id) => {
+                        match launched.last_mut() {
+                            Some((last, ids)) if same(last, candidate) => ids.push(id),
+                            _ => launched.push((candidate.clone(), vec![id])),
+                        }
+                        continue 'instances;
+                    }
+                    Err(refusal) => errors.push((candidate.clone(), refusal)),
+                }
+            }
+            // EC2 reports errors only while the target isn't reached.
+            return (launched, errors);
+        }
+        (launched, Vec::new())
     }
 
     /// RunInstances as a dry run, for its permissions; Croft launches by CreateFleet alone. Source: "Actions, resources,
