@@ -26,7 +26,7 @@ pub(crate) fn files(root: &Path) -> anyhow::Result<Vec<File>> {
     ensure!(code == 0, "croft simulate of {EXAMPLE} ended with {code}: see the error above");
     let text = String::from_utf8(printed.0.take()).context("what croft simulate printed isn't text")?;
     // The time that it took differs from run to run.
-    let text: Vec<&str> = text.lines().filter(|line| !line.starts_with("planned in ")).collect();
+    let text: Vec<&str> = text.lines().filter(|line| !line.contains("planned in ")).collect();
     let text = text.join("\n");
     let contents = Term::new().render_svg(&format!("$ croft simulate -f {EXAMPLE}\n\n{text}"));
     Ok(vec![File { path: PathBuf::from("docs/croft.svg"), contents }])

@@ -26,7 +26,7 @@ fn cached(variable: &str, path: &str) -> PathBuf {
     found
 }
 
-/// What a script sees: programs of its own on PATH, no credentials but the test's, no endpoint but the test's.
+/// The environment of a script: programs of its own on PATH, no credentials but the test's, no endpoint but the test's.
 pub(crate) struct Account {
     pub(crate) folder: tempfile::TempDir,
     endpoint: String,
@@ -100,7 +100,7 @@ impl Account {
         command
     }
 
-    /// What is in the account.
+    /// The contents of the account.
     pub(crate) fn left(&self) -> String {
         let aws = self.folder.path().join("bin/aws");
         let list = |arguments: &str| {

@@ -1,4 +1,4 @@
-//! What services that speak JSON have in common: errors, and endpoints in each region.
+//! Errors and regional endpoints of the services that speak JSON.
 
 use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
 use aws_smithy_types::error::metadata::ErrorMetadata;

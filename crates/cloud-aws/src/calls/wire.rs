@@ -36,7 +36,7 @@ impl Wire {
         Self { header: Some((name, value)), ..self }
     }
 
-    /// What was sent until now.
+    /// The requests until now.
     pub(super) fn sent(&self) -> Vec<Sent> {
         self.sent.lock().unwrap().clone()
     }

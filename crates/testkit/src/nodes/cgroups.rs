@@ -143,7 +143,7 @@ fn stale(hierarchies: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
 fn remove(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            // What stays here lets its parent stay, whose error is the answer.
+            // A child that stays lets its parent stay, whose error is the answer.
             let _ = remove(&entry.path());
         }
     }

@@ -17,7 +17,7 @@ pub struct Namespaces {
     cgroups: Cgroups,
 }
 
-/// What the inner half is told, as arguments of this program.
+/// Arguments of the inner half, which is this program.
 #[derive(Clone, Debug)]
 pub struct Inside {
     /// The cgroup of both nodes.

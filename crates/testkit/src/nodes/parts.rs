@@ -1,10 +1,10 @@
-//! What a cluster of real nodes is made of, and what is missing of it.
+//! The programs and images of a cluster of real nodes, and which are missing.
 
 use std::{env, path::PathBuf};
 
 use crate::{assets::key, croft::CroftOptions, error::Error};
 
-/// What node/build.sh builds from: the cache's key, as there.
+/// The sources of node/build.sh, which are the cache's key, as there.
 const MODULES: [&[u8]; 5] = [
     include_bytes!("../../../../node/kubernetes/go.mod"),
     include_bytes!("../../../../node/kubernetes/go.sum"),

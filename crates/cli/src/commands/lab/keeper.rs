@@ -36,7 +36,7 @@ const DOWN_WITHIN: Duration = Duration::from_secs(30);
 /// Between two checks of the lab's processes, or of the lock.
 pub(super) const POLL: Duration = Duration::from_millis(500);
 
-/// What the lab consists of.
+/// Contents of the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contents {
     /// The control plane alone.

@@ -25,7 +25,7 @@ use crate::output::Output;
 const API_SOCKET: &str = "api.sock";
 const CLOUD_SOCKET: &str = "ec2.sock";
 
-/// What the outer half tells the inner one.
+/// Arguments that the outer half gives the inner one.
 #[derive(Args, Clone, Debug)]
 pub(super) struct InsideArgs {
     /// Used by `up --real-node` itself: run in the present namespaces, with this cgroup
