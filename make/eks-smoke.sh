@@ -157,14 +157,11 @@ undo_node_access() {
 }
 
 # What the EC2NodeClass finds: the cluster's subnets and security group. The value is this run's, so that no other class does.
-discover() {
-    ask subnets aws eks describe-cluster --name "$cluster" --query 'cluster.resourcesVpcConfig.subnetIds' --output text
-    ask group aws eks describe-cluster --name "$cluster" --query cluster.resourcesVpcConfig.clusterSecurityGroupId --output text
-}
 do_discovery() {
-    discover
+    ask found aws eks describe-cluster --name "$cluster" --output text \
+        --query 'cluster.resourcesVpcConfig.[subnetIds, clusterSecurityGroupId][]'
     # shellcheck disable=SC2086
-    call aws ec2 create-tags --resources $subnets "$group" --tags "Key=croft.dev/discovery,Value=$name"
+    call aws ec2 create-tags --resources $found --tags "Key=croft.dev/discovery,Value=$name"
 }
 undo_discovery() {
     local found
@@ -186,8 +183,8 @@ do_controller_role() {
     ask cluster_uid kubectl get namespace kube-system -o 'jsonpath={.metadata.uid}'
     make_role "$name-controller" pods.eks.amazonaws.com
     call aws iam put-role-policy --role-name "$name-controller" --policy-name croft --policy-document "$(
-        sed -e "s/CLUSTER_UID/$cluster_uid/; s/CLUSTER_NAME/$cluster/; s/REGION/$region/; s/ACCOUNT/$account/; s/NODE_ROLE/$name-node/
-            s/:QUEUE/:$name/; s/arn:aws:/arn:$partition:/" manifests/aws/iam-policy.json | tr -d '\n ')"
+        sed -e "s/CLUSTER_UID/$cluster_uid/g; s/CLUSTER_NAME/$cluster/g; s/REGION/$region/g; s/ACCOUNT/$account/g
+            s/NODE_ROLE/$name-node/g; s/:QUEUE/:$name/g; s/arn:aws:/arn:$partition:/g" manifests/aws/iam-policy.json | tr -d '\n ')"
     call aws eks create-pod-identity-association --cluster-name "$cluster" --namespace $namespace \
         --service-account croft-controller --role-arn "arn:$partition:iam::$account:role/$name-controller"
 }
@@ -372,7 +369,7 @@ if [ $mode = run ]; then
     trap finish EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    (sleep $((minutes * 60)); say "MINUTES=$minutes are over"; kill -TERM $$) &
+    (trap 'kill $!; exit' TERM; sleep $((minutes * 60)) & wait $!; say "MINUTES=$minutes are over"; kill -TERM $$) &
     watchdog=$!
 fi
 for current in "${steps[@]}"; do

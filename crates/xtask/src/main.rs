@@ -1,4 +1,5 @@
-//! Generates what is derived from the code: CRDs, charts and manifests, references, the catalogue.
+//! Generates what is derived from the code: CRDs, charts and manifests, permissions of the CloudFormation template, references,
+//! the catalogue.
 //!
 //! `generate` writes every file anew, `check` fails and names each file that differs from what would be
 //! written, and each test that the threat model names and that doesn't exist. The catalogue is made from a package
@@ -7,6 +8,7 @@
 mod catalog;
 mod chart;
 mod circles;
+mod cloudformation;
 mod crds;
 mod definitions;
 mod generated;
@@ -56,12 +58,14 @@ fn main() -> anyhow::Result<()> {
         Command::Generate => {
             generated::write(&root, &generators()?)?;
             generated::write(&root, &chart::rendered::files(&root)?)?;
+            generated::write(&root, &cloudformation::files(&root)?)?;
             generated::write(&root, &picture::files(&root)?)
         }
         Command::Catalog => catalog::run(&root),
         Command::Check => {
             generated::check(&root, &generators()?)?;
             generated::check(&root, &chart::rendered::files(&root)?)?;
+            generated::check(&root, &cloudformation::files(&root)?)?;
             generated::check(&root, &picture::files(&root)?)?;
             named_tests::check(&root)
         }

@@ -16,7 +16,7 @@ use croft_testkit::{
 pub(crate) const WITHIN: Duration = Duration::from_secs(60);
 
 /// A program that `make test` puts into the cache: `variable` names it, else it is at `path` there.
-fn cached(variable: &str, path: &str) -> PathBuf {
+pub(crate) fn cached(variable: &str, path: &str) -> PathBuf {
     let cache = || {
         let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
         std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from)
@@ -52,7 +52,10 @@ impl Account {
         let log = folder.path().join("moto.log");
         let reaper = Reaper::start().unwrap();
         let program = cached("CROFT_MOTO", "moto-5.2.5/bin/moto_server");
-        let recipe = Recipe::new("moto", program, &log).arguments(["-H", "127.0.0.1", "-p", "0"]);
+        // Without this setting moto has none of the policies that AWS manages, which the nodes' role has.
+        let recipe = Recipe::new("moto", program, &log)
+            .arguments(["-H", "127.0.0.1", "-p", "0"])
+            .environment("MOTO_IAM_LOAD_MANAGED_POLICIES", "true");
         let server = recipe.start(&reaper).unwrap();
         let endpoint = until("moto's address", WITHIN, async || {
             let text = fs::read_to_string(&log)?;
@@ -69,9 +72,12 @@ impl Account {
         account
     }
 
-    /// The real command line of AWS.
+    /// The real command line of AWS. For SQS it takes no endpoint from the environment in most regions.
     pub(crate) fn aws() -> String {
-        format!("exec {} \"$@\"", cached("CROFT_AWS_CLI", "aws-cli-1.46.3/bin/aws").display())
+        format!(
+            "case $1 in sqs) set -- \"$@\" --endpoint-url \"${{AWS_ENDPOINT_URL_SQS:-$AWS_ENDPOINT_URL}}\";; esac\nexec {} \"$@\"",
+            cached("CROFT_AWS_CLI", "aws-cli-1.46.3/bin/aws").display()
+        )
     }
 
     /// Puts a program on PATH: the lines of a shell.

@@ -1,4 +1,4 @@
-//! docs/quick-start.md and make/eks-smoke.sh, as far as they can run here.
+//! docs/quick-start.md, make/eks-smoke.sh and manifests/aws, as far as they can run here.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,5 +8,6 @@
 )]
 
 mod account;
+mod cloudformation;
 mod eks_smoke;
 mod page;

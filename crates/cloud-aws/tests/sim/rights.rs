@@ -167,6 +167,18 @@ async fn instances_of_other_clusters_cannot_be_terminated() {
 }
 
 #[tokio::test]
+async fn instances_that_run_get_no_tag_keys_but_those_of_croft() {
+    let bed = Bed::new().await;
+    let prepared = bed.provider.prepare(&request(&["m5.large"], OnDemand)).await.unwrap();
+    let id = bed.provider.launch(&prepared).await.unwrap().instance.id;
+    bed.world(|world| world.restrict("*", Policy::parse(&policy()).unwrap()));
+    let tags = |key: &str| BTreeMap::from([(key.to_owned(), "x".to_owned())]);
+    bed.provider.tag(&id, &tags("croft.dev/claim")).await.unwrap();
+    let error = bed.provider.tag(&id, &tags("team")).await.unwrap_err();
+    assert_eq!(error.class(), FaultClass::Forbidden, "{error}");
+}
+
+#[tokio::test]
 async fn expired_credentials_are_reported() {
     let bed = Bed::new().await;
     bed.world(|world| world.expire_key("AKIDTEST"));
