@@ -4,6 +4,7 @@ SIMULATION := cargo test -p croft-controller --no-default-features --release --t
 # Packages and tests, and how many random cases of each of their laws.
 LAWS := "200000 -p croft-policy --test laws" \
 	"30000 -p croft-scheduler --test bad_input" \
+	"30000 -p croft-scheduler --test host_spread" \
 	"2000 -p croft-scheduler --test consolidation" \
 	"1000 -p croft-controller --no-default-features --test disruption swings"
 

@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     existing::{
+        host_counts::HostCounts,
         room::Place,
         rules::{domain_allows, host_room, spreads_allow},
     },
@@ -49,6 +50,7 @@ pub(crate) struct Existing<'a> {
     followers: IndexVec<ClassIx, Vec<ClassIx>>,
     /// Spreads of planned pods, by group and domain.
     spreads: FxHashMap<(GroupIx, Sym), SpreadRule>,
+    hosts: HostCounts,
     /// Classes that take a place regardless of others.
     unrestricted: &'a BTreeSet<ClassIx>,
     /// Classes that were kept off some node for other pods.
@@ -81,6 +83,7 @@ impl<'a> Existing<'a> {
             tally: Tally::default(),
             followers: IndexVec::new(),
             spreads: FxHashMap::default(),
+            hosts: HostCounts::new(options.simulate_default_scheduler),
             unrestricted,
             held: BTreeSet::new(),
             left: demand.classes.iter().map(|c| u32::try_from(c.pods.len()).unwrap_or(u32::MAX)).collect(),
@@ -115,17 +118,16 @@ impl<'a> Existing<'a> {
             loop {
                 let before: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
                 for class in self.demand.classes.ids() {
-                    // Free resources only shrink: earlier placements help only classes with affinity or
-                    // spreads.
-                    let may_help = !again || groups.of[class].bound() || groups.of[class].host_near.is_some();
-                    if may_help && self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
+                    if (!again || groups.of[class].needs_others())
+                        && self.left[class] > 0
+                        && self.demand.classes[class].blocked.is_none()
+                    {
                         self.class(groups, class, coming, u32::MAX);
                     }
                 }
                 let after: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
-                let waiting = |c: ClassIx| {
-                    self.left[c] > 0 && (groups.of[c].bound() || groups.of[c].host_near.is_some())
-                };
+                // Free resources only shrink: earlier placements help only classes with affinity or spreads.
+                let waiting = |c: ClassIx| self.left[c] > 0 && groups.of[c].needs_others();
                 if after == before || !self.left.ids().any(waiting) {
                     break;
                 }
@@ -381,7 +383,9 @@ impl<'a> Existing<'a> {
         if most == 0 {
             return 0;
         }
-        most = most.min(host_room(cluster, groups, number, place));
+        let hosts = &mut self.hosts;
+        let least = |rule: &SpreadRule| hosts.least(cluster, demand, groups, rule, node);
+        most = most.min(host_room(cluster, groups, number, place, least));
         if groups.of[number].bound() || groups.of[number].chooses() || !self.followers[number].is_empty() {
             most = most.min(1);
         }
@@ -398,8 +402,11 @@ impl<'a> Existing<'a> {
         let cluster = self.cluster;
         let topology = groups.of[number].clone();
         for g in &topology.host_counted {
-            groups.list[*g].nodes.entry(node).or_default().0 += count;
-            groups.list[*g].total += count;
+            let group = &mut groups.list[*g];
+            let there = &mut group.nodes.entry(node).or_default().0;
+            self.hosts.add(cluster, (*g, group.filter), node, *there, count);
+            *there += count;
+            group.total += count;
         }
         for g in &topology.host_anti {
             groups.list[*g].nodes.entry(node).or_default().1 += count;

@@ -19,18 +19,30 @@ fn spreads_of<'a>(groups: &'a Groups, place: &'a Place) -> impl Iterator<Item = 
     place.content.iter().flat_map(|(class, _)| &groups.of[*class].host_spreads)
 }
 
-/// How many more pods the rules between pods of one host allow.
-pub(super) fn host_room(cluster: &Cluster, groups: &Groups, number: ClassIx, place: &Place) -> u32 {
+/// How many more pods the rules between pods of one host allow; more may be allowed once those are placed.
+/// `least` returns the least count of a spread's group among the hosts that kube-scheduler compares.
+pub(super) fn host_room(
+    cluster: &Cluster,
+    groups: &Groups,
+    number: ClassIx,
+    place: &Place,
+    mut least: impl FnMut(&SpreadRule) -> i64,
+) -> u32 {
     let topology = &groups.of[number];
     let node = place.node;
     let mut most = i64::from(u32::MAX);
     let there = |g: GroupIx| groups.list[g].nodes.get(&node).copied().unwrap_or_default();
+    // The minimum matters only on hosts that have `max_skew` pods already.
+    let mut skew_left = |rule: &SpreadRule| {
+        let left = rule.max_skew - there(rule.group).0;
+        if left > 0 { left } else { left.saturating_add(least(rule)) }
+    };
     // A pod that needs an affinity target there is bound after the only one, so that the target's own spread
     // doesn't constrain it; a second target could be bound in between.
     let after = topology.host_near.filter(|g| there(*g).0 == 1);
     let before = |class: ClassIx| after.is_some_and(|g| groups.of[class].host_counted.contains(&g));
     for (class, _) in &place.content {
-        let crowded = |rule: &SpreadRule| there(rule.group).0 > rule.max_skew;
+        let crowded = |rule: &SpreadRule| skew_left(rule) < 0;
         if needs_one_of(groups, *class, number) && spreads_of(groups, place).any(crowded) {
             return 0;
         }
@@ -43,7 +55,7 @@ pub(super) fn host_room(cluster: &Cluster, groups: &Groups, number: ClassIx, pla
     for (class, _) in place.content.iter().filter(|(class, _)| !before(*class)) {
         let rules = groups.of[*class].host_spreads.iter();
         for rule in rules.filter(|rule| topology.host_counted.contains(&rule.group)) {
-            most = most.min(rule.max_skew - there(rule.group).0);
+            most = most.min(skew_left(rule));
         }
     }
     for g in &topology.host_anti {
@@ -61,10 +73,10 @@ pub(super) fn host_room(cluster: &Cluster, groups: &Groups, number: ClassIx, pla
         if node_domain(cluster, node, group.key).is_none() && !coming() {
             return 0;
         }
-        let count = there(rule.group).0;
+        let left = skew_left(rule);
         if rule.own {
-            most = most.min(rule.max_skew - count);
-        } else if count > rule.max_skew {
+            most = most.min(left);
+        } else if left < 0 {
             return 0;
         }
     }

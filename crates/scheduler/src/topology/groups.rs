@@ -94,6 +94,11 @@ impl Topology {
         !(self.spreads.is_empty() && self.near.is_empty() && self.anti.is_empty() && self.counted.is_empty())
     }
 
+    /// True if pods placed later may make room for the class.
+    pub(crate) fn needs_others(&self) -> bool {
+        self.bound() || self.host_near.is_some() || !self.host_spreads.is_empty()
+    }
+
     /// True if the class itself is constrained to some domain.
     pub(crate) fn bound(&self) -> bool {
         !(self.spreads.is_empty() && self.near.is_empty() && self.anti.is_empty())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use croft_scheduler::{Cluster, ComingNode, InstanceType, Plan, Requirement};
+use croft_scheduler::{Cluster, ComingNode, InstanceType, Options, Plan, Requirement, solve};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -222,4 +222,222 @@ fn coming_nodes_count_for_a_spread() {
     let plan = plan(&c);
     assert_eq!(plan.existing.iter().map(|e| e.pods.len()).sum::<usize>(), 3, "{:?}", plan.existing);
     assert_eq!(zones(&plan), BTreeMap::from([("zone-b", 1)]), "{:?}", plan.unschedulable);
+}
+
+/// A spread over hostnames with `maxSkew` 1.
+fn over_hosts(more: Value) -> Value {
+    let mut it = spread(json!({"topologyKey": HOST}));
+    build::merge(&mut it, &more);
+    it
+}
+
+/// The constraint of [`over_hosts`] with other fields.
+fn over_hosts_with(constraint: &Value) -> Value {
+    let mut it = over_hosts(json!({}));
+    build::merge(&mut it["spec"]["topologySpreadConstraints"][0], constraint);
+    it
+}
+
+/// Adds a node of pool `p` in zone a with room for `cpu` pods of one processor, and `running` small pods of the app.
+fn add_host(c: &mut Cluster, name: &str, cpu: u32, running: usize, labels: Value) {
+    let mut all = json!({"node-pool": "p", ZONE: "zone-a"});
+    build::merge(&mut all, &labels);
+    let cpu = format!("{}m", cpu * 1000 + u32::try_from(running).unwrap());
+    c.upsert_node(&node(name, &cpu, "64Gi", all)).unwrap();
+    for i in 0..running {
+        let mut there = app("x");
+        there["spec"] = json!({"nodeName": name});
+        c.upsert_pod(&pod(&format!("{name}-running{i}"), "1m", "1Mi", there)).unwrap();
+    }
+}
+
+/// Two hosts with room for four pods each that hold one, and pending pods.
+fn two_hosts(pools: Vec<croft_scheduler::Pool>, pods: &[Pod]) -> Cluster {
+    let mut c = cluster(pools, pods);
+    for name in ["a", "b"] {
+        add_host(&mut c, name, 4, 1, json!({}));
+    }
+    c
+}
+
+/// How many pods are planned onto each existing or coming node.
+fn onto(plan: &Plan) -> BTreeMap<&str, usize> {
+    plan.existing.iter().map(|place| (place.node.as_str(), place.pods.len())).collect()
+}
+
+#[test]
+fn third_pod_goes_to_one_of_two_hosts_that_hold_one_each() {
+    for pools in [vec![pool("p", kinds())], Vec::new()] {
+        let plan = plan(&two_hosts(pools, &many(1, "1", &over_hosts(json!({})))));
+        assert_eq!((onto(&plan), plan.instances.len()), ([("a", 1)].into(), 0), "{:?}", plan.unschedulable);
+    }
+}
+
+#[test]
+fn pods_fill_existing_hosts_evenly_before_an_instance_is_launched() {
+    // Each host has room for four.
+    let full = plan(&two_hosts(vec![pool("p", kinds())], &many(8, "1", &over_hosts(json!({})))));
+    assert_eq!((onto(&full), full.instances.len()), ([("a", 4), ("b", 4)].into(), 0));
+    // A new instance is empty when it registers, and takes one whatever the others have.
+    let more = plan(&two_hosts(vec![pool("p", kinds())], &many(10, "1", &over_hosts(json!({})))));
+    assert_eq!((onto(&more), more.instances.len()), ([("a", 4), ("b", 4)].into(), 2));
+    assert!(more.instances.iter().all(|m| m.pods.len() == 1));
+    // Host b is full with its one pod: host a can be one ahead of it.
+    for (skew, there) in [(1, 1), (2, 2)] {
+        let mut c =
+            cluster(vec![pool("p", kinds())], &many(4, "1", &over_hosts_with(&json!({"maxSkew": skew}))));
+        add_host(&mut c, "a", 4, 1, json!({}));
+        add_host(&mut c, "b", 0, 1, json!({}));
+        assert_eq!(onto(&plan(&c)), [("a", there)].into(), "maxSkew {skew}");
+    }
+}
+
+#[test]
+fn host_spread_with_fewer_hosts_than_min_domains_needs_a_new_host() {
+    for (min_domains, new) in [(1, 0), (2, 0), (3, 1)] {
+        let pods = many(1, "1", &over_hosts_with(&json!({"minDomains": min_domains})));
+        let plan1 = plan(&two_hosts(vec![pool("p", kinds())], &pods));
+        assert_eq!(plan1.instances.len(), new, "minDomains {min_domains}");
+        // Nothing may be launched.
+        let plan2 = plan(&two_hosts(Vec::new(), &pods));
+        assert_eq!(plan2.unschedulable.len(), new, "minDomains {min_domains}");
+    }
+}
+
+#[test]
+fn only_eligible_hosts_count_for_a_host_spread() {
+    let selects = |more: Value| {
+        let mut it = over_hosts_with(&more);
+        it["spec"]["nodeSelector"] = json!({"node-pool": "p"});
+        it
+    };
+    // The third host is empty: another pool's, or with a taint, or without the label.
+    let other = |c: &mut Cluster| add_host(c, "c", 4, 0, json!({"node-pool": "q"}));
+    let tainted = |c: &mut Cluster| {
+        let mut it = node("c", "4", "16Gi", json!({"node-pool": "p"}));
+        it.spec.get_or_insert_default().taints = Some(vec![build::taint("mine", "x")]);
+        c.upsert_node(&it).unwrap();
+    };
+    let nameless = |c: &mut Cluster| {
+        let mut it = node("c", "4", "16Gi", json!({"node-pool": "p"}));
+        it.metadata.labels.as_mut().unwrap().remove(HOST);
+        c.upsert_node(&it).unwrap();
+    };
+    type Add<'a> = &'a dyn Fn(&mut Cluster);
+    let cases: [(&str, Add<'_>, Value, usize); 5] = [
+        ("another pool's", &other, json!({}), 0),
+        ("another pool's, ignored affinity", &other, json!({"nodeAffinityPolicy": "Ignore"}), 1),
+        ("tainted", &tainted, json!({}), 1),
+        ("tainted, honoured taints", &tainted, json!({"nodeTaintsPolicy": "Honor"}), 0),
+        ("without the label", &nameless, json!({}), 0),
+    ];
+    for (name, add, policy, new) in cases {
+        let mut c = two_hosts(vec![pool("p", kinds())], &many(1, "1", &selects(policy)));
+        add(&mut c);
+        let plan = plan(&c);
+        assert_eq!((plan.instances.len(), plan.existing.len()), (new, 1 - new), "{name}");
+    }
+}
+
+#[test]
+fn launch_for_another_pod_leaves_a_host_spread_on_existing_hosts() {
+    // Kube-scheduler binds the third pod at once, long before the instance of the large one registers.
+    let mut pods = many(1, "1", &over_hosts(json!({})));
+    pods.push(pod("large", "8", "1Gi", json!({})));
+    let plan = plan(&two_hosts(vec![pool("p", kinds())], &pods));
+    assert_eq!(onto(&plan), [("a", 1)].into());
+    let launched: Vec<_> = plan.instances.iter().flat_map(|m| &m.pods).map(|p| &*p.name).collect();
+    assert_eq!(launched, ["large"]);
+}
+
+#[test]
+fn counted_pods_stay_within_the_skew_of_others_on_their_host() {
+    // The plain pods have no constraint, but those with the spread count them, and host b has no room.
+    let mut c = cluster(Vec::new(), &many(2, "1", &over_hosts_with(&json!({"maxSkew": 2}))));
+    add_host(&mut c, "a", 8, 1, json!({}));
+    add_host(&mut c, "b", 0, 1, json!({}));
+    for i in 0..3 {
+        c.upsert_pod(&pod(&format!("plain{i}"), "1", "1Gi", app("x"))).unwrap();
+    }
+    let plan = plan(&c);
+    assert_eq!(onto(&plan), [("a", 2)].into());
+    assert!(plan.unschedulable.iter().all(|u| u.pod.name.starts_with("plain")), "{:?}", plan.unschedulable);
+}
+
+#[test]
+fn coming_host_takes_max_skew_pods_of_a_host_spread() {
+    // It may register after the instance for the third pod, which is then an empty host.
+    let mut c = cluster(vec![pool("p", kinds())], &many(3, "1", &over_hosts(json!({}))));
+    for name in ["a", "b"] {
+        add_host(&mut c, name, 0, 3, json!({}));
+    }
+    c.upsert_coming(ComingNode {
+        claim: "p-1".to_owned(),
+        pool: "p".to_owned(),
+        instance_type: "m.8".to_owned(),
+        zone: "zone-a".to_owned(),
+        labels: object(json!({"node-pool": "p", ZONE: "zone-a"})),
+        allocatable: build::resources(&[("cpu", "8"), ("memory", "32Gi"), ("pods", "110")]),
+        ..ComingNode::default()
+    });
+    let plan = plan(&c);
+    assert_eq!((onto(&plan), plan.instances.len()), ([("p-1", 1)].into(), 2));
+}
+
+#[test]
+fn host_that_is_planned_without_counts_as_empty_for_a_host_spread() {
+    // Its node exists until its pods are bound elsewhere, so that kube-scheduler binds none beside the others.
+    let mut c = two_hosts(vec![pool("p", kinds())], &[]);
+    c.upsert_node(&node("c", "4", "16Gi", json!({"node-pool": "p"}))).unwrap();
+    let mut there = over_hosts(json!({}));
+    there["spec"]["nodeName"] = json!("c");
+    c.upsert_pod(&pod("c-running", "1", "1Gi", there)).unwrap();
+    let options = Options { without_nodes: vec!["c".to_owned()], ..Options::default() };
+    let plan = solve(&c, &options, &|| false);
+    assert_eq!((plan.existing.len(), plan.instances.len()), (0, 1), "{:?}", plan.existing);
+}
+
+/// How many pods of `plan` are in each zone: planned onto existing nodes and onto new ones.
+fn all_zones<'a>(plan: &'a Plan, zone_of: &BTreeMap<&str, &'a str>) -> BTreeMap<&'a str, usize> {
+    let mut all = zones(plan);
+    for place in &plan.existing {
+        *all.entry(zone_of[place.node.as_str()]).or_default() += place.pods.len();
+    }
+    all
+}
+
+#[test]
+fn zones_with_nodes_count_for_a_spread_whatever_the_pods_prefer() {
+    let mut prefers = spread(json!({}));
+    prefers["spec"]["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+        "weight": 1, "preference": {"matchExpressions":
+            [{"key": ZONE, "operator": "In", "values": ["zone-a", "zone-b"]}]}}]}});
+    // No node exists in zone c, and none is launched there: it is no domain.
+    let without = plan(&cluster(vec![pool("p", kinds())], &many(4, "1", &prefers)));
+    assert_eq!(zones(&without), BTreeMap::from([("zone-a", 2), ("zone-b", 2)]));
+    // Zone c has a node: as long as it is the only zone, it takes all that fit, and the others follow.
+    let zone_of = BTreeMap::from([("c", "zone-c")]);
+    for (room, there) in [(0, [2, 2, 2]), (4, [1, 1, 4])] {
+        let mut c = cluster(vec![pool("p", kinds())], &many(6, "1", &prefers));
+        add_host(&mut c, "c", room, 0, json!({ZONE: "zone-c"}));
+        let plan = plan(&c);
+        let expected: BTreeMap<&str, usize> = ["zone-a", "zone-b", "zone-c"].into_iter().zip(there).collect();
+        assert_eq!(all_zones(&plan, &zone_of), expected, "room for {room}");
+    }
+    // Another pod opens zone c.
+    let mut pods = many(6, "1", &prefers);
+    pods.push(pod("other", "1", "1Gi", json!({"spec": {"nodeSelector": {ZONE: "zone-c"}}})));
+    let opened = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!(zones(&opened), BTreeMap::from([("zone-a", 2), ("zone-b", 2), ("zone-c", 3)]));
+}
+
+#[test]
+fn third_pod_goes_to_one_of_two_zones_that_hold_one_each() {
+    for (min_domains, placed) in [(1, 1), (3, 0)] {
+        let mut c = cluster(Vec::new(), &many(1, "1", &spread(json!({"minDomains": min_domains}))));
+        for name in ["a", "b"] {
+            add_host(&mut c, name, 4, 1, json!({ZONE: format!("zone-{name}")}));
+        }
+        assert_eq!(plan(&c).existing.len(), placed, "minDomains {min_domains}");
+    }
 }
