@@ -45,8 +45,11 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
         let name = path.strip_prefix(root).unwrap_or(&path).to_owned();
         pages.insert(name, read(&text));
     }
-    let mut wrong: Vec<String> = pages.iter().flat_map(|(path, page)| broken(root, path, page, &pages)).collect();
-    wrong.extend(missing(&pages).into_iter().map(|page| format!("{SUMMARY}: {} is not listed", page.display())));
+    let mut wrong: Vec<String> =
+        pages.iter().flat_map(|(path, page)| broken(root, path, page, &pages)).collect();
+    wrong.extend(
+        missing(&pages).into_iter().map(|page| format!("{SUMMARY}: {} is not listed", page.display())),
+    );
     if wrong.is_empty() {
         let links: usize = pages.values().map(|page| page.links.len()).sum();
         println!("{links} links of {} pages are valid", pages.len());
@@ -109,7 +112,8 @@ fn broken(root: &Path, path: &Path, page: &Page, pages: &BTreeMap<PathBuf, Page>
         if link.contains("://") || link.starts_with("mailto:") {
             continue;
         }
-        let (file, anchor) = link.split_once('#').map_or((link.as_str(), None), |(file, id)| (file, Some(id)));
+        let (file, anchor) =
+            link.split_once('#').map_or((link.as_str(), None), |(file, id)| (file, Some(id)));
         let target = if file.is_empty() { path.to_owned() } else { resolved(path, file) };
         let place = format!("{}:{line}: {link}", path.display());
         if !root.join(&target).exists() {
@@ -173,15 +177,19 @@ mod tests {
         let b = "[up](../a.md#one)\n\n[no](../c.md) [none](../a.md#two) `[code](x.md)`\n[web](https://a.example/#x)\n";
         let pages = pages(&[("docs/a.md", "# One\n"), ("docs/tasks/b.md", b)]);
         let path = Path::new("docs/tasks/b.md");
-        assert_eq!(broken(root.path(), path, pages.get(path).unwrap(), &pages), [
-            "docs/tasks/b.md:3: ../c.md leads to no file",
-            "docs/tasks/b.md:3: ../a.md#two leads to no heading",
-        ]);
+        assert_eq!(
+            broken(root.path(), path, pages.get(path).unwrap(), &pages),
+            [
+                "docs/tasks/b.md:3: ../c.md leads to no file",
+                "docs/tasks/b.md:3: ../a.md#two leads to no heading",
+            ]
+        );
     }
 
     #[test]
     fn pages_that_the_contents_lack_are_named() {
-        let pages = pages(&[(SUMMARY, "- [A](a.md)\n"), ("docs/a.md", ""), ("docs/b/c.md", ""), ("README.md", "")]);
+        let pages =
+            pages(&[(SUMMARY, "- [A](a.md)\n"), ("docs/a.md", ""), ("docs/b/c.md", ""), ("README.md", "")]);
         assert_eq!(missing(&pages), [Path::new("docs/b/c.md")]);
     }
 }
