@@ -1,4 +1,4 @@
-//! docs/quick-start.md and make/eks-smoke.sh, as far as they can run here.
+//! docs/quick-start.md, docs/tasks and make/eks-smoke.sh, as far as they can run here.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,3 +10,4 @@
 mod account;
 mod eks_smoke;
 mod page;
+mod tasks;
