@@ -16,5 +16,5 @@ docs: needs-rust $(MDBOOK) ## the book of docs/ in target/book, with its links c
 	cargo build --quiet --package croft-xtask --bin croft-xtask
 	$(XTASK) links
 	$(MDBOOK) build docs
-	@find $(BOOK) -name '*.html' -exec sed -i -E 's#<a href="(\.\./)+([A-Za-z./-]+)\.html(\#[^"]*)?">([^<]*)</a>#\4 (<code>\2.md</code>)#g' {} +
+	@find $(BOOK) -name '*.html' -exec sed -i -E 's#<a href="(\.\./)+((designs|certs|manifests|tests)/[^"]*|[A-Z]+)\.(html|md)(\#[^"]*)?">([^<]*)</a>#\6 (<code>\2.md</code>)#g' {} +
 	@echo "docs: $(BOOK)/index.html"
