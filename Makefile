@@ -54,6 +54,7 @@ lint: $(DENY) ## formatting, clippy, rustdoc, dependencies, generated files
 	$(XTASK) check
 	$(XTASK) words
 	$(XTASK) circles
+	$(XTASK) links
 
 .PHONY: generate
 generate: ## write every generated file anew

@@ -13,6 +13,7 @@ pub mod later;
 pub mod manifests;
 pub mod node;
 pub mod operations;
+pub mod page;
 pub mod pods;
 pub mod proxy;
 pub mod recorder;

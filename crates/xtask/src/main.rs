@@ -13,6 +13,7 @@ mod crds;
 mod definitions;
 mod generated;
 mod images;
+mod links;
 mod named_tests;
 mod picture;
 mod references;
@@ -46,6 +47,8 @@ enum Command {
     Words,
     /// Fail if modules of a checked crate import each other in a circle.
     Circles,
+    /// Fail if a link of a Markdown page leads to no file or heading, or the book lacks a page of docs/.
+    Links,
     /// Write the OCI images of the webhook and the controller, with symbols and bill of materials beside.
     Images(images::ImagesArgs),
     /// Join the layouts of one image for several architectures.
@@ -71,6 +74,7 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Words => words::check(&root),
         Command::Circles => circles::check(&root),
+        Command::Links => links::check(&root),
         Command::Images(args) => images::run(&root, &args),
         Command::JoinImages(args) => images::join(&root, &args),
     }

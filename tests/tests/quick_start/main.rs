@@ -1,4 +1,4 @@
-//! docs/quick-start.md, make/eks-smoke.sh and manifests/aws, as far as they can run here.
+//! docs/quick-start.md, docs/tasks, make/eks-smoke.sh and manifests/aws, as far as they can run here.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,3 +11,4 @@ mod account;
 mod cloudformation;
 mod eks_smoke;
 mod page;
+mod tasks;

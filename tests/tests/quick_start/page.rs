@@ -1,16 +1,17 @@
 //! docs/quick-start.md: the lab's commands on the lab, and AWS's against moto as far as it has their services.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use croft_testkit::{CroftOptions, Options};
-use croft_tests::{cli::croft, stack::Stack};
+use croft_tests::{page, stack::Stack};
 
 use crate::account::{Account, text};
 
+const PAGE: &str = "docs/quick-start.md";
+
 /// The blocks of a language on the page.
 fn blocks(language: &str) -> Vec<String> {
-    let manifests = CroftOptions::find().unwrap().manifests;
-    let page = fs::read_to_string(manifests.join("../docs/quick-start.md")).unwrap();
+    let page = fs::read_to_string(page::root().unwrap().join(PAGE)).unwrap();
     let start = format!("\n```{language}\n");
     page.split(start.as_str()).skip(1).map(|rest| rest.split("\n```").next().unwrap().to_owned()).collect()
 }
@@ -18,25 +19,11 @@ fn blocks(language: &str) -> Vec<String> {
 #[tokio::test]
 async fn commands_of_the_lab_give_two_tenants_their_nodes_and_remove_one_tenants() {
     let stack = Stack::start_with(Options::default(), CroftOptions::find().unwrap()).await.unwrap();
-    let manifests = stack.croft.manifests().display().to_string();
-    let mut printed = Vec::new();
-    for line in blocks("sh").iter().flat_map(|block| block.lines()) {
-        let line = line.replace("manifests/", &format!("{manifests}/"));
-        let (program, arguments) = line.split_once(' ').unwrap();
-        printed.push(match program {
-            "kubectl" => stack.plane.kubectl(arguments.split_whitespace()).await.unwrap(),
-            "croft" => {
-                let (code, text) = croft(&stack.plane, arguments).await.unwrap();
-                assert_eq!(code, 0, "{line}: {text}");
-                text
-            }
-            other => panic!("docs/quick-start.md runs {other}: run it here as well"),
-        });
-    }
-    let tops: Vec<&String> =
-        printed.iter().filter(|text| text.contains("pool-a") && text.contains("$/H")).collect();
-    let [before, after] = tops.as_slice() else { panic!("{printed:#?}") };
-    assert!(before.contains("tenant-b") && before != after, "{before}\n{after}");
+    let printed = page::run(&stack, Path::new(PAGE)).await.unwrap();
+    let tops: Vec<&str> = printed.split("TENANT ").skip(1).collect();
+    let [before, after] = tops.as_slice() else { panic!("{printed}") };
+    let row = |top: &str| top.lines().find(|line| line.starts_with("tenant-b ")).map(str::to_owned);
+    assert!(row(before).is_some() && row(before) != row(after), "{printed}");
 }
 
 #[tokio::test]
@@ -46,7 +33,7 @@ async fn commands_of_aws_run_in_the_order_of_the_page() {
     let cluster = "aws eks create-cluster --name prod --role-arn arn:aws:iam::123456789012:role/x \
                    --resources-vpc-config subnetIds=$(aws ec2 describe-subnets --query 'Subnets[0].SubnetId' --output text)\n";
     let commands = blocks("bash").join("\n").replace("AWS_REGION=eu-central-1", "AWS_REGION=us-east-1");
-    let root = CroftOptions::find().unwrap().manifests.join("..");
+    let root = page::root().unwrap();
     let file = account.folder.path().join("commands");
     fs::write(&file, format!("set -eu\n{cluster}{commands}\n")).unwrap();
     let bash = std::path::Path::new("/bin/bash");
