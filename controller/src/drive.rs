@@ -13,6 +13,7 @@ use crate::{
     engine::{Engine, KINDS},
     executor::Executor,
     metrics::Metrics,
+    provisioning::solver::Solver,
     result::{ActionReport, Backoff},
     state::Change,
     time::Now,
@@ -60,6 +61,13 @@ impl<L: Fn() -> bool> Driver<L> {
         }
     }
 
+    /// The same driver, whose engine makes plans with `solver`.
+    #[must_use]
+    pub fn with_solver(mut self, solver: Solver) -> Self {
+        self.engine.set_solver(solver);
+        self
+    }
+
     /// Drives until `stopping` ends. Calls `synced` once the first lists are complete.
     pub async fn drive(
         &mut self,
@@ -98,7 +106,9 @@ impl<L: Fn() -> bool> Driver<L> {
             }
             let now = self.executor.now();
             if !(self.leads)() {
-                self.led = false;
+                if std::mem::take(&mut self.led) {
+                    self.metrics.stop_leading();
+                }
                 next = Some(now.mono + STANDBY_PAUSE);
                 continue;
             }
@@ -138,12 +148,13 @@ impl<L: Fn() -> bool> Driver<L> {
 
     fn run_pass(&mut self) -> Option<Duration> {
         let now = self.executor.now();
-        let step = self.engine.step(now);
-        for action in step.actions {
+        let mut step = self.engine.step(now);
+        for action in std::mem::take(&mut step.actions) {
             self.start(action);
         }
         let took = self.executor.now().mono.saturating_sub(now.mono);
         self.metrics.observe_pass(&self.engine, took.as_secs_f64());
+        self.metrics.observe_bound(&step.bound);
         step.requeue_at
     }
 

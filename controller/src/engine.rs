@@ -9,6 +9,7 @@ use croft_scheduler::PodKey;
 use crate::{
     action::{Action, Key, UserEvent},
     config::settings::Settings,
+    definitions::conditions::LAUNCHED as LAUNCHED_REASON,
     disruption::Disruption,
     events::EventRecorder,
     in_flight::InFlight,
@@ -19,6 +20,7 @@ use crate::{
         static_capacity::StaticCapacity,
         status::{PoolInputs, PoolStatus},
     },
+    pool_figures::{self, PoolFigures, PoolLabels},
     provisioning::{
         launch_backoff::{self, LaunchFailures},
         panic_isolation::PanicIsolation,
@@ -97,13 +99,12 @@ pub struct Engine {
     recorder: EventRecorder,
     deciders: Deciders,
     counts: ResultCounts,
+    figures: PoolFigures,
 }
 
 /// Counts of action results, for the metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResultCounts {
-    /// Launches that ended without an instance.
-    pub launch_failures: u64,
     /// Instances whose termination was confirmed.
     pub terminated: u64,
     /// Instances that messages of the interruption queue were about.
@@ -117,6 +118,8 @@ pub struct Step {
     pub actions: Vec<Action>,
     /// When the next pass is due if nothing changes before, on the monotonic clock.
     pub requeue_at: Option<Duration>,
+    /// Pods that were bound since the last pass, and how long each waited for the node that was launched for it.
+    pub bound: Vec<(PoolLabels, Duration)>,
 }
 
 impl Engine {
@@ -133,6 +136,7 @@ impl Engine {
             recorder: EventRecorder::default(),
             deciders,
             counts: ResultCounts::default(),
+            figures: PoolFigures::default(),
         }
     }
 
@@ -168,6 +172,12 @@ impl Engine {
     #[must_use]
     pub const fn results(&self) -> &ResultCounts {
         &self.counts
+    }
+
+    /// Figures per tenant and pool, as of the last pass.
+    #[must_use]
+    pub const fn figures(&self) -> &PoolFigures {
+        &self.figures
     }
 
     /// Launches whose node didn't register.
@@ -214,6 +224,8 @@ impl Engine {
     /// Begins to lead, with every claim as the API server has them now.
     pub fn take_over(&mut self, claims: Vec<NodeClaim>, now: Now) {
         self.deciders.isolation.take_over();
+        // Pods that were bound while another process led are not this one's to measure.
+        drop(self.snapshot.take_bound_pods());
         self.observe_claims(claims, now);
     }
 
@@ -264,11 +276,12 @@ impl Engine {
     }
 
     fn observe_result(&mut self, result: ActionResult, now: Now) {
-        let Self { snapshot, evidence, deciders, in_flight, counts, .. } = self;
+        let Self { snapshot, evidence, deciders, in_flight, counts, figures, .. } = self;
         match result {
+            ActionResult::Launched(claim) => figures.count_launch(snapshot, &claim, LAUNCHED_REASON),
             ActionResult::LaunchFailed { claim, reason, message } => {
-                tracing::warn!(claim, reason, message, "launch failed");
-                counts.launch_failures += 1;
+                tracing::warn!(claim, reason, error = message, "launch failed");
+                figures.count_launch(snapshot, &claim, reason);
                 self.plan_without_offering(&claim);
             }
             ActionResult::ClaimsNotCreated(claims) => {
@@ -320,6 +333,9 @@ impl Engine {
                 }
                 panicked.iter().for_each(|_| self.solver.count_panic(Purpose::Consolidation));
             }
+            ActionResult::Evicted(pod) => {
+                figures.count_eviction(snapshot, &deciders.isolation.view(), &pod);
+            }
             ActionResult::EvictionBlocked(pod, why) => {
                 deciders.lifecycle.termination_mut().observe_eviction_blocked(pod, why);
             }
@@ -359,7 +375,7 @@ impl Engine {
     /// Makes a reconcile pass. Its actions count as in flight from here on; each must be reported.
     pub fn step(&mut self, now: Now) -> Step {
         if !self.snapshot.is_synced(&KINDS) {
-            return Step { actions: Vec::new(), requeue_at: None };
+            return Step { actions: Vec::new(), requeue_at: None, bound: Vec::new() };
         }
         let (planned, planning_again) = self.plan(now);
         for event in planned.events {
@@ -367,7 +383,11 @@ impl Engine {
         }
         let (requested, pass_again) = self.reconcile(planned.actions, now);
         let mut actions = self.lock(requested, now);
-        let Self { snapshot, evidence, deciders, in_flight, recorder, .. } = self;
+        let Self { snapshot, evidence, deciders, in_flight, recorder, figures, .. } = self;
+        let view = deciders.isolation.view();
+        figures.refresh(snapshot, &deciders.planning, &view);
+        let bound = snapshot.take_bound_pods();
+        let bound = pool_figures::waits(snapshot, &view, bound);
         snapshot.mark_clean(|snapshot, name, claim| {
             deciders.lifecycle.is_settled(snapshot, evidence, in_flight, name, claim)
         });
@@ -383,7 +403,7 @@ impl Engine {
         let requeue_at = [planning_again, pass_again, events_again, backoff_again]
             .into_iter()
             .fold(planned.requeue, earliest);
-        Step { actions, requeue_at }
+        Step { actions, requeue_at, bound }
     }
 
     /// Plans for pending pods, if a scheduling run is due. Also returns when planning must be checked again.

@@ -28,6 +28,7 @@
 //! | `tenant` | Tenants and the CroftConfig: status, what admission reads, misplaced pods, DaemonSets |
 //! | `executor` | the effects of actions |
 //! | `kube_api` | the API server: calls, watches, the leader gate |
+//! | `pool_figures`, `metrics` | figures per tenant and pool, and all metrics |
 //! | `definitions` | every metric, condition, event reason and key that the controller writes |
 
 pub mod action;
@@ -47,6 +48,7 @@ pub mod metrics;
 pub mod nodeclaim;
 pub mod nodeclass;
 pub mod nodepool;
+pub mod pool_figures;
 pub mod provisioning;
 pub mod reconcile;
 pub mod result;

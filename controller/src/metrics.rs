@@ -1,10 +1,16 @@
 //! The controller's metrics, as `definitions::metrics` defines them. The driver updates them after each pass.
 
-use std::sync::{Arc, atomic::AtomicU64};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::Hash,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
 use croft_api::NodeClaim;
 use croft_policy::Violation;
+use croft_runtime::clock::Clock;
 use k8s_openapi::api::core::v1::Pod;
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -16,6 +22,9 @@ use crate::{
     definitions::metrics as definitions,
     engine::Engine,
     kube_api::{ApiError, Call, KubeApi, Response},
+    pool_figures::{PoolFigures, PoolLabels},
+    provisioning::solver::{Purpose, SolveMeter},
+    state::Snapshot,
     tenant::isolation::TenantCounts,
 };
 
@@ -59,13 +68,77 @@ pub struct ViolationLabels {
     rule: &'static str,
 }
 
+/// Headroom pods of a pool, by their state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+pub struct HeadroomLabels {
+    tenant: String,
+    pool: String,
+    state: &'static str,
+}
+
+/// Pending pods of a pool, by reason.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+pub struct PendingLabels {
+    tenant: String,
+    pool: String,
+    reason: &'static str,
+}
+
+/// Launches of a pool, by outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+pub struct LaunchLabels {
+    tenant: String,
+    pool: String,
+    outcome: &'static str,
+}
+
 /// A kind of Croft's objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct KindLabels {
     kind: &'static str,
 }
 
+/// Upper bounds of the time until a pod is bound to the node that was launched for it, in seconds: around 120, the
+/// objective of docs/slo.md.
+const POD_TO_NODE_SECONDS: [f64; 14] =
+    [5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0, 600.0, 1800.0, 3600.0];
 const OWN_KINDS: [&str; 5] = ["Tenant", "TenantPool", "EC2NodeClass", "NodeClaim", "CroftConfig"];
+
+/// A family whose series go with the objects that their labels name.
+#[derive(Clone, Debug)]
+struct Bounded<L, M> {
+    family: Family<L, M>,
+    shown: Arc<Mutex<BTreeSet<L>>>,
+}
+
+impl<L: Clone + Hash + Ord, M: Clone> Bounded<L, M> {
+    fn new(constructor: fn() -> M) -> Self {
+        Self { family: Family::new_with_constructor(constructor), shown: Arc::default() }
+    }
+
+    /// The metric of `labels`.
+    fn of(&self, labels: L) -> M {
+        let metric = self.family.get_or_create_owned(&labels);
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).insert(labels);
+        metric
+    }
+
+    /// Removes the series whose labels `keep` doesn't approve.
+    fn retain(&self, keep: impl Fn(&L) -> bool) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        for labels in shown.extract_if(.., |labels| !keep(labels)) {
+            self.family.remove(&labels);
+        }
+    }
+
+    /// Shows `values` and nothing else.
+    fn replace<V>(&self, values: BTreeMap<L, V>, set: impl Fn(&M, V)) {
+        self.retain(|labels| values.contains_key(labels));
+        for (labels, value) in values {
+            set(&self.of(labels), value);
+        }
+    }
+}
 
 /// The controller's metrics.
 #[derive(Clone, Debug)]
@@ -78,7 +151,9 @@ pub struct Metrics {
     nodes: Gauge,
     leader: Gauge,
     scheduling_runs: Counter,
-    launch_failures: Counter,
+    solve_duration: Family<RunLabels, Histogram>,
+    plan_gap: Gauge<f64, AtomicU64>,
+    launches: Bounded<LaunchLabels, Counter>,
     launches_unregistered: Counter,
     pools_in_launch_backoff: Gauge,
     pods_held_by_cluster_limits: Gauge,
@@ -90,6 +165,13 @@ pub struct Metrics {
     interruptions: Counter,
     reconcile_duration: Histogram,
     cost: Gauge<f64, AtomicU64>,
+    pool_nodes: Bounded<PoolLabels, Gauge>,
+    pool_cost: Bounded<PoolLabels, Gauge<f64, AtomicU64>>,
+    pool_headroom: Bounded<HeadroomLabels, Gauge>,
+    pool_pending_pods: Bounded<PendingLabels, Gauge>,
+    pool_oldest_pending_pod: Bounded<PoolLabels, Gauge>,
+    pool_evictions: Bounded<PoolLabels, Counter>,
+    pod_to_node_duration: Bounded<PoolLabels, Histogram>,
     tenants_not_isolated: Gauge,
     tenants_not_ready: Gauge,
     tenants_unlimited: Gauge,
@@ -110,7 +192,10 @@ impl Metrics {
             nodes: Gauge::default(),
             leader: Gauge::default(),
             scheduling_runs: Counter::default(),
-            launch_failures: Counter::default(),
+            // From a tenth of a millisecond to three seconds.
+            solve_duration: Family::new_with_constructor(|| Histogram::new(powers_of_two(0.0001, 16))),
+            plan_gap: Gauge::default(),
+            launches: Bounded::new(Counter::default),
             launches_unregistered: Counter::default(),
             pools_in_launch_backoff: Gauge::default(),
             pods_held_by_cluster_limits: Gauge::default(),
@@ -120,9 +205,15 @@ impl Metrics {
             nodes_consolidation_status: Family::default(),
             consolidation_saved: Gauge::default(),
             interruptions: Counter::default(),
-            // From a tenth of a millisecond to three seconds.
-            reconcile_duration: Histogram::new((0..16).map(|n| 0.0001 * f64::from(2_u32.pow(n)))),
+            reconcile_duration: Histogram::new(powers_of_two(0.0001, 16)),
             cost: Gauge::default(),
+            pool_nodes: Bounded::new(Gauge::default),
+            pool_cost: Bounded::new(Gauge::default),
+            pool_headroom: Bounded::new(Gauge::default),
+            pool_pending_pods: Bounded::new(Gauge::default),
+            pool_oldest_pending_pod: Bounded::new(Gauge::default),
+            pool_evictions: Bounded::new(Counter::default),
+            pod_to_node_duration: Bounded::new(|| Histogram::new(POD_TO_NODE_SECONDS)),
             tenants_not_isolated: Gauge::default(),
             tenants_not_ready: Gauge::default(),
             tenants_unlimited: Gauge::default(),
@@ -137,7 +228,9 @@ impl Metrics {
         definitions::NODES.register(registry, metrics.nodes.clone());
         definitions::LEADER.register(registry, metrics.leader.clone());
         definitions::SCHEDULING_RUNS.register(registry, metrics.scheduling_runs.clone());
-        definitions::LAUNCH_FAILURES.register(registry, metrics.launch_failures.clone());
+        definitions::SOLVE_DURATION.register(registry, metrics.solve_duration.clone());
+        definitions::PLAN_GAP.register(registry, metrics.plan_gap.clone());
+        definitions::LAUNCHES.register(registry, metrics.launches.family.clone());
         definitions::LAUNCHES_UNREGISTERED.register(registry, metrics.launches_unregistered.clone());
         definitions::POOLS_IN_LAUNCH_BACKOFF.register(registry, metrics.pools_in_launch_backoff.clone());
         let held = metrics.pods_held_by_cluster_limits.clone();
@@ -151,12 +244,29 @@ impl Metrics {
         definitions::CONSOLIDATION_SAVED.register(registry, metrics.consolidation_saved.clone());
         definitions::RECONCILE_DURATION.register(registry, metrics.reconcile_duration.clone());
         definitions::COST.register(registry, metrics.cost.clone());
+        metrics.register_pools(registry);
         definitions::TENANTS_NOT_ISOLATED.register(registry, metrics.tenants_not_isolated.clone());
         definitions::TENANTS_NOT_READY.register(registry, metrics.tenants_not_ready.clone());
         definitions::TENANTS_UNLIMITED.register(registry, metrics.tenants_unlimited.clone());
         definitions::VIOLATIONS.register(registry, metrics.violations.clone());
         definitions::INVALID_OBJECTS.register(registry, metrics.invalid_objects.clone());
         metrics
+    }
+
+    fn register_pools(&self, registry: &mut Registry) {
+        definitions::POOL_NODES.register(registry, self.pool_nodes.family.clone());
+        definitions::POOL_COST.register(registry, self.pool_cost.family.clone());
+        definitions::POOL_HEADROOM.register(registry, self.pool_headroom.family.clone());
+        definitions::POOL_PENDING_PODS.register(registry, self.pool_pending_pods.family.clone());
+        definitions::POOL_OLDEST_PENDING_POD.register(registry, self.pool_oldest_pending_pod.family.clone());
+        definitions::POOL_EVICTIONS.register(registry, self.pool_evictions.family.clone());
+        definitions::POD_TO_NODE_DURATION.register(registry, self.pod_to_node_duration.family.clone());
+    }
+
+    /// Measures the time of plans by `clock`.
+    #[must_use]
+    pub fn solve_meter(&self, clock: Arc<dyn Clock>) -> Arc<dyn SolveMeter> {
+        Arc::new(PlanTimes { clock, durations: self.solve_duration.clone() })
     }
 
     /// Counts an action that starts.
@@ -179,7 +289,7 @@ impl Metrics {
         self.nodeclaims.set(count(snapshot.claims().len()));
         self.nodes.set(count(snapshot.nodes().len()));
         raise(&self.scheduling_runs, planning.runs);
-        raise(&self.launch_failures, results.launch_failures);
+        self.plan_gap.set(planning.gap);
         raise(&self.launches_unregistered, engine.unregistered_launches());
         self.pools_in_launch_backoff.set(count(snapshot.pools_with_launch_hold()));
         self.pods_held_by_cluster_limits.set(count(planning.held_by_limits));
@@ -199,7 +309,76 @@ impl Metrics {
         }
         self.consolidation_saved.set(engine.disruption().history().saved().dollars());
         self.cost.set(snapshot.cost().dollars());
+        self.observe_pools(snapshot, engine.figures());
         self.observe_tenants(engine.isolation().counts());
+    }
+
+    /// Records how long pods waited for the nodes that were launched for them.
+    pub fn observe_bound(&self, bound: &[(PoolLabels, Duration)]) {
+        for (labels, waited) in bound {
+            self.pod_to_node_duration.of(labels.clone()).observe(waited.as_secs_f64());
+        }
+    }
+
+    /// Forgets the cluster's figures, which from now on another process shows.
+    pub fn stop_leading(&self) {
+        let gauges = [
+            &self.pending_pods,
+            &self.unschedulable_pods,
+            &self.nodeclaims,
+            &self.nodes,
+            &self.pools_in_launch_backoff,
+            &self.pods_held_by_cluster_limits,
+        ];
+        for gauge in gauges {
+            gauge.set(0);
+        }
+        self.nodes_consolidation_status.clear();
+        self.cost.set(0.0);
+        self.pool_nodes.retain(|_| false);
+        self.pool_cost.retain(|_| false);
+        self.pool_headroom.retain(|_| false);
+        self.pool_pending_pods.retain(|_| false);
+        self.pool_oldest_pending_pod.retain(|_| false);
+        self.observe_tenants(&TenantCounts::default());
+    }
+
+    fn observe_pools(&self, snapshot: &Snapshot, figures: &PoolFigures) {
+        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let held: BTreeMap<_, _> = figures.holdings(snapshot).collect();
+        let headroom = held.keys().filter_map(|labels| {
+            let PoolLabels { tenant, pool } = labels.clone();
+            let status = snapshot.headroom_of(&pool)?;
+            Some([("wanted", status.wanted), ("placed", status.placed)].map(|(state, pods)| {
+                (HeadroomLabels { tenant: tenant.clone(), pool: pool.clone(), state }, pods)
+            }))
+        });
+        self.pool_headroom.replace(headroom.flatten().collect(), |gauge, pods| {
+            gauge.set(count(pods));
+        });
+        self.pool_nodes.replace(held.clone(), |gauge, held| {
+            gauge.set(count(held.nodes));
+        });
+        self.pool_cost.replace(held, |gauge, held| {
+            gauge.set(held.cost.dollars());
+        });
+        let pending = figures.pending().iter().map(|((labels, reason), pods)| {
+            let PoolLabels { tenant, pool } = labels.clone();
+            (PendingLabels { tenant, pool, reason }, *pods)
+        });
+        self.pool_pending_pods.replace(pending.collect(), |gauge, pods| {
+            gauge.set(count(pods));
+        });
+        self.pool_oldest_pending_pod.replace(figures.oldest().clone(), |gauge, since| {
+            gauge.set(since.as_second());
+        });
+        self.pool_evictions.replace(figures.evictions().clone(), raise);
+        let launches = figures.launches().iter().map(|((labels, outcome), launches)| {
+            let PoolLabels { tenant, pool } = labels.clone();
+            (LaunchLabels { tenant, pool, outcome }, *launches)
+        });
+        self.launches.replace(launches.collect(), raise);
+        self.pod_to_node_duration.retain(|labels| labels.exists(snapshot));
     }
 
     fn observe_tenants(&self, counts: &TenantCounts) {
@@ -216,6 +395,28 @@ impl Metrics {
             self.violations.get_or_create(&ViolationLabels { rule: rule.as_str() }).set(violations);
         }
     }
+}
+
+/// Measures plans for [`Metrics`].
+struct PlanTimes {
+    clock: Arc<dyn Clock>,
+    durations: Family<RunLabels, Histogram>,
+}
+
+impl SolveMeter for PlanTimes {
+    fn start(&self) -> Instant {
+        self.clock.monotonic()
+    }
+
+    fn stop(&self, purpose: Purpose, started: Instant) {
+        let took = self.clock.monotonic().saturating_duration_since(started);
+        self.durations.get_or_create(&RunLabels { run: purpose.as_str() }).observe(took.as_secs_f64());
+    }
+}
+
+/// `count` bounds of a histogram, of which each is twice the one before.
+fn powers_of_two(first: f64, count: u32) -> impl Iterator<Item = f64> {
+    (0..count).map(move |n| first * f64::from(2_u32.pow(n)))
 }
 
 /// Raises `counter` to the engine's count.

@@ -66,6 +66,8 @@ impl Backoff {
 /// Results of an action that are not objects. Times are on the monotonic clock.
 #[derive(Debug)]
 pub enum ActionResult {
+    /// The instance of this claim was launched.
+    Launched(String),
     /// A launch has ended without an instance, for good.
     LaunchFailed {
         /// The claim.
@@ -103,6 +105,8 @@ pub enum ActionResult {
     Consolidation(Box<Consolidation>),
     /// The pools of a search, and the pools for which it panicked.
     PoolsSearched(BTreeSet<String>, BTreeMap<String, Panicked>),
+    /// The API server accepted the eviction of a pod.
+    Evicted(PodKey),
     /// The API server refused the eviction of a pod.
     EvictionBlocked(PodKey, String),
     /// The API server has no object of this name, so the object with this uid is deleted.

@@ -25,6 +25,7 @@ use crate::{
     identity::{Identity, IdentityCheck},
     kube_api::{KubeApi, KubeClient, leader_gate::LeaderGate, watch},
     metrics::{MeteredApi, Metrics},
+    provisioning::solver::Solver,
 };
 
 /// The controllers' Lease.
@@ -82,7 +83,8 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
             leads
         }
     };
-    let mut driver = Driver::new(args.settings(), executor, metrics, leads);
+    let solver = Solver::default().measured_by(metrics.solve_meter(clock));
+    let mut driver = Driver::new(args.settings(), executor, metrics, leads).with_solver(solver);
     driver.drive(changes, stop.wait(), |is| synced.set(is)).await;
     driver.stop().await;
     lease_stop.begin();

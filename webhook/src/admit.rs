@@ -21,6 +21,8 @@ pub enum Answer {
         body: Bytes,
         /// How it ended.
         outcome: Outcome,
+        /// The rule that decided it.
+        rule: Rule,
     },
     /// The namespace is not in the index yet. The server waits for it and asks again, or sends `body`.
     UnknownNamespace {
@@ -50,8 +52,9 @@ pub fn respond(body: &[u8], tenants: &Tenants, phase: Phase) -> Answer {
         Phase::Both => Pass::Both,
     };
     let outcome = evaluate(tenants, &request, pass);
+    let rule = outcome.rule;
     let mut audit: SmallVec<[(&str, &str); 3]> = SmallVec::new();
-    audit.push(("rule", outcome.rule.as_str()));
+    audit.push(("rule", rule.as_str()));
     audit.extend(outcome.tenant.map(|tenant| ("tenant", tenant)));
     audit.extend(outcome.pool.map(|pool| ("pool", pool)));
     let extras = Extras { warnings: &outcome.warnings, audit: &audit };
@@ -59,7 +62,7 @@ pub fn respond(body: &[u8], tenants: &Tenants, phase: Phase) -> Answer {
         Some(denial) if phase == Phase::Warn => {
             let warnings = [denial.message];
             let body = allow(uid, None, Extras { warnings: &warnings, ..extras });
-            Answer::Review { body, outcome: Outcome::Allowed }
+            Answer::Review { body, outcome: Outcome::Allowed, rule }
         }
         Some(denial) if denial.rule == Rule::UnknownNamespace => {
             let refusal = Refusal::unavailable(&denial.message, RETRY_AFTER_SECONDS);
@@ -68,14 +71,14 @@ pub fn respond(body: &[u8], tenants: &Tenants, phase: Phase) -> Answer {
         }
         Some(denial) => {
             let refusal = Refusal { code: denial.code(), ..Refusal::forbidden(&denial.message) };
-            Answer::Review { body: deny(uid, refusal, extras), outcome: Outcome::Denied }
+            Answer::Review { body: deny(uid, refusal, extras), outcome: Outcome::Denied, rule }
         }
         None if outcome.patch.is_empty() => {
-            Answer::Review { body: allow(uid, None, extras), outcome: Outcome::Allowed }
+            Answer::Review { body: allow(uid, None, extras), outcome: Outcome::Allowed, rule }
         }
         None => {
             let patch = outcome.patch.into_json();
-            Answer::Review { body: allow(uid, Some(&patch), extras), outcome: Outcome::Patched }
+            Answer::Review { body: allow(uid, Some(&patch), extras), outcome: Outcome::Patched, rule }
         }
     }
 }

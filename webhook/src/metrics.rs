@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use croft_policy::Rule;
 use croft_runtime::share::{Share, Shares};
 use prometheus_client::{
     collector::Collector,
@@ -32,6 +33,7 @@ const BOUNDS_SECONDS: [f64; 12] =
 #[derive(Debug, Default)]
 pub struct Metrics {
     requests: [[AtomicU64; Outcome::ALL.len()]; Phase::ALL.len()],
+    decisions: Decisions,
     duration: AdmissionDuration,
     /// Reviews in flight.
     pub inflight: Share,
@@ -64,6 +66,13 @@ impl Metrics {
         }
     }
 
+    /// Counts a review that `rule` decided.
+    pub fn count_decision(&self, rule: Rule) {
+        if let Some(count) = self.decisions.0.get(rule as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Records the time of an evaluation, without reading and waiting.
     pub fn observe_duration(&self, time: Duration) {
         self.duration.0.observe(time.as_secs_f64());
@@ -81,6 +90,16 @@ impl Metrics {
     /// Registers all metrics.
     pub fn register(self: &Arc<Self>, registry: &mut Registry) {
         registry.register_collector(Box::new(Exposition(self.clone())));
+    }
+}
+
+/// Reviews by the rule that decided them, in the order of [`Rule::ALL`].
+#[derive(Debug)]
+struct Decisions([AtomicU64; Rule::ALL.len()]);
+
+impl Default for Decisions {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 }
 
@@ -119,6 +138,13 @@ impl Collector for Exposition {
                     let count = ConstCounter::new(count.load(Ordering::Relaxed));
                     count.encode(requests.encode_family(&labels)?)?;
                 }
+            }
+        }
+        {
+            let mut decisions = definitions::ADMISSION_DECISIONS.describe(&mut encoder)?;
+            for (rule, count) in Rule::ALL.iter().zip(&metrics.decisions.0) {
+                let count = ConstCounter::new(count.load(Ordering::Relaxed));
+                count.encode(decisions.encode_family(&[("rule", rule.as_str())])?)?;
             }
         }
         metrics.duration.0.encode(definitions::ADMISSION_DURATION.describe(&mut encoder)?)?;
@@ -184,13 +210,20 @@ mod tests {
     fn every_outcome_has_a_line_and_the_histogram_adds_up() {
         let metrics = Arc::new(Metrics::default());
         metrics.count_request(Phase::Validate, Outcome::Denied);
+        metrics.count_decision(Rule::ForeignPool);
+        metrics.count_decision(Rule::ReservedMetadata);
         metrics.observe_duration(Duration::from_micros(7));
         metrics.observe_duration(Duration::from_secs(9));
         let text = text(&metrics);
         for line in [
             r#"croft_webhook_admission_requests_total{phase="validate",outcome="denied"} 1"#,
             r#"croft_webhook_admission_requests_total{phase="warn",outcome="overload"} 0"#,
+            r#"croft_webhook_admission_decisions_total{rule="ForeignPool"} 1"#,
+            r#"croft_webhook_admission_decisions_total{rule="ReservedMetadata"} 1"#,
+            r#"croft_webhook_admission_decisions_total{rule="Pinned"} 0"#,
             r#"croft_webhook_admission_duration_seconds_bucket{le="0.00001"} 1"#,
+            // The objective of docs/slo.md.
+            r#"croft_webhook_admission_duration_seconds_bucket{le="0.005"} 1"#,
             r#"croft_webhook_admission_duration_seconds_bucket{le="+Inf"} 2"#,
             "croft_webhook_admission_duration_seconds_count 2",
             r#"croft_webhook_index_objects{kind="nodes"} 0.0"#,

@@ -20,7 +20,7 @@ use axum::{
     routing::post,
 };
 use bytes::Bytes;
-use croft_policy::Tenants;
+use croft_policy::{Rule, Tenants};
 use croft_runtime::{clock::Clock, share::Peer};
 use http::{HeaderValue, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -108,8 +108,9 @@ impl Reviews {
             let answer = catch_unwind(respond).map_err(|_| RequestError::Panicked)?;
             self.metrics.observe_duration(self.clock.monotonic().saturating_duration_since(begun));
             match answer {
-                Answer::Review { body, outcome } => {
+                Answer::Review { body, outcome, rule } => {
                     self.metrics.count_request(phase, outcome);
+                    self.metrics.count_decision(rule);
                     return Ok(body);
                 }
                 Answer::Malformed(reason) => return Err(RequestError::Malformed(reason)),
@@ -117,6 +118,7 @@ impl Reviews {
                     let limit = namespace_wait.min(half_the_timeout(&parts.uri));
                     if waited || !self.state.wait_for(&namespace, limit).await {
                         self.metrics.count_request(phase, Outcome::UnknownNamespace);
+                        self.metrics.count_decision(Rule::UnknownNamespace);
                         return Ok(body);
                     }
                     waited = true;

@@ -1,56 +1,86 @@
 //! Metrics.
+//!
+//! The labels `tenant` and `pool` have the names of existing objects only, and the series of an object go with it. `tenant`
+//! is empty for a pool that several tenants use or none, `pool` for a pod that no pool is known to take. No label has the
+//! name of a pod or node.
 
+pub use croft_runtime::metric::Stability;
 use croft_runtime::metrics;
+
+/// Reason of a pending pod, in [`POOL_PENDING_PODS`]: a node was launched for it and hasn't taken it yet.
+pub const NODE_IN_FLIGHT: &str = "NodeInFlight";
+/// Reason of a pending pod: it fits a node that exists, and kube-scheduler hasn't bound it yet.
+pub const NODE_EXISTS: &str = "NodeExists";
+/// Reason of a pending pod: no scheduling run has considered it yet.
+pub const NOT_PLANNED: &str = "NotPlanned";
 
 metrics! {
 /// Writes and lists at the API server, by result.
-API_CALLS = Counter "croft_controller_api_calls" ["verb", "kind", "result"];
+API_CALLS = Stable Counter "croft_controller_api_calls" ["verb", "kind", "result"];
 /// Actions that deciders asked for.
-ACTIONS = Counter "croft_controller_actions" ["action"];
+ACTIONS = Alpha Counter "croft_controller_actions" ["action"];
 /// Pending pods that Croft may launch nodes for.
-PENDING_PODS = Gauge "croft_controller_pending_pods" [];
+PENDING_PODS = Stable Gauge "croft_controller_pending_pods" [];
 /// Pods that the last scheduling run left unschedulable.
-UNSCHEDULABLE_PODS = Gauge "croft_controller_unschedulable_pods" [];
+UNSCHEDULABLE_PODS = Beta Gauge "croft_controller_unschedulable_pods" [];
 /// NodeClaims.
-NODECLAIMS = Gauge "croft_controller_nodeclaims" [];
+NODECLAIMS = Stable Gauge "croft_controller_nodeclaims" [];
 /// Nodes.
-NODES = Gauge "croft_controller_nodes" [];
+NODES = Stable Gauge "croft_controller_nodes" [];
 /// 1 while this process leads.
-LEADER = Gauge "croft_controller_leader" [];
+LEADER = Stable Gauge "croft_controller_leader" [];
 /// Scheduling runs.
-SCHEDULING_RUNS = Counter "croft_controller_scheduling_runs" [];
-/// Launches that ended without an instance.
-LAUNCH_FAILURES = Counter "croft_controller_launch_failures" [];
+SCHEDULING_RUNS = Alpha Counter "croft_controller_scheduling_runs" [];
+/// Time of the solver, by the purpose of the plan: pods, replicas, or disruption.
+SOLVE_DURATION = Beta Histogram "croft_controller_solve_duration" ["run"] in Seconds;
+/// Gap of the last plan that launched instances to its lower bound: (cost - bound) / bound.
+PLAN_GAP = Alpha Gauge "croft_controller_plan_gap_ratio" [];
+/// Launches that ended, by outcome: Launched, or a reason of failed launches.
+LAUNCHES = Beta Counter "croft_controller_launches" ["tenant", "pool", "outcome"];
 /// Instances whose node never registered.
-LAUNCHES_UNREGISTERED = Counter "croft_controller_launches_unregistered" [];
+LAUNCHES_UNREGISTERED = Beta Counter "croft_controller_launches_unregistered" [];
 /// Pools that may not launch all of their offerings now, since nodes don't register.
-POOLS_IN_LAUNCH_BACKOFF = Gauge "croft_controller_pools_in_launch_backoff" [];
+POOLS_IN_LAUNCH_BACKOFF = Beta Gauge "croft_controller_pools_in_launch_backoff" [];
 /// Pods and headroom pods that the limits of the CroftConfig leave unschedulable.
-PODS_HELD_BY_CLUSTER_LIMITS = Gauge "croft_controller_pods_held_by_cluster_limits" [];
+PODS_HELD_BY_CLUSTER_LIMITS = Beta Gauge "croft_controller_pods_held_by_cluster_limits" [];
 /// Plans that panicked, by their purpose: pods, replicas, disruption, or consolidation. The pools concerned have the condition PlanningFailed.
-SOLVER_PANICS = Counter "croft_controller_solver_panics" ["run"];
+SOLVER_PANICS = Beta Counter "croft_controller_solver_panics" ["run"];
 /// Instances whose termination was confirmed.
-INSTANCES_TERMINATED = Counter "croft_controller_instances_terminated" [];
+INSTANCES_TERMINATED = Beta Counter "croft_controller_instances_terminated" [];
 /// Instances that messages of the interruption queue were about.
-INTERRUPTIONS = Counter "croft_controller_interruptions" [];
+INTERRUPTIONS = Beta Counter "croft_controller_interruptions" [];
 /// Disruptions by reason and outcome: started, completed, rolled_back, or invalidated.
-DISRUPTIONS = Counter "croft_controller_disruptions" ["reason", "outcome"];
+DISRUPTIONS = Beta Counter "croft_controller_disruptions" ["reason", "outcome"];
 /// Nodes by the status and reason of the condition Consolidatable: which are to be removed, and what keeps the others.
-NODES_CONSOLIDATION_STATUS = Gauge "croft_controller_nodes_consolidation_status" ["consolidatable", "reason"];
+NODES_CONSOLIDATION_STATUS = Alpha Gauge "croft_controller_nodes_consolidation_status" ["consolidatable", "reason"];
 /// Savings of all consolidation commands that were started.
-CONSOLIDATION_SAVED = Gauge "croft_controller_consolidation_saved_dollars_per_hour" [];
+CONSOLIDATION_SAVED = Alpha Gauge "croft_controller_consolidation_saved_dollars_per_hour" [];
 /// Duration of a reconcile pass.
-RECONCILE_DURATION = Histogram "croft_controller_reconcile_duration" [] in Seconds;
+RECONCILE_DURATION = Beta Histogram "croft_controller_reconcile_duration" [] in Seconds;
 /// Price of the instances of all NodeClaims.
-COST = Gauge "croft_controller_cost_dollars_per_hour" [];
+COST = Stable Gauge "croft_controller_cost_dollars_per_hour" [];
+/// NodeClaims of the pool, and nodes of the pool without one.
+POOL_NODES = Beta Gauge "croft_controller_pool_nodes" ["tenant", "pool"];
+/// Price of the instances of the pool's NodeClaims.
+POOL_COST = Beta Gauge "croft_controller_pool_cost_dollars_per_hour" ["tenant", "pool"];
+/// Headroom pods of the pool by state: wanted, or placed on a node that exists or is in flight.
+POOL_HEADROOM = Beta Gauge "croft_controller_pool_headroom_pods" ["tenant", "pool", "state"];
+/// Pending pods by reason: a reason of pending pods, NodeInFlight (a node was launched for it), NodeExists (kube-scheduler is to bind it), or NotPlanned.
+POOL_PENDING_PODS = Beta Gauge "croft_controller_pool_pending_pods" ["tenant", "pool", "reason"];
+/// Since when the oldest pending pod is pending, since 1970; no series without a pending pod.
+POOL_OLDEST_PENDING_POD = Beta Gauge "croft_controller_pool_oldest_pending_pod_timestamp" ["tenant", "pool"] in Seconds;
+/// Evictions that the API server accepted, by the tenant of the pod and the pool of its node.
+POOL_EVICTIONS = Beta Counter "croft_controller_pool_evictions" ["tenant", "pool"];
+/// Time from a pod becoming pending to its binding, of pods for which a node was launched.
+POD_TO_NODE_DURATION = Beta Histogram "croft_controller_pod_to_node_duration" ["tenant", "pool"] in Seconds;
 /// Tenants with pods outside their pools, or with other pods inside them.
-TENANTS_NOT_ISOLATED = Gauge "croft_tenants_not_isolated" [];
+TENANTS_NOT_ISOLATED = Stable Gauge "croft_tenants_not_isolated" [];
 /// Tenants whose rules aren't enforced everywhere.
-TENANTS_NOT_READY = Gauge "croft_tenants_not_ready" [];
+TENANTS_NOT_READY = Stable Gauge "croft_tenants_not_ready" [];
 /// Tenants without a limit on the cost of their nodes.
-TENANTS_UNLIMITED = Gauge "croft_tenants_unlimited" [];
+TENANTS_UNLIMITED = Beta Gauge "croft_tenants_unlimited" [];
 /// Violations of isolation, by rule; `croft audit` lists each.
-VIOLATIONS = Gauge "croft_violations" ["rule"];
+VIOLATIONS = Stable Gauge "croft_violations" ["rule"];
 /// Objects whose newest version can't be read or breaks a rule of its CRD, by kind; the last good version stays in force.
-INVALID_OBJECTS = Gauge "croft_invalid_objects" ["kind"];
+INVALID_OBJECTS = Beta Gauge "croft_invalid_objects" ["kind"];
 }

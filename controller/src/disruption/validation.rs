@@ -175,7 +175,7 @@ impl Started {
                 false
             }
             Err(why) => {
-                tracing::debug!(why, "a command is no longer valid");
+                tracing::debug!(error = why, "a command is no longer valid");
                 false
             }
         }

@@ -199,7 +199,14 @@ impl Executor {
             Ok(answer) => {
                 let backoff =
                     if requeue_after.is_zero() { Backoff::None } else { Backoff::After(requeue_after) };
-                ActionReport { responses: vec![answer], backoff, ..ActionReport::done(keys) }
+                let evicted = match (&target, &verb) {
+                    (Target::Pod(namespace, name), Verb::Evict { .. }) => {
+                        Some(ActionResult::Evicted(croft_scheduler::PodKey::new(namespace, name)))
+                    }
+                    _ => None,
+                };
+                let results = evicted.into_iter().collect();
+                ActionReport { responses: vec![answer], results, backoff, ..ActionReport::done(keys) }
             }
             // The object is gone, as intended.
             Err(ApiError::NotFound { .. }) if matches!(verb, Verb::Delete { .. } | Verb::Evict { .. }) => {

@@ -144,7 +144,12 @@ impl Executor {
         };
         set_with_ready(&mut status, waiting, generation, now);
         match self.write_status(&mut held, &status).await {
-            Ok(()) => held.report(ActionReport::done(keys)),
+            Ok(()) => {
+                let claim = held.claim.metadata.name.clone().unwrap_or_default();
+                let mut report = held.report(ActionReport::done(keys));
+                report.results.push(ActionResult::Launched(claim));
+                report
+            }
             // The recorded request stays, so the next launch returns the same instance.
             Err(error) => held.failure(keys, &error),
         }
@@ -216,7 +221,8 @@ impl Executor {
         match self.cloud.find_by_claim(&uid).await {
             Ok(Some(found)) if found.instance.state != InstanceState::Terminated => {
                 let held = ClaimWrites { claim: Arc::clone(claim), responses: Vec::new() };
-                self.launched(keys, held, &found).await
+                // It was launched by an earlier claim, or isn't wanted any more: no launch of this claim.
+                ActionReport { results: Vec::new(), ..self.launched(keys, held, &found).await }
             }
             Ok(_) => {
                 let name = claim.metadata.name.clone().unwrap_or_default();

@@ -294,19 +294,27 @@ fn nominated_event(
     })
 }
 
+/// True if the reason says that the pool isn't meant for the pod. A pod that is pinned to a pool mismatches every other
+/// pool: those reasons would hide the one that matters.
+const fn is_foreign(reason: ReasonKind) -> bool {
+    matches!(
+        reason,
+        ReasonKind::TaintNotTolerated
+            | ReasonKind::NodeAffinityMismatch
+            | ReasonKind::PoolNotProvisioned
+            | ReasonKind::NoPools
+    )
+}
+
+/// The pool that is meant for a pod, and the reason why the pod stays pending. The pool is empty if none is meant for it.
+pub(crate) fn main_reason(reasons: &[Reason]) -> (&str, ReasonKind) {
+    let own = reasons.iter().find(|r| !is_foreign(r.reason)).map(|r| (r.pool.as_str(), r.reason));
+    own.unwrap_or(("", reasons.first().map_or(ReasonKind::NoPools, |r| r.reason)))
+}
+
 /// Why a pod stays pending. None if no pool is meant for the pod.
 fn pending_event(snapshot: &Snapshot, pod: &PodKey, reasons: &[Reason]) -> Option<UserEvent> {
-    let foreign = |r: &&Reason| {
-        matches!(
-            r.reason,
-            ReasonKind::TaintNotTolerated
-                | ReasonKind::NodeAffinityMismatch
-                | ReasonKind::PoolNotProvisioned
-                | ReasonKind::NoPools
-        )
-    };
-    // A pod that is pinned to a pool mismatches every other pool: those reasons would hide the one that matters.
-    let own: Vec<&Reason> = reasons.iter().filter(|r| !foreign(r)).collect();
+    let own: Vec<&Reason> = reasons.iter().filter(|r| !is_foreign(r.reason)).collect();
     let pinned_mismatch: Vec<&Reason> =
         reasons.iter().filter(|r| r.reason == ReasonKind::NodeAffinityMismatch).collect();
     let shown = if own.is_empty() { pinned_mismatch } else { own };

@@ -14,10 +14,14 @@ use croft_scheduler::{Options, Plan, PodKey, ReasonKind};
 use crate::{
     action::{Action, Key, UserEvent},
     config::settings::Settings,
+    definitions::{
+        keys::POOL_NAME_LABEL,
+        metrics::{NODE_EXISTS, NODE_IN_FLIGHT},
+    },
     in_flight::InFlight,
     provisioning::{
         batch::Batch,
-        new_claims::{ProvisioningPlan, provision},
+        new_claims::{ProvisioningPlan, main_reason, provision},
         panic_isolation::PanicIsolation,
         rejected_placements::RejectedPlacements,
         solver::Solver,
@@ -73,6 +77,8 @@ pub struct PlanningCounts {
     pub unschedulable: u64,
     /// Pods and headroom pods that the cluster's limits left unschedulable in the last run.
     pub held_by_limits: usize,
+    /// Gap to the lower bound of the last plan that launched instances.
+    pub gap: f64,
 }
 
 /// Plans for pending pods.
@@ -82,6 +88,8 @@ pub struct Planning {
     rejected: RejectedPlacements,
     /// Claims with nominated pods whose node is initialized, and since when.
     initialized_since: BTreeMap<String, Duration>,
+    /// Pool and reason of the pods that the last run left pending, or put onto a node or a new claim.
+    pending: BTreeMap<PodKey, (String, &'static str)>,
     counts: PlanningCounts,
 }
 
@@ -90,6 +98,12 @@ impl Planning {
     #[must_use]
     pub const fn counts(&self) -> &PlanningCounts {
         &self.counts
+    }
+
+    /// Why a pod is still pending after the last run: the pool, which may be empty, and a reason.
+    #[must_use]
+    pub fn pending(&self, pod: &PodKey) -> Option<(&str, &'static str)> {
+        self.pending.get(pod).map(|(pool, reason)| (pool.as_str(), *reason))
     }
 
     /// True while a batch of pods is open, so that a run is about to follow.
@@ -146,6 +160,7 @@ impl Planning {
         if snapshot.unnominated_demand().next().is_none() {
             self.batch.opened = None;
             self.counts.held_by_limits = 0;
+            self.pending.clear();
             if !snapshot.has_headroom() {
                 return Due::Later(None);
             }
@@ -190,6 +205,7 @@ impl Planning {
         for warning in &plan.warnings {
             tracing::debug!(warning, "scheduling run");
         }
+        self.pending = still_pending(ctx.snapshot, &plan);
         let ProvisioningPlan { claims, nominations, expected, events } = provision(ctx.snapshot, &plan);
         if !plan.instances.is_empty() {
             tracing::info!(
@@ -230,7 +246,34 @@ impl Planning {
         self.counts.steps = self.counts.steps.saturating_add(plan.steps);
         self.counts.unschedulable = of_pods as u64;
         self.counts.held_by_limits = by_limits.count();
+        if !plan.instances.is_empty() {
+            self.counts.gap = plan.gap();
+        }
     }
+}
+
+/// Why each pod of `plan` is pending after it, headroom pods left out.
+fn still_pending(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<PodKey, (String, &'static str)> {
+    let mut pending = BTreeMap::new();
+    let mut insert = |pods: &[PodKey], pool: &str, reason| {
+        for pod in pods.iter().filter(|pod| !Snapshot::is_headroom(pod)) {
+            pending.insert(pod.clone(), (pool.to_owned(), reason));
+        }
+    };
+    for instance in &plan.instances {
+        insert(&instance.pods, &instance.pool, NODE_IN_FLIGHT);
+    }
+    for placement in plan.existing.iter().filter(|placement| !placement.coming) {
+        let claim = snapshot.claim_of_node(&placement.node);
+        let label = || Some(snapshot.nodes().get(&placement.node)?.labels.get(POOL_NAME_LABEL)?.as_str());
+        let pool = claim.map(|claim| claim.spec.pool.as_str()).or_else(label);
+        insert(&placement.pods, pool.unwrap_or_default(), NODE_EXISTS);
+    }
+    for left in &plan.unschedulable {
+        let (pool, reason) = main_reason(&left.reasons);
+        insert(std::slice::from_ref(&left.pod), pool, reason.as_str());
+    }
+    pending
 }
 
 enum Due {

@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Instant,
 };
 
 use croft_scheduler::{Cluster, Options, Plan, solve};
@@ -45,6 +46,14 @@ impl Purpose {
 #[error("the scheduler panicked: {0}")]
 pub struct Panicked(pub String);
 
+/// Measures the time of plans.
+pub trait SolveMeter: Send + Sync {
+    /// A reading of the monotonic clock, before a plan.
+    fn start(&self) -> Instant;
+    /// Records the time since `started`, after a plan.
+    fn stop(&self, purpose: Purpose, started: Instant);
+}
+
 type Solve = dyn Fn(&Cluster, &Options) -> Plan + Send + Sync;
 
 /// Makes plans, and counts panics.
@@ -52,6 +61,7 @@ type Solve = dyn Fn(&Cluster, &Options) -> Plan + Send + Sync;
 pub struct Solver {
     solve: Arc<Solve>,
     panics: Arc<[AtomicU64; Purpose::ALL.len()]>,
+    meter: Option<Arc<dyn SolveMeter>>,
 }
 
 impl Default for Solver {
@@ -70,7 +80,13 @@ impl Solver {
     /// A solver that calls `solve`: the scheduler's, or a test's that panics.
     #[must_use]
     pub fn new(solve: impl Fn(&Cluster, &Options) -> Plan + Send + Sync + 'static) -> Self {
-        Self { solve: Arc::new(solve), panics: Arc::default() }
+        Self { solve: Arc::new(solve), panics: Arc::default(), meter: None }
+    }
+
+    /// The same solver, whose plans `meter` measures.
+    #[must_use]
+    pub fn measured_by(self, meter: Arc<dyn SolveMeter>) -> Self {
+        Self { meter: Some(meter), ..self }
     }
 
     /// Makes a plan.
@@ -94,7 +110,12 @@ impl Solver {
     }
 
     fn catch_and_count<T>(&self, purpose: Purpose, work: impl FnOnce() -> T) -> Result<T, Panicked> {
-        catch(work).inspect_err(|_| self.count_panic(purpose))
+        let started = self.meter.as_ref().map(|meter| meter.start());
+        let result = catch(work).inspect_err(|_| self.count_panic(purpose));
+        if let (Some(meter), Some(started)) = (&self.meter, started) {
+            meter.stop(purpose, started);
+        }
+        result
     }
 
     /// Counts a panic that was caught elsewhere.
@@ -123,7 +144,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
         let message = panic.downcast_ref::<String>().map(String::as_str);
         let message =
             message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
-        tracing::error!(panic = message, "the scheduler panicked");
+        tracing::error!(error = message, "the scheduler panicked");
         Panicked(message.to_owned())
     })
 }

@@ -32,7 +32,7 @@ pub use change::{Change, WEBHOOK_REPLICA};
 pub use evidence::Evidence;
 pub use in_flight_nodes::future_node;
 pub use milestones::Milestones;
-pub use records::{ClassState, HeadroomStatus, InstanceList, InvalidObject, LaunchHold};
+pub use records::{BoundPod, ClassState, HeadroomStatus, InstanceList, InvalidObject, LaunchHold};
 pub use snapshot::Snapshot;
 pub use views::{
     BudgetView, NodeView, PodTraits, PodView, has_condition, instance_of, is_accepted, price,

@@ -1,6 +1,6 @@
 //! Pods: their views, demand, and nominations to the claims that a plan creates for them.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use croft_api::convert::scheduler::as_recreated;
 use croft_scheduler::PodKey;
@@ -9,7 +9,7 @@ use kube::ResourceExt;
 
 use super::{
     milestones::ends_by,
-    records::Nomination,
+    records::{BoundPod, Nomination},
     snapshot::Snapshot,
     views::{BudgetView, PodView},
 };
@@ -68,6 +68,12 @@ impl Snapshot {
         let known = self.pods.get(&key).filter(|old| old.uid == view.uid);
         let known = known.map(|old| (old.deletion, old.ends_by));
         view.ends_by = ends_by(view.deletion, view.deletion_grace_seconds, known, now);
+        let old = self.pods.get(&key).filter(|old| old.uid == view.uid);
+        if let (Some(old), true) = (old, view.traits.demand) {
+            view.pending_since = if old.traits.demand { old.pending_since } else { Some(now.wall) };
+        }
+        let bound = old.and_then(|old| self.observe_binding(&key, old, &view, now));
+        self.bound.extend(bound);
         self.share_labels(&mut view);
         // Evaluated before the cluster takes in the new version: a bound pod has its node's zone labels, and so
         // equals no pending pod.
@@ -139,6 +145,30 @@ impl Snapshot {
             .filter(|(_, view)| view.nominated.as_deref() != Some(node))
             .find(|(key, _)| self.cluster.alike(key, pod))
             .map(|(key, _)| key.clone())
+    }
+
+    /// The nominated pod, if its new version is the first that is bound.
+    fn observe_binding(&self, key: &PodKey, old: &PodView, new: &PodView, now: Now) -> Option<BoundPod> {
+        let nomination = self.nominations.get(key).filter(|nomination| nomination.pod_uid == new.uid)?;
+        let since = old.pending_since.filter(|_| old.node.is_none() && new.node.is_some())?;
+        Some(BoundPod {
+            namespace: Arc::clone(&key.namespace),
+            pool: self.claims.get(&nomination.claim)?.spec.pool.clone(),
+            // The API server's clock may be ahead.
+            waited: Duration::try_from(now.wall.duration_since(since)).unwrap_or_default(),
+        })
+    }
+
+    /// Takes the nominated pods that were bound since the last call.
+    pub fn take_bound_pods(&mut self) -> Vec<BoundPod> {
+        std::mem::take(&mut self.bound)
+    }
+
+    /// The pool of the claim that `pod` is nominated to.
+    #[must_use]
+    pub fn nominated_pool(&self, pod: &PodKey) -> Option<&str> {
+        let nomination = self.nominations.get(pod)?;
+        Some(self.claims.get(&nomination.claim)?.spec.pool.as_str())
     }
 
     fn share_labels(&mut self, view: &mut PodView) {

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use croft_api::{EC2NodeClass, NodeClaim};
@@ -73,6 +74,17 @@ pub struct HeadroomStatus {
 pub(super) struct Nomination {
     pub(super) claim: String,
     pub(super) pod_uid: Box<str>,
+}
+
+/// A pod that was bound after a node was launched for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundPod {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// The pool of the node.
+    pub pool: String,
+    /// Time from its becoming pending until its binding was observed.
+    pub waited: Duration,
 }
 
 /// Instances without a claim that count towards limits.

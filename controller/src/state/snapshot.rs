@@ -16,7 +16,9 @@ use super::{
     change::Change,
     milestones::Milestones,
     pool_versions::PoolVersions,
-    records::{ClassState, Headroom, InstanceList, InvalidObject, LaunchHold, Nomination, Unclaimed},
+    records::{
+        BoundPod, ClassState, Headroom, InstanceList, InvalidObject, LaunchHold, Nomination, Unclaimed,
+    },
     tombstones::Tombstones,
     views::{BudgetView, NodeView, PodView},
 };
@@ -88,6 +90,8 @@ pub struct Snapshot {
     pub(super) attachments: BTreeMap<String, String>,
     pub(super) nominations: BTreeMap<PodKey, Nomination>,
     pub(super) nominated_to: BTreeMap<String, BTreeSet<PodKey>>,
+    /// Nominated pods that were bound since the last pass; at most as many as were nominated.
+    pub(super) bound: Vec<BoundPod>,
     /// Existing nodes that the last plans put pods on, and until when these pods are expected.
     pub(super) expected_until: BTreeMap<String, Duration>,
     pub(super) unclaimed: Unclaimed,
@@ -520,7 +524,7 @@ impl Snapshot {
             }
             Err(problem) => {
                 if self.problems.get(&key) != Some(&problem) {
-                    tracing::warn!(object = key, %problem, "the scheduler can't use an object; correct it");
+                    tracing::warn!(object = key, error = %problem, "the scheduler can't use an object; correct it");
                     self.problems.insert(key, problem);
                 }
             }

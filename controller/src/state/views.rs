@@ -48,6 +48,8 @@ pub struct PodView {
     pub owner: Option<Box<str>>,
     /// When its containers started.
     pub started: Option<Timestamp>,
+    /// Since when it is demand: its creation, unless this process has seen it gated before.
+    pub pending_since: Option<Timestamp>,
     /// Annotation `controller.kubernetes.io/pod-deletion-cost`.
     pub deletion_cost: i32,
     /// Yes-or-no facts.
@@ -122,6 +124,7 @@ impl PodView {
                 .find(|o| o.controller == Some(true))
                 .map(|o| o.uid.as_str().into()),
             started: status.and_then(|s| s.start_time.as_ref()).map(|t| t.0),
+            pending_since: meta.creation_timestamp.as_ref().map(|t| t.0).filter(|_| demand),
             deletion_cost: annotation(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),
             traits: PodTraits {
                 demand,

@@ -9,7 +9,7 @@ use croft_api::{
     Tenant,
     condition::{READY, Statement, UNLIMITED, is_true},
 };
-use croft_policy::Violation;
+use croft_policy::{Tenants, Violation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
@@ -167,6 +167,11 @@ impl Isolation {
         complete.filter_map(|(name, class)| {
             Some((name, class, spec_valid(&self.state, "EC2NodeClass", name, &class.conditions)?))
         })
+    }
+
+    /// The tenancy of namespaces, as observed so far.
+    pub fn view(&mut self) -> Tenants {
+        self.state.view()
     }
 
     /// Counts for the metrics.

@@ -100,7 +100,7 @@ impl State {
             tracing::warn!(
                 kind,
                 name = key.1,
-                why = invalid.why,
+                error = invalid.why,
                 "invalid object: it can't be read or breaks a rule of its CRD"
             );
             self.invalid_objects.insert(key, invalid);

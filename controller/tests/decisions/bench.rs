@@ -47,11 +47,16 @@ pub struct Bench {
     pub observed: Vec<ObservedNode>,
     /// The pods that a check of an instance finds; none, unless a test sets some.
     pub found: Vec<Response>,
+    /// Kept from pass to pass, so that a test sees series disappear.
+    metrics: (Registry, Metrics),
 }
 
 impl Bench {
     pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
         let mut bench = Self {
+            metrics: (registry, metrics),
             engine: Engine::new(Settings::default()),
             told: Vec::new(),
             observed: Vec::new(),
@@ -109,12 +114,27 @@ impl Bench {
 
     /// The value of a metric after a pass: of the line that begins with `name`.
     pub fn metric(&self, name: &str) -> f64 {
-        let mut registry = Registry::default();
-        Metrics::new(&mut registry).observe_pass(&self.engine, 0.0);
-        let mut text = String::new();
-        encode(&mut text, &registry).unwrap();
+        let text = self.metrics();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("{name} isn't in {text}")).parse().unwrap()
+    }
+
+    /// True if a line begins with `name`.
+    pub fn has_metric(&self, name: &str) -> bool {
+        self.metrics().lines().any(|line| line.starts_with(name))
+    }
+
+    /// Records the pods that were bound before the step.
+    pub fn measure(&self, step: &Step) {
+        self.metrics.1.observe_bound(&step.bound);
+    }
+
+    fn metrics(&self) -> String {
+        let (registry, metrics) = &self.metrics;
+        metrics.observe_pass(&self.engine, 0.0);
+        let mut text = String::new();
+        encode(&mut text, registry).unwrap();
+        text
     }
 
     pub fn see(&mut self, seconds: u64, change: Change) {

@@ -12,6 +12,7 @@ mod bench;
 mod claims;
 mod destructive;
 mod evidence;
+mod figures;
 mod gone;
 mod interruption;
 mod limits;

@@ -44,7 +44,7 @@ impl AwsProvider {
             Ok((types, _)) if !types.facts.is_empty() => types,
             Ok(_) => Arc::new(self.built_in_types()),
             Err(fault) => {
-                tracing::warn!(%fault, "the instance types could not be asked for: the built-in catalogue is used");
+                tracing::warn!(error = %fault, "the instance types could not be asked for: the built-in catalogue is used");
                 Arc::new(self.built_in_types())
             }
         }
@@ -71,7 +71,7 @@ impl AwsProvider {
         let asked = self.on_demand.get(&(), prices::on_demand(&self.clients, &self.paces)).await;
         asked.map_or_else(
             |fault| {
-                tracing::debug!(%fault, "the price list could not be asked for: the built-in prices are used");
+                tracing::debug!(error = %fault, "the price list could not be asked for: the built-in prices are used");
                 Arc::default()
             },
             |(prices, _)| prices,
@@ -83,7 +83,7 @@ impl AwsProvider {
         let asked = self.spot.get(&(), prices::spot(&self.clients, &self.paces, now)).await;
         asked.map_or_else(
             |fault| {
-                tracing::debug!(%fault, "the spot prices could not be asked for: estimates are used");
+                tracing::debug!(error = %fault, "the spot prices could not be asked for: estimates are used");
                 Arc::default()
             },
             |(prices, _)| prices,

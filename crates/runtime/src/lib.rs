@@ -16,6 +16,7 @@
 //! [`clock::Clock`] is the only source of time. ring is the one crypto provider; [`process::main`] installs it first.
 //! Used by the webhook, the controller, ec2-sim and cloud-aws.
 
+pub mod admin;
 pub mod build;
 pub mod certificate;
 pub mod clock;

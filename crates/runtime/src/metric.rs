@@ -1,5 +1,5 @@
-//! Definitions of metrics: name, type, unit, labels and meaning, from which a process registers them and the reference page
-//! is generated.
+//! Definitions of metrics: name, stability, type, unit, labels and meaning, from which a process registers them and the
+//! reference page is generated.
 
 pub use prometheus_client::metrics::MetricType;
 use prometheus_client::{
@@ -25,11 +25,51 @@ impl Unit {
     }
 }
 
+/// How far a metric may change between releases. The words are those of Kubernetes' metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stability {
+    /// It may change or disappear in any release.
+    Alpha,
+    /// Name, type and labels stay for a release after a change is announced; labels may be added.
+    Beta,
+    /// Name, type and labels stay until the next major version.
+    Stable,
+}
+
+impl Stability {
+    /// Every level, the least stable first.
+    pub const ALL: [Self; 3] = [Self::Alpha, Self::Beta, Self::Stable];
+
+    /// As written in the reference page.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Alpha => "alpha",
+            Self::Beta => "beta",
+            Self::Stable => "stable",
+        }
+    }
+
+    /// Its meaning, without a full stop.
+    #[must_use]
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Alpha => "may change or disappear in any release",
+            Self::Beta => {
+                "name, type and labels stay for a release after a change is announced; labels may be added"
+            }
+            Self::Stable => "name, type and labels stay until the next major version",
+        }
+    }
+}
+
 /// The definition of a metric. [`metrics!`](crate::metrics) makes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     /// Its name, without unit and `_total`.
     pub name: &'static str,
+    /// How far it may change between releases.
+    pub stability: Stability,
     /// Its type.
     pub kind: MetricType,
     /// Its unit.
@@ -86,11 +126,12 @@ pub const fn without_full_stop(text: &'static str) -> &'static str {
 /// ```
 /// croft_runtime::metrics! {
 ///     /// Requests by their result.
-///     REQUESTS = Counter "demo_requests" ["result"];
+///     REQUESTS = Stable Counter "demo_requests" ["result"];
 ///     /// Time from a request to its answer.
-///     DURATION = Histogram "demo_duration" [] in Seconds;
+///     DURATION = Alpha Histogram "demo_duration" [] in Seconds;
 /// }
 /// assert_eq!(REQUESTS.help, "Requests by their result");
+/// assert_eq!(DURATION.stability.as_str(), "alpha");
 /// let names: Vec<String> = METRICS.iter().map(|metric| metric.full_name()).collect();
 /// assert_eq!(names, ["demo_requests_total", "demo_duration_seconds"]);
 /// ```
@@ -98,11 +139,12 @@ pub const fn without_full_stop(text: &'static str) -> &'static str {
 macro_rules! metrics {
     ($(
         $(#[doc = $doc:literal])+
-        $const:ident = $kind:ident $name:literal [$($label:literal),*] $(in $unit:ident)?;
+        $const:ident = $stability:ident $kind:ident $name:literal [$($label:literal),*] $(in $unit:ident)?;
     )+) => {
         $($(#[doc = $doc])+
         pub const $const: $crate::metric::Metric = $crate::metric::Metric {
             name: $name,
+            stability: $crate::metric::Stability::$stability,
             kind: $crate::metric::MetricType::$kind,
             unit: $crate::metrics!(@unit $($unit)?),
             labels: &[$($label),*],

@@ -5,6 +5,7 @@ use std::{error::Error, future::Future, net::SocketAddr, path::PathBuf, process:
 use clap::Parser;
 
 use crate::{
+    admin,
     build::Build,
     shutdown::Shutdown,
     telemetry::{self, LogFormat},
@@ -19,6 +20,9 @@ pub struct ProcessArgs {
     /// Where /metrics, /healthz and /readyz answer, in the clear
     #[arg(long, value_name = "ADDRESS", env = "CROFT_HEALTH_LISTEN", default_value = "0.0.0.0:8081")]
     pub health_listen: SocketAddr,
+    /// Where the log filter is shown and replaced, on loopback only: GET and PUT /log. Default: nowhere
+    #[arg(long, value_name = "ADDRESS", env = "CROFT_ADMIN_LISTEN", value_parser = loopback)]
+    pub admin_listen: Option<SocketAddr>,
     /// Log filter: a level, or target=level pairs
     #[arg(long, value_name = "FILTER", env = "CROFT_LOG", default_value = "info")]
     pub log: String,
@@ -28,6 +32,12 @@ pub struct ProcessArgs {
     /// Threads that serve; one per core if not given
     #[arg(long, value_name = "N", env = "CROFT_THREADS", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|error| format!("{error}"))?;
+    let error = || "write a loopback address, such as 127.0.0.1:8082".to_owned();
+    if address.ip().is_loopback() { Ok(address) } else { Err(error()) }
 }
 
 /// Makes ring the crypto provider of the process.
@@ -55,10 +65,14 @@ where
     let matches = A::command().version(build.clap_version()).get_matches();
     let args = A::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let common = process(&args);
-    if let Err(error) = telemetry::init(&common.log, common.log_format) {
-        eprintln!("{error}");
-        return ExitCode::from(2);
-    }
+    let admin_listen = common.admin_listen;
+    let filter = match telemetry::init(&common.log, common.log_format) {
+        Ok(filter) => filter,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.enable_all();
     if let Some(threads) = common.threads {
@@ -73,6 +87,9 @@ where
     };
     let result = runtime.block_on(async {
         let shutdown = Shutdown::on_signals()?;
+        if let Some(address) = admin_listen {
+            admin::spawn(address, filter, shutdown.clone()).await?;
+        }
         work(args, shutdown).await.map_err(Into::into)
     });
     match result {

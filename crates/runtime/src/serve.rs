@@ -275,7 +275,7 @@ impl Server {
 fn refused(what: &str, share: &Share, address: SocketAddr) {
     let times = share.refused();
     if times.is_power_of_two() {
-        tracing::warn!(what, from = %address.ip(), times, "a client has more than its share, and is turned away");
+        tracing::warn!(resource = what, peer = %address.ip(), times, "a client has more than its share, and is turned away");
     }
 }
 

@@ -30,15 +30,23 @@ pub(crate) fn files() -> anyhow::Result<Vec<File>> {
 fn metrics() -> anyhow::Result<String> {
     let mut out = String::from(
         "# Metrics\n\nServed at `/metrics` of each process's health port. Names of counters end in `_total`, of durations in \
-         `_seconds`.\n",
+         `_seconds`.\n\nThe labels `tenant` and `pool` have names of existing Tenants and TenantPools only, and a series goes with its \
+         object: `tenant` is empty for a pool that several tenants or none use, `pool` for a pod that no pool is known to take. No label \
+         has the name of a pod or node. Figures of the cluster are shown by the replica that leads.\n\n| stability | meaning |\n|---|---|\n",
     );
+    for level in controller::metrics::Stability::ALL {
+        writeln!(out, "| {} | {} |", level.as_str(), level.description())?;
+    }
     for (title, metrics) in [("Webhook", webhook::METRICS), ("Controller", controller::metrics::METRICS)] {
-        writeln!(out, "\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")?;
+        writeln!(
+            out,
+            "\n## {title}\n\n| metric | type | labels | stability | meaning |\n|---|---|---|---|---|"
+        )?;
         for metric in metrics {
             let labels =
                 metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
-            let (name, kind) = (metric.full_name(), metric.kind.as_str());
-            writeln!(out, "| `{name}` | {kind} | {labels} | {} |", one_line(metric.help))?;
+            let (name, kind, level) = (metric.full_name(), metric.kind.as_str(), metric.stability.as_str());
+            writeln!(out, "| `{name}` | {kind} | {labels} | {level} | {} |", one_line(metric.help))?;
         }
     }
     Ok(out)

@@ -2,7 +2,7 @@
 //! the catalogue.
 //!
 //! `generate` writes every file anew, `check` fails and names each file that differs from what would be
-//! written, and each test that the threat model names and that doesn't exist. The catalogue is made from a package
+//! written, each test that the threat model names and that doesn't exist, and each alert without a runbook. The catalogue is made from a package
 //! of a registry, so it has a command of its own.
 
 mod catalog;
@@ -15,12 +15,13 @@ mod generated;
 mod images;
 mod links;
 mod named_tests;
+mod observability;
 mod picture;
 mod references;
 mod tokens;
 mod words;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 
@@ -59,18 +60,19 @@ fn main() -> anyhow::Result<()> {
     let Args { root, command } = Args::parse();
     match command {
         Command::Generate => {
-            generated::write(&root, &generators()?)?;
+            generated::write(&root, &generators(&root)?)?;
             generated::write(&root, &chart::rendered::files(&root)?)?;
             generated::write(&root, &cloudformation::files(&root)?)?;
             generated::write(&root, &picture::files(&root)?)
         }
         Command::Catalog => catalog::run(&root),
         Command::Check => {
-            generated::check(&root, &generators()?)?;
+            generated::check(&root, &generators(&root)?)?;
             generated::check(&root, &chart::rendered::files(&root)?)?;
             generated::check(&root, &cloudformation::files(&root)?)?;
             generated::check(&root, &picture::files(&root)?)?;
-            named_tests::check(&root)
+            named_tests::check(&root)?;
+            observability::check(&root)
         }
         Command::Words => words::check(&root),
         Command::Circles => circles::check(&root),
@@ -81,11 +83,12 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// Every generated file of the project.
-fn generators() -> anyhow::Result<Vec<generated::File>> {
+fn generators(root: &Path) -> anyhow::Result<Vec<generated::File>> {
     let mut files = Vec::new();
     files.extend(crds::files()?);
     files.extend(chart::files()?);
     files.extend(references::files()?);
     files.extend(definitions::files()?);
+    files.extend(observability::files(root)?);
     Ok(files)
 }

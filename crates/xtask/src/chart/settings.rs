@@ -22,6 +22,7 @@ pub(crate) const PROCESSES: [Process; 2] = [
         values: "controller",
         command: croft_controller::config::args::Args::command,
         owned: &[
+            ("admin-listen", "controller.ports.admin"),
             ("health-listen", "listenAddress and controller.ports.health"),
             ("identity", "the pod's name"),
             ("namespace", "the release's namespace"),
@@ -31,6 +32,7 @@ pub(crate) const PROCESSES: [Process; 2] = [
         values: "webhook",
         command: croft_webhook::args::Args::command,
         owned: &[
+            ("admin-listen", "webhook.ports.admin"),
             ("health-listen", "listenAddress and webhook.ports.health"),
             ("listen", "listenAddress and webhook.ports.reviews"),
             ("namespace", "the release's namespace"),

@@ -96,6 +96,13 @@ imagePullSecrets:
 {{- if eq (int $webhook.ports.reviews) (int $webhook.ports.health) }}
 {{- fail (printf "webhook.ports.reviews and webhook.ports.health are both %d: choose two ports" (int $webhook.ports.health)) }}
 {{- end }}
+{{- range $name, $values := dict "webhook" $webhook "controller" $controller }}
+{{- $others := list (int $values.ports.health) }}
+{{- with $values.ports.reviews }}{{ $others = append $others (int .) }}{{ end }}
+{{- if and (not $values.hostNetwork) (has (int $values.ports.admin) $others) }}
+{{- fail (printf "%s.ports.admin is %d, as another port of the process: choose another one" $name (int $values.ports.admin)) }}
+{{- end }}
+{{- end }}
 {{- if and $webhook.hostNetwork $controller.hostNetwork }}
 {{- if has (int $controller.ports.health) (list (int $webhook.ports.health) (int $webhook.ports.reviews)) }}
 {{- fail (printf "webhook and controller both use port %d of the node's network: set controller.ports.health to another port, such as 8082" (int $controller.ports.health)) }}

@@ -1,0 +1,200 @@
+//! Figures per tenant and pool for the metrics: pending pods, nodes, price, headroom, evictions, launches.
+//!
+//! The engine refreshes them after each pass. A figure costs what changed: nodes and prices are counted again for a pool whose
+//! version has grown, pending pods after a change of the plan. Labels name existing objects only, so that the number of series
+//! is bounded by Tenants and TenantPools.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use croft_policy::{NamespaceTenancy, Tenants};
+use croft_scheduler::{PodKey, Price};
+use jiff::Timestamp;
+use prometheus_client::encoding::EncodeLabelSet;
+
+use crate::{
+    definitions::{
+        keys::POOL_NAME_LABEL,
+        metrics::{NODE_IN_FLIGHT, NOT_PLANNED},
+    },
+    provisioning::planning::Planning,
+    state::{BoundPod, Snapshot, price},
+};
+
+/// A tenant and a pool, either of which may be empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+pub struct PoolLabels {
+    /// The tenant: of the pod's namespace, or the only one that uses the pool.
+    pub tenant: String,
+    /// The pool.
+    pub pool: String,
+}
+
+impl PoolLabels {
+    /// The labels of a pool's own figures.
+    fn of_pool(snapshot: &Snapshot, pool: &str) -> Self {
+        let tenant = snapshot.tenant_of_pool(pool).unwrap_or_default();
+        Self { tenant: tenant.to_owned(), pool: known_pool(snapshot, pool) }
+    }
+
+    /// The labels of figures about pods of a namespace.
+    fn of_pod(snapshot: &Snapshot, view: &Tenants, namespace: &str, pool: &str) -> Self {
+        let NamespaceTenancy::Tenant { tenant, .. } = view.tenancy(namespace) else {
+            return Self { tenant: String::new(), pool: known_pool(snapshot, pool) };
+        };
+        let only = match &*tenant.pools {
+            [(name, _)] if pool.is_empty() => name,
+            _ => pool,
+        };
+        Self { tenant: tenant.name.to_string(), pool: known_pool(snapshot, only) }
+    }
+
+    /// True while both objects exist.
+    #[must_use]
+    pub fn exists(&self, snapshot: &Snapshot) -> bool {
+        (self.tenant.is_empty() || snapshot.tenants().contains_key(&self.tenant))
+            && (self.pool.is_empty() || snapshot.pools().contains_key(&self.pool))
+    }
+}
+
+/// The pool's name; empty if there is no such pool.
+fn known_pool(snapshot: &Snapshot, pool: &str) -> String {
+    if snapshot.pools().contains_key(pool) { pool.to_owned() } else { String::new() }
+}
+
+/// Nodes and price of one pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolHoldings {
+    /// NodeClaims, and nodes without one.
+    pub nodes: usize,
+    /// Price of the NodeClaims' instances.
+    pub cost: Price,
+}
+
+/// The figures.
+#[derive(Debug, Default)]
+pub struct PoolFigures {
+    holdings: BTreeMap<String, (u64, PoolHoldings)>,
+    /// Plan version and scheduling run that the pending pods were counted at.
+    counted_at: Option<(u64, u64)>,
+    pending: BTreeMap<(PoolLabels, &'static str), usize>,
+    oldest: BTreeMap<PoolLabels, Timestamp>,
+    evictions: BTreeMap<PoolLabels, u64>,
+    launches: BTreeMap<(PoolLabels, &'static str), u64>,
+}
+
+impl PoolFigures {
+    /// Counts what has changed, and forgets what doesn't exist any more.
+    pub fn refresh(&mut self, snapshot: &Snapshot, planning: &Planning, view: &Tenants) {
+        self.holdings.retain(|pool, _| snapshot.pools().contains_key(pool));
+        for pool in snapshot.pools().keys() {
+            let version = snapshot.pool_version(pool);
+            if self.holdings.get(pool).is_none_or(|(counted, _)| *counted != version) {
+                self.holdings.insert(pool.clone(), (version, holdings(snapshot, pool)));
+            }
+        }
+        self.evictions.retain(|labels, _| labels.exists(snapshot));
+        self.launches.retain(|(labels, _), _| labels.exists(snapshot));
+        let at = Some((snapshot.plan_version(), planning.counts().runs));
+        if self.counted_at != at {
+            self.counted_at = at;
+            self.count_pending(snapshot, planning, view);
+        }
+    }
+
+    fn count_pending(&mut self, snapshot: &Snapshot, planning: &Planning, view: &Tenants) {
+        // By borrowed names first: pending pods are many, and share few.
+        let mut groups: BTreeMap<(&str, &str, &'static str), (usize, Option<Timestamp>)> = BTreeMap::new();
+        for key in snapshot.demand() {
+            let Some(pod) = snapshot.pods().get(key) else { continue };
+            let (pool, reason) = match snapshot.nominated_pool(key) {
+                Some(pool) => (pool, NODE_IN_FLIGHT),
+                None => planning.pending(key).unwrap_or(("", NOT_PLANNED)),
+            };
+            let (count, oldest) = groups.entry((&key.namespace, pool, reason)).or_default();
+            *count += 1;
+            *oldest = [*oldest, pod.pending_since].into_iter().flatten().min();
+        }
+        self.pending.clear();
+        self.oldest.clear();
+        for ((namespace, pool, reason), (count, oldest)) in groups {
+            let labels = PoolLabels::of_pod(snapshot, view, namespace, pool);
+            if let Some(since) = oldest {
+                let all = self.oldest.entry(labels.clone()).or_insert(since);
+                *all = since.min(*all);
+            }
+            *self.pending.entry((labels, reason)).or_default() += count;
+        }
+    }
+
+    /// Counts an eviction that the API server accepted.
+    pub fn count_eviction(&mut self, snapshot: &Snapshot, view: &Tenants, pod: &PodKey) {
+        let node = snapshot.pods().get(pod).and_then(|pod| pod.node.as_deref()).unwrap_or_default();
+        let label = || Some(snapshot.nodes().get(node)?.labels.get(POOL_NAME_LABEL)?.as_str());
+        let claim = snapshot.claim_of_node(node).map(|claim| claim.spec.pool.as_str());
+        let pool = claim.or_else(label).unwrap_or_default();
+        let labels = PoolLabels::of_pod(snapshot, view, &pod.namespace, pool);
+        *self.evictions.entry(labels).or_default() += 1;
+    }
+
+    /// Counts a launch that ended.
+    pub fn count_launch(&mut self, snapshot: &Snapshot, claim: &str, outcome: &'static str) {
+        let pool = snapshot.claims().get(claim).map(|claim| claim.spec.pool.as_str()).unwrap_or_default();
+        *self.launches.entry((PoolLabels::of_pool(snapshot, pool), outcome)).or_default() += 1;
+    }
+
+    /// The labels of each pool's own figures, and its holdings.
+    pub fn holdings<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+    ) -> impl Iterator<Item = (PoolLabels, PoolHoldings)> + 'a {
+        self.holdings.iter().map(|(pool, (_, held))| (PoolLabels::of_pool(snapshot, pool), *held))
+    }
+
+    /// Pending pods by labels and reason.
+    #[must_use]
+    pub const fn pending(&self) -> &BTreeMap<(PoolLabels, &'static str), usize> {
+        &self.pending
+    }
+
+    /// Since when the oldest pending pod is pending.
+    #[must_use]
+    pub const fn oldest(&self) -> &BTreeMap<PoolLabels, Timestamp> {
+        &self.oldest
+    }
+
+    /// Evictions so far.
+    #[must_use]
+    pub const fn evictions(&self) -> &BTreeMap<PoolLabels, u64> {
+        &self.evictions
+    }
+
+    /// Launches so far, by outcome.
+    #[must_use]
+    pub const fn launches(&self) -> &BTreeMap<(PoolLabels, &'static str), u64> {
+        &self.launches
+    }
+}
+
+/// How long each pod waited for the node that was launched for it.
+#[must_use]
+pub fn waits(snapshot: &Snapshot, view: &Tenants, bound: Vec<BoundPod>) -> Vec<(PoolLabels, Duration)> {
+    let labelled =
+        |pod: BoundPod| (PoolLabels::of_pod(snapshot, view, &pod.namespace, &pod.pool), pod.waited);
+    bound.into_iter().map(labelled).collect()
+}
+
+fn holdings(snapshot: &Snapshot, pool: &str) -> PoolHoldings {
+    let mut held = PoolHoldings::default();
+    let mut with_claim: BTreeSet<&str> = BTreeSet::new();
+    for (_, claim) in snapshot.claims_of_pool(pool) {
+        held.nodes += 1;
+        held.cost = held.cost.saturating_add(price(claim).unwrap_or_default());
+        with_claim.extend(claim.status.as_ref().and_then(|status| status.node_name.as_deref()));
+    }
+    held.nodes +=
+        snapshot.nodes_of_pool(pool).filter(|(name, _)| !with_claim.contains(name.as_str())).count();
+    held
+}

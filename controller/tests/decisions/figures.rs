@@ -1,0 +1,162 @@
+//! Figures per tenant and pool: what is counted under which labels, and that series go with their objects.
+
+use std::time::Duration;
+
+use croft_controller::{action::Action, pool_figures::PoolLabels, result::ActionResult, state::Change};
+use croft_scheduler::PodKey;
+use serde_json::json;
+
+use crate::bench::{Bench, at, claim, launched, node, pod, pool, read, registered_labels, time};
+
+/// A bench whose tenant `a` has the namespace of the pods and the bench's pool.
+fn bench() -> Bench {
+    let mut bench = Bench::new();
+    bench.see(
+        0,
+        Change::Namespace(read(json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "tenant-a", "uid": "ns-uid", "resourceVersion": "5"}}))),
+    );
+    bench.see(
+        0,
+        Change::Tenant(read(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant",
+            "metadata": {"name": "a", "uid": "tenant-uid", "resourceVersion": "6", "generation": 1},
+            "spec": {"namespaces": ["tenant-a"], "pools": ["pool-a"]}}))),
+    );
+    bench
+}
+
+/// A pending pod that was created at `created`.
+fn pending(name: &str, version: u64, created: u64, more: serde_json::Value) -> Change {
+    let Change::Pod(pod) = pod(name, None) else { panic!() };
+    let mut object = serde_json::to_value(*pod).unwrap();
+    object["metadata"]["creationTimestamp"] = json!(time(created));
+    object["metadata"]["resourceVersion"] = json!(version.to_string());
+    croft_controller::merge_patch::apply(&mut object, &more);
+    Change::Pod(read(object))
+}
+
+fn labels() -> PoolLabels {
+    PoolLabels { tenant: "a".to_owned(), pool: "pool-a".to_owned() }
+}
+
+#[test]
+fn a_pending_pod_counts_by_tenant_pool_and_reason_and_goes_with_its_series() {
+    let mut bench = bench();
+    bench.see(
+        1,
+        pending(
+            "huge",
+            100,
+            1,
+            json!({"spec": {"containers": [
+        {"name": "c", "resources": {"requests": {"cpu": "900"}}}]}}),
+        ),
+    );
+    bench.decide(1);
+    let not_planned = r#"croft_controller_pool_pending_pods{tenant="a",pool="pool-a",reason="NotPlanned"}"#;
+    assert_eq!(bench.metric(not_planned), 1.0);
+    bench.decide(3);
+    let unschedulable =
+        r#"croft_controller_pool_pending_pods{tenant="a",pool="pool-a",reason="InsufficientResources"}"#;
+    assert_eq!(bench.metric(unschedulable), 1.0);
+    let oldest = r#"croft_controller_pool_oldest_pending_pod_timestamp_seconds{tenant="a",pool="pool-a"}"#;
+    assert_eq!(bench.metric(oldest), at(1).wall.as_second() as f64);
+    assert!(!bench.has_metric(not_planned));
+    bench.see(4, Change::PodGone(PodKey::new("tenant-a", "huge")));
+    bench.decide(5);
+    assert!(!bench.has_metric(unschedulable) && !bench.has_metric(oldest));
+}
+
+#[test]
+fn a_pod_with_a_node_in_flight_is_measured_once_when_it_is_bound() {
+    let mut bench = bench();
+    bench.see(1, pending("p", 100, 1, json!({})));
+    bench.decide(1);
+    let actions = bench.decide(3);
+    let [Action::CreateClaims(new)] = &actions[..] else { panic!("{actions:?}") };
+    let mut created = new.claims[0].object.clone();
+    croft_controller::merge_patch::apply(
+        &mut created,
+        &json!({"metadata": {"uid": "claim-uid", "resourceVersion": "50", "creationTimestamp": time(3)}}),
+    );
+    let reason = r#"croft_controller_pool_pending_pods{tenant="a",pool="pool-a",reason="NodeInFlight"}"#;
+    assert_eq!(bench.metric(reason), 1.0, "while the claim is created");
+    bench.see(3, Change::Claim(read(created)));
+    bench.done(3, &actions[0], vec![]);
+    bench.decide(4);
+    assert_eq!(bench.metric(reason), 1.0);
+    bench.see(61, pending("p", 700, 1, json!({"spec": {"nodeName": "node-9"}})));
+    let step = bench.engine.step(at(61));
+    assert_eq!(step.bound, [(labels(), Duration::from_secs(60))]);
+    assert!(!bench.has_metric(reason));
+    bench.measure(&step);
+    for (bound, count) in [("45.0", 0.0), ("60.0", 1.0), ("120.0", 1.0)] {
+        let bucket = format!(r#"{{le="{bound}",tenant="a",pool="pool-a"}}"#);
+        let name = format!("croft_controller_pod_to_node_duration_seconds_bucket{bucket}");
+        assert_eq!(bench.metric(&name), count, "{bound}");
+    }
+    bench.see(62, pending("p", 701, 1, json!({"spec": {"nodeName": "node-9"}})));
+    assert_eq!(bench.engine.step(at(62)).bound, []);
+}
+
+#[test]
+fn a_pod_waits_from_the_removal_of_its_gate() {
+    let mut bench = bench();
+    bench.see(1, pending("p", 100, 1, json!({"spec": {"schedulingGates": [{"name": "later"}]}})));
+    bench.decide(1);
+    let oldest = r#"croft_controller_pool_oldest_pending_pod_timestamp_seconds{tenant="a",pool="pool-a"}"#;
+    assert!(!bench.has_metric(oldest));
+    bench.see(50, pending("p", 101, 1, json!({})));
+    bench.decide(50);
+    assert_eq!(bench.metric(oldest), at(50).wall.as_second() as f64);
+}
+
+#[test]
+fn nodes_price_and_headroom_of_a_pool_go_with_the_pool() {
+    let mut bench = bench();
+    bench.see(1, pool(7, &json!({"headroom": {"pods": 2, "requests": {"cpu": "1"}}})));
+    let mut status = launched(&["Registered", "Initialized"]);
+    status["pricePerHour"] = json!("0.096");
+    bench.see(1, claim(10, status, false));
+    bench.see(1, node(11, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true));
+    bench.decide(2);
+    let of_pool = |name: &str| format!(r#"croft_controller_pool_{name}{{tenant="a",pool="pool-a"}}"#);
+    assert_eq!(bench.metric(&of_pool("nodes")), 1.0);
+    assert_eq!(bench.metric(&of_pool("cost_dollars_per_hour")), 0.096);
+    let headroom = r#"croft_controller_pool_headroom_pods{tenant="a",pool="pool-a",state="wanted"}"#;
+    assert_eq!(bench.metric(headroom), 2.0);
+    bench.see(3, Change::TenantGone("a".to_owned()));
+    bench.decide(4);
+    assert!(!bench.has_metric(&of_pool("nodes")));
+    assert_eq!(bench.metric(r#"croft_controller_pool_nodes{tenant="",pool="pool-a"}"#), 1.0);
+    bench.see(5, Change::PoolGone("pool-a".to_owned()));
+    bench.decide(6);
+    assert!(!bench.has_metric("croft_controller_pool_nodes{"));
+}
+
+#[test]
+fn launches_and_evictions_count_under_the_claims_pool() {
+    let mut bench = bench();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
+    bench.see(1, node(11, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true));
+    bench.see(1, pod("p", Some("node-1")));
+    let name = "pool-a-1".to_owned();
+    let results = vec![
+        ActionResult::Launched(name.clone()),
+        ActionResult::LaunchFailed { claim: name, reason: "NoCapacity", message: String::new() },
+        ActionResult::Evicted(PodKey::new("tenant-a", "p")),
+    ];
+    bench.done(2, &Action::ListInstances, results);
+    bench.decide(2);
+    for (metric, count) in [
+        (r#"launches_total{tenant="a",pool="pool-a",outcome="Launched"}"#, 1.0),
+        (r#"launches_total{tenant="a",pool="pool-a",outcome="NoCapacity"}"#, 1.0),
+        (r#"pool_evictions_total{tenant="a",pool="pool-a"}"#, 1.0),
+    ] {
+        assert_eq!(bench.metric(&format!("croft_controller_{metric}")), count, "{metric}");
+    }
+    bench.see(3, Change::PoolGone("pool-a".to_owned()));
+    bench.decide(4);
+    assert!(!bench.has_metric("croft_controller_launches_total{"));
+    assert!(!bench.has_metric("croft_controller_pool_evictions_total{"));
+}
