@@ -29,7 +29,7 @@ async fn commands_of_the_lab_give_two_tenants_their_nodes_and_remove_one_tenants
 #[tokio::test]
 async fn commands_of_aws_run_in_the_order_of_the_page() {
     let account = Account::moto().await;
-    // What moto lacks is only counted.
+    // Calls that moto lacks are only counted.
     let counted = "case \"$*\" in *access-entry*|*pod-identity*) echo \"$2\" >> \"$(dirname \"$0\")/counted\"; exit 0;; esac\n";
     account.program("aws", &(counted.to_owned() + &Account::aws()));
     account.program("kubectl", "echo 11111111-2222-3333-4444-555555555555");
