@@ -30,6 +30,10 @@ struct Candidate {
 
 /// Tags by kind of resource.
 type Tags = BTreeMap<String, BTreeMap<String, String>>;
+/// Ids of the instances that a fleet launched from each candidate.
+type Launched = Vec<(Candidate, Vec<String>)>;
+/// Candidates that were refused.
+type Refused = Vec<(Candidate, Refusal)>;
 
 const INTERFACE: &str = "network-interface";
 const SPOT_REQUEST: &str = "spot-instances-request";
@@ -121,12 +125,11 @@ impl World {
         capacity_type: CapacityType,
         tags: &Tags,
         token: Option<&str>,
-    ) -> (Vec<(Candidate, Vec<String>)>, Vec<(Candidate, Refusal)>) {
+    ) -> (Launched, Refused) {
         let same = |one: &Candidate, other: &Candidate| {
             one.instance_type == other.instance_type && one.subnet == other.subnet
         };
-        let mut launched: Vec<(Candidate, Vec<String>)> = Vec::new();
-        let mut errors: Vec<(Candidate, Refusal)> = Vec::new();
+        let (mut launched, mut errors) = (Launched::new(), Refused::new());
         'instances: for _ in 0..count {
             for candidate in ordered {
                 if errors.iter().any(|(refused, _)| same(refused, candidate)) {

@@ -149,6 +149,28 @@ fn daemonsets_take_their_room_on_new_instances() {
     assert_eq!(plan.instances[0].requests.get("cpu"), 1100);
 }
 
+fn agent(requests: &serde_json::Value) -> k8s_openapi::api::apps::v1::DaemonSet {
+    serde_json::from_value(json!({"metadata": {"namespace": "kube-system", "name": "agent"}, "spec": {
+        "selector": {}, "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}}}}))
+    .unwrap()
+}
+
+#[test]
+fn instance_too_small_for_its_daemonsets_is_not_launched_for_pods_without_requests() {
+    let mut c = cluster(vec![pool("p", kinds())], &[pod("a", "0", "0", json!({}))]);
+    c.upsert_daemonset(&agent(&json!({"memory": "6Gi"}))).unwrap();
+    let plan = plan(&c);
+    assert_eq!(plan.instances[0].instance_type, "m.2");
+    assert_eq!(plan.instances[0].requests.get("memory"), 6 << 30);
+}
+
+#[test]
+fn daemonset_that_fits_on_no_type_keeps_no_pod_pending() {
+    let mut c = cluster(vec![pool("p", kinds())], &[pod("a", "500m", "1Gi", json!({}))]);
+    c.upsert_daemonset(&agent(&json!({"example.com/device": "1"}))).unwrap();
+    assert_eq!(plan(&c).instances[0].instance_type, "m.1");
+}
+
 #[test]
 fn existing_nodes_are_used_first() {
     let mut c = cluster(vec![pool("p", kinds())], &[]);

@@ -260,7 +260,8 @@ fn find_allowed(context: &Context<'_>, left: &IndexVec<ClassIx, u32>) -> IndexVe
             let mut list = Vec::new();
             for from in index.candidates(cluster, &class.reqs) {
                 let (rec, it) = context.variant(from);
-                let all = everything.entry(from).or_insert_with(|| Arc::new(it.allowed.clone()));
+                let all = everything.entry(from);
+                let all = all.or_insert_with(|| Arc::new(context.with_room_for_daemons(from)));
                 if let Some(bits) = suits(cluster, (rec, it), class, tolerations, all) {
                     list.push(Allowed { from, bits });
                 }

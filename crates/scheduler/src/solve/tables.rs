@@ -41,6 +41,38 @@ impl Context<'_> {
         result
     }
 
+    /// Offerings of a variant that have room for their DaemonSets, whatever the pods ask for. All of them if none has: a
+    /// DaemonSet that fits nowhere keeps no pod pending.
+    pub(super) fn with_room_for_daemons(&self, from: PoolVariant) -> BitSet {
+        let (rec, it) = self.variant(from);
+        let tables = &self.cluster.tables;
+        let shapes = self.cluster.daemons.values().map(|daemon| tables.shapes.get(daemon.shape));
+        let mut dims: Vec<u32> =
+            shapes.flat_map(|shape| shape.requests.iter().map(|(dim, _)| *dim)).collect();
+        dims.sort_unstable();
+        dims.dedup();
+        let daemons = self.daemons(from, &dims);
+        if daemons.is_empty() {
+            return it.allowed.clone();
+        }
+        let mut roomy = BitSet::none(rec.catalog.offers.len());
+        for offer in it.allowed.iter() {
+            let kind = rec.catalog.offers.get(offer).map(|offer| offer.kind as usize);
+            let has = kind.and_then(|kind| rec.catalog.allocatable.get(kind)).map_or(&[][..], |has| has);
+            let fits = dims.iter().enumerate().all(|(at, dim)| {
+                let there = daemons.iter().filter(|(bits, _, _)| bits.contains(offer));
+                let sum = there
+                    .filter_map(|(_, size, _)| size.get(at))
+                    .fold(0, |sum: i64, s| sum.saturating_add(*s));
+                sum == 0 || sum <= amount(has, *dim)
+            });
+            if fits {
+                roomy.insert(offer);
+            }
+        }
+        if roomy.is_empty() { it.allowed.clone() } else { roomy }
+    }
+
     pub(crate) fn table(&self, from: PoolVariant, dims: &[u32]) -> Arc<Table> {
         let (rec, it) = self.variant(from);
         let daemons = self.daemons(from, dims);
