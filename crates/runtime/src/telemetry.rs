@@ -146,6 +146,8 @@ pub(crate) mod tests {
     /// A filter, and a subscriber for this thread that obeys it and writes into `lines`.
     pub(crate) fn subscribed(lines: &Lines) -> (LogFilter, tracing::subscriber::DefaultGuard) {
         let built = tracing_subscriber::fmt()
+            // Tests look for keys and values, which colours would part.
+            .with_ansi(false)
             .with_env_filter(parse("info").unwrap())
             .with_writer(lines.clone())
             .with_filter_reloading();

@@ -2,7 +2,8 @@
 
 use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
 use aws_smithy_types::error::metadata::ErrorMetadata;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::{CallError, Endpoint, Variant};
 
@@ -46,25 +47,22 @@ pub(super) fn regional(names: &HostNames, region: &str, variant: Variant) -> End
 /// Code and message of a refusal. The code is in a header or in the body, with a namespace before and an address behind.
 /// Source: "AWS JSON 1.1 protocol" and "AWS restJson1 protocol", Smithy, on error serialization.
 pub(super) fn read_error(response: &HttpResponse) -> Option<ErrorMetadata> {
-    #[derive(Deserialize)]
-    struct Body {
-        #[serde(alias = "__type")]
-        code: Option<String>,
-        #[serde(alias = "Message")]
-        message: Option<String>,
-    }
-    let body: Body = serde_json::from_slice(response.body().bytes()?).ok()?;
-    let code = response.headers().get("x-amzn-errortype").map(str::to_owned).or(body.code)?;
+    // As a map: an emulator writes the message in both spellings.
+    let body: serde_json::Map<String, Value> = serde_json::from_slice(response.body().bytes()?).ok()?;
+    let text = |names: [&str; 2]| names.iter().find_map(|name| body.get(*name)?.as_str()).map(str::to_owned);
+    let code = response.headers().get("x-amzn-errortype").map(str::to_owned);
+    let code = code.or_else(|| text(["__type", "code"]))?;
     let code = code.split(':').next()?;
     let code = code.rsplit('#').next()?;
     let mut error = ErrorMetadata::builder().code(code);
-    if let Some(message) = body.message {
+    if let Some(message) = text(["message", "Message"]) {
         error = error.message(message);
     }
     Some(error.build())
 }
 
 /// The answer of `service` as `T`.
+#[expect(clippy::result_large_err, reason = "the SDK's own error, which every call returns")]
 pub(super) fn read<T: DeserializeOwned>(service: &str, answer: &str) -> Result<T, CallError> {
     serde_json::from_str(answer).map_err(|error| {
         SdkError::construction_failure(format!("the answer of {service} can't be read: {error}"))

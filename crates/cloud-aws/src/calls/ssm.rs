@@ -90,6 +90,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn message_in_both_spellings_is_read() {
+        let refused = r#"{"__type": "ParameterNotFound", "message": "no /a", "Message": "no /a"}"#;
+        let wire = Wire::new(&[(400, refused)]);
+        let error = Client::new(&wire.config(Some("us-east-1"))).get_parameter("/a").await.unwrap_err();
+        assert_eq!((error.code(), error.message()), (Some("ParameterNotFound"), Some("no /a")));
+    }
+
+    #[tokio::test]
     async fn answers_without_a_value_and_unreadable_ones() {
         for answer in ["{}", r#"{"Parameter": {}}"#] {
             let wire = Wire::new(&[(200, answer)]);
