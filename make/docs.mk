@@ -18,3 +18,8 @@ docs: needs-rust $(MDBOOK) ## the book of docs/ in target/book, with its links c
 	$(MDBOOK) build docs
 	@find $(BOOK) -name '*.html' -exec sed -i -E 's#<a href="(\.\./)+((designs|certs|manifests|tests)/[^"]*|[A-Z]+)\.(html|md)(\#[^"]*)?">([^<]*)</a>#\6 (<code>\2.md</code>)#g' {} +
 	@echo "docs: $(BOOK)/index.html"
+
+.PHONY: docs-test
+docs-test: lab ## the commands of the task pages in docs/tasks, on one lab
+	cargo build --quiet --workspace --bins
+	cargo test --package croft-tests --test quick_start -- --ignored --nocapture

@@ -8,6 +8,7 @@ use croft_tests::{page, stack::Stack};
 const FOLDER: &str = "docs/tasks";
 
 #[tokio::test]
+#[ignore = "takes minutes: `make docs-test` runs it"]
 async fn commands_of_the_task_pages_succeed_and_leave_nothing() {
     let stack = Stack::start_with(Options::default(), CroftOptions::find().unwrap()).await.unwrap();
     let folder = page::root().unwrap().join(FOLDER);
