@@ -15,10 +15,7 @@ use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 
 use crate::{
-    definitions::{
-        keys::POOL_NAME_LABEL,
-        metrics::{NODE_IN_FLIGHT, NOT_PLANNED},
-    },
+    definitions::metrics::{NODE_IN_FLIGHT, NOT_PLANNED},
     provisioning::planning::Planning,
     state::{BoundPod, Snapshot, price},
 };
@@ -132,9 +129,7 @@ impl PoolFigures {
     /// Counts an eviction that the API server accepted.
     pub fn count_eviction(&mut self, snapshot: &Snapshot, view: &Tenants, pod: &PodKey) {
         let node = snapshot.pods().get(pod).and_then(|pod| pod.node.as_deref()).unwrap_or_default();
-        let label = || Some(snapshot.nodes().get(node)?.labels.get(POOL_NAME_LABEL)?.as_str());
-        let claim = snapshot.claim_of_node(node).map(|claim| claim.spec.pool.as_str());
-        let pool = claim.or_else(label).unwrap_or_default();
+        let pool = snapshot.pool_of_node(node).unwrap_or_default();
         let labels = PoolLabels::of_pod(snapshot, view, &pod.namespace, pool);
         *self.evictions.entry(labels).or_default() += 1;
     }

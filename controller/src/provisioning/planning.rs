@@ -14,10 +14,7 @@ use croft_scheduler::{Options, Plan, PodKey, ReasonKind};
 use crate::{
     action::{Action, Key, UserEvent},
     config::settings::Settings,
-    definitions::{
-        keys::POOL_NAME_LABEL,
-        metrics::{NODE_EXISTS, NODE_IN_FLIGHT},
-    },
+    definitions::metrics::{NODE_EXISTS, NODE_IN_FLIGHT},
     in_flight::InFlight,
     provisioning::{
         batch::Batch,
@@ -264,10 +261,8 @@ fn still_pending(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<PodKey, (String, 
         insert(&instance.pods, &instance.pool, NODE_IN_FLIGHT);
     }
     for placement in plan.existing.iter().filter(|placement| !placement.coming) {
-        let claim = snapshot.claim_of_node(&placement.node);
-        let label = || Some(snapshot.nodes().get(&placement.node)?.labels.get(POOL_NAME_LABEL)?.as_str());
-        let pool = claim.map(|claim| claim.spec.pool.as_str()).or_else(label);
-        insert(&placement.pods, pool.unwrap_or_default(), NODE_EXISTS);
+        let pool = snapshot.pool_of_node(&placement.node).unwrap_or_default();
+        insert(&placement.pods, pool, NODE_EXISTS);
     }
     for left in &plan.unschedulable {
         let (pool, reason) = main_reason(&left.reasons);

@@ -66,13 +66,21 @@ impl Snapshot {
             }
             // A node without a claim counts for the pool of its pool-name label.
             None => {
-                let label = self.nodes.get(node).and_then(|node| node.labels.get(keys::POOL_NAME_LABEL));
-                let pool = label.and_then(|label| self.pool_labelled(label)).cloned();
-                if let Some(pool) = pool {
+                if let Some(pool) = self.pool_of_node(node).map(str::to_owned) {
                     self.pool_versions.bump(&pool);
                 }
             }
         }
+    }
+
+    /// The pool of a node: its claim's, else the one that its pool-name label names.
+    #[must_use]
+    pub fn pool_of_node(&self, node: &str) -> Option<&str> {
+        if let Some(claim) = self.claim_of_node(node) {
+            return Some(&claim.spec.pool);
+        }
+        let label = self.nodes.get(node)?.labels.get(keys::POOL_NAME_LABEL)?;
+        self.pool_labelled(label).map(String::as_str)
     }
 
     /// The pool whose nodes carry this pool-name label: nearly always the pool of that name.

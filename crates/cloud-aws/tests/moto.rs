@@ -13,8 +13,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env,
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -34,32 +32,12 @@ use croft_cloud::{
 use croft_cloud_aws::{Access, AwsProvider, Keys, Options, Subject, Verdict, check_rights};
 use croft_runtime::clock::{Clock, SystemClock};
 use croft_scheduler::{CapacityType, Price, Resources};
-use croft_testkit::{
-    Process, Reaper, Recipe,
-    wait::{Seen, until},
-};
+use croft_testkit::moto::Moto;
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::{Value, json};
 
 const UID: &str = "11111111-2222-3333-4444-555555555555";
 const ROLE: &str = "croft-node";
-const WITHIN: Duration = Duration::from_secs(60);
-
-/// moto_server: $CROFT_MOTO, or the path of `make moto`.
-fn moto() -> PathBuf {
-    let found = env::var_os("CROFT_MOTO").map_or_else(
-        || {
-            let cache = env::var_os("XDG_CACHE_HOME").map_or_else(
-                || PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cache"),
-                PathBuf::from,
-            );
-            cache.join("croft/moto-5.2.5/bin/moto_server")
-        },
-        PathBuf::from,
-    );
-    assert!(found.is_file(), "{} is not there; run `make moto`", found.display());
-    found
-}
 
 struct Bed {
     provider: Arc<AwsProvider>,
@@ -67,8 +45,7 @@ struct Bed {
     ec2: aws_sdk_ec2::Client,
     sqs: aws_sdk_sqs::Client,
     raw: Raw,
-    _server: Process,
-    _reaper: Reaper,
+    _moto: Moto,
     _folder: tempfile::TempDir,
 }
 
@@ -111,21 +88,8 @@ impl Raw {
 
 async fn bed() -> Bed {
     let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("moto.log");
-    let reaper = Reaper::start().unwrap();
-    let recipe = Recipe::new("moto", moto(), &log).arguments(["-H", "127.0.0.1", "-p", "0"]);
-    let server = recipe.start(&reaper).unwrap();
-    let url = until("moto's address", WITHIN, async || {
-        let text = std::fs::read_to_string(&log)?;
-        let url = text
-            .split("Running on ")
-            .nth(1)
-            .and_then(|rest| rest.split_whitespace().next())
-            .map(str::to_owned);
-        Ok::<_, std::io::Error>(Seen::from_option(url, text))
-    })
-    .await
-    .unwrap();
+    let moto = Moto::start(folder.path(), &[]).await.unwrap();
+    let url = moto.url.clone();
 
     let keys = Keys { id: "AKIDTEST".to_owned(), secret: "secret".to_owned() };
     let credentials =

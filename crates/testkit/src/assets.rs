@@ -26,11 +26,7 @@ impl Assets {
     /// Finds the folders by the environment: `KUBEBUILDER_ASSETS` first, for each binary that it has, then the cache
     /// that `make lab` fills.
     pub fn from_env() -> Result<Self, Error> {
-        let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let parent = set("CROFT_LAB_CACHE")
-            .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("croft/lab")))
-            .or_else(|| set("HOME").map(|home| home.join(".cache/croft/lab")))
-            .ok_or(Error::NoCache)?;
+        let parent = set("CROFT_LAB_CACHE").map_or_else(|| Ok(cache()?.join("lab")), Ok)?;
         Ok(Self { overrides: set("KUBEBUILDER_ASSETS"), cache: parent.join(key(&MODULE)) })
     }
 
@@ -49,6 +45,25 @@ impl Assets {
             .find(|path| path.is_file())
             .ok_or_else(|| Error::Missing { name, folder: self.cache.clone() })
     }
+}
+
+/// The path in an environment variable, unless it is empty.
+pub(crate) fn set(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// The cache of everything that make targets build or install, unless a variable of its own says where that is.
+pub(crate) fn cache() -> Result<PathBuf, Error> {
+    let parent = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    parent.map(|parent| parent.join("croft")).ok_or(Error::NoCache)
+}
+
+/// A program that a make target puts into the cache: `variable` names it, else it is at `path` there.
+///
+/// # Errors
+/// If there is no cache folder.
+pub fn cached(variable: &str, path: &str) -> Result<PathBuf, Error> {
+    set(variable).map_or_else(|| Ok(cache()?.join(path)), Ok)
 }
 
 /// The name of the cache folder of what is built from a Go module with these files.

@@ -1,12 +1,14 @@
 //! Helm, by which the manifests are rendered and the chart is tested.
 
 use std::{
-    env,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use crate::{assets::key, error::Error};
+use crate::{
+    assets::{cache, key, set},
+    error::Error,
+};
 
 /// Helm's Go module: its versions are the cache's key, as in helm/build.sh.
 const MODULE: [&[u8]; 2] = [include_bytes!("../../../helm/go.mod"), include_bytes!("../../../helm/go.sum")];
@@ -23,14 +25,10 @@ impl Helm {
     /// # Errors
     /// If it isn't there.
     pub fn find() -> Result<Self, Error> {
-        let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         if let Some(binary) = set("CROFT_HELM") {
             return Self::at(binary);
         }
-        let cache = set("CROFT_CACHE")
-            .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("croft")))
-            .or_else(|| set("HOME").map(|home| home.join(".cache/croft")))
-            .ok_or(Error::NoCache)?;
+        let cache = set("CROFT_CACHE").map_or_else(cache, Ok)?;
         Self::at(cache.join("helm").join(key(&MODULE)).join("helm"))
     }
 

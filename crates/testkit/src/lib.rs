@@ -34,6 +34,7 @@ mod helm;
 pub mod http;
 mod kubelets;
 mod layout;
+pub mod moto;
 pub mod nodes;
 mod options;
 mod pki;
@@ -43,7 +44,7 @@ mod reaper;
 pub mod reviewer;
 pub mod wait;
 
-pub use assets::Assets;
+pub use assets::{Assets, cached};
 pub use control_plane::{Backup, ControlPlane};
 pub use croft::{Croft, CroftOptions, Detour, Part};
 pub use error::Error;

@@ -8,20 +8,13 @@ use std::{
     time::Duration,
 };
 
-use croft_testkit::{
-    Process, Reaper, Recipe,
-    wait::{Seen, until},
-};
+use croft_testkit::moto::Moto;
 
 pub(crate) const WITHIN: Duration = Duration::from_secs(60);
 
 /// A program that `make test` puts into the cache: `variable` names it, else it is at `path` there.
 pub(crate) fn cached(variable: &str, path: &str) -> PathBuf {
-    let cache = || {
-        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
-        std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from)
-    };
-    let found = std::env::var_os(variable).map_or_else(|| cache().join("croft").join(path), PathBuf::from);
+    let found = croft_testkit::cached(variable, path).unwrap();
     assert!(found.is_file(), "{} is not there; `make test` installs it", found.display());
     found
 }
@@ -30,7 +23,7 @@ pub(crate) fn cached(variable: &str, path: &str) -> PathBuf {
 pub(crate) struct Account {
     pub(crate) folder: tempfile::TempDir,
     endpoint: String,
-    _moto: Option<(Process, Reaper)>,
+    _moto: Option<Moto>,
 }
 
 impl Account {
@@ -49,22 +42,10 @@ impl Account {
 
     pub(crate) async fn moto() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("moto.log");
-        let reaper = Reaper::start().unwrap();
-        let program = cached("CROFT_MOTO", "moto-5.2.5/bin/moto_server");
         // Without this setting moto has none of the policies that AWS manages, which the nodes' role has.
-        let recipe = Recipe::new("moto", program, &log)
-            .arguments(["-H", "127.0.0.1", "-p", "0"])
-            .environment("MOTO_IAM_LOAD_MANAGED_POLICIES", "true");
-        let server = recipe.start(&reaper).unwrap();
-        let endpoint = until("moto's address", WITHIN, async || {
-            let text = fs::read_to_string(&log)?;
-            let url = text.split("Running on ").nth(1).and_then(|rest| rest.split_whitespace().next());
-            Ok::<_, std::io::Error>(Seen::from_option(url.map(str::to_owned), text.clone()))
-        })
-        .await
-        .unwrap();
-        let account = Self { folder, endpoint, _moto: Some((server, reaper)) };
+        let settings = [("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")];
+        let moto = Moto::start(folder.path(), &settings).await.unwrap();
+        let account = Self { folder, endpoint: moto.url.clone(), _moto: Some(moto) };
         for program in ["kubectl", "helm", "croft"] {
             account.program(program, "exit 1");
         }

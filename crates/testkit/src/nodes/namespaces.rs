@@ -3,7 +3,7 @@
 use std::{ffi::OsStr, path::PathBuf, process::ExitStatus, process::Stdio};
 
 use anyhow::Context as _;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdout, Command};
 
 use crate::{nodes::cgroups::Cgroups, reaper::Reaper};
 
@@ -14,7 +14,7 @@ pub struct Namespaces {
     child: Child,
     id: u32,
     reaper: Reaper,
-    cgroups: Cgroups,
+    _cgroups: Cgroups,
 }
 
 /// Arguments of the inner half, which is this program.
@@ -61,18 +61,12 @@ impl Namespaces {
         let child = command.spawn().context("failed to start unshare")?;
         let id = child.id().context("unshare has no process id")?;
         reaper.watch(id)?;
-        Ok(Self { child, id, reaper, cgroups })
+        Ok(Self { child, id, reaper, _cgroups: cgroups })
     }
 
-    /// Its process.
-    pub fn child(&mut self) -> &mut Child {
-        &mut self.child
-    }
-
-    /// The cgroup of both nodes.
-    #[must_use]
-    pub fn cgroup(&self) -> &str {
-        self.cgroups.name()
+    /// The inner half's standard output, once, if it was asked for.
+    pub fn take_output(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
     }
 
     /// Waits until the inner half ends by itself.

@@ -2,7 +2,11 @@
 
 use std::{env, path::PathBuf};
 
-use crate::{assets::key, croft::CroftOptions, error::Error};
+use crate::{
+    assets::{cache, key, set},
+    croft::CroftOptions,
+    error::Error,
+};
 
 /// The sources of node/build.sh, which are the cache's key, as there.
 const MODULES: [&[u8]; 5] = [
@@ -40,14 +44,10 @@ impl Parts {
     /// # Errors
     /// If there is no cache folder.
     pub fn find() -> Result<Self, Error> {
-        let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let cache = set("CROFT_NODE_CACHE")
-            .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("croft/node")))
-            .or_else(|| set("HOME").map(|home| home.join(".cache/croft/node")))
-            .ok_or(Error::NoCache)?;
+        let parent = set("CROFT_NODE_CACHE").map_or_else(|| Ok(cache()?.join("node")), Ok)?;
         let binaries = CroftOptions::find()?.binaries;
         let images = binaries.parent().unwrap_or(&binaries).join("node-images");
-        Ok(Self { programs: cache.join(key(&MODULES)), images, binaries })
+        Ok(Self { programs: parent.join(key(&MODULES)), images, binaries })
     }
 
     /// Prerequisites that are missing, each with its remedy.

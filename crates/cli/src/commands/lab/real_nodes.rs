@@ -82,7 +82,7 @@ pub(super) async fn outside(folder: &LabFolder, leashed: bool, out: &mut Output)
         format!("--cloud-port={cloud_port}"),
     ]);
     let mut namespaces = Namespaces::start(arguments, plane.clone(), false, Stdio::piped())?;
-    let lines = namespaces.child().stdout.take().context("the inner half has no output")?;
+    let lines = namespaces.take_output().context("the inner half has no output")?;
     let (api_socket, cloud_socket) = (plane.join(API_SOCKET), plane.join(CLOUD_SOCKET));
     tokio::select! {
         passed = pass_on(BufReader::new(lines).lines(), folder, leashed, out) => passed?,
