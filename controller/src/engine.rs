@@ -317,16 +317,7 @@ impl Engine {
             ActionResult::InstanceNotFound(claim) => {
                 deciders.lifecycle.termination_mut().observe_no_instance(claim, now.mono);
             }
-            ActionResult::Consolidation(found) => {
-                tracing::debug!(
-                    commands = found.commands.len(),
-                    before = %found.before,
-                    after = %found.after,
-                    steps = found.steps,
-                    "searched for a cheaper cluster"
-                );
-                deciders.disruption.observe_search(found);
-            }
+            ActionResult::Consolidation(found) => deciders.disruption.observe_search(found),
             ActionResult::PoolsSearched(pools, panicked) => {
                 for pool in &pools {
                     deciders.panics.record(pool, Purpose::Consolidation, panicked.get(pool));

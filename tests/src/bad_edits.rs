@@ -131,6 +131,7 @@ fn pools() -> Vec<Case> {
     cases
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn templates() -> Vec<Case> {
     let labels = &["no kubelet may set", "a key of your own"][..];
     let mut cases: Vec<Case> = [
@@ -312,6 +313,7 @@ fn disruptions() -> Vec<Case> {
     cases
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn classes() -> Vec<Case> {
     let mut cases = images();
     cases.extend(disks());

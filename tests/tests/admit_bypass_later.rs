@@ -43,6 +43,7 @@ struct Case {
     again: End,
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn cases() -> Vec<Case> {
     let remove = |path: &str| json!([{"op": "remove", "path": path}]);
     let add = |path: &str, value: Value| json!([{"op": "add", "path": path, "value": value}]);

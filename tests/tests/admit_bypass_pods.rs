@@ -45,6 +45,7 @@ fn annotated(mut pod: Value, key: &str, value: &str) -> Value {
     pod
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of attacks")]
 fn attacks() -> Vec<(&'static str, Value, End)> {
     let to_b =
         || json!([{"matchExpressions": [{"key": "node-pool", "operator": "In", "values": ["pool-b"]}]}]);

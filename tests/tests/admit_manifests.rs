@@ -75,6 +75,7 @@ fn help(options: &CroftOptions, binary: &str, arguments: &[String]) -> String {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one installation, checked step by step")]
 async fn installed_manifests_run_and_use_only_known_flags() {
     let (plane, options, client) = start().await;
     apply(&plane, &options.manifests.join("deploy")).await;

@@ -110,6 +110,7 @@ fn expect(what: &str, answer: &Answer, refused_with: Option<&str>) {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn final_pods_are_correct_or_denied() {
     let (_plane, admin) = start().await;
     let affinity = |terms: Value| {
@@ -263,6 +264,7 @@ async fn final_pods_are_correct_or_denied() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn pod_updates_cannot_widen_placement() {
     let (plane, admin) = start().await;
     let gated = with(placed(), "schedulingGates", json!([{"name": "example.com/wait"}]));
@@ -459,6 +461,7 @@ async fn kubelets_register_and_report_but_cannot_choose_a_pool() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn only_users_with_assign_move_namespaces() {
     let (plane, admin) = start().await;
     plane

@@ -73,6 +73,7 @@ spec: {namespaces: [tenant-a], pools: [pool-a]}
 ";
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one cluster, broken and mended step by step")]
 async fn check_finds_every_failure_with_its_remedy() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();

@@ -38,6 +38,7 @@ fn namespace(name: &str) -> Value {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one cluster, changed step by step")]
 async fn preflight_passes_an_empty_cluster_and_names_what_is_in_the_way() {
     // Without kubelets and controllers, so that nodes stay as they are written.
     let options = Options::default()

@@ -60,6 +60,13 @@ impl Disruption {
 
     /// Takes in the result of a search for a cheaper cluster.
     pub fn observe_search(&mut self, found: Box<Consolidation>) {
+        tracing::debug!(
+            commands = found.commands.len(),
+            before = %found.before,
+            after = %found.after,
+            steps = found.steps,
+            "searched for a cheaper cluster"
+        );
         self.validation.observe(found);
     }
 

@@ -23,16 +23,6 @@ const UNAVAILABLE_PERCENT: usize = 10;
 /// The watch shows the deletion of an evicted pod within this time.
 const WATCH_DELAY: Duration = Duration::from_secs(5);
 
-/// Returns true if the owner certainly recreates a pod that is deleted or evicted. A Job counts the pod as failed
-/// and may end; other kinds are unknown.
-pub(super) fn recreates(owner: &Owner) -> bool {
-    match owner.kind.as_str() {
-        "ReplicaSet" | "StatefulSet" => owner.group == "apps",
-        "ReplicationController" => owner.group.is_empty(),
-        _ => false,
-    }
-}
-
 /// Pods of a namespace or of an owner.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
@@ -93,7 +83,7 @@ fn evictions_in(
     let mut next: Vec<(&ObjectName, &PodFacts, &Owner)> = misplaced
         .iter()
         .filter_map(|key| Some((*key, state.pods.get(*key)?)))
-        .filter_map(|(key, pod)| Some((key, pod, pod.owner.as_ref().filter(|owner| recreates(owner))?)))
+        .filter_map(|(key, pod)| Some((key, pod, pod.owner.as_ref().filter(|owner| owner.recreates_pods())?)))
         .filter(|(_, pod, _)| needs_eviction(view, namespace, pod))
         .collect();
     let pending = next.len();

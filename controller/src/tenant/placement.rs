@@ -9,8 +9,7 @@ use croft_api::convert::policy as convert;
 use croft_policy::{NamespaceTenancy, Tenants, Violation, audit::misplaced, plan_pod, plan_recreated};
 
 use crate::tenant::{
-    evictions,
-    state::{ObjectName, PodFacts, State},
+    state::{ObjectName, Owner, PodFacts, State},
     write::Write,
 };
 
@@ -107,14 +106,14 @@ pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
 /// Returns true if the pod's controller certainly recreates it. A DaemonSet's pods follow its template, which is
 /// planned again.
 fn is_recreated(pod: &PodFacts) -> bool {
-    pod.owner.as_ref().is_some_and(evictions::recreates)
+    pod.owner.as_ref().is_some_and(Owner::recreates_pods)
 }
 
 /// The name of a pod that is left to the user, with its owner.
 fn left(key: &ObjectName, pod: &PodFacts) -> Option<String> {
     match &pod.owner {
         None => Some(format!("{}/{} without a controller", key.0, key.1)),
-        Some(owner) if owner.kind == "DaemonSet" || evictions::recreates(owner) => None,
+        Some(owner) if owner.kind == "DaemonSet" || owner.recreates_pods() => None,
         Some(owner) => Some(format!("{}/{} of {} {}", key.0, key.1, owner.kind, owner.name)),
     }
 }

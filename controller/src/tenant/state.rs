@@ -107,6 +107,16 @@ impl Owner {
             uid: reference.uid.clone(),
         }
     }
+
+    /// Returns true if the owner certainly recreates a pod that is deleted or evicted. A Job counts the pod as failed
+    /// and may end; other kinds are unknown.
+    pub(super) fn recreates_pods(&self) -> bool {
+        match self.kind.as_str() {
+            "ReplicaSet" | "StatefulSet" => self.group == "apps",
+            "ReplicationController" => self.group.is_empty(),
+            _ => false,
+        }
+    }
 }
 
 /// A replica of the webhook.

@@ -92,6 +92,7 @@ pub struct Run {
 }
 
 impl Run {
+    #[expect(clippy::too_many_lines, reason = "the draws of a seed, in their order")]
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let types = types();

@@ -201,8 +201,7 @@ impl AwsProvider {
             &request.class.spec,
             found.family,
             hardware,
-            &found.findings.security_groups,
-            found.findings.instance_profile.as_deref(),
+            &found.findings,
             &user_data,
             Purpose {
                 reserved_only: request.capacity_type == CapacityType::Reserved,

@@ -15,7 +15,7 @@ use aws_sdk_ec2::types::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_api::nodeclass::{BlockDeviceMapping, EC2NodeClassSpec, HttpTokens, Toggle};
 use croft_cloud::{
-    Fault, FaultClass,
+    ClassFindings, Fault, FaultClass,
     facts::DEFAULT_ROOT_GIB,
     tags,
     userdata::{Family, UserData},
@@ -95,8 +95,7 @@ impl Configuration {
         class: &EC2NodeClassSpec,
         family: Family,
         hardware: &Hardware,
-        groups: &[String],
-        profile: Option<&str>,
+        findings: &ClassFindings,
         user_data: &UserData,
         purpose: Purpose,
     ) -> Self {
@@ -104,8 +103,8 @@ impl Configuration {
         let metadata = &class.metadata_options;
         Self {
             image: hardware.image.clone(),
-            groups: groups.to_vec(),
-            profile: profile.map(str::to_owned),
+            groups: findings.security_groups.clone(),
+            profile: findings.instance_profile.clone(),
             user_data: STANDARD.encode(user_data.bytes()),
             disks: disks(&class.block_device_mappings, family),
             http_endpoint: metadata.http_endpoint == Toggle::Enabled,
@@ -372,8 +371,11 @@ mod tests {
             spec,
             Family::Al2023,
             &Hardware { image: "ami-1".to_owned(), efas: 0 },
-            &["sg-1".to_owned()],
-            Some("p"),
+            &ClassFindings {
+                security_groups: vec!["sg-1".to_owned()],
+                instance_profile: Some("p".to_owned()),
+                ..ClassFindings::default()
+            },
             &UserData { text: "data".to_owned(), packed: None },
             Purpose::default(),
         )

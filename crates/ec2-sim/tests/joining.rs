@@ -108,6 +108,7 @@ fn condition(node: &Node, kind: &str) -> Option<String> {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one life, step by step")]
 async fn instance_joins_by_its_user_data_and_its_node_outlives_it() {
     croft_runtime::process::install_crypto();
     let plane = ControlPlane::start(Options::default().without(Component::Scheduler)).await.unwrap();

@@ -154,17 +154,26 @@ fn resolve<'a>(
         rest = more;
     }
     let (target, text) = modules.get_key_value(&at)?;
-    let name = rest.first()?;
-    if declares(text, name) { Some(target) } else { passed_on(modules, target, text, name) }
+    match rest.first().filter(|name| *name != "self") {
+        Some(name) if declares(text, name) => Some(target),
+        Some(name) => passed_on(modules, target, text, name),
+        // The module itself is imported, and its items are named by it. A parent without items passes names on.
+        None => declares_any(text).then_some(target),
+    }
 }
+
+/// Keywords before the name of an item.
+const ITEMS: [&str; 9] = ["struct", "enum", "trait", "type", "fn", "const", "static", "union", "macro_rules"];
 
 /// True if the file defines an item of that name itself.
 fn declares(text: &str, name: &str) -> bool {
-    let words = words(text);
-    let keywords = ["struct", "enum", "trait", "type", "fn", "const", "static", "union", "macro_rules"];
-    words
-        .windows(2)
-        .any(|pair| matches!(pair, [keyword, item] if keywords.contains(&keyword.as_str()) && item == name))
+    let is_it = |pair: &[String]| matches!(pair, [keyword, item] if ITEMS.contains(&keyword.as_str()) && item == name);
+    words(text).windows(2).any(is_it)
+}
+
+/// True if the file defines any item itself.
+fn declares_any(text: &str) -> bool {
+    words(text).iter().any(|word| ITEMS.contains(&word.as_str()))
 }
 
 /// The child module that a parent takes the name from.
@@ -266,6 +275,16 @@ mod tests {
             ("c", "pub struct C;"),
         ]);
         assert_eq!(circles(&modules), [BTreeSet::from(["a".to_owned(), "b".to_owned()])]);
+    }
+
+    #[test]
+    fn a_module_that_is_imported_by_its_own_name_counts() {
+        let modules = crate_of(&[
+            ("m", "mod a; mod b;"),
+            ("m::a", "use crate::m::{b, b::B}; pub fn go() { b::run() }"),
+            ("m::b", "use super::a::{self}; pub struct B; pub fn run() { a::go() }"),
+        ]);
+        assert_eq!(circles(&modules).len(), 1);
     }
 
     #[test]

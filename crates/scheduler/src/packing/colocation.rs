@@ -3,7 +3,7 @@
 
 use crate::ids::{BinIx, CompatSetIx, ItemTypeIx, OfferIx, VariantIx};
 use crate::index_vec::IndexVec;
-use crate::packing::{bins::Packing, compatibility::CompatibilitySets, first_fit_decreasing, problem::fits};
+use crate::packing::{bins::Packing, compatibility::CompatibilitySets, problem::fits};
 
 /// Longest chain of affinity requirements that is followed; longer ones are left unschedulable.
 const LONGEST_CHAIN: u32 = 4;
@@ -148,7 +148,7 @@ fn open(
 ) -> bool {
     let problem = packing.problem;
     let Some(own) = problem.item_types.find(item_type) else { return false };
-    for affinity_target in first_fit_decreasing::order(problem) {
+    for affinity_target in problem.largest_first() {
         if affinity_target == item_type
             || left.find(affinity_target).is_none_or(|n| *n == 0)
             || !is_affinity_target(packing, affinity_target, item_type)
@@ -212,7 +212,7 @@ fn seat(
     if depth >= LONGEST_CHAIN || !needs_affinity_target(packing, item_type, left) {
         return false;
     }
-    for affinity_target in first_fit_decreasing::order(packing.problem) {
+    for affinity_target in packing.problem.largest_first() {
         if affinity_target != item_type
             && left.find(affinity_target).is_some_and(|n| *n > 0)
             && is_affinity_target(packing, affinity_target, item_type)

@@ -18,26 +18,6 @@ pub(crate) enum Opening {
     Balanced,
 }
 
-/// Largest first: by the first resource (cpu), then the second (memory), and so on. Where limits bind,
-/// priority comes first.
-pub(crate) fn order(problem: &PackingProblem) -> Vec<ItemTypeIx> {
-    let mut order: Vec<ItemTypeIx> = problem.item_types.ids().collect();
-    order.sort_by(|a, b| {
-        let priority = |k: ItemTypeIx| problem.item_types.find(k).map_or(0, |item_type| item_type.priority);
-        // An item type that requires another one on its host comes after it.
-        let needs = |k: ItemTypeIx| {
-            let rules = problem.item_types.find(k).and_then(|item_type| item_type.rules.as_deref());
-            rules.is_some_and(|r| !r.needs.is_empty())
-        };
-        priority(*b)
-            .cmp(&priority(*a))
-            .then(needs(*a).cmp(&needs(*b)))
-            .then_with(|| problem.size(*b).cmp(problem.size(*a)))
-            .then(a.cmp(b))
-    });
-    order
-}
-
 /// Packs every item type in order.
 pub(crate) fn pack<'a>(
     problem: &'a PackingProblem,
@@ -72,7 +52,7 @@ fn run(
     let smallest = smallest(problem);
     let priority = |item_type: ItemTypeIx| problem.item_types.find(item_type).map_or(0, |k| k.priority);
     let mut open: Vec<BinIx> = packing.bins.ids().collect();
-    for item_types in order(problem).chunk_by(|a, b| priority(*a) == priority(*b)) {
+    for item_types in problem.largest_first().chunk_by(|a, b| priority(*a) == priority(*b)) {
         let known = packing.bins.len();
         colocation::place(packing, compat_sets, item_types, left);
         open.extend(packing.bins.ids().skip(known));

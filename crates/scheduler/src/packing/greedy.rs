@@ -146,7 +146,7 @@ pub(crate) fn sequential<'a>(
     let mut packing = Packing::new(problem);
     let guide = Guide { problem, bin_types, dual_prices, nodes };
     let mut demand: IndexVec<ItemTypeIx, u32> = problem.item_types.iter().map(|k| k.count).collect();
-    colocation::place(&mut packing, compat_sets, &first_fit_decreasing::order(problem), &mut demand);
+    colocation::place(&mut packing, compat_sets, &problem.largest_first(), &mut demand);
     let mut round = 0u32;
     let first =
         |bin_type| Ranked { density: f64::INFINITY, bin_type, pattern: Pattern::new(), round: u32::MAX };
@@ -228,7 +228,7 @@ pub(crate) fn diving_heuristic<'a>(
 ) -> Option<Packing<'a>> {
     let SearchContext { problem, bin_types, cancel } = search;
     let mut packing = Packing::new(problem);
-    colocation::place(&mut packing, compat_sets, &first_fit_decreasing::order(problem), &mut demand);
+    colocation::place(&mut packing, compat_sets, &problem.largest_first(), &mut demand);
     let mut now: Option<Generated> = None;
     loop {
         let it = now.as_ref().unwrap_or(first);

@@ -93,6 +93,26 @@ impl PackingProblem {
     pub(crate) fn cost(&self, variant: VariantIx, offer: OfferIx) -> i64 {
         self.variants[variant].table.cost(offer)
     }
+
+    /// Item types, largest first: by the first resource (cpu), then the second (memory), and so on. Where limits bind,
+    /// priority comes first.
+    pub(crate) fn largest_first(&self) -> Vec<ItemTypeIx> {
+        let mut order: Vec<ItemTypeIx> = self.item_types.ids().collect();
+        order.sort_by(|a, b| {
+            let priority = |k: ItemTypeIx| self.item_types.find(k).map_or(0, |item_type| item_type.priority);
+            // An item type that requires another one on its host comes after it.
+            let needs = |k: ItemTypeIx| {
+                let rules = self.item_types.find(k).and_then(|item_type| item_type.rules.as_deref());
+                rules.is_some_and(|r| !r.needs.is_empty())
+            };
+            priority(*b)
+                .cmp(&priority(*a))
+                .then(needs(*a).cmp(&needs(*b)))
+                .then_with(|| self.size(*b).cmp(self.size(*a)))
+                .then(a.cmp(b))
+        });
+        order
+    }
 }
 
 /// How many of `size` fit into `free`. Resources that aren't requested don't count, as in kube-scheduler.

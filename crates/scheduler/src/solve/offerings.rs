@@ -165,8 +165,7 @@ impl Context<'_> {
 
     pub(super) fn choice(
         &self,
-        tier: &Tier<'_>,
-        groups: &BlockGroups,
+        (tier, groups): (&Tier<'_>, &BlockGroups),
         view: &mut TopologyView,
         (local, count): (LocalClassIx, u32),
         options: &[(VariantIx, BitSet)],

@@ -468,7 +468,7 @@ impl Context<'_> {
                 choices.left.push(Unplaced { local, count, reason: None });
                 continue;
             }
-            let choice = self.choice(tier, groups, &mut choices.view, (local, count), &options, found);
+            let choice = self.choice((tier, groups), &mut choices.view, (local, count), &options, found);
             choices.list.push(choice);
             choices.options.insert(local, options);
         }

@@ -222,7 +222,7 @@ fn take_turns<'a>(
         };
         let joining: SmallVec<[_; 4]> = waiting.iter_mut().filter(joins).collect();
         let step = if joining.is_empty() { left } else { 1 };
-        let rest = spread_out(groups, view, choice, &topology, step, tracker, out);
+        let rest = spread_out(groups, view, (choice, &topology), step, tracker, out);
         left -= step - rest;
         tracker.left.insert(choice.class, left);
         if rest > 0 {
@@ -230,7 +230,7 @@ fn take_turns<'a>(
         }
         for (other, n) in joining {
             let Some(topology) = groups.of.find(other.class).cloned() else { continue };
-            *n = spread_out(groups, view, other, &topology, *n, tracker, out);
+            *n = spread_out(groups, view, (other, &topology), *n, tracker, out);
         }
     }
     left
@@ -248,8 +248,7 @@ fn needs_one_of(groups: &BlockGroups, class: LocalClassIx, choice: &Choice, topo
 fn spread_out<'a>(
     groups: &mut BlockGroups,
     view: &TopologyView,
-    choice: &'a Choice,
-    topology: &Topology,
+    (choice, topology): (&'a Choice, &Topology),
     count: u32,
     tracker: &mut ConstraintTracker<'a>,
     out: &mut Decided,

@@ -10,6 +10,7 @@ use super::{
     folder::LabFolder,
     keeper::{self, Contents},
     real_nodes::{self, InsideArgs},
+    status,
 };
 use crate::{failure::Failure, output::Output};
 
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &LabArgs, out: &mut Output) -> Result<ExitCode, Failure>
                 None => keeper::up(args.contents(), out).await,
             },
             LabCommand::Down => keeper::down(out).await,
-            LabCommand::Status => keeper::status(out),
+            LabCommand::Status => status::status(out),
             LabCommand::Demo => demo::run(out).await,
         }
     });

@@ -1,4 +1,4 @@
-//! Up, down and status: the keeper runs the lab, other processes read its state.
+//! Up and down: the keeper runs the lab, other processes read its state.
 
 use std::{
     fs::OpenOptions,
@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
-use croft_testkit::{Assets, ControlPlane, Croft, Options, Part, Status};
+use croft_testkit::{Assets, ControlPlane, Croft, Options, Part};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
@@ -21,20 +21,14 @@ use super::{
     progress::Progress,
     real_nodes,
     start::{start_croft, start_plane},
+    status::{POLL, UP, process_states, show_up, status},
 };
-use crate::{
-    output::Output,
-    table::{Align, BAD, GOOD, Table},
-};
+use crate::output::Output;
 
-/// The keeper's last line of progress, after which `up` stops reading.
-pub(super) const UP: &str = "croft-lab-is-up";
 /// The answer of `up`: keep running without me.
 const STAY: &[u8; 5] = b"stay\n";
 /// Time to kill all processes at once and remove files.
 const DOWN_WITHIN: Duration = Duration::from_secs(30);
-/// Between two checks of the lab's processes, or of the lock.
-pub(super) const POLL: Duration = Duration::from_millis(500);
 
 /// Contents of the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,22 +174,6 @@ fn processes(plane: &mut ControlPlane, croft: Option<&mut Croft>) -> anyhow::Res
     Ok(process_states(all))
 }
 
-/// The processes as the state has them.
-pub(super) fn process_states(processes: Vec<Status>) -> Vec<ProcessState> {
-    let state_of = |Status { name, pid, running, log }| ProcessState { name, pid, running, log };
-    processes.into_iter().map(state_of).collect()
-}
-
-/// Shows that everything is up: to `up` if it waits for that, else to the user.
-pub(super) fn show_up(state: &State, leashed: bool, out: &mut Output) -> io::Result<()> {
-    if leashed {
-        writeln!(out, "{UP}")?;
-        out.flush()
-    } else {
-        show(state, out)
-    }
-}
-
 /// Ends the lab.
 pub(super) async fn down(out: &mut Output) -> anyhow::Result<ExitCode> {
     let folder = LabFolder::find()?;
@@ -231,48 +209,4 @@ pub(super) async fn down(out: &mut Output) -> anyhow::Result<ExitCode> {
     folder.clear()?;
     writeln!(out, "The lab is down.")?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Shows the processes. The exit code is 1 unless all of them run.
-pub(super) fn status(out: &mut Output) -> anyhow::Result<ExitCode> {
-    let folder = LabFolder::find()?;
-    if folder.lock()?.is_some() {
-        writeln!(out, "No lab is running. `croft lab up` starts one.")?;
-        return Ok(ExitCode::FAILURE);
-    }
-    let Some(state) = folder.state()? else {
-        writeln!(out, "The lab is starting or ending.")?;
-        return Ok(ExitCode::FAILURE);
-    };
-    show(&state, out)?;
-    let all = state.processes.iter().all(|process| process.running);
-    Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn show(state: &State, out: &mut Output) -> io::Result<()> {
-    let mut table = Table::new(&[
-        ("PROCESS", Align::Left),
-        ("PID", Align::Right),
-        ("STATE", Align::Left),
-        ("LOG", Align::Left),
-    ]);
-    for process in &state.processes {
-        let (word, style) = if process.running { ("running", GOOD) } else { ("ended", BAD) };
-        table.styled(vec![
-            (process.name.clone(), Default::default()),
-            (process.pid.to_string(), Default::default()),
-            (word.to_owned(), style),
-            (process.log.display().to_string(), Default::default()),
-        ]);
-    }
-    table.write(out)?;
-    writeln!(out, "\nUse it:       export KUBECONFIG={}", state.kubeconfig.display())?;
-    writeln!(out, "kubectl:      {}", state.kubectl.display())?;
-    if let Some(cloud) = &state.cloud {
-        writeln!(out, "EC2 API:      {cloud}   (AWS_ENDPOINT_URL; state at {cloud}/_control/state)")?;
-        writeln!(out, "Two tenants:  kubectl apply -f manifests/examples/two-tenants")?;
-        writeln!(out, "Look around:  kubectl get tenants,tenantpools,nodeclaims,nodes")?;
-    }
-    writeln!(out, "Stop it:      croft lab down")?;
-    out.flush()
 }

@@ -21,6 +21,7 @@ mod keeper;
 mod progress;
 mod real_nodes;
 mod start;
+mod status;
 mod view;
 
 pub(crate) use command::{LabArgs, run};

@@ -16,8 +16,8 @@ use tokio::{
 
 use super::{
     folder::{LabFolder, State},
-    keeper::{POLL, UP, process_states, show_up},
     progress::Progress,
+    status::{POLL, UP, process_states, show_up},
 };
 use crate::output::Output;
 
