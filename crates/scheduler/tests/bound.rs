@@ -13,7 +13,7 @@ mod build;
 use std::collections::BTreeMap;
 
 use build::{cluster, kind, pod, pool};
-use croft_scheduler::{InstanceType, Options, solve};
+use croft_scheduler::{InstanceType, Options, Price, solve};
 use croft_simkit::Random;
 use serde_json::json;
 
@@ -151,6 +151,74 @@ fn no_plan_is_dearer_than_plain_first_fit() {
         assert!(plan.cost <= plain.cost, "seed {seed}: {} > {}", plan.cost, plain.cost);
         assert!(plan.bound <= plan.cost, "seed {seed}");
     }
+}
+
+/// A class that is spread over two zones at `maxSkew` 1, and one that isn't, with prices that differ by zone: every split
+/// of both classes is tried.
+#[test]
+fn bound_of_a_zone_spread_is_for_its_domains_and_the_plan_is_near_the_optimum_of_all() {
+    let mut exact = 0;
+    for seed in 1..=200u64 {
+        let random = &mut Random::new(seed ^ 0x2045_D0AB);
+        let below = |random: &mut Random, n: u64| i64::try_from(random.below(n)).unwrap();
+        let types: Vec<(i64, i64, i64)> = (0..3)
+            .map(|n| {
+                let (cpu, memory) =
+                    (1000 * (1 + 2 * n) + 500 * below(random, 3), 2048 + 1024 * below(random, 12));
+                (cpu, memory, 10 * cpu + 5 * memory + below(random, 10_000))
+            })
+            .collect();
+        let dearer = |price: i64| price + price / 4;
+        let kinds: Vec<InstanceType> = types
+            .iter()
+            .enumerate()
+            .map(|(n, (cpu, memory, price))| {
+                let mut it =
+                    kind(&format!("t{n}"), &format!("{cpu}m"), &format!("{memory}Mi"), *price as f64 / 1e6);
+                it.offerings.truncate(2);
+                it.offerings[1].price = Some(Price::from_micros(dearer(*price)));
+                it
+            })
+            .collect();
+        let sizes: Vec<Size> =
+            (0..2).map(|_| (200 + 100 * below(random, 6), 256 + 128 * below(random, 8))).collect();
+        let counts: Vec<u8> = (0..2).map(|_| u8::try_from(1 + random.below(4)).unwrap()).collect();
+        let mut pods = Vec::new();
+        for (n, ((cpu, memory), count)) in sizes.iter().zip(&counts).enumerate() {
+            let more = if n == 0 {
+                json!({"metadata": {"labels": {"app": "s"}}, "spec": {"topologySpreadConstraints": [{
+                    "maxSkew": 1, "topologyKey": build::ZONE, "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": {"matchLabels": {"app": "s"}}}]}})
+            } else {
+                json!({})
+            };
+            for i in 0..*count {
+                pods.push(pod(
+                    &format!("p{n}-{i}"),
+                    &format!("{cpu}m"),
+                    &format!("{memory}Mi"),
+                    more.clone(),
+                ));
+            }
+        }
+        let in_b: Vec<(i64, i64, i64)> = types.iter().map(|t| (t.0, t.1, dearer(t.2))).collect();
+        let (mut known_a, mut known_b) = (BTreeMap::new(), BTreeMap::new());
+        let mut best = i64::MAX;
+        for spread in [counts[0] / 2, counts[0].div_ceil(2)] {
+            for free in 0..=counts[1] {
+                let a = optimum(&sizes, &types, &[spread, free], &mut known_a);
+                let b = optimum(&sizes, &in_b, &[counts[0] - spread, counts[1] - free], &mut known_b);
+                best = best.min(a + b);
+            }
+        }
+        let plan = solve(&cluster(vec![pool("p", kinds)], &pods), &Options::default(), &|| false);
+        assert!(plan.unschedulable.is_empty(), "seed {seed}");
+        assert!(plan.bound_given_domains, "seed {seed}: the zones were chosen");
+        assert!(plan.bound <= plan.cost, "seed {seed}: bound {} above the cost {}", plan.bound, plan.cost);
+        assert!(plan.cost.micros() >= best, "seed {seed}: cost {} below the optimum {best}", plan.cost);
+        exact += u32::from(plan.cost.micros() == best);
+    }
+    assert!(exact >= 160, "only {exact} of 200 plans are optimal");
 }
 
 #[test]

@@ -256,8 +256,11 @@ pub struct Plan {
     pub unschedulable: Vec<Unschedulable>,
     /// Price of the instances to launch.
     pub cost: Price,
-    /// No plan that places the same pods on new instances costs less than this.
+    /// No plan that places the same pods on new instances costs less than this; zero if a price is unknown. It is what
+    /// was proven, not what is plausible: a bound above the cost is a defect.
     pub bound: Price,
+    /// True if the bound holds only for plans that give topology spreads and affinities the domains of this plan.
+    pub bound_given_domains: bool,
     /// The constraints that the bound leaves out of account.
     pub bound_relaxes: Vec<Relaxed>,
     /// Work steps that the search took.

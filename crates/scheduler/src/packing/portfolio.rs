@@ -219,8 +219,8 @@ impl<'a> Search<'a, '_> {
     }
 }
 
-/// Turns a bound of the search's cost into a bound of prices: surcharges are subtracted at the rate at which
-/// they weigh most.
+/// Turns a bound of the relaxation's cost into a bound of prices: surcharges are subtracted at the rate at which
+/// they weigh most, and what free offerings are taken at.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -234,5 +234,9 @@ fn in_prices(problem: &PackingProblem, bin_types: &IndexVec<BinTypeIx, BinType>,
         (cost > price).then(|| price as f64 / cost as f64)
     });
     let least = ratio.fold(1.0, f64::min);
-    if least < 1.0 { (bound as f64 * least * (1.0 - 1e-9)).floor() as i64 } else { bound }
+    let bound = if least < 1.0 { (bound as f64 * least * (1.0 - 1e-9)).floor() as i64 } else { bound };
+    // The relaxation takes a free offering at one micro-dollar, and no plan has more instances than pods.
+    let is_free = |bin_type: &BinType| problem.cost(bin_type.variant, bin_type.offer) == 0;
+    let pods: i64 = problem.item_types.iter().map(|item_type| i64::from(item_type.count)).sum();
+    if bin_types.iter().any(is_free) { (bound - pods).max(0) } else { bound }
 }

@@ -102,6 +102,7 @@ pub(crate) fn plan(
     for launch in solved.iter().flat_map(|s| &s.launches) {
         for item in &launch.content {
             *domain_sets.entry(item.class).or_default().entry(item.domain_set).or_default() += item.count;
+            plan.bound_given_domains |= item.domain_set.is_some();
         }
     }
     for (class, domain_sets) in domain_sets {
@@ -126,7 +127,9 @@ pub(crate) fn plan(
         plan.instances.extend(instance(context, launch, *number, &mut pods));
     }
     plan.cost = plan.instances.iter().map(|m| m.price).sum();
-    plan.bound = Price::from_micros(bound).min(plan.cost);
+    // An instance without a price is packed at a stand-in price and isn't in the cost: nothing is proven about the sum.
+    let is_priced = plan.instances.iter().all(|instance| !instance.unpriced);
+    plan.bound = if is_priced { Price::from_micros(bound) } else { Price::ZERO };
     plan.bound_relaxes = relaxed.into_iter().collect();
 
     left.extend(hopeless.into_iter().map(|(class, count)| (class, count, None)));

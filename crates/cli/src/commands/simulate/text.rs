@@ -173,7 +173,8 @@ fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
         if plan.bound == Price::ZERO {
             writeln!(out)?;
         } else {
-            writeln!(out, "; no plan costs less than ${}/h, gap {:.1} %", plan.bound, plan.gap() * 100.0)?;
+            let of = if plan.bound_given_domains { "no plan in these domains" } else { "no plan" };
+            writeln!(out, "; {of} costs less than ${}/h, gap {:.1} %", plan.bound, plan.gap() * 100.0)?;
             if !plan.bound_relaxes.is_empty() {
                 let names: Vec<&str> = plan.bound_relaxes.iter().map(|r| relaxed(*r)).collect();
                 writeln!(out, "{DIM}the bound relaxes {}{DIM:#}", names.join(", "))?;
