@@ -20,7 +20,7 @@ use crate::{
         batch::Batch,
         new_claims::{ProvisioningPlan, main_reason, provision},
         panic_isolation::PanicIsolation,
-        rejected_placements::RejectedPlacements,
+        rejected_placements::{RejectedPlacements, Rejections},
         solver::Solver,
     },
     state::{Snapshot, has_condition},
@@ -53,7 +53,7 @@ pub struct PlanningContext<'a> {
 /// Requests of planning.
 #[derive(Debug, Default)]
 pub struct Planned {
-    /// Claims to create.
+    /// Claims to create, and nominations of pods that wait for an existing node.
     pub actions: Vec<Action>,
     /// Events about pending pods.
     pub events: Vec<UserEvent>,
@@ -83,6 +83,8 @@ pub struct PlanningCounts {
 pub struct Planning {
     batch: Batch,
     rejected: RejectedPlacements,
+    /// Nominations that the next reconcile asks for.
+    nominations: Vec<Action>,
     /// Claims with nominated pods whose node is initialized, and since when.
     initialized_since: BTreeMap<String, Duration>,
     /// Pool and reason of the pods that the last run left pending, or put onto a node or a new claim.
@@ -111,11 +113,12 @@ impl Planning {
 
     /// Releases what no longer holds of earlier plans. Returns when to check again.
     pub fn release_outdated(&mut self, snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
-        let (changed, check_again) = self.rejected.update(snapshot, now);
+        let Rejections { changed, nominations, requeue } = self.rejected.update(snapshot, now);
         if changed {
             snapshot.request_plan();
         }
-        earliest(self.release_lost_nominations(snapshot, now), check_again)
+        self.nominations = nominations;
+        earliest(self.release_lost_nominations(snapshot, now), requeue)
     }
 
     /// Releases the nominations to initialized nodes whose pods weren't bound in time: other pods took their places.
@@ -141,14 +144,16 @@ impl Planning {
     /// Makes a scheduling run, if one is due. `offerings_known` tells whether the offerings of every usable class are
     /// known: a plan without some pools' offerings would send pods to a lighter pool for good.
     pub fn reconcile(&mut self, ctx: &mut PlanningContext<'_>, offerings_known: bool) -> Planned {
-        match self.due(ctx, offerings_known) {
+        let mut planned = match self.due(ctx, offerings_known) {
             Due::Now => {
                 let mut planned = self.run(ctx);
                 release_locked(ctx, &mut planned.actions);
                 planned
             }
             Due::Later(requeue) => Planned { requeue, ..Planned::default() },
-        }
+        };
+        planned.actions.append(&mut self.nominations);
+        planned
     }
 
     fn due(&mut self, ctx: &PlanningContext<'_>, offerings_known: bool) -> Due {
@@ -218,7 +223,7 @@ impl Planning {
         for (pod, claim) in &nominations {
             snapshot.nominate(pod, claim);
         }
-        self.rejected.observe_plan(&plan, now);
+        self.rejected.observe_plan(snapshot, &plan, now);
         let headroom_of_new_claims: BTreeMap<PodKey, String> = nominations
             .into_iter()
             .filter(|(pod, claim)| Snapshot::is_headroom(pod) && !snapshot.claims().contains_key(claim))

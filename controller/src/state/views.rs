@@ -1,6 +1,11 @@
 //! The fields of pods, nodes and PodDisruptionBudgets that deciders read.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::Duration,
+};
 
 use croft_api::{NodeClaim, TenantPool, condition, definitions::FINALIZER};
 use croft_cloud::instance_id;
@@ -9,7 +14,7 @@ use croft_policy::selector::Selector;
 use croft_scheduler::{Price, Resources};
 use jiff::Timestamp;
 use k8s_openapi::api::{
-    core::v1::{Node, Pod, Taint, Toleration},
+    core::v1::{Node, Pod, PodCondition, Taint, Toleration},
     policy::v1::PodDisruptionBudget,
 };
 
@@ -32,6 +37,9 @@ pub struct PodView {
     pub node: Option<Box<str>>,
     /// The node that it is nominated for.
     pub nominated: Option<Box<str>>,
+    /// A digest of what kube-scheduler wrote about its last attempt that it wrote anything about: its condition
+    /// PodScheduled. Zero before the first.
+    pub attempt: u64,
     /// Its priority.
     pub priority: i32,
     /// Its termination grace period, in seconds.
@@ -72,8 +80,17 @@ pub struct PodTraits {
     pub do_not_disrupt: bool,
     /// kube-scheduler has found no node for it.
     pub unschedulable: bool,
+    /// It may preempt pods, so kube-scheduler takes its nomination back when an attempt fails.
+    pub preempts: bool,
     /// It tolerates the taint of a node that is being removed, so draining leaves it.
     pub tolerates_disruption: bool,
+}
+
+fn digest(condition: &PodCondition) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let since = condition.last_transition_time.as_ref().map(|at| at.0);
+    (&condition.status, &condition.reason, &condition.message, since).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl PodView {
@@ -101,6 +118,8 @@ impl PodView {
             && (scheduler == DEFAULT_SCHEDULER || scheduler.is_empty());
         let grace_seconds =
             spec.and_then(|s| s.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE_SECONDS);
+        let conditions = status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+        let scheduled = conditions.iter().find(|c| c.type_ == "PodScheduled");
         let stays =
             spec.and_then(|s| s.tolerations.as_deref()).is_some_and(|t| t.iter().any(tolerates_disruption));
         Self {
@@ -111,6 +130,7 @@ impl PodView {
                 .and_then(|s| s.nominated_node_name.as_deref())
                 .filter(|n| !n.is_empty())
                 .map(Into::into),
+            attempt: scheduled.map_or(0, digest),
             priority: spec.and_then(|s| s.priority).unwrap_or(0),
             grace_seconds,
             deletion,
@@ -134,13 +154,9 @@ impl PodView {
                 do_not_disrupt: [keys::DO_NOT_DISRUPT, keys::KARPENTER_DO_NOT_DISRUPT]
                     .iter()
                     .any(|key| annotation(key).is_some_and(|v| v == "true")),
-                unschedulable: status.and_then(|s| s.conditions.as_ref()).is_some_and(|conditions| {
-                    conditions.iter().any(|c| {
-                        c.type_ == "PodScheduled"
-                            && c.status == "False"
-                            && c.reason.as_deref() == Some("Unschedulable")
-                    })
-                }),
+                unschedulable: scheduled
+                    .is_some_and(|c| c.status == "False" && c.reason.as_deref() == Some("Unschedulable")),
+                preempts: spec.and_then(|s| s.preemption_policy.as_deref()) != Some("Never"),
                 tolerates_disruption: stays,
             },
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use croft_controller::{
-    action::{Action, NewClaims},
+    action::{Action, Key, NewClaims},
     kube_api::{Target, Verb},
     result::{ActionReport, ActionResult},
     state::Change,
@@ -250,31 +250,99 @@ fn spare_places_overrun_no_limit() {
     assert!(said, "{:?}", bench.told);
 }
 
-#[test]
-fn a_node_that_the_scheduler_does_not_take_is_ruled_out_after_two_rounds() {
-    for (unschedulable, launched_anew) in [(true, true), (false, false)] {
-        let mut bench = Bench::new();
-        bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
-        let mut labels = registered_labels();
-        labels["node-restriction.kubernetes.io/pool"] = json!("pool-a");
-        bench.see(1, node(20, "aws:///us-east-1a/i-1", labels, json!([]), true));
-        let Change::Pod(mut waiting) = pod("a", None) else { panic!() };
-        let scheduled = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
-        if unschedulable {
-            waiting.status.as_mut().unwrap().conditions = Some(serde_json::from_value(scheduled).unwrap());
+/// A pod that fits onto a node which is there, as kube-scheduler leaves it behind: its version, the message of its
+/// condition, and the node that it is nominated for.
+fn waiting(version: u64, message: &str, nominated: Option<&str>, more: &Value) -> Change {
+    let Change::Pod(pod) = pod("a", None) else { panic!() };
+    let mut object = serde_json::to_value(&*pod).unwrap();
+    object["metadata"]["resourceVersion"] = json!(version.to_string());
+    object["status"]["nominatedNodeName"] = json!(nominated);
+    object["status"]["conditions"] = json!([
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]);
+    object["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    Change::Pod(Box::new(serde_json::from_value(object).unwrap()))
+}
+
+fn bench_with_a_free_node() -> Bench {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
+    let mut labels = registered_labels();
+    labels["node-restriction.kubernetes.io/pool"] = json!("pool-a");
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", labels, json!([]), true));
+    bench
+}
+
+/// The nominations and the launches of the steps at `seconds`. Each nomination is answered, without a change of the pod.
+fn asked_for(bench: &mut Bench, seconds: impl IntoIterator<Item = u64>) -> (usize, usize) {
+    let (mut nominations, mut launches) = (0, 0);
+    for at in seconds {
+        for action in bench.decide(at) {
+            match &action {
+                Action::CreateClaims(_) => launches += 1,
+                Action::Write { key: Key::Pod(_), .. } => {
+                    nominations += 1;
+                    bench.done(at, &action, Vec::new());
+                }
+                _ => {}
+            }
         }
-        bench.see(1, Change::Pod(waiting));
-        bench.decide(1);
-        assert!(bench.decide(2).is_empty(), "it fits onto the node");
-        let actions = bench.decide(12);
-        assert!(makes_nothing(&actions), "one round: {actions:?}");
-        let actions: Vec<Action> = [23, 24]
-            .into_iter()
-            .flat_map(|s| bench.decide(s))
-            .filter(|a| matches!(a, Action::CreateClaims(_)))
-            .collect();
-        assert_eq!(!actions.is_empty(), launched_anew, "{actions:?}");
     }
+    (nominations, launches)
+}
+
+#[test]
+fn busy_scheduler_takes_minutes_and_the_free_node_stays_planned() {
+    let mut bench = bench_with_a_free_node();
+    bench.see(1, waiting(100, "0/2 nodes", None, &json!({})));
+    assert_eq!(asked_for(&mut bench, [1, 2, 8]), (0, 0), "it fits onto the node");
+    assert_eq!(asked_for(&mut bench, [12]), (1, 0), "kube-scheduler is told where to try first");
+    bench.see(13, waiting(101, "0/2 nodes", Some("node-1"), &json!({})));
+    assert_eq!(asked_for(&mut bench, (13..1_800).step_by(7)), (0, 0), "no attempt, so no rejection");
+}
+
+#[test]
+fn node_is_ruled_out_after_two_nominations_that_kube_scheduler_took_back() {
+    let mut bench = bench_with_a_free_node();
+    bench.see(1, waiting(100, "0/2 nodes", None, &json!({})));
+    assert_eq!(asked_for(&mut bench, [1, 2, 12]), (1, 0));
+    bench.see(13, waiting(101, "0/2 nodes", Some("node-1"), &json!({})));
+    bench.decide(13);
+    bench.see(20, waiting(102, "0/2 nodes", None, &json!({})));
+    assert_eq!(asked_for(&mut bench, [20]), (1, 0), "one attempt failed: it is asked for another");
+    bench.see(22, waiting(103, "0/2 nodes", Some("node-1"), &json!({})));
+    bench.decide(22);
+    bench.see(23, waiting(104, "0/2 nodes", None, &json!({})));
+    assert_eq!(asked_for(&mut bench, [23, 24, 25]).1, 1, "ruled out");
+}
+
+#[test]
+fn node_is_ruled_out_after_two_messages_of_kube_scheduler() {
+    let mut bench = bench_with_a_free_node();
+    bench.see(1, waiting(100, "0/1 nodes", None, &json!({})));
+    bench.decide(1);
+    bench.decide(2);
+    bench.see(3, waiting(101, "0/2 nodes", None, &json!({})));
+    assert_eq!(asked_for(&mut bench, [3, 4]).1, 0);
+    bench.see(5, waiting(102, "0/2 nodes: 1 Insufficient memory", None, &json!({})));
+    assert_eq!(asked_for(&mut bench, [5, 6, 7]).1, 1);
+}
+
+#[test]
+fn pod_that_never_preempts_shows_no_attempt_and_is_given_two_flushes_of_the_queue() {
+    let mut bench = bench_with_a_free_node();
+    let more = json!({"preemptionPolicy": "Never"});
+    bench.see(1, waiting(100, "0/2 nodes", None, &more));
+    assert_eq!(asked_for(&mut bench, [1, 2, 12]), (1, 0));
+    bench.see(13, waiting(101, "0/2 nodes", Some("node-1"), &more));
+    assert_eq!(asked_for(&mut bench, [13, 100, 400, 600]), (0, 0));
+    assert_eq!(asked_for(&mut bench, [603, 604, 605]).1, 1);
+}
+
+#[test]
+fn pod_that_kube_scheduler_has_not_tried_yet_waits_in_its_queue() {
+    let mut bench = bench_with_a_free_node();
+    bench.see(1, pod("a", None));
+    assert_eq!(asked_for(&mut bench, (1..300).step_by(5)), (0, 0));
 }
 
 #[test]
