@@ -220,7 +220,8 @@ impl World {
         }
         for (pool, total) in per_pool {
             let nodes = (total * rules.budget_percent).div_ceil(100);
-            ask.constraints.insert(pool, PoolConstraints { min_savings: rules.min_savings, nodes, steps: 1 });
+            let steps = PoolConstraints::STEPS;
+            ask.constraints.insert(pool, PoolConstraints { min_savings: rules.min_savings, nodes, steps });
         }
         ask
     }
