@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use crate::{check::FieldErrors, steps::Steps};
 
-pub(crate) const TENANT: Steps<Tenant> = Steps { check, ..Steps::CLUSTER };
-pub(crate) const POOL: Steps<TenantPool> = Steps { check, ..Steps::CLUSTER };
-pub(crate) const CLASS: Steps<EC2NodeClass> = Steps { check, ..Steps::CLUSTER };
-pub(crate) const CLAIM: Steps<NodeClaim> = Steps { check, ..Steps::CLUSTER };
-pub(crate) const CONFIG: Steps<CroftConfig> = Steps { check, ..Steps::CLUSTER };
+pub(crate) const TENANT: Steps<Tenant> = Steps { check, strict: true, ..Steps::CLUSTER };
+pub(crate) const POOL: Steps<TenantPool> = Steps { check, strict: true, ..Steps::CLUSTER };
+pub(crate) const CLASS: Steps<EC2NodeClass> = Steps { check, strict: true, ..Steps::CLUSTER };
+pub(crate) const CLAIM: Steps<NodeClaim> = Steps { check, strict: true, ..Steps::CLUSTER };
+pub(crate) const CONFIG: Steps<CroftConfig> = Steps { check, strict: true, ..Steps::CLUSTER };
 
 fn check<K: Resource<DynamicType = ()> + Serialize>(object: &K, errors: &mut FieldErrors) {
     if let Some(rules) = rules::of(&K::kind(&())) {

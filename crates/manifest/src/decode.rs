@@ -1,14 +1,14 @@
 //! Decodes a [`Tree`] into a typed object as strictly as the API server does for `kubectl apply`.
 //!
-//! Unknown fields are refused (`fieldValidation: Strict` is kubectl's default), numbers are not converted to strings,
-//! `null` is the zero value as in Go's decoder, and a quantity may be written as a number. Errors carry the line and the
-//! path of the invalid value.
+//! Numbers are not converted to strings, `null` is the zero value as in Go's decoder, and a quantity may be written as a
+//! number. Unknown fields are refused (`fieldValidation: Strict` is kubectl's default), or left out and returned: a newer
+//! cluster has fields that this version doesn't know. Errors carry the line and the path of the invalid value.
 
-use std::fmt;
+use std::{cell::RefCell, fmt};
 
 use serde::de::{
-    self, Deserialize, DeserializeSeed, EnumAccess, Expected, IntoDeserializer, MapAccess, SeqAccess,
-    Unexpected, VariantAccess, Visitor, value::BorrowedStrDeserializer,
+    self, Deserialize, DeserializeOwned, DeserializeSeed, EnumAccess, Expected, IntoDeserializer, MapAccess,
+    SeqAccess, Unexpected, VariantAccess, Visitor, value::BorrowedStrDeserializer,
 };
 
 use crate::{
@@ -27,7 +27,7 @@ pub(crate) struct DecodeError {
     message: String,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Step {
     Key(String),
     Index(usize),
@@ -157,14 +157,44 @@ fn unknown_field(field: &str, expected: &[&str]) -> String {
     }
 }
 
-/// Decodes `tree` into `T`.
+/// Decodes `tree` into `T`, which has every field of it.
 pub(crate) fn decode<'t, T: Deserialize<'t>>(tree: &'t Tree) -> Result<T, DecodeError> {
-    T::deserialize(Value { tree, root: true }).map_err(|e| e.at(tree.line))
+    T::deserialize(Value { tree, unknown: None, root: true }).map_err(|e| e.at(tree.line))
+}
+
+/// Decodes `tree` into `T` without the fields that `T` doesn't have, which are appended to `unknown`.
+pub(crate) fn decode_known<T: DeserializeOwned>(
+    tree: &Tree,
+    unknown: &mut Vec<DecodeError>,
+) -> Result<T, DecodeError> {
+    let ignored = Ignored::default();
+    let decoded = T::deserialize(Value { tree, unknown: Some(&ignored), root: true });
+    unknown.append(&mut ignored.0.into_inner());
+    decoded.map_err(|e| e.at(tree.line))
+}
+
+/// Unknown fields that were left out. Each gets its path step by step, as the decoder returns from it.
+#[derive(Default)]
+struct Ignored(RefCell<Vec<DecodeError>>);
+
+impl Ignored {
+    /// Runs `decode` and adds `step` to the path of each field that it leaves out.
+    fn inside<T>(ignored: Option<&Self>, step: impl Fn() -> Step, decode: impl FnOnce() -> T) -> T {
+        let Some(Self(fields)) = ignored else { return decode() };
+        let before = fields.borrow().len();
+        let decoded = decode();
+        for field in fields.borrow_mut().iter_mut().skip(before) {
+            field.steps.push(step());
+        }
+        decoded
+    }
 }
 
 #[derive(Clone, Copy)]
 struct Value<'t> {
     tree: &'t Tree,
+    /// Where unknown fields are put; `None`: they are refused.
+    unknown: Option<&'t Ignored>,
     /// True for the object itself, whose `apiVersion` and `kind` are skipped: not every type has them.
     root: bool,
 }
@@ -185,8 +215,10 @@ impl<'t> Value<'t> {
             Node::Large(v) => visitor.visit_u64(*v),
             Node::Float(v) => visitor.visit_f64(*v),
             Node::Text(v) => visitor.visit_borrowed_str(v),
-            Node::List(items) => visitor.visit_seq(List { items: items.iter().enumerate() }),
-            Node::Map(entries) => visitor.visit_map(Map::new(entries, &[], self.root, false)),
+            Node::List(items) => {
+                visitor.visit_seq(List { items: items.iter().enumerate(), unknown: self.unknown })
+            }
+            Node::Map(entries) => visitor.visit_map(Map::free(entries, self.unknown)),
         }
     }
 }
@@ -305,7 +337,7 @@ impl<'t> de::Deserializer<'t> for Value<'t> {
 
     fn deserialize_seq<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match &self.tree.node {
-            Node::Null => visitor.visit_seq(List { items: [].iter().enumerate() }),
+            Node::Null => visitor.visit_seq(List { items: [].iter().enumerate(), unknown: None }),
             _ => self.any(visitor),
         }
     }
@@ -325,7 +357,7 @@ impl<'t> de::Deserializer<'t> for Value<'t> {
 
     fn deserialize_map<V: Visitor<'t>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match &self.tree.node {
-            Node::Null => visitor.visit_map(Map::new(&[], &[], false, false)),
+            Node::Null => visitor.visit_map(Map::free(&[], None)),
             _ => self.any(visitor),
         }
     }
@@ -337,8 +369,11 @@ impl<'t> de::Deserializer<'t> for Value<'t> {
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
         match &self.tree.node {
-            Node::Null => visitor.visit_map(Map::new(&[], fields, false, true)),
-            Node::Map(entries) => visitor.visit_map(Map::new(entries, fields, self.root, true)),
+            Node::Null => visitor.visit_map(Map { fields, fixed: true, ..Map::free(&[], None) }),
+            Node::Map(entries) => {
+                let map = Map::free(entries, self.unknown);
+                visitor.visit_map(Map { fields, root: self.root, fixed: true, ..map })
+            }
             // serde's derive decodes a list as a struct, field by field; the API server refuses it.
             Node::List(_) => {
                 Err(<DecodeError as de::Error>::invalid_type(Unexpected::Seq, &"an object")
@@ -408,6 +443,7 @@ impl<'t> VariantAccess<'t> for Word<'t> {
 
 struct List<'t> {
     items: std::iter::Enumerate<std::slice::Iter<'t, Tree>>,
+    unknown: Option<&'t Ignored>,
 }
 
 impl<'t> SeqAccess<'t> for List<'t> {
@@ -418,7 +454,9 @@ impl<'t> SeqAccess<'t> for List<'t> {
         seed: T,
     ) -> Result<Option<T::Value>, DecodeError> {
         let Some((index, tree)) = self.items.next() else { return Ok(None) };
-        seed.deserialize(Value { tree, root: false })
+        let unknown = self.unknown;
+        let decode = || seed.deserialize(Value { tree, unknown, root: false });
+        Ignored::inside(unknown, || Step::Index(index), decode)
             .map(Some)
             .map_err(|e| e.at(tree.line).inside(Step::Index(index)))
     }
@@ -431,6 +469,7 @@ impl<'t> SeqAccess<'t> for List<'t> {
 struct Map<'t> {
     entries: std::slice::Iter<'t, Entry>,
     current: Option<&'t Entry>,
+    unknown: Option<&'t Ignored>,
     fields: &'static [&'static str],
     root: bool,
     /// True for a struct, where `null` means absent; false for a map, where it is a zero value.
@@ -438,8 +477,9 @@ struct Map<'t> {
 }
 
 impl<'t> Map<'t> {
-    fn new(entries: &'t [Entry], fields: &'static [&'static str], root: bool, fixed: bool) -> Self {
-        Self { entries: entries.iter(), current: None, fields, root, fixed }
+    /// A map of any keys.
+    fn free(entries: &'t [Entry], unknown: Option<&'t Ignored>) -> Self {
+        Self { entries: entries.iter(), current: None, unknown, fields: &[], root: false, fixed: false }
     }
 
     fn names(&self, key: &str) -> bool {
@@ -457,8 +497,12 @@ impl<'t> MapAccess<'t> for Map<'t> {
                     if self.root && matches!(entry.key.as_str(), "apiVersion" | "kind") {
                         continue;
                     }
-                    let error = DecodeError::new(unknown_field(&entry.key, self.fields));
-                    return Err(error.at(entry.line).inside(Step::Key(entry.key.clone())));
+                    let error = DecodeError::new(unknown_field(&entry.key, self.fields))
+                        .at(entry.line)
+                        .inside(Step::Key(entry.key.clone()));
+                    let Some(Ignored(fields)) = self.unknown else { return Err(error) };
+                    fields.borrow_mut().push(error);
+                    continue;
                 }
                 if entry.value.node == Node::Null {
                     continue;
@@ -477,7 +521,9 @@ impl<'t> MapAccess<'t> for Map<'t> {
         let Some(entry) = self.current.take() else {
             return Err(DecodeError::new("a value was asked for before its key".to_owned()));
         };
-        seed.deserialize(Value { tree: &entry.value, root: false })
+        let unknown = self.unknown;
+        let decode = || seed.deserialize(Value { tree: &entry.value, unknown, root: false });
+        Ignored::inside(unknown, || Step::Key(entry.key.clone()), decode)
             .map_err(|e| e.at(entry.value.line).inside(Step::Key(entry.key.clone())))
     }
 
@@ -553,6 +599,33 @@ mod tests {
         assert_eq!(requests["memory"].0, "1000000000");
         assert_eq!(got.metadata.labels.unwrap()["empty"], "");
         assert_eq!(got.metadata.annotations, None);
+    }
+
+    #[test]
+    fn unknown_fields_are_left_out_with_line_and_path_and_the_rest_is_decoded() {
+        let text = format!(
+            "{HEAD}metadata: {{name: a}}\nspec:\n  containrs: []\n  containers:\n  - name: a\n  - name: b\n    ports:\n    \
+             - {{containerPort: 80, weight: {{a: 1}}}}\n    imag: x\n  nodeSelector: {{any: key}}\nzzz: 1\n"
+        );
+        let tree = read(&text, &mut Vec::new()).unwrap().pop().unwrap();
+        let mut unknown = Vec::new();
+        let pod: Pod = decode_known(&tree, &mut unknown).unwrap();
+        let spec = pod.spec.unwrap();
+        assert_eq!(spec.containers[1].ports.as_ref().unwrap()[0].container_port, 80);
+        assert_eq!(spec.node_selector.unwrap()["any"], "key");
+        let found: Vec<(u32, String)> = unknown.iter().map(|e| (e.line, e.field())).collect();
+        let expected = [
+            (5, "spec.containrs"),
+            (10, "spec.containers[1].ports[0].weight"),
+            (11, "spec.containers[1].imag"),
+            (13, "zzz"),
+        ];
+        assert_eq!(found, expected.map(|(line, field)| (line, field.to_owned())));
+        // A value of another type is an error all the same.
+        let text = format!("{HEAD}spec:\n  containrs: []\n  priority: high\n");
+        let tree = read(&text, &mut Vec::new()).unwrap().pop().unwrap();
+        let error = decode_known::<Pod>(&tree, &mut unknown).unwrap_err();
+        assert_eq!((error.line, error.field().as_str()), (5, "spec.priority"));
     }
 
     #[test]

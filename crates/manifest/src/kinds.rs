@@ -1,11 +1,11 @@
 //! Documents to typed objects: which kinds are read, and the steps of each.
 
 use kube::{Resource, ResourceExt as _};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::{
     check, core_kinds, croft_kinds,
-    decode::decode,
+    decode::{DecodeError, decode, decode_known},
     error::Problem,
     files::Source,
     input::Input,
@@ -14,6 +14,7 @@ use crate::{
     steps::Steps,
     suggestion::closest,
     tree::{self, Node, Tree},
+    unknown_fields::UnknownFields,
 };
 
 /// API versions that Kubernetes no longer serves, and their replacements.
@@ -29,13 +30,22 @@ const REMOVED_VERSIONS: &[(&str, &str)] = &[
     ("storage.k8s.io/v1beta1", "storage.k8s.io/v1"),
 ];
 
+/// What is wrong with the objects of all files.
+#[derive(Default)]
+pub(crate) struct Findings {
+    /// Errors.
+    pub(crate) problems: Vec<Problem>,
+    /// Fields that were left out.
+    pub(crate) unknown: UnknownFields,
+}
+
 /// Reads the objects of one file into `input`. Namespaced objects that name no namespace get `namespace`.
-pub(crate) fn read(source: &Source, namespace: &str, input: &mut Input, problems: &mut Vec<Problem>) {
+pub(crate) fn read(source: &Source, namespace: &str, input: &mut Input, findings: &mut Findings) {
     let mut odd = Vec::new();
     let documents = match tree::read(&source.text, &mut odd) {
         Ok(documents) => documents,
         Err(error) => {
-            problems.push(Problem {
+            findings.problems.push(Problem {
                 origin: Origin { file: source.file.clone(), line: error.line },
                 object: String::new(),
                 field: String::new(),
@@ -45,7 +55,7 @@ pub(crate) fn read(source: &Source, namespace: &str, input: &mut Input, problems
         }
     };
     input.warnings.extend(odd.iter().map(|o| format!("{}:{}: {}", source.file, o.line, o.message)));
-    let mut reader = Reader { source, namespace, input, problems, generated: 0 };
+    let mut reader = Reader { source, namespace, input, findings, generated: 0 };
     for document in &documents {
         reader.document(document, None);
     }
@@ -55,7 +65,7 @@ struct Reader<'r> {
     source: &'r Source,
     namespace: &'r str,
     input: &'r mut Input,
-    problems: &'r mut Vec<Problem>,
+    findings: &'r mut Findings,
     /// Names generated in this file, for objects with `generateName`.
     generated: usize,
 }
@@ -175,38 +185,29 @@ impl Reader<'_> {
         *self.input.skipped.entry(kind.to_owned()).or_default() += 1;
     }
 
-    fn put<'t, T>(
-        &mut self,
-        kind: &str,
-        tree: &'t Tree,
-        list: fn(&mut Input) -> &mut Objects<T>,
-        steps: Steps<T>,
-    ) where
-        T: Resource + Deserialize<'t>,
+    fn put<T>(&mut self, kind: &str, tree: &Tree, list: fn(&mut Input) -> &mut Objects<T>, steps: Steps<T>)
+    where
+        T: Resource + DeserializeOwned,
     {
-        let namespace = steps.namespaced.then_some(self.namespace);
-        let object_name = named(kind, tree, namespace);
-        let mut object: T = match decode(tree) {
+        let object_name = named(kind, tree, steps.namespaced.then_some(self.namespace));
+        let mut unknown = Vec::new();
+        let object = match self.typed(tree, &steps, &mut unknown) {
             Ok(object) => object,
-            Err(error) => {
-                self.problem(error.line, &object_name, &error.field(), error.message().to_owned());
+            Err(errors) => {
+                // One of them may be a mistyped name of the field that is missing.
+                for error in unknown {
+                    self.problem(error.line, &object_name, &error.field(), error.message().to_owned());
+                }
+                for (line, field, message) in errors {
+                    self.problem(line, &object_name, &field, message);
+                }
                 return;
             }
         };
-        if let Err((field, message)) = self.name(&mut object, namespace) {
-            self.problem(tree.line_of(field), &object_name, field, message);
-            return;
-        }
-        (steps.default)(&mut object);
-        let mut errors = Vec::new();
-        check::metadata(object.meta(), &mut errors);
-        (steps.check)(&object, &mut errors);
-        if !errors.is_empty() {
-            errors.sort_by_key(|(field, _)| tree.line_of(field));
-            for (field, message) in errors {
-                self.problem(tree.line_of(&field), &object_name, &field, message);
-            }
-            return;
+        for error in unknown {
+            let problem =
+                self.problem_at(error.line, &object_name, &error.field(), error.message().to_owned());
+            self.findings.unknown.add(kind, &problem);
         }
         let origin = Origin { file: self.source.file.clone(), line: tree.line };
         if let Some(earlier) = list(self.input).put(object, origin.clone()) {
@@ -214,6 +215,34 @@ impl Reader<'_> {
                 "{origin}: {object_name} is given twice; this one takes the place of that at {earlier}"
             ));
         }
+    }
+
+    /// The object as the API server would store it, or its errors: line, field and message. Fields that were left out are
+    /// appended to `unknown`.
+    fn typed<T>(
+        &mut self,
+        tree: &Tree,
+        steps: &Steps<T>,
+        unknown: &mut Vec<DecodeError>,
+    ) -> Result<T, Vec<(u32, String, String)>>
+    where
+        T: Resource + DeserializeOwned,
+    {
+        let decoded = if steps.strict { decode(tree) } else { decode_known(tree, unknown) };
+        let mut object: T =
+            decoded.map_err(|error| vec![(error.line, error.field(), error.message().to_owned())])?;
+        let namespace = steps.namespaced.then_some(self.namespace);
+        self.name(&mut object, namespace)
+            .map_err(|(field, message)| vec![(tree.line_of(field), field.to_owned(), message)])?;
+        (steps.default)(&mut object);
+        let mut errors = Vec::new();
+        check::metadata(object.meta(), &mut errors);
+        (steps.check)(&object, &mut errors);
+        if errors.is_empty() {
+            return Ok(object);
+        }
+        errors.sort_by_key(|(field, _)| tree.line_of(field));
+        Err(errors.into_iter().map(|(field, message)| (tree.line_of(&field), field, message)).collect())
     }
 
     /// Sets the namespace, and the name of an object with `generateName`.
@@ -245,12 +274,13 @@ impl Reader<'_> {
     }
 
     fn problem(&mut self, line: u32, object: &str, field: &str, message: String) {
-        self.problems.push(Problem {
-            origin: Origin { file: self.source.file.clone(), line },
-            object: object.to_owned(),
-            field: field.to_owned(),
-            message,
-        });
+        let problem = self.problem_at(line, object, field, message);
+        self.findings.problems.push(problem);
+    }
+
+    fn problem_at(&self, line: u32, object: &str, field: &str, message: String) -> Problem {
+        let origin = Origin { file: self.source.file.clone(), line };
+        Problem { origin, object: object.to_owned(), field: field.to_owned(), message }
     }
 }
 

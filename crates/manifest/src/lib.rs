@@ -1,12 +1,13 @@
-//! Reads Kubernetes and Croft manifests and returns typed objects as the API server would store them: decoded strictly,
-//! defaulted, validated. No network; the only I/O is reading files.
+//! Reads Kubernetes and Croft manifests and returns typed objects as the API server would store them: decoded, defaulted,
+//! validated. No network; the only I/O is reading files.
 //!
 //! ```text
 //!  paths ──files──▶ text ──tree──▶ values with lines ──decode──▶ typed objects ──defaults, check──▶ Input
 //! ```
 //!
 //! A file may hold several documents, a `List`, or JSON; a folder stands for the YAML and JSON files in it; `-` is
-//! standard input. Kinds that Croft doesn't use are counted and skipped. All problems are reported at once, each with
+//! standard input. Kinds that Croft doesn't use are counted and skipped. An unknown field is refused in Croft's own kinds,
+//! and ignored with a warning in those of Kubernetes, whose cluster may be newer. All problems are reported at once, each with
 //! file, line, object and field. The `croft` command line and the tests that compare it with a real API server call this
 //! crate.
 //!
@@ -23,7 +24,7 @@
 //! | `files`, `tree`, `decode` | text to values with lines, and values to types |
 //! | `kinds`, `steps`, `core_kinds`, `croft_kinds` | which kinds there are, and how each is defaulted and validated |
 //! | `defaults`, `check` | what the API server fills in, and what it refuses |
-//! | `input`, `objects`, `origin`, `error` | the result, and what is wrong with it |
+//! | `input`, `objects`, `origin`, `error`, `unknown_fields` | the result, and what is wrong with it |
 
 mod admission_plugins;
 mod check;
@@ -43,6 +44,7 @@ mod raw;
 mod steps;
 mod suggestion;
 mod tree;
+mod unknown_fields;
 mod yaml;
 
 pub use admission_plugins::apply as apply_admission_plugins;

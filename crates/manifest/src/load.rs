@@ -7,7 +7,7 @@ use crate::{
     error::InputError,
     files::{self, Source},
     input::Input,
-    kinds,
+    kinds::{self, Findings},
 };
 
 /// How objects are read.
@@ -67,11 +67,15 @@ pub fn load(paths: &[PathBuf], options: &LoadOptions) -> Result<Input, InputErro
 /// let deployment = input.deployments.get("default", "web").ok_or("not read")?;
 /// assert_eq!(deployment.spec.as_ref().and_then(|spec| spec.replicas), Some(1), "the API server's default");
 ///
-/// let error = parse("web.yaml", &web.replace("selector", "selectr"), &LoadOptions::default()).unwrap_err();
-/// assert_eq!(
-///     error.to_string(),
-///     "web.yaml:6: Deployment default/web: spec.selectr: there is no such field; did you mean \"selector\"?"
-/// );
+/// // A field that this version doesn't know, as of a newer cluster, is ignored with a warning.
+/// let input = parse("web.yaml", &web.replace("spec:\n  sel", "spec:\n  color: red\n  sel"), &LoadOptions::default())?;
+/// let warning = "web.yaml:6: Deployment default/web: spec.color: there is no such field; the field is ignored";
+/// assert_eq!(input.warnings, [warning]);
+///
+/// let error = parse("web.yaml", &web.replace("matchLabels", "matchLabel"), &LoadOptions::default()).unwrap_err();
+/// let first = "web.yaml:6: Deployment default/web: spec.selector.matchLabel: there is no such field; \
+///              did you mean \"matchLabels\"?";
+/// assert_eq!(error.to_string().lines().next(), Some(first));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -83,10 +87,12 @@ pub fn parse(file: &str, text: &str, options: &LoadOptions) -> Result<Input, Inp
 
 fn read(sources: &[Source], options: &LoadOptions) -> Result<Input, InputError> {
     let mut input = Input::default();
-    let mut problems = Vec::new();
+    let mut findings = Findings::default();
     for source in sources {
-        kinds::read(source, &options.namespace, &mut input, &mut problems);
+        kinds::read(source, &options.namespace, &mut input, &mut findings);
     }
+    let Findings { mut problems, unknown } = findings;
+    input.warnings.extend(unknown.warnings());
     check::references(&input, &mut problems);
     if problems.is_empty() { Ok(input) } else { Err(InputError::Problems(problems)) }
 }

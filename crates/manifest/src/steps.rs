@@ -5,6 +5,8 @@ use crate::check::FieldErrors;
 /// Scope, defaults and validation of a kind.
 pub(crate) struct Steps<T> {
     pub(crate) namespaced: bool,
+    /// Refuse unknown fields. Kubernetes's own kinds come from clusters that may be newer than this version.
+    pub(crate) strict: bool,
     /// Fills in what the API server would.
     pub(crate) default: fn(&mut T),
     /// Appends what the API server would refuse.
@@ -12,6 +14,7 @@ pub(crate) struct Steps<T> {
 }
 
 impl<T> Steps<T> {
-    pub(crate) const CLUSTER: Self = Self { namespaced: false, default: |_| {}, check: |_, _| {} };
+    pub(crate) const CLUSTER: Self =
+        Self { namespaced: false, strict: false, default: |_| {}, check: |_, _| {} };
     pub(crate) const NAMESPACED: Self = Self { namespaced: true, ..Self::CLUSTER };
 }

@@ -16,6 +16,7 @@ use crate::{
         interner::Sym,
         node_requirement::{NodeReq, Term},
         pod_shape::{SelId, Shape},
+        volume::Claim,
     },
 };
 
@@ -212,7 +213,8 @@ fn resolve(cluster: &Cluster, shape: u32, priority: i32, matched: Arc<[SelId]>) 
     if let Some((namespace, names)) = &it.claims {
         for name in names {
             class.claims.push((*namespace, *name));
-            if let Err(problem) = volume(cluster, *namespace, *name, &mut reqs, &mut extra) {
+            let template = it.ephemeral.iter().find(|v| v.name == *name).map(|v| &v.template);
+            if let Err(problem) = volume(cluster, (*namespace, *name), template, &mut reqs, &mut extra) {
                 class.blocked.get_or_insert((ReasonKind::VolumeNotFound, problem));
             }
         }
@@ -222,20 +224,29 @@ fn resolve(cluster: &Cluster, shape: u32, priority: i32, matched: Arc<[SelId]>) 
     class
 }
 
-/// Adds the node requirements of a claim's volume.
+/// Adds the node requirements of a claim's volume. A claim that the ephemeral volume controller is still to create is what
+/// `template` says: kube-scheduler waits for it, and then sees this.
 fn volume(
     cluster: &Cluster,
-    namespace: Sym,
-    name: Sym,
+    (namespace, name): (Sym, Sym),
+    template: Option<&Claim>,
     reqs: &mut Vec<u32>,
     extra: &mut Vec<NodeReq>,
 ) -> Result<(), String> {
     let text = |sym| cluster.tables.symbols.text(sym);
     let volumes = &cluster.volumes;
     let shown = || format!("PersistentVolumeClaim {}/{}", text(namespace), text(name));
-    let Some(claim) = volumes.claims.get(&(namespace, name)) else {
-        return Err(format!("{} isn't there", shown()));
+    let claim = match (volumes.claims.get(&(namespace, name)), template) {
+        (Some(claim), Some(template)) if !claim.is_for(template) => {
+            return Err(format!("{} wasn't created for the pod, whose ephemeral volume needs its name", shown()));
+        }
+        (Some(claim), _) => claim,
+        (None, Some(template)) => template,
+        (None, None) => return Err(format!("{} isn't there", shown())),
     };
+    if claim.deleting {
+        return Err(format!("{} is being deleted", shown()));
+    }
     if claim.lost {
         return Err(format!("{} has lost its volume", shown()));
     }

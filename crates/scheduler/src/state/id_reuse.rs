@@ -114,6 +114,9 @@ impl Live {
             self.sym(*namespace);
             names.iter().for_each(|name| self.sym(*name));
         }
+        for volume in &shape.ephemeral {
+            volume.template.symbols().for_each(|sym| self.sym(sym));
+        }
     }
 }
 

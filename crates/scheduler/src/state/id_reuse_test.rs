@@ -12,7 +12,8 @@ fn pod(n: usize, node: Option<&str>) -> Pod {
         "spec": {"nodeName": node, "nodeSelector": {"batch": format!("b-{}", n / 10)},
             "tolerations": [{"key": format!("t-{}", n / 100), "operator": "Exists"}],
             "containers": [{"name": "c", "resources": {"requests": {"cpu": format!("{}m", 1 + n % 100_000)}}}],
-            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": format!("c-{n}")}}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": format!("c-{n}")}},
+                {"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": format!("s-{n}")}}}}],
             "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
                 {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"pod-name": format!("p-{n}")}}}]}}}
     }))

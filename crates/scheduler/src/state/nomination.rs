@@ -245,6 +245,7 @@ impl Shape {
             preferred_nodes,
             preferred_pods,
             claims,
+            ephemeral: _,
             devices,
         } = self;
         ports.is_empty()

@@ -7,7 +7,12 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::{
     ids::{NodeIx, PodIx},
     model::{error::InputError, plan::PodKey},
-    state::{cluster::Cluster, interner::Sym, pod_shape},
+    state::{
+        cluster::Cluster,
+        interner::Sym,
+        pod_shape::{self, Shape},
+        volume::Claim,
+    },
 };
 
 /// A pod that is demand or that holds room on a node.
@@ -141,6 +146,10 @@ impl Cluster {
     fn add_pod(&mut self, rec: PodRec) {
         let ix = self.free_pods.pop().unwrap_or_else(|| self.pods.push(None));
         self.pod_numbers.insert(Arc::clone(&rec.key), ix);
+        let shape = self.tables.shapes.get(rec.shape);
+        for (key, template) in templates(shape) {
+            self.volumes.templates.insert(key, template.clone());
+        }
         match rec.node {
             Some(node) => self.settle(node, ix, &rec),
             None => {
@@ -156,6 +165,9 @@ impl Cluster {
         let Some(rec) = self.pods.find_mut(ix).and_then(Option::take) else { return };
         self.pod_numbers.remove(&rec.key);
         self.free_pods.push(ix);
+        for (key, _) in templates(self.tables.shapes.get(rec.shape)) {
+            self.volumes.templates.remove(&key);
+        }
         match rec.node {
             Some(node) => self.unsettle(node, ix, &rec),
             None => {
@@ -206,6 +218,13 @@ impl Cluster {
         }
         self.release_node(node);
     }
+}
+
+/// The templates of a pod's generic ephemeral volumes, by namespace and name of the claim.
+fn templates(shape: &Shape) -> impl Iterator<Item = ((Sym, Sym), &Claim)> {
+    shape.claims.iter().flat_map(|(namespace, _)| {
+        shape.ephemeral.iter().map(|volume| ((*namespace, volume.name), &volume.template))
+    })
 }
 
 fn take_one(map: &mut rustc_hash::FxHashMap<NodeIx, u32>, node: NodeIx) {

@@ -12,6 +12,7 @@ use crate::{
         requests::{self, Port, ResourceNames},
         selector::{self, Ident, Namespaces, OneSelector, Selector},
         taint::Toleration,
+        volume::{Claim, Ephemeral},
     },
 };
 
@@ -69,6 +70,8 @@ pub(crate) struct Shape {
     pub(crate) preferred_pods: Box<[PodPreference]>,
     /// Namespace and names of the PersistentVolumeClaims.
     pub(crate) claims: Option<(Sym, Box<[Sym]>)>,
+    /// Those among `claims` that the ephemeral volume controller creates.
+    pub(crate) ephemeral: Box<[Ephemeral]>,
     /// Has resource claims.
     pub(crate) devices: bool,
 }
@@ -190,6 +193,7 @@ fn read(tables: &mut Tables, pod: &Pod) -> Result<u32, Problem> {
     };
 
     let spreads = read_spreads(tables, spec, labels, namespace, &reqs, tolerations)?;
+    let (claims, ephemeral) = read_claims(tables, pod, spec, namespace)?;
     let mut shape = Shape {
         requests,
         reqs: reqs.into(),
@@ -197,7 +201,8 @@ fn read(tables: &mut Tables, pod: &Pod) -> Result<u32, Problem> {
         ports: read_ports(tables, spec).into(),
         spreads: spreads.into(),
         preferred_nodes: preferred_nodes.into(),
-        claims: read_claims(tables, pod, spec, namespace),
+        claims,
+        ephemeral,
         devices: spec.resource_claims.as_ref().is_some_and(|c| !c.is_empty()),
         ..Shape::default()
     };
@@ -294,19 +299,32 @@ fn read_ports(tables: &mut Tables, spec: &PodSpec) -> Vec<Port> {
     ports
 }
 
-fn read_claims(tables: &mut Tables, pod: &Pod, spec: &PodSpec, namespace: Sym) -> Option<(Sym, Box<[Sym]>)> {
-    let mut names = Vec::new();
+/// Namespace and names of the claims, and the templates of those that a controller creates.
+type Claims = (Option<(Sym, Box<[Sym]>)>, Box<[Ephemeral]>);
+
+/// A generic ephemeral volume uses the claim `<pod>-<volume>`, if the pod controls that
+/// (`k8s.io/component-helpers/storage/ephemeral`).
+fn read_claims(tables: &mut Tables, pod: &Pod, spec: &PodSpec, namespace: Sym) -> Result<Claims, Problem> {
+    let symbols = &mut tables.symbols;
+    let (mut names, mut ephemeral) = (Vec::new(), Vec::new());
     for volume in spec.volumes.iter().flatten() {
         if let Some(claim) = &volume.persistent_volume_claim {
-            names.push(tables.symbols.sym(&claim.claim_name));
-        } else if volume.ephemeral.is_some() {
+            names.push(symbols.sym(&claim.claim_name));
+        } else if let Some(source) = &volume.ephemeral {
             let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
-            names.push(tables.symbols.sym(&format!("{pod_name}-{}", volume.name)));
+            let name = symbols.sym(&format!("{pod_name}-{}", volume.name));
+            let template = source.volume_claim_template.as_ref();
+            let field = "spec.volumes.ephemeral.volumeClaimTemplate.spec.resources.requests.storage";
+            let claim = at(field, Claim::read(symbols, template.map(|t| &t.spec)))?;
+            let owner = pod.metadata.uid.as_deref().map(|uid| symbols.sym(uid));
+            ephemeral.push(Ephemeral { name, template: Claim { owner, ..claim } });
+            names.push(name);
         }
     }
     names.sort_unstable();
     names.dedup();
-    (!names.is_empty()).then(|| (namespace, names.into()))
+    ephemeral.sort_unstable_by_key(|volume| volume.name);
+    Ok(((!names.is_empty()).then(|| (namespace, names.into())), ephemeral.into()))
 }
 
 fn read_pod_terms(

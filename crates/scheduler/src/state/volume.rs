@@ -1,7 +1,7 @@
 //! Volumes, as far as they say where a pod can run.
 
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec},
     storage::v1::{CSINode, StorageClass},
 };
 use rustc_hash::FxHashMap;
@@ -14,13 +14,13 @@ use crate::{
     },
     state::{
         cluster::Cluster,
-        interner::Sym,
+        interner::{Sym, Symbols},
         node_requirement::{Expr, NodeReq, Term},
     },
 };
 
-/// A PersistentVolumeClaim.
-#[derive(Clone, Debug)]
+/// A PersistentVolumeClaim, or the template of one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Claim {
     pub(crate) volume: Option<Sym>,
     pub(crate) class: Option<Sym>,
@@ -28,6 +28,49 @@ pub(crate) struct Claim {
     /// ReadWriteOncePod.
     pub(crate) exclusive: bool,
     pub(crate) lost: bool,
+    pub(crate) deleting: bool,
+    /// The uid of its controller: of the pod for whose ephemeral volume it was created. A template has the pod's own.
+    pub(crate) owner: Option<Sym>,
+}
+
+impl Claim {
+    /// Reads a claim's or template's spec.
+    pub(super) fn read(
+        symbols: &mut Symbols,
+        spec: Option<&PersistentVolumeClaimSpec>,
+    ) -> Result<Self, String> {
+        let size = size(spec.and_then(|s| s.resources.as_ref()).and_then(|r| r.requests.as_ref()))?;
+        let volume = spec.and_then(|s| s.volume_name.as_deref()).filter(|v| !v.is_empty());
+        let modes = spec.and_then(|s| s.access_modes.as_ref());
+        Ok(Self {
+            volume: volume.map(|v| symbols.sym(v)),
+            class: spec.and_then(|s| s.storage_class_name.as_deref()).map(|c| symbols.sym(c)),
+            size,
+            exclusive: modes.is_some_and(|modes| modes.iter().any(|m| m == "ReadWriteOncePod")),
+            lost: false,
+            deleting: false,
+            owner: None,
+        })
+    }
+
+    /// True if the claim was created for the pod whose ephemeral volume `template` is of. A pod of a file has no uid, and
+    /// is then compared by the claim's name alone.
+    pub(crate) fn is_for(&self, template: &Self) -> bool {
+        self.owner.is_some() && (template.owner.is_none() || template.owner == self.owner)
+    }
+
+    /// Every string that the claim names.
+    pub(super) fn symbols(&self) -> impl Iterator<Item = Sym> {
+        [self.volume, self.class, self.owner].into_iter().flatten()
+    }
+}
+
+/// A generic ephemeral volume of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ephemeral {
+    /// The name of the claim that the ephemeral volume controller creates.
+    pub(crate) name: Sym,
+    pub(crate) template: Claim,
 }
 
 /// A PersistentVolume.
@@ -55,6 +98,8 @@ pub(crate) struct Class {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Volumes {
     pub(crate) claims: FxHashMap<(Sym, Sym), Claim>,
+    /// Of the pods' generic ephemeral volumes, by namespace and name of the claim.
+    pub(super) templates: FxHashMap<(Sym, Sym), Claim>,
     pub(crate) volumes: FxHashMap<Sym, Volume>,
     pub(crate) classes: FxHashMap<Sym, Class>,
     /// Attach limits by node: (driver, count).
@@ -64,11 +109,8 @@ pub(crate) struct Volumes {
 impl Volumes {
     /// Every string and requirement that volumes name.
     pub(super) fn symbols(&self, mut see: impl FnMut(Sym), mut see_req: impl FnMut(u32)) {
-        for ((namespace, name), claim) in &self.claims {
-            [Some(*namespace), Some(*name), claim.volume, claim.class]
-                .into_iter()
-                .flatten()
-                .for_each(&mut see);
+        for ((namespace, name), claim) in self.claims.iter().chain(&self.templates) {
+            [*namespace, *name].into_iter().chain(claim.symbols()).for_each(&mut see);
         }
         for (name, volume) in &self.volumes {
             [Some(*name), volume.class, volume.driver].into_iter().flatten().for_each(&mut see);
@@ -89,12 +131,15 @@ impl Volumes {
         self.classes.iter().filter(|(_, c)| c.default).map(|(name, _)| *name).max()
     }
 
-    /// The driver that attaches a claim's volume.
+    /// The driver that attaches the volume of a claim, or of one that is still to be created.
     pub(crate) fn driver(&self, claim: (Sym, Sym)) -> Option<Sym> {
-        let claim = self.claims.get(&claim)?;
+        let claim = self.claims.get(&claim).or_else(|| self.templates.get(&claim))?;
         match claim.volume.and_then(|v| self.volumes.get(&v)) {
             Some(volume) => volume.driver,
-            None => self.classes.get(&claim.class?).and_then(|c| c.driver),
+            None => {
+                let class = claim.class.or_else(|| self.default_class())?;
+                self.classes.get(&class).and_then(|c| c.driver)
+            }
         }
     }
 }
@@ -117,25 +162,19 @@ impl Cluster {
         self.tidy();
         let namespace = pvc.metadata.namespace.as_deref().unwrap_or("default");
         let name = pvc.metadata.name.as_deref().unwrap_or_default();
-        let spec = pvc.spec.as_ref();
-        let size = size(spec.and_then(|s| s.resources.as_ref()).and_then(|r| r.requests.as_ref())).map_err(
-            |problem| InputError {
-                kind: "PersistentVolumeClaim",
-                name: format!("{namespace}/{name}"),
-                field: "spec.resources.requests.storage".to_owned(),
-                problem,
-            },
-        )?;
         let symbols = &mut self.tables.symbols;
-        let volume = spec.and_then(|s| s.volume_name.as_deref()).filter(|v| !v.is_empty());
+        let read = Claim::read(symbols, pvc.spec.as_ref()).map_err(|problem| InputError {
+            kind: "PersistentVolumeClaim",
+            name: format!("{namespace}/{name}"),
+            field: "spec.resources.requests.storage".to_owned(),
+            problem,
+        })?;
+        let owner = pvc.metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true));
         let claim = Claim {
-            volume: volume.map(|v| symbols.sym(v)),
-            class: spec.and_then(|s| s.storage_class_name.as_deref()).map(|c| symbols.sym(c)),
-            size,
-            exclusive: spec
-                .and_then(|s| s.access_modes.as_ref())
-                .is_some_and(|modes| modes.iter().any(|m| m == "ReadWriteOncePod")),
             lost: pvc.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Lost"),
+            deleting: pvc.metadata.deletion_timestamp.is_some(),
+            owner: owner.map(|o| symbols.sym(&o.uid)),
+            ..read
         };
         let key = (symbols.sym(namespace), symbols.sym(name));
         self.volumes.claims.insert(key, claim);

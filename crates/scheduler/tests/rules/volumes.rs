@@ -1,6 +1,7 @@
 //! Volumes: zones and attach limits.
 
 use croft_scheduler::Cluster;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::{
@@ -71,6 +72,96 @@ fn volumes_restrict_zones() {
     c.upsert_pvc(&object(claim("data", None, Some("fast")))).unwrap();
     assert!(why(&place(&mut c, &["data"]))[0].starts_with("p VolumeNotFound"));
     assert!(why(&place(&mut c, &["missing"]))[0].contains("default/missing isn't there"));
+}
+
+/// A pod with a generic ephemeral volume `scratch`.
+fn with_ephemeral(name: &str, class: Option<&str>) -> Pod {
+    let spec = json!({"storageClassName": class, "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "10Gi"}}});
+    let volumes = json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}]);
+    pod(name, "100m", "64Mi", json!({"metadata": {"uid": format!("uid-{name}")}, "spec": {"volumes": volumes}}))
+}
+
+#[test]
+fn ephemeral_volume_without_claim_is_planned_from_its_template() {
+    let place = |c: &mut Cluster, class: Option<&str>| {
+        c.upsert_pod(&with_ephemeral("a", class)).unwrap();
+        plan(c)
+    };
+    let mut c = cluster(vec![pool("p", kinds())], &[]);
+    assert!(why(&place(&mut c, Some("fast")))[0].contains("names storage class fast, which isn't there"));
+    assert!(why(&place(&mut c, None))[0].contains("names no storage class"));
+    storage(&mut c, "Immediate", Some("zone-c"));
+    assert!(why(&place(&mut c, Some("fast")))[0].contains("storage class fast binds at once"));
+    storage(&mut c, "WaitForFirstConsumer", Some("zone-c"));
+    assert_eq!(place(&mut c, Some("fast")).instances[0].zone, "zone-c");
+    // The claim will get the default class.
+    let mut c = cluster(vec![pool("p", kinds())], &[]);
+    c.upsert_storage_class(&object(json!({"metadata": {"name": "usual", "annotations": {
+        "storageclass.kubernetes.io/is-default-class": "true"}}, "provisioner": "disk.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["zone-b"]}]}]})))
+        .unwrap();
+    assert_eq!(place(&mut c, None).instances[0].zone, "zone-b");
+    // Volumes that are made by hand: a free one of the class.
+    let mut c = cluster(vec![pool("p", kinds())], &[]);
+    c.upsert_storage_class(&object(json!({"metadata": {"name": "fast"}, "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer"})))
+        .unwrap();
+    assert!(why(&place(&mut c, Some("fast")))[0].contains("no free PersistentVolume of class fast"));
+    c.upsert_pv(&object(volume("v", "zone-c"))).unwrap();
+    assert_eq!(place(&mut c, Some("fast")).instances[0].zone, "zone-c");
+}
+
+#[test]
+fn ephemeral_volume_with_claim_follows_the_claim_if_the_pod_controls_it() {
+    let mut c = cluster(vec![pool("p", kinds())], &[]);
+    storage(&mut c, "WaitForFirstConsumer", Some("zone-c"));
+    c.upsert_pod(&with_ephemeral("a", Some("fast"))).unwrap();
+    c.upsert_pv(&object(volume("v", "zone-b"))).unwrap();
+    let mut created = claim("a-scratch", Some("v"), Some("fast"));
+    let owner = |uid: &str| json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid, "controller": true}]);
+    // A claim that somebody created under that name, and that of an earlier pod of that name.
+    for owners in [json!([]), owner("uid-earlier")] {
+        created["metadata"]["ownerReferences"] = owners;
+        c.upsert_pvc(&object(created.clone())).unwrap();
+        assert!(why(&plan(&c))[0].contains("default/a-scratch wasn't created for the pod"));
+    }
+    created["metadata"]["ownerReferences"] = owner("uid-a");
+    c.upsert_pvc(&object(created.clone())).unwrap();
+    assert_eq!(plan(&c).instances[0].zone, "zone-b");
+    created["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    c.upsert_pvc(&object(created)).unwrap();
+    assert!(why(&plan(&c))[0].contains("default/a-scratch is being deleted"));
+    c.remove_pvc("default", "a-scratch");
+    assert_eq!(plan(&c).instances[0].zone, "zone-c");
+}
+
+#[test]
+fn ephemeral_volumes_count_against_the_csi_limit_before_their_claims_exist() {
+    for (limit, class) in [(2, Some("fast")), (9, None)] {
+        let mut c = cluster(vec![pool("p", kinds())], &[]);
+        storage(&mut c, "WaitForFirstConsumer", None);
+        c.upsert_storage_class(&object(json!({"metadata": {"name": "usual", "annotations": {
+            "storageclass.kubernetes.io/is-default-class": "true"}}, "provisioner": "other.example.com",
+            "volumeBindingMode": "WaitForFirstConsumer"})))
+            .unwrap();
+        c.upsert_node(&node("n", "4", "16Gi", json!({ZONE: "zone-a"}))).unwrap();
+        c.upsert_csi_node(&object(json!({"metadata": {"name": "n"}, "spec": {"drivers": [
+            {"name": "disk.example.com", "nodeID": "n", "allocatable": {"count": limit}},
+            {"name": "other.example.com", "nodeID": "n", "allocatable": {"count": 2}}]}})))
+            .unwrap();
+        let mut bound = with_ephemeral("bound", class);
+        bound.spec.as_mut().unwrap().node_name = Some("n".to_owned());
+        c.upsert_pod(&bound).unwrap();
+        for i in 0..3 {
+            c.upsert_pod(&with_ephemeral(&format!("w{i}"), class)).unwrap();
+        }
+        let on_node = |c: &Cluster| plan(c).existing.iter().map(|e| e.pods.len()).sum::<usize>();
+        assert_eq!(on_node(&c), 1, "one of two places is taken, by {class:?}");
+        c.remove_pod("default", "bound");
+        assert_eq!(on_node(&c), 2, "both are free, for {class:?}");
+    }
 }
 
 #[test]
