@@ -1,13 +1,16 @@
 #!/bin/sh
-# Builds the control plane that tests and `croft lab` run against, into a cache keyed by this module's
-# versions, and prints the folder. What is there already is not built again.
+# Builds a control plane into a cache keyed by its module's versions, and prints the folder. What is there already is
+# not built again.
+#
+#   lab/build.sh              the one that tests and `croft lab` run against
+#   lab/build.sh compat/1.33  that of another release, for `make test-compat`: etcd and kwok are the lab's
 #
 #   CROFT_LAB_CACHE   parent of the cache folders (default: ${XDG_CACHE_HOME:-~/.cache}/croft/lab)
 #
 # crates/testkit/src/assets.rs looks in the same place, by the same key.
 set -eu
 
-cd "$(dirname "$0")"
+cd "$(dirname "$0")/${1:-.}"
 
 if command -v sha256sum >/dev/null 2>&1; then
     digest() { sha256sum | cut -c1-16; }
@@ -35,9 +38,10 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 # A binary is moved into place when it is whole, so that neither an interrupted build nor two builds at once
-# leave half of one.
+# leave half of one. A module has the programs that its go.mod names as tools.
 build() {
     [ -x "$folder/$1" ] && return
+    grep -q "^[[:space:]]$2\$" go.mod || return 0
     if [ -z "$scratch" ]; then
         mkdir -p "$folder"
         scratch=$(mktemp -d "$folder/.building.XXXXXX")

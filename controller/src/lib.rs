@@ -28,6 +28,7 @@
 //! | `tenant` | Tenants and the CroftConfig: status, what admission reads, misplaced pods, DaemonSets |
 //! | `executor` | the effects of actions |
 //! | `kube_api` | the API server: calls, watches, the leader gate |
+//! | `kubernetes_features` | the condition about features that the API server's release lacks |
 //! | `pool_figures`, `metrics` | figures per tenant and pool, and all metrics |
 //! | `definitions` | every metric, condition, event reason and key that the controller writes |
 
@@ -43,6 +44,7 @@ pub mod executor;
 pub mod identity;
 pub mod in_flight;
 pub mod kube_api;
+mod kubernetes_features;
 pub mod merge_patch;
 pub mod metrics;
 pub mod nodeclaim;

@@ -9,6 +9,7 @@ use croft_runtime::{
     clock::{Clock, SystemClock},
     connect::connect,
     health::Health,
+    kubernetes::require_supported,
     lease::{self, LeaseConfig},
     observe,
     shutdown::Shutdown,
@@ -42,10 +43,12 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let health = Health::default();
+    let supported = health.gate("kubernetes");
     let known = health.gate("identity");
     let synced = health.gate("synced");
     let observe_stop = Shutdown::new();
     observe::spawn(args.process.health_listen, Arc::new(registry), health, observe_stop.clone()).await?;
+    require_supported(&client, &stop, &supported).await?;
     let Some(cluster_uid) = cluster_uid(&client, &stop).await else { return Ok(()) };
     let cloud: Arc<dyn CloudProvider> =
         cloud_provider::connect(&args, &cluster_uid).await.context("failed to connect to the cloud")?;

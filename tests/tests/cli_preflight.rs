@@ -7,12 +7,18 @@
     reason = "a test fails by panicking"
 )]
 
+use std::net::{Ipv4Addr, SocketAddr};
+
+use axum::{Json, Router, routing::get};
+use croft_runtime::kubernetes::{self, Concern};
 use croft_testkit::{Component, ControlPlane, Croft, CroftOptions, Options, Part, http};
 use croft_tests::{
     cli::{croft, croft_with_credentials},
     manifests::{daemon_set, joined},
+    stack::EVENTUALLY,
 };
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 fn node(name: &str, taints: &Value) -> Value {
     json!({
@@ -25,6 +31,49 @@ fn node(name: &str, taints: &Value) -> Value {
             "conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": "ready"}],
         },
     })
+}
+
+/// An API server of Kubernetes 1.32 that knows nothing else: its address.
+async fn old_api_server() -> SocketAddr {
+    let names = ["buildDate", "compiler", "gitCommit", "gitTreeState", "gitVersion", "goVersion", "platform"];
+    let mut version: Value = names.iter().map(|name| ((*name).to_owned(), json!(""))).collect();
+    version["major"] = json!("1");
+    version["minor"] = json!("32+");
+    let router = Router::new().route("/version", get(async move || Json(version)));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    address
+}
+
+#[tokio::test]
+async fn webhook_and_controller_end_at_their_start_on_a_release_that_is_too_old() {
+    let address = old_api_server().await;
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "old",
+        "clusters": [{"name": "old", "cluster": {"server": format!("http://{address}")}}],
+        "users": [{"name": "old", "user": {}}],
+        "contexts": [{"name": "old", "context": {"cluster": "old", "user": "old"}}],
+    });
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let binaries = CroftOptions::find().unwrap().binaries;
+    for (program, arguments) in [
+        ("croft-webhook", ["--listen=127.0.0.1:0", "--health-listen=127.0.0.1:0"].as_slice()),
+        ("croft-controller", &["--health-listen=127.0.0.1:0", "--cluster-name=old"]),
+    ] {
+        let ended = tokio::process::Command::new(binaries.join(program))
+            .args(arguments)
+            .arg("--kubeconfig")
+            .arg(&kubeconfig)
+            .kill_on_drop(true)
+            .output();
+        let ended = tokio::time::timeout(EVENTUALLY, ended).await.expect("the process ends").unwrap();
+        let text = String::from_utf8_lossy(&ended.stderr);
+        assert!(!ended.status.success(), "{program}: {text}");
+        assert!(text.contains("Kubernetes 1.32 is older than 1.33"), "{program}: {text}");
+    }
 }
 
 /// Creates nodes, without the taint that the API server gives to new ones until a controller finds them ready.
@@ -48,12 +97,18 @@ async fn preflight_passes_an_empty_cluster_and_names_what_is_in_the_way() {
     let plane = ControlPlane::start(options).await.unwrap();
     create_nodes(&plane, &[node("n-1", &json!([])), node("n-2", &json!([]))]).await;
     let (code, text) = croft(&plane, "check --preflight --skip-aws").await.unwrap();
+    let release = kubernetes::release(&plane.admin().await.unwrap()).await.unwrap();
+    let version = format!("ok    version: Kubernetes {release} is supported (1.33 to 1.37)");
+    let features = match release.shortcomings(&Concern::ALL) {
+        None => format!("ok    features: Kubernetes {release} has each that Croft uses"),
+        Some(missing) => format!("warn  features: Kubernetes {release} lacks {missing}"),
+    };
     for line in [
-        "ok    version: Kubernetes 1.36 is supported (1.35 to 1.36)",
+        &version,
+        &features,
         "ok    policies: the API server accepts all ",
         "ok    webhooks: the API server accepts them with matchConditions (dry run)",
         "ok    crds: the API server accepts 5 CRDs (dry run)",
-        "ok    scheduler: NominatedNodeNameForExpectation is on",
         "ok    earlier installation: none",
         "ok    room: 5 pods of Croft fit onto n-1, n-2",
         "note  aws: not checked: --skip-aws",

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::{EC2NodeClass, Tenant, TenantPool};
+use croft_runtime::kubernetes::{self, Concern};
 use croft_testkit::{
     Part, http,
     wait::{Seen, until},
@@ -18,7 +19,7 @@ use croft_tests::stack::{
     EVENTUALLY, Stack, claims, condition_of, is_ready, label, node_of, nodes, pods, running,
 };
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
 const TYPE: &str = "node.kubernetes.io/instance-type";
@@ -116,11 +117,25 @@ async fn two_tenants_get_their_own_instances_and_scale_down() {
         let price: f64 = status.price_per_hour.unwrap().parse().unwrap();
         assert!(price > 0.0, "{}", claim.name_any());
     }
+    let release = kubernetes::release(&client).await.unwrap();
     for name in ["tenant-a", "tenant-b"] {
         condition_of::<Tenant>(&client, name, "Ready", "True").await.unwrap();
     }
     for name in ["pool-a", "pool-b"] {
         condition_of::<TenantPool>(&client, name, "Ready", "True").await.unwrap();
+        // A feature that the control plane lacks is said on the pool, and nothing is if it lacks none.
+        match release.shortcomings(&[Concern::Pools]) {
+            Some(missing) => {
+                let said =
+                    condition_of::<TenantPool>(&client, name, "KubernetesFeatures", "False").await.unwrap();
+                assert!(said.message.contains(&missing), "{}", said.message);
+            }
+            None => {
+                let pool = Api::<TenantPool>::all(client.clone()).get(name).await.unwrap();
+                let conditions = pool.status.unwrap().conditions;
+                assert!(conditions.iter().all(|c| c.type_ != "KubernetesFeatures"), "{conditions:?}");
+            }
+        }
     }
     condition_of::<EC2NodeClass>(&client, "default", "Ready", "True").await.unwrap();
 

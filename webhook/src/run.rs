@@ -8,14 +8,16 @@ use croft_runtime::{
     certificate::watcher::CertificateWatcher,
     clock::{Clock, SystemClock},
     connect::{ConnectError, connect},
-    health::Health,
+    health::{Gate, Health},
+    kubernetes::{TooOld, require_supported},
     observe::{self, ObserveError},
     serve::{Limits, serve},
     shutdown::Shutdown,
     tls::{ClientRule, TlsSlot},
 };
+use kube::Client;
 use prometheus_client::registry::Registry;
-use tokio::{net::TcpListener, sync::watch as channel, time::timeout};
+use tokio::{net::TcpListener, sync::watch as channel, task::JoinHandle, time::timeout};
 
 use crate::{
     args::{Args, TlsArgs},
@@ -52,6 +54,9 @@ pub enum RunError {
         /// The reason.
         source: io::Error,
     },
+    /// Croft doesn't support the API server's release.
+    #[error(transparent)]
+    TooOld(#[from] TooOld),
     /// The built-in webhooks can't be read.
     #[error(transparent)]
     Hooks(#[from] HooksError),
@@ -87,6 +92,7 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
     let listed = health.gate("tenants");
     let serving = health.gate("serving");
     let registered = health.gate("registered");
+    let supported = health.gate("kubernetes");
 
     let bind = |source| RunError::Bind { address: listen, source };
     let listener = TcpListener::bind(listen).await.map_err(bind)?;
@@ -97,6 +103,7 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
         observe::spawn(process.health_listen, Arc::new(registry), health.clone(), end.clone()).await?;
     tracing::info!(%address, health = %observed, replica, "serving reviews");
 
+    let release = check_release(&client, &stop, &supported);
     let lease = Replica::new(client.clone(), &namespace, &replica, clock.clone());
     let restores = lease.restores();
     let source = Source { client: client.clone(), namespace: namespace.clone(), restores: restores.clone() };
@@ -104,7 +111,8 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
     tokio::spawn(watched);
     let (certificate_error, trust_error) = (watcher.error(), channel::Sender::default());
     let in_use = Serving { watcher, trust: Trust { slot: slot.clone(), error: trust_error.clone() } };
-    let declared = Declared { state: state.clone(), listed, answering: [certificate_gate, serving.clone()] };
+    let answering = [certificate_gate, serving.clone(), supported];
+    let declared = Declared { state: state.clone(), listed, answering };
     let setup = Setup {
         client: &client,
         clock: &clock,
@@ -135,7 +143,22 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
     }
     end.begin();
     tracing::info!("drained");
+    // A check that panicked is logged by the runtime.
+    release.await.unwrap_or(Ok(()))?;
     Ok(())
+}
+
+/// Checks the API server's release, and ends the process if it is too old: reviews are answered only once the watches
+/// have listed, so nothing waits for the check.
+fn check_release(client: &Client, stop: &Shutdown, gate: &Gate) -> JoinHandle<Result<(), TooOld>> {
+    let (client, stop, gate) = (client.clone(), stop.clone(), gate.clone());
+    tokio::spawn(async move {
+        let checked = require_supported(&client, &stop, &gate).await;
+        if checked.is_err() {
+            stop.begin();
+        }
+        checked
+    })
 }
 
 fn hostname() -> Option<String> {

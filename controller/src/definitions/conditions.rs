@@ -30,6 +30,9 @@ documented_conditions! {
     DELETION_BLOCKED = "DeletionBlocked", on "TenantPool";
     /// Garbage collection is stopped, since too many instances have no NodeClaim.
     COLLECTION_STOPPED = "CollectionStopped", on "TenantPool";
+    /// The API server has every feature of Kubernetes that Croft uses. Present only while its release lacks some; the
+    /// message says what doesn't work.
+    KUBERNETES_FEATURES = "KubernetesFeatures", on "TenantPool, CroftConfig";
     /// No pod of the tenant runs outside its pools, and no other pod inside them.
     ISOLATED = "Isolated", on "Tenant";
 }
@@ -100,6 +103,8 @@ define! {
     NODES_NOT_REGISTERING = "NodesNotRegistering", on "NodeRegistrationHealthy";
     /// Some offerings launched nodes that didn't register.
     OFFERINGS_NOT_REGISTERING = "OfferingsNotRegistering", on "NodeRegistrationHealthy";
+    /// The API server's release lacks features that Croft uses.
+    RELEASE_TOO_OLD = "ReleaseTooOld", on "KubernetesFeatures";
     /// The scheduler panicked.
     SOLVER_PANICKED = "SolverPanicked", on "PlanningFailed";
     /// Too many nodes are not Ready.

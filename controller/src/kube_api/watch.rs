@@ -1,6 +1,6 @@
 //! Watches: turns events of the API server into changes. The whole objects are dropped right after.
 
-use std::{collections::BTreeMap, fmt::Debug};
+use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use croft_api::{
     CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool,
@@ -10,7 +10,7 @@ use croft_policy::{
     definitions::REPLICA_LABEL,
     replica_status::{ReplicaStatus, WEBHOOK},
 };
-use croft_runtime::restore::Restores;
+use croft_runtime::{kubernetes, restore::Restores};
 use croft_scheduler::PodKey;
 use futures::StreamExt;
 use k8s_openapi::{
@@ -42,6 +42,8 @@ use crate::{
 
 /// Changes that may wait in one channel. Beyond that the watches wait, and the API server buffers.
 pub(crate) const QUEUE: usize = 1_024;
+/// Between two reads of the API server's release.
+const RELEASE_EVERY: Duration = Duration::from_secs(60);
 /// Objects per page of a first list.
 const PAGE: u32 = 500;
 
@@ -125,9 +127,28 @@ pub fn watch_all(
         |(_, name)| Change::WebhookReplicaGone(name),
         (sender.clone(), restores.clone()),
     ));
+    tasks.spawn(follow_release(client.clone(), sender.clone()));
     tasks.spawn(follow_policies::<ValidatingAdmissionPolicy>(client, (sender.clone(), restores.clone())));
     tasks.spawn(follow_policies::<ValidatingAdmissionPolicyBinding>(client, (sender, restores.clone())));
     (receiver, tasks)
+}
+
+/// Reads the API server's release now and then: a control plane is upgraded while the controller runs.
+async fn follow_release(client: Client, sender: mpsc::Sender<Change>) {
+    let mut last = None;
+    loop {
+        match kubernetes::release(&client).await {
+            Ok(release) if last != Some(release) => {
+                last = Some(release);
+                if sender.send(Change::Release(release)).await.is_err() {
+                    return;
+                }
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "failed to read the release"),
+        }
+        tokio::time::sleep(RELEASE_EVERY).await;
+    }
 }
 
 /// Watches admission policies of Croft, or their bindings.

@@ -9,6 +9,7 @@ use croft_api::{
     convert::unlimited,
     pool::Provisioner,
 };
+use croft_runtime::kubernetes::Release;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::json;
 
@@ -17,7 +18,7 @@ use crate::{
     definitions::{conditions as reasons, keys},
     disruption::breaker::{Cause, Stopped},
     kube_api::{Call, Target, Verb},
-    merge_patch,
+    kubernetes_features, merge_patch,
     nodeclaim::{garbage_collection::GarbageCollection, writes::WATCH_LAG},
     nodepool::{
         deletion::{Deletion, Step, deletion_condition},
@@ -72,6 +73,7 @@ struct StatusInputs {
     /// Rounds of launches without a node, and offerings left out.
     backoff: (i32, usize),
     panics: bool,
+    release: Option<Release>,
 }
 
 /// Writes statuses and finalizers.
@@ -146,6 +148,7 @@ impl PoolStatus {
         statements.extend(ctx.stopped(name).map(Stopped::statement));
         statements.extend(registration_condition(ctx, pool));
         statements.extend(inputs.panics.statement(name));
+        statements.extend(kubernetes_features::pool_condition(ctx.snapshot.release()));
         let tenants = ctx.snapshot.tenants().values().filter(|t| t.spec.pools.contains(name));
         statements.push(unlimited::of_pool(pool, tenants.map(|tenant| &**tenant)));
         if let Some(why) = inputs.garbage_collection.stopped() {
@@ -177,6 +180,7 @@ fn status_inputs(
         stopped: ctx.stopped(name).map(|stopped| stopped.cause),
         backoff: backoff.map_or((0, 0), |backoff| (backoff.rounds, backoff.offerings.len())),
         panics: inputs.panics.statement(name).is_some(),
+        release: snapshot.release(),
     }
 }
 
@@ -290,7 +294,8 @@ fn record_events(
 ) {
     let is_reported = |s: &&Statement| {
         // A key that isn't in force lasts less than a second.
-        let silent = [READY, UNLIMITED].contains(&s.kind) || s.reason == reasons::KEY_NOT_IN_FORCE;
+        let silent = [READY, UNLIMITED, reasons::KUBERNETES_FEATURES].contains(&s.kind)
+            || s.reason == reasons::KEY_NOT_IN_FORCE;
         s.status == Some(false) && !silent
     };
     for statement in statements.iter().filter(is_reported) {

@@ -2,6 +2,7 @@
 
 use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, stored::Flaw};
 use croft_policy::replica_status::ReplicaStatus;
+use croft_runtime::kubernetes::Release;
 use croft_scheduler::PodKey;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -51,6 +52,8 @@ pub enum Change {
     /// A replica of the webhook, by the name of its Lease.
     WebhookReplica(String, Box<ReplicaStatus>),
     WebhookReplicaGone(String),
+    /// The API server's release.
+    Release(Release),
     /// An admission policy of Croft's or its binding, by kind and name.
     AdmissionPolicy(&'static str, String, Box<Value>),
     AdmissionPolicyGone(&'static str, String),

@@ -8,6 +8,7 @@ use std::{
 
 use croft_api::{CroftConfig, NodeClaim, Tenant, TenantPool};
 use croft_cloud::Shortage;
+use croft_runtime::kubernetes::Release;
 use croft_scheduler::{Cluster, InputError, InstanceType, PodKey, Price};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -54,6 +55,8 @@ pub struct Snapshot {
     pub(super) unavailable_version: u64,
     /// Objects that the scheduler can't use, by kind and name, and why.
     pub(super) problems: BTreeMap<String, InputError>,
+    /// The API server's release of Kubernetes, once it is known.
+    pub(super) release: Option<Release>,
     /// Objects of Croft's, by kind and name, whose newest version is invalid.
     pub(super) invalid: BTreeMap<(&'static str, String), InvalidObject>,
     /// Grows with every change that could change a plan.
@@ -191,6 +194,12 @@ impl Snapshot {
     #[must_use]
     pub const fn unavailable_version(&self) -> u64 {
         self.unavailable_version
+    }
+
+    /// The API server's release of Kubernetes, once it is known.
+    #[must_use]
+    pub const fn release(&self) -> Option<Release> {
+        self.release
     }
 
     /// Why the scheduler can't use an object.
@@ -360,6 +369,7 @@ impl Snapshot {
             }
             Change::Config(config) => self.observe_config(*config),
             Change::ConfigGone(name) => self.remove_config(&name, now),
+            Change::Release(release) => self.release = Some(release),
             Change::Attachment(attachment) => {
                 self.attachments.insert(attachment.name_any(), attachment.spec.node_name);
             }

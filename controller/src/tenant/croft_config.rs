@@ -19,7 +19,7 @@ use crate::{
     action::{Action, Key},
     definitions::conditions as reasons,
     kube_api::{Call, Target, Verb},
-    merge_patch,
+    kubernetes_features, merge_patch,
     nodepool::{Holdings, count, static_capacity::StaticCapacity},
     reconcile::{ReconcileContext, object_reference},
 };
@@ -136,6 +136,7 @@ fn statements(
     if problem.is_none() && !config.spec.limits.is_empty() {
         statements.push(limits_condition(ctx, inputs, config));
     }
+    statements.extend(kubernetes_features::cluster_condition(ctx.snapshot.release()));
     if let Some(invalid) = ctx.snapshot.invalid("CroftConfig", SINGLETON) {
         let message = format!("{}; until it is corrected, the other settings are in force", invalid.why);
         ctx.event(object_reference(&**config), true, INVALID_SPEC, message.clone());

@@ -15,6 +15,7 @@ mod evidence;
 mod figures;
 mod gone;
 mod interruption;
+mod kubernetes;
 mod limits;
 mod panics;
 mod pools;

@@ -1,8 +1,6 @@
 //! Version and commit of a program. `--version` of every program prints it, and `croft version`.
 
-/// The Kubernetes releases that Croft supports, oldest and newest. The oldest is the first whose kube-scheduler honours
-/// nominated nodes by default, on which planned placements depend; the newest is the one that every test runs against.
-pub const KUBERNETES: (&str, &str) = ("1.35", "1.36");
+use crate::kubernetes::{NEWEST, OLDEST};
 
 /// The version of a program and the commit that it was built from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,17 +40,16 @@ impl Build {
     /// use croft_runtime::build::Build;
     ///
     /// let build = Build { version: "0.1.0", commit: Some("1f2e3d4c5b6a"), date: Some("2026-11-23") };
-    /// assert_eq!(build.line(), "0.1.0 (commit 1f2e3d4c5b6a of 2026-11-23, Kubernetes 1.35 to 1.36)");
+    /// assert_eq!(build.line(), "0.1.0 (commit 1f2e3d4c5b6a of 2026-11-23, Kubernetes 1.33 to 1.37)");
     /// ```
     #[must_use]
     pub fn line(&self) -> String {
-        let (oldest, newest) = KUBERNETES;
         let commit = match (self.commit, self.date) {
             (Some(commit), Some(date)) => format!("commit {commit} of {date}"),
             (Some(commit), None) => format!("commit {commit}"),
             (None, _) => "commit unknown".to_owned(),
         };
-        format!("{} ({commit}, Kubernetes {oldest} to {newest})", self.version)
+        format!("{} ({commit}, Kubernetes {OLDEST} to {NEWEST})", self.version)
     }
 
     /// [`Build::line`] for clap, which keeps it for the life of the process.

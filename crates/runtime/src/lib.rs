@@ -22,6 +22,7 @@ pub mod certificate;
 pub mod clock;
 pub mod connect;
 pub mod health;
+pub mod kubernetes;
 pub mod lease;
 pub mod metric;
 pub mod observe;

@@ -13,6 +13,7 @@ mod crds;
 mod definitions;
 mod generated;
 mod images;
+mod kubernetes;
 mod links;
 mod named_tests;
 mod observability;
@@ -89,6 +90,7 @@ fn generators(root: &Path) -> anyhow::Result<Vec<generated::File>> {
     files.extend(chart::files()?);
     files.extend(references::files()?);
     files.extend(definitions::files()?);
+    files.push(kubernetes::file(root)?);
     files.extend(observability::files(root)?);
     Ok(files)
 }

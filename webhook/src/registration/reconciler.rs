@@ -158,7 +158,7 @@ pub(crate) struct Declared {
     /// Open once every kind has been listed.
     pub(crate) listed: Gate,
     /// Open while there is a certificate, and while requests are accepted.
-    pub(crate) answering: [Gate; 2],
+    pub(crate) answering: [Gate; 3],
 }
 
 impl Declared {

@@ -3,7 +3,10 @@
 use std::{io::Write as _, process::ExitCode};
 
 use clap::Args;
-use croft_runtime::build::{Build, KUBERNETES};
+use croft_runtime::{
+    build::Build,
+    kubernetes::{NEWEST, OLDEST},
+};
 use serde_json::json;
 
 use crate::{
@@ -22,20 +25,19 @@ pub struct VersionArgs {
 /// Runs the command.
 pub(crate) fn run(args: &VersionArgs, build: &Build, out: &mut Output) -> Result<ExitCode, Failure> {
     let VersionArgs { output } = args;
-    let (oldest, newest) = KUBERNETES;
     match output {
         Format::Text => {
             writeln!(out, "croft       {}", build.version)?;
             writeln!(out, "commit      {}", build.commit.unwrap_or("unknown"))?;
             writeln!(out, "date        {}", build.date.unwrap_or("unknown"))?;
-            writeln!(out, "Kubernetes  {oldest} to {newest}")?;
+            writeln!(out, "Kubernetes  {OLDEST} to {NEWEST}")?;
         }
         Format::Json => {
             let fields = json!({
                 "version": build.version,
                 "commit": build.commit,
                 "date": build.date,
-                "kubernetes": {"oldest": oldest, "newest": newest},
+                "kubernetes": {"oldest": OLDEST.to_string(), "newest": NEWEST.to_string()},
             });
             writeln!(out, "{fields:#}")?;
         }

@@ -7,7 +7,10 @@ use croft_api::{CroftConfig, EC2NodeClass, Tenant, TenantPool};
 use kube::Client;
 
 use super::{
-    cluster, configurations, limits, orphans, pod_security, policies, preflight, processes, readiness::ready,
+    cluster, configurations, limits, orphans, pod_security, policies,
+    preflight::{self, features},
+    processes,
+    readiness::ready,
     report::Report,
 };
 use crate::{
@@ -70,6 +73,8 @@ async fn check(
     report: &mut Report<'_>,
 ) -> anyhow::Result<()> {
     report.step("cluster", &[], async || cluster::api_server(client).await).await?;
+    report.advise("version", &["cluster"], async || features::version(client).await).await?;
+    report.advise("features", &["cluster"], async || features::features(client).await).await?;
     report.step("crds", &["cluster"], async || cluster::crds(client).await).await?;
     report.step("namespace", &["cluster"], async || cluster::namespace(client, namespace).await).await?;
     report

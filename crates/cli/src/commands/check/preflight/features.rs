@@ -1,7 +1,6 @@
 //! The API server's version, and the features that Croft depends on.
 
-use croft_runtime::build::KUBERNETES;
-use http::Request;
+use croft_runtime::kubernetes::{self, Concern, NEWEST, OLDEST, Release, Support};
 use k8s_openapi::{
     api::admissionregistration::v1::{
         MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -19,48 +18,46 @@ use crate::{
 };
 
 const RIGHTS: &str = "check with the credentials that will install Croft: it takes cluster-admin";
-/// The feature by which kube-scheduler tries a pod's nominated node first.
-const NOMINATED: &str = "NominatedNodeNameForExpectation";
 
-/// The minor version in `1.36`.
-fn minor(version: &str) -> Option<u32> {
-    version.strip_prefix("1.")?.parse().ok()
-}
-
-/// The version is one that Croft supports.
-pub(super) async fn version(client: &Client) -> Finding {
-    let (oldest, newest) = KUBERNETES;
-    match release(client).await {
-        Ok(found) => verdict(&found, oldest, newest),
-        Err(error) => fail(format!("failed to read the version: {error}"), "kubectl version"),
+/// The release is one that Croft supports.
+pub(in crate::commands::check) async fn version(client: &Client) -> Finding {
+    match kubernetes::release(client).await {
+        Ok(found) => verdict(found),
+        Err(error) => fail(error.to_string(), "kubectl version"),
     }
 }
 
-/// The API server's release, such as `1.36`.
-pub(super) async fn release(client: &Client) -> kube::Result<String> {
-    let info = client.apiserver_version().await?;
-    // EKS writes 36+.
-    let minor: String = info.minor.chars().take_while(char::is_ascii_digit).collect();
-    Ok(format!("{}.{minor}", info.major))
-}
-
-fn verdict(found: &str, oldest: &str, newest: &str) -> Finding {
-    let upgrade = format!("upgrade the cluster to Kubernetes {newest}");
-    match (minor(found), minor(oldest), minor(newest)) {
-        (Some(is), Some(least), _) if is < least => fail(
-            format!(
-                "Kubernetes {found} is older than {oldest}: planned placements depend on kube-scheduler {oldest}"
-            ),
-            upgrade,
+fn verdict(found: Release) -> Finding {
+    match found.support() {
+        Support::TooOld => fail(
+            format!("Kubernetes {found} is older than {OLDEST}: webhook and controller don't start"),
+            format!("upgrade the cluster to Kubernetes {OLDEST} or later"),
         ),
-        (Some(is), _, Some(most)) if is > most => fail(
+        Support::Tested => Ok(format!("Kubernetes {found} is supported ({OLDEST} to {NEWEST})")),
+        Support::Untested => fail(
             format!(
-                "Kubernetes {found} is newer than {newest}, the newest that this version of Croft was tested with"
+                "Kubernetes {found} is newer than {NEWEST}, the newest that this version of Croft was tested with"
             ),
             format!("use a version of Croft that supports {found} (croft version)"),
         ),
-        (Some(_), ..) => Ok(format!("Kubernetes {found} is supported ({oldest} to {newest})")),
-        (None, ..) => fail(format!("the version {found} can't be read"), upgrade),
+    }
+}
+
+/// The release has the features that Croft uses.
+pub(in crate::commands::check) async fn features(client: &Client) -> Finding {
+    match kubernetes::release(client).await {
+        Ok(found) => lacks(found),
+        Err(error) => fail(error.to_string(), "kubectl version"),
+    }
+}
+
+fn lacks(found: Release) -> Finding {
+    match found.shortcomings(&Concern::ALL) {
+        None => Ok(format!("Kubernetes {found} has each that Croft uses")),
+        Some(missing) => fail(
+            format!("Kubernetes {found} lacks {missing}"),
+            "upgrade the cluster to have them: docs/reference/kubernetes.md",
+        ),
     }
 }
 
@@ -174,46 +171,30 @@ pub(super) async fn crds(client: &Client) -> Finding {
     }
 }
 
-/// kube-scheduler honours nominated nodes, as far as the API server's own metrics show it: the components of a cluster are
-/// given the same feature gates.
-pub(super) async fn nominations(client: &Client) -> Finding {
-    let unknown = |why: &str| {
-        Ok(format!(
-            "whether it honours nominated nodes isn't known ({why}); from {} on it does by default",
-            KUBERNETES.0
-        ))
-    };
-    let Ok(request) = Request::get("/metrics").body(Vec::new()) else { return unknown("no request") };
-    let Ok(metrics) = client.request_text(request).await else {
-        return unknown("the API server's metrics can't be read");
-    };
-    let wanted = format!("name=\"{NOMINATED}\"");
-    let line = metrics
-        .lines()
-        .find(|line| line.starts_with("kubernetes_feature_enabled{") && line.contains(&wanted));
-    match line.and_then(|line| line.rsplit(' ').next()) {
-        Some("1") => Ok(format!("{NOMINATED} is on")),
-        Some(_) => fail(
-            format!("{NOMINATED} is off: planned placements are hints that kube-scheduler ignores"),
-            format!("turn it on: --feature-gates={NOMINATED}=true for kube-apiserver and kube-scheduler"),
-        ),
-        None => unknown("the API server doesn't name the feature"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn versions_outside_the_range_fail_with_what_to_do() {
-        let text = |found: &str| match verdict(found, "1.35", "1.36") {
+    fn text(finding: Finding) -> String {
+        match finding {
             Ok(text) => text,
             Err(Failed { what, remedy }) => format!("{what} | {remedy}"),
-        };
-        assert_eq!(text("1.35"), "Kubernetes 1.35 is supported (1.35 to 1.36)");
-        assert!(text("1.34").contains("older than 1.35") && text("1.34").contains("| upgrade the cluster"));
-        assert!(text("1.40").contains("newer than 1.36") && text("1.40").contains("supports 1.40"));
-        assert!(text("2.0").contains("can't be read"));
+        }
+    }
+
+    #[test]
+    fn releases_outside_the_range_fail_with_what_to_do() {
+        let text = |minor| text(verdict(Release::new(minor)));
+        assert_eq!(text(33), "Kubernetes 1.33 is supported (1.33 to 1.37)");
+        assert!(text(32).contains("older than 1.33") && text(32).contains("| upgrade the cluster"));
+        assert!(text(40).contains("newer than 1.37") && text(40).contains("supports 1.40"));
+    }
+
+    #[test]
+    fn a_release_without_features_says_what_does_not_work() {
+        assert_eq!(text(lacks(Release::new(36))), "Kubernetes 1.36 has each that Croft uses");
+        let text = text(lacks(Release::new(33)));
+        assert!(text.starts_with("Kubernetes 1.33 lacks PodLevelResources (in Kubernetes 1.34): "), "{text}");
+        assert!(text.contains("| upgrade the cluster"), "{text}");
     }
 }

@@ -8,8 +8,6 @@ use croft_cloud_aws::{Right, Verdict};
 use kube::Client;
 
 use super::Subject;
-#[cfg(feature = "aws")]
-use super::features::release;
 use crate::commands::check::report::Report;
 #[cfg(feature = "aws")]
 use crate::{
@@ -55,7 +53,7 @@ async fn ask(
     let whose = croft_cloud_aws::Subject {
         cluster_uid: crate::aws::cluster_uid(client).await?,
         cluster_name: subject.cluster_name.map(str::to_owned),
-        kubernetes_version: release(client).await?,
+        kubernetes_version: croft_runtime::kubernetes::release(client).await?.to_string(),
         interruption_queue: subject.interruption_queue.map(str::to_owned),
     };
     let mut checked: Option<Rights> = None;

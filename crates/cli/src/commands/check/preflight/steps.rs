@@ -39,7 +39,7 @@ pub(in crate::commands::check) async fn check(
     report.step("policies", &["cluster"], async || features::policies(client, namespace).await).await?;
     report.step("webhooks", &["cluster"], async || features::webhooks(client).await).await?;
     report.step("crds", &["cluster"], async || features::crds(client).await).await?;
-    report.advise("scheduler", &["cluster"], async || features::nominations(client).await).await?;
+    report.advise("features", &["cluster"], async || features::features(client).await).await?;
     report.advise("earlier installation", &["cluster"], async || earlier(client).await).await?;
     let mut input = None;
     report

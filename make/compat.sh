@@ -1,0 +1,55 @@
+#!/bin/sh
+# Runs the suites below on the control plane of each Kubernetes release in the arguments, such as 1.33, with one line of figures
+# each. What a run printed is in target/compat/<release>.log. Called by `make test-compat`.
+#
+#   NEXTEST   the program cargo-nextest
+set -eu
+
+cd "$(dirname "$0")/.."
+
+suites='admit_policies admit_bypass_pods admit_bypass_templates admit_bypass_churn admit_bypass_later admit_other_ways_in
+    e2e_two_tenants disrupt_consolidation e2e_oracle cli_preflight'
+# The whole workspace, as `make test` has it: with fewer packages, what both need would be built twice, with other features.
+targets=--workspace
+for suite in $suites; do
+    targets="$targets --test $suite"
+done
+
+module_of() {
+    if [ -d "lab/compat/$1" ]; then
+        echo "compat/$1"
+    elif grep -q "^[[:space:]]k8s.io/kubernetes v$1\." lab/go.mod; then
+        echo .
+    else
+        echo "lab/compat has no module of Kubernetes $1: lab/compat/README.md says how to add one" >&2
+        return 1
+    fi
+}
+
+# The number before a word in the summary of a run; 0 if the summary has none.
+count() {
+    found=$(sed -n "s/^ *Summary .*[] ]\([0-9][0-9]*\) $1.*/\1/p" "$log" | tail -n 1)
+    echo "${found:-0}"
+}
+
+# shellcheck disable=SC2086 # the words are arguments
+cargo build --quiet --bins $targets
+mkdir -p target/compat
+status=0
+for release in "$@"; do
+    module=$(module_of "$release")
+    programs=$(lab/build.sh "$module")
+    version=$("$programs/kube-apiserver" --version)
+    log=target/compat/$release.log
+    code=0
+    # etcd and kwok are not among the programs of the module, so they are those of the lab.
+    # shellcheck disable=SC2086
+    KUBEBUILDER_ASSETS=$programs "$NEXTEST" nextest run $targets --no-fail-fast --color never >"$log" 2>&1 || code=$?
+    run=$(count 'tests\{0,1\} run:') passed=$(count passed)
+    echo "compat: version=${version#Kubernetes v} passed=$passed failed=$((run - passed))"
+    if [ "$code" != 0 ] || [ "$passed" = 0 ]; then
+        status=1
+        grep -E '^ *(FAIL|TIMEOUT|SIG[A-Z]*|error)[ :[]' "$log" | sort -u || tail -n 20 "$log"
+    fi
+done
+exit $status
