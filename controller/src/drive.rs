@@ -155,6 +155,7 @@ impl<L: Fn() -> bool> Driver<L> {
         let took = self.executor.now().mono.saturating_sub(now.mono);
         self.metrics.observe_pass(&self.engine, took.as_secs_f64());
         self.metrics.observe_bound(&step.bound);
+        self.metrics.observe_cloud(&self.executor.cloud_calls());
         step.requeue_at
     }
 

@@ -9,6 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use croft_api::NodeClaim;
+use croft_cloud::CallCount;
 use croft_policy::Violation;
 use croft_runtime::clock::Clock;
 use k8s_openapi::api::core::v1::Pod;
@@ -33,6 +34,13 @@ use crate::{
 pub struct CallLabels {
     verb: &'static str,
     kind: &'static str,
+    result: &'static str,
+}
+
+/// One call to the cloud.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CloudCallLabels {
+    call: &'static str,
     result: &'static str,
 }
 
@@ -144,6 +152,7 @@ impl<L: Clone + Hash + Ord, M: Clone> Bounded<L, M> {
 #[derive(Clone, Debug)]
 pub struct Metrics {
     calls: Family<CallLabels, Counter>,
+    cloud_calls: Family<CloudCallLabels, Counter>,
     actions: Family<ActionLabels, Counter>,
     pending_pods: Gauge,
     unschedulable_pods: Gauge,
@@ -185,6 +194,7 @@ impl Metrics {
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             calls: Family::default(),
+            cloud_calls: Family::default(),
             actions: Family::default(),
             pending_pods: Gauge::default(),
             unschedulable_pods: Gauge::default(),
@@ -221,6 +231,7 @@ impl Metrics {
             invalid_objects: Family::default(),
         };
         definitions::API_CALLS.register(registry, metrics.calls.clone());
+        definitions::CLOUD_CALLS.register(registry, metrics.cloud_calls.clone());
         definitions::ACTIONS.register(registry, metrics.actions.clone());
         definitions::PENDING_PODS.register(registry, metrics.pending_pods.clone());
         definitions::UNSCHEDULABLE_PODS.register(registry, metrics.unschedulable_pods.clone());
@@ -317,6 +328,13 @@ impl Metrics {
     pub fn observe_bound(&self, bound: &[(PoolLabels, Duration)]) {
         for (labels, waited) in bound {
             self.pod_to_node_duration.of(labels.clone()).observe(waited.as_secs_f64());
+        }
+    }
+
+    /// Records the calls to the cloud.
+    pub fn observe_cloud(&self, calls: &[CallCount]) {
+        for &CallCount { call, result, count } in calls {
+            raise(&self.cloud_calls.get_or_create(&CloudCallLabels { call, result }), count);
         }
     }
 

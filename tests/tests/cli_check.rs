@@ -11,14 +11,15 @@
 use std::time::Duration;
 
 use croft_testkit::{
-    Part,
+    ControlPlane, CroftOptions, Part,
     wait::{Seen, until},
 };
 use croft_tests::{
-    cli::croft,
+    cli::{croft, croft_with_credentials},
     stack::{Stack, node_of, running},
 };
 use kube::ResourceExt as _;
+use serde_json::Value;
 
 /// A Lease has expired after twice its duration, 20 s; the rest is margin.
 const SOON: Duration = Duration::from_secs(90);
@@ -72,6 +73,131 @@ metadata: {name: latecomer}
 spec: {namespaces: [tenant-a], pools: [pool-a]}
 ";
 
+/// What the account has for the cluster, with the region and the name that the controller recorded.
+async fn account_is_checked_as_the_controller_uses_it(stack: &mut Stack) {
+    let cloud = stack.croft.address(Part::Cloud).unwrap();
+    let arguments = format!("check --aws-endpoint-url http://{cloud} --interruption-queue croft");
+    let (code, text) = croft_with_credentials(&stack.plane, &arguments).await.unwrap();
+    assert_eq!(code, 0, "{text}");
+    for line in [
+        "ok    reviews: the API server got the webhook's answer, in a dry run of ",
+        "ok    prices: no price of ",
+        "ok    placement: no pod of Croft is in the cluster",
+        "ok    aws: asked as arn:aws:",
+        "ok    cluster name: croft is this cluster\n",
+        "ok    identity: arn:aws:iam::000000000000:role/croft-controller, by Pod Identity",
+        "ok    access entries: instances with the 1 role of the classes may join",
+        "ok    interruption queue: croft gets every announcement, by 4 rules",
+        "ok    private network: the subnets have a route to the internet",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+/// Objects with a secret wherever one may be, and pods without a place.
+const SECRET: &str = "pl4nted-s3cret";
+const PLANTED: &str = r#"
+{apiVersion: v1, kind: Secret, metadata: {name: planted, namespace: tenant-a}, stringData: {key: pl4nted-s3cret}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: planted, namespace: tenant-a}, data: {key: pl4nted-s3cret}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: EC2NodeClass
+metadata: {name: planted, annotations: {note: pl4nted-s3cret}}
+spec:
+  role: croft-node
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
+  userData: "echo pl4nted-s3cret"
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: planted, namespace: tenant-a, annotations: {note: pl4nted-s3cret}}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: planted}}
+  template:
+    metadata: {labels: {app: planted}, annotations: {note: pl4nted-s3cret}}
+    spec:
+      containers:
+      - name: a
+        image: registry.k8s.io/pause:3.10
+        command: [run, pl4nted-s3cret]
+        args: [--token=pl4nted-s3cret]
+        env: [{name: TOKEN, value: pl4nted-s3cret}]
+        livenessProbe: {exec: {command: [probe, pl4nted-s3cret]}}
+        lifecycle: {preStop: {exec: {command: [stop, pl4nted-s3cret]}}}
+        resources: {requests: {cpu: "3", memory: 6Gi}}
+      volumes: [{name: data, configMap: {name: planted, items: [{key: key, path: pl4nted-s3cret}]}}]
+"#;
+
+/// `croft simulate` on the snapshot gives the plan that it gives on the objects as kubectl writes them.
+async fn snapshot_gives_the_clusters_plan_without_secrets(stack: &Stack) {
+    const KINDS: &str = "tenants,tenantpools,ec2nodeclasses,nodeclaims,croftconfigs,namespaces,nodes,pods,deployments,\
+                         replicasets,statefulsets,daemonsets,replicationcontrollers,jobs,cronjobs,persistentvolumeclaims,\
+                         persistentvolumes,storageclasses,csinodes,priorityclasses,runtimeclasses,limitranges,\
+                         poddisruptionbudgets";
+    // Nothing is launched meanwhile, so that both show one state.
+    stack.croft.process(Part::Controller).unwrap().freeze();
+    stack.plane.apply(PLANTED).await.unwrap();
+    until("three pods without a place", SOON, async || {
+        let query = "get pods -n tenant-a -l app=planted -o jsonpath={.items[*].status.conditions[*].reason}";
+        let reasons = stack.plane.kubectl(query.split(' ')).await?;
+        let waiting = reasons.split(' ').filter(|reason| *reason == "Unschedulable").count();
+        anyhow::Ok(Seen::from_option((waiting == 3).then_some(()), reasons))
+    })
+    .await
+    .unwrap();
+    let raw = stack.plane.kubectl(["get", KINDS, "--all-namespaces", "--output", "yaml"]).await.unwrap();
+    assert!(raw.matches(SECRET).count() > 10, "the secrets are planted");
+    let (code, dump) = croft(&stack.plane, "debug dump").await.unwrap();
+    assert_eq!(code, 0, "{dump}");
+    let (_, again) = croft(&stack.plane, "debug dump").await.unwrap();
+    assert!(
+        !dump.contains(SECRET),
+        "{}",
+        dump.lines().find(|line| line.contains(SECRET)).unwrap_or_default()
+    );
+    for part in
+        ["kind: Snapshot", "kubernetes: v1.", "kind: Lease", "kind: Event", "kind: NodeClaim", "leader: "]
+    {
+        assert!(dump.contains(part), "{part}");
+    }
+    // Leases and events change meanwhile, objects don't.
+    let objects = |dump: &str| dump[dump.find("kind: Tenant\n").unwrap()..].to_owned();
+    assert_eq!(objects(&dump), objects(&again), "the order is the same each time");
+
+    let plans: Vec<Value> = plans_of(&stack.plane, [("raw.yaml", &raw), ("dump.yaml", &dump)]).await;
+    let [of_cluster, of_dump] = plans.as_slice() else { panic!("{plans:?}") };
+    assert!(of_cluster["costPerHour"].as_f64().unwrap() > 0.0, "there is something to plan: {of_cluster}");
+    assert_eq!(of_dump, of_cluster);
+    kubectl(stack, "delete deployment,secret,configmap planted -n tenant-a").await;
+    kubectl(stack, "delete ec2nodeclass planted --wait=false").await;
+    stack.croft.process(Part::Controller).unwrap().thaw();
+    healthy(stack).await;
+}
+
+/// The plans of `croft simulate` for these files, without the time that they took.
+async fn plans_of<const N: usize>(plane: &ControlPlane, files: [(&str, &String); N]) -> Vec<Value> {
+    let mut plans = Vec::new();
+    for (name, text) in files {
+        let path = plane.write(name, text).unwrap();
+        let output = tokio::process::Command::new(CroftOptions::find().unwrap().binaries.join("croft"))
+            .args(["simulate", "--consolidate", "-o", "json", "-f"])
+            .arg(&path)
+            .output()
+            .await
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {errors}");
+        let mut plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+        plan.as_object_mut().unwrap().remove("elapsedMs");
+        plans.push(plan);
+    }
+    plans
+}
+
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "one cluster, broken and mended step by step")]
 async fn check_finds_every_failure_with_its_remedy() {
@@ -104,8 +230,18 @@ async fn check_finds_every_failure_with_its_remedy() {
     let (code, text) = croft(&stack.plane, "audit").await.unwrap();
     assert_eq!(code, 0, "{text}");
 
-    // Faults that the webhook repairs, while it is down.
+    account_is_checked_as_the_controller_uses_it(&mut stack).await;
+    snapshot_gives_the_clusters_plan_without_secrets(&stack).await;
+
+    // The API server gets no answer: what a closed security group looks like, too.
     stack.croft.process(Part::Webhook).unwrap().freeze();
+    says(
+        &stack,
+        &["fail  reviews: the webhook doesn't answer the API server", "authorize-security-group-ingress"],
+    )
+    .await;
+
+    // Faults that the webhook repairs, while it is down.
     let patch = r#"patch mutatingwebhookconfiguration croft-webhook --type=json -p=[{"op":"replace","path":"/webhooks/0/clientConfig/caBundle","value":"b2RkCg=="}]"#;
     kubectl(&stack, patch).await;
     says(&stack, &["fail  configurations: their caBundles differ", "certs/README.md"]).await;

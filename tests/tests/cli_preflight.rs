@@ -86,6 +86,12 @@ fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 }
 
+/// Sends a control request to the cloud.
+async fn control(cloud: SocketAddr, request: &Value) {
+    let answer = http::post(cloud, "/_control", &request.to_string()).await.unwrap();
+    assert!(answer.status < 300, "{}", answer.body);
+}
+
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "one cluster, changed step by step")]
 async fn preflight_passes_an_empty_cluster_and_names_what_is_in_the_way() {
@@ -165,10 +171,14 @@ async fn preflight_passes_an_empty_cluster_and_names_what_is_in_the_way() {
     let arguments = format!(
         "check --preflight --aws-region us-east-1 --aws-endpoint-url http://{cloud} --cluster-name croft"
     );
+    let arguments = format!("{arguments} --interruption-queue croft");
     let (code, text) = croft_with_credentials(&plane, &arguments).await.unwrap();
     assert_eq!(code, 1, "{text}");
     for line in [
         "warn  earlier installation: there are CRDs of Croft already",
+        "ok    identity: arn:aws:iam::000000000000:role/croft-controller, by Pod Identity",
+        "ok    access entries: no EC2NodeClass names a role yet",
+        "ok    interruption queue: croft gets every announcement, by 4 rules",
         "ok    aws: the credentials are those of arn:aws:",
         "none is denied",
         "rights can't be checked",
@@ -176,15 +186,37 @@ async fn preflight_passes_an_empty_cluster_and_names_what_is_in_the_way() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
+    // The stack isn't there, or not as it should be.
+    plane
+        .apply(&std::fs::read_to_string(croft.manifests().join("examples/nodeclass.yaml")).unwrap())
+        .await
+        .unwrap();
+    let integration = json!({
+        "accessEntries": {}, "podIdentities": {}, "internet": false, "endpoints": ["ec2"], "otherClusters": [],
+        "rules": ["!EC2 Spot Instance Interruption Warning", "AWS Health Event"],
+    });
+    control(cloud, &json!({"do": "integrate", "integration": integration})).await;
+    let (_, text) = croft_with_credentials(&plane, &arguments).await.unwrap();
+    for line in [
+        "warn  identity: no Pod Identity association and no IRSA",
+        "fail  access entries: no access entry lets nodes with croft-node join croft",
+        "aws eks create-access-entry --cluster-name croft --type EC2_LINUX",
+        "warn  interruption queue: no enabled rule puts these events on croft: EC2 Spot Instance Interruption Warning, EC2 \
+         Instance Rebalance Recommendation, EC2 Instance State-change Notification",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
     let policy = json!({"Statement": [
         {"Sid": "All", "Effect": "Allow", "Action": "*", "Resource": "*"},
-        {"Sid": "But", "Effect": "Deny", "Action": "ec2:DescribeSubnets", "Resource": "*"},
+        {"Sid": "But", "Effect": "Deny", "Action": ["ec2:DescribeSubnets", "eks:ListAccessEntries"], "Resource": "*"},
     ]});
-    let control = json!({"do": "restrict", "key": "*", "policy": policy});
-    let answer = http::post(cloud, "/_control", &control.to_string()).await.unwrap();
-    assert!(answer.status < 300, "{}", answer.body);
+    control(cloud, &json!({"do": "restrict", "key": "*", "policy": policy})).await;
     let (_, text) = croft_with_credentials(&plane, &arguments).await.unwrap();
     assert!(text.contains("fail  aws rights: 1 right is denied"), "{text}");
+    assert!(
+        text.contains("note  access entries: not known: it takes the right eks:ListAccessEntries"),
+        "{text}"
+    );
     assert!(
         text.contains("ec2:DescribeSubnets (`spec.subnetSelectorTerms`: zones and free addresses)"),
         "{text}"

@@ -17,6 +17,8 @@ pub const NOT_PLANNED: &str = "NotPlanned";
 metrics! {
 /// Writes and lists at the API server, by result.
 API_CALLS = Stable Counter "croft_controller_api_calls" ["verb", "kind", "result"];
+/// Answered calls to the cloud by the replica that leads, by result: ok, or the class of the error. A call that is repeated is counted once.
+CLOUD_CALLS = Beta Counter "croft_controller_cloud_calls" ["call", "result"];
 /// Actions that deciders asked for.
 ACTIONS = Alpha Counter "croft_controller_actions" ["action"];
 /// Pending pods that Croft may launch nodes for.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use croft_api::{EC2NodeClass, NodeClaim};
-use croft_cloud::{ClassFindings, CloudError, CloudProvider, FaultClass};
+use croft_cloud::{CallCount, ClassFindings, CloudError, CloudProvider, FaultClass};
 use croft_policy::policies::parameters;
 use croft_runtime::clock::Clock;
 use croft_scheduler::consolidation::{Ask, consolidate};
@@ -65,6 +65,12 @@ impl Executor {
         identity: &str,
     ) -> Self {
         Self { api, cloud, clock, started, identity: identity.into() }
+    }
+
+    /// The answered calls to the cloud since the start.
+    #[must_use]
+    pub fn cloud_calls(&self) -> Vec<CallCount> {
+        self.cloud.calls()
     }
 
     /// The current time.

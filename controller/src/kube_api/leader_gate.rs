@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::{
-    Account, ClassFindings, CloudError, CloudInstance, CloudProvider, Fault, FaultClass, InUse, Interruption,
-    LaunchError, LaunchRequest, Launched, ObservedNode, Prepared, Shortage, Terminated,
+    Account, CallCount, ClassFindings, CloudError, CloudInstance, CloudProvider, Fault, FaultClass, InUse,
+    Interruption, LaunchError, LaunchRequest, Launched, ObservedNode, Prepared, Shortage, Terminated,
 };
 use croft_runtime::{clock::Clock, lease::Leader};
 use croft_scheduler::InstanceType;
@@ -141,6 +141,10 @@ impl<T: CloudProvider + ?Sized> CloudProvider for LeaderGate<T> {
 
     fn shortages(&self) -> Vec<Shortage> {
         self.inner.shortages()
+    }
+
+    fn calls(&self) -> Vec<CallCount> {
+        self.inner.calls()
     }
 
     async fn sweep(&self, used: &InUse) -> Result<usize, CloudError> {

@@ -3,9 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    admit::AdmitArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs, explain::ExplainArgs,
-    import::ImportArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs, tenant::TenantArgs,
-    top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
+    admit::AdmitArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs, debug::DebugArgs,
+    explain::ExplainArgs, import::ImportArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs,
+    tenant::TenantArgs, top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
 };
 
 /// Gives every tenant of a shared Kubernetes cluster its own nodes: the tenant's pods run there, and no others.
@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Tenant(TenantArgs),
     /// Check an installation step by step, with a remedy for each failure
     Check(CheckArgs),
+    /// Write what a report of a bug needs
+    Debug(DebugArgs),
     /// Stop enforcement while Croft itself keeps pods from starting, and start it again
     BreakGlass(BreakGlassArgs),
     /// Run the real control plane, an EC2 simulator and Croft on this computer

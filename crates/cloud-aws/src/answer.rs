@@ -31,11 +31,13 @@ impl AwsProvider {
         let answer = match fleet(&self.clients.ec2, &plan).send().await {
             Ok(answer) => {
                 self.paces.launch.passed();
+                self.paces.launch.count("CreateFleet", None);
                 answer
             }
             Err(error) => {
                 let unknown = refusal::may_have_worked(&error);
                 let fault = refusal::fault("CreateFleet", &error);
+                self.paces.launch.count("CreateFleet", Some(fault.class));
                 if fault.class == FaultClass::Throttled {
                     self.paces.launch.throttled();
                 }

@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use croft_api::EC2NodeClass;
 use croft_cloud::{
-    Account, ClassFindings, CloudError, CloudInstance, CloudProvider, Fault, FaultClass, InUse,
+    Account, CallCount, ClassFindings, CloudError, CloudInstance, CloudProvider, Fault, FaultClass, InUse,
     InstanceState, Interruption, LaunchError, LaunchRequest, Launched, ObservedNode, OfferingKey, Prepared,
     Shortage, Terminated, tags, unavailable::UnavailableEntry,
 };
@@ -180,6 +180,10 @@ impl CloudProvider for AwsProvider {
             next_try: entry.next_try,
         };
         memory.offerings.current(now).map(shortage).collect()
+    }
+
+    fn calls(&self) -> Vec<CallCount> {
+        self.paces.calls()
     }
 
     async fn sweep(&self, used: &InUse) -> Result<usize, CloudError> {

@@ -9,7 +9,7 @@ use aws_config::{
 use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 
-use crate::calls::{eks, iam, ssm};
+use crate::calls::{eks, events, iam, ssm};
 
 /// Region, endpoint and credentials.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +52,7 @@ pub(crate) struct Clients {
     pub(crate) iam: iam::Client,
     pub(crate) sts: aws_sdk_sts::Client,
     pub(crate) eks: eks::Client,
+    pub(crate) events: events::Client,
     pub(crate) region: String,
 }
 
@@ -118,6 +119,7 @@ pub(crate) async fn connect(access: &Access) -> Clients {
         iam: iam::Client::new(&config),
         sts: aws_sdk_sts::Client::new(&config),
         eks: eks::Client::new(&config),
+        events: events::Client::new(&config),
         region,
     }
 }

@@ -12,10 +12,12 @@
 //!     cache   answers kept, and used while AWS is away        pace     a token bucket per kind of call
 //!     batch   calls of many claims made as one
 //!     codes   every error code, and what to do about it       refusal  from the SDK's errors to Croft's
-//!     calls   to IAM, SSM and EKS, without the SDK's clients for them
-//!     rights  what an identity may do     owned  the cluster's instances: both for the command line
+//!     calls   to IAM, SSM, EKS and EventBridge, without the SDK's clients for them
+//!     rights  what an identity may do     owned  the cluster's instances     account  what is around the cluster: for the
+//!             command line
 //! ```
 
+mod account;
 mod answer;
 mod batch;
 mod batches;
@@ -42,6 +44,7 @@ mod rights;
 mod template;
 mod types;
 
+pub use account::{AccountReader, EksCluster, EventRule, QueueFacts, Read, Unread};
 pub use codes::{CODES, Code};
 pub use connect::{Access, Keys, configured_region};
 pub use owned::owned_instances;

@@ -5,13 +5,14 @@
 //! TCP.
 
 use std::{
+    collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
-use croft_cloud::{Fault, FaultClass};
+use croft_cloud::{CallCount, Fault, FaultClass};
 use tokio::time::Instant;
 
 use crate::refusal;
@@ -21,6 +22,8 @@ use crate::refusal;
 pub(crate) struct Pace {
     started: Instant,
     bucket: Mutex<Bucket>,
+    /// Answers by call and result.
+    counts: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
 }
 
 /// A bucket; time is an argument.
@@ -72,7 +75,11 @@ impl Bucket {
 impl Pace {
     /// `burst` calls at once, then `per_second`.
     pub(crate) fn new(burst: u32, per_second: u32) -> Self {
-        Self { started: Instant::now(), bucket: Mutex::new(Bucket::new(burst, per_second)) }
+        Self {
+            started: Instant::now(),
+            bucket: Mutex::new(Bucket::new(burst, per_second)),
+            counts: Mutex::default(),
+        }
     }
 
     fn bucket(&self) -> MutexGuard<'_, Bucket> {
@@ -85,6 +92,13 @@ impl Pace {
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
+    }
+
+    /// Counts an answer to a call of `action`: a fault of this class, or none.
+    pub(crate) fn count(&self, action: &'static str, fault: Option<FaultClass>) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = fault.map_or("ok", FaultClass::as_str);
+        *counts.entry((action, result)).or_default() += 1;
     }
 
     /// The call was throttled.
@@ -114,6 +128,19 @@ pub(crate) struct Paces {
     pub(crate) launch: Pace,
 }
 
+impl Paces {
+    /// The answers so far, by call and result.
+    pub(crate) fn calls(&self) -> Vec<CallCount> {
+        let mut all: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for pace in [&self.read, &self.write, &self.launch] {
+            for (key, count) in pace.counts.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                *all.entry(*key).or_default() += count;
+            }
+        }
+        all.into_iter().map(|((call, result), count)| CallCount { call, result, count }).collect()
+    }
+}
+
 impl Default for Paces {
     fn default() -> Self {
         Self { read: Pace::new(100, 20), write: Pace::new(50, 10), launch: Pace::new(100, 20) }
@@ -133,10 +160,12 @@ impl Pace {
         match answer {
             Ok(value) => {
                 self.passed();
+                self.count(action, None);
                 Ok(value)
             }
             Err(error) => {
                 let fault = refusal::fault(action, &error);
+                self.count(action, Some(fault.class));
                 if fault.class == FaultClass::Throttled {
                     self.throttled();
                 }
@@ -153,6 +182,16 @@ mod tests {
     /// Wait of the last of `calls` that are all made at `now`.
     fn last_turn(bucket: &mut Bucket, calls: u32, now: Duration) -> f64 {
         (0..calls).map(|_| bucket.take(now)).last().unwrap_or_default().as_secs_f64()
+    }
+
+    #[test]
+    fn answers_are_counted_over_all_buckets_by_call_and_result() {
+        let paces = Paces::default();
+        paces.read.count("CreateTags", None);
+        paces.write.count("CreateTags", None);
+        paces.launch.count("CreateFleet", Some(FaultClass::NoCapacity));
+        let call = |call, result, count| CallCount { call, result, count };
+        assert_eq!(paces.calls(), [call("CreateFleet", "NoCapacity", 1), call("CreateTags", "ok", 2)]);
     }
 
     #[test]

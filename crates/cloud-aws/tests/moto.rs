@@ -29,7 +29,7 @@ use croft_api::{
 use croft_cloud::{
     CloudProvider, FaultClass, InUse, InstanceState, InterruptionKind, LaunchRequest, builtin_catalog, tags,
 };
-use croft_cloud_aws::{Access, AwsProvider, Keys, Options, Subject, Verdict, check_rights};
+use croft_cloud_aws::{Access, AccountReader, AwsProvider, Keys, Options, Subject, Verdict, check_rights};
 use croft_runtime::clock::{Clock, SystemClock};
 use croft_scheduler::{CapacityType, Price, Resources};
 use croft_testkit::moto::Moto;
@@ -65,6 +65,12 @@ impl Raw {
     async fn ssm(&self, action: &str, parameters: &Value) -> String {
         let headers = format!("Content-Type: application/x-amz-json-1.1\r\nX-Amz-Target: AmazonSSM.{action}");
         self.call("ssm", &headers, &parameters.to_string()).await
+    }
+
+    /// Calls `action` of EventBridge.
+    async fn events(&self, action: &str, parameters: &Value) -> String {
+        let headers = format!("Content-Type: application/x-amz-json-1.1\r\nX-Amz-Target: AWSEvents.{action}");
+        self.call("events", &headers, &parameters.to_string()).await
     }
 
     /// Sends `body` and returns the answer. moto checks no signature, and finds the service in its scope.
@@ -208,6 +214,46 @@ async fn class_resolves_on_moto() {
     what_is_not_there_is_said(&bed).await;
     a_profile_that_holds_another_role_is_corrected(&bed).await;
     no_right_is_denied_by_an_account_without_policies(&bed).await;
+    the_account_around_a_cluster_is_read(&bed).await;
+}
+
+async fn the_account_around_a_cluster_is_read(bed: &Bed) {
+    let reader = AccountReader::connect(&bed.options.access).await.expect("a region is set");
+    let queue = reader.queue("croft").await.unwrap().unwrap();
+    assert_eq!(queue.arn, "arn:aws:sqs:us-east-1:123456789012:croft");
+    assert_eq!(queue.waiting, Some(0));
+    assert_eq!(reader.queue("absent").await.unwrap(), None);
+    assert!(reader.rules_to(&queue.arn).await.unwrap().is_empty());
+    let pattern = r#"{"source": ["aws.ec2"], "detail-type": ["EC2 Spot Instance Interruption Warning"]}"#;
+    bed.raw.events("PutRule", &json!({"Name": "spot", "EventPattern": pattern})).await;
+    let target = json!({"Rule": "spot", "Targets": [{"Id": "1", "Arn": queue.arn}]});
+    bed.raw.events("PutTargets", &target).await;
+    let rules = reader.rules_to(&queue.arn).await.unwrap();
+    let [rule] = rules.as_slice() else { panic!("{rules:?}") };
+    assert!(rule.name == "spot" && rule.enabled, "{rule:?}");
+    assert_eq!(
+        serde_json::from_str::<Value>(&rule.pattern).unwrap(),
+        serde_json::from_str::<Value>(pattern).unwrap()
+    );
+
+    let found = bed.ec2.describe_subnets().send().await.unwrap();
+    let subnet = found.subnets().first().unwrap();
+    let (vpc, subnet) = (subnet.vpc_id().unwrap(), BTreeSet::from([subnet.subnet_id().unwrap().to_owned()]));
+    let closed = reader.without_internet(vpc, &subnet).await.unwrap();
+    assert_eq!(closed, Vec::from_iter(subnet.clone()), "moto's main route table has the local route alone");
+    let gateway = bed.ec2.create_internet_gateway().send().await.unwrap();
+    let gateway = gateway.internet_gateway().unwrap().internet_gateway_id().unwrap().to_owned();
+    bed.ec2.attach_internet_gateway().internet_gateway_id(&gateway).vpc_id(vpc).send().await.unwrap();
+    let tables = bed.ec2.describe_route_tables().send().await.unwrap();
+    let table = tables.route_tables().iter().find(|table| table.vpc_id() == Some(vpc)).unwrap();
+    let route = bed.ec2.create_route().route_table_id(table.route_table_id().unwrap());
+    route.destination_cidr_block("0.0.0.0/0").gateway_id(gateway).send().await.unwrap();
+    assert!(reader.without_internet(vpc, &subnet).await.unwrap().is_empty());
+
+    assert!(reader.endpoints(vpc).await.unwrap().is_empty());
+    let endpoint = bed.ec2.create_vpc_endpoint().vpc_id(vpc).service_name("com.amazonaws.us-east-1.ecr.api");
+    endpoint.vpc_endpoint_type("Interface".into()).send().await.unwrap();
+    assert_eq!(reader.endpoints(vpc).await.unwrap(), BTreeSet::from(["ecr.api".to_owned()]));
 }
 
 async fn no_right_is_denied_by_an_account_without_policies(bed: &Bed) {

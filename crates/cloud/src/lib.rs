@@ -34,7 +34,7 @@ pub mod userdata;
 pub use catalog::builtin_catalog;
 pub use error::{CloudError, Fault, FaultClass, LaunchError, OfferingKey};
 pub use provider::{
-    Account, ClassFindings, CloudInstance, CloudProvider, InUse, InstanceState, Interruption,
+    Account, CallCount, ClassFindings, CloudInstance, CloudProvider, InUse, InstanceState, Interruption,
     InterruptionKind, LaunchRequest, Launched, ObservedNode, Prepared, Terminated, instance_id,
 };
 pub use supply::Shortage;

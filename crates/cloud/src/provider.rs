@@ -74,6 +74,22 @@ pub trait CloudProvider: Send + Sync {
 
     /// Deletes launch templates and instance profiles of this cluster that `used` doesn't name. Returns their number.
     async fn sweep(&self, used: &InUse) -> Result<usize, CloudError>;
+
+    /// The answered calls to the cloud since the start, by call and result. None where no call leaves the process.
+    fn calls(&self) -> Vec<CallCount> {
+        Vec::new()
+    }
+}
+
+/// Calls of one kind to the cloud that ended alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallCount {
+    /// The call, such as `DescribeInstances`.
+    pub call: &'static str,
+    /// `ok`, or the class of the fault.
+    pub result: &'static str,
+    /// Their number.
+    pub count: u64,
 }
 
 /// Users of launch templates and instance profiles.

@@ -22,6 +22,8 @@ pub enum Service {
     Sts,
     /// The cluster's endpoint and CA.
     Eks,
+    /// EventBridge.
+    Events,
 }
 
 impl Service {
@@ -36,6 +38,7 @@ impl Service {
             Self::Iam => "iam",
             Self::Sts => "sts",
             Self::Eks => "eks",
+            Self::Events => "events",
         }
     }
 }

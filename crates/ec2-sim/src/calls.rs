@@ -42,7 +42,9 @@ impl World {
             Service::Pricing => self.pricing(call),
             Service::Iam => self.iam(call),
             Service::Sts => self.sts(call),
-            Service::Eks => self.eks(call),
+            Service::Eks if call.action == "DescribeCluster" => self.eks(call),
+            Service::Eks => self.eks_identities(call),
+            Service::Events => self.events(call),
         }
     }
 
@@ -62,6 +64,8 @@ impl World {
             "CreateLaunchTemplate" => self.create_template(call),
             "DescribeLaunchTemplates" => self.describe_templates(call),
             "DeleteLaunchTemplate" => self.delete_template(call),
+            "DescribeRouteTables" => self.describe_route_tables(call),
+            "DescribeVpcEndpoints" => self.describe_vpc_endpoints(call),
             "DescribeCapacityReservations" => self.describe_reservations(call),
             "GetConsoleOutput" => self.console_output(call),
             other => Err(Refusal::new(

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     capacity_rule::CapacityRule,
     faults::Rule,
+    integration::Integration,
     params::wildcard,
     policy::{Policy, PolicyError},
     resources::LaunchFailure,
@@ -115,6 +116,11 @@ pub enum Control {
         /// The new tags.
         tags: std::collections::BTreeMap<String, String>,
     },
+    /// Replace how the account serves the cluster.
+    Integrate {
+        /// The new state.
+        integration: Integration,
+    },
     /// Expire an access key.
     Expire {
         /// The key.
@@ -170,6 +176,7 @@ impl World {
                     held.tags = tags;
                 }
             }
+            Control::Integrate { integration } => self.integration = integration,
             Control::Expire { key } => self.expire_key(&key),
         }
         Ok(())
@@ -193,6 +200,7 @@ impl World {
             "instances": instances,
             "launchTemplates": self.templates.keys().collect::<Vec<_>>(),
             "instanceProfiles": self.profiles.keys().collect::<Vec<_>>(),
+            "integration": self.integration,
             "calls": self.calls(),
             "waitingNews": self.waiting_news(),
         })

@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::{
     answer::{Answer, Call, Outcome, Refusal},
     policy::Demand,
+    resources::VPC,
     world::World,
 };
 
@@ -30,6 +31,14 @@ impl World {
             "status": "ACTIVE",
             "certificateAuthority": {"data": STANDARD.encode(&s.cluster_ca)},
             "kubernetesNetworkConfig": {"serviceIpv4Cidr": s.service_cidr, "ipFamily": "ipv4"},
+            "resourcesVpcConfig": {
+                "vpcId": VPC,
+                "subnetIds": self.subnets.keys().collect::<Vec<_>>(),
+                "clusterSecurityGroupId": self.groups.keys().next(),
+                "endpointPublicAccess": self.integration.internet,
+                "endpointPrivateAccess": true,
+            },
+            "accessConfig": {"authenticationMode": "API_AND_CONFIG_MAP"},
         }})))
     }
 }

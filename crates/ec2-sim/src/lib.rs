@@ -30,6 +30,7 @@ pub mod fleet;
 pub mod iam;
 pub mod images;
 pub mod instances;
+pub mod integration;
 pub mod journal;
 pub mod kubelet;
 pub mod market;

@@ -1,6 +1,7 @@
 //! The simulated cloud on a socket: HTTP to [`Call`], and [`Answer`] back.
 
 use std::{
+    collections::BTreeMap,
     path::Path as FilePath,
     sync::{
         Arc, Mutex, PoisonError,
@@ -12,7 +13,7 @@ use std::{
 use axum::{
     Json, Router,
     body::{Body, Bytes},
-    extract::{Path, State},
+    extract::{Path, Query, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse as _, Response},
     routing::{get, post},
@@ -228,7 +229,10 @@ impl Simulator {
 pub fn router(simulator: Arc<Simulator>) -> Router {
     Router::new()
         .route("/", post(query_or_json))
-        .route("/clusters/{name}", get(describe_cluster))
+        .route("/clusters", get(eks))
+        .route("/clusters/{name}", get(eks))
+        .route("/clusters/{name}/{kind}", get(eks))
+        .route("/clusters/{name}/{kind}/{id}", get(eks))
         .route("/_control", post(control))
         .route("/_control/state", get(report))
         .with_state(simulator)
@@ -248,16 +252,29 @@ async fn control(State(simulator): State<Arc<Simulator>>, Json(wanted): Json<Con
     }
 }
 
-async fn describe_cluster(
+/// EKS's reads: the path names the cluster and what of it, the query the rest.
+async fn eks(
     State(simulator): State<Arc<Simulator>>,
-    Path(name): Path<String>,
+    Path(path): Path<BTreeMap<String, String>>,
+    Query(query): Query<BTreeMap<String, String>>,
     headers: HeaderMap,
 ) -> Response {
+    let part = |name: &str| path.get(name).map(String::as_str);
+    let action = match (part("name"), part("kind"), part("id")) {
+        (None, ..) => "ListClusters",
+        (_, None, _) => "DescribeCluster",
+        (_, Some("access-entries"), None) => "ListAccessEntries",
+        (_, Some("access-entries"), Some(_)) => "DescribeAccessEntry",
+        (_, Some("pod-identity-associations"), None) => "ListPodIdentityAssociations",
+        (_, Some("pod-identity-associations"), Some(_)) => "DescribePodIdentityAssociation",
+        (_, Some(_), _) => return StatusCode::NOT_FOUND.into_response(),
+    };
+    let fields = path.iter().chain(&query).map(|(name, value)| (name.clone(), Value::from(value.as_str())));
     let call = Call {
         service: Service::Eks,
-        action: "DescribeCluster".to_owned(),
+        action: action.to_owned(),
         params: Params::default(),
-        json: json!({"name": name}),
+        json: Value::Object(fields.collect()),
         access_key: access_key(&headers),
     };
     answer(&simulator, &call).await
@@ -283,6 +300,7 @@ fn read_call(headers: &HeaderMap, body: &[u8]) -> Result<Call, Refusal> {
             "AmazonSSM" => Service::Ssm,
             "AmazonSQS" => Service::Sqs,
             "AWSPriceListService" => Service::Pricing,
+            "AWSEvents" => Service::Events,
             other => {
                 return Err(Refusal::new("UnknownOperationException", format!("{other} is not simulated")));
             }
@@ -307,7 +325,7 @@ fn read_call(headers: &HeaderMap, body: &[u8]) -> Result<Call, Refusal> {
 
 /// A signature is valid in one region only, except for IAM, STS and the price list.
 fn check_scope(simulator: &Simulator, service: Service, headers: &HeaderMap) -> Result<(), Refusal> {
-    if !matches!(service, Service::Ec2 | Service::Ssm | Service::Sqs | Service::Eks) {
+    if !matches!(service, Service::Ec2 | Service::Ssm | Service::Sqs | Service::Eks | Service::Events) {
         return Ok(());
     }
     let scope = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -420,7 +438,7 @@ fn write_refusal(service: Service, refusal: &Refusal) -> Response {
                 .leaf("RequestId", REQUEST_ID);
             });
         }
-        Service::Ssm | Service::Sqs | Service::Pricing | Service::Eks => {
+        Service::Ssm | Service::Sqs | Service::Pricing | Service::Eks | Service::Events => {
             let body = json!({"__type": refusal.code, "message": refusal.message}).to_string();
             let headers = [
                 (header::CONTENT_TYPE.as_str(), "application/x-amz-json-1.1".to_owned()),

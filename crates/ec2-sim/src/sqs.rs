@@ -102,7 +102,7 @@ impl World {
         let arn = format!("arn:aws:sqs:{}:{}:{name}", self.settings.region, self.settings.account);
         // A batch needs the permission of the single action.
         let right = call.action.strip_suffix("Batch").unwrap_or(&call.action);
-        self.require(call, &Demand::new(format!("sqs:{right}"), arn))?;
+        self.require(call, &Demand::new(format!("sqs:{right}"), &arn))?;
         let (now, account) = (self.now, self.settings.account.clone());
         let absent = || {
             Refusal::new(
@@ -114,6 +114,14 @@ impl World {
         match call.action.as_str() {
             "GetQueueUrl" => {
                 Ok(Answer::Json(json!({"QueueUrl": format!("https://sqs.simulated/{account}/{name}")})))
+            }
+            "GetQueueAttributes" => {
+                let hidden = queue.messages.iter().filter(|m| m.visible > now).count();
+                Ok(Answer::Json(json!({"Attributes": {
+                    "QueueArn": arn,
+                    "ApproximateNumberOfMessages": (queue.messages.len() - hidden).to_string(),
+                    "ApproximateNumberOfMessagesNotVisible": hidden.to_string(),
+                }})))
             }
             "ReceiveMessage" => {
                 let most = call.json.get("MaxNumberOfMessages").and_then(Value::as_u64).unwrap_or(1);

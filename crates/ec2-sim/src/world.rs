@@ -12,6 +12,7 @@ use crate::{
     answer::{Call, Refusal, Service},
     catalogue::Catalogue,
     faults::Faults,
+    integration::Integration,
     market::Market,
     policy::{Demand, Policy},
     random::next,
@@ -125,6 +126,7 @@ pub struct World {
     /// Scripted faults.
     pub faults: Faults,
     pub(crate) queues: BTreeMap<String, Queue>,
+    pub(crate) integration: Integration,
     pub(crate) policies: BTreeMap<String, Policy>,
     pub(crate) expired_keys: BTreeSet<String>,
     pub(crate) forbidden_types: BTreeSet<String>,
@@ -162,6 +164,7 @@ impl World {
             market: Market::new(settings.seed, &settings.types, settings.catalogue.as_deref()),
             faults: Faults::default(),
             queues: settings.queue.iter().map(|name| (name.clone(), Queue::default())).collect(),
+            integration: Integration::complete(&settings.account, &settings.roles),
             policies: BTreeMap::new(),
             expired_keys: BTreeSet::new(),
             forbidden_types: BTreeSet::new(),

@@ -1,8 +1,12 @@
-//! The call to EKS: how nodes join the cluster. Source: "DescribeCluster", Amazon EKS API Reference, version 2017-11-01.
+//! The calls to EKS: how nodes join the cluster, and for `croft check` whom it lets in. Source: "Actions", Amazon EKS API
+//! Reference, version 2017-11-01.
 
 use aws_config::SdkConfig;
-use aws_smithy_http::label::{EncodingStrategy, fmt_string};
-use serde::Deserialize;
+use aws_smithy_http::{
+    label::{EncodingStrategy, fmt_string},
+    query,
+};
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{Call, CallError, Service, SignedCalls, json};
 
@@ -26,6 +30,27 @@ pub(crate) struct Cluster {
     pub(crate) kubernetes_network_config: NetworkConfig,
     /// Major and minor version.
     pub(crate) version: Option<String>,
+    /// Such as `ACTIVE`.
+    pub(crate) status: Option<String>,
+    pub(crate) resources_vpc_config: VpcConfig,
+    pub(crate) access_config: AccessConfig,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct VpcConfig {
+    pub(crate) vpc_id: Option<String>,
+    pub(crate) subnet_ids: Vec<String>,
+    pub(crate) cluster_security_group_id: Option<String>,
+    /// `None` if the answer doesn't say.
+    pub(crate) endpoint_public_access: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct AccessConfig {
+    /// `API`, `API_AND_CONFIG_MAP` or `CONFIG_MAP`.
+    pub(crate) authentication_mode: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -60,11 +85,133 @@ impl Client {
         struct Answer {
             cluster: Option<Cluster>,
         }
-        let path = format!("/clusters/{}", fmt_string(name, EncodingStrategy::Default));
-        let call = Call { method: "GET", path, headers: Vec::new(), body: String::new() };
-        let answer: Answer = json::read(SERVICE.id, &self.calls.send(call).await?)?;
+        let answer: Answer = self.get(format!("/clusters/{}", segment(name))).await?;
         Ok(answer.cluster)
     }
+
+    /// ListClusters: the names of the account's clusters in the region.
+    pub(crate) async fn list_clusters(&self) -> Result<Vec<String>, CallError> {
+        #[derive(Deserialize)]
+        struct Page {
+            #[serde(default)]
+            clusters: Vec<String>,
+        }
+        self.pages("/clusters", |page: Page| page.clusters).await
+    }
+
+    /// ListAccessEntries: the ARNs of the principals that a cluster lets in.
+    pub(crate) async fn list_access_entries(&self, cluster: &str) -> Result<Vec<String>, CallError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Page {
+            #[serde(default)]
+            access_entries: Vec<String>,
+        }
+        let path = format!("/clusters/{}/access-entries", segment(cluster));
+        self.pages(&path, |page: Page| page.access_entries).await
+    }
+
+    /// DescribeAccessEntry: its type, such as `EC2_LINUX`.
+    pub(crate) async fn access_entry_type(
+        &self,
+        cluster: &str,
+        principal: &str,
+    ) -> Result<Option<String>, CallError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Answer {
+            access_entry: Option<Entry>,
+        }
+        #[derive(Deserialize)]
+        struct Entry {
+            #[serde(rename = "type")]
+            kind: Option<String>,
+        }
+        let path = format!("/clusters/{}/access-entries/{}", segment(cluster), segment(principal));
+        let answer: Answer = self.get(path).await?;
+        Ok(answer.access_entry.and_then(|entry| entry.kind))
+    }
+
+    /// ListPodIdentityAssociations of one ServiceAccount: their ids.
+    pub(crate) async fn list_pod_identities(
+        &self,
+        cluster: &str,
+        namespace: &str,
+        service_account: &str,
+    ) -> Result<Vec<String>, CallError> {
+        #[derive(Deserialize)]
+        struct Page {
+            #[serde(default)]
+            associations: Vec<Association>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Association {
+            association_id: String,
+        }
+        let path = format!(
+            "/clusters/{}/pod-identity-associations?namespace={}&serviceAccount={}",
+            segment(cluster),
+            query::fmt_string(namespace),
+            query::fmt_string(service_account)
+        );
+        let ids = |page: Page| page.associations.into_iter().map(|found| found.association_id).collect();
+        self.pages(&path, ids).await
+    }
+
+    /// DescribePodIdentityAssociation: the ARN of its role.
+    pub(crate) async fn pod_identity_role(
+        &self,
+        cluster: &str,
+        id: &str,
+    ) -> Result<Option<String>, CallError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            association: Option<Association>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Association {
+            role_arn: Option<String>,
+        }
+        let path = format!("/clusters/{}/pod-identity-associations/{}", segment(cluster), segment(id));
+        let answer: Answer = self.get(path).await?;
+        Ok(answer.association.and_then(|found| found.role_arn))
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, CallError> {
+        let call = Call { method: "GET", path, headers: Vec::new(), body: String::new() };
+        json::read(SERVICE.id, &self.calls.send(call).await?)
+    }
+
+    /// The items of every page of a list.
+    async fn pages<P: DeserializeOwned, T>(
+        &self,
+        path: &str,
+        items: impl Fn(P) -> Vec<T>,
+    ) -> Result<Vec<T>, CallError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Page<P> {
+            next_token: Option<String>,
+            #[serde(flatten)]
+            rest: P,
+        }
+        let mut all = Vec::new();
+        let mut next = path.to_owned();
+        loop {
+            let page: Page<P> = self.get(next).await?;
+            all.extend(items(page.rest));
+            let Some(token) = page.next_token.filter(|token| !token.is_empty()) else { return Ok(all) };
+            let mark = if path.contains('?') { '&' } else { '?' };
+            next = format!("{path}{mark}nextToken={}", query::fmt_string(token));
+        }
+    }
+}
+
+/// `text` as one segment of a path.
+fn segment(text: &str) -> String {
+    fmt_string(text, EncodingStrategy::Default)
 }
 
 #[cfg(test)]
@@ -95,6 +242,59 @@ mod tests {
         let [(to, signed, _)] = sent.as_slice() else { panic!("{sent:?}") };
         assert_eq!(to, "https://eks.cn-north-1.amazonaws.com.cn/clusters/a%2Fb%20c");
         assert!(signed.contains("/cn-north-1/eks/aws4_request"), "{signed}");
+    }
+
+    #[tokio::test]
+    async fn network_and_authentication_of_a_cluster_are_read() {
+        let wire = Wire::new(&[(
+            200,
+            r#"{"cluster": {"resourcesVpcConfig": {"vpcId": "vpc-1", "subnetIds": ["subnet-1"], "clusterSecurityGroupId": "sg-1",
+                "endpointPublicAccess": false}, "accessConfig": {"authenticationMode": "API"}}}"#,
+        )]);
+        let found =
+            Client::new(&wire.config(Some("us-east-1"))).describe_cluster("a").await.unwrap().unwrap();
+        let network = found.resources_vpc_config;
+        assert_eq!((network.vpc_id.as_deref(), network.endpoint_public_access), (Some("vpc-1"), Some(false)));
+        assert_eq!(network.subnet_ids, ["subnet-1"]);
+        assert_eq!(network.cluster_security_group_id.as_deref(), Some("sg-1"));
+        assert_eq!(found.access_config.authentication_mode.as_deref(), Some("API"));
+    }
+
+    #[tokio::test]
+    async fn every_page_of_a_list_is_read() {
+        let wire = Wire::new(&[
+            (200, r#"{"accessEntries": ["a"], "nextToken": "n="}"#),
+            (200, r#"{"accessEntries": ["b"], "nextToken": null}"#),
+        ]);
+        let client = Client::new(&wire.config(Some("us-east-1")));
+        assert_eq!(client.list_access_entries("c").await.unwrap(), ["a", "b"]);
+        let paths: Vec<String> = wire.sent().into_iter().map(|(to, ..)| to).collect();
+        let base = "https://eks.us-east-1.amazonaws.com/clusters/c/access-entries";
+        assert_eq!(paths, [base.to_owned(), format!("{base}?nextToken=n%3D")]);
+    }
+
+    #[tokio::test]
+    async fn identities_are_asked_for_by_escaped_names() {
+        let wire = Wire::new(&[
+            (200, r#"{"accessEntry": {"principalArn": "x", "type": "EC2_LINUX"}}"#),
+            (200, r#"{"associations": [{"associationId": "a-1", "namespace": "n"}]}"#),
+            (200, r#"{"association": {"roleArn": "arn:r"}}"#),
+        ]);
+        let client = Client::new(&wire.config(Some("us-east-1")));
+        let kind = client.access_entry_type("c", "arn:aws:iam::1:role/n").await.unwrap();
+        assert_eq!(kind.as_deref(), Some("EC2_LINUX"));
+        assert_eq!(client.list_pod_identities("c", "n s", "sa").await.unwrap(), ["a-1"]);
+        assert_eq!(client.pod_identity_role("c", "a-1").await.unwrap().as_deref(), Some("arn:r"));
+        let paths: Vec<String> = wire.sent().into_iter().map(|(to, ..)| to).collect();
+        let base = "https://eks.us-east-1.amazonaws.com/clusters/c";
+        assert_eq!(
+            paths,
+            [
+                format!("{base}/access-entries/arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fn"),
+                format!("{base}/pod-identity-associations?namespace=n%20s&serviceAccount=sa"),
+                format!("{base}/pod-identity-associations/a-1"),
+            ]
+        );
     }
 
     #[tokio::test]

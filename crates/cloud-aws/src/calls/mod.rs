@@ -1,10 +1,11 @@
-//! Calls to services of which Croft needs a few operations: IAM, SSM and EKS.
+//! Calls to services of which Croft needs a few operations: IAM, SSM, EKS and EventBridge.
 //!
-//! Together the SDK's clients for them take as long to compile as EC2's, for eight operations. These are written here, on
+//! Together the SDK's clients for them take as long to compile as EC2's, for fifteen operations. These are written here, on
 //! the SDK's own orchestrator: signing, credentials, retries, timeouts and connections are the SDK's. Each module has one
 //! service's operations, its endpoints, and how it writes an error.
 
 pub(crate) mod eks;
+pub(crate) mod events;
 pub(crate) mod iam;
 mod json;
 pub(crate) mod ssm;

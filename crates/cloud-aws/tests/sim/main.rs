@@ -7,6 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod account;
 mod bed;
 mod discovery;
 mod ending;

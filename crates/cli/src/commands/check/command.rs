@@ -6,15 +6,20 @@ use clap::Args;
 use croft_api::{CroftConfig, EC2NodeClass, Tenant, TenantPool};
 use kube::Client;
 
+#[cfg(feature = "aws")]
+use super::account;
 use super::{
-    cluster, configurations, limits, orphans, pod_security, policies,
+    cluster, configurations, identity,
+    installed::Installed,
+    limits, network_policy, orphans, placement, pod_security, policies,
     preflight::{self, features},
-    processes,
+    prices, processes,
     readiness::ready,
     report::Report,
+    reviews,
 };
 use crate::{
-    aws::AwsArgs,
+    aws::{Access, AwsArgs},
     failure::Failure,
     output::{Format, Output},
     source::ClusterArgs,
@@ -34,11 +39,11 @@ pub(crate) struct CheckArgs {
     preflight: bool,
     #[command(flatten)]
     aws: AwsArgs,
-    /// Name of the cluster at EKS, for --preflight
-    #[arg(long, value_name = "NAME", requires = "preflight")]
+    /// Name of the cluster at EKS. Default: the one that the controller has
+    #[arg(long, value_name = "NAME")]
     cluster_name: Option<String>,
-    /// Name or URL of the interruption queue, for --preflight
-    #[arg(long, value_name = "QUEUE", requires = "preflight")]
+    /// Name or URL of the interruption queue. Default: the one that the controller has
+    #[arg(long, value_name = "QUEUE")]
     interruption_queue: Option<String>,
     /// Format of the result
     #[arg(short, long, value_enum, default_value = "text")]
@@ -50,28 +55,34 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Output) -> Result<ExitCode, Failur
     let CheckArgs { cluster, namespace, preflight, aws, cluster_name, interruption_queue, output } = args;
     let code = cluster.run(async |client| {
         let mut report = Report::new(out, *output);
+        let subject = Subject {
+            namespace,
+            aws,
+            cluster_name: cluster_name.as_deref(),
+            interruption_queue: interruption_queue.as_deref(),
+        };
         if *preflight {
-            let subject = preflight::Subject {
-                namespace,
-                aws,
-                cluster_name: cluster_name.as_deref(),
-                interruption_queue: interruption_queue.as_deref(),
-            };
             preflight::check(&client, &subject, &mut report).await?;
             return report.finish("Croft can be installed");
         }
-        check(&client, namespace, aws, &mut report).await?;
+        check(&client, &subject, &mut report).await?;
         report.finish("the installation is healthy")
     })?;
     Ok(code)
 }
 
-async fn check(
-    client: &Client,
-    namespace: &str,
-    aws: &AwsArgs,
-    report: &mut Report<'_>,
-) -> anyhow::Result<()> {
+/// The installation that is checked, or that is to be.
+pub(super) struct Subject<'a> {
+    /// The namespace of Croft.
+    pub(super) namespace: &'a str,
+    pub(super) aws: &'a AwsArgs,
+    /// The name of the cluster at EKS.
+    pub(super) cluster_name: Option<&'a str>,
+    pub(super) interruption_queue: Option<&'a str>,
+}
+
+async fn check(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) -> anyhow::Result<()> {
+    let Subject { namespace, aws, .. } = *subject;
     report.step("cluster", &[], async || cluster::api_server(client).await).await?;
     report.advise("version", &["cluster"], async || features::version(client).await).await?;
     report.advise("features", &["cluster"], async || features::features(client).await).await?;
@@ -103,7 +114,65 @@ async fn check(
             ready::<Tenant>(client, |t| t.status.as_ref().map(|s| s.conditions.clone())).await
         })
         .await?;
+    around(client, subject, report).await?;
     report.step("instances", &["cluster"], async || orphans::check(client, namespace, aws).await).await?;
     report.advise("pod security", &["crds"], async || pod_security::check(client, namespace).await).await?;
     report.advise("limits", &["crds"], async || limits::check(client).await).await
+}
+
+/// What is around the processes: their nodes, the way from the API server to the webhook, the account.
+async fn around(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) -> anyhow::Result<()> {
+    let namespace = subject.namespace;
+    report
+        .examine("reviews", &["webhook", "configurations"], async || reviews::check(client, namespace).await)
+        .await?;
+    report.examine("prices", &["crds"], async || prices::check(client).await).await?;
+    if report.has_failed("namespace") {
+        return Ok(());
+    }
+    let installed = match Installed::read(client, namespace).await {
+        Ok(installed) => installed,
+        Err(error) => return report.note("installation", format!("not checked: {error}")),
+    };
+    report.examine("placement", &[], async || placement::check(&installed)).await?;
+    report
+        .examine("network policy", &[], async || network_policy::check(client, namespace, &installed).await)
+        .await?;
+    let recorded = installed.recorded("region").map(str::to_owned);
+    match subject.aws.access(recorded).await {
+        Ok(access) => in_account(client, subject, installed, access, report).await,
+        Err(why) => {
+            report.note("aws", why)?;
+            if installed.controller.is_none() {
+                return Ok(());
+            }
+            let unasked = Err("of Pod Identity, since AWS isn't asked".to_owned());
+            report.examine("identity", &[], async || identity::check(&installed, namespace, &unasked)).await
+        }
+    }
+}
+
+#[cfg(feature = "aws")]
+async fn in_account(
+    client: &Client,
+    subject: &Subject<'_>,
+    installed: Installed,
+    access: Access,
+    report: &mut Report<'_>,
+) -> anyhow::Result<()> {
+    let Subject { namespace, cluster_name, interruption_queue, .. } = *subject;
+    let read = account::Subject::read(client, namespace, installed, cluster_name, interruption_queue).await?;
+    account::check(&access, &read, true, report).await
+}
+
+#[cfg(not(feature = "aws"))]
+#[expect(clippy::unused_async, reason = "the same signature as with AWS")]
+async fn in_account(
+    _: &Client,
+    _: &Subject<'_>,
+    _: Installed,
+    access: Access,
+    _: &mut Report<'_>,
+) -> anyhow::Result<()> {
+    match access {}
 }

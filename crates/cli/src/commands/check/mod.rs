@@ -1,17 +1,25 @@
 //! `croft check`: is an installation healthy? Checks in order, each with a remedy; a check is skipped if one that it depends
 //! on has failed.
 
+#[cfg(feature = "aws")]
+mod account;
 mod cluster;
 mod command;
 mod configurations;
+mod identity;
+mod installed;
 mod limits;
+mod network_policy;
 mod orphans;
+mod placement;
 mod pod_security;
 mod policies;
 mod preflight;
+mod prices;
 mod processes;
 mod readiness;
 mod report;
+mod reviews;
 
 pub(crate) use command::{CheckArgs, run};
 pub(crate) use processes::leader_of;

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A finding, and its remedy.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failed {
     pub(super) what: String,
     /// Instructions; there may be several lines.
@@ -19,6 +19,31 @@ pub(super) struct Failed {
 
 /// A check's result: details in words, or what is wrong.
 pub(super) type Finding = Result<String, Failed>;
+
+/// The result of a check that may also find nothing out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// All is well; details in words.
+    Ok(String),
+    /// Something to mend that doesn't stop Croft.
+    Warn(Failed),
+    /// Something that stops Croft, or a part of it.
+    Fail(Failed),
+    /// It can't be known, such as for want of a right; why.
+    Unknown(String),
+}
+
+impl Outcome {
+    /// A finding that doesn't stop Croft.
+    pub(super) fn warn(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Warn(Failed { what: what.into(), remedy: remedy.into() })
+    }
+
+    /// A finding that stops Croft.
+    pub(super) fn fail(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Fail(Failed { what: what.into(), remedy: remedy.into() })
+    }
+}
 
 /// A failed check.
 pub(super) fn fail(what: impl Into<String>, remedy: impl Into<String>) -> Finding {
@@ -37,6 +62,8 @@ enum Status {
     Skip,
     /// Something that wasn't checked, on purpose.
     Note,
+    /// Something that can't be known.
+    Unknown,
 }
 
 /// One line of the report.
@@ -107,6 +134,35 @@ impl<'o> Report<'o> {
         self.write(entry(name, finding, Status::Warn))
     }
 
+    /// A check that may find nothing out; skipped if one of `needs` has failed.
+    pub(super) async fn examine(
+        &mut self,
+        name: &'static str,
+        needs: &[&'static str],
+        check: impl AsyncFnOnce() -> Outcome,
+    ) -> anyhow::Result<()> {
+        if self.missing(needs).is_some() {
+            return self.step(name, needs, async || Ok(String::new())).await;
+        }
+        let finding = match check().await {
+            Outcome::Ok(detail) => entry(name, Ok(detail), Status::Fail),
+            Outcome::Warn(failed) => entry(name, Err(failed), Status::Warn),
+            Outcome::Unknown(detail) => {
+                Entry { name, status: Status::Unknown, detail, remedy: String::new() }
+            }
+            Outcome::Fail(failed) => {
+                self.failed.insert(name);
+                entry(name, Err(failed), Status::Fail)
+            }
+        };
+        self.write(finding)
+    }
+
+    /// True if the check `name` has failed or couldn't run.
+    pub(super) fn has_failed(&self, name: &'static str) -> bool {
+        self.failed.contains(name)
+    }
+
     /// Records what isn't checked, and why; the first line is the summary.
     pub(super) fn note(&mut self, name: &'static str, detail: impl Into<String>) -> anyhow::Result<()> {
         let text = detail.into();
@@ -142,11 +198,12 @@ impl<'o> Report<'o> {
                 Status::Warn => ("warn", NOTE),
                 Status::Fail => ("fail", BAD),
                 Status::Skip => ("skip", DIM),
-                Status::Note => ("note", DIM),
+                Status::Note | Status::Unknown => ("note", DIM),
             };
+            let known = if *status == Status::Unknown { "not known: " } else { "" };
             writeln!(
                 self.out,
-                "{style}{}{style:#}{}  {BOLD}{name}{BOLD:#}: {detail}",
+                "{style}{}{style:#}{}  {BOLD}{name}{BOLD:#}: {known}{detail}",
                 word.trim_end(),
                 " ".repeat(word.len() - word.trim_end().len())
             )?;

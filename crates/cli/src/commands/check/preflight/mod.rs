@@ -7,4 +7,4 @@ mod rights;
 mod room;
 mod steps;
 
-pub(super) use steps::{Subject, check};
+pub(super) use steps::check;

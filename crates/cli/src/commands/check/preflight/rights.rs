@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 use croft_cloud_aws::{Right, Verdict};
 use kube::Client;
 
-use super::Subject;
-use crate::commands::check::report::Report;
+use crate::commands::check::{command::Subject, report::Report};
 #[cfg(feature = "aws")]
 use crate::{
-    commands::check::report::{Finding, fail},
+    commands::check::{
+        account,
+        installed::Installed,
+        report::{Finding, fail},
+    },
     table::counted,
 };
 
@@ -71,10 +74,15 @@ async fn ask(
         .await?;
     let Some(Rights { identity: _, rights }) = checked else { return Ok(()) };
     report.step("aws rights", &["aws"], async || verdict(&rights)).await?;
-    match unknown(&rights) {
-        Some(text) => report.note("aws rights", text),
-        None => Ok(()),
+    if let Some(text) = unknown(&rights) {
+        report.note("aws rights", text)?;
     }
+    // What the stack makes, before Croft is there to use it.
+    let installed = Installed::read(client, subject.namespace).await?;
+    let Subject { namespace, cluster_name, interruption_queue, .. } = *subject;
+    let around =
+        account::Subject::read(client, namespace, installed, cluster_name, interruption_queue).await?;
+    account::check(&access, &around, false, report).await
 }
 
 /// No right is denied.

@@ -5,24 +5,14 @@ use kube::{Api, Client, ResourceExt};
 
 use super::{features, node_agents, rights, room};
 use crate::{
-    aws::AwsArgs,
     cluster_reader::read_kubernetes,
     commands::check::{
         cluster,
+        command::Subject,
         report::{Finding, Report, fail},
     },
     own_objects,
 };
-
-/// The installation to be.
-pub(in crate::commands::check) struct Subject<'a> {
-    /// The namespace of Croft.
-    pub(in crate::commands::check) namespace: &'a str,
-    pub(in crate::commands::check) aws: &'a AwsArgs,
-    /// The name of the cluster at EKS.
-    pub(in crate::commands::check) cluster_name: Option<&'a str>,
-    pub(in crate::commands::check) interruption_queue: Option<&'a str>,
-}
 
 /// Runs every step.
 ///

@@ -1,0 +1,50 @@
+//! Arguments and steps of the command.
+
+use std::{io::Write as _, process::ExitCode};
+
+use clap::{Args, Subcommand};
+use croft_manifest::to_yaml;
+use croft_runtime::build::Build;
+
+use super::{objects, records};
+use crate::{cluster_reader::read, failure::Failure, output::Output, source::ClusterArgs};
+
+/// Arguments of `croft debug`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DebugArgs {
+    #[command(subcommand)]
+    command: DebugCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum DebugCommand {
+    /// Write a snapshot of the cluster that `croft simulate -f` replays
+    ///
+    /// It has pods, workloads, nodes, namespaces, storage and Croft's objects, and of these what decides a place: no Secret, no
+    /// ConfigMap, no environment, command or argument of a container, no content of a volume, no user data, and no
+    /// annotation but Croft's own and those that decide something. Names, labels and images are in it. Also events of
+    /// Croft's objects, Leases, versions, and the metrics of Croft's processes.
+    Dump(DumpArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+struct DumpArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Namespace that Croft is installed in
+    #[arg(short, long, value_name = "NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
+    namespace: String,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &DebugArgs, build: &Build, out: &mut Output) -> Result<ExitCode, Failure> {
+    let DebugArgs { command: DebugCommand::Dump(DumpArgs { cluster, namespace }) } = args;
+    let documents = cluster.run(async |client| {
+        let input = read(&client).await?;
+        let mut documents = records::documents(&client, namespace, &build.line()).await?;
+        documents.extend(objects::documents(&input)?);
+        Ok(documents)
+    })?;
+    out.write_all(to_yaml(&documents)?.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
