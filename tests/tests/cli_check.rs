@@ -73,7 +73,7 @@ metadata: {name: latecomer}
 spec: {namespaces: [tenant-a], pools: [pool-a]}
 ";
 
-/// What the account has for the cluster, with the region and the name that the controller recorded.
+/// The account's part of the check, with the region and the name that the controller recorded.
 async fn account_is_checked_as_the_controller_uses_it(stack: &mut Stack) {
     let cloud = stack.croft.address(Part::Cloud).unwrap();
     let arguments = format!("check --aws-endpoint-url http://{cloud} --interruption-queue croft");
@@ -154,8 +154,14 @@ async fn snapshot_gives_the_clusters_plan_without_secrets(stack: &Stack) {
     let (code, dump) = croft(&stack.plane, "debug dump").await.unwrap();
     assert_eq!(code, 0, "{dump}");
     let (_, again) = croft(&stack.plane, "debug dump").await.unwrap();
-    assert!(!dump.contains(SECRET), "{}", dump.lines().find(|line| line.contains(SECRET)).unwrap_or_default());
-    for part in ["kind: Snapshot", "kubernetes: v1.", "kind: Lease", "kind: Event", "kind: NodeClaim", "leader: "] {
+    assert!(
+        !dump.contains(SECRET),
+        "{}",
+        dump.lines().find(|line| line.contains(SECRET)).unwrap_or_default()
+    );
+    for part in
+        ["kind: Snapshot", "kubernetes: v1.", "kind: Lease", "kind: Event", "kind: NodeClaim", "leader: "]
+    {
         assert!(dump.contains(part), "{part}");
     }
     // Leases and events change meanwhile, objects don't.

@@ -133,7 +133,10 @@ async fn preflight_passes_an_empty_cluster_and_names_what_is_in_the_way() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     // The stack isn't there, or not as it should be.
-    plane.apply(&std::fs::read_to_string(croft.manifests().join("examples/nodeclass.yaml")).unwrap()).await.unwrap();
+    plane
+        .apply(&std::fs::read_to_string(croft.manifests().join("examples/nodeclass.yaml")).unwrap())
+        .await
+        .unwrap();
     let integration = json!({
         "accessEntries": {}, "podIdentities": {}, "internet": false, "endpoints": ["ec2"], "otherClusters": [],
         "rules": ["!EC2 Spot Instance Interruption Warning", "AWS Health Event"],
@@ -156,7 +159,10 @@ async fn preflight_passes_an_empty_cluster_and_names_what_is_in_the_way() {
     control(cloud, &json!({"do": "restrict", "key": "*", "policy": policy})).await;
     let (_, text) = croft_with_credentials(&plane, &arguments).await.unwrap();
     assert!(text.contains("fail  aws rights: 1 right is denied"), "{text}");
-    assert!(text.contains("note  access entries: not known: it takes the right eks:ListAccessEntries"), "{text}");
+    assert!(
+        text.contains("note  access entries: not known: it takes the right eks:ListAccessEntries"),
+        "{text}"
+    );
     assert!(
         text.contains("ec2:DescribeSubnets (`spec.subnetSelectorTerms`: zones and free addresses)"),
         "{text}"

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::{
-    CallCount, Account, ClassFindings, CloudError, CloudInstance, CloudProvider, Fault, FaultClass, InUse, Interruption,
-    LaunchError, LaunchRequest, Launched, ObservedNode, Prepared, Shortage, Terminated,
+    Account, CallCount, ClassFindings, CloudError, CloudInstance, CloudProvider, Fault, FaultClass, InUse,
+    Interruption, LaunchError, LaunchRequest, Launched, ObservedNode, Prepared, Shortage, Terminated,
 };
 use croft_runtime::{clock::Clock, lease::Leader};
 use croft_scheduler::InstanceType;

@@ -4,9 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     admit::AdmitArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs, debug::DebugArgs,
-    explain::ExplainArgs,
-    import::ImportArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs, tenant::TenantArgs,
-    top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
+    explain::ExplainArgs, import::ImportArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs,
+    tenant::TenantArgs, top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
 };
 
 /// Gives every tenant of a shared Kubernetes cluster its own nodes: the tenant's pods run there, and no others.

@@ -54,8 +54,8 @@ pub use output::Output;
 use crate::{
     args::Command,
     commands::{
-        admit, audit, break_glass, check, debug, explain, import, lab, plan, simulate, tenant, top, uninstall,
-        version,
+        admit, audit, break_glass, check, debug, explain, import, lab, plan, simulate, tenant, top,
+        uninstall, version,
     },
     table::BAD,
 };

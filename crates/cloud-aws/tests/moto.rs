@@ -231,7 +231,10 @@ async fn the_account_around_a_cluster_is_read(bed: &Bed) {
     let rules = reader.rules_to(&queue.arn).await.unwrap();
     let [rule] = rules.as_slice() else { panic!("{rules:?}") };
     assert!(rule.name == "spot" && rule.enabled, "{rule:?}");
-    assert_eq!(serde_json::from_str::<Value>(&rule.pattern).unwrap(), serde_json::from_str::<Value>(pattern).unwrap());
+    assert_eq!(
+        serde_json::from_str::<Value>(&rule.pattern).unwrap(),
+        serde_json::from_str::<Value>(pattern).unwrap()
+    );
 
     let found = bed.ec2.describe_subnets().send().await.unwrap();
     let subnet = found.subnets().first().unwrap();

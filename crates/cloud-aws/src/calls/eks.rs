@@ -1,4 +1,4 @@
-//! The calls to EKS: how nodes join the cluster, and for `croft check` whom it lets in. Source: "Actions", Amazon EKS API
+//! The calls to EKS: how nodes join the cluster, and for `croft check` access entries and identities. Source: "Actions", Amazon EKS API
 //! Reference, version 2017-11-01.
 
 use aws_config::SdkConfig;
@@ -251,7 +251,8 @@ mod tests {
             r#"{"cluster": {"resourcesVpcConfig": {"vpcId": "vpc-1", "subnetIds": ["subnet-1"], "clusterSecurityGroupId": "sg-1",
                 "endpointPublicAccess": false}, "accessConfig": {"authenticationMode": "API"}}}"#,
         )]);
-        let found = Client::new(&wire.config(Some("us-east-1"))).describe_cluster("a").await.unwrap().unwrap();
+        let found =
+            Client::new(&wire.config(Some("us-east-1"))).describe_cluster("a").await.unwrap().unwrap();
         let network = found.resources_vpc_config;
         assert_eq!((network.vpc_id.as_deref(), network.endpoint_public_access), (Some("vpc-1"), Some(false)));
         assert_eq!(network.subnet_ids, ["subnet-1"]);

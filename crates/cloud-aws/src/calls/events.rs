@@ -110,7 +110,8 @@ mod tests {
 
     #[tokio::test]
     async fn rule_is_read_and_a_refusal_has_its_code() {
-        let wire = Wire::new(&[(200, r#"{"Name": "a", "State": "ENABLED", "EventPattern": "{}", "Arn": "x"}"#)]);
+        let wire =
+            Wire::new(&[(200, r#"{"Name": "a", "State": "ENABLED", "EventPattern": "{}", "Arn": "x"}"#)]);
         let found = Client::new(&wire.config(Some("us-east-1"))).describe_rule("a").await.unwrap();
         assert_eq!((found.name.as_str(), found.state.as_str()), ("a", "ENABLED"));
         assert_eq!(found.event_pattern.as_deref(), Some("{}"));

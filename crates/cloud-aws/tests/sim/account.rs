@@ -38,7 +38,9 @@ async fn unread(reader: &AccountReader) -> Vec<String> {
         reader.endpoints("vpc-1"),
     );
     match reader.queue("croft").await {
-        Ok(Some(queue)) if queue.arn.is_empty() => whys.push("it takes the right sqs:GetQueueAttributes".to_owned()),
+        Ok(Some(queue)) if queue.arn.is_empty() => {
+            whys.push("it takes the right sqs:GetQueueAttributes".to_owned())
+        }
         Ok(_) => {}
         Err(why) => whys.push(why.to_string()),
     }
@@ -79,21 +81,30 @@ async fn integrated_account_is_read() {
     let bed = Bed::new().await;
     bed.world(|world| {
         world.integrate(|account| {
-            account.access_entries.insert("arn:aws:iam::000000000000:role/admin".to_owned(), "STANDARD".to_owned());
+            account
+                .access_entries
+                .insert("arn:aws:iam::000000000000:role/admin".to_owned(), "STANDARD".to_owned());
             account.other_clusters = vec!["test".to_owned()];
         });
     });
     let reader = reader(&bed).await;
     let cluster = reader.cluster("croft").await.unwrap().unwrap();
-    assert_eq!((cluster.status.as_str(), cluster.authentication_mode.as_str()), ("ACTIVE", "API_AND_CONFIG_MAP"));
+    assert_eq!(
+        (cluster.status.as_str(), cluster.authentication_mode.as_str()),
+        ("ACTIVE", "API_AND_CONFIG_MAP")
+    );
     assert_eq!(reader.cluster("other").await.unwrap(), None);
     assert_eq!(reader.clusters().await.unwrap(), ["test", "croft"]);
     // The second page has the second entry.
     assert_eq!(reader.access_entries("croft").await.unwrap(), ["arn:aws:iam::000000000000:role/admin", ROLE]);
     assert_eq!(reader.access_entry_type("croft", ROLE).await.unwrap().as_deref(), Some("EC2_LINUX"));
     assert_eq!(reader.access_entry_type("croft", "arn:aws:iam::1:role/x").await.unwrap(), None);
-    let role = async |account: &str| reader.pod_identity_role("croft", "croft-system", account).await.unwrap();
-    assert_eq!(role("croft-controller").await.as_deref(), Some("arn:aws:iam::000000000000:role/croft-controller"));
+    let role =
+        async |account: &str| reader.pod_identity_role("croft", "croft-system", account).await.unwrap();
+    assert_eq!(
+        role("croft-controller").await.as_deref(),
+        Some("arn:aws:iam::000000000000:role/croft-controller")
+    );
     assert_eq!(role("other").await, None);
 }
 
@@ -135,10 +146,7 @@ async fn instances_routes_and_endpoints_are_read() {
         });
     });
     assert_eq!(reader.without_internet(&vpc, &subnets).await.unwrap(), Vec::from_iter(subnets));
-    assert_eq!(
-        reader.endpoints(&vpc).await.unwrap(),
-        ["ec2", "ecr.api", "s3"].map(str::to_owned).into()
-    );
+    assert_eq!(reader.endpoints(&vpc).await.unwrap(), ["ec2", "ecr.api", "s3"].map(str::to_owned).into());
 }
 
 #[tokio::test]

@@ -6,12 +6,12 @@ use clap::Args;
 use croft_api::{CroftConfig, EC2NodeClass, Tenant, TenantPool};
 use kube::Client;
 
+#[cfg(feature = "aws")]
+use super::account;
 use super::{
     cluster, configurations, identity, installed::Installed, limits, network_policy, orphans, placement,
     pod_security, policies, preflight, prices, processes, readiness::ready, report::Report, reviews,
 };
-#[cfg(feature = "aws")]
-use super::account;
 use crate::{
     aws::{Access, AwsArgs},
     failure::Failure,
@@ -112,7 +112,7 @@ async fn check(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) 
     report.advise("limits", &["crds"], async || limits::check(client).await).await
 }
 
-/// What is around the processes: their nodes, the way from the API server to the webhook, the account.
+/// Checks the surroundings of the processes: their nodes, the way from the API server to the webhook, the account.
 async fn around(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) -> anyhow::Result<()> {
     let namespace = subject.namespace;
     report
@@ -139,9 +139,7 @@ async fn around(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>)
                 return Ok(());
             }
             let unasked = Err("of Pod Identity, since AWS isn't asked".to_owned());
-            report
-                .examine("identity", &[], async || identity::check(&installed, namespace, &unasked))
-                .await
+            report.examine("identity", &[], async || identity::check(&installed, namespace, &unasked)).await
         }
     }
 }

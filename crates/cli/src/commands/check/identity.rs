@@ -48,9 +48,9 @@ pub(super) fn check(
             "deploy manifests/aws/croft.yaml, or associate a role: aws eks create-pod-identity-association \
              (docs/aws.md#the-stack)",
         ),
-        (None, Err(why)) if installed.pods_have(OF_POD_IDENTITY) == Some(true) => {
-            Outcome::Ok(format!("the controller's pods have the credentials of Pod Identity; of which role isn't known: {why}"))
-        }
+        (None, Err(why)) if installed.pods_have(OF_POD_IDENTITY) == Some(true) => Outcome::Ok(format!(
+            "the controller's pods have the credentials of Pod Identity; of which role isn't known: {why}"
+        )),
         (None, Err(why)) => Outcome::Unknown(why.clone()),
     }
 }
@@ -73,9 +73,12 @@ mod tests {
         Installed { role: role.map(str::to_owned), pods: pods.into_iter().collect(), ..Installed::default() }
     }
 
-    fn found(role: Option<&str>, variables: Option<&[&str]>, association: Result<Option<&str>, &str>) -> Outcome {
-        let association =
-            association.map(|role| role.map(str::to_owned)).map_err(str::to_owned);
+    fn found(
+        role: Option<&str>,
+        variables: Option<&[&str]>,
+        association: Result<Option<&str>, &str>,
+    ) -> Outcome {
+        let association = association.map(|role| role.map(str::to_owned)).map_err(str::to_owned);
         check(&installed(role, variables), "croft-system", &association)
     }
 

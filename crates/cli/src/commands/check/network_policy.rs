@@ -1,4 +1,4 @@
-//! The NetworkPolicy of the webhook: it lets the API servers in, and nobody else.
+//! The NetworkPolicy of the webhook: it admits the API servers, and no pod.
 
 use std::net::IpAddr;
 
@@ -151,7 +151,9 @@ impl Block {
     fn contains(self, other: IpAddr) -> bool {
         let differing = match (self.address, other) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
-                (u32::from(own) ^ u32::from(other)).checked_shr(32_u32.saturating_sub(self.prefix)).unwrap_or(0)
+                (u32::from(own) ^ u32::from(other))
+                    .checked_shr(32_u32.saturating_sub(self.prefix))
+                    .unwrap_or(0)
                     != 0
             }
             (IpAddr::V6(own), IpAddr::V6(other)) => {
@@ -251,10 +253,9 @@ mod tests {
 
     #[test]
     fn api_servers_outside_of_the_blocks_are_named() {
-        for block in [
-            json!({"cidr": "10.0.1.0/24"}),
-            json!({"cidr": "10.0.0.0/16", "except": ["10.0.2.0/24"]}),
-        ] {
+        for block in
+            [json!({"cidr": "10.0.1.0/24"}), json!({"cidr": "10.0.0.0/16", "except": ["10.0.2.0/24"]})]
+        {
             let found = seen(installed(block));
             assert!(
                 matches!(&found, Outcome::Warn(f) if f.what.contains("at 10.0.2.5:") && f.remedy.contains("apiServers")),

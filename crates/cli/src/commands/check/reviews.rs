@@ -56,7 +56,8 @@ async fn subject(client: &Client, own: &str) -> kube::Result<Option<(bool, Strin
     let config = Api::<CroftConfig>::all(client.clone()).get_opt(SINGLETON).await?;
     let exempt = config.map(|config| config.spec.exempt_namespaces).unwrap_or_default();
     let is_usable = |name: &str| {
-        let exists = |found: &Namespace| found.name_any() == name && found.metadata.deletion_timestamp.is_none();
+        let exists =
+            |found: &Namespace| found.name_any() == name && found.metadata.deletion_timestamp.is_none();
         name != own
             && !model::BUILT_IN_EXEMPT.contains(&name)
             && !exempt.iter().any(|exempt| exempt == name)
@@ -88,9 +89,7 @@ fn daemon_set(owned: bool) -> Value {
 
 fn is_planned(created: &DaemonSet) -> bool {
     let template = created.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
-    template.is_some_and(|meta| {
-        meta.annotations.iter().flatten().any(|(key, _)| key == INJECTED_ANNOTATION)
-    })
+    template.is_some_and(|meta| meta.annotations.iter().flatten().any(|(key, _)| key == INJECTED_ANNOTATION))
 }
 
 /// The API server's message.
@@ -101,7 +100,7 @@ fn said(error: &kube::Error) -> String {
     }
 }
 
-/// What the API server's refusal says about the webhook.
+/// The meaning of the API server's refusal for the webhook.
 fn explain(message: &str, namespace: &str) -> Outcome {
     let failed = message.contains("failed calling webhook \"") && message.contains(".croft.dev\"");
     if !failed {
@@ -144,7 +143,10 @@ mod tests {
             ("dial tcp 10.0.3.7:8443: i/o timeout", "authorize-security-group-ingress"),
             ("dial tcp 10.0.3.7:8443: connect: connection refused", "webhook.ports.reviews"),
             ("dial tcp 10.0.3.7:8443: connect: no route to host", "webhook.hostNetwork"),
-            ("tls: failed to verify certificate: x509: certificate signed by unknown authority", "certs/README.md"),
+            (
+                "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+                "certs/README.md",
+            ),
             ("no endpoints available for service \"croft-webhook\"", "no replica is ready"),
         ] {
             let found = explain(&call(why), "a");

@@ -58,8 +58,14 @@ const POD_SPEC: &[&str] = &[
     "volumes.persistentVolumeClaim",
 ];
 /// Fields of a PersistentVolumeClaim's spec.
-const CLAIM_SPEC: &[&str] =
-    &["accessModes", "resources", "storageClassName", "volumeMode", "volumeName", "volumeAttributesClassName"];
+const CLAIM_SPEC: &[&str] = &[
+    "accessModes",
+    "resources",
+    "storageClassName",
+    "volumeMode",
+    "volumeName",
+    "volumeAttributesClassName",
+];
 /// Fields of a container's status. Its states hold messages of programs.
 const CONTAINER_STATUS: &[&str] =
     &["name", "image", "imageID", "ready", "restartCount", "started", "resources", "allocatedResources"];
@@ -92,7 +98,7 @@ impl Tree {
         }
     }
 
-    /// What is kept of `value`. A list is cut element by element.
+    /// The kept part of `value`. A list is cut element by element.
     fn cut(&self, value: &Value) -> Value {
         match value {
             Value::Array(items) => items.iter().map(|item| self.cut(item)).collect(),
@@ -236,7 +242,7 @@ impl Fields {
         Self::new(&["status.phase", "status.capacity"]).with("spec", CLAIM_SPEC)
     }
 
-    /// What is kept of `object`.
+    /// The kept part of `object`.
     pub(super) fn cut(&self, object: &Value) -> Value {
         let mut kept = self.tree.cut(object);
         for path in self.dropped {
@@ -307,9 +313,7 @@ mod tests {
         let template = json!({"metadata": metadata(secret), "spec": pod_spec(secret)});
         let job = json!({"parallelism": 1, "template": template});
         let claim = json!({"metadata": metadata(secret), "spec": {"dataSource": {"name": secret}}});
-        let object = |spec: Value| {
-            json!({"apiVersion": "v1", "kind": "A", "metadata": metadata(secret), "spec": spec, "data": {"a": secret}})
-        };
+        let object = |spec: Value| json!({"apiVersion": "v1", "kind": "A", "metadata": metadata(secret), "spec": spec, "data": {"a": secret}});
         let mut pod = object(pod_spec(secret));
         pod["status"] = json!({
             "phase": "Running", "message": secret, "conditions": [{"type": "Ready", "status": "True", "message": secret}],
@@ -323,7 +327,10 @@ mod tests {
                 object(json!({"template": template, "volumeClaimTemplates": [claim]})),
             ),
             (Fields::of_job(), object(job.clone())),
-            (Fields::of_cron_job(), object(json!({"jobTemplate": {"metadata": metadata(secret), "spec": job}}))),
+            (
+                Fields::of_cron_job(),
+                object(json!({"jobTemplate": {"metadata": metadata(secret), "spec": job}})),
+            ),
             (Fields::of_volume_claim(), object(json!({"dataSource": {"name": secret}}))),
             (
                 Fields::of_croft(&["spec.userData"]),

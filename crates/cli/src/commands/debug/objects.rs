@@ -1,4 +1,4 @@
-//! What was read, as the documents of a snapshot.
+//! The documents of a snapshot, from the objects of a cluster.
 
 use croft_manifest::{Input, Objects};
 use kube::{Resource, ResourceExt as _};
@@ -127,9 +127,7 @@ mod tests {
                 )
             })
             .into();
-        let in_order = |texts: &[&str]| {
-            to_yaml(&documents(&read(&texts.join("\n---\n"))).unwrap()).unwrap()
-        };
+        let in_order = |texts: &[&str]| to_yaml(&documents(&read(&texts.join("\n---\n"))).unwrap()).unwrap();
         let written = in_order(&[pool, claim, &pods[0], &pods[1]]);
         assert_eq!(written, in_order(&[&pods[1], claim, pool, &pods[0]]));
         assert_eq!(written, to_yaml(&documents(&read(&written)).unwrap()).unwrap());

@@ -1,4 +1,4 @@
-//! What helps a reader of the snapshot, and what `croft simulate` skips: versions, the leader, Leases, events, metrics.
+//! Documents for the reader of a snapshot, which `croft simulate` skips: versions, the leader, Leases, events, metrics.
 
 use std::collections::BTreeMap;
 
@@ -108,8 +108,7 @@ where
 async fn pods(client: &Client, namespace: &str) -> kube::Result<Vec<Pod>> {
     let list = Api::<Pod>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?;
     let runs = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-    let is_croft =
-        |pod: &Pod| pod.labels().get(NAME).is_some_and(|name| PROCESSES.contains(&name.as_str()));
+    let is_croft = |pod: &Pod| pod.labels().get(NAME).is_some_and(|name| PROCESSES.contains(&name.as_str()));
     Ok(list.items.into_iter().filter(|pod| runs(pod) && is_croft(pod)).collect())
 }
 
@@ -128,7 +127,9 @@ mod tests {
     #[test]
     fn only_events_of_croft_are_kept() {
         let event = |fields: Value| -> Event { serde_json::from_value(fields).unwrap() };
-        let about = |version: &str| event(json!({"eventTime": null, "regarding": {"apiVersion": version, "kind": "A"}}));
+        let about = |version: &str| {
+            event(json!({"eventTime": null, "regarding": {"apiVersion": version, "kind": "A"}}))
+        };
         assert!(is_of_croft(&about("croft.dev/v1alpha1")));
         assert!(!is_of_croft(&about("v1")) && !is_of_croft(&about("croft.dev.example/v1")));
         assert!(is_of_croft(&event(json!({"eventTime": null, "reportingController": "croft-controller"}))));

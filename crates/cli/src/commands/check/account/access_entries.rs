@@ -105,7 +105,10 @@ mod tests {
         assert!(matches!(seen("API", &[("arn:x", "STANDARD"), (ARN, "EC2_LINUX")], ""), Outcome::Ok(_)));
         let mapped = "- groups: [system:nodes]\n  rolearn: \"arn:aws:iam::1:role/croft-node\"\n";
         assert!(matches!(seen("CONFIG_MAP", &[], mapped), Outcome::Ok(_)));
-        assert!(matches!(seen("API_AND_CONFIG_MAP", &[], "- rolearn: arn:aws:iam::1:role/croft-node"), Outcome::Ok(_)));
+        assert!(matches!(
+            seen("API_AND_CONFIG_MAP", &[], "- rolearn: arn:aws:iam::1:role/croft-node"),
+            Outcome::Ok(_)
+        ));
     }
 
     #[test]

@@ -25,7 +25,9 @@ pub(super) fn check(
         }
         Ok(None) => Outcome::fail(format!("there is no cluster {name} at EKS in {region}"), set),
         Ok(Some(cluster)) if !is_same(&cluster.authority, &subject.authority) => Outcome::fail(
-            format!("the cluster {name} at EKS is another one: its certificate authority isn't that of this cluster"),
+            format!(
+                "the cluster {name} at EKS is another one: its certificate authority isn't that of this cluster"
+            ),
             set,
         ),
         Ok(Some(cluster)) if !["ACTIVE", "UPDATING"].contains(&cluster.status.as_str()) => Outcome::warn(
@@ -84,7 +86,9 @@ mod tests {
 
     #[test]
     fn absent_and_foreign_clusters_fail() {
-        for (found, what) in [(None, "no cluster prod at EKS in eu-west-1"), (Some(cluster("X", "ACTIVE")), "another one")] {
+        for (found, what) in
+            [(None, "no cluster prod at EKS in eu-west-1"), (Some(cluster("X", "ACTIVE")), "another one")]
+        {
             let found = seen(&Ok(found));
             assert!(
                 matches!(&found, Outcome::Fail(f) if f.what.contains(what) && f.remedy.contains("clusterName")),

@@ -52,7 +52,9 @@ pub(super) fn check(found: &Found<'_>) -> Outcome {
     let is_foreign = |other: &&String| Some(other.as_str()) != *cluster && *name == format!("croft-{other}");
     if let Some(other) = clusters.iter().find(is_foreign) {
         return Outcome::warn(
-            format!("the queue {name} is that of the cluster {other}, by its name: two controllers take each other's messages"),
+            format!(
+                "the queue {name} is that of the cluster {other}, by its name: two controllers take each other's messages"
+            ),
             "give each cluster a queue of its own: deploy the stack once for each (docs/aws.md#several-clusters-in-one-account)",
         );
     }
@@ -137,7 +139,10 @@ mod tests {
         let some = [("EC2 Spot Instance Interruption Warning", false), ("AWS Health Event", true)];
         let found = seen(Some(QueueFacts::default()), rules(&some), &[]);
         let Outcome::Warn(failed) = found else { panic!("{found:?}") };
-        assert!(failed.what.contains("Spot Instance Interruption") && !failed.what.contains("Health"), "{failed:?}");
+        assert!(
+            failed.what.contains("Spot Instance Interruption") && !failed.what.contains("Health"),
+            "{failed:?}"
+        );
     }
 
     #[test]
@@ -150,7 +155,10 @@ mod tests {
             clusters: &["prod".to_owned(), "test".to_owned()],
             cluster: Some("prod"),
         });
-        assert!(matches!(&found, Outcome::Warn(f) if f.what.contains("that of the cluster test")), "{found:?}");
+        assert!(
+            matches!(&found, Outcome::Warn(f) if f.what.contains("that of the cluster test")),
+            "{found:?}"
+        );
         let queue = QueueFacts { waiting: Some(5_000), ..QueueFacts::default() };
         let found = seen(Some(queue), all(), &[]);
         assert!(matches!(&found, Outcome::Warn(f) if f.what.starts_with("5000 messages")), "{found:?}");

@@ -5,7 +5,11 @@ use std::collections::BTreeSet;
 use croft_cloud_aws::{AccountReader, EksCluster, QueueFacts, Read, Unread};
 
 use super::{
-    super::{identity, installed::CONTROLLER, report::{Outcome, Report}},
+    super::{
+        identity,
+        installed::CONTROLLER,
+        report::{Outcome, Report},
+    },
     access_entries, cluster_name, network, queue,
     subject::{NodeRole, Subject},
 };
@@ -54,7 +58,9 @@ pub(in crate::commands::check) async fn check(
         .await?;
     let association = association(&reader, subject, &cluster).await;
     report
-        .examine("identity", &[], async || identity::check(&subject.installed, &subject.namespace, &association))
+        .examine("identity", &[], async || {
+            identity::check(&subject.installed, &subject.namespace, &association)
+        })
         .await?;
     report.examine("access entries", &[], async || entries(&reader, subject, &cluster).await).await?;
     report.examine("interruption queue", &[], async || queue(&reader, subject).await).await?;

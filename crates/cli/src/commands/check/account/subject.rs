@@ -1,4 +1,4 @@
-//! What the checks of the account are about, as the cluster and the arguments say it.
+//! The cluster whose account is checked, as the cluster itself and the arguments describe it.
 
 use croft_api::EC2NodeClass;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -60,16 +60,18 @@ impl Subject {
         let recorded = |part: &str| installed.recorded(part).map(str::to_owned);
         let classes = Api::<EC2NodeClass>::all(client.clone()).list(&ListParams::default()).await;
         let classes = classes.map(|list| list.items).unwrap_or_default();
-        let text = |map: Option<ConfigMap>, key: &str| {
-            map.and_then(|map| map.data?.remove(key)).unwrap_or_default()
-        };
+        let text =
+            |map: Option<ConfigMap>, key: &str| map.and_then(|map| map.data?.remove(key)).unwrap_or_default();
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
         let mut subject = Self {
             namespace: namespace.to_owned(),
             uid: cluster_uid(client).await?,
             authority: text(maps.get_opt("kube-root-ca.crt").await.unwrap_or_default(), "ca.crt"),
             mapped_roles: text(maps.get_opt("aws-auth").await.unwrap_or_default(), "mapRoles"),
-            name: name.map(str::to_owned).or_else(|| setting("CLUSTER_NAME")).or_else(|| recorded("cluster-name")),
+            name: name
+                .map(str::to_owned)
+                .or_else(|| setting("CLUSTER_NAME"))
+                .or_else(|| recorded("cluster-name")),
             own_endpoint: recorded("cluster-endpoint").is_some(),
             queue: queue.map(str::to_owned).or_else(|| setting("CROFT_INTERRUPTION_QUEUE")),
             account: recorded("account"),
@@ -91,6 +93,7 @@ impl Subject {
         self.uses_roles |= spec.role.is_some();
         self.uses_parameters |=
             spec.ami_selector_terms.iter().any(|term| term.alias.is_some() || term.ssm_parameter.is_some());
-        self.subnets.extend(class.status.iter().flat_map(|status| &status.subnets).map(|subnet| subnet.id.clone()));
+        self.subnets
+            .extend(class.status.iter().flat_map(|status| &status.subnets).map(|subnet| subnet.id.clone()));
     }
 }
