@@ -73,7 +73,7 @@ metadata: {name: latecomer}
 spec: {namespaces: [tenant-a], pools: [pool-a]}
 ";
 
-/// What the account has for the cluster, with the region and the name that the controller recorded.
+/// The account's part of the check, with the region and the name that the controller recorded.
 async fn account_is_checked_as_the_controller_uses_it(stack: &mut Stack) {
     let cloud = stack.croft.address(Part::Cloud).unwrap();
     let arguments = format!("check --aws-endpoint-url http://{cloud} --interruption-queue croft");

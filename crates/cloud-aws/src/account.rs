@@ -1,4 +1,4 @@
-//! Reads of the account around a cluster, for `croft check`: whom EKS lets in, what reaches the queue, how subnets reach AWS.
+//! Reads of the account around a cluster, for `croft check`: access entries at EKS, what reaches the queue, how subnets reach AWS.
 //!
 //! They are made with the operator's credentials, whose rights are the operator's own. Whatever isn't granted or doesn't answer
 //! is an [`Unread`] with the reason, never a finding. docs/aws-permissions.md lists the actions.

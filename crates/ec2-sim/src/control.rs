@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 use crate::{
     capacity_rule::CapacityRule,
     faults::Rule,
-    integration::Integration,
     params::wildcard,
     policy::{Policy, PolicyError},
-    resources::LaunchFailure,
+    resources::{Integration, LaunchFailure},
     sqs::News,
     world::World,
 };

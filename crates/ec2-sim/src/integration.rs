@@ -1,62 +1,15 @@
 //! How the account serves the cluster besides its instances: access entries, Pod Identity, EventBridge rules, routes and VPC
 //! endpoints. Only read by calls; the control endpoint changes it.
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
     answer::{Answer, Call, Outcome, Refusal},
     policy::Demand,
-    resources::VPC,
+    resources::{Integration, VPC},
     world::World,
     xml::Xml,
 };
-
-/// The account around the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Integration {
-    /// Types of access entries by the ARN of their role.
-    pub access_entries: BTreeMap<String, String>,
-    /// Roles by `namespace/serviceaccount`.
-    pub pod_identities: BTreeMap<String, String>,
-    /// The detail-types of the rules whose target is the queue, each rule with one. A rule whose type begins with `!` is
-    /// disabled.
-    pub rules: Vec<String>,
-    /// True if the subnets have a route to the internet.
-    pub internet: bool,
-    /// Services with an interface endpoint, such as `ec2` or `ecr.api`.
-    pub endpoints: Vec<String>,
-    /// Names of the account's other clusters.
-    pub other_clusters: Vec<String>,
-}
-
-impl Integration {
-    /// What manifests/aws/croft.yaml makes.
-    pub(crate) fn complete(account: &str, roles: &[String]) -> Self {
-        let arn = |role: &str| format!("arn:aws:iam::{account}:role/{role}");
-        Self {
-            access_entries: roles.iter().map(|role| (arn(role), "EC2_LINUX".to_owned())).collect(),
-            pod_identities: BTreeMap::from([(
-                "croft-system/croft-controller".to_owned(),
-                arn("croft-controller"),
-            )]),
-            rules: [
-                "EC2 Spot Instance Interruption Warning",
-                "EC2 Instance Rebalance Recommendation",
-                "EC2 Instance State-change Notification",
-                "AWS Health Event",
-            ]
-            .map(str::to_owned)
-            .into(),
-            internet: true,
-            endpoints: Vec::new(),
-            other_clusters: Vec::new(),
-        }
-    }
-}
 
 impl World {
     /// Changes how the account serves the cluster.

@@ -12,12 +12,12 @@ use crate::{
     answer::{Call, Refusal, Service},
     catalogue::Catalogue,
     faults::Faults,
-    integration::Integration,
     market::Market,
     policy::{Demand, Policy},
     random::next,
     resources::{
-        Image, Instance, LaunchFailure, Profile, Queue, Reservation, SecurityGroup, Subnet, Template,
+        Image, Instance, Integration, LaunchFailure, Profile, Queue, Reservation, SecurityGroup, Subnet,
+        Template,
     },
 };
 

@@ -1,4 +1,4 @@
-//! The calls to EKS: how nodes join the cluster, and for `croft check` whom it lets in. Source: "Actions", Amazon EKS API
+//! The calls to EKS: how nodes join the cluster, and for `croft check` access entries and identities. Source: "Actions", Amazon EKS API
 //! Reference, version 2017-11-01.
 
 use aws_config::SdkConfig;

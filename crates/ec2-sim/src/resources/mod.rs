@@ -3,6 +3,7 @@
 mod capacity;
 mod image;
 mod instance;
+mod integration;
 mod network;
 mod profile;
 mod queue;
@@ -11,6 +12,7 @@ mod template;
 pub use capacity::{LaunchFailure, Reservation};
 pub use image::Image;
 pub use instance::{Instance, State};
+pub use integration::Integration;
 pub(crate) use network::VPC;
 pub use network::{SecurityGroup, Subnet};
 pub use profile::Profile;

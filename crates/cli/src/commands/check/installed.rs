@@ -1,4 +1,4 @@
-//! What is installed: Croft's pods and their nodes, its Deployments and their settings, and the identity that the controller
+//! The installation: Croft's pods and their nodes, its Deployments and their settings, and the identity that the controller
 //! recorded.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! The NetworkPolicy of the webhook: it lets the API servers in, and nobody else.
+//! The NetworkPolicy of the webhook: it admits the API servers, and no pod.
 
 use std::net::IpAddr;
 

@@ -77,7 +77,7 @@ fn run(count: usize) -> String {
     if count == 1 { "1 pod of Croft runs".to_owned() } else { format!("{count} pods of Croft run") }
 }
 
-/// What keeps a node in the cluster.
+/// The owner of a node, such as a managed node group.
 fn place(node: &Node) -> String {
     let labels = node.labels();
     if labels.get(COMPUTE_TYPE).is_some_and(|kind| kind == "fargate") {

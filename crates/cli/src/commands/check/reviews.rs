@@ -100,7 +100,7 @@ fn said(error: &kube::Error) -> String {
     }
 }
 
-/// What the API server's refusal says about the webhook.
+/// The meaning of the API server's refusal for the webhook.
 fn explain(message: &str, namespace: &str) -> Outcome {
     let failed = message.contains("failed calling webhook \"") && message.contains(".croft.dev\"");
     if !failed {

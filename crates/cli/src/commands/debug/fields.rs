@@ -98,7 +98,7 @@ impl Tree {
         }
     }
 
-    /// What is kept of `value`. A list is cut element by element.
+    /// The kept part of `value`. A list is cut element by element.
     fn cut(&self, value: &Value) -> Value {
         match value {
             Value::Array(items) => items.iter().map(|item| self.cut(item)).collect(),
@@ -242,7 +242,7 @@ impl Fields {
         Self::new(&["status.phase", "status.capacity"]).with("spec", CLAIM_SPEC)
     }
 
-    /// What is kept of `object`.
+    /// The kept part of `object`.
     pub(super) fn cut(&self, object: &Value) -> Value {
         let mut kept = self.tree.cut(object);
         for path in self.dropped {

@@ -1,4 +1,4 @@
-//! What was read, as the documents of a snapshot.
+//! The documents of a snapshot, from the objects of a cluster.
 
 use croft_manifest::{Input, Objects};
 use kube::{Resource, ResourceExt as _};

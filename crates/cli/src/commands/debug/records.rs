@@ -1,4 +1,4 @@
-//! What helps a reader of the snapshot, and what `croft simulate` skips: versions, the leader, Leases, events, metrics.
+//! Documents for the reader of a snapshot, which `croft simulate` skips: versions, the leader, Leases, events, metrics.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the checks of the account are about, as the cluster and the arguments say it.
+//! The cluster whose account is checked, as the cluster itself and the arguments describe it.
 
 use croft_api::EC2NodeClass;
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -77,7 +77,7 @@ async fn ask(
     if let Some(text) = unknown(&rights) {
         report.note("aws rights", text)?;
     }
-    // What the stack makes, before Croft is there to use it.
+    // The stack's resources, before Croft is there to use them.
     let installed = Installed::read(client, subject.namespace).await?;
     let Subject { namespace, cluster_name, interruption_queue, .. } = *subject;
     let around =
