@@ -99,7 +99,7 @@ pub enum Egress {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = ("has(self.namespace) != has(self.cidr)", "an entry is a namespace or a block of addresses: write either namespace or cidr, and an entry for each"),
+    validation = ("has(self.__namespace__) != has(self.cidr)", "an entry is a namespace or a block of addresses: write either namespace or cidr, and an entry for each"),
     validation = ("!has(self.except) || has(self.cidr)", "except takes addresses out of a block: write it beside cidr"),
     validation = ("!has(self.except) || !has(self.cidr) || !isCIDR(self.cidr) || self.except.all(e, !isCIDR(e) || (cidr(self.cidr).containsCIDR(e) && cidr(e).prefixLength() > cidr(self.cidr).prefixLength()))", "except takes addresses out of cidr: write smaller blocks inside of it, such as 10.0.3.0/24 inside of 10.0.0.0/16")
 )]

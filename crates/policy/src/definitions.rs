@@ -34,6 +34,8 @@ documented_enum! {
         Unchanged,
         /// Refused for now: the namespace is not in the index yet.
         UnknownNamespace,
+        /// Refused for now: the namespace lacks an object that its Tenant declares, such as a NetworkPolicy.
+        NamespaceIncomplete,
         /// Refused: a Tenant that can't be read may own the namespace.
         TenantUnreadable,
         /// Refused: the operator of a toleration is unknown.

@@ -11,7 +11,7 @@ use croft_tests::{
 };
 use k8s_openapi::api::{core::v1::Namespace, networking::v1::NetworkPolicy};
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::json;
