@@ -96,7 +96,11 @@ async fn uninstall_refuses_without_a_controller_then_drains_and_leaves_nothing()
     assert!(get(&stack, template).await.contains("croft.dev/injected"));
     let closed = json!({"spec": {"networkIsolation": {"enabled": true}}}).to_string();
     stack.plane.kubectl(["patch", "tenant", "tenant-b", "--type=merge", "-p", &closed]).await.unwrap();
-    stack.plane.kubectl(["wait", "tenant/tenant-b", "--for=condition=ObjectsKept", "--timeout=60s"]).await.unwrap();
+    stack
+        .plane
+        .kubectl(["wait", "tenant/tenant-b", "--for=condition=ObjectsKept", "--timeout=60s"])
+        .await
+        .unwrap();
     let own = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": "own", "namespace": "tenant-b"}, "spec": {"podSelector": {}}});
     stack.plane.apply(&own.to_string()).await.unwrap();

@@ -206,7 +206,15 @@ async fn closed_networks(stack: &Stack, namespaces: &[&str]) {
         stack.plane.apply(&joined(&[namespace, orphan])).await.unwrap();
     }
     until("policies of closed networks", EVENTUALLY, async || {
-        let words = ["get", "networkpolicies", "-A", "-l", "croft.dev/tenant", "-o", "jsonpath={.items[*].metadata.namespace}"];
+        let words = [
+            "get",
+            "networkpolicies",
+            "-A",
+            "-l",
+            "croft.dev/tenant",
+            "-o",
+            "jsonpath={.items[*].metadata.namespace}",
+        ];
         let found = stack.plane.kubectl(words).await?;
         let there: BTreeSet<&str> = found.split_whitespace().collect();
         let right = there == namespaces.iter().copied().collect();

@@ -9,8 +9,8 @@ use croft_policy::{
 use jiff::Timestamp;
 
 use crate::tenant::{
-    daemonsets, evictions, namespace_metadata::namespace_writes, objects, parameter_writes, placement, pool_status,
-    state::State, tenant_status, write::Write,
+    daemonsets, evictions, namespace_metadata::namespace_writes, objects, parameter_writes, placement,
+    pool_status, state::State, tenant_status, write::Write,
 };
 
 /// Compares the cluster with its Tenants and returns the writes that are missing.

@@ -283,7 +283,8 @@ fn objects_condition(kept: &Kept) -> Statement {
         );
         (false, reasons::NAME_TAKEN, message)
     } else if !kept.behind.is_empty() {
-        let message = format!("{} of {} are being written: {}", kept.behind.len(), kept.expected, named(&kept.behind));
+        let message =
+            format!("{} of {} are being written: {}", kept.behind.len(), kept.expected, named(&kept.behind));
         (false, reasons::OBJECTS_BEHIND, message)
     } else {
         let message = format!("{} objects in its namespaces are as declared", kept.expected);

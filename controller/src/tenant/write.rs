@@ -124,9 +124,9 @@ impl Write {
             Self::Parameters { .. } | Self::Probe { .. } => Key::Parameters,
             Self::NamespaceMetadata { namespace, .. } => Key::Namespace(namespace.clone()),
             Self::RepairNode { node, .. } => Key::Node(node.clone()),
-            Self::CreateObject { key, .. } | Self::RestoreObject { key, .. } | Self::RemoveObject { key, .. } => {
-                Key::TenantObject(key.clone())
-            }
+            Self::CreateObject { key, .. }
+            | Self::RestoreObject { key, .. }
+            | Self::RemoveObject { key, .. } => Key::TenantObject(key.clone()),
             Self::NodeLeft { .. } => return None,
             Self::Status { tenant, .. } => Key::Tenant(tenant.clone()),
             Self::Touch((namespace, name)) | Self::Restore { daemonset: (namespace, name), .. } => {

@@ -63,9 +63,8 @@ async fn settled(admin: &Client, world: &World) {
             let tenant = tenants.get(name).await?;
             let conditions = tenant.status.map(|status| status.conditions).unwrap_or_default();
             let kept = conditions.iter().find(|c| c.type_ == "ObjectsKept");
-            let is_current = kept.is_some_and(|c| {
-                c.status == "True" && c.observed_generation == tenant.metadata.generation
-            });
+            let is_current = kept
+                .is_some_and(|c| c.status == "True" && c.observed_generation == tenant.metadata.generation);
             if is_current != isolation.enabled || (kept.is_some() && !isolation.enabled) {
                 open.push(format!("{name}: {kept:?}"));
             }
@@ -74,7 +73,10 @@ async fn settled(admin: &Client, world: &World) {
         let there: BTreeSet<String> =
             policies.list(&labelled).await?.items.iter().filter_map(ResourceExt::namespace).collect();
         let done = open.is_empty() && there == isolated;
-        Ok::<_, kube::Error>(Seen::from_option(done.then_some(()), format!("{open:?} {there:?} {isolated:?}")))
+        Ok::<_, kube::Error>(Seen::from_option(
+            done.then_some(()),
+            format!("{open:?} {there:?} {isolated:?}"),
+        ))
     })
     .await
     .unwrap();
@@ -124,11 +126,23 @@ async fn written_policies_allow_what_tenants_declare_by_an_independent_evaluator
             .filter(|(traffic, answer)| world.allows(traffic) != **answer)
             .map(|(traffic, answer)| format!("allowed: {answer}, {traffic:?}"))
             .collect();
-        assert!(wrong.is_empty(), "{} of {}: {}", wrong.len(), traffic.len(), wrong[..wrong.len().min(5)].join("\n"));
+        assert!(
+            wrong.is_empty(),
+            "{} of {}: {}",
+            wrong.len(),
+            traffic.len(),
+            wrong[..wrong.len().min(5)].join("\n")
+        );
         let allowed = answers.iter().filter(|answer| **answer).count();
-        println!("round {round}: {} connections, {allowed} allowed, {} policies of people", traffic.len(), world.written.len());
+        println!(
+            "round {round}: {} connections, {allowed} allowed, {} policies of people",
+            traffic.len(),
+            world.written.len()
+        );
         assert!(traffic.len() > 5_000 && allowed > 500 && traffic.len() - allowed > 500);
-        assert!(world.isolated().len() >= 4 && world.isolated().len() + OTHERS.len() < world.namespaces().len());
+        assert!(
+            world.isolated().len() >= 4 && world.isolated().len() + OTHERS.len() < world.namespaces().len()
+        );
         // Policies of people are as they were, and Croft's are the only others.
         assert_eq!(by_hand(&admin).await, written);
         world.redraw(&mut random);

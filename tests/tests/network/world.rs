@@ -259,7 +259,12 @@ impl World {
         let outside = ADDRESSES.map(|address| End { address: address.to_owned(), pod: None });
         let mut found = Vec::new();
         let mut add = |from: &End, to: &End| {
-            found.extend(PORTS.map(|(protocol, port)| Traffic { from: from.clone(), to: to.clone(), protocol, port }));
+            found.extend(PORTS.map(|(protocol, port)| Traffic {
+                from: from.clone(),
+                to: to.clone(),
+                protocol,
+                port,
+            }));
         };
         for (n, pod) in pods.iter().enumerate() {
             for (m, other) in pods.iter().enumerate() {
@@ -284,7 +289,8 @@ impl World {
         let Some((namespace, app)) = &traffic.to.pod else { return true };
         let mut verdicts = Vec::new();
         if let Some((_, own, isolation)) = self.tenant_of(namespace).filter(|(_, _, i)| i.enabled) {
-            verdicts.push(is_of(own, &traffic.from) || isolation.from.iter().any(|peer| peer.is(&traffic.from)));
+            verdicts
+                .push(is_of(own, &traffic.from) || isolation.from.iter().any(|peer| peer.is(&traffic.from)));
         }
         for written in self.written.iter().filter(|written| written.applies_to(namespace, app)) {
             if let Says::Admit(sources) = &written.says {
@@ -297,7 +303,9 @@ impl World {
     fn sends(&self, traffic: &Traffic) -> bool {
         let Some((namespace, app)) = &traffic.from.pod else { return true };
         let mut verdicts = Vec::new();
-        if let Some((_, own, isolation)) = self.tenant_of(namespace).filter(|(_, _, i)| i.enabled && i.restricted) {
+        if let Some((_, own, isolation)) =
+            self.tenant_of(namespace).filter(|(_, _, i)| i.enabled && i.restricted)
+        {
             verdicts.push(
                 is_of(own, &traffic.to)
                     || isolation.to.iter().any(|peer| peer.is(&traffic.to))

@@ -89,7 +89,10 @@ fn creation(key: &ObjectKey, expected: &Expected, by_hand: bool) -> Write {
         fields.insert("apiVersion".to_owned(), key.kind.api_version().into());
         fields.insert("kind".to_owned(), key.kind.name().into());
         let labels = json!({TENANT_LABEL: tenant_label(&expected.tenant)});
-        fields.insert("metadata".to_owned(), json!({"name": key.name, "namespace": key.namespace, "labels": labels}));
+        fields.insert(
+            "metadata".to_owned(),
+            json!({"name": key.name, "namespace": key.namespace, "labels": labels}),
+        );
     }
     let changed_for = by_hand.then(|| expected.tenant.to_string());
     Write::CreateObject { key: key.clone(), object, changed_for }
@@ -106,7 +109,8 @@ fn restoration(key: &ObjectKey, held: &ObjectFacts, expected: &Expected, by_hand
     let extra = is.keys().filter(|name| !should.contains_key(*name));
     patch.extend(extra.map(|name| json!({"op": "remove", "path": format!("/{name}")})));
     let differ = should.iter().filter(|(name, value)| is.get(*name) != Some(value));
-    patch.extend(differ.map(|(name, value)| json!({"op": "add", "path": format!("/{name}"), "value": value})));
+    patch
+        .extend(differ.map(|(name, value)| json!({"op": "add", "path": format!("/{name}"), "value": value})));
     Write::RestoreObject {
         key: key.clone(),
         version: held.version.clone(),
@@ -133,9 +137,14 @@ fn removals(
         let there = state.namespaces.get(namespace).is_some_and(|facts| !facts.deleting);
         let is_tenant = matches!(view.tenancy(namespace), NamespaceTenancy::Tenant { .. });
         let may_return = !is_tenant && state.absences.may_affect(view, namespace, mono);
-        there && !held.deleting && key.name == name_of(key.kind) && !unknown.contains(namespace) && !may_return
+        there
+            && !held.deleting
+            && key.name == name_of(key.kind)
+            && !unknown.contains(namespace)
+            && !may_return
     };
-    let held = state.objects.held.iter().filter(|(key, held)| !objects.contains_key(*key) && is_over(key, held));
+    let held =
+        state.objects.held.iter().filter(|(key, held)| !objects.contains_key(*key) && is_over(key, held));
     held.map(|(key, held)| Write::RemoveObject { key: key.clone(), uid: held.uid.clone() }).collect()
 }
 

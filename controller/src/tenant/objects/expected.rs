@@ -73,8 +73,5 @@ pub(super) fn expectations(state: &State, view: &Tenants) -> Expectations {
 /// What every namespace of a tenant gets.
 fn contents(tenant: &Tenant, own: &[&str]) -> Vec<(ObjectKind, Arc<Value>)> {
     let policy = convert::network_policy(tenant.spec.network_isolation.as_ref(), own);
-    policy
-        .map(|spec| (ObjectKind::NetworkPolicy, Arc::new(json!({"spec": spec}))))
-        .into_iter()
-        .collect()
+    policy.map(|spec| (ObjectKind::NetworkPolicy, Arc::new(json!({"spec": spec})))).into_iter().collect()
 }

@@ -44,9 +44,14 @@ fn isolated_state() -> State {
     let mut state = reconciled_state();
     declare(&mut state, "networkIsolation", json!({"enabled": true}));
     let writes = pass(&mut state, NOW);
-    assert!(writes.iter().any(|w| matches!(w, Write::CreateObject { key: made, changed_for: None, .. } if *made == key("tenant-a"))));
+    assert!(writes.iter().any(
+        |w| matches!(w, Write::CreateObject { key: made, changed_for: None, .. } if *made == key("tenant-a"))
+    ));
     pass(&mut state, NOW);
-    assert_eq!(condition_of(&state, "a", "ObjectsKept"), ("True".to_owned(), "1 objects in its namespaces are as declared".to_owned()));
+    assert_eq!(
+        condition_of(&state, "a", "ObjectsKept"),
+        ("True".to_owned(), "1 objects in its namespaces are as declared".to_owned())
+    );
     state
 }
 
@@ -67,19 +72,28 @@ fn policies_are_there_before_the_annotation_of_a_new_namespace() {
     // It had belonged to no tenant: the label goes at once, since no policy is written where it is.
     state.observe(&namespace("fresh", json!({TENANCY_LABEL: "none"}), json!({})));
     let annotated = |writes: &[Write]| {
-        writes.iter().any(|write| matches!(write, Write::NamespaceMetadata { namespace, patch }
-            if namespace == "fresh" && patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string()))
+        writes.iter().any(|write| {
+            matches!(write, Write::NamespaceMetadata { namespace, patch }
+            if namespace == "fresh" && patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string())
+        })
     };
     let unlabelled = |writes: &[Write]| {
-        writes.iter().any(|write| matches!(write, Write::NamespaceMetadata { namespace, patch }
-            if namespace == "fresh" && patch["metadata"]["labels"][TENANCY_LABEL].is_null()))
+        writes.iter().any(|write| {
+            matches!(write, Write::NamespaceMetadata { namespace, patch }
+            if namespace == "fresh" && patch["metadata"]["labels"][TENANCY_LABEL].is_null())
+        })
     };
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
     assert!(!annotated(&writes) && unlabelled(&writes), "{writes:?}");
-    let made: Vec<_> = writes.iter().filter_map(|write| match write {
-        Write::CreateObject { key, .. } | Write::RestoreObject { key, .. } => Some(key.namespace.as_str()),
-        _ => None,
-    }).collect();
+    let made: Vec<_> = writes
+        .iter()
+        .filter_map(|write| match write {
+            Write::CreateObject { key, .. } | Write::RestoreObject { key, .. } => {
+                Some(key.namespace.as_str())
+            }
+            _ => None,
+        })
+        .collect();
     assert_eq!(made, ["fresh", "tenant-a"], "the namespace whose pods wait comes first");
     pass(&mut state, NOW);
     assert!(annotated(&reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH)));
@@ -99,8 +113,14 @@ fn changes_by_hand_are_undone_and_reported() {
     });
     let (patch, changed_for) = restored.unwrap();
     assert_eq!(changed_for.as_deref(), Some("a"));
-    assert_eq!((&patch[0]["path"], &patch[2]), (&json!("/metadata/uid"), &json!({"op": "remove", "path": "/extra"})));
-    assert_eq!(patch[3]["value"]["ingress"][0]["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"], json!(["tenant-a"]));
+    assert_eq!(
+        (&patch[0]["path"], &patch[2]),
+        (&json!("/metadata/uid"), &json!({"op": "remove", "path": "/extra"}))
+    );
+    assert_eq!(
+        patch[3]["value"]["ingress"][0]["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"],
+        json!(["tenant-a"])
+    );
 
     // A change of the Tenant is no change by hand.
     let mut state = isolated_state();
@@ -111,7 +131,10 @@ fn changes_by_hand_are_undone_and_reported() {
     let mut state = isolated_state();
     state.observe(&Change::TenantObjectGone(key("tenant-a")));
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert!(writes.iter().any(|w| matches!(w, Write::CreateObject { changed_for: Some(_), .. })), "{writes:?}");
+    assert!(
+        writes.iter().any(|w| matches!(w, Write::CreateObject { changed_for: Some(_), .. })),
+        "{writes:?}"
+    );
 }
 
 #[test]
@@ -121,7 +144,8 @@ fn policies_go_with_the_field_and_copies_of_users_stay() {
     copy["metadata"]["name"] = json!("my-copy");
     show(&mut state, &copy);
     declare(&mut state, "networkIsolation", json!({"enabled": false}));
-    let removed: Vec<_> = pass(&mut state, NOW).into_iter().filter(|w| matches!(w, Write::RemoveObject { .. })).collect();
+    let removed: Vec<_> =
+        pass(&mut state, NOW).into_iter().filter(|w| matches!(w, Write::RemoveObject { .. })).collect();
     assert_eq!(removed, [Write::RemoveObject { key: key("tenant-a"), uid: "u".to_owned() }]);
     pass(&mut state, NOW);
     let conditions = state.tenants["a"].status.clone().unwrap().conditions;
@@ -148,10 +172,13 @@ fn policies_of_a_tenant_that_cannot_be_read_stay() {
     let mut tenant = Tenant::clone(&state.tenants["a"]);
     tenant.metadata.uid = Some("another".to_owned());
     tenant.spec.network_isolation = None;
-    let flaw = croft_api::stored::Flaw { why: "spec.networkIsolation: bad".to_owned(), concerns_admission: true };
+    let flaw =
+        croft_api::stored::Flaw { why: "spec.networkIsolation: bad".to_owned(), concerns_admission: true };
     state.observe(&Change::Unread(Box::new(Change::Tenant(Box::new(tenant))), Box::new(flaw)));
     let writes = pass(&mut state, NOW);
-    let of_objects = |w: &&Write| matches!(w, Write::RemoveObject { .. } | Write::RestoreObject { .. } | Write::CreateObject { .. });
+    let of_objects = |w: &&Write| {
+        matches!(w, Write::RemoveObject { .. } | Write::RestoreObject { .. } | Write::CreateObject { .. })
+    };
     assert_eq!(writes.iter().filter(of_objects).count(), 0, "{writes:?}");
 }
 
@@ -160,13 +187,18 @@ fn name_of_another_object_is_reported_and_left_alone() {
     let mut state = reconciled_state();
     declare(&mut state, "networkIsolation", json!({"enabled": true}));
     assert!(state.objects.observe_name_taken(key("tenant-a")));
-    let events = |writes: &[Write]| writes.iter().find_map(|write| match write {
-        Write::Status { tenant, events, .. } if tenant == "a" => Some(events.clone()),
-        _ => None,
-    });
+    let events = |writes: &[Write]| {
+        writes.iter().find_map(|write| match write {
+            Write::Status { tenant, events, .. } if tenant == "a" => Some(events.clone()),
+            _ => None,
+        })
+    };
     let said = events(&reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH)).unwrap();
     assert_eq!(said.len(), 1);
-    assert!(said[0].0 == "NameTaken" && said[0].1.starts_with("NetworkPolicy tenant-a/croft-tenant-network: "), "{said:?}");
+    assert!(
+        said[0].0 == "NameTaken" && said[0].1.starts_with("NetworkPolicy tenant-a/croft-tenant-network: "),
+        "{said:?}"
+    );
     pass(&mut state, NOW);
     pass(&mut state, NOW);
     assert_eq!(condition_of(&state, "a", "ObjectsKept").0, "True", "it was created after all");

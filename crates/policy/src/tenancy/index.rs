@@ -432,7 +432,8 @@ fn resolve_namespace(
     let (owner, younger) = declarations.claimants(name, get);
     let tenant_unreadable = owner.is_none() && source.owned && declarations.has_unreadable_claims();
     // The annotation is the last of what the controller writes for a namespace.
-    let needs_objects = owner.and_then(|id| declarations.tenant(id)).is_some_and(|tenant| tenant.needs_objects);
+    let needs_objects =
+        owner.and_then(|id| declarations.tenant(id)).is_some_and(|tenant| tenant.needs_objects);
     NamespaceRecord {
         owner,
         tenant_unreadable,

@@ -32,7 +32,9 @@ pub(super) async fn read(client: &Client) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     for kind in KINDS {
         let objects = list(client, kind).await?;
-        found.extend(objects.iter().map(|o| format!("{}/{}", o.namespace().unwrap_or_default(), o.name_any())));
+        found.extend(
+            objects.iter().map(|o| format!("{}/{}", o.namespace().unwrap_or_default(), o.name_any())),
+        );
     }
     Ok(found)
 }
