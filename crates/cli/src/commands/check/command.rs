@@ -120,7 +120,7 @@ async fn check(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) 
     report.advise("limits", &["crds"], async || limits::check(client).await).await
 }
 
-/// What is around the processes: their nodes, the way from the API server to the webhook, the account.
+/// Checks the surroundings of the processes: their nodes, the way from the API server to the webhook, the account.
 async fn around(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) -> anyhow::Result<()> {
     let namespace = subject.namespace;
     report
