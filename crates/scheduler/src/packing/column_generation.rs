@@ -17,6 +17,7 @@ use crate::{
         compatibility::CompatibilitySets,
         knapsack::{self, KnapsackItem},
         problem::{PackingProblem, Pattern, fits},
+        rows::covers,
         simplex::{Column, Master},
     },
 };
@@ -77,7 +78,7 @@ pub(crate) fn bin_types(
             for offer in ctx.table.edges(&bits).ladder.iter() {
                 let row = problem.row(variant, *offer);
                 let useful: Vec<i64> = row.iter().zip(&whole).map(|(r, w)| (*r).min(*w)).collect();
-                let beaten = |kept: &Vec<i64>| kept.iter().zip(&useful).all(|(k, u)| k >= u);
+                let beaten = |kept: &Vec<i64>| covers(kept, &useful);
                 if clipped.iter().rev().any(beaten) {
                     continue;
                 }
@@ -394,7 +395,7 @@ fn active(
         let beaten = |(other, room, theirs): &(BinTypeIx, SmallVec<[i64; 6]>, Vec<ItemTypeIx>)| {
             let other = &bin_types[*other];
             problem.cost(other.variant, other.offer) <= cost
-                && room.iter().zip(&useful).all(|(r, u)| r >= u)
+                && covers(room, &useful)
                 && item_types.iter().all(|k| theirs.contains(k))
         };
         if !kept.iter().rev().any(beaten) {

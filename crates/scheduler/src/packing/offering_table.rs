@@ -8,7 +8,7 @@ use crate::{
     ids::{OfferIx, RowIx},
     index_vec::IndexVec,
     model::bit_set::BitSet,
-    packing::rows::Rows,
+    packing::rows::{Rows, covers},
     state::{catalog_index::CatalogIndex, requests::amount},
 };
 
@@ -137,7 +137,7 @@ impl Table {
         all.sort_unstable_by(|a, b| {
             self.cost[*a].cmp(&self.cost[*b]).then_with(|| self.row(*b).cmp(self.row(*a))).then(a.cmp(b))
         });
-        let holds = |a: OfferIx, b: OfferIx| self.row(a).iter().zip(self.row(b)).all(|(a, b)| a >= b);
+        let holds = |a: OfferIx, b: OfferIx| covers(self.row(a), self.row(b));
         let mut ladder: Vec<OfferIx> = Vec::new();
         for offer in all {
             // Prices rise with size: a dominating offering is likely among the latest.

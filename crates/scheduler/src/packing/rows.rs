@@ -41,6 +41,12 @@ impl<I: From<usize> + Into<usize>> Rows<I> {
     }
 }
 
+/// True if `row` has at least as much of everything as `other`. A function of its own: within larger ones the compiler
+/// doesn't inline the pairing of short slices, which then costs more than the comparison.
+pub(crate) fn covers(row: &[i64], other: &[i64]) -> bool {
+    row.iter().zip(other).all(|(amount, least)| amount >= least)
+}
+
 #[expect(clippy::indexing_slicing, reason = "every row has `width` amounts, by construction")]
 impl<I: Into<usize>> Index<I> for Rows<I> {
     type Output = [i64];
