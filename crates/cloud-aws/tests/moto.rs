@@ -147,7 +147,7 @@ async fn bed() -> Bed {
         ..Options::default()
     };
     let provider = AwsProvider::connect(options.clone()).await;
-    Bed { provider, options, ec2, sqs, raw, _server: server, _reaper: reaper, _folder: folder }
+    Bed { provider, options, ec2, sqs, raw, _moto: moto, _folder: folder }
 }
 
 /// A class with an image of moto.
