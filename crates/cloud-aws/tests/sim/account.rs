@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use croft_cloud::CloudProvider as _;
 use croft_cloud_aws::{AccountReader, QueueFacts};
 use croft_ec2_sim::policy::Policy;
 use croft_scheduler::CapacityType::OnDemand;

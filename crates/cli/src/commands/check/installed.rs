@@ -1,8 +1,11 @@
 //! The installation: Croft's pods and their nodes, its Deployments and their settings, and the identity that the controller
 //! recorded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+#[cfg(feature = "aws")]
+use std::collections::BTreeSet;
 
+#[cfg(feature = "aws")]
 use croft_cloud::instance_id;
 use croft_policy::definitions::IDENTITY_PREFIX;
 use k8s_openapi::api::{
@@ -109,6 +112,7 @@ impl Installed {
     }
 
     /// The instances that the controller's pods run on.
+    #[cfg(feature = "aws")]
     pub(super) fn instances(&self) -> Vec<String> {
         let nodes = self.pods_of(CONTROLLER).filter_map(|pod| self.node(pod));
         let ids = nodes.filter_map(|node| Some(instance_id(node.spec.as_ref()?.provider_id.as_deref()?)));
