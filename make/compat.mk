@@ -1,4 +1,4 @@
-# What must hold on every supported release of Kubernetes. The control planes are built one after the other, each once into the
+# Suites that must hold on every supported release of Kubernetes. The control planes are built one after the other, each once into the
 # cache, ten minutes of two cores each.
 
 VERSIONS ?= 1.33 1.34 1.35 1.36 1.37

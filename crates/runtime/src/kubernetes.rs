@@ -105,10 +105,10 @@ impl fmt::Display for Release {
     }
 }
 
-/// What a feature concerns.
+/// The subject of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concern {
-    /// What admission enforces.
+    /// Isolation: admission's rules.
     Isolation,
     /// Plans, and the nodes of pools.
     Pools,
@@ -128,11 +128,11 @@ pub struct Feature {
     pub name: &'static str,
     /// The first release that has it by default.
     pub since: Release,
-    /// What it concerns.
+    /// Its subject.
     pub concern: Concern,
     /// Croft's use of it.
     pub used_for: &'static str,
-    /// What doesn't work without it, and what Croft does instead. `None` if Croft has nothing to do then.
+    /// Its lack: what doesn't work, and what Croft does instead. `None` if Croft has nothing to do then.
     pub without: Option<&'static str>,
 }
 
