@@ -130,6 +130,8 @@ fn isolation() -> Vec<Case> {
             json!(["10.0.3.0/33"]),
             &["a block of addresses such as"],
         ),
+        ("Tenant", "/spec/networkIsolation/allowTo/0/cidr", json!("fd00::/8"), &["either namespace or cidr"]),
+        ("Tenant", "/spec/networkIsolation/allowTo/0/except", json!(["fd00::/8"]), &["write it beside cidr"]),
         (
             "Tenant",
             "/spec/networkIsolation/allowTo/0/namespace",

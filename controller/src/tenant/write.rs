@@ -53,7 +53,7 @@ pub enum Write {
         key: ObjectKey,
         /// The whole object.
         object: Value,
-        /// The tenant, if somebody deleted the object: it gets an event.
+        /// The tenant, if the object was deleted by hand: it gets an event.
         changed_for: Option<String>,
     },
     /// Write such an object as its Tenant declares it.
@@ -64,7 +64,7 @@ pub enum Write {
         version: String,
         /// JSON Patch of the object.
         patch: Value,
-        /// The tenant, if somebody changed the object: it gets an event.
+        /// The tenant, if the object was changed by hand: it gets an event.
         changed_for: Option<String>,
     },
     /// Delete such an object, which no Tenant declares any more.

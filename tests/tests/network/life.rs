@@ -6,7 +6,7 @@ use croft_testkit::{
     wait::{Seen, until},
 };
 use croft_tests::{
-    arena::{SOON, create, pod},
+    arena::SOON,
     stack::{condition_of, event_about},
 };
 use k8s_openapi::api::{core::v1::Namespace, networking::v1::NetworkPolicy};
@@ -108,7 +108,7 @@ async fn restored(plane: &ControlPlane, admin: &Client) {
     plane.apply(&mine.to_string()).await.unwrap();
 }
 
-/// Somebody's policy has the name that Croft would take. It stays, and no pod is let in until it is gone.
+/// A user's policy has the name that Croft would take. It stays, and no pod is let in until it is gone.
 async fn name_taken(plane: &ControlPlane, admin: &Client) {
     patch_tenant(admin, "life", json!({"namespaces": ["life-new"]})).await;
     let mine = json!({
@@ -123,8 +123,9 @@ async fn name_taken(plane: &ControlPlane, admin: &Client) {
     let said = condition_of::<Tenant>(admin, "life", "ObjectsKept", "False").await.unwrap();
     assert!(said.reason == "NameTaken" || said.reason == "ObjectsBehind", "{said:?}");
     event_about(admin, "Tenant", "life", "NameTaken").await.unwrap();
-    let refused = create(admin, &pod("life-taken", "early", json!({})), true).await.unwrap();
-    assert!(!refused.is_done(), "{}", refused.sentence());
+    let early = ["run", "early", "-n", "life-taken", "--image=registry.example/app:1", "--dry-run=server"];
+    let refused = plane.kubectl(early).await.unwrap_err().to_string();
+    assert!(refused.contains("doesn't have the objects yet that its Tenant declares"), "{refused}");
     assert_eq!(api.get(POLICY).await.unwrap(), before);
     api.delete(POLICY, &DeleteParams::default()).await.unwrap();
     let_in(admin, "life-taken").await;

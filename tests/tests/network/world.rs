@@ -113,7 +113,7 @@ impl Isolation {
     }
 }
 
-/// What a policy that somebody wrote says.
+/// The meaning of a policy that a user wrote.
 #[derive(Clone, Debug)]
 enum Says {
     Admit(Vec<Source>),
@@ -130,7 +130,7 @@ enum Source {
     App(&'static str),
 }
 
-/// A policy that somebody wrote: for all pods of a namespace, or those of one app.
+/// A policy that a user wrote: for all pods of a namespace, or those of one app.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     namespace: String,
@@ -218,7 +218,7 @@ impl World {
         for namespace in &all {
             for number in 0..random.below(3) {
                 let written = Written::draw(random, namespace, format!("by-hand-{number}"), &all);
-                // DNS of the whole cluster is nobody's to close here.
+                // DNS of the whole cluster stays open.
                 if namespace != "kube-system" {
                     world.written.push(written);
                 }

@@ -28,9 +28,9 @@ const MAX_WRITES: usize = 50;
 pub(in crate::tenant) struct Kept {
     /// The number of objects that its namespaces should have.
     pub(in crate::tenant) expected: usize,
-    /// Those that aren't as they should be yet.
+    /// Objects that aren't as they should be yet.
     pub(in crate::tenant) behind: Vec<String>,
-    /// Those whose name another object has.
+    /// Objects whose name another object has.
     pub(in crate::tenant) taken: Vec<String>,
 }
 

@@ -70,7 +70,7 @@ pub(super) fn expectations(state: &State, view: &Tenants) -> Expectations {
     found
 }
 
-/// What every namespace of a tenant gets.
+/// The objects that every namespace of a tenant gets.
 fn contents(tenant: &Tenant, own: &[&str]) -> Vec<(ObjectKind, Arc<Value>)> {
     let policy = convert::network_policy(tenant.spec.network_isolation.as_ref(), own);
     policy.map(|spec| (ObjectKind::NetworkPolicy, Arc::new(json!({"spec": spec})))).into_iter().collect()

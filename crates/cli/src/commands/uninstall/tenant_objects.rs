@@ -16,7 +16,7 @@ use crate::table::counted;
 /// Kinds of which the controller keeps objects there.
 const KINDS: [ObjectKind; 1] = [("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")];
 
-/// Those of a kind. Others may carry the same label, so the name counts, too.
+/// Objects of a kind. Others may carry the same label, so the name counts, too.
 async fn list(client: &Client, kind: ObjectKind) -> anyhow::Result<Vec<DynamicObject>> {
     let labelled = ListParams::default().labels(TENANT_LABEL);
     let found = parts::api(client, kind, None).list(&labelled).await;
