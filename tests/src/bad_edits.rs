@@ -65,6 +65,7 @@ fn tenants() -> Vec<Case> {
     ]
 }
 
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn isolation() -> Vec<Case> {
     let peer = "/spec/networkIsolation/allowFrom/1";
     vec![

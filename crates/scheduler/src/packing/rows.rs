@@ -41,10 +41,11 @@ impl<I: From<usize> + Into<usize>> Rows<I> {
     }
 }
 
-/// True if `row` has at least as much of everything as `other`. A function of its own: within larger ones the compiler
-/// doesn't inline the pairing of short slices, which then costs more than the comparison.
+/// True if `row` has at least as much of everything as `other`. Without `zip`: its constructor isn't inlined here, and costs
+/// more than comparing such short rows.
 pub(crate) fn covers(row: &[i64], other: &[i64]) -> bool {
-    row.iter().zip(other).all(|(amount, least)| amount >= least)
+    let mut other = other.iter();
+    row.iter().all(|amount| other.next().is_none_or(|least| amount >= least))
 }
 
 #[expect(clippy::indexing_slicing, reason = "every row has `width` amounts, by construction")]

@@ -36,9 +36,9 @@ pub(super) struct Installed {
     /// The role that IRSA gives the controller.
     pub(super) role: Option<String>,
     /// Environment of the controller, as far as it is written down.
-    settings: BTreeMap<String, String>,
+    pub(super) settings: BTreeMap<String, String>,
     /// The identity that the controller recorded, without the prefix.
-    recorded: BTreeMap<String, String>,
+    pub(super) recorded: BTreeMap<String, String>,
 }
 
 impl Installed {
