@@ -238,7 +238,10 @@ fn volume(
     let shown = || format!("PersistentVolumeClaim {}/{}", text(namespace), text(name));
     let claim = match (volumes.claims.get(&(namespace, name)), template) {
         (Some(claim), Some(template)) if !claim.is_for(template) => {
-            return Err(format!("{} wasn't created for the pod, whose ephemeral volume needs its name", shown()));
+            return Err(format!(
+                "{} wasn't created for the pod, whose ephemeral volume needs its name",
+                shown()
+            ));
         }
         (Some(claim), _) => claim,
         (None, Some(template)) => template,

@@ -79,7 +79,12 @@ fn with_ephemeral(name: &str, class: Option<&str>) -> Pod {
     let spec = json!({"storageClassName": class, "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "10Gi"}}});
     let volumes = json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}]);
-    pod(name, "100m", "64Mi", json!({"metadata": {"uid": format!("uid-{name}")}, "spec": {"volumes": volumes}}))
+    pod(
+        name,
+        "100m",
+        "64Mi",
+        json!({"metadata": {"uid": format!("uid-{name}")}, "spec": {"volumes": volumes}}),
+    )
 }
 
 #[test]
@@ -105,9 +110,11 @@ fn ephemeral_volume_without_claim_is_planned_from_its_template() {
     assert_eq!(place(&mut c, None).instances[0].zone, "zone-b");
     // Volumes that are made by hand: a free one of the class.
     let mut c = cluster(vec![pool("p", kinds())], &[]);
-    c.upsert_storage_class(&object(json!({"metadata": {"name": "fast"}, "provisioner": "kubernetes.io/no-provisioner",
-        "volumeBindingMode": "WaitForFirstConsumer"})))
-        .unwrap();
+    c.upsert_storage_class(&object(
+        json!({"metadata": {"name": "fast"}, "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer"}),
+    ))
+    .unwrap();
     assert!(why(&place(&mut c, Some("fast")))[0].contains("no free PersistentVolume of class fast"));
     c.upsert_pv(&object(volume("v", "zone-c"))).unwrap();
     assert_eq!(place(&mut c, Some("fast")).instances[0].zone, "zone-c");
@@ -120,7 +127,8 @@ fn ephemeral_volume_with_claim_follows_the_claim_if_the_pod_controls_it() {
     c.upsert_pod(&with_ephemeral("a", Some("fast"))).unwrap();
     c.upsert_pv(&object(volume("v", "zone-b"))).unwrap();
     let mut created = claim("a-scratch", Some("v"), Some("fast"));
-    let owner = |uid: &str| json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid, "controller": true}]);
+    let owner =
+        |uid: &str| json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid, "controller": true}]);
     // A claim that somebody created under that name, and that of an earlier pod of that name.
     for owners in [json!([]), owner("uid-earlier")] {
         created["metadata"]["ownerReferences"] = owners;
