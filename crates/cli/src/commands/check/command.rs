@@ -7,8 +7,8 @@ use croft_api::{CroftConfig, EC2NodeClass, Tenant, TenantPool};
 use kube::Client;
 
 use super::{
-    cluster, configurations, limits, orphans, pod_security, policies, preflight, processes, readiness::ready,
-    report::Report,
+    cluster, configurations, identity, limits, orphans, pod_security, policies, preflight, processes,
+    readiness::ready, report::Report,
 };
 use crate::{
     aws::AwsArgs,
@@ -72,6 +72,7 @@ async fn check(
     report.step("cluster", &[], async || cluster::api_server(client).await).await?;
     report.step("crds", &["cluster"], async || cluster::crds(client).await).await?;
     report.step("namespace", &["cluster"], async || cluster::namespace(client, namespace).await).await?;
+    report.step("identity", &["namespace"], async || identity::recorded(client, namespace).await).await?;
     report
         .step("webhook", &["namespace"], async || processes::webhook_replicas(client, namespace).await)
         .await?;
@@ -99,6 +100,8 @@ async fn check(
         })
         .await?;
     report.step("instances", &["cluster"], async || orphans::check(client, namespace, aws).await).await?;
+    let former = async || identity::former_instances(client, namespace, aws).await;
+    report.step("former clusters", &["namespace"], former).await?;
     report.advise("pod security", &["crds"], async || pod_security::check(client, namespace).await).await?;
     report.advise("limits", &["crds"], async || limits::check(client).await).await
 }

@@ -4,6 +4,7 @@
 mod cluster;
 mod command;
 mod configurations;
+mod identity;
 mod limits;
 mod orphans;
 mod pod_security;
