@@ -20,3 +20,4 @@ pub mod recorder;
 pub mod releases;
 pub mod replicas;
 pub mod stack;
+pub mod upgrade;
