@@ -286,7 +286,7 @@ async fn upgrade_from_a_built_commit_replaces_no_node_and_refuses_no_pod() {
     stack.check().unwrap();
 }
 
-/// What a restoration into another cluster leaves out: its kube-system, and what its own machines and controllers make.
+/// Left out of a restoration into another cluster: its kube-system, and objects that its own nodes and controllers make.
 const OF_THE_CLUSTER: [&str; 5] = [
     "/registry/minions/",
     "/registry/pods/",

@@ -1,4 +1,4 @@
-//! What may not change: nodes, instances, pods, and the objects that Croft wrote.
+//! Objects that may not change: nodes, instances, pods, and the objects that Croft wrote.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ fn entry(object: &Value) -> Option<(String, Value)> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let kind = text("/kind");
     COMPARED.iter().find(|(compared, _)| *compared == kind)?;
-    // Those of the control plane itself are left out of a record.
+    // Objects of the control plane itself are left out of a record.
     if matches!(text("/metadata/namespace"), "kube-system" | "croft-system") {
         return None;
     }
@@ -68,13 +68,13 @@ fn entry(object: &Value) -> Option<(String, Value)> {
 }
 
 impl Observed {
-    /// What is stored.
+    /// The stored objects.
     #[must_use]
     pub fn stored(objects: &[StoredObject]) -> Self {
         Self(objects.iter().filter_map(|object| entry(&object.value)).collect())
     }
 
-    /// What is there now.
+    /// The present objects.
     ///
     /// # Errors
     /// If the API server doesn't answer.
@@ -91,7 +91,7 @@ impl Observed {
         self.0.iter().filter(move |(name, _)| name.starts_with(&prefix)).map(|(_, object)| object)
     }
 
-    /// What changed since `before`, and each node that will be replaced. `scaled` is true once the test has scaled a
+    /// The changes since `before`, and each node that will be replaced. `scaled` is true once the test has scaled a
     /// Deployment: that alone raises its generation and the count of NodeClaims.
     #[must_use]
     pub fn changes_since(&self, before: &Self, scaled: bool) -> Vec<String> {

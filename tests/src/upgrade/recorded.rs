@@ -64,7 +64,7 @@ impl Recorded {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/releases").join(env!("CARGO_PKG_VERSION"))
     }
 
-    /// What belongs into a record, of everything that is stored.
+    /// A record of the stored objects that belong into one.
     #[must_use]
     pub fn new(version: &str, mut objects: Vec<StoredObject>, journal: &str) -> Self {
         objects.retain(|object| is_recorded(object));

@@ -1,4 +1,4 @@
-//! What runs before the upgrade: two tenants, a fixed number of nodes, node agents, and a launch in flight.
+//! The cluster before the upgrade: two tenants, a fixed number of nodes, node agents, and a launch in flight.
 
 use anyhow::Context as _;
 use croft_api::{NodeClaim, condition::READY};
