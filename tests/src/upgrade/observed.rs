@@ -8,7 +8,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// Kinds that are compared, and their fields. Of an object every stored field must still be there with its value; a later
 /// version may add fields.
@@ -188,16 +188,4 @@ pub async fn readmitted(client: &Client, before: &Observed) -> anyhow::Result<Ve
         }
     }
     Ok(refused)
-}
-
-/// The annotation of a NodeClaim that is compared with what would be launched now.
-const LAUNCHED_WITH: &str = croft_api::definitions::LAUNCHED_WITH;
-
-impl Observed {
-    /// The fields of a claim's record of what it was launched with.
-    #[must_use]
-    pub fn stamp(claim: &Value) -> Option<Map<String, Value>> {
-        let text = claim.pointer("/metadata/annotations")?.get(LAUNCHED_WITH)?.as_str()?;
-        serde_json::from_str(text).ok()
-    }
 }

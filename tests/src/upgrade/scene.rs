@@ -1,6 +1,5 @@
 //! The cluster before the upgrade: two tenants, a fixed number of nodes, node agents, and a launch in flight.
 
-use anyhow::Context as _;
 use croft_api::{NodeClaim, condition::READY};
 use croft_testkit::{
     Part,
@@ -153,7 +152,7 @@ async fn launch_without_answer(stack: &mut Stack, client: &Client) -> anyhow::Re
     let before = instances_of(cloud).await?.len();
     stack.plane.apply(&deployment("late", "web", 1, "500m", "256Mi").to_string()).await?;
     until("an instance without an answer", EVENTUALLY, async || {
-        let launched = instances_of(cloud).await?.len() - before;
+        let launched = instances_of(cloud).await?.len().saturating_sub(before);
         let claims = claims(client, IN_FLIGHT_POOL).await?;
         let status = claims.first().and_then(|claim| claim.status.clone());
         let seen = format!("{launched} instances, {status:?}");
@@ -175,6 +174,5 @@ pub async fn scale(client: &Client, replicas: usize) -> anyhow::Result<()> {
     running(client, "a", replicas).await?;
     let all: Vec<NodeClaim> = claims(client, "pool-a").await?;
     anyhow::ensure!(all.len() == replicas, "{} NodeClaims for {replicas} pods", all.len());
-    all.first().context("no NodeClaim")?;
     Ok(())
 }
