@@ -8,6 +8,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_cloud::CloudProvider;
+use croft_policy::definitions::FORMER_CLUSTERS_ANNOTATION;
 use croft_runtime::{health::Gate, shutdown::Shutdown};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -18,6 +19,8 @@ use serde_json::json;
 
 /// The prefix of the annotations.
 const PREFIX: &str = croft_policy::definitions::IDENTITY_PREFIX;
+/// The annotation with the cluster's UID, without the prefix.
+const CLUSTER_UID: &str = "cluster-uid";
 /// How long a start waits for the account's id. Tenancy doesn't wait for an outage of the cloud: a process starts
 /// without the id, and compares it once the cloud returns it.
 const ACCOUNT_WITHIN: Duration = Duration::from_secs(10);
@@ -51,7 +54,7 @@ impl Identity {
             ("account", self.account.as_deref()),
             ("region", self.region.as_deref()),
             ("cluster-name", Some(self.cluster_name.as_str())),
-            ("cluster-uid", Some(self.cluster_uid.as_str())),
+            (CLUSTER_UID, Some(self.cluster_uid.as_str())),
             ("cluster-endpoint", self.endpoint.as_deref()),
         ];
         let known = entries.into_iter().filter_map(|(key, value)| Some((key, value?)));
@@ -70,20 +73,40 @@ impl Identity {
     }
 }
 
-/// The message for an operator about `differences` in the annotations of `namespace`.
+/// The message for an operator about `differences` from what is `recorded` in the annotations of `namespace`.
 #[must_use]
-pub fn mismatch_message(namespace: &str, differences: &[(String, String, String)]) -> String {
+pub fn mismatch_message(
+    namespace: &str,
+    differences: &[(String, String, String)],
+    recorded: &BTreeMap<String, String>,
+) -> String {
     let each = |(key, recorded, own): &(String, String, String)| {
         format!("{} {recorded}, and this process has {own}", key.strip_prefix(PREFIX).unwrap_or(key))
     };
     let differences_text = differences.iter().map(each).collect::<Vec<_>>().join("; ");
-    let removals = differences.iter().map(|(key, ..)| format!("{key}-")).collect::<Vec<_>>().join(" ");
+    let mut annotations: Vec<String> = differences.iter().map(|(key, ..)| format!("{key}-")).collect();
+    annotations.extend(former_clusters(differences, recorded));
+    let annotations = annotations.join(" ");
     format!(
         "this process doesn't lead: the cluster's Croft ran with {differences_text}. Correct the arguments or the \
          credentials of this process. If the change is meant, first make sure that no NodeClaim names an instance of the \
          recorded account or cluster (in a copy of a cluster, remove the finalizers of its NodeClaims and delete them: \
-         their instances belong to the original); then run: kubectl annotate namespace {namespace} {removals}"
+         their instances belong to the original); then run: kubectl annotate namespace {namespace} {annotations}"
     )
+}
+
+/// The annotation that keeps the UID of the cluster that this one was restored from, so that `croft check` reports its
+/// instances; `None` if the cluster is the same.
+fn former_clusters(
+    differences: &[(String, String, String)],
+    recorded: &BTreeMap<String, String>,
+) -> Option<String> {
+    let (_, former, _) =
+        differences.iter().find(|(key, ..)| key.strip_prefix(PREFIX) == Some(CLUSTER_UID))?;
+    let earlier = recorded.get(FORMER_CLUSTERS_ANNOTATION).map(String::as_str).unwrap_or_default();
+    let mut all: Vec<&str> = earlier.split(',').filter(|uid| !uid.is_empty() && uid != former).collect();
+    all.push(former);
+    Some(format!("{FORMER_CLUSTERS_ANNOTATION}={} --overwrite", all.join(",")))
 }
 
 /// Compares the process's identity with the recorded one, and records it if none is.
@@ -179,7 +202,7 @@ impl IdentityCheck {
         let recorded = namespace.metadata.annotations.unwrap_or_default();
         let differences = self.own.differences(&recorded);
         if !differences.is_empty() {
-            return Ok(Some(mismatch_message(&self.namespace, &differences)));
+            return Ok(Some(mismatch_message(&self.namespace, &differences, &recorded)));
         }
         let own = self.own.annotations();
         if own.keys().any(|key| !recorded.contains_key(key)) {
@@ -228,9 +251,23 @@ mod tests {
     #[test]
     fn the_message_names_the_difference_and_the_command() {
         let moved = Identity { account: Some("2".to_owned()), ..own() };
-        let why = mismatch_message("croft-system", &moved.differences(&own().annotations()));
+        let recorded = own().annotations();
+        let why = mismatch_message("croft-system", &moved.differences(&recorded), &recorded);
         assert!(why.contains("account 1, and this process has 2"), "{why}");
         let command = "kubectl annotate namespace croft-system identity.croft.dev/account-";
         assert!(why.ends_with(command), "{why}");
+    }
+
+    #[test]
+    fn the_message_keeps_the_uid_of_the_cluster_that_was_restored_from() {
+        let copy = Identity { cluster_uid: "other".to_owned(), ..own() };
+        let mut recorded = own().annotations();
+        let command = |recorded: &BTreeMap<String, String>| {
+            let why = mismatch_message("croft-system", &copy.differences(recorded), recorded);
+            why.split_once("identity.croft.dev/cluster-uid- ").unwrap().1.to_owned()
+        };
+        assert_eq!(command(&recorded), "identity.croft.dev/former-cluster-uids=uid --overwrite");
+        recorded.insert(FORMER_CLUSTERS_ANNOTATION.to_owned(), "first,uid".to_owned());
+        assert_eq!(command(&recorded), "identity.croft.dev/former-cluster-uids=first,uid --overwrite");
     }
 }

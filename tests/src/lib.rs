@@ -21,3 +21,4 @@ pub mod recorder;
 pub mod releases;
 pub mod replicas;
 pub mod stack;
+pub mod upgrade;

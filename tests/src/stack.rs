@@ -1,6 +1,6 @@
 //! All of Croft on a control plane, with the tests' queries.
 
-use std::{collections::BTreeMap, fmt::Debug, time::Duration};
+use std::{collections::BTreeMap, fmt::Debug, net::SocketAddr, time::Duration};
 
 use anyhow::Context as _;
 use croft_api::{NodeClaim, condition};
@@ -74,13 +74,7 @@ impl Stack {
     /// # Errors
     /// If the cloud doesn't answer.
     pub async fn instances(&mut self) -> anyhow::Result<Vec<Value>> {
-        let state = http::get(self.croft.address(Part::Cloud)?, "/_control/state").await?;
-        let state: Value = serde_json::from_str(&state.body)?;
-        let all = state.get("instances").and_then(Value::as_array).cloned().unwrap_or_default();
-        Ok(all
-            .into_iter()
-            .filter(|m| matches!(m.get("state").and_then(Value::as_str), Some("pending" | "running")))
-            .collect())
+        instances_of(self.croft.address(Part::Cloud)?).await
     }
 
     /// An error if a process has ended by itself.
@@ -91,6 +85,20 @@ impl Stack {
         self.plane.check()?;
         Ok(self.croft.check()?)
     }
+}
+
+/// The running instances of the simulated cloud at `address`.
+///
+/// # Errors
+/// If it doesn't answer.
+pub async fn instances_of(address: SocketAddr) -> anyhow::Result<Vec<Value>> {
+    let state = http::get(address, "/_control/state").await?;
+    let state: Value = serde_json::from_str(&state.body)?;
+    let all = state.get("instances").and_then(Value::as_array).cloned().unwrap_or_default();
+    Ok(all
+        .into_iter()
+        .filter(|m| matches!(m.get("state").and_then(Value::as_str), Some("pending" | "running")))
+        .collect())
 }
 
 /// The last lines of a process's log, for a failing test.

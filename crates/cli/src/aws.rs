@@ -77,12 +77,24 @@ impl AwsArgs {
     /// # Errors
     /// If the cluster can't be read.
     pub(crate) async fn instances(&self, client: &Client, namespace: &str) -> anyhow::Result<Instances> {
+        self.instances_of(client, namespace, &cluster_uid(client).await?).await
+    }
+
+    /// The instances with the tag of the cluster whose Namespace kube-system has this UID.
+    ///
+    /// # Errors
+    /// If the cluster can't be read.
+    pub(crate) async fn instances_of(
+        &self,
+        client: &Client,
+        namespace: &str,
+        uid: &str,
+    ) -> anyhow::Result<Instances> {
         let access = match self.access(recorded_region(client, namespace).await?).await {
             Ok(access) => access,
             Err(why) => return Ok(Instances::Unknown(why)),
         };
-        let uid = cluster_uid(client).await?;
-        list(access, &uid).await
+        list(access, uid).await
     }
 }
 
@@ -118,9 +130,19 @@ pub(crate) async fn cluster_uid(client: &Client) -> anyhow::Result<String> {
 /// # Errors
 /// If the Namespace can't be read.
 async fn recorded_region(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
+    let annotations = annotations_of(client, namespace).await?;
+    Ok(annotations.get(&format!("{}region", croft_policy::definitions::IDENTITY_PREFIX)).cloned())
+}
+
+/// The annotations of a Namespace; none if it doesn't exist.
+///
+/// # Errors
+/// If it can't be read.
+pub(crate) async fn annotations_of(
+    client: &Client,
+    namespace: &str,
+) -> anyhow::Result<BTreeMap<String, String>> {
     let found = Api::<Namespace>::all(client.clone()).get_opt(namespace).await;
     let found = found.with_context(|| format!("failed to read the Namespace {namespace}"))?;
-    let annotations: BTreeMap<String, String> =
-        found.and_then(|n| n.metadata.annotations).unwrap_or_default();
-    Ok(annotations.get(&format!("{}region", croft_policy::definitions::IDENTITY_PREFIX)).cloned())
+    Ok(found.and_then(|n| n.metadata.annotations).unwrap_or_default())
 }

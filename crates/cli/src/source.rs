@@ -4,10 +4,10 @@ use std::{future::Future, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use croft_manifest::{Input, InputError, LoadOptions, load};
+use croft_manifest::{Input, LoadOptions, load};
 use kube::Client;
 
-use crate::{cluster_reader::read, failure::Failure};
+use crate::{cluster_reader::read, failure::Failure, output::Output};
 
 /// Arguments of a command that reads files.
 #[derive(Args, Clone, Debug)]
@@ -29,11 +29,21 @@ impl FileArgs {
     /// Reads the files.
     ///
     /// # Errors
-    /// As [`load`].
-    pub(crate) fn load(&self) -> Result<Input, InputError> {
+    /// As [`load_files`].
+    pub(crate) fn load(&self, out: &mut Output) -> Result<Input, Failure> {
         let Self { filenames, namespace } = self;
-        load(filenames, &LoadOptions { namespace: namespace.clone() })
+        load_files(filenames, namespace, out)
     }
+}
+
+/// Reads files, and writes their warnings: fields that are ignored, objects that are given twice.
+///
+/// # Errors
+/// As [`load`], and if standard error can't be written.
+pub(crate) fn load_files(filenames: &[PathBuf], namespace: &str, out: &mut Output) -> Result<Input, Failure> {
+    let mut input = load(filenames, &LoadOptions { namespace: namespace.to_owned() })?;
+    out.warn(&std::mem::take(&mut input.warnings))?;
+    Ok(input)
 }
 
 /// Arguments of a command that reads files or the cluster.
@@ -56,12 +66,12 @@ pub(crate) struct ClusterArgs {
 
 impl SourceArgs {
     /// Reads the files, or the cluster if none is named. `namespace` is that of objects in files that name none.
-    pub(crate) fn load(&self, namespace: &str) -> Result<Input, Failure> {
+    pub(crate) fn load(&self, namespace: &str, out: &mut Output) -> Result<Input, Failure> {
         let Self { filenames, cluster } = self;
         if filenames.is_empty() {
             Ok(cluster.run(async |client| read(&client).await)?)
         } else {
-            Ok(load(filenames, &LoadOptions { namespace: namespace.to_owned() })?)
+            load_files(filenames, namespace, out)
         }
     }
 

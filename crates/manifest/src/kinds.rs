@@ -30,7 +30,7 @@ const REMOVED_VERSIONS: &[(&str, &str)] = &[
     ("storage.k8s.io/v1beta1", "storage.k8s.io/v1"),
 ];
 
-/// What is wrong with the objects of all files.
+/// Errors and unknown fields of the objects of all files.
 #[derive(Default)]
 pub(crate) struct Findings {
     /// Errors.

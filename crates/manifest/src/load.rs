@@ -69,7 +69,7 @@ pub fn load(paths: &[PathBuf], options: &LoadOptions) -> Result<Input, InputErro
 ///
 /// // A field that this version doesn't know, as of a newer cluster, is ignored with a warning.
 /// let input = parse("web.yaml", &web.replace("spec:\n  sel", "spec:\n  color: red\n  sel"), &LoadOptions::default())?;
-/// let warning = "web.yaml:6: Deployment default/web: spec.color: there is no such field; the field is ignored";
+/// let warning = "web.yaml:6: Deployment default/web: spec.color: there is no such field (ignored)";
 /// assert_eq!(input.warnings, [warning]);
 ///
 /// let error = parse("web.yaml", &web.replace("matchLabels", "matchLabel"), &LoadOptions::default()).unwrap_err();

@@ -21,7 +21,7 @@ impl UnknownFields {
         let count = self.counts.entry((kind.to_owned(), without_indices(&problem.field))).or_default();
         *count += 1;
         if *count <= SHOWN {
-            self.shown.push(format!("{problem}; the field is ignored"));
+            self.shown.push(format!("{problem} (ignored)"));
         }
     }
 
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(warnings.len(), SHOWN + 1);
         assert_eq!(
             warnings[0],
-            "a.yaml:1: Pod default/p1: spec.containers[1].colour: there is no such field; the field is ignored"
+            "a.yaml:1: Pod default/p1: spec.containers[1].colour: there is no such field (ignored)"
         );
         let rest =
             "2 more objects of kind Pod with the unknown field spec.containers[].colour, which is ignored";

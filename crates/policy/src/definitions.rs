@@ -144,6 +144,10 @@ documented_keys! {
     Annotation SHARED_ANNOTATION = "policy.croft.dev/shared", on "non-tenant namespaces", by "the controller";
     /// The account, region and cluster that the installation runs for.
     AnnotationPrefix IDENTITY_PREFIX = "identity.croft.dev/", on "Croft's own Namespace", by "the controller, once";
+    /// The clusters that this one's objects were restored from, by the UIDs of their Namespace kube-system, separated by
+    /// commas. `croft check` reports their instances.
+    Annotation FORMER_CLUSTERS_ANNOTATION = "identity.croft.dev/former-cluster-uids", on "Croft's own Namespace",
+        by "administrators, after a restoration into another cluster";
     /// The hash of a static pod's manifest. Marks the pod as the mirror of a static pod.
     Annotation MIRROR_ANNOTATION = "kubernetes.io/config.mirror", on "mirror pods", by "kubelets";
     /// `true` on a node with the taint of the same key. A kubelet may register with this label, but not with that of its

@@ -33,6 +33,7 @@ use crate::{
     pki::{Authority, Identity, Proof, kubeconfig, write_secret},
     process::{Process, Recipe, Status},
     reaper::Reaper,
+    stored::{self, StoredObject},
     wait::{Seen, until},
 };
 
@@ -94,7 +95,10 @@ impl ControlPlane {
         loop {
             plane.layout.write_kubeconfigs()?;
             match plane.start_all().await {
-                Ok(()) => return Ok(plane),
+                Ok(()) => {
+                    plane.options.stored.clear();
+                    return Ok(plane);
+                }
                 Err(error) if error.is_port_clash() && attempt < START_ATTEMPTS => {
                     tracing::info!(%error, "drawing other ports");
                     plane.processes.clear();
@@ -107,9 +111,11 @@ impl ControlPlane {
     }
 
     async fn start_all(&mut self) -> Result<(), Error> {
-        for component in [Component::Etcd, Component::ApiServer] {
-            self.resume(component).await?;
+        self.resume(Component::Etcd).await?;
+        if !self.options.stored.is_empty() {
+            stored::write(&self.etcd().await?, &self.options.stored).await?;
         }
+        self.resume(Component::ApiServer).await?;
         let admin = self.admin().await?;
         apply(&admin, &kubelets::rights()).await?;
         // Each needs about half a second of one core to start, so they start together.
@@ -173,6 +179,19 @@ impl ControlPlane {
         std::fs::remove_dir_all(&data).map_err(Error::io("remove etcd's data"))?;
         copy_folder(backup.folder.path(), &data)?;
         self.start_all().await
+    }
+
+    /// Every object, as it is stored. Only objects in JSON are found: the API server needs the flag
+    /// `--storage-media-type=application/json`.
+    ///
+    /// # Errors
+    /// If etcd doesn't answer.
+    pub async fn stored_objects(&self) -> Result<Vec<StoredObject>, Error> {
+        stored::read(&self.etcd().await?).await
+    }
+
+    async fn etcd(&self) -> Result<Client, Error> {
+        self.client_at(&format!("https://127.0.0.1:{}", self.layout.etcd_port())).await
     }
 
     async fn pause(&mut self, components: &[Component]) -> Result<(), Error> {

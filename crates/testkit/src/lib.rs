@@ -42,6 +42,7 @@ pub mod ports;
 mod process;
 mod reaper;
 pub mod reviewer;
+mod stored;
 pub mod wait;
 
 pub use assets::{Assets, cached};
@@ -54,3 +55,4 @@ pub use options::{Component, Options};
 pub use pki::{Authority, Identity};
 pub use process::{Process, Recipe, Status};
 pub use reaper::Reaper;
+pub use stored::StoredObject;

@@ -2,6 +2,8 @@
 
 use std::{net::Ipv4Addr, path::PathBuf};
 
+use crate::stored::StoredObject;
+
 /// How to start a [`ControlPlane`](crate::ControlPlane). The default is a cluster as in production: all components,
 /// Node and RBAC authorization, NodeRestriction, default request rates.
 #[derive(Clone, Debug)]
@@ -12,6 +14,7 @@ pub struct Options {
     pub(crate) folder: Option<PathBuf>,
     pub(crate) address: Option<Ipv4Addr>,
     pub(crate) requests_per_second: Option<u32>,
+    pub(crate) stored: Vec<StoredObject>,
 }
 
 impl Default for Options {
@@ -22,6 +25,7 @@ impl Default for Options {
             folder: None,
             address: None,
             requests_per_second: None,
+            stored: Vec::new(),
         }
     }
 }
@@ -53,6 +57,13 @@ impl Options {
     #[must_use]
     pub fn address(mut self, address: Ipv4Addr) -> Self {
         self.address = Some(address);
+        self
+    }
+
+    /// Stores these objects before the API server starts for the first time.
+    #[must_use]
+    pub fn stored(mut self, objects: Vec<StoredObject>) -> Self {
+        self.stored = objects;
         self
     }
 

@@ -14,6 +14,8 @@ pub const RUNTIME: &str = "heavy";
 pub const OVERHEAD: [(&str, &str); 2] = [("cpu", "250m"), ("memory", "120Mi")];
 /// PriorityClasses by value. None preempts: no plan relies on preemption.
 pub const PRIORITIES: [(&str, i32); 2] = [("oracle-high", 1000), ("oracle-low", -10)];
+/// The StorageClass of all volumes.
+pub const CLASS: &str = "disk";
 const APPS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Pods that differ only in their names.
@@ -29,6 +31,12 @@ pub struct Group {
     pub gated: bool,
 }
 
+/// The spec of a claim, or of the template of one.
+pub fn claim_spec(volume: Option<&str>) -> Value {
+    json!({"accessModes": ["ReadWriteMany"], "storageClassName": CLASS, "volumeName": volume,
+        "resources": {"requests": {"storage": "1Gi"}}})
+}
+
 /// The volumes of a group's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
@@ -39,6 +47,8 @@ pub enum Disk {
     Own,
     /// Each has its own claim, whose volume is created in the zone of the pod.
     New,
+    /// Each has a generic ephemeral volume: Croft plans before its claim is created.
+    Ephemeral,
 }
 
 impl Group {
@@ -48,6 +58,10 @@ impl Group {
                 let mut spec = self.spec.clone();
                 if let Some(claim) = self.claim(i) {
                     spec["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]);
+                }
+                if self.disk == Disk::Ephemeral {
+                    let template = json!({"spec": claim_spec(None)});
+                    spec["volumes"] = json!([{"name": "data", "ephemeral": {"volumeClaimTemplate": template}}]);
                 }
                 if self.gated {
                     spec["schedulingGates"] = json!([{"name": "oracle.croft.dev/never"}]);
@@ -62,7 +76,7 @@ impl Group {
     /// The claim of one pod of the group.
     pub fn claim(&self, pod: usize) -> Option<String> {
         match self.disk {
-            Disk::None => None,
+            Disk::None | Disk::Ephemeral => None,
             Disk::Shared => Some(format!("disk-{}", self.name)),
             Disk::Own | Disk::New => Some(format!("disk-{}-{pod}", self.name)),
         }
@@ -80,7 +94,7 @@ pub fn group(random: &mut Random, pools: &[Pool], number: usize) -> Group {
         spec: spec(random, pools, app),
         labels,
         disk: if random.percent(12) {
-            [Disk::Shared, Disk::Own, Disk::New][random.index(3)]
+            [Disk::Shared, Disk::Own, Disk::New, Disk::Ephemeral][random.index(4)]
         } else {
             Disk::None
         },

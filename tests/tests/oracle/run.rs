@@ -108,8 +108,8 @@ impl Arena {
         let pod: Pod = serde_json::from_value(value.clone())?;
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let made = self.pods_in(&namespace).create(&PostParams::default(), &pod).await;
-        made.with_context(|| value.to_string())?;
-        Ok(())
+        let made = made.with_context(|| value.to_string())?;
+        self.storage.create_ephemeral(&made).await
     }
 
     /// Creates a running pod with its status; deletes it if it is terminating.

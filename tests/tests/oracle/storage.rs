@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use croft_scheduler::Cluster;
 use k8s_openapi::api::{
-    core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::{CSINode, StorageClass},
 };
 use kube::{
-    Api, Client, Resource,
+    Api, Client, Resource, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -17,11 +17,10 @@ use serde_json::{Value, json};
 
 use super::{
     generate::Scene,
-    pods::{Disk, NAMESPACES},
+    pods::{CLASS, Disk, NAMESPACES, claim_spec},
 };
 
 const ZONE: &str = "topology.kubernetes.io/zone";
-const CLASS: &str = "disk";
 const DRIVER: &str = "disk.oracle.croft.dev";
 
 fn class(zones: &BTreeSet<&String>) -> Value {
@@ -38,9 +37,7 @@ fn volume(name: &str, zone: &str, claim: &Value) -> Value {
 
 fn claim((namespace, name): (&str, &str), volume: Option<&str>) -> Value {
     let annotations = volume.map(|_| json!({"pv.kubernetes.io/bind-completed": "yes"}));
-    json!({"metadata": {"namespace": namespace, "name": name, "annotations": annotations}, "spec": {
-        "accessModes": ["ReadWriteMany"], "storageClassName": CLASS, "volumeName": volume,
-        "resources": {"requests": {"storage": "1Gi"}}}})
+    json!({"metadata": {"namespace": namespace, "name": name, "annotations": annotations}, "spec": claim_spec(volume)})
 }
 
 fn object<T: DeserializeOwned>(value: Value) -> T {
@@ -147,6 +144,22 @@ impl Storage {
             if let Some(zone) = zone {
                 self.bind(&made, &named, zone).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Creates the claims of a pod's generic ephemeral volumes, as the controller manager does.
+    pub async fn create_ephemeral(&self, pod: &Pod) -> Result<()> {
+        let (namespace, name) = (pod.metadata.namespace.as_deref().unwrap_or_default(), pod.name_any());
+        for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
+            let template = volume.ephemeral.as_ref().and_then(|source| source.volume_claim_template.as_ref());
+            let Some(template) = template else { continue };
+            let named = format!("{name}-{}", volume.name);
+            let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod.metadata.uid,
+                "controller": true, "blockOwnerDeletion": true});
+            let created = json!({"metadata": {"namespace": namespace, "name": named, "ownerReferences": [owner]},
+                "spec": template.spec});
+            self.claims_in(namespace).create(&PostParams::default(), &object(created)).await?;
         }
         Ok(())
     }

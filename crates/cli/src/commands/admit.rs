@@ -48,7 +48,7 @@ pub(crate) fn run(args: &AdmitArgs, out: &mut Output) -> Result<ExitCode, Failur
         let text = "both -f and the review are read from standard input; write a file's name for one of them";
         return Err(InputError::Other(text.to_owned()).into());
     }
-    let admission = Admission::new(&files.load()?)?;
+    let admission = Admission::new(&files.load(out)?)?;
     let read = |source| InputError::File { path: name.clone(), source };
     let mut body = Vec::new();
     // One byte above the limit shows that the review is too long.

@@ -9,7 +9,7 @@ use clap::Args;
 use croft_api::{
     CroftConfig, Tenant, TenantPool, config::SINGLETON, convert::policy as convert, stored::Stored,
 };
-use croft_manifest::{Input, LoadOptions, load};
+use croft_manifest::Input;
 use croft_policy::{
     Tenants,
     audit::{self, Finding},
@@ -30,6 +30,7 @@ use crate::{
     cluster_reader::list_all,
     failure::Failure,
     output::{Format, Output},
+    source::load_files,
     table::{Align, BAD, BOLD, GOOD, NAME, Table, counted},
     workload::is_active,
 };
@@ -88,7 +89,7 @@ pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<ExitCode, Failur
             Facts::in_cluster(croft_runtime::connect::connect(kubeconfig.as_deref()).await?).await
         })?
     } else {
-        Facts::in_files(&load(filenames, &LoadOptions { namespace: namespace.clone() })?)?
+        Facts::in_files(&load_files(filenames, namespace, out)?)?
     };
     let (findings, pods) = find_violations(&facts)?;
     match output {

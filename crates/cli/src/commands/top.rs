@@ -42,7 +42,8 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub(crate) fn run(args: &TopArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let TopArgs { source, nodes, watch } = args;
     let Some(seconds) = watch else {
-        show(&source.load("default")?, *nodes, out)?;
+        let input = source.load("default", out)?;
+        show(&input, *nodes, out)?;
         return Ok(ExitCode::SUCCESS);
     };
     if !source.is_live() {

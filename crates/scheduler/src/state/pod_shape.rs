@@ -70,7 +70,7 @@ pub(crate) struct Shape {
     pub(crate) preferred_pods: Box<[PodPreference]>,
     /// Namespace and names of the PersistentVolumeClaims.
     pub(crate) claims: Option<(Sym, Box<[Sym]>)>,
-    /// Those among `claims` that the ephemeral volume controller creates.
+    /// The ones among `claims` that the ephemeral volume controller creates.
     pub(crate) ephemeral: Box<[Ephemeral]>,
     /// Has resource claims.
     pub(crate) devices: bool,

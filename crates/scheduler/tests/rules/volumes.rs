@@ -129,7 +129,7 @@ fn ephemeral_volume_with_claim_follows_the_claim_if_the_pod_controls_it() {
     let mut created = claim("a-scratch", Some("v"), Some("fast"));
     let owner =
         |uid: &str| json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid, "controller": true}]);
-    // A claim that somebody created under that name, and that of an earlier pod of that name.
+    // A claim that a user created under that name, and that of an earlier pod of that name.
     for owners in [json!([]), owner("uid-earlier")] {
         created["metadata"]["ownerReferences"] = owners;
         c.upsert_pvc(&object(created.clone())).unwrap();

@@ -9,7 +9,7 @@ use kube::Client;
 #[cfg(feature = "aws")]
 use super::account;
 use super::{
-    cluster, configurations, identity,
+    cluster, configurations, former_clusters, identity,
     installed::Installed,
     limits, network_policy, orphans, placement, pod_security, policies,
     preflight::{self, features},
@@ -89,6 +89,9 @@ async fn check(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) 
     report.step("crds", &["cluster"], async || cluster::crds(client).await).await?;
     report.step("namespace", &["cluster"], async || cluster::namespace(client, namespace).await).await?;
     report
+        .step("recorded cluster", &["namespace"], async || former_clusters::recorded(client, namespace).await)
+        .await?;
+    report
         .step("webhook", &["namespace"], async || processes::webhook_replicas(client, namespace).await)
         .await?;
     report.step("configurations", &["namespace"], async || configurations::check(client).await).await?;
@@ -116,6 +119,8 @@ async fn check(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) 
         .await?;
     around(client, subject, report).await?;
     report.step("instances", &["cluster"], async || orphans::check(client, namespace, aws).await).await?;
+    let former = async || former_clusters::former_instances(client, namespace, aws).await;
+    report.step("former clusters", &["namespace"], former).await?;
     report.advise("pod security", &["crds"], async || pod_security::check(client, namespace).await).await?;
     report.advise("limits", &["crds"], async || limits::check(client).await).await
 }

@@ -57,11 +57,11 @@ struct ReasonArgs {
 pub(crate) fn run(args: &ExplainArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     match &args.what {
         What::Pod(PodArgs { name, namespace, source }) => {
-            pod::explain(&source.load(namespace)?, namespace, name, out)
+            pod::explain(&source.load(namespace, out)?, namespace, name, out)
         }
-        What::Node(NameArgs { name, source }) => node::explain(&source.load("default")?, name, out),
-        What::Pool(NameArgs { name, source }) => pool::explain(&source.load("default")?, name, out),
-        What::Tenant(NameArgs { name, source }) => tenant::explain(&source.load("default")?, name, out),
+        What::Node(NameArgs { name, source }) => node::explain(&source.load("default", out)?, name, out),
+        What::Pool(NameArgs { name, source }) => pool::explain(&source.load("default", out)?, name, out),
+        What::Tenant(NameArgs { name, source }) => tenant::explain(&source.load("default", out)?, name, out),
         What::Reason(ReasonArgs { name }) => reasons::explain(name.as_deref(), out),
     }?;
     Ok(ExitCode::SUCCESS)

@@ -4,7 +4,7 @@ use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
-use croft_manifest::{LoadOptions, load};
+use croft_manifest::LoadOptions;
 
 use super::{impact, planned, text};
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     cluster_reader,
     failure::Failure,
     output::{Format, Output},
-    source::{ClusterArgs, FileArgs},
+    source::{ClusterArgs, FileArgs, load_files},
 };
 
 /// Arguments of `croft plan`.
@@ -44,15 +44,15 @@ pub struct PlanArgs {
 /// Runs the command.
 pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let PlanArgs { files, live, current, cluster, catalog, fail_on_denied, output } = args;
-    let mut input = files.load()?;
+    let input = files.load(out)?;
     let now = if *live {
         Some(cluster.run(async |client| cluster_reader::read(&client).await)?)
     } else if current.is_empty() {
         None
     } else {
-        Some(load(current, &LoadOptions::default())?)
+        Some(load_files(current, &LoadOptions::default().namespace, out)?)
     };
-    let mut warnings = std::mem::take(&mut input.warnings);
+    let mut warnings = Vec::new();
     let (planned, edit) = match now {
         None => {
             let admission = Admission::new(&input)?;

@@ -39,13 +39,11 @@ pub(crate) struct SimulateArgs {
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let SimulateArgs { files, catalog, effort, consolidate, fail_on_pending, output } = args;
-    let mut input = files.load()?;
+    let input = files.load(out)?;
     let types = instance_types(catalog.as_deref())?;
     let options = Options { effort: *effort, ..Options::default() };
-    let mut simulation = simulate_with_consolidation(&input, types, &options, *consolidate)?;
-    let mut warnings = std::mem::take(&mut input.warnings);
-    warnings.append(&mut simulation.warnings);
-    out.warn(&warnings)?;
+    let simulation = simulate_with_consolidation(&input, types, &options, *consolidate)?;
+    out.warn(&simulation.warnings)?;
     match output {
         Format::Json => json::write(&simulation, &input, out)?,
         Format::Text => text::write(&simulation, &input, out)?,
