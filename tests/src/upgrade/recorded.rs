@@ -67,7 +67,7 @@ impl Recorded {
     /// A record of the stored objects that belong into one.
     #[must_use]
     pub fn new(version: &str, mut objects: Vec<StoredObject>, journal: &str) -> Self {
-        objects.retain(|object| is_recorded(object));
+        objects.retain(is_recorded);
         let lines = journal.lines().filter(|line| is_change(line)).map(|line| format!("{line}\n"));
         Self { version: version.to_owned(), objects, journal: lines.collect() }
     }
