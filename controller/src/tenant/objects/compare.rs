@@ -48,7 +48,8 @@ pub(in crate::tenant) struct Comparison {
 /// Compares the objects with what Tenants declare.
 pub(in crate::tenant) fn compare(state: &mut State, view: &Tenants, mono: Duration) -> Comparison {
     let Expectations { objects, unknown } = expectations(state, view);
-    let mut found = Comparison::default();
+    // No pod is let into a new namespace while it is unknown what its tenant declares.
+    let mut found = Comparison { incomplete: unknown.clone(), ..Comparison::default() };
     let mut restored = Vec::new();
     for (key, expected) in &objects {
         let kept = found.tenants.entry(expected.tenant.to_string()).or_default();

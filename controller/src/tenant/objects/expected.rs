@@ -44,6 +44,10 @@ pub(super) fn expectations(state: &State, view: &Tenants) -> Expectations {
     let mut namespaces: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for name in state.namespaces.keys() {
         match view.tenancy(name) {
+            // Its claims on namespaces can be read, and its other fields can't.
+            NamespaceTenancy::Tenant { tenant, .. } if state.has_no_valid_version("Tenant", &tenant.name) => {
+                found.unknown.insert(name.clone());
+            }
             NamespaceTenancy::Tenant { tenant, .. } => {
                 namespaces.entry(tenant.name.to_string()).or_default().push(name);
             }

@@ -65,6 +65,12 @@ impl TenantObjects {
         self.held.remove(key).is_some()
     }
 
+    /// Uid, tenant and content of an object.
+    #[cfg(test)]
+    pub(in crate::tenant) fn parts_of(&self, key: &ObjectKey) -> Option<(&str, &str, &Value)> {
+        self.held.get(key).map(|held| (held.uid.as_str(), held.tenant.as_str(), &held.content))
+    }
+
     /// Takes in that another object has this name. Returns true if that is new.
     pub(in crate::tenant) fn observe_name_taken(&mut self, key: ObjectKey) -> bool {
         !self.held.contains_key(&key) && self.taken.insert(key)

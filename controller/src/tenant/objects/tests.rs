@@ -56,9 +56,9 @@ fn isolated_state() -> State {
 }
 
 fn policy_of(state: &State, namespace: &str) -> Value {
-    let held = &state.objects.held[&key(namespace)];
-    json!({"metadata": {"name": NAME, "namespace": namespace, "uid": held.uid, "resourceVersion": "2",
-        "labels": {"croft.dev/tenant": held.tenant}}, "spec": held.content["spec"]})
+    let (uid, tenant, content) = state.objects.parts_of(&key(namespace)).unwrap();
+    json!({"metadata": {"name": NAME, "namespace": namespace, "uid": uid, "resourceVersion": "2",
+        "labels": {"croft.dev/tenant": tenant}}, "spec": content["spec"]})
 }
 
 fn show(state: &mut State, object: &Value) {
