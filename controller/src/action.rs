@@ -12,7 +12,7 @@ use croft_cloud::{InUse, Interruption, LaunchRequest, ObservedNode};
 use croft_scheduler::{Cluster, PodKey, consolidation::Ask};
 use k8s_openapi::api::core::v1::ObjectReference;
 
-use crate::kube_api::Call;
+use crate::kube_api::{Call, ObjectKey};
 
 /// The object that an action locks while it is in flight: no second action on the same key starts before the first has ended and
 /// its backoff is over.
@@ -60,6 +60,8 @@ pub enum Key {
     Tenant(String),
     /// The template of a DaemonSet, by namespace and name.
     DaemonSet(String, String),
+    /// An object that Croft keeps in a tenant's namespace.
+    TenantObject(ObjectKey),
 }
 
 /// One effect.

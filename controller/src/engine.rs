@@ -343,6 +343,7 @@ impl Engine {
                 deciders.lifecycle.termination_mut().observe_refused_node(node, why);
                 snapshot.mark_all_claims_dirty();
             }
+            ActionResult::NameTaken(key) => deciders.isolation.observe_name_taken(key, now),
             ActionResult::NotFound(target, uid) => snapshot.observe_not_found(target, &uid, now),
             ActionResult::UnavailableOfferings(offerings) => snapshot.set_unavailable_offerings(offerings),
             ActionResult::Interruptions(messages) => {

@@ -11,7 +11,7 @@ use croft_scheduler::{InstanceType, PodKey, consolidation::Consolidation};
 
 use crate::{
     action::Key,
-    kube_api::{Response, Target},
+    kube_api::{ObjectKey, Response, Target},
     provisioning::solver::Panicked,
     time::Now,
 };
@@ -111,6 +111,8 @@ pub enum ActionResult {
     EvictionBlocked(PodKey, String),
     /// The API server has no object of this name, so the object with this uid is deleted.
     NotFound(Target, String),
+    /// The API server has another object of this name, which isn't Croft's, or which no watch has shown yet.
+    NameTaken(ObjectKey),
     /// Messages of the interruption queue.
     Interruptions(Vec<Interruption>),
     /// Messages that were removed from the queue.

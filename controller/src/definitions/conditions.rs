@@ -32,6 +32,8 @@ documented_conditions! {
     COLLECTION_STOPPED = "CollectionStopped", on "TenantPool";
     /// No pod of the tenant runs outside its pools, and no other pod inside them.
     ISOLATED = "Isolated", on "Tenant";
+    /// The objects that it declares for its namespaces are there. Present only while it declares some.
+    OBJECTS_KEPT = "ObjectsKept", on "Tenant";
 }
 
 define! {
@@ -156,6 +158,12 @@ define! {
     ISOLATED_REASON = "Isolated", on "Isolated";
     /// Nodes of its pools admit other pods.
     NODES_OPEN = "NodesOpen", on "Isolated";
+    /// Every object is as declared.
+    IN_PLACE = "InPlace", on "ObjectsKept";
+    /// Objects are being written.
+    OBJECTS_BEHIND = "ObjectsBehind", on "ObjectsKept";
+    /// A namespace has an object of others with the name of one that Croft would create.
+    NAME_TAKEN = "NameTaken", on "ObjectsKept";
     /// Pods run outside their pools.
     PODS_MISPLACED = "PodsMisplaced", on "Isolated";
 }

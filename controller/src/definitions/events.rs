@@ -54,4 +54,6 @@ define! {
     BUDGET_UNREADABLE = "BudgetUnreadable", on "TenantPool";
     /// The label of its pool was removed, so that it left the pool.
     NODE_LEFT_POOL = "NodeLeftPool", on "Node";
+    /// An object that Croft keeps in one of its namespaces was changed or deleted by hand, and is restored.
+    OBJECT_RESTORED = "ObjectRestored", on "Tenant";
 }

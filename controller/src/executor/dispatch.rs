@@ -213,6 +213,11 @@ impl Executor {
                 let results = uid.map(|uid| ActionResult::NotFound(target, uid)).into_iter().collect();
                 ActionReport { results, backoff: Backoff::After(PDB_BACKOFF), ..ActionReport::done(keys) }
             }
+            // It may be another's, so it isn't touched.
+            Err(ApiError::AlreadyExists { target: Target::TenantObject(key), .. }) => {
+                let results = vec![ActionResult::NameTaken(key)];
+                ActionReport { results, backoff: Backoff::Exponential, ..ActionReport::done(keys) }
+            }
             // An empty patch returns the existing object.
             Err(ApiError::AlreadyExists { target, .. }) => {
                 let shown = self.api.call(Call { target, verb: Verb::Patch(json!({})) }).await;

@@ -10,6 +10,8 @@ use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, TenantPool};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::Value;
 
+use crate::kube_api::ObjectKey;
+
 /// The API server, as far as the controller calls it.
 #[async_trait]
 pub trait KubeApi: Send + Sync {
@@ -44,6 +46,8 @@ pub enum Target {
     DaemonSet(String, String),
     /// A Pod, by namespace and name.
     Pod(String, String),
+    /// An object that Croft keeps in a tenant's namespace.
+    TenantObject(ObjectKey),
     /// An Event in a namespace.
     Event(String),
 }
@@ -62,6 +66,7 @@ impl Target {
             Self::Namespace(_) => "Namespace",
             Self::DaemonSet(..) => "DaemonSet",
             Self::Pod(..) => "Pod",
+            Self::TenantObject(key) => key.kind.name(),
             Self::Event(_) => "Event",
         }
     }
@@ -82,6 +87,7 @@ impl fmt::Display for Target {
             Self::Pod(namespace, name) | Self::DaemonSet(namespace, name) => {
                 write!(f, "{} {namespace}/{name}", self.kind())
             }
+            Self::TenantObject(key) => write!(f, "{key}"),
             Self::Event(namespace) => write!(f, "Event in {namespace}"),
         }
     }

@@ -14,6 +14,7 @@ use k8s_openapi::api::{
     apps::v1::DaemonSet,
     core::v1::{Namespace, Node, Pod},
     events::v1::Event,
+    networking::v1::NetworkPolicy,
 };
 use kube::{
     Api, Client, Resource,
@@ -26,7 +27,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::kube_api::{
-    ApiError, Call, KubeApi, Response, Target, Verb,
+    ApiError, Call, KubeApi, ObjectKind, Response, Target, Verb,
     trim::{trim, trim_node},
 };
 
@@ -86,9 +87,11 @@ impl KubeApi for KubeClient {
                 Target::Node(_) => self.send(request).await.map(|o| Response::Node(Box::new(trim_node(o)))),
                 Target::Pod(..) => self.send(request).await.map(|o| Response::Pod(Box::new(trim(o)))),
                 // The watch shows the rest soon enough: no decision waits for it.
-                Target::Tenant(_) | Target::Namespace(_) | Target::DaemonSet(..) | Target::Event(_) => {
-                    self.send::<Value>(request).await.map(|_| Response::Done)
-                }
+                Target::Tenant(_)
+                | Target::Namespace(_)
+                | Target::DaemonSet(..)
+                | Target::TenantObject(_)
+                | Target::Event(_) => self.send::<Value>(request).await.map(|_| Response::Done),
             }
         } else {
             self.send::<Value>(request).await.map(|_| Response::Done)
@@ -134,6 +137,13 @@ fn build_request(target: &Target, verb: Verb) -> Result<http::Request<Vec<u8>>, 
         Target::Namespace(name) => (base_path::<Namespace>(None), name.as_str()),
         Target::DaemonSet(namespace, name) => (base_path::<DaemonSet>(Some(namespace)), name.as_str()),
         Target::Pod(namespace, name) => (base_path::<Pod>(Some(namespace)), name.as_str()),
+        Target::TenantObject(key) => {
+            let namespace = Some(key.namespace.as_str());
+            let path = match key.kind {
+                ObjectKind::NetworkPolicy => base_path::<NetworkPolicy>(namespace),
+            };
+            (path, key.name.as_str())
+        }
         Target::Event(namespace) => (base_path::<Event>(Some(namespace)), ""),
     };
     let post = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };

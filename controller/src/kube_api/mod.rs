@@ -3,8 +3,10 @@
 mod api;
 mod client;
 pub mod leader_gate;
+mod tenant_object;
 mod trim;
 pub mod watch;
 
 pub use api::{ApiError, Call, KubeApi, Response, Target, Verb};
 pub use client::KubeClient;
+pub use tenant_object::{ObjectKey, ObjectKind};

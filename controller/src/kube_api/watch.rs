@@ -7,19 +7,20 @@ use croft_api::{
     stored::{Checked, Kind, Stored, Unread},
 };
 use croft_policy::{
-    definitions::REPLICA_LABEL,
+    definitions::{REPLICA_LABEL, TENANT_LABEL},
     replica_status::{ReplicaStatus, WEBHOOK},
 };
 use croft_runtime::restore::Restores;
 use croft_scheduler::PodKey;
 use futures::StreamExt;
 use k8s_openapi::{
-    ClusterResourceScope,
+    ClusterResourceScope, NamespaceResourceScope,
     api::{
         admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
         apps::v1::DaemonSet,
         coordination::v1::Lease,
         core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+        networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget,
         storage::v1::{CSINode, StorageClass, VolumeAttachment},
     },
@@ -36,7 +37,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
-    kube_api::trim::{trim, trim_node},
+    kube_api::{
+        ObjectKey, ObjectKind,
+        trim::{trim, trim_node},
+    },
     state::{Change, WEBHOOK_REPLICA},
 };
 
@@ -125,6 +129,8 @@ pub fn watch_all(
         |(_, name)| Change::WebhookReplicaGone(name),
         (sender.clone(), restores.clone()),
     ));
+    let ends = || (sender.clone(), restores.clone());
+    tasks.spawn(follow_tenant_objects::<NetworkPolicy>(client, ObjectKind::NetworkPolicy, ends()));
     tasks.spawn(follow_policies::<ValidatingAdmissionPolicy>(client, (sender.clone(), restores.clone())));
     tasks.spawn(follow_policies::<ValidatingAdmissionPolicyBinding>(client, (sender, restores.clone())));
     (receiver, tasks)
@@ -153,6 +159,32 @@ where
             Some(Change::AdmissionPolicy(K::KIND, name, Box::new(value)))
         },
         |(_, name)| Change::AdmissionPolicyGone(K::KIND, name),
+        ends,
+    )
+}
+
+/// Watches the objects of a kind that Croft keeps in tenants' namespaces. Those of others have no such label, and aren't
+/// read.
+fn follow_tenant_objects<K>(
+    client: &Client,
+    kind: ObjectKind,
+    ends: Ends,
+) -> impl Future<Output = ()> + use<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Serialize
+        + DeserializeOwned
+        + Debug
+        + Send
+        + 'static,
+{
+    follow::<K>(
+        Api::all(client.clone()),
+        watcher::Config::default().page_size(PAGE).labels(TENANT_LABEL),
+        kind.name(),
+        move |object| Some(Change::TenantObject(kind, Box::new(serde_json::to_value(object).ok()?))),
+        move |(namespace, name)| Change::TenantObjectGone(ObjectKey { kind, namespace, name }),
         ends,
     )
 }

@@ -11,6 +11,8 @@ use k8s_openapi::api::{
 };
 use serde_json::Value;
 
+use crate::kube_api::{ObjectKey, ObjectKind};
+
 /// The kind of [`Change::WebhookReplica`] in [`Change::Synced`].
 pub const WEBHOOK_REPLICA: &str = "WebhookReplica";
 
@@ -54,6 +56,9 @@ pub enum Change {
     /// An admission policy of Croft's or its binding, by kind and name.
     AdmissionPolicy(&'static str, String, Box<Value>),
     AdmissionPolicyGone(&'static str, String),
+    /// An object that Croft keeps in a tenant's namespace.
+    TenantObject(ObjectKind, Box<Value>),
+    TenantObjectGone(ObjectKey),
     /// An object in a fresh list. It replaces what is held, whatever the versions: after a restore from a backup
     /// versions go back, and deleted objects exist again.
     Listed(Box<Change>),
@@ -74,7 +79,9 @@ impl Change {
             Self::WebhookReplica(..)
             | Self::WebhookReplicaGone(_)
             | Self::AdmissionPolicy(..)
-            | Self::AdmissionPolicyGone(..) => true,
+            | Self::AdmissionPolicyGone(..)
+            | Self::TenantObject(..)
+            | Self::TenantObjectGone(_) => true,
             Self::Listed(change) | Self::Gone(_, change) => change.is_about_enforcement(),
             _ => false,
         }

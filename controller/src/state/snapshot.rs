@@ -421,7 +421,11 @@ impl Snapshot {
             Target::Node(name) => Change::NodeGone(name),
             Target::Pod(namespace, name) => Change::PodGone(PodKey::new(&namespace, &name)),
             // Only watches report the other kinds.
-            Target::Tenant(_) | Target::Namespace(_) | Target::DaemonSet(..) | Target::Event(_) => return,
+            Target::Tenant(_)
+            | Target::Namespace(_)
+            | Target::DaemonSet(..)
+            | Target::TenantObject(_)
+            | Target::Event(_) => return,
         };
         self.observe_deletion(uid.into(), change, now);
     }

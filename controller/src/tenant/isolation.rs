@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::{
     action::Key,
     definitions::conditions::ISOLATED,
+    kube_api::ObjectKey,
     reconcile::ReconcileContext,
     state::Change,
     tenant::{
@@ -100,6 +101,13 @@ impl Isolation {
         // Parameters that aren't in force yet are probed again.
         self.written.remove(&Key::Parameters);
         self.schedule(now);
+    }
+
+    /// Takes in that an object of others has the name of one that Croft keeps in a tenant's namespace.
+    pub fn observe_name_taken(&mut self, key: ObjectKey, now: Now) {
+        if self.state.objects.observe_name_taken(key) {
+            self.schedule(now);
+        }
     }
 
     /// Takes in that a write of `key` failed: it is repeated once its backoff is over.

@@ -1,5 +1,5 @@
-//! Tenants: labels and annotations of their namespaces and nodes, parameters of the admission policies, status of Tenants,
-//! and pods that were admitted before their tenant was known. Also the status of the CroftConfig.
+//! Tenants: labels and annotations of their namespaces and nodes, objects in their namespaces, parameters of the admission
+//! policies, status of Tenants, and pods that were admitted before their tenant was known. Also the status of the CroftConfig.
 //!
 //! ```text
 //!  Change ──▶ State ──▶ reconcile (pure) ──Write──▶ Isolation ──Action──▶ the engine
@@ -17,10 +17,12 @@ mod evictions;
 mod invalid_objects;
 pub mod isolation;
 mod namespace_metadata;
+mod objects;
 mod parameter_writes;
 mod parameters;
 mod placement;
 mod pool_status;
+mod prices;
 pub mod reconcile;
 mod spec_valid;
 pub mod state;

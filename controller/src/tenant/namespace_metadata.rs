@@ -1,6 +1,9 @@
 //! The label and annotations of namespaces that the admission policies read.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use croft_policy::{
     NamespaceTenancy, Tenants,
@@ -15,8 +18,15 @@ use crate::tenant::{
 };
 
 /// The writes of namespaces that are due. A namespace stays its tenant's until the absence of the Tenant is confirmed:
-/// until then, pods that the webhook no longer pins are refused. Without any Tenant, what Croft wrote is removed.
-pub(super) fn namespace_writes(state: &State, view: &Tenants, mono: Duration) -> Vec<Write> {
+/// until then, pods that the webhook no longer pins are refused. Without any Tenant, what Croft wrote is removed. An
+/// `incomplete` namespace lacks an object that its Tenant declares: it doesn't get the annotation with its tenant's pools,
+/// without which admission refuses its pods.
+pub(super) fn namespace_writes(
+    state: &State,
+    view: &Tenants,
+    incomplete: &BTreeSet<String>,
+    mono: Duration,
+) -> Vec<Write> {
     let mut actions = Vec::new();
     for (name, facts) in state.namespaces.iter().filter(|(_, facts)| !facts.deleting) {
         if has_unreadable_tenant(view, name) {
@@ -33,7 +43,10 @@ pub(super) fn namespace_writes(state: &State, view: &Tenants, mono: Duration) ->
                 let differs = |key: &str, value: &Option<String>| written(facts, key) != value.as_ref();
                 kept.iter().filter(|(key, value)| differs(key, value)).map(|(k, v)| (*k, v.clone())).collect()
             };
-        let (labels, annotations) = (outdated(&labels), outdated(&annotations));
+        let (labels, mut annotations) = (outdated(&labels), outdated(&annotations));
+        if incomplete.contains(name) {
+            annotations.remove(POOLS_ANNOTATION);
+        }
         if !labels.is_empty() || !annotations.is_empty() {
             let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
             actions.push(Write::NamespaceMetadata { namespace: name.clone(), patch });

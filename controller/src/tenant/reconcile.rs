@@ -9,8 +9,8 @@ use croft_policy::{
 use jiff::Timestamp;
 
 use crate::tenant::{
-    daemonsets, evictions, namespace_metadata::namespace_writes, parameter_writes, placement, pool_status,
-    state::State, tenant_status, write::Write,
+    daemonsets, evictions, namespace_metadata::namespace_writes, objects, parameter_writes, placement,
+    pool_status, state::State, tenant_status, write::Write,
 };
 
 /// Compares the cluster with its Tenants and returns the writes that are missing.
@@ -26,8 +26,10 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Writ
     let mut actions = Vec::new();
     let active = parameter_writes::is_active(state, &view, mono);
     actions.extend(parameter_writes::next_write(state, &view, active));
+    let mut kept = objects::compare(state, &view, mono);
     if active || parameter_writes::is_over(state, &view) {
-        actions.extend(namespace_writes(state, &view, mono));
+        actions.extend(namespace_writes(state, &view, &kept.incomplete, mono));
+        actions.append(&mut kept.writes);
     }
     actions.extend(node_writes(state, active));
     state.pool_statements = pool_status::pool_statements(state, &view);
@@ -37,7 +39,7 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Writ
     // Recreated pods must be admitted for today's tenants, so every replica of the webhook must know them.
     let enforced = tenant_status::enforced_everywhere(state, mono);
     let evictions = if enforced { evictions::due(state, &view, &mut placement, mono) } else { Vec::new() };
-    actions.extend(tenant_status::status_writes(state, &view, &placement, mono, wall));
+    actions.extend(tenant_status::status_writes(state, &view, (&placement, &kept), mono, wall));
     if enforced {
         actions.extend(daemonsets::writes_due(state, &view, mono));
         actions.extend(placement::recreations(state, &view, &placement, mono));

@@ -35,12 +35,14 @@ use crate::{
     tenant::{
         absences::Absences,
         invalid_objects::{ClassFacts, InvalidObject, Name},
+        objects::TenantObjects,
         parameters::Parameters,
+        prices::micros,
     },
 };
 
 /// Kinds that must be listed before the first decision.
-const REQUIRED_LISTS: [&str; 11] = [
+const REQUIRED_LISTS: [&str; 12] = [
     "Pod",
     "Node",
     "NodeClaim",
@@ -52,6 +54,7 @@ const REQUIRED_LISTS: [&str; 11] = [
     WEBHOOK_REPLICA,
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
+    "NetworkPolicy",
 ];
 
 /// A namespace.
@@ -182,6 +185,8 @@ pub struct State {
     pub policies: BTreeMap<(String, String), Value>,
     /// The parameters of the admission policies.
     pub parameters: Parameters,
+    /// Objects that Croft keeps in tenants' namespaces.
+    pub objects: TenantObjects,
     /// The conditions of pools about their label and spec, as of the last decision.
     pub(super) pool_statements: BTreeMap<String, Vec<Statement>>,
     /// Tenants that are absent, perhaps for a moment.
@@ -226,6 +231,7 @@ impl State {
             policies: BTreeMap::new(),
             pool_statements: BTreeMap::new(),
             parameters: Parameters { namespace: namespace.to_owned(), ..Parameters::default() },
+            objects: TenantObjects::default(),
             absences: Absences::default(),
             evicted: Evictions::default(),
             unsynced: REQUIRED_LISTS.to_vec(),
@@ -350,6 +356,8 @@ impl State {
             Change::AdmissionPolicyGone(kind, name) => {
                 self.policies.remove(&((*kind).to_owned(), name.clone())).is_some()
             }
+            Change::TenantObject(kind, object) => self.objects.observe(*kind, object),
+            Change::TenantObjectGone(key) => self.objects.forget(key),
             Change::Listed(change) | Change::Gone(_, change) => self.observe(change),
             Change::Synced(kind) => self.synced(kind),
             _ => false,
@@ -590,25 +598,4 @@ fn is_rolling(daemonset: &DaemonSet) -> bool {
     daemonset.metadata.generation > status.observed_generation
         || status.updated_number_scheduled.unwrap_or(0) < desired
         || status.number_available.unwrap_or(0) < desired
-}
-
-/// Millionths of a dollar, from a price in dollars as a claim's status has it.
-fn micros(text: &str) -> Option<u64> {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let part: String = part.chars().chain(std::iter::repeat('0')).take(6).collect();
-    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(part.parse().ok()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prices_are_whole_millionths() {
-        let cases =
-            [("0.096", Some(96_000)), ("12", Some(12_000_000)), ("1.2345678", Some(1_234_567)), ("x", None)];
-        for (text, expected) in cases {
-            assert_eq!(micros(text), expected, "{text}");
-        }
-    }
 }

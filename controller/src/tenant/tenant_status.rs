@@ -12,6 +12,7 @@ use croft_policy::{
     NamespaceTenancy, Tenants,
     audit::{LostClaim, lost_claims},
     declarations::DeclaredTenant,
+    definitions::TENANT_LABEL,
 };
 use croft_scheduler::Price;
 use jiff::Timestamp;
@@ -21,6 +22,7 @@ use crate::{
     definitions::conditions as reasons,
     tenant::{
         namespace_metadata::has_current_metadata,
+        objects::{Comparison, Kept},
         placement::{Counted, Placement},
         spec_valid::spec_valid,
         state::State,
@@ -34,6 +36,8 @@ const REPLICA_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_LISTED_NAMESPACES: usize = 100;
 /// Pods that a condition names.
 const MAX_NAMED_PODS: usize = 5;
+/// Objects that a condition names.
+const MAX_NAMED_OBJECTS: usize = 5;
 
 /// Returns true if there are Tenants and webhook replicas, and every replica enforces every Tenant's generation.
 pub(super) fn enforced_everywhere(state: &State, mono: Duration) -> bool {
@@ -78,7 +82,7 @@ fn check_replicas(state: &State, tenant: &Tenant, mono: Duration) -> Result<(), 
 pub(super) fn status_writes(
     state: &State,
     view: &Tenants,
-    placement: &Placement,
+    (placement, kept): (&Placement, &Comparison),
     mono: Duration,
     wall: Timestamp,
 ) -> Vec<Write> {
@@ -115,15 +119,21 @@ pub(super) fn status_writes(
         let pools = tenant.spec.pools.iter().filter_map(|pool| state.pools.get(pool));
         let unlimited = unlimited::of_tenant(tenant, pools.map(|pool| &**pool));
         let derived = [accepted, ready, isolated_condition(&counted, &remedy), unlimited];
-        let statements = valid.into_iter().chain(derived);
+        let objects = kept.tenants.get(name.as_str()).map(objects_condition);
+        let has_objects = objects.is_some();
+        let statements = valid.into_iter().chain(derived).chain(objects);
 
         let mut new = status_without_conditions(state, view, rule, &counted, own);
         new.conditions.clone_from(&old.conditions);
+        new.conditions.retain(|condition| has_objects || condition.type_ != reasons::OBJECTS_KEPT);
         let mut events = Vec::new();
         for statement in statements {
             let was = old.conditions.iter().find(|c| c.type_ == statement.kind);
             let is_new = match statement.kind {
                 READY => false,
+                reasons::OBJECTS_KEPT => {
+                    statement.reason == reasons::NAME_TAKEN && statement.differs(&old.conditions)
+                }
                 UNLIMITED => statement.status == Some(true) && was.is_none_or(|w| w.status != "True"),
                 _ => statement.status == Some(false) && statement.differs(&old.conditions),
             };
@@ -256,6 +266,31 @@ fn ready_condition(
         return statement(false, reason, message);
     }
     statement(true, reasons::READY, "webhook and admission policies keep its pods in its pools".to_owned())
+}
+
+/// The condition of a tenant that declares objects for its namespaces.
+fn objects_condition(kept: &Kept) -> Statement {
+    let named = |objects: &[String]| {
+        let first: Vec<&str> = objects.iter().take(MAX_NAMED_OBJECTS).map(String::as_str).collect();
+        let more = if objects.len() > MAX_NAMED_OBJECTS { ", ..." } else { "" };
+        format!("{}{more}", first.join(", "))
+    };
+    let (status, reason, message) = if !kept.taken.is_empty() {
+        let message = format!(
+            "{}: the namespace has an object of this name that lacks the label {TENANT_LABEL}, so it isn't Croft's and \
+             stays as it is; delete it, and Croft creates its own",
+            named(&kept.taken)
+        );
+        (false, reasons::NAME_TAKEN, message)
+    } else if !kept.behind.is_empty() {
+        let message =
+            format!("{} of {} are being written: {}", kept.behind.len(), kept.expected, named(&kept.behind));
+        (false, reasons::OBJECTS_BEHIND, message)
+    } else {
+        let message = format!("{} objects in its namespaces are as declared", kept.expected);
+        (true, reasons::IN_PLACE, message)
+    };
+    Statement { kind: reasons::OBJECTS_KEPT, status: Some(status), reason, message }
 }
 
 /// The remedy for misplaced pods.

@@ -20,8 +20,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     action::Key,
+    kube_api::ObjectKind,
     state::{Change, WEBHOOK_REPLICA},
 };
+
+#[path = "objects/tests.rs"]
+mod object_tests;
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -98,6 +102,9 @@ fn reconciled_state() -> State {
         ["CroftConfig", WEBHOOK_REPLICA, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
     {
         state.observe(&Change::Synced(kind));
+    }
+    for kind in ObjectKind::ALL {
+        state.observe(&Change::Synced(kind.name()));
     }
     for document in policies::documents("croft-system") {
         policy(&mut state, document);

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::{
     action::{Action, Key},
-    definitions::events::NODE_LEFT_POOL,
-    kube_api::{Call, Target, Verb},
+    definitions::events::{NODE_LEFT_POOL, OBJECT_RESTORED},
+    kube_api::{Call, ObjectKey, Target, Verb},
     nodeclaim::node_patch,
     reconcile::{ReconcileContext, object_reference},
     tenant::state::{ObjectName, State},
@@ -46,6 +46,33 @@ pub enum Write {
         node: String,
         /// The label and taints that the node lacks.
         missing: NodeRepair,
+    },
+    /// Create an object that Croft keeps in a tenant's namespace.
+    CreateObject {
+        /// The object.
+        key: ObjectKey,
+        /// The whole object.
+        object: Value,
+        /// The tenant, if the object was deleted by hand: it gets an event.
+        changed_for: Option<String>,
+    },
+    /// Write such an object as its Tenant declares it.
+    RestoreObject {
+        /// The object.
+        key: ObjectKey,
+        /// Its resourceVersion: a later change is another write.
+        version: String,
+        /// JSON Patch of the object.
+        patch: Value,
+        /// The tenant, if the object was changed by hand: it gets an event.
+        changed_for: Option<String>,
+    },
+    /// Delete such an object, which no Tenant declares any more.
+    RemoveObject {
+        /// The object.
+        key: ObjectKey,
+        /// Its uid.
+        uid: String,
     },
     /// Record an event: a node has left its pool, since the pool's label was removed.
     NodeLeft {
@@ -97,6 +124,9 @@ impl Write {
             Self::Parameters { .. } | Self::Probe { .. } => Key::Parameters,
             Self::NamespaceMetadata { namespace, .. } => Key::Namespace(namespace.clone()),
             Self::RepairNode { node, .. } => Key::Node(node.clone()),
+            Self::CreateObject { key, .. }
+            | Self::RestoreObject { key, .. }
+            | Self::RemoveObject { key, .. } => Key::TenantObject(key.clone()),
             Self::NodeLeft { .. } => return None,
             Self::Status { tenant, .. } => Key::Tenant(tenant.clone()),
             Self::Touch((namespace, name)) | Self::Restore { daemonset: (namespace, name), .. } => {
@@ -169,6 +199,18 @@ impl Write {
                 let verb = Verb::Evict { uid };
                 Call { target: Target::Pod(namespace, name), verb }
             }
+            Self::CreateObject { key, object, changed_for } => {
+                record_change(ctx, state, &key, changed_for.as_deref(), "deleted");
+                Call { target: Target::TenantObject(key), verb: Verb::Create(object) }
+            }
+            Self::RestoreObject { key, version: _, patch, changed_for } => {
+                record_change(ctx, state, &key, changed_for.as_deref(), "changed");
+                Call { target: Target::TenantObject(key), verb: Verb::JsonPatch(patch) }
+            }
+            Self::RemoveObject { key, uid } => {
+                let verb = Verb::Delete { uid, grace_seconds: None };
+                Call { target: Target::TenantObject(key), verb }
+            }
             Self::NodeLeft { node, pool } => return record_departure(ctx, &node, &pool),
         };
         if let Some(key) = key {
@@ -191,6 +233,19 @@ fn record_departure(ctx: &mut ReconcileContext<'_>, node: &str, pool: &str) {
          they are evicted, the taint until it is removed"
     );
     ctx.event(regarding, true, NODE_LEFT_POOL, note);
+}
+
+/// Records that an object which Croft keeps was changed by hand.
+fn record_change(
+    ctx: &mut ReconcileContext<'_>,
+    state: &State,
+    key: &ObjectKey,
+    tenant: Option<&str>,
+    done: &str,
+) {
+    let Some(tenant) = tenant.and_then(|name| state.tenants.get(name)) else { return };
+    let note = format!("{key} was {done} by hand, and is restored: change the Tenant instead");
+    ctx.event(object_reference(&**tenant), true, OBJECT_RESTORED, note);
 }
 
 fn without_times(conditions: &[Condition]) -> Vec<(&str, &str, &str)> {

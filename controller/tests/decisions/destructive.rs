@@ -14,7 +14,7 @@ const SECTION: &str = "# Destructive actions";
 const SOURCES: [&str; 5] =
     ["controller/src", "webhook/src", "crates/runtime/src", "crates/cloud-aws/src", "crates/cli/src"];
 /// The parts of destructive actions: its own decisions, and the calls that any new one would have to make.
-const PRIMITIVES: [&str; 25] = [
+const PRIMITIVES: [&str; 27] = [
     // Decisions of the engine.
     "Verb::Delete {",
     "Verb::Evict {",
@@ -29,6 +29,8 @@ const PRIMITIVES: [&str; 25] = [
     "Write::Evict {",
     "Write::Touch(",
     "Write::Restore {",
+    "Write::RestoreObject {",
+    "Write::RemoveObject {",
     // Calls to the API server and the cloud.
     ".delete(",
     ".evict(",

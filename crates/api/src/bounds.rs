@@ -7,8 +7,10 @@
 //! the same schemas.
 
 mod ec2;
+mod network;
 
 pub(crate) use ec2::*;
+pub(crate) use network::*;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Value, json};
 

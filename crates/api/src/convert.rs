@@ -3,4 +3,5 @@
 pub mod policy;
 pub mod scheduler;
 pub mod static_capacity;
+pub mod tenant_objects;
 pub mod unlimited;

@@ -44,7 +44,8 @@ pub trait Kind:
 
 impl Kind for Tenant {
     const HELD_TO_RULES: bool = true;
-    const KEPT: &[&str] = &["namespaces", "namespaceSelector", "pools", "onConflict"];
+    // A Tenant whose isolation can't be read isn't taken for one without: its pods are refused.
+    const KEPT: &[&str] = &["namespaces", "namespaceSelector", "pools", "onConflict", "networkIsolation"];
     fn stand_in() -> Value {
         json!({"pools": [], "limits": {"nodes": 0}})
     }

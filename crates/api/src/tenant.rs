@@ -57,6 +57,65 @@ pub struct TenantSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::limits")]
     pub limits: BTreeMap<String, Amount>,
+    /// Which traffic reaches and leaves the tenant's pods. Croft keeps a NetworkPolicy in each of its namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_isolation: Option<NetworkIsolation>,
+}
+
+/// The traffic of a tenant's pods. The tenant's own namespaces reach each other, and no other namespace or address reaches
+/// them but those in `allowFrom`. NetworkPolicies that people write in its namespaces add to what is allowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkIsolation {
+    /// Keeps the NetworkPolicies. Without it the other fields have no effect.
+    #[serde(default)]
+    pub enabled: bool,
+    /// Namespaces and addresses that may reach the tenant's pods, besides its own namespaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::peers")]
+    pub allow_from: Vec<NetworkPeer>,
+    /// Traffic that leaves the tenant's pods.
+    #[serde(default)]
+    pub egress: Egress,
+    /// With `egress: Restricted`: namespaces and addresses that the tenant's pods may reach, besides its own namespaces and
+    /// the cluster's DNS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::peers")]
+    pub allow_to: Vec<NetworkPeer>,
+}
+
+/// Traffic that leaves the pods of a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Egress {
+    /// Croft's NetworkPolicies say nothing about it.
+    #[default]
+    Open,
+    /// Pods reach the tenant's own namespaces, DNS (UDP and TCP port 53, in the namespace `kube-system` and at link-local
+    /// addresses) and `allowTo`, and nothing else.
+    Restricted,
+}
+
+/// A namespace, or a block of addresses.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = ("has(self.__namespace__) != has(self.cidr)", "an entry is a namespace or a block of addresses: write either namespace or cidr, and an entry for each"),
+    validation = ("!has(self.except) || has(self.cidr)", "except takes addresses out of a block: write it beside cidr"),
+    validation = ("!has(self.except) || !has(self.cidr) || !isCIDR(self.cidr) || self.except.all(e, !isCIDR(e) || (cidr(self.cidr).containsCIDR(e) && cidr(e).prefixLength() > cidr(self.cidr).prefixLength()))", "except takes addresses out of cidr: write smaller blocks inside of it, such as 10.0.3.0/24 inside of 10.0.0.0/16")
+)]
+pub struct NetworkPeer {
+    /// The exact name of a namespace; it need not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::namespace")]
+    pub namespace: Option<String>,
+    /// A block of IPv4 or IPv6 addresses, such as `10.0.0.0/16` or `fd00:10::/64`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::cidr")]
+    pub cidr: Option<String>,
+    /// Blocks inside of `cidr` that are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::except")]
+    pub except: Vec<String>,
 }
 
 /// Action on a pod that asks for a pool which its tenant may not use.

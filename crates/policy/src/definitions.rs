@@ -34,6 +34,8 @@ documented_enum! {
         Unchanged,
         /// Refused for now: the namespace is not in the index yet.
         UnknownNamespace,
+        /// Refused for now: the namespace lacks an object that its Tenant declares, such as a NetworkPolicy.
+        NamespaceIncomplete,
         /// Refused: a Tenant that can't be read may own the namespace.
         TenantUnreadable,
         /// Refused: the operator of a toleration is unknown.
@@ -116,6 +118,8 @@ documented_keys! {
     Label POOL_NAME_LABEL = "node-restriction.kubernetes.io/pool", on "nodes of pools", by "the controller";
     /// The owner of the namespace, as far as webhooks and policies need to know it: `none` if it belongs to no tenant.
     Label TENANCY_LABEL = "croft.dev/tenancy", on "namespaces", by "the controller";
+    /// The tenant for which Croft keeps the object in a namespace. Croft writes no object there without it.
+    Label TENANT_LABEL = "croft.dev/tenant", on "NetworkPolicies that Croft keeps in tenants' namespaces", by "the controller";
     /// `webhook` on the Lease of a replica of the webhook.
     Label REPLICA_LABEL = "croft.dev/replica-of", on "Leases", by "each replica of the webhook";
     /// `parameters` on the bindings of policies that read Croft's own Namespace, so that an overlay can find them.
@@ -148,6 +152,9 @@ documented_keys! {
     /// The kubelet has registered, and the controller has not labelled the node yet.
     Taint UNREGISTERED_TAINT = "croft.dev/unregistered", on "nodes of NodeClaims", by "kubelets, by user data";
 }
+
+/// The beginning of the names of all objects that Croft keeps in tenants' namespaces.
+pub const TENANT_OBJECT_PREFIX: &str = "croft-tenant-";
 
 /// Annotations of Croft's own Namespace, which the static policies read as `params`. Only the controller writes them.
 pub mod parameter {

@@ -20,7 +20,7 @@ impl Denial {
     /// True if the same request may be allowed in a moment.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        self.rule == Rule::UnknownNamespace
+        matches!(self.rule, Rule::UnknownNamespace | Rule::NamespaceIncomplete)
     }
 
     /// The HTTP status of the refusal.
@@ -38,6 +38,16 @@ impl Denial {
             Rule::UnknownNamespace,
             format!(
                 "namespace {namespace:?} is not known to Croft yet, so its tenant is unknown; try again in a moment"
+            ),
+        )
+    }
+
+    pub(crate) fn namespace_incomplete(namespace: &str) -> Self {
+        Self::new(
+            Rule::NamespaceIncomplete,
+            format!(
+                "namespace {namespace:?} doesn't have the objects yet that its Tenant declares; try again in a moment, and if \
+                 that doesn't help, look at the condition ObjectsKept of the Tenant"
             ),
         )
     }

@@ -52,6 +52,7 @@ pub fn tenant(tenant: &crate::Tenant) -> Result<policy::Tenant, SelectorError> {
             tenant::OnConflict::Override => policy::OnConflict::Override,
         },
         unreadable_claims: false,
+        needs_objects: false,
     })
 }
 

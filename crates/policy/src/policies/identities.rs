@@ -14,11 +14,16 @@ use serde_json::{Value, json};
 use crate::{
     definitions::{
         CLAIM_ANNOTATION, IDENTITY_PREFIX, INJECTED_ANNOTATION, NAME_LABEL, POOL_NAME_LABEL, REPLICA_LABEL,
-        TENANCY_LABEL, UNREGISTERED_TAINT, parameter::PREFIX, webhook,
+        TENANCY_LABEL, TENANT_LABEL, TENANT_OBJECT_PREFIX, UNREGISTERED_TAINT,
+        parameter::{self, PREFIX},
+        webhook,
     },
-    policies::policy::{Keys, Policy},
+    policies::{
+        cel,
+        policy::{Keys, Policy},
+    },
     tenancy::{
-        model::{BUILT_IN_EXEMPT, CERTIFICATE_LEASE, CONTROLLER_LEASE},
+        model::{BUILT_IN_EXEMPT, CERTIFICATE_LEASE, CONTROLLER_LEASE, TENANCY_NONE},
         replica_status::WEBHOOK,
     },
 };
@@ -38,8 +43,17 @@ const CONTROLLER: &str = "croft-controller";
 const WEBHOOK_ACCOUNT: &str = "croft-webhook";
 
 /// Every policy of this module.
-pub(super) fn all() -> [Policy; 7] {
-    [daemonsets(), namespaces(), pods(), nodes(), declarations(), configurations(), leases()]
+pub(super) fn all() -> [Policy; 8] {
+    [
+        daemonsets(),
+        namespaces(),
+        tenant_objects(),
+        pods(),
+        nodes(),
+        declarations(),
+        configurations(),
+        leases(),
+    ]
 }
 
 /// CEL: the request is made by this ServiceAccount of Croft.
@@ -178,6 +192,51 @@ fn namespaces() -> Policy {
                  object.metadata.name + ', and nothing else'"
             ),
         )],
+    )
+}
+
+/// The controller writes its own objects of tenants' namespaces, which carry its label and its names, and none in a
+/// namespace that is exempt or known to be outside every tenant.
+fn tenant_objects() -> Policy {
+    let own = |object: &str| {
+        format!(
+            "({object} == null || ('{TENANT_LABEL}' in {object}.metadata.?labels.orValue({{}}) && \
+             {object}.metadata.name.startsWith('{TENANT_OBJECT_PREFIX}')))"
+        )
+    };
+    let what = "request.resource.resource + ' ' + request.namespace + '/' + request.name";
+    policy(
+        "croft-controller-tenant-objects",
+        CONTROLLER,
+        constraints("networking.k8s.io", &["networkpolicies"], &["CREATE", "UPDATE", "DELETE"]),
+        Vec::new(),
+        vec![
+            (
+                format!("{} && {}", own("object"), own("oldObject")),
+                format!(
+                    "'the controller may write objects with the label {TENANT_LABEL} and a name that begins with \
+                     {TENANT_OBJECT_PREFIX}, and not ' + {what}"
+                ),
+            ),
+            (
+                format!(
+                    "request.operation == 'DELETE' || !(request.namespace == params.metadata.name || request.namespace in {} || \
+                     request.namespace in {} || \
+                     namespaceObject.metadata.?labels[?'{TENANCY_LABEL}'].orValue('') == '{TENANCY_NONE}')",
+                    list(&BUILT_IN_EXEMPT),
+                    cel::words(parameter::EXEMPT)
+                ),
+                format!("'the controller may not write ' + {what} + ': the namespace belongs to no tenant'"),
+            ),
+            (
+                format!(
+                    "request.operation != 'UPDATE' || ({} && {})",
+                    metadata_but(&["labels"]),
+                    same_but_these(".?metadata.?labels", &[TENANT_LABEL])
+                ),
+                format!("'the controller may not change the metadata of ' + {what} + ' but its own label'"),
+            ),
+        ],
     )
 }
 

@@ -138,6 +138,9 @@ pub(crate) fn evaluate_create<'t>(
     if is_mirror(request, pod) {
         return evaluate_mirror(tenants, namespace, &pod.spec.node_name);
     }
+    if tenants.awaits_objects(namespace) {
+        return Outcome::deny(Denial::namespace_incomplete(namespace));
+    }
     let outcome = plan_pod(tenants, namespace, pod);
     if !is_final || outcome.patch.is_empty() {
         return outcome;

@@ -34,6 +34,8 @@ pub struct DeclaredTenant {
     pub on_conflict: OnConflict,
     /// Its pools by name, the default first; `None` for a pool that doesn't exist or doesn't count.
     pub pools: Box<[(Box<str>, Option<PoolId>)]>,
+    /// Pods of its namespaces wait until the controller has written the namespace's objects.
+    pub needs_objects: bool,
     names: FxHashSet<Box<str>>,
     selector: Option<Selector>,
 }
@@ -262,6 +264,7 @@ impl Declarations {
             name: tenant.name.as_str().into(),
             on_conflict: tenant.on_conflict,
             pools: tenant.pools.iter().map(|p| (p.as_str().into(), self.pool_id(p))).collect(),
+            needs_objects: tenant.needs_objects,
             names: set(&tenant.namespaces),
             selector: tenant.selector.clone(),
         };

@@ -71,6 +71,8 @@ struct NamespaceRecord {
     /// Younger tenants whose selectors match it as well; hardly any namespace has one.
     younger: Box<[TenantId]>,
     default_pool: Option<Arc<str>>,
+    /// Its tenant needs objects there, and the controller hasn't written all of them yet.
+    awaits_objects: bool,
 }
 
 /// The pools that a node is in.
@@ -149,6 +151,12 @@ impl Tenants {
             Some(tenant) => NamespaceTenancy::Tenant { tenant, default_pool },
             None => NamespaceTenancy::NonTenant,
         }
+    }
+
+    /// True if the namespace's tenant declares objects, such as a NetworkPolicy, that aren't all there yet.
+    #[must_use]
+    pub fn awaits_objects(&self, namespace: &str) -> bool {
+        self.namespaces.get(namespace).is_some_and(|record| record.awaits_objects)
     }
 
     /// True if the owner of `namespace` can be told.
@@ -423,7 +431,16 @@ fn resolve_namespace(
     };
     let (owner, younger) = declarations.claimants(name, get);
     let tenant_unreadable = owner.is_none() && source.owned && declarations.has_unreadable_claims();
-    NamespaceRecord { owner, tenant_unreadable, younger, default_pool: source.default_pool.clone() }
+    // The annotation is the last of what the controller writes for a namespace.
+    let needs_objects =
+        owner.and_then(|id| declarations.tenant(id)).is_some_and(|tenant| tenant.needs_objects);
+    NamespaceRecord {
+        owner,
+        tenant_unreadable,
+        younger,
+        default_pool: source.default_pool.clone(),
+        awaits_objects: needs_objects && !source.owned,
+    }
 }
 
 fn resolve_node(declarations: &Declarations, strings: &Interner, source: &NodeSource) -> NodePools {

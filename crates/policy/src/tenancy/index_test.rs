@@ -170,3 +170,25 @@ fn namespace_that_two_selectors_match_is_lost_by_the_younger() {
     index.upsert_namespace(&namespace("x", &[]));
     assert_eq!(claims(&index.snapshot()), []);
 }
+
+#[test]
+fn pods_wait_for_objects_until_the_annotation_that_is_written_last() {
+    let mut index = Index::new();
+    let spec =
+        serde_json::json!({"namespaces": ["shop"], "pools": ["p"], "networkIsolation": {"enabled": true}});
+    index.upsert_tenant(crate::stored::tenant("shop".to_owned(), Some(1), &spec).object);
+    let mut shop = Namespace { name: "shop".to_owned(), ..Namespace::default() };
+    index.upsert_namespace(&shop);
+    assert!(index.snapshot().awaits_objects("shop"));
+    shop.annotations.insert(POOLS_ANNOTATION.to_owned(), "-".to_owned());
+    index.upsert_namespace(&shop);
+    assert!(!index.snapshot().awaits_objects("shop"));
+    for (isolation, waits) in
+        [(serde_json::json!({"enabled": false}), false), (serde_json::json!({"enabled": "yes"}), true)]
+    {
+        let spec = serde_json::json!({"namespaces": ["shop"], "pools": ["p"], "networkIsolation": isolation});
+        index.upsert_tenant(crate::stored::tenant("shop".to_owned(), Some(1), &spec).object);
+        index.upsert_namespace(&Namespace { name: "shop".to_owned(), ..Namespace::default() });
+        assert_eq!(index.snapshot().awaits_objects("shop"), waits);
+    }
+}

@@ -46,6 +46,10 @@ pub struct Tenant {
     /// owner that carries [`POOLS_ANNOTATION`](crate::definitions::POOLS_ANNOTATION) may be this tenant's, and is kept
     /// as it is.
     pub unreadable_claims: bool,
+    /// True if the controller writes objects into its namespaces before their first pod. Pods of a namespace wait until it
+    /// carries [`POOLS_ANNOTATION`](crate::definitions::POOLS_ANNOTATION). Set for the webhook alone, by
+    /// [`stored`](crate::stored).
+    pub needs_objects: bool,
 }
 
 /// Action on a pod that asks for a pool which its tenant may not use.

@@ -52,8 +52,15 @@ pub fn tenant(name: String, created: Option<i64>, spec: &Value) -> Decoded<Tenan
         pools: pools.unwrap_or_default(),
         on_conflict,
         unreadable_claims,
+        needs_objects: needs_objects(spec),
     };
     Decoded { object, error: errors.into_iter().next() }
+}
+
+/// True if a Tenant declares what must be in a namespace before its first pod. A value that can't be read counts as such.
+fn needs_objects(spec: &Value) -> bool {
+    let isolation = spec.get("networkIsolation").filter(|value| !value.is_null());
+    isolation.is_some_and(|value| !matches!(value.get("enabled"), None | Some(Value::Bool(false))))
 }
 
 /// Decodes a TenantPool; `created` in seconds since 1970. A pool whose label can't be decoded has no nodes.

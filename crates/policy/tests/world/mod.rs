@@ -28,6 +28,7 @@ pub fn tenant(name: &str, namespaces: &[&str], pools: &[&str]) -> Tenant {
         pools: pools.iter().map(|w| (*w).to_owned()).collect(),
         on_conflict: OnConflict::Reject,
         unreadable_claims: false,
+        needs_objects: false,
     }
 }
 

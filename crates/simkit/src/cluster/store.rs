@@ -81,6 +81,7 @@ fn id_of(target: &Target) -> Id {
         Target::Pod(namespace, name) | Target::DaemonSet(namespace, name) => {
             (target.kind(), namespace.clone(), name.clone())
         }
+        Target::TenantObject(key) => (key.kind.name(), key.namespace.clone(), key.name.clone()),
         Target::Event(namespace) => ("Event", namespace.clone(), String::new()),
     }
 }

@@ -1,0 +1,48 @@
+//! The kinds of objects that Croft keeps in tenants' namespaces, and the key of one.
+
+use std::fmt;
+
+/// A kind of which Croft keeps objects in tenants' namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ObjectKind {
+    /// `networking.k8s.io/v1`.
+    NetworkPolicy,
+}
+
+impl ObjectKind {
+    /// Every kind.
+    pub const ALL: [Self; 1] = [Self::NetworkPolicy];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NetworkPolicy => "NetworkPolicy",
+        }
+    }
+
+    /// Its group and version.
+    #[must_use]
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::NetworkPolicy => "networking.k8s.io/v1",
+        }
+    }
+}
+
+/// One such object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// Its kind.
+    pub kind: ObjectKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind.name(), self.namespace, self.name)
+    }
+}

@@ -1,0 +1,85 @@
+//! The objects of Croft's in tenants' namespaces, as watched.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use croft_policy::definitions::TENANT_LABEL;
+use serde_json::{Map, Value};
+
+use crate::kube_api::{ObjectKey, ObjectKind};
+
+/// Fields of every object that aren't its content.
+const NOT_CONTENT: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
+
+/// An object.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ObjectFacts {
+    pub(super) uid: String,
+    pub(super) version: String,
+    /// The value of its label.
+    pub(super) tenant: String,
+    /// Its fields, without metadata and status.
+    pub(super) content: Value,
+    pub(super) deleting: bool,
+}
+
+/// The objects by key.
+#[derive(Debug, Default)]
+pub struct TenantObjects {
+    pub(super) held: BTreeMap<ObjectKey, ObjectFacts>,
+    /// Names that objects of others have.
+    pub(super) taken: BTreeSet<ObjectKey>,
+    /// The content of each object when it was last as it should be. An object that differs from it while its Tenant doesn't
+    /// was changed by hand.
+    pub(super) settled: BTreeMap<ObjectKey, Arc<Value>>,
+}
+
+impl TenantObjects {
+    /// Takes in an object. Returns true if it is new or changed.
+    pub(in crate::tenant) fn observe(&mut self, kind: ObjectKind, object: &Value) -> bool {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let facts = ObjectFacts {
+            uid: text("/metadata/uid").to_owned(),
+            version: text("/metadata/resourceVersion").to_owned(),
+            tenant: object
+                .pointer("/metadata/labels")
+                .and_then(|labels| labels.get(TENANT_LABEL)?.as_str())
+                .unwrap_or_default()
+                .to_owned(),
+            content: content(object),
+            deleting: object.pointer("/metadata/deletionTimestamp").is_some(),
+        };
+        let key = ObjectKey {
+            kind,
+            namespace: text("/metadata/namespace").to_owned(),
+            name: text("/metadata/name").to_owned(),
+        };
+        self.taken.remove(&key);
+        self.held.insert(key, facts.clone()) != Some(facts)
+    }
+
+    /// Forgets an object. Returns true if it was known.
+    pub(in crate::tenant) fn forget(&mut self, key: &ObjectKey) -> bool {
+        self.held.remove(key).is_some()
+    }
+
+    /// Uid, tenant and content of an object.
+    #[cfg(test)]
+    pub(in crate::tenant) fn parts_of(&self, key: &ObjectKey) -> Option<(&str, &str, &Value)> {
+        self.held.get(key).map(|held| (held.uid.as_str(), held.tenant.as_str(), &held.content))
+    }
+
+    /// Takes in that another object has this name. Returns true if that is new.
+    pub(in crate::tenant) fn observe_name_taken(&mut self, key: ObjectKey) -> bool {
+        !self.held.contains_key(&key) && self.taken.insert(key)
+    }
+}
+
+/// The fields of an object, without metadata and status.
+pub(super) fn content(object: &Value) -> Value {
+    let fields = object.as_object().into_iter().flatten();
+    let kept = fields.filter(|(name, _)| !NOT_CONTENT.contains(&name.as_str()));
+    Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>())
+}

@@ -1,0 +1,205 @@
+//! Objects in tenants' namespaces.
+
+use super::*;
+use crate::{kube_api::ObjectKey, tenant::write::Write};
+
+const NAME: &str = "croft-tenant-network";
+
+fn key(namespace: &str) -> ObjectKey {
+    ObjectKey { kind: ObjectKind::NetworkPolicy, namespace: namespace.to_owned(), name: NAME.to_owned() }
+}
+
+/// Writes a field of tenant `a`.
+fn declare(state: &mut State, field: &str, value: Value) {
+    let mut tenant = json!(&*state.tenants["a"]);
+    tenant["spec"][field] = value;
+    state.observe(&Change::Tenant(read::<Tenant>(tenant)));
+}
+
+/// The writes of a pass; those of objects take effect.
+fn pass(state: &mut State, mono: Duration) -> Vec<Write> {
+    let writes = reconcile(state, mono, Timestamp::UNIX_EPOCH);
+    for write in &writes {
+        match write {
+            Write::CreateObject { object, .. } => {
+                let mut object = object.clone();
+                object["metadata"]["uid"] = json!("u");
+                object["metadata"]["resourceVersion"] = json!("1");
+                state.observe(&Change::TenantObject(ObjectKind::NetworkPolicy, Box::new(object)));
+            }
+            Write::RemoveObject { key, .. } => drop(state.observe(&Change::TenantObjectGone(key.clone()))),
+            Write::Status { tenant, status, .. } => {
+                let mut object = Tenant::clone(&state.tenants[tenant]);
+                object.status = Some(TenantStatus::clone(status));
+                state.observe(&Change::Tenant(Box::new(object)));
+            }
+            _ => {}
+        }
+    }
+    writes
+}
+
+/// Two namespaces of an isolated tenant, whose policies are in place.
+fn isolated_state() -> State {
+    let mut state = reconciled_state();
+    declare(&mut state, "networkIsolation", json!({"enabled": true}));
+    let writes = pass(&mut state, NOW);
+    assert!(writes.iter().any(
+        |w| matches!(w, Write::CreateObject { key: made, changed_for: None, .. } if *made == key("tenant-a"))
+    ));
+    pass(&mut state, NOW);
+    assert_eq!(
+        condition_of(&state, "a", "ObjectsKept"),
+        ("True".to_owned(), "1 objects in its namespaces are as declared".to_owned())
+    );
+    state
+}
+
+fn policy_of(state: &State, namespace: &str) -> Value {
+    let (uid, tenant, content) = state.objects.parts_of(&key(namespace)).unwrap();
+    json!({"metadata": {"name": NAME, "namespace": namespace, "uid": uid, "resourceVersion": "2",
+        "labels": {"croft.dev/tenant": tenant}}, "spec": content["spec"]})
+}
+
+fn show(state: &mut State, object: &Value) {
+    state.observe(&Change::TenantObject(ObjectKind::NetworkPolicy, Box::new(object.clone())));
+}
+
+#[test]
+fn policies_are_there_before_the_annotation_of_a_new_namespace() {
+    let mut state = isolated_state();
+    declare(&mut state, "namespaces", json!(["tenant-a", "fresh"]));
+    // It had belonged to no tenant: the label goes at once, since no policy is written where it is.
+    state.observe(&namespace("fresh", json!({TENANCY_LABEL: "none"}), json!({})));
+    let annotated = |writes: &[Write]| {
+        writes.iter().any(|write| {
+            matches!(write, Write::NamespaceMetadata { namespace, patch }
+            if namespace == "fresh" && patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string())
+        })
+    };
+    let unlabelled = |writes: &[Write]| {
+        writes.iter().any(|write| {
+            matches!(write, Write::NamespaceMetadata { namespace, patch }
+            if namespace == "fresh" && patch["metadata"]["labels"][TENANCY_LABEL].is_null())
+        })
+    };
+    let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    assert!(!annotated(&writes) && unlabelled(&writes), "{writes:?}");
+    let made: Vec<_> = writes
+        .iter()
+        .filter_map(|write| match write {
+            Write::CreateObject { key, .. } | Write::RestoreObject { key, .. } => {
+                Some(key.namespace.as_str())
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(made, ["fresh", "tenant-a"], "the namespace whose pods wait comes first");
+    pass(&mut state, NOW);
+    assert!(annotated(&reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH)));
+}
+
+#[test]
+fn changes_by_hand_are_undone_and_reported() {
+    let mut state = isolated_state();
+    let mut opened = policy_of(&state, "tenant-a");
+    opened["spec"]["ingress"] = json!([{}]);
+    opened["extra"] = json!({"a": 1});
+    show(&mut state, &opened);
+    let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    let restored = writes.iter().find_map(|write| match write {
+        Write::RestoreObject { patch, changed_for, .. } => Some((patch, changed_for)),
+        _ => None,
+    });
+    let (patch, changed_for) = restored.unwrap();
+    assert_eq!(changed_for.as_deref(), Some("a"));
+    assert_eq!(
+        (&patch[0]["path"], &patch[2]),
+        (&json!("/metadata/uid"), &json!({"op": "remove", "path": "/extra"}))
+    );
+    assert_eq!(
+        patch[3]["value"]["ingress"][0]["from"][0]["namespaceSelector"]["matchExpressions"][0]["values"],
+        json!(["tenant-a"])
+    );
+
+    // A change of the Tenant is no change by hand.
+    let mut state = isolated_state();
+    declare(&mut state, "networkIsolation", json!({"enabled": true, "egress": "Restricted"}));
+    let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    assert!(writes.iter().any(|w| matches!(w, Write::RestoreObject { changed_for: None, .. })), "{writes:?}");
+
+    let mut state = isolated_state();
+    state.observe(&Change::TenantObjectGone(key("tenant-a")));
+    let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    assert!(
+        writes.iter().any(|w| matches!(w, Write::CreateObject { changed_for: Some(_), .. })),
+        "{writes:?}"
+    );
+}
+
+#[test]
+fn policies_go_with_the_field_and_copies_of_users_stay() {
+    let mut state = isolated_state();
+    let mut copy = policy_of(&state, "tenant-a");
+    copy["metadata"]["name"] = json!("my-copy");
+    show(&mut state, &copy);
+    declare(&mut state, "networkIsolation", json!({"enabled": false}));
+    let removed: Vec<_> =
+        pass(&mut state, NOW).into_iter().filter(|w| matches!(w, Write::RemoveObject { .. })).collect();
+    assert_eq!(removed, [Write::RemoveObject { key: key("tenant-a"), uid: "u".to_owned() }]);
+    pass(&mut state, NOW);
+    let conditions = state.tenants["a"].status.clone().unwrap().conditions;
+    assert!(conditions.iter().all(|c| c.type_ != "ObjectsKept"), "{conditions:?}");
+}
+
+#[test]
+fn policies_of_an_absent_tenant_stay_until_its_absence_is_confirmed() {
+    let removed = |state: &mut State, mono: Duration| {
+        pass(state, mono).iter().any(|w| matches!(w, Write::RemoveObject { .. }))
+    };
+    let mut state = isolated_state();
+    // A while after the start, so that only the deletion counts.
+    let later = NOW + Duration::from_secs(600);
+    pass(&mut state, later);
+    state.observe(&Change::TenantGone("a".to_owned()));
+    assert!(!removed(&mut state, later) && !removed(&mut state, later + Duration::from_secs(59)));
+    assert!(removed(&mut state, later + Duration::from_secs(61)));
+}
+
+#[test]
+fn policies_of_a_tenant_that_cannot_be_read_stay() {
+    let mut state = isolated_state();
+    let mut tenant = Tenant::clone(&state.tenants["a"]);
+    tenant.metadata.uid = Some("another".to_owned());
+    tenant.spec.network_isolation = None;
+    let flaw =
+        croft_api::stored::Flaw { why: "spec.networkIsolation: bad".to_owned(), concerns_admission: true };
+    state.observe(&Change::Unread(Box::new(Change::Tenant(Box::new(tenant))), Box::new(flaw)));
+    let writes = pass(&mut state, NOW);
+    let of_objects = |w: &&Write| {
+        matches!(w, Write::RemoveObject { .. } | Write::RestoreObject { .. } | Write::CreateObject { .. })
+    };
+    assert_eq!(writes.iter().filter(of_objects).count(), 0, "{writes:?}");
+}
+
+#[test]
+fn name_of_another_object_is_reported_and_left_alone() {
+    let mut state = reconciled_state();
+    declare(&mut state, "networkIsolation", json!({"enabled": true}));
+    assert!(state.objects.observe_name_taken(key("tenant-a")));
+    let events = |writes: &[Write]| {
+        writes.iter().find_map(|write| match write {
+            Write::Status { tenant, events, .. } if tenant == "a" => Some(events.clone()),
+            _ => None,
+        })
+    };
+    let said = events(&reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH)).unwrap();
+    assert_eq!(said.len(), 1);
+    assert!(
+        said[0].0 == "NameTaken" && said[0].1.starts_with("NetworkPolicy tenant-a/croft-tenant-network: "),
+        "{said:?}"
+    );
+    pass(&mut state, NOW);
+    pass(&mut state, NOW);
+    assert_eq!(condition_of(&state, "a", "ObjectsKept").0, "True", "it was created after all");
+}
