@@ -7,7 +7,7 @@ use clap::Args;
 use croft_runtime::clock::{Clock as _, SystemClock};
 use kube::Client;
 
-use super::{declared, drain, found::Found, keep, metadata, parts, plan, progress::Progress};
+use super::{declared, drain, found::Found, keep, metadata, parts, plan, progress::Progress, tenant_objects};
 use crate::{
     aws::AwsArgs,
     failure::Failure,
@@ -86,6 +86,7 @@ async fn uninstall(client: &Client, args: &UninstallArgs, out: &mut Output) -> a
     }
     declared::delete_settings(client, &mut progress).await?;
     parts::delete_enforcement(client, &mut progress).await?;
+    tenant_objects::delete(client, &mut progress).await?;
     metadata::clean_namespaces(client, namespace, &mut progress).await?;
     if !keep_instances {
         metadata::restore_daemonsets(client, &mut progress).await?;

@@ -12,6 +12,7 @@ use kube::{Client, ResourceExt};
 use super::{
     metadata,
     parts::{self, Part},
+    tenant_objects,
 };
 use crate::{
     aws::{AwsArgs, Instances},
@@ -66,6 +67,8 @@ pub(super) struct Found {
     pub(super) instances: Instances,
     /// Namespaces with a label or an annotation of Croft, its own left out.
     pub(super) namespaces: Vec<String>,
+    /// Objects that the controller kept in tenants' namespaces.
+    pub(super) tenant_objects: Vec<String>,
     /// Croft's own Namespace carries parameters.
     pub(super) has_parameters: bool,
     /// Policies, webhook configurations, processes and rights.
@@ -108,6 +111,7 @@ impl Found {
                 .filter(|found| found.name_any() != namespace && metadata::is_marked(found))
                 .map(|found| found.name_any())
                 .collect(),
+            tenant_objects: tenant_objects::read(client).await?,
             parts: parts::read(client, namespace).await?,
             crds: crds(client).await?.iter().map(ResourceExt::name_any).collect(),
             leader: crate::commands::check::leader_of(client, namespace).await?,
@@ -117,7 +121,18 @@ impl Found {
 
     /// True if there is nothing for the command to remove.
     pub(super) fn is_nothing(&self, crds: bool) -> bool {
-        let Self { tenants, pools, claims, classes, configs, namespaces, has_parameters, parts, .. } = self;
+        let Self {
+            tenants,
+            pools,
+            claims,
+            classes,
+            configs,
+            namespaces,
+            tenant_objects,
+            has_parameters,
+            parts,
+            ..
+        } = self;
         // Helm removes the objects of its releases, but for policies and configurations, which aren't left to it.
         let own = parts.iter().any(|part| part.helm.is_none() || part.enforces);
         let parameters = *has_parameters && self.leader.is_none();
@@ -127,6 +142,7 @@ impl Found {
             && classes.is_empty()
             && configs.is_empty()
             && namespaces.is_empty()
+            && tenant_objects.is_empty()
             && !parameters
             && !own
             && (!crds || self.crds.is_empty())

@@ -20,5 +20,6 @@ mod metadata;
 mod parts;
 mod plan;
 mod progress;
+mod tenant_objects;
 
 pub(crate) use command::{UninstallArgs, run};

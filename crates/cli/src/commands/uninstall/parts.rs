@@ -18,8 +18,11 @@ const RELEASE: [&str; 2] = ["meta.helm.sh/release-name", "meta.helm.sh/release-n
 /// Leases of the processes, besides one for each replica of the webhook.
 const LEASES: [&str; 2] = ["croft-controller", "croft-webhook-certificate"];
 
+/// API version, kind and plural.
+pub(super) type ObjectKind = (&'static str, &'static str, &'static str);
+
 /// Kinds by which requests are refused or changed, in the order of their removal.
-const ENFORCEMENT: [(&str, &str, &str); 4] = [
+const ENFORCEMENT: [ObjectKind; 4] = [
     ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
     (
@@ -30,7 +33,7 @@ const ENFORCEMENT: [(&str, &str, &str); 4] = [
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
 ];
 /// Kinds in Croft's namespace, in the order of their removal.
-const IN_NAMESPACE: [(&str, &str, &str); 10] = [
+const IN_NAMESPACE: [ObjectKind; 10] = [
     ("apps/v1", "Deployment", "deployments"),
     ("v1", "Service", "services"),
     ("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
@@ -43,7 +46,7 @@ const IN_NAMESPACE: [(&str, &str, &str); 10] = [
     ("coordination.k8s.io/v1", "Lease", "leases"),
 ];
 /// Rights in the whole cluster.
-const RIGHTS: [(&str, &str, &str); 2] = [
+const RIGHTS: [ObjectKind; 2] = [
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings"),
     ("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles"),
 ];
@@ -69,9 +72,10 @@ fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
     }
 }
 
-fn api(
+/// The API of a kind, in one namespace or in all.
+pub(super) fn api(
     client: &Client,
-    (version, kind, plural): (&str, &str, &str),
+    (version, kind, plural): ObjectKind,
     namespace: Option<&str>,
 ) -> Api<DynamicObject> {
     let resource = resource(version, kind, plural);
@@ -84,7 +88,7 @@ fn api(
 /// Croft's objects of a kind. Others may carry the same label, so the name counts, too.
 async fn list(
     client: &Client,
-    kind: (&'static str, &'static str, &'static str),
+    kind: ObjectKind,
     namespace: Option<&str>,
 ) -> anyhow::Result<Vec<DynamicObject>> {
     let api = api(client, kind, namespace);
@@ -172,7 +176,11 @@ pub(super) async fn delete_processes(
     progress.done("processes and rights", &format!("{} removed", counted(count, "object")))
 }
 
-async fn delete(api: &Api<DynamicObject>, kind: &str, name: &str) -> anyhow::Result<()> {
+/// Deletes an object, if it is there.
+///
+/// # Errors
+/// If it can't be deleted.
+pub(super) async fn delete(api: &Api<DynamicObject>, kind: &str, name: &str) -> anyhow::Result<()> {
     match api.delete(name, &DeleteParams::background()).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),

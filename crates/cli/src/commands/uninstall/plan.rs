@@ -88,6 +88,13 @@ fn steps(found: &Found, keep: bool, crds: bool) -> Vec<Step> {
         what: counted(enforcement, "object"),
         means: "from here on nothing isolates tenants".to_owned(),
     });
+    if !found.tenant_objects.is_empty() {
+        steps.push(Step {
+            title: "objects in tenants' namespaces",
+            what: listed("object", &found.tenant_objects),
+            means: "NetworkPolicies that others wrote there stay".to_owned(),
+        });
+    }
     steps.push(Step {
         title: "namespaces and DaemonSets",
         what: listed("namespace", namespaces),
