@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Croft on EKS, in an AWS account of yours: a small cluster (or a given one), the charts, two tenants on three instances, one
-# interruption, and the removal of everything. What it does is undone when it ends, however it ends.
+# closed network, one interruption, and the removal of everything. What it does is undone when it ends, however it ends.
 #
 #   make/eks-smoke.sh             do it
 #   make/eks-smoke.sh --plan      print every command, in order; contact nothing
 #   make/eks-smoke.sh --teardown  undo what a run left that was killed outright
 #
 #   REGISTRY   where the images of `make images` are, such as 111122223333.dkr.ecr.eu-central-1.amazonaws.com/croft (required)
-#   CLUSTER    an EKS cluster that is there, with nodes for Croft's own pods and the Pod Identity agent; else one is created
+#   CLUSTER    an EKS cluster that is there, with nodes for Croft's own pods, the Pod Identity agent and a network plugin that
+#              enforces NetworkPolicies; else one is created
 #   NAME       prefix of everything that is created (croft-smoke); another name for each run at a time
 #   REGION     AWS region (the one that is configured)
 #   MINUTES    it stops and undoes after this time (60)
@@ -148,6 +149,13 @@ undo_system_nodes() {
 do_identity_agent() { ! created_cluster || call aws eks create-addon --cluster-name "$cluster" --addon-name eks-pod-identity-agent; }
 undo_identity_agent() { ! created_cluster || gone aws eks delete-addon --cluster-name "$cluster" --addon-name eks-pod-identity-agent; }
 
+# The VPC CNI enforces NetworkPolicies once it is told to.
+do_network_plugin() {
+    ! created_cluster || call aws eks create-addon --cluster-name "$cluster" --addon-name vpc-cni --resolve-conflicts OVERWRITE \
+        --configuration-values '{"enableNetworkPolicy":"true"}'
+}
+undo_network_plugin() { ! created_cluster || gone aws eks delete-addon --cluster-name "$cluster" --addon-name vpc-cni; }
+
 # Lets instances of this role join as nodes.
 do_node_access() {
     call aws eks create-access-entry --cluster-name "$cluster" --principal-arn "arn:$partition:iam::$account:role/$name-node" --type EC2_LINUX
@@ -272,6 +280,26 @@ do_isolation() {
 }
 undo_isolation() { :; }
 
+# Packets from one tenant to a pod of the other arrive, then are dropped, then arrive again.
+do_network() {
+    local image=registry.k8s.io/e2e-test-images/agnhost:2.53
+    call kubectl create deployment server --namespace tenant-b --image $image -- /agnhost netexec --http-port=8080
+    call kubectl create deployment client --namespace tenant-a --image $image -- /agnhost pause
+    call kubectl rollout status deployment server --namespace tenant-b --timeout 5m
+    call kubectl rollout status deployment client --namespace tenant-a --timeout 5m
+    ask server kubectl get pods --namespace tenant-b --selector app=server -o 'jsonpath={.items[0].status.podIP}'
+    eventually 60 "a connection to tenant-b" reaches "$server"
+    call kubectl patch tenant tenant-b --type merge --patch '{"spec":{"networkIsolation":{"enabled":true}}}'
+    call kubectl wait --for condition=ObjectsKept tenant/tenant-b --timeout 1m
+    eventually 120 "packets to tenant-b dropped (does the network plugin enforce NetworkPolicies?)" is_closed "$server"
+    call kubectl patch tenant tenant-b --type merge \
+        --patch '{"spec":{"networkIsolation":{"allowFrom":[{"namespace":"tenant-a"}]}}}'
+    eventually 120 "a connection to tenant-b that allowFrom allows" reaches "$server"
+}
+undo_network() { :; } # undo_croft deletes the namespaces
+reaches() { kubectl exec --namespace tenant-a deployment/client -- /agnhost connect --timeout=3s "$1:8080"; }
+is_closed() { ! reaches "$1"; }
+
 # The message that EventBridge puts on the queue two minutes before a spot instance is taken back.
 interruption() {
     printf '{"version":"0","source":"aws.ec2","detail-type":"EC2 Spot Instance Interruption Warning","detail":{"instance-id":"%s","instance-action":"terminate"}}' "$1"
@@ -287,7 +315,8 @@ do_interruption() {
 }
 undo_interruption() { :; }
 
-all=(cluster_role system_role node_role cluster system_nodes identity_agent node_access discovery queue controller_role croft tenants isolation interruption)
+all=(cluster_role system_role node_role cluster system_nodes identity_agent network_plugin node_access discovery queue controller_role croft tenants
+    isolation network interruption)
 read -ra steps <<<"${STEPS:-${all[*]}}"
 
 # --- Cost, tools, and the run. ---

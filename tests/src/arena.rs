@@ -93,6 +93,7 @@ pub fn tenant(name: &str, namespaces: &[&str], pools: &[&str]) -> Tenant {
         pools: owned(pools),
         on_conflict: OnConflict::Reject,
         unreadable_claims: false,
+        needs_objects: false,
     }
 }
 

@@ -65,6 +65,94 @@ fn tenants() -> Vec<Case> {
     ]
 }
 
+fn isolation() -> Vec<Case> {
+    let peer = "/spec/networkIsolation/allowFrom/1";
+    vec![
+        ("Tenant", "/spec/networkIsolation/egress", json!("Closed"), &["Closed", "Open", "Restricted"][..]),
+        (
+            "Tenant",
+            "/spec/networkIsolation/allowFrom/0/namespace",
+            json!("team-*"),
+            &["exact name of a namespace"],
+        ),
+        ("Tenant", "/spec/networkIsolation/allowFrom/0", json!({}), &["either namespace or cidr"]),
+        (
+            "Tenant",
+            "/spec/networkIsolation/allowFrom/0/cidr",
+            json!("10.0.0.0/8"),
+            &["either namespace or cidr"],
+        ),
+        (
+            "Tenant",
+            "/spec/networkIsolation/allowFrom/0/except",
+            json!(["10.1.0.0/16"]),
+            &["write it beside cidr"],
+        ),
+        (
+            "Tenant",
+            "/spec/networkIsolation/allowFrom/1/cidr",
+            json!("10.0.0.0"),
+            &["a block of addresses such as"],
+        ),
+        (
+            "Tenant",
+            "/spec/networkIsolation/allowFrom/1/cidr",
+            json!("10.0.0.1/8"),
+            &["behind the prefix at zero"],
+        ),
+        (
+            "Tenant",
+            "/spec/networkIsolation/allowFrom/1/cidr",
+            json!("fd00:10::1/64"),
+            &["behind the prefix at zero"],
+        ),
+        (
+            "Tenant",
+            peer,
+            json!({"cidr": "10.1.0.0/16", "except": ["10.2.0.0/24"]}),
+            &["smaller blocks inside of it"],
+        ),
+        (
+            "Tenant",
+            peer,
+            json!({"cidr": "10.1.0.0/16", "except": ["10.1.0.0/16"]}),
+            &["smaller blocks inside of it"],
+        ),
+        (
+            "Tenant",
+            peer,
+            json!({"cidr": "10.1.0.0/16", "except": ["fd00::/64"]}),
+            &["smaller blocks inside of it"],
+        ),
+        (
+            "Tenant",
+            "/spec/networkIsolation/allowFrom/1/except",
+            json!(["10.0.3.0/33"]),
+            &["a block of addresses such as"],
+        ),
+        ("Tenant", "/spec/networkIsolation/allowTo/0/cidr", json!("fd00::/8"), &["either namespace or cidr"]),
+        ("Tenant", "/spec/networkIsolation/allowTo/0/except", json!(["fd00::/8"]), &["write it beside cidr"]),
+        (
+            "Tenant",
+            "/spec/networkIsolation/allowTo/0/namespace",
+            json!("Team"),
+            &["exact name of a namespace"],
+        ),
+        (
+            "Tenant",
+            "/spec/networkIsolation/allowTo/1/cidr",
+            json!("::/129"),
+            &["a block of addresses such as"],
+        ),
+        (
+            "Tenant",
+            "/spec/networkIsolation/allowTo/1/except",
+            json!(["fd00:10::/60"]),
+            &["smaller blocks inside of it"],
+        ),
+    ]
+}
+
 fn configs() -> Vec<Case> {
     let names = &["exact names of namespaces"][..];
     vec![
@@ -504,7 +592,7 @@ fn claims() -> Vec<Case> {
 /// Every bad edit.
 #[must_use]
 pub fn cases() -> Vec<Case> {
-    [tenants(), configs(), pools(), classes(), claims()].concat()
+    [tenants(), isolation(), configs(), pools(), classes(), claims()].concat()
 }
 
 /// An object with every field that allows for it.
@@ -518,6 +606,11 @@ pub fn base(kind: &str) -> Value {
             json!({
                 "namespaces": ["a"], "pools": ["p"], "onConflict": "Reject", "limits": {"cpu": 1, "costPerHour": "2.5", "nvidia.com/gpu": "4"},
                 "namespaceSelector": {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "team", "operator": "In", "values": ["a"]}]},
+                "networkIsolation": {
+                    "enabled": true, "egress": "Restricted",
+                    "allowFrom": [{"namespace": "ingress"}, {"cidr": "10.0.0.0/16", "except": ["10.0.3.0/24"]}],
+                    "allowTo": [{"namespace": "registry"}, {"cidr": "fd00:10::/64", "except": ["fd00:10::1:0/112"]}],
+                },
             }),
         ),
         "CroftConfig" => (

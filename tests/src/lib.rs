@@ -7,6 +7,7 @@ pub mod bad_edits;
 pub mod chaos;
 pub mod cli;
 pub mod corpus;
+pub mod cyclonus;
 pub mod day2;
 pub mod invariants;
 pub mod later;

@@ -94,6 +94,16 @@ async fn uninstall_refuses_without_a_controller_then_drains_and_leaves_nothing()
     stack.plane.apply(&agent.to_string()).await.unwrap();
     let template = "daemonset agent -n tenant-b -o jsonpath={.spec.template}";
     assert!(get(&stack, template).await.contains("croft.dev/injected"));
+    let closed = json!({"spec": {"networkIsolation": {"enabled": true}}}).to_string();
+    stack.plane.kubectl(["patch", "tenant", "tenant-b", "--type=merge", "-p", &closed]).await.unwrap();
+    stack
+        .plane
+        .kubectl(["wait", "tenant/tenant-b", "--for=condition=ObjectsKept", "--timeout=60s"])
+        .await
+        .unwrap();
+    let own = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "own", "namespace": "tenant-b"}, "spec": {"podSelector": {}}});
+    stack.plane.apply(&own.to_string()).await.unwrap();
     let before = ids(&mut stack).await;
     assert!(before.len() >= 2, "{before:?}");
 
@@ -103,6 +113,7 @@ async fn uninstall_refuses_without_a_controller_then_drains_and_leaves_nothing()
         "1. Tenants: 2 Tenants: tenant-a, tenant-b",
         "2. TenantPools: 2 TenantPools: pool-a, pool-b",
         "9 pods on ",
+        "objects in tenants' namespaces: 1 object: tenant-b/croft-tenant-network",
         "are terminated, $",
         "instances in AWS: not checked: --skip-aws",
         "nothing was changed; to remove Croft: croft uninstall --yes",
@@ -146,6 +157,11 @@ async fn uninstall_refuses_without_a_controller_then_drains_and_leaves_nothing()
     assert_eq!(get(&stack, "crd -o name").await, "");
     assert!(!get(&stack, template).await.contains("croft.dev/"), "the DaemonSet is as it was written");
     assert_eq!(get(&stack, "nodes -o name").await, "node/n-1\nnode/n-2");
+    assert_eq!(
+        get(&stack, "networkpolicies -A -o name").await,
+        "networkpolicy.networking.k8s.io/own",
+        "policies of people stay"
+    );
     running(&client, "tenant-a", 6).await.unwrap();
     let (code, text) = croft(&stack.plane, "uninstall --yes --crds --skip-aws").await.unwrap();
     assert_eq!(code, 0, "{text}");

@@ -104,6 +104,7 @@ async fn edits_take_effect() {
     a_lost_pool(&stack, &client).await;
     a_deleted_pool(&stack, &client).await;
     a_lost_selector(&stack, &client).await;
+    closed_networks(&stack, &[STEADY, "orphan"]).await;
     changed_effects(&stack, &client).await;
     an_absent_config(&stack, &client).await;
 
@@ -194,6 +195,35 @@ async fn a_lost_selector(stack: &Stack, client: &Client) {
     assert!(said.message.contains("spec.namespaceSelector matches"), "{}", said.message);
 }
 
+/// Namespaces with the NetworkPolicy of a closed network become exactly these.
+async fn closed_networks(stack: &Stack, namespaces: &[&str]) {
+    if namespaces.contains(&"orphan") {
+        let closed = json!({"enabled": true});
+        patch(stack, "tenant", STEADY, json!({"spec": {"networkIsolation": closed}})).await;
+        let orphan = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": "orphan"},
+            "spec": {"namespaces": ["orphan"], "pools": [STEADY], "networkIsolation": closed}});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "orphan"}});
+        stack.plane.apply(&joined(&[namespace, orphan])).await.unwrap();
+    }
+    until("policies of closed networks", EVENTUALLY, async || {
+        let words = [
+            "get",
+            "networkpolicies",
+            "-A",
+            "-l",
+            "croft.dev/tenant",
+            "-o",
+            "jsonpath={.items[*].metadata.namespace}",
+        ];
+        let found = stack.plane.kubectl(words).await?;
+        let there: BTreeSet<&str> = found.split_whitespace().collect();
+        let right = there == namespaces.iter().copied().collect();
+        anyhow::Ok(Seen::from_option(right.then_some(()), found.clone()))
+    })
+    .await
+    .unwrap();
+}
+
 /// Pods of a pool move to nodes with a taint that they didn't tolerate when they were created.
 async fn changed_effects(stack: &Stack, client: &Client) {
     let before = uids(client, TAINTED).await;
@@ -226,6 +256,8 @@ async fn an_absent_config(stack: &Stack, client: &Client) {
     assert!(!before.contains("croft.dev/injected"), "{before}");
     let deleted = Timestamp::now();
     stack.plane.kubectl(["delete", "croftconfig", "default"]).await.unwrap();
+    // A Tenant goes in the same moment, and the policy of its namespace as late.
+    stack.plane.kubectl(["delete", "tenant", "orphan"]).await.unwrap();
     until("the agent planned like any non-tenant DaemonSet", EVENTUALLY, async || {
         let now = template().await?;
         Ok::<_, kube::Error>(Seen::from_option(now.contains("croft.dev/injected").then_some(()), now))
@@ -233,6 +265,7 @@ async fn an_absent_config(stack: &Stack, client: &Client) {
     .await
     .unwrap();
     let lasted = Timestamp::now().duration_since(deleted);
+    closed_networks(stack, &[STEADY]).await;
     assert!(lasted >= SignedDuration::from_secs(59), "the exemption ended after {lasted:#}");
     stack.plane.apply(&exempting().to_string()).await.unwrap();
     until("the agent as it was", EVENTUALLY, async || {

@@ -65,6 +65,10 @@ fn cluster() -> Vec<Value> {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "plain",
             "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "plain"}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fresh"}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "outside"}}),
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": {"name": "own", "namespace": "fresh"}, "spec": {"podSelector": {}}}),
         node("master", json!({"node-role.kubernetes.io/control-plane": ""}), json!([])),
         node("worker", json!({"eks.amazonaws.com/nodegroup": "own"}), json!([])),
         node("pools", json!({POOL_NAME_LABEL: "pool-a"}), pool_taint),
@@ -158,10 +162,26 @@ async fn attack(client: &Client, fixture: &str) {
 #[tokio::test]
 async fn stolen_tokens_write_only_what_croft_manages() {
     let lab = lab().await;
+    leave_outside(&lab).await;
     attack(&lab.controller, include_str!("../../fixtures/stolen/controller.yaml")).await;
     configurations(&lab).await;
     attack(&lab.webhook, include_str!("../../fixtures/stolen/webhook.yaml")).await;
     attack(&bound(&lab).await, include_str!("../../fixtures/stolen/pod.yaml")).await;
+}
+
+/// Marks the namespace `outside` as belonging to no tenant, as the controller does, and waits until policies see that.
+async fn leave_outside(lab: &Lab) {
+    let label = json!({"metadata": {"labels": {"croft.dev/tenancy": "none"}}});
+    send(&lab.controller, Method::PATCH, "/api/v1/namespaces/outside", &label).await.unwrap();
+    let path = "/apis/networking.k8s.io/v1/namespaces/outside/networkpolicies?dryRun=All";
+    let own = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": {"podSelector": {}},
+        "metadata": {"name": "croft-tenant-network", "labels": {"croft.dev/tenant": "a"}}});
+    until("a namespace that is known to be outside", SOON, async || {
+        let said = send(&lab.controller, Method::POST, path, &own).await.err().unwrap_or_default();
+        anyhow::Ok(Seen::from_option(said.contains("belongs to no tenant").then_some(()), said))
+    })
+    .await
+    .unwrap();
 }
 
 /// API path of one of the webhook's configurations.

@@ -158,6 +158,8 @@ async fn a_days_work(stack: &mut Stack, client: &Client) {
     .await
     .unwrap();
 
+    a_closed_network(stack).await;
+
     // An interruption: a replacement, then evictions, then the end of claim and node.
     let old = claims(client, POOL).await.unwrap();
     let news = json!({"do": "interrupt", "instance": instance(&old[0]), "news": "spot-warning"});
@@ -189,6 +191,35 @@ async fn a_days_work(stack: &mut Stack, client: &Client) {
     })
     .await
     .unwrap();
+}
+
+/// A closed network: its policy is created, restored after a change by hand, and deleted with the field.
+async fn a_closed_network(stack: &Stack) {
+    const POLICY: &str = "croft-tenant-network";
+    let declare = async |isolation: Value| {
+        let patch = json!({"spec": {"networkIsolation": isolation}}).to_string();
+        stack.plane.kubectl(["patch", "tenant", TENANT, "--type=merge", "-p", &patch]).await.unwrap();
+    };
+    let policy = async |what: &str, is_right: &(dyn Fn(&str) -> bool + Sync)| {
+        until(what, EVENTUALLY, async || {
+            let words = ["get", "networkpolicies", "-n", TENANT, "-o", "jsonpath={.items[*].spec}"];
+            let found = stack.plane.kubectl(words).await?;
+            anyhow::Ok(Seen::from_option(is_right(&found).then_some(()), found))
+        })
+        .await
+        .unwrap();
+    };
+    declare(json!({"enabled": true})).await;
+    policy("a policy", &|found| found.contains(TENANT)).await;
+    let open = json!({"spec": {"ingress": [{}]}}).to_string();
+    stack
+        .plane
+        .kubectl(["patch", "networkpolicy", POLICY, "-n", TENANT, "--type=merge", "-p", &open])
+        .await
+        .unwrap();
+    policy("the policy restored", &|found| found.contains(TENANT)).await;
+    declare(Value::Null).await;
+    policy("no policy", &|found| found.is_empty()).await;
 }
 
 /// Logs, metrics and events.
