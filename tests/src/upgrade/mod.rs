@@ -10,7 +10,10 @@
 //! `tests/tests/upgrade.rs` starts the present version on every recorded one. `make upgrade-test` builds an earlier commit
 //! and upgrades from that instead.
 
-#![expect(clippy::indexing_slicing, reason = "objects of the scene itself, whose missing fields read as null")]
+#![expect(
+    clippy::indexing_slicing,
+    reason = "objects of the scene itself, whose missing fields read as null"
+)]
 
 mod observed;
 mod recorded;
