@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::{
     definitions::POOL_NAME_LABEL,
     tenancy::{
-        model::{Config, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
+        model::{Config, Mutation, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
         selector::{Requirement, Selector, Test},
         taint::Effect,
     },
@@ -125,6 +125,10 @@ pub fn config(spec: &Value, namespace: &str) -> Decoded<Config> {
             Some("Allow") => NonTenantPods::Allow,
             Some("Reject") => NonTenantPods::Reject,
             _ => NonTenantPods::KeepOut,
+        },
+        mutation: match spec.pointer("/admission/mutation").and_then(Value::as_str) {
+            Some("Policy") => Mutation::Policy,
+            _ => Mutation::Webhook,
         },
     };
     Decoded { object, error: errors.into_iter().next() }
