@@ -134,6 +134,10 @@ documented_keys! {
     /// Why API servers can't reach the replica, or soon won't: its certificate is expired, unusable or not trusted.
     Annotation CERTIFICATE_ERROR_ANNOTATION = "croft.dev/certificate-error", on "Leases of the webhook's replicas",
         by "each replica of the webhook";
+    /// `Webhook` or `Policy` on the Lease of the replica that keeps the webhook configurations: the mode that they are
+    /// written for.
+    Annotation REGISTERED_MUTATION_ANNOTATION = "croft.dev/registered-mutation", on "Leases of the webhook's replicas",
+        by "the replica that keeps the webhook configurations";
     /// The pools that the namespace's tenant may use, as `key=value:effects:label:name`, separated by semicolons; `-` for
     /// none. `Override:-:-` comes first if the Tenant has that `onConflict`.
     Annotation POOLS_ANNOTATION = "policy.croft.dev/pools", on "namespaces of tenants", by "the controller";

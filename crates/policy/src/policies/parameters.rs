@@ -16,8 +16,8 @@ use crate::{
     definitions::{
         POOL_NAME_LABEL,
         parameter::{
-            ALL_POOLS, EXEMPT, KUBELET_LABELS, MUTATION, NON_TENANT_PODS, OPEN_NAMES, POOL_KEYS, REVISION, SHARED_WITH,
-            TENANTS,
+            ALL_POOLS, EXEMPT, KUBELET_LABELS, MUTATION, NON_TENANT_PODS, OPEN_NAMES, POOL_KEYS, REVISION,
+            SHARED_WITH, TENANTS,
         },
     },
     rules::{namespace, node::RESTRICTED_PREFIX},
@@ -35,6 +35,20 @@ pub const IN_FORCE: &str = "parameters in force: ";
 /// In that answer, what comes before the [version](crate::policies::mutation::version) of the mutating policies, if they
 /// act.
 pub const MUTATED_BY: &str = ", mutated by ";
+
+/// The version of the mutating policies that act, by the answer to a [`PROBE`](crate::definitions::parameter::PROBE).
+///
+/// ```
+/// use croft_policy::policies::parameters::mutated_by;
+///
+/// assert_eq!(mutated_by("parameters in force: 0a, mutated by 1b").as_deref(), Some("1b"));
+/// assert_eq!(mutated_by("parameters in force: 0a"), None);
+/// ```
+#[must_use]
+pub fn mutated_by(answer: &str) -> Option<String> {
+    let (_, rest) = answer.split_once(MUTATED_BY)?;
+    Some(rest.chars().take_while(char::is_ascii_hexdigit).collect())
+}
 
 /// The value of [`NON_TENANT_PODS`] while no Tenant is enforced: nothing outside Croft's own Namespace is changed.
 pub const INACTIVE: &str = "Inactive";
@@ -262,7 +276,11 @@ mod tests {
 
     #[test]
     fn inactive_parameters_allow_non_tenant_pods_and_still_list_the_keys() {
-        let written = parameters(&declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]), false, Mutation::Webhook);
+        let written = parameters(
+            &declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]),
+            false,
+            Mutation::Webhook,
+        );
         assert_eq!(
             (written[NON_TENANT_PODS].as_str(), written[POOL_KEYS].as_str()),
             ("Inactive", "by-croft")
@@ -302,7 +320,11 @@ mod tests {
         assert_eq!(base, parameters(&declarations(&[], &[]), true, Mutation::Webhook));
         for other in [
             parameters(&declarations(&[], &[]), false, Mutation::Webhook),
-            parameters(&declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]), true, Mutation::Webhook),
+            parameters(
+                &declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]),
+                true,
+                Mutation::Webhook,
+            ),
             parameters(&declarations(&[tenant("a", &["n"], &[])], &[]), true, Mutation::Webhook),
         ] {
             assert_ne!(base[REVISION], other[REVISION]);

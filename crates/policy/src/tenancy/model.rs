@@ -147,6 +147,12 @@ impl Mutation {
             Self::Policy => "Policy",
         }
     }
+
+    /// The mode of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Webhook, Self::Policy].into_iter().find(|mode| mode.as_str() == name)
+    }
 }
 
 /// Action on a non-tenant pod whose tolerations let it onto the nodes of a pool.

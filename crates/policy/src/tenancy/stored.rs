@@ -126,10 +126,10 @@ pub fn config(spec: &Value, namespace: &str) -> Decoded<Config> {
             Some("Reject") => NonTenantPods::Reject,
             _ => NonTenantPods::KeepOut,
         },
-        mutation: match spec.pointer("/admission/mutation").and_then(Value::as_str) {
-            Some("Policy") => Mutation::Policy,
-            _ => Mutation::Webhook,
-        },
+        mutation: spec
+            .pointer("/admission/mutation")
+            .and_then(|mode| Mutation::parse(mode.as_str()?))
+            .unwrap_or_default(),
     };
     Decoded { object, error: errors.into_iter().next() }
 }

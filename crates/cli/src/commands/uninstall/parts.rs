@@ -19,7 +19,7 @@ const RELEASE: [&str; 2] = ["meta.helm.sh/release-name", "meta.helm.sh/release-n
 const LEASES: [&str; 2] = ["croft-controller", "croft-webhook-certificate"];
 
 /// Kinds by which requests are refused or changed, in the order of their removal.
-const ENFORCEMENT: [(&str, &str, &str); 4] = [
+const ENFORCEMENT: [(&str, &str, &str); 6] = [
     ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
     (
@@ -28,6 +28,8 @@ const ENFORCEMENT: [(&str, &str, &str); 4] = [
         "validatingadmissionpolicybindings",
     ),
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
 ];
 /// Kinds in Croft's namespace, in the order of their removal.
 const IN_NAMESPACE: [(&str, &str, &str); 10] = [
@@ -96,7 +98,11 @@ async fn list(
         };
         return Ok(all.into_iter().filter(own).collect());
     }
-    let found = api.list(&ListParams::default().labels(LABEL)).await.with_context(failed)?.items;
+    let found = match api.list(&ListParams::default().labels(LABEL)).await {
+        // Mutating policies are served since Kubernetes 1.36.
+        Err(kube::Error::Api(status)) if status.is_not_found() => Vec::new(),
+        other => other.with_context(failed)?.items,
+    };
     Ok(found.into_iter().filter(|object| object.name_any().starts_with("croft-")).collect())
 }
 

@@ -11,9 +11,8 @@ use crate::{
 
 /// The variables that choose the pool, up to `tenantRefusal`. A pool is the list of its label, effects, pool-name label and name.
 pub(super) fn choosing() -> Vec<Variable> {
-    let is_own = |label: &str| {
-        format!("o[1] != '-' && ({label} == o[0] || {label} == '{POOL_NAME_LABEL}=' + o[2])")
-    };
+    let is_own =
+        |label: &str| format!("o[1] != '-' && ({label} == o[0] || {label} == '{POOL_NAME_LABEL}=' + o[2])");
     let named = |name: &str| format!("variables.own.filter(o, {name} != '' && o[3] == {name})");
     vec![
         ("override", format!("variables.ownPools.startsWith('{OVERRIDE}')")),
@@ -24,10 +23,7 @@ pub(super) fn choosing() -> Vec<Variable> {
                  .map(o, [o[0], o[1], o[2], o[?3].orValue(o[2])])"
             ),
         ),
-        (
-            "chosen",
-            format!("variables.own.filter(o, variables.selected.exists(l, {}))", is_own("l")),
-        ),
+        ("chosen", format!("variables.own.filter(o, variables.selected.exists(l, {}))", is_own("l"))),
         (
             "foreign",
             format!(
@@ -65,7 +61,8 @@ pub(super) fn pinning() -> Vec<Variable> {
 
 fn refusal() -> String {
     let pools = "variables.own.map(o, o[3]).join(', ')";
-    let write = "'write one of the tenant\\'s pools (' + ".to_owned() + pools + " + '), or remove the annotation'";
+    let write =
+        "'write one of the tenant\\'s pools (' + ".to_owned() + pools + " + '), or remove the annotation'";
     [
         (
             "size(variables.chosen) > 1".to_owned(),
@@ -202,6 +199,9 @@ mod tests {
     #[test]
     fn entries_of_the_annotation_have_three_parts_before_the_name() {
         assert_eq!((OVERRIDE.split(':').count(), NO_POOL.split(':').count()), (3, 3));
-        assert!(NO_POOL.split(':').all(|part| part == "-"), "variables take a dash for effects that don't exist");
+        assert!(
+            NO_POOL.split(':').all(|part| part == "-"),
+            "variables take a dash for effects that don't exist"
+        );
     }
 }

@@ -3,11 +3,18 @@
 use serde_json::Value;
 
 use crate::{
-    definitions::{POOL_ANNOTATION, parameter::{PROBE, PROBED_MUTATION}},
+    definitions::{
+        POOL_ANNOTATION,
+        parameter::{PROBE, PROBED_MUTATION},
+    },
     policies::{
-        mutation::{Variable, choice, keep_out, record, subject::{self, Subject}, tenancy},
-        policy::{Mutating, Policy, break_glass, constraints},
+        mutation::{
+            Variable, choice, keep_out, record,
+            subject::{self, Subject},
+            tenancy,
+        },
         pods::{MIRROR, owned},
+        policy::{Mutating, Policy, break_glass, constraints},
     },
     rules::earlier_record,
 };
@@ -23,8 +30,10 @@ pub fn documents(namespace: &str) -> Vec<Value> {
 /// The version of the mutating policies: a hash of all that they decide.
 #[must_use]
 pub fn version() -> String {
-    let text: String =
-        [pods(), daemonsets()].iter().filter_map(|policy| Some(policy.document().get("spec")?.to_string())).collect();
+    let text: String = [pods(), daemonsets()]
+        .iter()
+        .filter_map(|policy| Some(policy.document().get("spec")?.to_string()))
+        .collect();
     crate::policies::parameters::hash([text.as_bytes()].into_iter())
 }
 
@@ -58,7 +67,8 @@ fn pods() -> Mutating {
         choice::selector_patches(pod, "variables.selector"),
         choice::tolerations_patch(pod, "variables.tolerating")
     );
-    let kept_out = keep_out::terms_patch(pod, "variables.hasTerms || variables.needs", "variables.wantedTerms");
+    let kept_out =
+        keep_out::terms_patch(pod, "variables.hasTerms || variables.needs", "variables.wantedTerms");
     Mutating {
         name: "croft-pods",
         constraints: constraints("", &["pods"], &["CREATE"], true),
@@ -78,7 +88,10 @@ fn of_daemonsets() -> Vec<(&'static str, String)> {
         ("policy-mode", tenancy::is_on()),
         ("not-being-deleted", "oldObject == null || !has(object.metadata.deletionTimestamp)".to_owned()),
         ("names-no-node", Subject::DaemonSet.names_no_node()),
-        ("readable-record", format!("!{}.startsWith('{}')", Subject::DaemonSet.record(), earlier_record::START)),
+        (
+            "readable-record",
+            format!("!{}.startsWith('{}')", Subject::DaemonSet.record(), earlier_record::START),
+        ),
     ]
 }
 
@@ -130,9 +143,7 @@ fn refused_pods() -> Policy {
 /// The same of a DaemonSet's template. One that was refused before stays, so that labels and finalizers of the DaemonSet
 /// can be changed.
 fn refused_daemonsets() -> Policy {
-    let pool = |object: &str| {
-        format!("{object}.spec.template.?metadata.?annotations[?'{POOL_ANNOTATION}']")
-    };
+    let pool = |object: &str| format!("{object}.spec.template.?metadata.?annotations[?'{POOL_ANNOTATION}']");
     let unchanged = format!(
         "oldObject != null && object.spec.template.spec == oldObject.spec.template.spec && {} == {}",
         pool("object"),

@@ -34,10 +34,7 @@ pub(super) fn reaching() -> Vec<Variable> {
             ),
         ),
         ("closed", "variables.pools.filter(p, !(p[0] in variables.shared))".to_owned()),
-        (
-            "anyKey",
-            format!("variables.tolerations.exists(t, {keyed} == '')"),
-        ),
+        ("anyKey", format!("variables.tolerations.exists(t, {keyed} == '')")),
         (
             // A pool whose taint keeps nothing off counts only for a pod that means it.
             "reached",
@@ -95,7 +92,8 @@ fn exclusions() -> String {
 }
 
 fn refusal() -> String {
-    let namespace = "namespace ' + request.namespace + ' belongs to no tenant, and the pool isn\\'t shared with it";
+    let namespace =
+        "namespace ' + request.namespace + ' belongs to no tenant, and the pool isn\\'t shared with it";
     let selects = format!(
         "variables.selected.filter(l, variables.closed.exists(p, l in [p[0], '{POOL_NAME_LABEL}=' + p[2]]))"
     );

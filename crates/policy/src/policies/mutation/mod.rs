@@ -29,8 +29,8 @@ mod record;
 mod subject;
 mod tenancy;
 
-pub use documents::{documents, version};
 pub(super) use documents::validating;
+pub use documents::{documents, version};
 
 /// A variable of a policy.
 type Variable = (&'static str, String);

@@ -100,22 +100,18 @@ fn is_only_ours(words: &str) -> String {
 
 /// The variables of the plan: its words, what of the record is outdated, the template without that, and what it becomes.
 pub(super) fn plan() -> Vec<Variable> {
-    let lacking = format!(
-        "variables.terms.transformList(i, t, {MATCHES_SOME} && {LACKS}, string(i))"
-    );
+    let lacking = format!("variables.terms.transformList(i, t, {MATCHES_SOME} && {LACKS}, string(i))");
     let excluded = format!(
         "variables.exclusions.filter(x, !variables.hasTerms || size({lacking}) > 0).map(x, 'exclude:' + x[0] + ':' + x[1] + \
          ':' + (!variables.hasTerms || size({lacking}) == size(variables.terms.filter(t, {MATCHES_SOME})) ? '' : \
          {lacking}.join(',')))"
     );
     let mut variables = vec![
-        (
-            "words",
-            format!("variables.tenancy == 'tenant' ? {} : {excluded}", choice::words()),
-        ),
+        ("words", format!("variables.tenancy == 'tenant' ? {} : {excluded}", choice::words())),
         ("outdated", "variables.recorded.filter(w, !(w in variables.words))".to_owned()),
     ];
-    variables.extend(without("variables.outdated", ["keptSelector", "keptTolerations", "hasKept", "keptTerms"]));
+    variables
+        .extend(without("variables.outdated", ["keptSelector", "keptTolerations", "hasKept", "keptTerms"]));
     variables.extend(choice::tolerated("variables.keptTolerations"));
     variables.push(("wantedTerms", with_exclusions("variables.hasKept", "variables.keptTerms")));
     variables
@@ -134,7 +130,11 @@ pub(super) fn patches() -> String {
         "variables.refusal != '' ? [] : {pins} + (variables.tenancy == 'tenant' ? {} : []) + {} + {} + {}",
         choice::selector_patches(DAEMONSET, "variables.keptSelector"),
         choice::tolerations_patch(DAEMONSET, "variables.tolerating"),
-        terms_patch(DAEMONSET, "variables.hasKept || size(variables.exclusions) > 0", "variables.wantedTerms"),
+        terms_patch(
+            DAEMONSET,
+            "variables.hasKept || size(variables.exclusions) > 0",
+            "variables.wantedTerms"
+        ),
         record_patch(),
     )
 }

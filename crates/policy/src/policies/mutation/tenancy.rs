@@ -6,8 +6,8 @@ use crate::{
         cel,
         mutation::Variable,
         parameters::MORE,
-        policy::Keys,
         pods::{NON_TENANT, annotation, owned},
+        policy::Keys,
     },
 };
 
