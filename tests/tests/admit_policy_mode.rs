@@ -257,7 +257,9 @@ fn planned(object: &Value) -> Value {
                 let kept = |key: &str| matches!(key, "affinity" | "nodeAffinity");
                 let entries = map.iter().map(|(key, value)| (key.clone(), without_empty(value)));
                 entries
-                    .filter(|(key, value)| kept(key) || (*value != json!({}) && *value != json!([])))
+                    .filter(|(key, value)| {
+                        !value.is_null() && (kept(key) || (*value != json!({}) && *value != json!([])))
+                    })
                     .collect::<Map<_, _>>()
                     .into()
             }
@@ -455,7 +457,9 @@ async fn updates(admin: &Client, tenants: &Tenants) {
             json!({"automountServiceAccountToken": false,
             "containers": [{"name": "c", "image": "c"}], "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}]}),
         );
-        let made: DynamicObject = serde_json::from_value(in_namespace(&first, namespace)).unwrap();
+        let mut first = in_namespace(&first, namespace);
+        first["metadata"]["name"] = json!("stored");
+        let made: DynamicObject = serde_json::from_value(first).unwrap();
         let stored = api.create(&PostParams::default(), &made).await.unwrap();
         for _ in 0..40 {
             let mut next = as_value(&stored, &json!("DaemonSet"));
@@ -467,7 +471,7 @@ async fn updates(admin: &Client, tenants: &Tenants) {
                 }
             }
             let object: DynamicObject = serde_json::from_value(next.clone()).unwrap();
-            let found = arena::answer(api.replace("agent", &dry, &object).await).unwrap();
+            let found = arena::answer(api.replace("stored", &dry, &object).await).unwrap();
             let wanted = expected(tenants, namespace, Some(&as_value(&stored, &json!("DaemonSet"))), &next);
             match (&wanted, &found) {
                 (Err(_), Answer::Refused(_)) => {}

@@ -2,10 +2,13 @@
 //!
 //! A plan begins with what the tenant wrote. Of what was recorded, the part that is still needed stays in its place.
 
-use crate::policies::mutation::{
-    Variable, choice,
-    keep_out::{LACKS, MATCHES_SOME, terms_patch, with_exclusions},
-    subject::Subject,
+use crate::{
+    definitions::INJECTED_ANNOTATION,
+    policies::mutation::{
+        Variable, choice,
+        keep_out::{LACKS, MATCHES_SOME, terms_patch, with_exclusions},
+        subject::Subject,
+    },
 };
 
 const DAEMONSET: Subject = Subject::DaemonSet;
@@ -141,12 +144,13 @@ pub(super) fn patches() -> String {
 
 /// CEL: the patch of the record.
 fn record_patch() -> String {
-    let key = crate::definitions::INJECTED_ANNOTATION;
+    let key = INJECTED_ANNOTATION;
     let text = "variables.words.join(';')";
     let annotations = "/spec/template/metadata/annotations";
     let entry = format!("'{annotations}/' + jsonpatch.escapeKey('{key}')");
+    let there = format!("object.spec.template.?metadata.?annotations[?'{key}'].hasValue()");
     format!(
-        "(variables.record == {text} ? [] : {text} == '' ? [JSONPatch{{op: 'remove', path: {entry}}}] : \
+        "({there} && {text} == '' ? [JSONPatch{{op: 'remove', path: {entry}}}] : variables.record == {text} ? [] : \
          has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations) ? \
          [JSONPatch{{op: 'add', path: {entry}, value: {text}}}] : \
          [JSONPatch{{op: 'add', path: '{annotations}', value: {{'{key}': {text}}}}}])"
