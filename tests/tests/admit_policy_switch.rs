@@ -15,7 +15,7 @@ use std::sync::{
 
 use croft_policy::definitions::{POOLS_ANNOTATION, parameter::MUTATION};
 use croft_testkit::{Options, Part, wait};
-use croft_tests::arena::{self, SOON, create, kept_arena, misplaced_pods, pod};
+use croft_tests::arena::{SOON, create, kept_arena, misplaced_pods, pod};
 use k8s_openapi::api::{
     admissionregistration::v1::MutatingWebhookConfiguration,
     core::v1::{Namespace, Pod},
@@ -77,8 +77,13 @@ async fn switching_loses_no_pod_and_policies_need_no_process() {
     let (plane, mut croft) = kept_arena(Options::default()).await.unwrap();
     let client = plane.admin().await.unwrap();
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let own = namespaces.get("tenant-a").await.unwrap().metadata.annotations.unwrap();
-    assert!(own.contains_key(POOLS_ANNOTATION), "the controller has written the pools");
+    wait::until("the pools on the namespace", SOON, async || {
+        let own = namespaces.get("tenant-a").await?.metadata.annotations.unwrap_or_default();
+        let yes = own.contains_key(POOLS_ANNOTATION);
+        Ok::<_, kube::Error>(wait::Seen::from_option(yes.then_some(()), format!("{own:?}")))
+    })
+    .await
+    .unwrap();
 
     let stop = Arc::new(AtomicBool::new(false));
     let streaming = tokio::spawn(stream(client.clone(), stop.clone()));
@@ -100,7 +105,8 @@ async fn switching_loses_no_pod_and_policies_need_no_process() {
     }
     let foreign = json!({"nodeSelector": {"node-pool": "pool-b"}});
     let answer = create(&client, &pod("tenant-a", "foreign", foreign), true).await.unwrap();
-    assert!(answer.sentence().contains("may not use"), "{}", answer.sentence());
+    assert!(answer.sentence().contains("pools"), "{}", answer.sentence());
+    assert!(!answer.is_done(), "a foreign pool is refused");
     let named = json!({"nodeName": "a-1"});
     let answer = create(&client, &pod("tenant-a", "named", named), true).await.unwrap();
     assert!(!answer.is_done(), "only the webhook knows the node's pool");
@@ -122,5 +128,4 @@ async fn switching_loses_no_pod_and_policies_need_no_process() {
         assert_eq!(selector(&pod), json!({"node-pool": "pool-a"}), "{:?}", pod.metadata.name);
     }
     assert_eq!(misplaced_pods(&client).await.unwrap(), Vec::<String>::new());
-    drop(arena::pods(&client).await.unwrap());
 }
