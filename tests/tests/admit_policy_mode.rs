@@ -249,7 +249,7 @@ fn expected(
     Ok(object)
 }
 
-/// What Croft may change, without fields that the API server drops.
+/// The fields that Croft may change, without fields that the API server drops.
 fn planned(object: &Value) -> Value {
     fn without_empty(value: &Value) -> Value {
         match value {

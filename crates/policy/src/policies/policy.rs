@@ -14,6 +14,9 @@ pub const BREAK_GLASS_SUBJECT: (&str, &str) = ("croft-break-glass", "on");
 /// The verb that stops enforcement.
 pub const BREAK_GLASS_VERB: &str = "break-glass";
 
+/// A variable of a policy: its name and its expression.
+pub(super) type Variable = (&'static str, String);
+
 /// A policy.
 pub(super) struct Policy {
     pub(super) name: &'static str,

@@ -405,7 +405,7 @@ impl Declarations {
         self.non_tenant_pods
     }
 
-    /// What changes pods and DaemonSets, by the settings.
+    /// The part of Croft that changes pods and DaemonSets, by the settings.
     #[must_use]
     pub const fn mutation(&self) -> Mutation {
         self.mutation

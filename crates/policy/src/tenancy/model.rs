@@ -94,7 +94,7 @@ pub enum Provisioner {
 pub struct Config {
     /// Action on a non-tenant pod whose tolerations let it onto the nodes of a pool.
     pub non_tenant_pods: NonTenantPods,
-    /// What changes pods and DaemonSets.
+    /// The part of Croft that changes pods and DaemonSets.
     pub mutation: Mutation,
     /// The namespace that Croft is installed in. Always exempt.
     pub namespace: String,

@@ -3,10 +3,7 @@
 
 use crate::{
     definitions::{POOL_ANNOTATION, POOL_NAME_LABEL},
-    policies::{
-        mutation::{Variable, subject::Subject},
-        namespace_metadata::OVERRIDE,
-    },
+    policies::{mutation::subject::Subject, namespace_metadata::OVERRIDE, policy::Variable},
 };
 
 /// The variables that choose the pool, up to `tenantRefusal`. A pool is the list of its label, effects, pool-name label and name.

@@ -9,12 +9,12 @@ use crate::{
     },
     policies::{
         mutation::{
-            Variable, choice, keep_out, record,
+            choice, keep_out, record,
             subject::{self, Subject},
             tenancy,
         },
         pods::{MIRROR, owned},
-        policy::{Mutating, Policy, break_glass, constraints},
+        policy::{Mutating, Policy, Variable, break_glass, constraints},
     },
     rules::earlier_record,
 };

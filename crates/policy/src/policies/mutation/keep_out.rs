@@ -5,12 +5,10 @@ use crate::{
     definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL, parameter},
     policies::{
         cel,
-        mutation::{
-            Variable,
-            subject::{REQUIRED, Subject},
-        },
+        mutation::subject::{REQUIRED, Subject},
         parameters::MORE,
         pods::reaches_unregistered_by,
+        policy::Variable,
     },
 };
 

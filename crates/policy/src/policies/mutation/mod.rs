@@ -31,6 +31,3 @@ mod tenancy;
 
 pub(super) use documents::validating;
 pub use documents::{documents, version};
-
-/// A variable of a policy.
-type Variable = (&'static str, String);

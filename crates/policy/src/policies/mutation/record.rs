@@ -4,10 +4,13 @@
 
 use crate::{
     definitions::INJECTED_ANNOTATION,
-    policies::mutation::{
-        Variable, choice,
-        keep_out::{LACKS, MATCHES_SOME, terms_patch, with_exclusions},
-        subject::Subject,
+    policies::{
+        mutation::{
+            choice,
+            keep_out::{LACKS, MATCHES_SOME, terms_patch, with_exclusions},
+            subject::Subject,
+        },
+        policy::Variable,
     },
 };
 

@@ -5,7 +5,7 @@
 
 use crate::{
     definitions::{INJECTED_ANNOTATION, POOL_ANNOTATION},
-    policies::mutation::Variable,
+    policies::policy::Variable,
 };
 
 /// The field of required node affinity.

@@ -4,10 +4,9 @@ use crate::{
     definitions::{POOL_ANNOTATION, parameter},
     policies::{
         cel,
-        mutation::Variable,
         parameters::MORE,
         pods::{NON_TENANT, annotation, owned},
-        policy::Keys,
+        policy::{Keys, Variable},
     },
 };
 
