@@ -25,3 +25,7 @@ fuzz: needs-rust needs-cc ## invalid and unusual inputs by libFuzzer, each targe
 			-verbosity=0 -print_final_stats=1 -artifact_prefix=fuzz/finding-$$target- || status=1; \
 		$(if $(KEEP),$$program -merge=1 -verbosity=0 $$kept $$new;) \
 	done; exit $$status
+
+.PHONY: policy-mode
+policy-mode: lab ## 10,000 random pods and DaemonSets through the policies and the policy crate
+	CROFT_POLICY_OBJECTS=10000 cargo test -p croft-tests --test admit_policy_mode -- --nocapture

@@ -342,8 +342,8 @@ impl Engine {
                 deciders.disruption.interruptions_mut().observe(messages, now.mono);
             }
             ActionResult::Acknowledged(messages) => deciders.disruption.interruptions_mut().forget(&messages),
-            ActionResult::ParametersProbed { revision, in_force } => {
-                deciders.isolation.observe_probe(&revision, in_force, now);
+            ActionResult::ParametersProbed { revision, in_force, mutated_by } => {
+                deciders.isolation.observe_probe(&revision, in_force, mutated_by, now);
             }
             ActionResult::OfferingsChanged => {
                 for class in deciders.node_classes.request_all_offerings() {
@@ -443,7 +443,8 @@ impl Engine {
         };
         d.pool_status.reconcile(&mut ctx, pool_inputs);
         let held = d.planning.counts().held_by_limits;
-        d.config_status.reconcile(&mut ctx, held, &d.static_capacity);
+        let mutation = d.isolation.mutation_statement();
+        d.config_status.reconcile(&mut ctx, held, &d.static_capacity, mutation);
         ctx.finish()
     }
 

@@ -123,6 +123,8 @@ pub enum ActionResult {
         revision: String,
         /// The parameters are in force.
         in_force: bool,
+        /// The version of the mutating policies that act.
+        mutated_by: Option<String>,
     },
     /// Observed capacities differ from what offerings were computed with: they must be listed again.
     OfferingsChanged,

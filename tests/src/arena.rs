@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use croft_policy::{
-    Config, OnConflict, Pool, Provisioner, Tenant,
+    Config, Mutation, OnConflict, Pool, Provisioner, Tenant,
     declarations::Declarations,
     definitions::parameter,
     policies::{self, parameters},
@@ -109,9 +109,22 @@ pub fn rules(tenants: &[Tenant], pools: &[Pool]) -> Declarations {
 /// # Errors
 /// If the API server refuses them.
 pub async fn mark(plane: &ControlPlane, rules: &Declarations, namespaces: &[&str]) -> anyhow::Result<()> {
+    mark_for(plane, rules, namespaces, rules.mutation()).await
+}
+
+/// [`mark`], with the mutating policies on or off whatever the settings say.
+///
+/// # Errors
+/// If the API server refuses them.
+pub async fn mark_for(
+    plane: &ControlPlane,
+    rules: &Declarations,
+    namespaces: &[&str],
+    mutation: Mutation,
+) -> anyhow::Result<()> {
     let api: Api<Namespace> =
         Api::all(plane.client_for(&rules.controller_user(), &["system:masters"]).await?);
-    let parameters = policies::parameters(rules, rules.is_active());
+    let parameters = policies::parameters(rules, rules.is_active(), mutation);
     let patch = json!({"metadata": {"annotations": parameters}});
     api.patch(croft_testkit::croft::NAMESPACE, &PatchParams::default(), &Patch::Merge(&patch)).await?;
     for name in namespaces {

@@ -29,7 +29,7 @@ use crate::{
     registration::{
         hooks::{Hooks, HooksError},
         reconciler::{Declared, Serving, Setup, Trust},
-        replica::Replica,
+        replica::{Replica, Reports},
     },
     server::Reviews,
 };
@@ -110,7 +110,9 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
     let watched = watch::run(source, state.clone(), metrics.clone(), clock.clone(), listed.clone());
     tokio::spawn(watched);
     let (certificate_error, trust_error) = (watcher.error(), channel::Sender::default());
-    let in_use = Serving { watcher, trust: Trust { slot: slot.clone(), error: trust_error.clone() } };
+    let trust = Trust { slot: slot.clone(), error: trust_error.clone() };
+    let mode = channel::Sender::default();
+    let in_use = Serving { watcher, trust, registered: mode.clone() };
     let answering = [certificate_gate, serving.clone(), supported];
     let declared = Declared { state: state.clone(), listed, answering };
     let setup = Setup {
@@ -122,8 +124,12 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
         stop: &stop,
     };
     let reconciling = setup.start(tls, (registration, Hooks::built_in()?), in_use, declared, &registered);
-    let errors = [certificate_error, trust_error.subscribe()];
-    let reporting = tokio::spawn(lease.run(state.observed(), errors, stop.clone()));
+    let reports = Reports {
+        observed: state.observed(),
+        errors: [certificate_error, trust_error.subscribe()],
+        registered: mode.subscribe(),
+    };
+    let reporting = tokio::spawn(lease.run(reports, stop.clone()));
 
     serving.set(true);
     tokio::spawn({

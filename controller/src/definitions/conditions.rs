@@ -157,6 +157,12 @@ define! {
     WEBHOOK_CERTIFICATE = "WebhookCertificate", on "Ready of a Tenant";
     /// An admission policy is missing or of another version.
     POLICIES_MISSING = "PoliciesMissing", on "Ready of a Tenant";
+    /// The API server doesn't evaluate the mutating policies of this version.
+    MUTATING_POLICIES_MISSING = "MutatingPoliciesMissing", on "MutationInForce";
+    /// Policies inside the API server change pods and DaemonSets.
+    BY_POLICY = "ByPolicy", on "MutationInForce";
+    /// The other mode is still in force.
+    SWITCHING_MODE = "SwitchingMode", on "MutationInForce";
     /// Its namespaces or the policies' parameters are being written.
     POLICIES_BEHIND = "PoliciesBehind", on "Ready of a Tenant";
     /// It is.

@@ -267,15 +267,19 @@ impl Executor {
     /// answers.
     async fn probe_parameters(&self, keys: Vec<Key>, revision: String, call: Call) -> ActionReport {
         let refused = format!("{}{revision}", parameters::IN_FORCE);
+        let mut mutated_by = None;
         let (in_force, backoff) = match self.api.call(call).await {
             Ok(_) => (false, Backoff::After(PROBE_EVERY)),
-            Err(error) if error.message().contains(&refused) => (true, Backoff::None),
+            Err(error) if error.message().contains(&refused) => {
+                mutated_by = parameters::mutated_by(error.message());
+                (true, Backoff::None)
+            }
             Err(error) => {
                 tracing::warn!(revision, %error, "failed to probe the parameters of the admission policies, and will retry");
                 (false, Backoff::Exponential)
             }
         };
-        let results = vec![ActionResult::ParametersProbed { revision, in_force }];
+        let results = vec![ActionResult::ParametersProbed { revision, in_force, mutated_by }];
         ActionReport { results, backoff, ..ActionReport::done(keys) }
     }
 

@@ -43,17 +43,21 @@ struct StatusInputs {
     held: usize,
     /// Pools with static capacity lack nodes because of the cluster's limits.
     short: bool,
+    /// The reason of the condition of the mode.
+    mode: Option<&'static str>,
     /// The status has all of this.
     written: bool,
 }
 
 impl ConfigStatus {
-    /// Writes the status, if its inputs have changed. `held` are pods that the cluster's limits leave unschedulable.
+    /// Writes the status, if its inputs have changed. `held` are pods that the cluster's limits leave unschedulable,
+    /// `mutation` says what changes pods.
     pub fn reconcile(
         &mut self,
         ctx: &mut ReconcileContext<'_>,
         held: usize,
         static_capacity: &StaticCapacity,
+        mutation: Option<Statement>,
     ) {
         let snapshot = ctx.snapshot;
         let Some(config) = snapshot.config() else { return };
@@ -61,14 +65,16 @@ impl ConfigStatus {
             return;
         }
         let short = snapshot.pools().keys().any(|pool| static_capacity.is_held_by_cluster_limits(pool));
-        let inputs = StatusInputs { changes: snapshot.changes(), held, short, written: true };
+        let mode = mutation.as_ref().map(|statement| statement.reason);
+        let inputs = StatusInputs { changes: snapshot.changes(), held, short, mode, written: true };
         if let Some((at, compared)) = self.compared
             && (compared == inputs || !ctx.has_lasted(at, ctx.settings.status_every))
         {
             return;
         }
         self.compared = Some((ctx.now.mono, inputs));
-        let statements = statements(ctx, inputs, config);
+        let mut statements = statements(ctx, inputs, config);
+        statements.extend(mutation);
         let old = config.status.clone().unwrap_or_default();
         let mut new = old.clone();
         new.conditions.retain(|c| statements.iter().any(|s| s.kind == c.type_));

@@ -19,7 +19,8 @@ use crate::{
     reconcile::ReconcileContext,
     state::Change,
     tenant::{
-        invalid_objects::ClassFacts, reconcile::reconcile, spec_valid::spec_valid, state::State, write::Write,
+        invalid_objects::ClassFacts, mutation, reconcile::reconcile, spec_valid::spec_valid, state::State,
+        write::Write,
     },
     time::Now,
 };
@@ -93,10 +94,12 @@ impl Isolation {
         }
     }
 
-    /// Takes in whether the parameters of `revision` are in force.
-    pub fn observe_probe(&mut self, revision: &str, in_force: bool, now: Now) {
+    /// Takes in whether the parameters of `revision` are in force, and the version of the mutating policies that act.
+    pub fn observe_probe(&mut self, revision: &str, in_force: bool, mutated_by: Option<String>, now: Now) {
         if in_force {
             self.state.parameters.confirm(revision);
+            self.state.parameters.mutated_by = mutated_by;
+            self.state.parameters.probed = Some(now.mono);
         }
         // Parameters that aren't in force yet are probed again.
         self.written.remove(&Key::Parameters);
@@ -175,6 +178,12 @@ impl Isolation {
         complete.filter_map(|(name, class)| {
             Some((name, class, spec_valid(&self.state, "EC2NodeClass", name, &class.conditions)?))
         })
+    }
+
+    /// Whether what changes pods is what the settings say; `None` before it is known, and for the default.
+    #[must_use]
+    pub fn mutation_statement(&self) -> Option<Statement> {
+        self.state.is_complete().then(|| mutation::statement(&self.state)).flatten()
     }
 
     /// The tenancy of namespaces, as observed so far.

@@ -16,6 +16,7 @@ mod daemonsets;
 mod evictions;
 mod invalid_objects;
 pub mod isolation;
+pub(crate) mod mutation;
 mod namespace_metadata;
 mod objects;
 mod parameter_writes;

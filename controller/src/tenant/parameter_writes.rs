@@ -9,7 +9,7 @@ use croft_policy::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::tenant::{parameters::Parameters, state::State, tenant_status, write::Write};
+use crate::tenant::{mutation, parameters::Parameters, state::State, tenant_status, write::Write};
 
 /// Returns true if non-tenant pods are evaluated: a Tenant exists, and every replica of the webhook has enforced
 /// it. A replica that lags doesn't revert this.
@@ -35,14 +35,16 @@ pub(super) fn is_over(state: &State, view: &Tenants) -> bool {
 }
 
 /// The next write or probe of the parameters.
-pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool) -> Option<Write> {
+pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool, mono: Duration) -> Option<Write> {
+    mutation::observe_webhooks(state, mono);
     state.parameters.policies_missing = missing_policies(state);
     if remains_in_force(state, view) {
         return None;
     }
     let Parameters { namespace, written, in_force, .. } = &state.parameters;
     let written = written.as_ref()?;
-    let wanted = policies::parameters(view.declarations(), active);
+    let mode = mutation::next_mode(state, view, mono);
+    let wanted = policies::parameters(view.declarations(), active, mode);
     let differ: BTreeMap<&str, &String> = wanted
         .iter()
         .filter(|(name, text)| written.get(**name) != Some(*text))
@@ -54,7 +56,7 @@ pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool) -> Opt
     }
     let revision = wanted.get(REVISION)?;
     let confirmed = in_force.as_ref().and_then(|in_force| in_force.get(REVISION));
-    (confirmed != Some(revision))
+    (confirmed != Some(revision) || mutation::needs_probe(state, view, mono))
         .then(|| Write::Probe { namespace: namespace.clone(), revision: revision.clone() })
 }
 

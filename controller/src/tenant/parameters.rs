@@ -8,7 +8,10 @@
 //! revision that holds them. Another API server may lag behind the one that answered; until it has caught up, the
 //! built-in key holds there, which needs no parameter.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use croft_policy::{
     Tenants,
@@ -32,6 +35,12 @@ pub struct Parameters {
     pub written: Option<Written>,
     /// The parameters that were last seen in force by this process.
     pub in_force: Option<Written>,
+    /// The version of the mutating policies that the last probe has found acting; `None` if there are none.
+    pub mutated_by: Option<String>,
+    /// The time of the last answered probe, on the monotonic clock.
+    pub probed: Option<Duration>,
+    /// The time from which the webhooks ask about every pod, on the monotonic clock; `None` while they don't.
+    pub by_webhook: Option<Duration>,
     /// Policies that are missing or of another version.
     pub policies_missing: Vec<String>,
 }

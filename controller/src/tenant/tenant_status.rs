@@ -25,7 +25,7 @@ use crate::{
         objects::{Comparison, Kept},
         placement::{Counted, Placement},
         spec_valid::spec_valid,
-        state::State,
+        state::{Replica, State},
         write::Write,
     },
 };
@@ -45,10 +45,15 @@ pub(super) fn enforced_everywhere(state: &State, mono: Duration) -> bool {
         && state.tenants.values().all(|tenant| check_replicas(state, tenant, mono).is_ok())
 }
 
+/// The replicas of the webhook that have reported lately.
+pub(super) fn live_replicas(state: &State, mono: Duration) -> impl Iterator<Item = (&String, &Replica)> {
+    state.replicas.iter().filter(move |(_, r)| mono.saturating_sub(r.heard_at) < REPLICA_TIMEOUT)
+}
+
 /// # Errors
 /// Reason and message, if a replica of the webhook doesn't enforce the tenant.
 fn check_replicas(state: &State, tenant: &Tenant, mono: Duration) -> Result<(), (&'static str, String)> {
-    let live = || state.replicas.iter().filter(|(_, r)| mono.saturating_sub(r.heard_at) < REPLICA_TIMEOUT);
+    let live = || live_replicas(state, mono);
     if live().next().is_none() {
         return Err((
             reasons::NO_WEBHOOK,

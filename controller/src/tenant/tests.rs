@@ -2,7 +2,11 @@
 
 use croft_api::{Tenant, TenantPool, TenantStatus, config::Misplaced};
 use croft_policy::{
-    definitions::{POOL_NAME_LABEL, parameter::POOL_KEYS},
+    Mutation,
+    definitions::{
+        POOL_NAME_LABEL,
+        parameter::{MUTATION, POOL_KEYS},
+    },
     node::NodeRepair,
     policies,
     replica_status::{ObservedGenerations, ReplicaStatus},
@@ -22,6 +26,7 @@ use crate::{
     action::Key,
     kube_api::ObjectKind,
     state::{Change, WEBHOOK_REPLICA},
+    tenant::mutation,
 };
 
 #[path = "objects/tests.rs"]
@@ -112,7 +117,7 @@ fn reconciled_state() -> State {
     let mut seen = ObservedGenerations::default();
     seen.insert("uid-of-a-", 1);
     seen.insert("uid-of-b-", 1);
-    state.observe_replica("r", ReplicaStatus { observed: seen, certificate_error: None }, NOW);
+    state.observe_replica("r", ReplicaStatus { observed: seen, ..ReplicaStatus::default() }, NOW);
     for _ in 0..4 {
         write(&mut state);
     }
@@ -240,7 +245,7 @@ fn pool_with_new_key_is_accepted_once_the_key_is_in_force() {
     for name in ["a", "b", "c"] {
         seen.insert(&format!("uid-of-{name}-"), 1);
     }
-    state.observe_replica("r", ReplicaStatus { observed: seen, certificate_error: None }, NOW);
+    state.observe_replica("r", ReplicaStatus { observed: seen, ..ReplicaStatus::default() }, NOW);
 
     // The parameter is written, but no probe has seen it in force.
     let actions = write(&mut state);
@@ -886,4 +891,51 @@ fn younger_tenant_that_loses_a_namespace_by_its_selector_is_not_accepted() {
     assert!(status == "False" && message.contains("spec.namespaceSelector matches"), "{message}");
     assert!(message.contains("namespace tenant-a") && message.contains("older Tenant a"), "{message}");
     assert_eq!(condition_of(&state, "a", "Accepted").0, "True");
+}
+
+#[test]
+fn mode_is_switched_while_the_other_still_acts() {
+    let mut state = reconciled_state();
+    let later = |seconds: u64| NOW + Duration::from_secs(seconds);
+    let settings = |mode: &str| {
+        Change::Config(read(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
+            "metadata": {"name": "default"}, "spec": {"admission": {"mutation": mode}}})))
+    };
+    // The mode that a pass writes, if it writes one, and the reason of the condition.
+    let pass = |state: &mut State, at: Duration| {
+        let actions = reconcile(state, at, Timestamp::UNIX_EPOCH);
+        let mut wrote = None;
+        for action in &actions {
+            if let Write::Parameters { namespace: own, patch } = action {
+                let mut annotations = json!(state.parameters.written.clone().unwrap_or_default());
+                let patch = patch["metadata"]["annotations"].as_object().unwrap().clone();
+                wrote = patch.get(MUTATION).and_then(Value::as_str).map(str::to_owned);
+                annotations.as_object_mut().unwrap().extend(patch);
+                state.observe(&namespace(own, json!({}), annotations));
+            }
+        }
+        (wrote, mutation::statement(state).map(|statement| statement.reason))
+    };
+    let report = |state: &mut State, registered: Mutation, at: Duration| {
+        let report = state.replicas["r"].report.clone();
+        state.observe_replica("r", ReplicaStatus { registered: Some(registered), ..report }, at);
+    };
+    assert_eq!(pass(&mut state, NOW), (None, None));
+
+    state.observe(&settings("Policy"));
+    assert_eq!(pass(&mut state, NOW), (None, Some("MutatingPoliciesMissing")));
+    state.parameters.mutated_by = Some("of another version".to_owned());
+    assert_eq!(pass(&mut state, NOW), (None, Some("MutatingPoliciesMissing")));
+    state.parameters.mutated_by = Some(policies::mutation::version());
+    assert_eq!(pass(&mut state, NOW), (Some("Policy".to_owned()), Some("ByPolicy")));
+
+    // The webhooks are narrow, so the policies go on, whether or not a replica runs.
+    report(&mut state, Mutation::Policy, NOW);
+    state.observe(&settings("Webhook"));
+    assert_eq!(pass(&mut state, later(19)), (None, Some("SwitchingMode")));
+    assert_eq!(pass(&mut state, later(600)), (None, Some("SwitchingMode")));
+    report(&mut state, Mutation::Webhook, later(600));
+    assert_eq!(pass(&mut state, later(600)), (None, Some("SwitchingMode")));
+    assert_eq!(pass(&mut state, later(604)), (None, Some("SwitchingMode")));
+    assert_eq!(pass(&mut state, later(605)), (Some("Webhook".to_owned()), None));
 }

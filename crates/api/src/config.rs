@@ -38,6 +38,9 @@ pub struct CroftConfigSpec {
     /// Action on a pod outside any tenant whose tolerations let it onto the nodes of a pool.
     #[serde(default)]
     pub non_tenant_pods: NonTenantPods,
+    /// How pods and DaemonSets are admitted.
+    #[serde(default, skip_serializing_if = "Admission::is_default")]
+    pub admission: Admission,
     /// Namespaces that Croft leaves unchanged, in addition to kube-system, kube-public, kube-node-lease and its own,
     /// which are always exempt. An exempt namespace belongs to no Tenant, even if one claims it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,6 +79,7 @@ impl Default for CroftConfigSpec {
     fn default() -> Self {
         Self {
             non_tenant_pods: NonTenantPods::default(),
+            admission: Admission::default(),
             exempt_namespaces: Vec::new(),
             schedulers: default_schedulers(),
             shared_with: Vec::new(),
@@ -87,6 +91,32 @@ impl Default for CroftConfigSpec {
 
 fn default_schedulers() -> Vec<String> {
     vec!["system:kube-scheduler".to_owned()]
+}
+
+/// How pods and DaemonSets are admitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Admission {
+    /// The part of Croft that changes pods and DaemonSets. `Webhook`: the webhook, without which pods of tenants are
+    /// refused. `Policy`: policies inside the API server, which need Kubernetes 1.36 and no process of Croft.
+    #[serde(default)]
+    pub mutation: Mutation,
+}
+
+impl Admission {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The part of Croft that changes pods and DaemonSets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Mutation {
+    /// The webhook.
+    #[default]
+    Webhook,
+    /// MutatingAdmissionPolicies, inside the API server.
+    Policy,
 }
 
 /// Action on a pod outside any tenant whose tolerations let it onto the nodes of a pool.

@@ -89,7 +89,7 @@ impl Kind for NodeClaim {
 
 impl Kind for CroftConfig {
     const HELD_TO_RULES: bool = true;
-    const KEPT: &[&str] = &["nonTenantPods", "misplaced", "limits"];
+    const KEPT: &[&str] = &["nonTenantPods", "admission", "misplaced", "limits"];
     fn stand_in() -> Value {
         json!({"limits": {"nodes": 0}})
     }

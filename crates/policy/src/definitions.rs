@@ -138,7 +138,12 @@ documented_keys! {
     /// Why API servers can't reach the replica, or soon won't: its certificate is expired, unusable or not trusted.
     Annotation CERTIFICATE_ERROR_ANNOTATION = "croft.dev/certificate-error", on "Leases of the webhook's replicas",
         by "each replica of the webhook";
-    /// The pools that the namespace's tenant may use, as `key=value:effects:name`, separated by semicolons; `-` for none.
+    /// `Webhook` or `Policy` on the Lease of the replica that keeps the webhook configurations: the mode that they are
+    /// written for.
+    Annotation REGISTERED_MUTATION_ANNOTATION = "croft.dev/registered-mutation", on "Leases of the webhook's replicas",
+        by "the replica that keeps the webhook configurations";
+    /// The pools that the namespace's tenant may use, as `key=value:effects:label:name`, separated by semicolons; `-` for
+    /// none. `Override:-:-` comes first if the Tenant has that `onConflict`.
     Annotation POOLS_ANNOTATION = "policy.croft.dev/pools", on "namespaces of tenants", by "the controller";
     /// The pools that are shared with the namespace, as `key=value`, separated by semicolons; `*` for all.
     Annotation SHARED_ANNOTATION = "policy.croft.dev/shared", on "non-tenant namespaces", by "the controller";
@@ -184,12 +189,19 @@ pub mod parameter {
         Annotation NON_TENANT_PODS = "policy.croft.dev/non-tenant-pods", on "Croft's own Namespace", by "the controller";
         /// Claims of tenants on namespaces, as `name:namespaces:selector`, each followed by a semicolon.
         Annotation TENANTS = "policy.croft.dev/tenants", on "Croft's own Namespace", by "the controller";
+        /// Every pool, as `key=value:effects:label`, each followed by a semicolon; `label` is the pool-name label.
+        Annotation ALL_POOLS = "policy.croft.dev/all-pools", on "Croft's own Namespace", by "the controller";
+        /// `Policy` while the mutating policies change pods and DaemonSets; `Webhook` while only the webhook does.
+        Annotation MUTATION = "policy.croft.dev/mutation", on "Croft's own Namespace", by "the controller";
         /// Names of namespaces to which pools are open, as `name=resource/name`, each followed by a semicolon.
         Annotation OPEN_NAMES = "policy.croft.dev/open-names", on "Croft's own Namespace", by "the controller";
         /// A hash of all other parameters.
         Annotation REVISION = "policy.croft.dev/revision", on "Croft's own Namespace", by "the controller";
         /// Written with server-side dry-run only: the revision of which the writer asks whether it is in force.
         Annotation PROBE = "policy.croft.dev/probe", on "Croft's own Namespace", by "the controller, as a dry run";
+        /// Added to a probe by the mutating policies: their version.
+        Annotation PROBED_MUTATION = "policy.croft.dev/probed-mutation", on "Croft's own Namespace, never stored",
+            by "the mutating policies";
     }
 }
 

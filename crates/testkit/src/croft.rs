@@ -197,6 +197,16 @@ impl Croft {
                 install.as_ref(),
             ];
             plane.kubectl(arguments).await?;
+            // The control plane serves them, as the chart would find out.
+            let mutation = options.manifests.join("overlays/policy-mode/mutation.yaml");
+            let arguments: [&OsStr; 5] = [
+                "apply".as_ref(),
+                "--server-side".as_ref(),
+                "--force-conflicts".as_ref(),
+                "-f".as_ref(),
+                mutation.as_ref(),
+            ];
+            plane.kubectl(arguments).await?;
             // Objects applied next may be of a kind that the API server has only just learned of.
             plane.kubectl(ESTABLISHED).await?;
         }

@@ -240,7 +240,7 @@ impl Cluster {
         let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
         let controller = self.plane.client_for(&rules.controller_user(), &["system:masters"]).await?;
         let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(controller);
-        let parameters = json!({"metadata": {"annotations": policies::parameters(rules, true)}});
+        let parameters = json!({"metadata": {"annotations": policies::parameters(rules, true, croft_policy::Mutation::Webhook)}});
         api.patch("croft-system", &PatchParams::default(), &Patch::Merge(parameters)).await?;
         api.patch(BY_CROFT, &PatchParams::default(), &Patch::Merge(patch)).await?;
         // The API server compiles them some time later; a forbidden write shows when it has.

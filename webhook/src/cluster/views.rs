@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use croft_policy::{
-    definitions::{POOL_ANNOTATION, POOLS_ANNOTATION},
+    definitions::{POOL_ANNOTATION, POOLS_ANNOTATION, parameter::MUTATION},
     model,
     stored::{self, Decoded},
     taint::{Effect, Taint},
@@ -136,7 +136,7 @@ impl From<NodeView> for model::Node {
 /// A namespace, of which only metadata is watched.
 pub(crate) fn namespace(metadata: ObjectMeta) -> model::Namespace {
     let mut annotations = metadata.annotations.clone().unwrap_or_default();
-    annotations.retain(|key, _| key == POOL_ANNOTATION || key == POOLS_ANNOTATION);
+    annotations.retain(|key, _| [POOL_ANNOTATION, POOLS_ANNOTATION, MUTATION].contains(&key.as_str()));
     model::Namespace {
         labels: metadata.labels.clone().unwrap_or_default(),
         annotations,

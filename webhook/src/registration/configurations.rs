@@ -3,6 +3,7 @@
 //! Only the webhook writes that list: once a replica can answer, and again whenever it differs. It never empties the list,
 //! so that an outage fails closed.
 
+use croft_policy::Mutation;
 use croft_runtime::tls::TlsSlot;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
@@ -56,7 +57,8 @@ impl Registration {
     }
 
     /// Writes the webhooks that differ: with `bundle` as their authority (without it, each keeps its own), for the requests
-    /// of `scope`. Empty lists are filled only with `fill`. An absent configuration is left to the manifests.
+    /// of `scope`. Empty lists are filled only with `fill`. An absent configuration is left to the manifests. Returns the
+    /// mode that the mutating webhooks are written for; `None` if there are none.
     ///
     /// # Errors
     /// If one can't be read or written. A conflict is an error as well; the next round retries.
@@ -65,8 +67,9 @@ impl Registration {
         bundle: Option<&str>,
         scope: Option<&Scope>,
         fill: bool,
-    ) -> Result<(), RegistrationError> {
-        let Some(scope) = scope else { return Ok(()) };
+    ) -> Result<Option<Mutation>, RegistrationError> {
+        let Some(scope) = scope else { return Ok(None) };
+        let mut mode = None;
         for name in &self.mutating_names {
             let api_error = |verb| {
                 move |source| RegistrationError::of(verb, "MutatingWebhookConfiguration", name, source)
@@ -75,7 +78,12 @@ impl Registration {
                 continue;
             };
             let before = found.webhooks.take().unwrap_or_default();
-            let wanted = self.hooks.mutating(&self.address, bundle, scope, &before);
+            let scope = scope.settled(&before);
+            let wanted = self.hooks.mutating(&self.address, bundle, &scope, &before);
+            if fill || !before.is_empty() {
+                // One configuration that isn't written for Policy mode asks about every pod.
+                mode = mode.filter(|mode| *mode == Mutation::Webhook).or(Some(scope.mutation()));
+            }
             if wanted != before && (fill || !before.is_empty()) {
                 found.webhooks = Some(wanted);
                 self.mutating
@@ -103,7 +111,7 @@ impl Registration {
                 tracing::info!(configuration = name, "updated the validating webhooks");
             }
         }
-        Ok(())
+        Ok(mode)
     }
 
     /// True if every registered webhook has an authority and the right address.

@@ -4,9 +4,14 @@
 //! Handles the Secret of the certificate, the MutatingWebhookConfigurations and ValidatingWebhookConfigurations of the
 //! arguments, and Leases. Started by [`run`](crate::run::run).
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use croft_policy::model::CERTIFICATE_LEASE;
+use croft_policy::{Mutation, model::CERTIFICATE_LEASE};
 use croft_runtime::{
     certificate::{
         bundle::Rotation,
@@ -40,6 +45,8 @@ use crate::{
 const ROUND: Duration = Duration::from_secs(5);
 /// Pause while a starting replica isn't registered yet.
 const REGISTERED_POLL: Duration = Duration::from_millis(200);
+/// The policies of Policy mode act for this long before the webhook leaves pods to them: another API server may lag.
+const SETTLES: Duration = Duration::from_secs(5);
 /// Rounds between two deletions of Leases of replicas that are gone.
 const DELETE_LEASES_EVERY: u32 = 60;
 
@@ -78,7 +85,7 @@ impl Setup<'_> {
             client_ca: _,
             client_name: _,
         } = tls;
-        let Serving { watcher, trust } = serving;
+        let Serving { watcher, trust, registered: mode } = serving;
         let names = registration.names(self.namespace);
         let server_name = names.first().cloned().unwrap_or_default();
         let RegistrationArgs { service, url, mutating_configuration, validating_configuration } =
@@ -123,17 +130,26 @@ impl Setup<'_> {
         let (leader, election) = elect(self.client.clone(), lease, self.clock.clone(), self.stop.clone());
         let replicas = Replica::new(self.client.clone(), self.namespace, self.replica, self.clock.clone());
         let clock = self.clock.clone();
-        let reconciler =
-            CertificateReconciler { authority, declared, registration, replicas, trust, server_name, clock };
+        let reconciler = CertificateReconciler {
+            authority,
+            declared,
+            registration,
+            replicas,
+            trust,
+            mode,
+            server_name,
+            clock,
+        };
         tokio::spawn(reconciler.run(leader));
         election
     }
 }
 
-/// The certificate in use, and whether API servers trust it.
+/// The certificate in use, whether API servers trust it, and the mode that webhooks are written for.
 pub(crate) struct Serving {
     pub(crate) watcher: CertificateWatcher,
     pub(crate) trust: Trust,
+    pub(crate) registered: channel::Sender<Option<Mutation>>,
 }
 
 /// Whether API servers trust the certificate in use.
@@ -144,12 +160,16 @@ pub(crate) struct Trust {
 
 impl Trust {
     fn report(&self, error: Option<String>) {
-        self.error.send_if_modified(|last| {
-            let differs = *last != error;
-            *last = error;
-            differs
-        });
+        report(&self.error, error);
     }
+}
+
+fn report<T: PartialEq>(to: &channel::Sender<T>, news: T) {
+    to.send_if_modified(|last| {
+        let differs = *last != news;
+        *last = news;
+        differs
+    });
 }
 
 /// The declarations, once they are listed, and whether this replica can answer.
@@ -163,7 +183,7 @@ pub(crate) struct Declared {
 
 impl Declared {
     fn scope(&self) -> Option<Scope> {
-        self.listed.is_open().then(|| Scope::of(self.state.tenants().declarations()))
+        self.listed.is_open().then(|| Scope::of(&self.state.tenants()))
     }
 
     /// True once this replica can answer; no API server may ask before.
@@ -226,6 +246,8 @@ struct CertificateReconciler {
     registration: Arc<Registration>,
     replicas: Replica,
     trust: Trust,
+    /// Told the mode that the webhooks are written for.
+    mode: channel::Sender<Option<Mutation>>,
     /// The name that API servers ask for.
     server_name: String,
     clock: Arc<dyn Clock>,
@@ -236,6 +258,7 @@ impl CertificateReconciler {
         let mut logged: Option<String> = None;
         let mut rounds: u32 = 0;
         let mut scope = None;
+        let mut by_policy_since: Option<Instant> = None;
         loop {
             leader.acquired().await;
             let mut pause = Duration::ZERO;
@@ -248,8 +271,13 @@ impl CertificateReconciler {
                 // The first certificate is there soon, and the registration waits for it.
                 pause = if self.declared.can_answer() { ROUND } else { REGISTERED_POLL };
                 scope = self.declared.scope();
+                let now = self.clock.monotonic();
+                let by_policy = scope.as_ref().is_some_and(|scope| scope.mutation() == Mutation::Policy);
+                by_policy_since = by_policy.then(|| by_policy_since.unwrap_or(now));
+                let is_settling = by_policy_since.is_some_and(|since| now.duration_since(since) < SETTLES);
+                let settling = scope.as_ref().filter(|_| is_settling).map(Scope::settling);
                 let may_act = || leader.is_valid(self.clock.monotonic());
-                let result = self.reconcile(scope.as_ref(), rounds, may_act).await;
+                let result = self.reconcile(settling.as_ref().or(scope.as_ref()), rounds, may_act).await;
                 rounds = rounds.wrapping_add(1);
                 let error = result.err().map(|error| croft_runtime::process::chain(&error));
                 if let Some(error) = &error
@@ -264,6 +292,7 @@ impl CertificateReconciler {
             }
             // All replicas share the certificate: the next leader reports whether it is trusted.
             self.trust.report(None);
+            report(&self.mode, None);
         }
     }
 
@@ -274,7 +303,8 @@ impl CertificateReconciler {
         may_act: impl Fn() -> bool,
     ) -> Result<(), ReconcileError> {
         let fill = self.declared.can_answer();
-        self.reconcile_registration(scope, fill, may_act).await?;
+        let mode = self.reconcile_registration(scope, fill, may_act).await?;
+        report(&self.mode, mode);
         let now = self.clock.wall();
         self.trust.report(self.registration.distrust(&self.trust.slot, &self.server_name, now).await?);
         if rounds.is_multiple_of(DELETE_LEASES_EVERY) {
@@ -283,25 +313,26 @@ impl CertificateReconciler {
         Ok(())
     }
 
-    /// Widens the trust first and then changes the certificate: see [`SecretReconciler::plan`].
+    /// Widens the trust first and then changes the certificate: see [`SecretReconciler::plan`]. Returns the mode that the
+    /// webhooks are written for.
     async fn reconcile_registration(
         &self,
         scope: Option<&Scope>,
         fill: bool,
         may_act: impl Fn() -> bool,
-    ) -> Result<(), ReconcileError> {
+    ) -> Result<Option<Mutation>, ReconcileError> {
         if !may_act() {
-            return Ok(());
+            return Ok(None);
         }
         match &self.authority {
             Authority::SelfManaged(secret) => loop {
                 let plan = secret.plan().await?;
                 if !may_act() {
-                    return Ok(());
+                    return Ok(None);
                 }
-                self.registration.ensure(Some(&plan.bundle.trusted_pem()), scope, fill).await?;
+                let mode = self.registration.ensure(Some(&plan.bundle.trusted_pem()), scope, fill).await?;
                 if !may_act() || secret.commit(&plan).await? {
-                    return Ok(());
+                    return Ok(mode);
                 }
             },
             Authority::File(path) => {

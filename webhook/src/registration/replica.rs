@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use croft_policy::{
+    Mutation,
     definitions::REPLICA_LABEL,
     replica_status::{ObservedGenerations, ReplicaStatus, WEBHOOK},
 };
@@ -40,6 +41,16 @@ const DELETE_AFTER: Duration = Duration::from_secs(10 * 60);
 const LAST_REQUEST: Duration = Duration::from_secs(2);
 const MANAGER: &str = "croft-webhook";
 
+/// The sources of a replica's status.
+pub struct Reports {
+    /// The generation of each Tenant that it enforces.
+    pub observed: watch::Receiver<ObservedGenerations>,
+    /// Errors of the certificate, each `None` while there is none.
+    pub errors: [watch::Receiver<Option<String>>; 2],
+    /// The mode that it has written the webhook configurations for.
+    pub registered: watch::Receiver<Option<Mutation>>,
+}
+
 /// The Lease of one replica.
 pub struct Replica {
     api: Api<Lease>,
@@ -62,20 +73,14 @@ impl Replica {
         self.detector.restores()
     }
 
-    /// Renews the Lease until `stop` begins, and then deletes it. Nothing is written before the first snapshot. `errors`
-    /// are those of the certificate, each `None` while there is none.
-    pub async fn run(
-        mut self,
-        mut observed: watch::Receiver<ObservedGenerations>,
-        mut errors: [watch::Receiver<Option<String>>; 2],
-        stop: Shutdown,
-    ) {
+    /// Renews the Lease until `stop` begins, and then deletes it. Nothing is written before the first snapshot.
+    pub async fn run(mut self, mut reports: Reports, stop: Shutdown) {
         tokio::select! {
             () = stop.wait() => return,
-            changed = observed.changed() => if changed.is_err() { return },
+            changed = reports.observed.changed() => if changed.is_err() { return },
         }
         loop {
-            let current = status(&mut observed, &mut errors);
+            let current = status(&mut reports);
             let pause = match self.write(&current).await {
                 Ok(()) => HEARTBEAT,
                 Err(error) => {
@@ -88,10 +93,11 @@ impl Replica {
                 () = sleep(pause) => {}
                 () = async {
                     // Without senders there are no more changes, and the heartbeat goes on.
-                    while status(&mut observed, &mut errors) == current {
-                        let [certificate, trust] = &mut errors;
+                    while status(&mut reports) == current {
+                        let Reports { observed, errors: [certificate, trust], registered } = &mut reports;
                         tokio::select! {
                             Ok(()) = observed.changed() => {}
+                            Ok(()) = registered.changed() => {}
                             Ok(()) = certificate.changed() => {}
                             Ok(()) = trust.changed() => {}
                             else => std::future::pending::<()>().await,
@@ -152,15 +158,14 @@ impl Replica {
     }
 }
 
-fn status(
-    observed: &mut watch::Receiver<ObservedGenerations>,
-    errors: &mut [watch::Receiver<Option<String>>; 2],
-) -> ReplicaStatus {
+fn status(reports: &mut Reports) -> ReplicaStatus {
+    let Reports { observed, errors, registered } = reports;
     let errors = errors.iter_mut().filter_map(|error| error.borrow_and_update().clone());
     let error = errors.collect::<Vec<_>>().join("; ");
     ReplicaStatus {
         observed: observed.borrow_and_update().clone(),
         certificate_error: Some(error).filter(|text| !text.is_empty()),
+        registered: *registered.borrow_and_update(),
     }
 }
 

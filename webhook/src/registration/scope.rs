@@ -1,15 +1,16 @@
 //! The requests that API servers send to the webhooks, as far as they depend on declarations: exempt namespaces, keys of
-//! pools and names of schedulers. Without a Tenant they send none.
+//! pools and names of schedulers. Without a Tenant they send none. In Policy mode they send only pods and templates that
+//! name a node outright, and templates whose record CEL can't read.
 //!
 //! A request that isn't sent can't wait for a webhook. So an exempt namespace is left out by its name, a non-tenant pod
 //! that can't reach the nodes of a pool by the keys of the pools, and a scheduler's binding by its user name.
 
 use croft_policy::{
-    declarations::Declarations,
-    definitions::{NAME_LABEL, webhook},
+    Mutation, Tenants,
+    definitions::{INJECTED_ANNOTATION, NAME_LABEL, webhook},
 };
 use k8s_openapi::{
-    api::admissionregistration::v1::MatchCondition,
+    api::admissionregistration::v1::{MatchCondition, MutatingWebhook},
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
 
@@ -18,6 +19,9 @@ pub const REACHES: &str = "reaches-for-a-pool";
 /// The condition of the webhook for bindings that depends on the settings.
 pub const NOT_A_SCHEDULER: &str = "not-a-scheduler";
 
+/// The condition of the mutating webhooks in Policy mode.
+pub const NOT_BY_POLICY: &str = "not-planned-by-policies";
+
 /// The condition of every webhook that no request meets while there is no Tenant.
 pub const A_TENANT_EXISTS: &str = "a-tenant-exists";
 
@@ -25,6 +29,9 @@ pub const A_TENANT_EXISTS: &str = "a-tenant-exists";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     active: bool,
+    mutation: Mutation,
+    /// The policies have only just begun to act, so that webhooks keep the mode that they are written for.
+    is_settling: bool,
     exempt: Vec<String>,
     shared_with: Vec<String>,
     keys: Vec<String>,
@@ -32,17 +39,44 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The scope of these declarations.
+    /// The scope of these declarations. Policy mode counts once the policies read it as well: until then the webhook goes
+    /// on, and both give the same answer.
     #[must_use]
-    pub fn of(rules: &Declarations) -> Self {
+    pub fn of(tenants: &Tenants) -> Self {
+        let rules = tenants.declarations();
+        let modes = [rules.mutation(), tenants.mutation()];
         let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
         Self {
             active: rules.is_active(),
+            mutation: if modes == [Mutation::Policy; 2] { Mutation::Policy } else { Mutation::Webhook },
+            is_settling: false,
             exempt: owned(rules.exempt()),
             shared_with: owned(rules.shared_with()),
             keys: owned(rules.keys()),
             schedulers: owned(rules.schedulers()),
         }
+    }
+
+    /// The mode that the webhooks are written for.
+    #[must_use]
+    pub const fn mutation(&self) -> Mutation {
+        self.mutation
+    }
+
+    /// The scope while another API server may not act in Policy mode yet.
+    #[must_use]
+    pub fn settling(&self) -> Self {
+        Self { is_settling: true, ..self.clone() }
+    }
+
+    /// The scope for webhooks that are written for Policy mode if `found` has its condition.
+    #[must_use]
+    pub fn settled(&self, found: &[MutatingWebhook]) -> Self {
+        let is_policy = |hook: &MutatingWebhook| {
+            hook.match_conditions.iter().flatten().any(|condition| condition.name == NOT_BY_POLICY)
+        };
+        let waits = self.is_settling && !found.iter().any(is_policy);
+        Self { mutation: if waits { Mutation::Webhook } else { self.mutation }, ..self.clone() }
     }
 
     /// Leaves out by name the namespaces whose requests the webhook `name` doesn't get.
@@ -68,9 +102,13 @@ impl Scope {
             }
             _ => None,
         };
+        let mutates = matches!(name, webhook::NON_TENANT | webhook::PODS);
+        let by_policy = (mutates && self.mutation == Mutation::Policy)
+            .then(|| (NOT_BY_POLICY, not_planned_by_policies()));
         let none = (!self.active).then(|| (A_TENANT_EXISTS, "false".to_owned()));
         let added = own
             .into_iter()
+            .chain(by_policy)
             .chain(none)
             .map(|(name, expression)| MatchCondition { name: name.to_owned(), expression });
         let added: Vec<_> = added.collect();
@@ -97,6 +135,18 @@ fn reaches(keys: &[String]) -> String {
     )
 }
 
+/// CEL: the pod or the template names a node, or the record of the template is one that CEL can't split.
+fn not_planned_by_policies() -> String {
+    let names = |spec: &str| format!("has({spec}.nodeName) && {spec}.nodeName != ''");
+    format!(
+        "request.resource.resource == 'daemonsets' ? {} || has(object.spec.template.metadata.annotations) && \
+         '{INJECTED_ANNOTATION}' in object.spec.template.metadata.annotations && \
+         object.spec.template.metadata.annotations['{INJECTED_ANNOTATION}'].startsWith('{{') : {}",
+        names("object.spec.template.spec"),
+        names("object.spec")
+    )
+}
+
 /// A CEL list of strings. Escapes what a string in single quotes can't hold, since user names can hold any character.
 fn list(words: &[String]) -> String {
     let mut text = String::from("[");
@@ -117,14 +167,14 @@ fn list(words: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use croft_policy::{Config, Index, Tenant};
+    use croft_policy::{Config, Index, Namespace, Tenant};
 
     use super::*;
 
     fn scope(config: Config) -> Scope {
         let mut index = Index::new();
         index.set_config(config);
-        Scope::of(index.snapshot().declarations())
+        Scope::of(&index.snapshot())
     }
 
     #[test]
@@ -160,11 +210,37 @@ mod tests {
     fn without_a_tenant_no_webhook_gets_requests() {
         let mut index = Index::new();
         let mut conditions = None;
-        Scope::of(index.snapshot().declarations()).condition(webhook::PODS, &mut conditions);
+        Scope::of(&index.snapshot()).condition(webhook::PODS, &mut conditions);
         assert_eq!(conditions.unwrap()[0].expression, "false");
         index.upsert_tenant(Tenant { name: "a".to_owned(), ..Tenant::default() });
         let mut conditions = None;
-        Scope::of(index.snapshot().declarations()).condition(webhook::PODS, &mut conditions);
+        Scope::of(&index.snapshot()).condition(webhook::PODS, &mut conditions);
         assert_eq!(conditions, None);
+    }
+
+    #[test]
+    fn policy_mode_narrows_the_mutating_webhooks_once_the_policies_read_it() {
+        let mut index = Index::new();
+        index.set_config(Config { mutation: Mutation::Policy, ..Config::installed_in("ours") });
+        index.upsert_tenant(Tenant { name: "a".to_owned(), ..Tenant::default() });
+        let mut of = |written: &str| {
+            let annotations =
+                [(croft_policy::definitions::parameter::MUTATION.to_owned(), written.to_owned())];
+            let own = Namespace {
+                name: "ours".to_owned(),
+                annotations: annotations.into(),
+                ..Namespace::default()
+            };
+            index.upsert_namespace(&own);
+            let scope = Scope::of(&index.snapshot());
+            let count = |name: &str| {
+                let mut conditions = None;
+                scope.condition(name, &mut conditions);
+                conditions.iter().flatten().filter(|c| c.name == NOT_BY_POLICY).count()
+            };
+            [webhook::PODS, webhook::NON_TENANT, webhook::PLACEMENT, webhook::BINDINGS].map(count)
+        };
+        assert_eq!(of("Webhook"), [0; 4]);
+        assert_eq!(of("Policy"), [1, 1, 0, 0]);
     }
 }

@@ -121,6 +121,10 @@ pub fn config(config: &config::CroftConfigSpec, namespace: &str) -> policy::Conf
             config::NonTenantPods::Reject => policy::NonTenantPods::Reject,
             config::NonTenantPods::Allow => policy::NonTenantPods::Allow,
         },
+        mutation: match config.admission.mutation {
+            config::Mutation::Webhook => policy::Mutation::Webhook,
+            config::Mutation::Policy => policy::Mutation::Policy,
+        },
         exempt: config.exempt_namespaces.clone(),
         schedulers: config.schedulers.clone(),
         shared_with: config.shared_with.clone(),

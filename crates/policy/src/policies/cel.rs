@@ -40,10 +40,10 @@ pub(super) fn all_tenants() -> String {
     format!("{}.split(';').filter(t, t != '').map(t, t.split(':'))", text(parameter::TENANTS))
 }
 
-/// CEL: the tenant `t` of [`all_tenants`] claims a namespace of the object's name with `labels`.
-pub(super) fn is_claimed(labels: &str) -> String {
+/// CEL: the tenant `t` of [`all_tenants`] claims the namespace `name` with `labels`.
+pub(super) fn is_claimed(name: &str, labels: &str) -> String {
     format!(
-        "(object.metadata.name in t[1].split(',') || (t[2] != '' && t[2].split('&').map(r, r.split(' ')).all(r, \
+        "({name} in t[1].split(',') || (t[2] != '' && t[2].split('&').map(r, r.split(' ')).all(r, \
          r[1] == 'In' ? (r[0] in {labels} && {labels}[r[0]] in r[2].split(',')) : \
          r[1] == 'NotIn' ? !(r[0] in {labels} && {labels}[r[0]] in r[2].split(',')) : \
          r[1] == 'Exists' ? r[0] in {labels} : !(r[0] in {labels}))))"

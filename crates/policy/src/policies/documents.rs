@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::policies::{identities, in_force, namespaces, nodes, pods, policy::Keys};
+use crate::policies::{identities, in_force, mutation, namespaces, nodes, pods, policy::Keys};
 
 /// Every policy and its binding, for the API server's `admissionregistration.k8s.io/v1`. `namespace` is Croft's own.
 ///
@@ -26,7 +26,7 @@ pub fn documents(namespace: &str) -> Vec<Value> {
         namespaces::names(),
         in_force::policy(),
     ];
-    let policies = policies.into_iter().chain(identities::all());
+    let policies = policies.into_iter().chain(mutation::validating()).chain(identities::all());
     policies.flat_map(|policy| [policy.document(), policy.binding(namespace)]).collect()
 }
 

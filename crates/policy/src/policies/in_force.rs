@@ -1,10 +1,10 @@
 //! The policy that tells the controller which parameters are in force.
 
 use crate::{
-    definitions::parameter::{PROBE, REVISION},
+    definitions::parameter::{PROBE, PROBED_MUTATION, REVISION},
     policies::{
         cel,
-        parameters::IN_FORCE,
+        parameters::{IN_FORCE, MUTATED_BY},
         policy::{Policy, constraints},
     },
 };
@@ -22,7 +22,11 @@ pub(super) fn policy() -> Policy {
         variables: Vec::new(),
         validations: vec![(
             format!("object.metadata.annotations['{PROBE}'] != {}", cel::text(REVISION)),
-            format!("'{IN_FORCE}' + {}", cel::text(REVISION)),
+            format!(
+                "'{IN_FORCE}' + {} + object.metadata.?annotations[?'{PROBED_MUTATION}'].optMap(v, '{MUTATED_BY}' + v)\
+                 .orValue('')",
+                cel::text(REVISION)
+            ),
         )],
         parameters: true,
     }

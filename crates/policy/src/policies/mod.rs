@@ -1,4 +1,5 @@
-//! The rules that hold while Croft is down: ValidatingAdmissionPolicies, evaluated by the API server itself.
+//! The rules that hold while Croft is down: ValidatingAdmissionPolicies, and in Policy mode MutatingAdmissionPolicies,
+//! evaluated by the API server itself.
 //!
 //! ```text
 //!  documents() ──files──▶ policies and their bindings, which never change
@@ -19,6 +20,7 @@ mod cel;
 mod documents;
 mod identities;
 mod in_force;
+pub mod mutation;
 mod namespace_metadata;
 mod namespaces;
 mod nodes;

@@ -6,10 +6,15 @@ use crate::{
     definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
     tenancy::{
         declarations::{Declarations, DeclaredTenant},
-        model::{NonTenantPods, TENANCY_NONE},
+        model::{NonTenantPods, OnConflict, TENANCY_NONE},
         taint::Effect,
     },
 };
+
+/// The entry of a tenant whose pods are moved to an allowed pool, in place of being refused.
+pub(super) const OVERRIDE: &str = "Override:-:-";
+/// The parts of a pool that doesn't exist, but for its name.
+pub(super) const NO_POOL: &str = "-:-:-";
 
 /// Labels or annotations by key; `None` for a key that must be absent.
 pub type MetadataEntries = BTreeMap<&'static str, Option<String>>;
@@ -35,16 +40,28 @@ pub fn namespace_metadata(
     )
 }
 
-/// A tenant's pools, as `key=value:effect,effect:name`, separated by semicolons. None of these characters can be in a
-/// label's key or value. A tenant without an existing pool gets a dash, which no pod can have.
+/// A tenant's pools, the default first, as `key=value:effect,effect:label:name`, separated by semicolons. None of these
+/// characters can be in a label's key or value. `label` is the pool-name label; the name is left out if it is the same.
+///
+/// A pool that doesn't exist is `-:-:-:name`, which no pod can have. With `onConflict: Override`, the first entry is
+/// [`OVERRIDE`]. A tenant without pools gets a dash.
 fn pools_annotation(declarations: &Declarations, tenant: &DeclaredTenant) -> String {
-    let pools = tenant.pools.iter().filter_map(|(_, id)| declarations.pool((*id)?));
-    let entries: Vec<String> = pools
-        .map(|pool| {
-            let effects: Vec<&str> = pool.effects.iter().map(Effect::as_str).collect();
-            format!("{}={}:{}:{}", pool.key, pool.value, effects.join(","), pool.pool_name_label())
-        })
-        .collect();
+    let overrides = (tenant.on_conflict == OnConflict::Override).then(|| OVERRIDE.to_owned());
+    let mut entries: Vec<String> = overrides.into_iter().collect();
+    for (name, id) in &tenant.pools {
+        let entry = match id.and_then(|id| declarations.pool(id)) {
+            None => format!("{NO_POOL}:{name}"),
+            Some(pool) => {
+                let effects: Vec<&str> = pool.effects.iter().map(Effect::as_str).collect();
+                let label = pool.pool_name_label();
+                let name = if label == &*pool.name { String::new() } else { format!(":{}", pool.name) };
+                format!("{}={}:{}:{label}{name}", pool.key, pool.value, effects.join(","))
+            }
+        };
+        if !entries.contains(&entry) {
+            entries.push(entry);
+        }
+    }
     if entries.is_empty() { "-".to_owned() } else { entries.join(";") }
 }
 

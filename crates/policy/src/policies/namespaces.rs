@@ -112,8 +112,8 @@ pub(super) fn moves() -> Policy {
                 "moved",
                 format!(
                     "variables.tenants.filter(t, {} != (oldObject != null && {})).map(t, t[0])",
-                    cel::is_claimed("variables.labels"),
-                    cel::is_claimed("variables.before")
+                    cel::is_claimed("object.metadata.name", "variables.labels"),
+                    cel::is_claimed("object.metadata.name", "variables.before")
                 ),
             ),
             (

@@ -16,19 +16,39 @@ use crate::{
     definitions::{
         POOL_NAME_LABEL,
         parameter::{
-            EXEMPT, KUBELET_LABELS, NON_TENANT_PODS, OPEN_NAMES, POOL_KEYS, REVISION, SHARED_WITH, TENANTS,
+            ALL_POOLS, EXEMPT, KUBELET_LABELS, MUTATION, NON_TENANT_PODS, OPEN_NAMES, POOL_KEYS, REVISION,
+            SHARED_WITH, TENANTS,
         },
     },
     rules::{namespace, node::RESTRICTED_PREFIX},
     tenancy::{
         declarations::{Declarations, DeclaredTenant},
-        model::{BUILT_IN_EXEMPT, NonTenantPods, Provisioner, SINGLETON},
+        model::{BUILT_IN_EXEMPT, Mutation, NonTenantPods, Provisioner, SINGLETON},
         selector::Test,
+        taint::Effect,
     },
 };
 
 /// Prefix of the answer to a [`PROBE`](crate::definitions::parameter::PROBE) whose revision is in force.
 pub const IN_FORCE: &str = "parameters in force: ";
+
+/// In that answer, what comes before the [version](crate::policies::mutation::version) of the mutating policies, if they
+/// act.
+pub const MUTATED_BY: &str = ", mutated by ";
+
+/// The version of the mutating policies that act, by the answer to a [`PROBE`](crate::definitions::parameter::PROBE).
+///
+/// ```
+/// use croft_policy::policies::parameters::mutated_by;
+///
+/// assert_eq!(mutated_by("parameters in force: 0a, mutated by 1b").as_deref(), Some("1b"));
+/// assert_eq!(mutated_by("parameters in force: 0a"), None);
+/// ```
+#[must_use]
+pub fn mutated_by(answer: &str) -> Option<String> {
+    let (_, rest) = answer.split_once(MUTATED_BY)?;
+    Some(rest.chars().take_while(char::is_ascii_hexdigit).collect())
+}
 
 /// The value of [`NON_TENANT_PODS`] while no Tenant is enforced: nothing outside Croft's own Namespace is changed.
 pub const INACTIVE: &str = "Inactive";
@@ -37,14 +57,21 @@ pub const INACTIVE: &str = "Inactive";
 const CLAIMS_LIMIT_BYTES: usize = 192 * 1024;
 /// Bytes of [`OPEN_NAMES`].
 const NAMES_LIMIT_BYTES: usize = 32 * 1024;
-/// The entry of [`TENANTS`] or [`OPEN_NAMES`] that stands for all that don't fit.
+/// Bytes of [`ALL_POOLS`].
+const POOLS_LIMIT_BYTES: usize = 24 * 1024;
+/// The entry of [`TENANTS`], [`OPEN_NAMES`] or [`ALL_POOLS`] that stands for all that don't fit.
 pub(super) const MORE: &str = "*";
 /// A word that is no label, value or name.
 const NOTHING: &str = "?";
 
-/// The annotations of Croft's own Namespace. Non-tenant pods are subject to the policies only if `active`.
+/// The annotations of Croft's own Namespace. Non-tenant pods are subject to the policies only if `active`. The mutating
+/// policies act only with [`Mutation::Policy`], which may differ from the settings while the mode is switched.
 #[must_use]
-pub fn parameters(declarations: &Declarations, active: bool) -> BTreeMap<&'static str, String> {
+pub fn parameters(
+    declarations: &Declarations,
+    active: bool,
+    mutation: Mutation,
+) -> BTreeMap<&'static str, String> {
     let keys: Vec<&str> = declarations.keys().into_iter().filter(|key| *key != POOL_NAME_LABEL).collect();
     let exempt: Vec<&str> =
         declarations.exempt().into_iter().filter(|name| !BUILT_IN_EXEMPT.contains(name)).collect();
@@ -62,14 +89,19 @@ pub fn parameters(declarations: &Declarations, active: bool) -> BTreeMap<&'stati
         (NON_TENANT_PODS, non_tenant_pods.to_owned()),
         (TENANTS, tenants(declarations.tenants())),
         (OPEN_NAMES, open_names(declarations)),
+        (ALL_POOLS, all_pools(declarations)),
+        (MUTATION, mutation.as_str().to_owned()),
     ]);
     parameters.insert(REVISION, revision(&parameters));
     parameters
 }
 
-/// FNV-1a, so that all versions of Croft compute the same.
 fn revision(parameters: &BTreeMap<&'static str, String>) -> String {
-    let parts = parameters.iter().flat_map(|(name, text)| [name.as_bytes(), b"\0", text.as_bytes(), b"\n"]);
+    hash(parameters.iter().flat_map(|(name, text)| [name.as_bytes(), b"\0", text.as_bytes(), b"\n"]))
+}
+
+/// FNV-1a, so that all versions of Croft compute the same.
+pub(super) fn hash<'b>(parts: impl Iterator<Item = &'b [u8]>) -> String {
     let hash = parts.flatten().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -108,6 +140,17 @@ fn open_names(declarations: &Declarations) -> String {
         .map(|name| format!("{name}={};", namespace::opened_by(declarations, name).join(",")))
         .collect();
     if text.len() > NAMES_LIMIT_BYTES { format!("{MORE}=croftconfigs/{SINGLETON};") } else { text }
+}
+
+/// Every pool as `key=value:effects:label`; entries end with a semicolon. If they don't fit, the mutating policies refuse
+/// each non-tenant pod that tolerates or selects one.
+fn all_pools(declarations: &Declarations) -> String {
+    let entries = declarations.pools().iter().map(|pool| {
+        let effects: Vec<&str> = pool.effects.iter().map(Effect::as_str).collect();
+        format!("{}={}:{}:{};", pool.key, pool.value, effects.join(","), pool.pool_name_label())
+    });
+    let text: String = entries.collect();
+    if text.len() > POOLS_LIMIT_BYTES { format!("{MORE};") } else { text }
 }
 
 /// The claims of all tenants, the oldest first, so that the youngest are left out if they don't fit.
@@ -198,7 +241,7 @@ mod tests {
             pool("s", "by-both", Provisioner::Karpenter),
             pool("t", "by-others", Provisioner::None),
         ];
-        let written = parameters(&declarations(&[tenant("a", &["n"], &[])], &pools), true);
+        let written = parameters(&declarations(&[tenant("a", &["n"], &[])], &pools), true, Mutation::Webhook);
         assert_eq!(written[POOL_KEYS], "by-both,by-croft,by-others");
         assert_eq!(written[KUBELET_LABELS], "by-others,by-both=s");
         assert_eq!(written[EXEMPT], "croft-system");
@@ -218,7 +261,7 @@ mod tests {
             ..Config::default()
         };
         let text = |pools: &[Pool]| {
-            parameters(&Declarations::new(&config, [].iter(), pools.iter()), true)
+            parameters(&Declarations::new(&config, [].iter(), pools.iter()), true, Mutation::Webhook)
                 .remove(OPEN_NAMES)
                 .unwrap_or_default()
         };
@@ -233,7 +276,11 @@ mod tests {
 
     #[test]
     fn inactive_parameters_allow_non_tenant_pods_and_still_list_the_keys() {
-        let written = parameters(&declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]), false);
+        let written = parameters(
+            &declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]),
+            false,
+            Mutation::Webhook,
+        );
         assert_eq!(
             (written[NON_TENANT_PODS].as_str(), written[POOL_KEYS].as_str()),
             ("Inactive", "by-croft")
@@ -263,18 +310,22 @@ mod tests {
     fn tenants_beyond_the_limit_are_replaced_by_a_wildcard() {
         let many: Vec<Tenant> =
             (0..20_000).map(|i| tenant(&format!("t{i}"), &["a-namespace-of-a-tenant"], &[])).collect();
-        let text = &parameters(&declarations(&many, &[]), true)[TENANTS];
+        let text = &parameters(&declarations(&many, &[]), true, Mutation::Webhook)[TENANTS];
         assert!(text.len() <= CLAIMS_LIMIT_BYTES + 16 && text.ends_with(";*::;"), "{}", text.len());
     }
 
     #[test]
     fn revision_changes_with_every_parameter_and_is_repeatable() {
-        let base = parameters(&declarations(&[], &[]), true);
-        assert_eq!(base, parameters(&declarations(&[], &[]), true));
+        let base = parameters(&declarations(&[], &[]), true, Mutation::Webhook);
+        assert_eq!(base, parameters(&declarations(&[], &[]), true, Mutation::Webhook));
         for other in [
-            parameters(&declarations(&[], &[]), false),
-            parameters(&declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]), true),
-            parameters(&declarations(&[tenant("a", &["n"], &[])], &[]), true),
+            parameters(&declarations(&[], &[]), false, Mutation::Webhook),
+            parameters(
+                &declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]),
+                true,
+                Mutation::Webhook,
+            ),
+            parameters(&declarations(&[tenant("a", &["n"], &[])], &[]), true, Mutation::Webhook),
         ] {
             assert_ne!(base[REVISION], other[REVISION]);
         }

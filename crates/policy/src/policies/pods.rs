@@ -11,14 +11,14 @@ use crate::{
 /// A variable rather than a match condition: the API server converts the whole pod to CEL once for the match conditions
 /// of a policy and once more for its validations, which takes longer than evaluating them. Policies that apply to every
 /// created pod have no match conditions.
-const MIRROR: (&str, &str) = (
+pub(super) const MIRROR: (&str, &str) = (
     "mirror",
     "'kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}) && \
      request.userInfo.username == 'system:node:' + object.spec.?nodeName.orValue('')",
 );
 
 /// The namespace is labelled as one that belongs to no tenant.
-const NON_TENANT: (&str, &str) = (
+pub(super) const NON_TENANT: (&str, &str) = (
     "nonTenant",
     "namespaceObject != null && namespaceObject.metadata.?labels[?'croft.dev/tenancy'].orValue('') == 'none'",
 );
@@ -27,11 +27,11 @@ const NOT_DELETED: (&str, &str) = ("not-being-deleted", "!has(object.metadata.de
 
 const KEPT_OUT: &str = "variables.keptOut";
 
-fn owned(condition: (&'static str, &str)) -> (&'static str, String) {
+pub(super) fn owned(condition: (&'static str, &str)) -> (&'static str, String) {
     (condition.0, condition.1.to_owned())
 }
 
-fn annotation(name: &str) -> String {
+pub(super) fn annotation(name: &str) -> String {
     format!(
         "namespaceObject == null ? '' : namespaceObject.metadata.?annotations[?'policy.croft.dev/{name}'].orValue('')"
     )
@@ -65,12 +65,14 @@ fn reaches() -> (&'static str, String) {
 
 /// CEL: the pod tolerates the taint of a node that doesn't have its pool's label yet.
 fn reaches_unregistered() -> (&'static str, String) {
-    (
-        "reachesUnregistered",
-        format!(
-            "object.spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') in ['', '{UNREGISTERED_TAINT}'] && \
-             t.?effect.orValue('') in ['', 'NoExecute'])"
-        ),
+    ("reachesUnregistered", reaches_unregistered_by("object.spec.?tolerations.orValue([])"))
+}
+
+/// CEL: one of `tolerations` is of that taint.
+pub(super) fn reaches_unregistered_by(tolerations: &str) -> String {
+    format!(
+        "{tolerations}.exists(t, t.?key.orValue('') in ['', '{UNREGISTERED_TAINT}'] && \
+         t.?effect.orValue('') in ['', 'NoExecute'])"
     )
 }
 

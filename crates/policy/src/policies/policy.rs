@@ -14,6 +14,9 @@ pub const BREAK_GLASS_SUBJECT: (&str, &str) = ("croft-break-glass", "on");
 /// The verb that stops enforcement.
 pub const BREAK_GLASS_VERB: &str = "break-glass";
 
+/// A variable of a policy: its name and its expression.
+pub(super) type Variable = (&'static str, String);
+
 /// A policy.
 pub(super) struct Policy {
     pub(super) name: &'static str,
@@ -54,15 +57,61 @@ pub(super) fn break_glass() -> String {
     )
 }
 
-impl Policy {
-    fn metadata(&self) -> Value {
-        json!({"name": self.name, "labels": {"app.kubernetes.io/part-of": "croft"}})
+/// A MutatingAdmissionPolicy, which reads Croft's own Namespace as `params`.
+pub(super) struct Mutating {
+    pub(super) name: &'static str,
+    pub(super) constraints: Value,
+    pub(super) conditions: Vec<(&'static str, String)>,
+    pub(super) variables: Vec<(&'static str, String)>,
+    /// The expression of the list of JSON patches.
+    pub(super) patches: String,
+}
+
+fn named(list: &[(&str, String)]) -> Vec<Value> {
+    list.iter().map(|(name, expression)| json!({"name": name, "expression": expression})).collect()
+}
+
+fn metadata(name: &str) -> Value {
+    json!({"name": name, "labels": {"app.kubernetes.io/part-of": "croft"}})
+}
+
+impl Mutating {
+    pub(super) fn document(&self) -> Value {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingAdmissionPolicy",
+            "metadata": metadata(self.name),
+            "spec": {
+                "failurePolicy": "Fail",
+                "reinvocationPolicy": "IfNeeded",
+                "paramKind": {"apiVersion": "v1", "kind": "Namespace"},
+                "matchConstraints": self.constraints,
+                "matchConditions": named(&self.conditions),
+                "variables": named(&self.variables),
+                "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": self.patches}}],
+            },
+        })
     }
 
+    pub(super) fn binding(&self, namespace: &str) -> Value {
+        let mut metadata = metadata(self.name);
+        if let Some(labels) = metadata.pointer_mut("/labels").and_then(Value::as_object_mut) {
+            labels.insert(READS_LABEL.to_owned(), json!("parameters"));
+        }
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingAdmissionPolicyBinding",
+            "metadata": metadata,
+            "spec": {
+                "policyName": self.name,
+                "paramRef": {"name": namespace, "parameterNotFoundAction": "Allow"},
+            },
+        })
+    }
+}
+
+impl Policy {
     pub(super) fn document(&self) -> Value {
-        let named = |list: &[(&str, String)]| -> Vec<Value> {
-            list.iter().map(|(name, expression)| json!({"name": name, "expression": expression})).collect()
-        };
         let validations: Vec<Value> = self
             .validations
             .iter()
@@ -89,7 +138,7 @@ impl Policy {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicy",
-            "metadata": self.metadata(),
+            "metadata": metadata(self.name),
             "spec": spec,
         })
     }
@@ -98,7 +147,7 @@ impl Policy {
         let mut binding = json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": self.metadata(),
+            "metadata": metadata(self.name),
             "spec": {"policyName": self.name, "validationActions": ["Deny"]},
         });
         if self.parameters {

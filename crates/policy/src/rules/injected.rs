@@ -6,89 +6,101 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use crate::{
     definitions::INJECTED_ANNOTATION,
     patch::{Patch, Path},
     request::view::{Expression, PodSpec, Template, Term, Toleration},
-    rules::{injection::Injection, node_affinity::RecordedExclusion},
+    rules::{earlier_record, injection::Injection, node_affinity::RecordedExclusion},
     tenancy::taint::Effect,
 };
 
-/// The record, as it is written.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Record {
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    node_selector: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tolerations: Vec<RecordedToleration>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    node_affinity: Vec<RecordedExpression>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct RecordedToleration {
-    key: String,
-    value: String,
-    effect: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct RecordedExpression {
-    key: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    not_in: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    terms: Vec<usize>,
-}
+/// Characters that separate the parts of a record. No label's key or value has one.
+const SEPARATORS: [char; 4] = [';', ':', '=', ','];
+/// Digits of a term's index.
+const MAX_INDEX_DIGITS: usize = 6;
 
 /// The injection that the template's annotation records. An annotation that can't be read was not written by Croft and
 /// counts as empty.
 pub(crate) fn recorded(template: &Template<'_>) -> Injection {
     let text = template.metadata.as_ref().and_then(|m| m.annotations.as_ref()?.injected.as_deref());
-    let record: Record = text.and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
-    Injection {
-        pin: record.node_selector.into_iter().next(),
-        // A pool has at most one taint per effect. A longer list was not written by Croft, and would cost a search each.
-        tolerations: record
-            .tolerations
-            .into_iter()
-            .take(Effect::ALL.len())
-            .filter_map(|t| Some((t.key, t.value, Effect::parse(&t.effect)?)))
-            .collect(),
-        keep_out: record
-            .node_affinity
-            .into_iter()
-            .map(|e| (e.key, RecordedExclusion { values: e.not_in, terms: e.terms }))
-            .collect(),
+    text.and_then(read).unwrap_or_default()
+}
+
+fn read(text: &str) -> Option<Injection> {
+    if earlier_record::is_one(text) { earlier_record::read(text) } else { parse(text) }
+}
+
+/// Parses words that are separated by semicolons, so that CEL can split them:
+///
+/// ```text
+/// pin:KEY=VALUE                      the selector entry
+/// tolerate:KEY=VALUE:EFFECT          a toleration
+/// exclude:KEY:VALUE,VALUE:TERM,TERM  an expression of required terms; DoesNotExist without values, all without terms
+/// ```
+fn parse(text: &str) -> Option<Injection> {
+    let plain = |part: &&str| !part.is_empty() && !part.contains(SEPARATORS);
+    let pair = |text: &str| {
+        let (key, value) = text.split_once('=')?;
+        [key, value].iter().all(plain).then(|| (key.to_owned(), value.to_owned()))
+    };
+    let mut injection = Injection::default();
+    for word in text.split(';').filter(|word| !word.is_empty()) {
+        let mut parts = word.split(':');
+        match [(); 4].map(|()| parts.next()) {
+            [Some("pin"), Some(label), None, None] if injection.pin.is_none() => {
+                injection.pin = Some(pair(label)?);
+            }
+            [Some("tolerate"), Some(label), Some(effect), None] => {
+                let ((key, value), effect) = (pair(label)?, Effect::parse(effect)?);
+                let toleration = (key, value, effect);
+                // A pool has at most one taint per effect. A longer list would cost a search each.
+                let is_extra = injection.tolerations.len() == Effect::ALL.len();
+                if is_extra || injection.tolerations.contains(&toleration) {
+                    return None;
+                }
+                injection.tolerations.push(toleration);
+            }
+            [Some("exclude"), Some(key), Some(values), Some(terms)] if plain(&key) => {
+                let list = |text: &'_ str| -> Vec<String> {
+                    if text.is_empty() { Vec::new() } else { text.split(',').map(str::to_owned).collect() }
+                };
+                let values = list(values);
+                if !values.iter().all(|value| plain(&value.as_str())) {
+                    return None;
+                }
+                let terms = list(terms).iter().map(|index| parse_index(index)).collect::<Option<_>>()?;
+                let exclusion = RecordedExclusion { values, terms };
+                if injection.keep_out.insert(key.to_owned(), exclusion).is_some() {
+                    return None;
+                }
+            }
+            _ => return None,
+        }
+        if parts.next().is_some() {
+            return None;
+        }
     }
+    Some(injection)
+}
+
+fn parse_index(text: &str) -> Option<usize> {
+    let is_plain = text == "0" || !text.starts_with('0');
+    let digits = (1..=MAX_INDEX_DIGITS).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    (is_plain && digits).then(|| text.parse().ok()).flatten()
 }
 
 fn to_text(injection: &Injection) -> Option<String> {
-    let record = Record {
-        node_selector: injection.pin.clone().into_iter().collect(),
-        tolerations: injection
-            .tolerations
-            .iter()
-            .map(|(key, value, effect)| RecordedToleration {
-                key: key.clone(),
-                value: value.clone(),
-                effect: effect.as_str().to_owned(),
-            })
-            .collect(),
-        node_affinity: injection
-            .keep_out
-            .iter()
-            .map(|(key, exclusion)| RecordedExpression {
-                key: key.clone(),
-                not_in: exclusion.values.clone(),
-                terms: exclusion.terms.clone(),
-            })
-            .collect(),
-    };
-    if record == Record::default() { None } else { serde_json::to_string(&record).ok() }
+    let pin = injection.pin.iter().map(|(key, value)| format!("pin:{key}={value}"));
+    let tolerations = injection
+        .tolerations
+        .iter()
+        .map(|(key, value, effect)| format!("tolerate:{key}={value}:{}", effect.as_str()));
+    let exclusions = injection.keep_out.iter().map(|(key, exclusion)| {
+        let terms: Vec<String> = exclusion.terms.iter().map(usize::to_string).collect();
+        format!("exclude:{key}:{}:{}", exclusion.values.join(","), terms.join(","))
+    });
+    let words: Vec<String> = pin.chain(tolerations).chain(exclusions).collect();
+    (!words.is_empty()).then(|| words.join(";"))
 }
 
 /// Writes the record of `injection` into the template at `path`, unless it is there already.
@@ -103,7 +115,9 @@ pub(crate) fn record(template: &Template<'_>, injection: &Injection, path: &Path
         (None, None) => {}
         (None, Some(_)) => patch.remove(&entry_path),
         (Some(text), Some(old)) => {
-            if *text != **old {
+            // Another text of the same meaning would start a rollout.
+            let is_same = earlier_record::is_one(old) && read(old).as_ref() == Some(injection);
+            if *text != **old && !is_same {
                 patch.replace(&entry_path, &text);
             }
         }
@@ -236,5 +250,50 @@ fn without_terms(rest: &mut PodSpec<'_>, injection: &Injection, mut patch: Optio
             let expressions = terms.at(at).key("matchExpressions");
             removed.iter().rev().for_each(|index| patch.remove(&expressions.at(*index)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = "pin:node-pool=a;tolerate:node-pool=a:NoSchedule;tolerate:node-pool=a:NoExecute;\
+                         exclude:example.com/k::;exclude:z:b,c:0,12";
+
+    #[test]
+    fn record_is_read_as_it_was_written() {
+        let injection = parse(WHOLE).unwrap();
+        assert_eq!(to_text(&injection).as_deref(), Some(WHOLE));
+        assert_eq!(to_text(&Injection::default()), None);
+    }
+
+    #[test]
+    fn record_that_croft_does_not_write_counts_as_empty() {
+        for text in [
+            "pin:a=b;pin:c=d",
+            "pin:a",
+            "pin:a=b:c",
+            "tolerate:a=b",
+            "tolerate:a=b:Never",
+            "tolerate:a=b:NoSchedule;tolerate:a=b:NoSchedule",
+            "tolerate:a=b:NoSchedule;tolerate:c=b:NoSchedule;tolerate:d=b:NoSchedule;tolerate:e=b:NoSchedule",
+            "exclude:a:b:01",
+            "exclude:a:b:1234567",
+            "exclude:a:b,:0",
+            "exclude:a::;exclude:a:b:",
+            "exclude:a:b:0:1",
+            "{\"nodeSelector\"",
+            "other",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn earlier_record_means_the_same() {
+        let json = r#"{"nodeSelector":{"node-pool":"a"},"tolerations":[
+            {"key":"node-pool","value":"a","effect":"NoSchedule"},{"key":"node-pool","value":"a","effect":"NoExecute"}],
+            "nodeAffinity":[{"key":"example.com/k"},{"key":"z","not_in":["b","c"],"terms":[0,12]}]}"#;
+        assert_eq!(read(json), parse(WHOLE));
     }
 }

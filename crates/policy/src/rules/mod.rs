@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `pod` | pods on CREATE, and the plan of every pod spec |
 //! | `update` | pods on UPDATE |
-//! | `daemonset` | DaemonSets; `injected` takes out what an earlier plan added |
+//! | `daemonset` | DaemonSets; `injected` and `earlier_record` take out what an earlier plan added |
 //! | `workload` | warnings on the templates of other workloads |
 //! | `binding` | nodes that are named outright |
 //! | `node`, `namespace` | writes of nodes and namespaces |
@@ -13,6 +13,7 @@
 
 pub(crate) mod binding;
 pub(crate) mod daemonset;
+pub(crate) mod earlier_record;
 pub(crate) mod injected;
 pub(crate) mod injection;
 pub(crate) mod keep_out;

@@ -32,7 +32,7 @@ pub(crate) struct RecordedExclusion {
 impl RecordedExclusion {
     /// True if the term at this index got it.
     pub(crate) fn is_in(&self, term: usize) -> bool {
-        self.terms.is_empty() || self.terms.binary_search(&term).is_ok()
+        self.terms.is_empty() || self.terms.contains(&term)
     }
 }
 

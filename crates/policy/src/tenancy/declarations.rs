@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::{
     definitions::POOL_NAME_LABEL,
     tenancy::{
-        model::{BUILT_IN_EXEMPT, Config, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
+        model::{BUILT_IN_EXEMPT, Config, Mutation, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
         selector::Selector,
         taint::{Effect, Effects},
     },
@@ -142,6 +142,7 @@ impl DeclaredKey {
 #[derive(Clone, Debug, Default)]
 pub struct Declarations {
     non_tenant_pods: NonTenantPods,
+    mutation: Mutation,
     namespace: Box<str>,
     exempt: FxHashSet<Box<str>>,
     schedulers: FxHashSet<Box<str>>,
@@ -189,6 +190,7 @@ impl Declarations {
     ) -> Self {
         let mut declarations = Self {
             non_tenant_pods: config.non_tenant_pods,
+            mutation: config.mutation,
             namespace: config.namespace.as_str().into(),
             exempt: exempt(config),
             schedulers: set(&config.schedulers),
@@ -404,6 +406,12 @@ impl Declarations {
     #[must_use]
     pub const fn non_tenant_pods(&self) -> NonTenantPods {
         self.non_tenant_pods
+    }
+
+    /// The part of Croft that changes pods and DaemonSets, by the settings.
+    #[must_use]
+    pub const fn mutation(&self) -> Mutation {
+        self.mutation
     }
 
     /// The tenant that owns a namespace of this name and these labels: the oldest one that claims it.

@@ -20,11 +20,11 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use crate::{
-    definitions::{POOL_ANNOTATION, POOL_NAME_LABEL, POOLS_ANNOTATION},
+    definitions::{POOL_ANNOTATION, POOL_NAME_LABEL, POOLS_ANNOTATION, parameter::MUTATION},
     tenancy::{
         declarations::{Declarations, DeclaredTenant, PoolId, TenantId},
         interner::Interner,
-        model::{Config, Namespace, Node, Pool, Tenant},
+        model::{Config, Mutation, Namespace, Node, Pool, Tenant},
         sharded_map::ShardedMap,
         taint::{Effect, Taint},
     },
@@ -93,6 +93,7 @@ pub struct Tenants {
     declarations: Arc<Declarations>,
     namespaces: ShardedMap<NamespaceRecord>,
     nodes: ShardedMap<NodePools>,
+    mutation: Mutation,
     offline: bool,
 }
 
@@ -133,6 +134,12 @@ impl Tenants {
     #[must_use]
     pub fn declarations(&self) -> &Declarations {
         &self.declarations
+    }
+
+    /// The part of Croft that changes pods and DaemonSets, by the parameters of the policies.
+    #[must_use]
+    pub const fn mutation(&self) -> Mutation {
+        self.mutation
     }
 
     /// The owner of `namespace`.
@@ -222,6 +229,8 @@ pub struct Index {
     declarations: Arc<Declarations>,
     namespaces: ShardedMap<NamespaceRecord>,
     nodes: ShardedMap<NodePools>,
+    /// By the parameters of the policies, which Croft's own namespace carries.
+    mutation: Mutation,
     stale: bool,
     offline: bool,
 }
@@ -279,6 +288,10 @@ impl Index {
     /// Adds or replaces a namespace. Returns its name as the index holds it.
     pub fn upsert_namespace(&mut self, namespace: &Namespace) -> Arc<str> {
         let name = self.strings.shared(&namespace.name);
+        if namespace.name == self.config.namespace {
+            let written = namespace.annotations.get(MUTATION).and_then(|mode| Mutation::parse(mode));
+            self.mutation = written.unwrap_or_default();
+        }
         let source = NamespaceSource {
             labels: self.strings.pairs(namespace.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()))),
             owned: namespace.annotations.contains_key(POOLS_ANNOTATION),
@@ -384,6 +397,7 @@ impl Index {
             declarations: self.declarations.clone(),
             namespaces: self.namespaces.clone(),
             nodes: self.nodes.clone(),
+            mutation: self.mutation,
             offline: self.offline,
         }
     }

@@ -98,6 +98,8 @@ pub enum Provisioner {
 pub struct Config {
     /// Action on a non-tenant pod whose tolerations let it onto the nodes of a pool.
     pub non_tenant_pods: NonTenantPods,
+    /// The part of Croft that changes pods and DaemonSets.
+    pub mutation: Mutation,
     /// The namespace that Croft is installed in. Always exempt.
     pub namespace: String,
     /// Namespaces that are exempt in addition to [`BUILT_IN_EXEMPT`] and Croft's own, even if a tenant claims them.
@@ -114,6 +116,7 @@ impl Config {
     pub fn installed_in(namespace: &str) -> Self {
         Self {
             non_tenant_pods: NonTenantPods::KeepOut,
+            mutation: Mutation::Webhook,
             namespace: namespace.to_owned(),
             exempt: Vec::new(),
             schedulers: vec!["system:kube-scheduler".to_owned()],
@@ -126,6 +129,33 @@ impl Default for Config {
     /// The default settings of a Croft that is installed as the manifests ship it.
     fn default() -> Self {
         Self::installed_in(DEFAULT_NAMESPACE)
+    }
+}
+
+/// The part of Croft that changes pods and DaemonSets on their way to where they may run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mutation {
+    /// The webhook.
+    #[default]
+    Webhook,
+    /// MutatingAdmissionPolicies, inside the API server.
+    Policy,
+}
+
+impl Mutation {
+    /// The name of the mode.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Webhook => "Webhook",
+            Self::Policy => "Policy",
+        }
+    }
+
+    /// The mode of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Webhook, Self::Policy].into_iter().find(|mode| mode.as_str() == name)
     }
 }
 

@@ -5,7 +5,12 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use crate::definitions::{CERTIFICATE_ERROR_ANNOTATION, OBSERVED_GENERATIONS_ANNOTATION};
+use crate::{
+    definitions::{
+        CERTIFICATE_ERROR_ANNOTATION, OBSERVED_GENERATIONS_ANNOTATION, REGISTERED_MUTATION_ANNOTATION,
+    },
+    tenancy::model::Mutation,
+};
 
 /// Value of [`REPLICA_LABEL`](crate::definitions::REPLICA_LABEL) on the webhook's replicas.
 pub const WEBHOOK: &str = "webhook";
@@ -21,6 +26,8 @@ pub struct ReplicaStatus {
     pub observed: ObservedGenerations,
     /// The error of its certificate, as a sentence; `None` without one.
     pub certificate_error: Option<String>,
+    /// The mode for which it has written the webhook configurations; `None` if another replica keeps them.
+    pub registered: Option<Mutation>,
 }
 
 impl ReplicaStatus {
@@ -32,7 +39,9 @@ impl ReplicaStatus {
         let Ok(observed) = observed.parse();
         let certificate_error =
             annotations.get(CERTIFICATE_ERROR_ANNOTATION).filter(|text| !text.is_empty()).cloned();
-        Self { observed, certificate_error }
+        let registered =
+            annotations.get(REGISTERED_MUTATION_ANNOTATION).and_then(|mode| Mutation::parse(mode));
+        Self { observed, certificate_error, registered }
     }
 
     /// The annotations of the replica's Lease.
@@ -40,7 +49,12 @@ impl ReplicaStatus {
     pub fn write(&self) -> BTreeMap<String, String> {
         let certificate_error =
             self.certificate_error.iter().map(|text| (CERTIFICATE_ERROR_ANNOTATION.to_owned(), text.clone()));
+        let registered = self
+            .registered
+            .iter()
+            .map(|mode| (REGISTERED_MUTATION_ANNOTATION.to_owned(), mode.as_str().to_owned()));
         certificate_error
+            .chain(registered)
             .chain([(OBSERVED_GENERATIONS_ANNOTATION.to_owned(), self.observed.to_string())])
             .collect()
     }
@@ -107,9 +121,13 @@ mod tests {
         assert!(!read.covers("905ab4f5-6393-11e8-b7cc-42010a800002", 1));
         assert_eq!("nonsense,a=b,=".parse(), Ok(ObservedGenerations::default()));
 
-        let report = ReplicaStatus { observed, certificate_error: Some("expired".to_owned()) };
+        let report = ReplicaStatus {
+            observed,
+            certificate_error: Some("expired".to_owned()),
+            registered: Some(Mutation::Policy),
+        };
         assert_eq!(ReplicaStatus::read(&report.write()), report);
-        let healthy = ReplicaStatus { certificate_error: None, ..report };
+        let healthy = ReplicaStatus { certificate_error: None, registered: None, ..report };
         assert_eq!(ReplicaStatus::read(&healthy.write()), healthy);
     }
 }

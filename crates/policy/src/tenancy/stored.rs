@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::{
     definitions::POOL_NAME_LABEL,
     tenancy::{
-        model::{Config, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
+        model::{Config, Mutation, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
         selector::{Requirement, Selector, Test},
         taint::Effect,
     },
@@ -133,6 +133,10 @@ pub fn config(spec: &Value, namespace: &str) -> Decoded<Config> {
             Some("Reject") => NonTenantPods::Reject,
             _ => NonTenantPods::KeepOut,
         },
+        mutation: spec
+            .pointer("/admission/mutation")
+            .and_then(|mode| Mutation::parse(mode.as_str()?))
+            .unwrap_or_default(),
     };
     Decoded { object, error: errors.into_iter().next() }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  data/chart-values.yaml ─┐
 //!  flags of both processes ┴─▶ values.schema.json, values.yaml, docs/reference/chart.md, templates/_settings.tpl
-//!  croft_policy::policies ────▶ templates/policies.yaml  ┐
+//!  croft_policy::policies ────▶ templates/policies.yaml, mutation.yaml ┐
 //!  croft_api::crds ───────────▶ croft-crds/templates     ├─ helm template ─▶ manifests/install, deploy, overlays
 //!  templates by hand ────────────────────────────────────┘
 //! ```

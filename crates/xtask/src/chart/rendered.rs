@@ -13,6 +13,8 @@ use crate::generated::File;
 
 const HEADER: &str = "# Rendered from manifests/chart/croft by `make generate`; edit there.\n";
 const NAMESPACE: &str = "croft-system";
+/// A kind that the chart renders only for API servers that serve it.
+const SERVED: &str = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy";
 
 /// Files of one rendering: the values, and each file with the template that it comes from.
 struct Rendering {
@@ -37,6 +39,7 @@ const RENDERINGS: [Rendering; 2] = [
             ("manifests/install/webhooks.yaml", "webhooks.yaml"),
             ("manifests/deploy/controller.yaml", "controller.yaml"),
             ("manifests/deploy/webhook.yaml", "webhook.yaml"),
+            ("manifests/overlays/policy-mode/mutation.yaml", "mutation.yaml"),
         ],
     },
     Rendering {
@@ -76,7 +79,7 @@ fn template(helm: &Helm, root: &Path, values: &[&str]) -> anyhow::Result<BTreeMa
         .command(scratch.path())
         .args(["template", "croft"])
         .arg(root.join(CHART))
-        .args(["--namespace", NAMESPACE])
+        .args(["--namespace", NAMESPACE, "--api-versions", SERVED])
         .args(values.iter().map(|value| format!("--set={value}")))
         .output()
         .context("failed to run helm template")?;

@@ -22,7 +22,7 @@ const LEASES: [&str; 2] = ["croft-controller", "croft-webhook-certificate"];
 pub(super) type ObjectKind = (&'static str, &'static str, &'static str);
 
 /// Kinds by which requests are refused or changed, in the order of their removal.
-const ENFORCEMENT: [ObjectKind; 4] = [
+const ENFORCEMENT: [ObjectKind; 6] = [
     ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
     (
@@ -31,6 +31,8 @@ const ENFORCEMENT: [ObjectKind; 4] = [
         "validatingadmissionpolicybindings",
     ),
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
 ];
 /// Kinds in Croft's namespace, in the order of their removal.
 const IN_NAMESPACE: [ObjectKind; 10] = [
@@ -100,7 +102,11 @@ async fn list(
         };
         return Ok(all.into_iter().filter(own).collect());
     }
-    let found = api.list(&ListParams::default().labels(LABEL)).await.with_context(failed)?.items;
+    let found = match api.list(&ListParams::default().labels(LABEL)).await {
+        // Mutating policies are served since Kubernetes 1.36.
+        Err(kube::Error::Api(status)) if status.is_not_found() => Vec::new(),
+        other => other.with_context(failed)?.items,
+    };
     Ok(found.into_iter().filter(|object| object.name_any().starts_with("croft-")).collect())
 }
 

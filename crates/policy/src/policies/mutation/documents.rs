@@ -1,0 +1,168 @@
+//! The policies of Policy mode and their bindings, as they are installed.
+
+use serde_json::Value;
+
+use crate::{
+    definitions::{
+        POOL_ANNOTATION,
+        parameter::{PROBE, PROBED_MUTATION},
+    },
+    policies::{
+        mutation::{
+            choice, keep_out, record,
+            subject::{self, Subject},
+            tenancy,
+        },
+        pods::{MIRROR, owned},
+        policy::{Mutating, Policy, Variable, break_glass, constraints},
+    },
+    rules::earlier_record,
+};
+
+/// Every mutating policy and its binding, for the API server's `admissionregistration.k8s.io/v1`, which serves them since
+/// Kubernetes 1.36. `namespace` is Croft's own.
+#[must_use]
+pub fn documents(namespace: &str) -> Vec<Value> {
+    let policies = [pods(), daemonsets(), probe(&version())];
+    policies.into_iter().flat_map(|policy| [policy.document(), policy.binding(namespace)]).collect()
+}
+
+/// The version of the mutating policies: a hash of all that they decide.
+#[must_use]
+pub fn version() -> String {
+    let text: String = [pods(), daemonsets()]
+        .iter()
+        .filter_map(|policy| Some(policy.document().get("spec")?.to_string()))
+        .collect();
+    crate::policies::parameters::hash([text.as_bytes()].into_iter())
+}
+
+/// The validating policies that refuse what the mutating ones leave unchanged.
+pub(in crate::policies) fn validating() -> [Policy; 2] {
+    [refused_pods(), refused_daemonsets()]
+}
+
+/// The variables of every policy: what the pod asks for, what is refused, and what is planned.
+fn decision(subject: Vec<Variable>) -> Vec<Variable> {
+    // A variable reads only variables before it.
+    let parts = [
+        subject,
+        tenancy::variables(),
+        choice::choosing(),
+        keep_out::reaching(),
+        vec![tenancy::refusal()],
+        choice::pinning(),
+        keep_out::excluding(),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+fn pods() -> Mutating {
+    let mut variables = decision(subject::of_pod());
+    variables.extend(choice::tolerated("variables.tolerations"));
+    variables.push(("wantedTerms", keep_out::with_exclusions("variables.hasTerms", "variables.terms")));
+    let pod = Subject::Pod;
+    let pinned = format!(
+        "{} + {}",
+        choice::selector_patches(pod, "variables.selector"),
+        choice::tolerations_patch(pod, "variables.tolerating")
+    );
+    let kept_out =
+        keep_out::terms_patch(pod, "variables.hasTerms || variables.needs", "variables.wantedTerms");
+    Mutating {
+        name: "croft-pods",
+        constraints: constraints("", &["pods"], &["CREATE"], true),
+        // A pod that names a node is pinned by the webhook, which knows the node's pool.
+        conditions: vec![("policy-mode", tenancy::is_on()), ("names-no-node", pod.names_no_node())],
+        variables,
+        patches: format!(
+            "variables.refusal != '' ? [] : variables.tenancy == 'tenant' ? {pinned} : {kept_out}"
+        ),
+    }
+}
+
+/// Conditions of the policies for DaemonSets. The webhook plans a template that names a node, and one whose record CEL
+/// can't read.
+fn of_daemonsets() -> Vec<(&'static str, String)> {
+    vec![
+        ("policy-mode", tenancy::is_on()),
+        ("not-being-deleted", "oldObject == null || !has(object.metadata.deletionTimestamp)".to_owned()),
+        ("names-no-node", Subject::DaemonSet.names_no_node()),
+        (
+            "readable-record",
+            format!("!{}.startsWith('{}')", Subject::DaemonSet.record(), earlier_record::START),
+        ),
+    ]
+}
+
+fn daemonsets() -> Mutating {
+    let mut variables = decision(record::of_template());
+    variables.extend(record::plan());
+    Mutating {
+        name: "croft-daemonsets",
+        constraints: constraints("apps", &["daemonsets"], &["CREATE", "UPDATE"], true),
+        conditions: of_daemonsets(),
+        variables,
+        patches: record::patches(),
+    }
+}
+
+/// Adds the version of the mutating policies to a probe of the parameters, so that its answer says whether they act.
+fn probe(version: &str) -> Mutating {
+    Mutating {
+        name: "croft-mutation-probe",
+        constraints: constraints("", &["namespaces"], &["UPDATE"], false),
+        conditions: vec![
+            ("own-namespace", "object.metadata.name == params.metadata.name".to_owned()),
+            ("probe", format!("request.dryRun && '{PROBE}' in object.metadata.?annotations.orValue({{}})")),
+        ],
+        variables: Vec::new(),
+        patches: format!(
+            "[JSONPatch{{op: 'add', path: '/metadata/annotations/' + jsonpatch.escapeKey('{PROBED_MUTATION}'), value: '{version}'}}]"
+        ),
+    }
+}
+
+/// Refuses a pod that the mutating policy leaves unchanged because it can't be placed, with the reason.
+fn refused_pods() -> Policy {
+    let mut variables = vec![owned(MIRROR)];
+    variables.extend(decision(subject::of_pod()));
+    Policy {
+        name: "croft-pod-choice",
+        constraints: constraints("", &["pods"], &["CREATE"], true),
+        conditions: vec![("policy-mode", tenancy::is_on())],
+        variables,
+        validations: vec![(
+            format!("variables.mirror || variables.refusal == '' || {}", break_glass()),
+            "variables.refusal".to_owned(),
+        )],
+        parameters: true,
+    }
+}
+
+/// The same of a DaemonSet's template. One that was refused before stays, so that labels and finalizers of the DaemonSet
+/// can be changed.
+fn refused_daemonsets() -> Policy {
+    let pool = |object: &str| format!("{object}.spec.template.?metadata.?annotations[?'{POOL_ANNOTATION}']");
+    let unchanged = format!(
+        "oldObject != null && object.spec.template.spec == oldObject.spec.template.spec && {} == {}",
+        pool("object"),
+        pool("oldObject")
+    );
+    let mut variables = decision(record::of_template());
+    variables.push(("unchanged", unchanged));
+    Policy {
+        name: "croft-daemonset-choice",
+        constraints: constraints("apps", &["daemonsets"], &["CREATE", "UPDATE"], true),
+        conditions: of_daemonsets(),
+        variables,
+        validations: vec![(
+            format!(
+                "variables.refusal == '' || (variables.unchanged && variables.tenancy != 'unknown') || {}",
+                break_glass()
+            ),
+            "variables.refusal".to_owned(),
+        )],
+        parameters: true,
+    }
+}

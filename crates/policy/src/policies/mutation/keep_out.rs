@@ -1,0 +1,151 @@
+//! The required node affinity that keeps a non-tenant pod off the pools: [`keep_out`](crate::rules) and `node_affinity`
+//! as CEL.
+
+use crate::{
+    definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL, parameter},
+    policies::{
+        cel,
+        mutation::subject::{REQUIRED, Subject},
+        parameters::MORE,
+        pods::reaches_unregistered_by,
+        policy::Variable,
+    },
+};
+
+/// CEL: the toleration `t` is of any value of its key.
+const EXISTS: &str = "t.?operator.orValue('') == 'Exists'";
+/// CEL: the toleration `t` is of the taint of pool `p`, or of all of its key, or of all keys.
+const MATCHES: &str = "(t.?key.orValue('') == '' || (t.key == p[0].split('=')[0] && \
+                       (t.?operator.orValue('') == 'Exists' || t.key + '=' + t.?value.orValue('') == p[0])))";
+
+/// The variables about what a non-tenant pod reaches, up to `nonTenantRefusal`. A pool is the list of its label, effects and pool-name label.
+pub(super) fn reaching() -> Vec<Variable> {
+    let keyed = "t.?key.orValue('')";
+    let effect = "t.?effect.orValue('')";
+    vec![
+        (
+            "free",
+            format!(
+                "variables.shared == ['*'] || {} || {}",
+                cel::non_tenant_pods_allowed(),
+                cel::in_free_namespace()
+            ),
+        ),
+        ("closed", "variables.pools.filter(p, !(p[0] in variables.shared))".to_owned()),
+        ("anyKey", format!("variables.tolerations.exists(t, {keyed} == '')")),
+        (
+            // A pool whose taint keeps nothing off counts only for a pod that means it.
+            "reached",
+            format!(
+                "variables.closed.filter(p, (variables.anyKey || variables.tolerations.exists(t, {MATCHES} || \
+                 (t.key == '{POOL_NAME_LABEL}' && {EXISTS}))) && p[1].split(',').all(e, e == 'PreferNoSchedule' || \
+                 variables.tolerations.exists(t, {effect} in ['', e] && {MATCHES})))"
+            ),
+        ),
+        (
+            "reachesLater",
+            format!(
+                "variables.tolerations.exists(t, {effect} != 'PreferNoSchedule' && ({keyed} == '' || \
+                 (t.key in variables.keys && !({} && variables.pools.exists(p, p[0] in variables.shared && \
+                 t.key + '=' + t.?value.orValue('') in [p[0], '{POOL_NAME_LABEL}=' + p[2]])))))",
+                "t.?operator.orValue('') in ['', 'Equal']"
+            ),
+        ),
+        ("nonTenantRefusal", refusal()),
+    ]
+}
+
+/// The variables of what the pod is kept off.
+pub(super) fn excluding() -> Vec<Variable> {
+    vec![
+        (
+            "needs",
+            "variables.refusal == '' && variables.tenancy == 'none' && !variables.free && (size(variables.reached) > 0 || \
+             variables.reachesLater)"
+                .to_owned(),
+        ),
+        (
+            "excludedKeys",
+            format!(
+                "!variables.needs ? [] : (variables.reached.map(p, p[0].split('=')[0]) + ['{POOL_NAME_LABEL}'] + \
+                 ({} ? ['{UNREGISTERED_LABEL}'] : [])).distinct().sort()",
+                reaches_unregistered_by("variables.tolerations")
+            ),
+        ),
+        ("exclusions", exclusions()),
+    ]
+}
+
+/// CEL: each excluded key with its values, separated by commas: none for DoesNotExist. A key all of whose pools are
+/// shared with the namespace isn't excluded.
+fn exclusions() -> String {
+    let of_key = format!("(k == '{POOL_NAME_LABEL}' || p[0].split('=')[0] == k)");
+    let value = format!("(k == '{POOL_NAME_LABEL}' ? p[2] : p[0].split('=')[1])");
+    format!(
+        "variables.excludedKeys.filter(k, !variables.pools.exists(p, {of_key} && p[0] in variables.shared) || \
+         variables.closed.exists(p, {of_key})).map(k, [k, \
+         variables.pools.exists(p, {of_key} && p[0] in variables.shared) ? \
+         variables.closed.filter(p, {of_key}).map(p, {value}).sort().join(',') : ''])"
+    )
+}
+
+fn refusal() -> String {
+    let namespace =
+        "namespace ' + request.namespace + ' belongs to no tenant, and the pool isn\\'t shared with it";
+    let selects = format!(
+        "variables.selected.filter(l, variables.closed.exists(p, l in [p[0], '{POOL_NAME_LABEL}=' + p[2]]))"
+    );
+    let by_key = "variables.tolerations.exists(t, t.?key.orValue('') == '' || t.key in variables.keys)";
+    format!(
+        "variables.free ? '' : size({selects}) > 0 ? 'spec.nodeSelector asks for ' + {selects}[0] + ', which is a pool; \
+         {namespace}: remove it from spec.nodeSelector, or ask the pool\\'s operator to add the namespace to a Tenant or to \
+         spec.sharedWith of the TenantPool' : \
+         variables.allPools.contains('{MORE};') && ({by_key} || variables.selector.exists(k, k in variables.keys)) ? \
+         'there are more pools than the admission policies hold, so what the pod may reach is unknown; leave out tolerations \
+         and selector entries with keys of pools, or ask the cluster\\'s operator for spec.admission.mutation Webhook' : \
+         variables.tolerations.exists(t, t.?operator.orValue('') in ['Lt', 'Gt'] && t.?key.orValue('') in variables.keys) ? \
+         'spec.tolerations compares a number with the taint of a pool, which the admission policies can\\'t; write Equal or \
+         Exists' : \
+         {} == 'Reject' && size(variables.reached) > 0 ? 'spec.tolerations would let the pod onto the nodes of pool ' + \
+         variables.reached[0][2] + '; {namespace}: tolerate only the taints that you mean (a toleration without a key \
+         tolerates all), or ask the pool\\'s operator to add the namespace to spec.sharedWith of the TenantPool' : ''",
+        cel::text(parameter::NON_TENANT_PODS)
+    )
+}
+
+/// CEL: the term `t` has a requirement. One without any matches nothing.
+pub(super) const MATCHES_SOME: &str =
+    "(size(t.?matchExpressions.orValue([])) > 0 || size(t.?matchFields.orValue([])) > 0)";
+
+/// CEL: the term `t` lacks the exclusion `x`.
+pub(super) const LACKS: &str = "!t.?matchExpressions.orValue([]).exists(e, e.key == x[0] && (e.operator == 'DoesNotExist' || \
+                                (x[1] != '' && e.operator == 'NotIn' && x[1].split(',').all(v, v in e.?values.orValue([])))))";
+
+/// CEL: the exclusion `x` as an expression of a term.
+const EXPRESSION: &str = "(x[1] == '' ? {'key': dyn(x[0]), 'operator': dyn('DoesNotExist')} : \
+                          {'key': dyn(x[0]), 'operator': dyn('NotIn'), 'values': dyn(x[1].split(','))})";
+
+/// CEL: `terms`, of which there are some if `has_terms`, with every exclusion in each.
+pub(super) fn with_exclusions(has_terms: &str, terms: &str) -> String {
+    format!(
+        "{has_terms} ? {terms}.map(t, {MATCHES_SOME} && variables.exclusions.exists(x, {LACKS}) ? \
+         dyn({{?'matchFields': t.?matchFields, 'matchExpressions': dyn(t.?matchExpressions.orValue([]) + \
+         variables.exclusions.filter(x, {LACKS}).map(x, {EXPRESSION}))}}) : dyn(t)) : \
+         size(variables.exclusions) > 0 ? [dyn({{'matchExpressions': variables.exclusions.map(x, {EXPRESSION})}})] : []"
+    )
+}
+
+/// CEL: the patch that replaces the required terms by `wanted`, a variable, if they differ. None wanted is no affinity.
+pub(super) fn terms_patch(subject: Subject, has_wanted: &str, wanted: &str) -> String {
+    let (spec, path) = (subject.spec(), subject.pointer());
+    let (has_terms, terms) = (subject.has_terms(), subject.terms());
+    format!(
+        "(!({has_wanted}) ? ({has_terms} ? [JSONPatch{{op: 'remove', path: '{path}/affinity/nodeAffinity/{REQUIRED}'}}] : []) : \
+         {has_terms} && {wanted} == {terms} ? [] : \
+         !has({spec}.affinity) ? [JSONPatch{{op: 'add', path: '{path}/affinity', value: \
+         {{'nodeAffinity': {{'{REQUIRED}': {{'nodeSelectorTerms': {wanted}}}}}}}}}] : \
+         !has({spec}.affinity.nodeAffinity) ? [JSONPatch{{op: 'add', path: '{path}/affinity/nodeAffinity', value: \
+         {{'{REQUIRED}': {{'nodeSelectorTerms': {wanted}}}}}}}] : \
+         [JSONPatch{{op: 'add', path: '{path}/affinity/nodeAffinity/{REQUIRED}', value: {{'nodeSelectorTerms': {wanted}}}}}])"
+    )
+}

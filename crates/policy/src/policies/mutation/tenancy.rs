@@ -1,0 +1,70 @@
+//! The owner of the request's namespace, and what is refused.
+
+use crate::{
+    definitions::{POOL_ANNOTATION, parameter},
+    policies::{
+        cel,
+        parameters::MORE,
+        pods::{NON_TENANT, annotation, owned},
+        policy::{Keys, Variable},
+    },
+};
+
+/// CEL: the policies change pods and DaemonSets.
+pub(super) fn is_on() -> String {
+    format!("{} == 'Policy'", cel::text(parameter::MUTATION))
+}
+
+/// The variables about the namespace, of which `tenancy` is the sum: `tenant`, `none`, `exempt`, or `unknown` if a
+/// tenant claims the namespace and its pools aren't written on it yet.
+pub(super) fn variables() -> Vec<Variable> {
+    let labels = "(namespaceObject == null ? {} : namespaceObject.metadata.?labels.orValue({}))";
+    vec![
+        owned(NON_TENANT),
+        Keys::Declared.variable(),
+        ("ownPools", annotation("pools")),
+        ("shared", format!("({}).split(';')", annotation("shared"))),
+        (
+            "defaulted",
+            format!(
+                "namespaceObject == null ? '' : namespaceObject.metadata.?annotations[?'{POOL_ANNOTATION}'].orValue('')"
+            ),
+        ),
+        (
+            "exempt",
+            format!(
+                "request.namespace == params.metadata.name || request.namespace in {}",
+                cel::words(parameter::EXEMPT)
+            ),
+        ),
+        (
+            "claimed",
+            format!(
+                "{}.exists(t, t[0] == '{MORE}' || {})",
+                cel::all_tenants(),
+                cel::is_claimed("request.namespace", labels)
+            ),
+        ),
+        (
+            "tenancy",
+            "variables.exempt ? 'exempt' : variables.ownPools != '' ? 'tenant' : \
+             !variables.nonTenant && variables.claimed ? 'unknown' : 'none'"
+                .to_owned(),
+        ),
+        ("allPools", cel::text(parameter::ALL_POOLS)),
+        ("pools", "variables.allPools.split(';').filter(p, p.contains(':')).map(p, p.split(':'))".to_owned()),
+        ("selected", "variables.selector.map(k, k + '=' + variables.selector[k])".to_owned()),
+    ]
+}
+
+/// The variable `refusal`: why the pod is refused, as a sentence; empty if it isn't. It reads `tenantRefusal` and
+/// `nonTenantRefusal`.
+pub(super) fn refusal() -> Variable {
+    (
+        "refusal",
+        "variables.tenancy == 'tenant' ? variables.tenantRefusal : variables.tenancy == 'none' ? \
+         variables.nonTenantRefusal : variables.tenancy == 'unknown' ? 'namespace ' + request.namespace + ' is claimed by a \
+         Tenant, and its pools are not written on it yet; try again in a moment' : ''"
+            .to_owned(),
+    )
+}
