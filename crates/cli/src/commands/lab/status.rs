@@ -1,4 +1,4 @@
-//! What a lab consists of, as its keeper writes it down and its user sees it.
+//! The state of a lab: its keeper writes it down, and its user sees it.
 
 use std::{
     io::{self, Write as _},
