@@ -166,6 +166,7 @@ fn configs() -> Vec<Case> {
         ("CroftConfig", "/spec/misplaced", json!("Evict"), &["Evict", "Report", "Recreate"]),
         ("CroftConfig", "/spec/limits/nodes", json!(-1), &["spec.limits", "aren't negative"]),
         ("CroftConfig", "/spec/limits/costs", json!(1), &["there are limits of cpu, memory"]),
+        ("CroftConfig", "/spec/admission/mutation", json!("Sometimes"), &["Sometimes", "Webhook", "Policy"]),
         ("CroftConfig", "/metadata/name", json!("other"), &["its name is default"]),
     ]
 }

@@ -117,7 +117,7 @@ mod tests {
     fn snapshot_is_read_as_it_was_written_and_doesnt_depend_on_the_order() {
         let pool = "{apiVersion: croft.dev/v1alpha1, kind: TenantPool, metadata: {name: p}, spec: {key: k, template: {spec: \
                     {nodeClassRef: {name: c}}}}}";
-        let claim = "{apiVersion: croft.dev/v1alpha1, kind: NodeClaim, metadata: {name: n}, spec: {pool: p, nodeClassRef: {name: \
+        let claim = "{apiVersion: croft.dev/v1alpha1, kind: NodeClaim, metadata: {name: claim}, spec: {pool: p, nodeClassRef: {name: \
                      c}, instanceTypes: [m5.large], zones: [a], capacityType: spot}}";
         let pods: Vec<String> = ["b", "a"]
             .map(|name| {
