@@ -6,7 +6,7 @@
 //!                                                                                  └─▶ patches
 //! ```
 //!
-//! The rules are those of [`rules`](crate::rules), written once more as CEL. Both kinds of policy share the variables: a
+//! The rules are those of `rules`, written once more as CEL. Both kinds of policy share the variables: a
 //! mutating policy can't refuse with a sentence, so it leaves what is refused unchanged, and a validating policy refuses
 //! it with the value of `refusal`. A test compares every answer of the two implementations on the real API server.
 //!
