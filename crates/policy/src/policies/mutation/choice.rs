@@ -1,4 +1,4 @@
-//! The pool of a tenant's pod, and the patches that pin the pod there: [`pool_choice`](crate::rules) and `injection` as
+//! The pool of a tenant's pod, and the patches that pin the pod there: `pool_choice` and `injection` as
 //! CEL.
 
 use crate::{

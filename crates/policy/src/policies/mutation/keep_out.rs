@@ -1,4 +1,4 @@
-//! The required node affinity that keeps a non-tenant pod off the pools: [`keep_out`](crate::rules) and `node_affinity`
+//! The required node affinity that keeps a non-tenant pod off the pools: `keep_out` and `node_affinity`
 //! as CEL.
 
 use crate::{

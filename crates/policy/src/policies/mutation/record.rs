@@ -1,4 +1,4 @@
-//! DaemonSets: the record of what Croft added to a template, and its removal: [`injected`](crate::rules) as CEL.
+//! DaemonSets: the record of what Croft added to a template, and its removal: `injected` as CEL.
 //!
 //! A plan begins with what the tenant wrote. Of what was recorded, the part that is still needed stays in its place.
 
