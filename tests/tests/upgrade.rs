@@ -99,21 +99,24 @@ async fn takes_over(stack: &mut Stack, before: &Observed, forgotten: &[String]) 
     for name in ["a", "b"] {
         condition_of::<Tenant>(&client, name, READY, "True").await.unwrap();
     }
-    let mut changes = Observed::now(&stack.plane).await.unwrap().changes_since(before, false);
-    changes.retain(|change| !is_parameter_of_policies(change));
-    assert_eq!(changes, Vec::<String>::new());
+    assert_eq!(changes(stack, before, false).await, Vec::<String>::new());
     assert_eq!(instances(stack).await, launched, "an instance was launched or terminated");
 
     // The controller does its work: one more pod gets one more node.
     scale(&client, 3).await.unwrap();
-    let mut changes = Observed::now(&stack.plane).await.unwrap().changes_since(before, true);
-    changes.retain(|change| !is_parameter_of_policies(change));
-    assert_eq!(changes, Vec::<String>::new());
+    assert_eq!(changes(stack, before, true).await, Vec::<String>::new());
     let now = instances(stack).await;
     assert!(now.is_superset(&launched) && now.len() == launched.len() + 1, "{now:?} after {launched:?}");
 }
 
 /// Waits until each pool's nodes were compared with what would be launched now.
+/// The changes since `before`, without those of parameters of the policies.
+async fn changes(stack: &Stack, before: &Observed, scaled: bool) -> Vec<String> {
+    let mut changes = Observed::now(&stack.plane).await.unwrap().changes_since(before, scaled);
+    changes.retain(|change| !is_parameter_of_policies(change));
+    changes
+}
+
 /// Parameters that this version's policies read and those of 0.1.0 didn't: a Tenant's `Override`, and their revision.
 fn is_parameter_of_policies(change: &str) -> bool {
     let Some((key, values)) = change.strip_prefix("Namespace ").and_then(|c| c.split_once(": \"")) else {
@@ -235,9 +238,7 @@ async fn storage_version_changes_and_changes_back(stack: &Stack, before: &Observ
         replace_crd(&api, crd).await.unwrap();
     }
     scale(&client, 4).await.unwrap();
-    let mut changes = Observed::now(&stack.plane).await.unwrap().changes_since(before, true);
-    changes.retain(|change| !is_parameter_of_policies(change));
-    assert_eq!(changes, Vec::<String>::new());
+    assert_eq!(changes(stack, before, true).await, Vec::<String>::new());
 }
 
 #[tokio::test]

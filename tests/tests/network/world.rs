@@ -227,7 +227,7 @@ impl World {
         world
     }
 
-    /// The same tenants and policies of people, with isolations drawn anew.
+    /// The same tenants and policies of people, with newly drawn isolations.
     pub(crate) fn redraw(&mut self, random: &mut Random) {
         let all = self.namespaces();
         for (_, _, isolation) in &mut self.tenants {

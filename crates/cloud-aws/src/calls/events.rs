@@ -2,10 +2,10 @@
 //! EventBridge API Reference, version 2015-10-07.
 
 use aws_config::SdkConfig;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Call, CallError, Service, SignedCalls, json};
+use super::{CallError, Service, SignedCalls, json};
 
 const SERVICE: Service = Service {
     id: "EventBridge",
@@ -56,7 +56,7 @@ impl Client {
             if let (Some(fields), Some(token)) = (parameters.as_object_mut(), &token) {
                 fields.insert("NextToken".to_owned(), Value::from(token.as_str()));
             }
-            let page: Page = self.call("AWSEvents.ListRuleNamesByTarget", &parameters).await?;
+            let page: Page = json::call(&self.calls, "AWSEvents.ListRuleNamesByTarget", &parameters).await?;
             names.extend(page.rule_names);
             match page.next_token.filter(|next| !next.is_empty()) {
                 next @ Some(_) => token = next,
@@ -67,21 +67,7 @@ impl Client {
 
     /// DescribeRule.
     pub(crate) async fn describe_rule(&self, name: &str) -> Result<Rule, CallError> {
-        self.call("AWSEvents.DescribeRule", &json!({"Name": name})).await
-    }
-
-    async fn call<T: DeserializeOwned>(
-        &self,
-        target: &'static str,
-        parameters: &Value,
-    ) -> Result<T, CallError> {
-        let call = Call {
-            method: "POST",
-            path: "/".to_owned(),
-            headers: vec![("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)],
-            body: parameters.to_string(),
-        };
-        json::read(SERVICE.id, &self.calls.send(call).await?)
+        json::call(&self.calls, "AWSEvents.DescribeRule", &json!({"Name": name})).await
     }
 }
 

@@ -1,11 +1,11 @@
-//! Errors and regional endpoints of the services that speak JSON.
+//! Calls, errors and regional endpoints of the services that speak JSON.
 
 use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
 use aws_smithy_types::error::metadata::ErrorMetadata;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{CallError, Endpoint, Variant};
+use super::{Call, CallError, Endpoint, SignedCalls, Variant};
 
 /// Domains of the partitions by the prefix of their regions: of IPv4, and of dual-stack endpoints where there are any.
 /// Source: "Partitions", the endpoint rules of the SDK.
@@ -59,6 +59,21 @@ pub(super) fn read_error(response: &HttpResponse) -> Option<ErrorMetadata> {
         error = error.message(message);
     }
     Some(error.build())
+}
+
+/// Calls `target` with `parameters`, and reads its answer. Source: "AWS JSON 1.1 protocol", Smithy.
+pub(super) async fn call<T: DeserializeOwned>(
+    calls: &SignedCalls,
+    target: &'static str,
+    parameters: &Value,
+) -> Result<T, CallError> {
+    let call = Call {
+        method: "POST",
+        path: "/".to_owned(),
+        headers: vec![("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)],
+        body: parameters.to_string(),
+    };
+    read(calls.service, &calls.send(call).await?)
 }
 
 /// The answer of `service` as `T`.

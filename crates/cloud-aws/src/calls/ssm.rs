@@ -5,7 +5,7 @@ use aws_config::SdkConfig;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Call, CallError, Service, SignedCalls, json};
+use super::{CallError, Service, SignedCalls, json};
 
 const SERVICE: Service = Service {
     id: "SSM",
@@ -41,16 +41,8 @@ impl Client {
         struct Parameter {
             value: Option<String>,
         }
-        let call = Call {
-            method: "POST",
-            path: "/".to_owned(),
-            headers: vec![
-                ("content-type", "application/x-amz-json-1.1"),
-                ("x-amz-target", "AmazonSSM.GetParameter"),
-            ],
-            body: json!({"Name": name}).to_string(),
-        };
-        let answer: Answer = json::read(SERVICE.id, &self.calls.send(call).await?)?;
+        let answer: Answer =
+            json::call(&self.calls, "AmazonSSM.GetParameter", &json!({"Name": name})).await?;
         Ok(answer.parameter.and_then(|parameter| parameter.value))
     }
 }

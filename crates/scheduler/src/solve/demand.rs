@@ -12,11 +12,11 @@ use crate::{
         plan::{PodKey, ReasonKind},
     },
     state::{
+        claim::Claim,
         cluster::Cluster,
         interner::Sym,
         node_requirement::{NodeReq, Term},
         pod_shape::{SelId, Shape},
-        volume::Claim,
     },
 };
 

@@ -1,6 +1,7 @@
 //! The state that a solve reads: Kubernetes objects, pools and catalogues, interned and indexed as they are upserted.
 
 pub(crate) mod catalog_index;
+pub(crate) mod claim;
 pub(crate) mod cluster;
 pub(crate) mod id_reuse;
 pub(crate) mod interner;

@@ -8,10 +8,10 @@ use crate::{
     ids::{NodeIx, PodIx},
     model::{error::InputError, plan::PodKey},
     state::{
+        claim::Claim,
         cluster::Cluster,
         interner::Sym,
         pod_shape::{self, Shape},
-        volume::Claim,
     },
 };
 

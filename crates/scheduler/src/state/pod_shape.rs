@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, TopologySpreadCo
 use crate::{
     model::error::InputError,
     state::{
+        claim::{Claim, Ephemeral},
         interner::{Interner, Sym, Symbols},
         node_requirement::{Expr, NodeReq, Term},
         requests::{self, Port, ResourceNames},
         selector::{self, Ident, Namespaces, OneSelector, Selector},
         taint::Toleration,
-        volume::{Claim, Ephemeral},
     },
 };
 
