@@ -622,6 +622,7 @@ pub fn base(kind: &str) -> Value {
             json!({
                 "nonTenantPods": "KeepOut", "exemptNamespaces": ["kube-system"], "schedulers": ["system:kube-scheduler"],
                 "sharedWith": ["monitoring"], "misplaced": "Report", "limits": {"nodes": 100, "costPerHour": "250"},
+                "admission": {"mutation": "Webhook"},
             }),
         ),
         "TenantPool" => (

@@ -124,7 +124,7 @@ metadata: {name: lost}
         .unwrap();
     condition(&admin, "young", "Accepted", "False", "belongs to the older Tenant a").await;
     condition(&admin, "lost", "Accepted", "False", "TenantPool pool-gone not found").await;
-    marks(&admin, "lost", None, Some("-")).await;
+    marks(&admin, "lost", None, Some("-:-:-:pool-gone")).await;
     until("refused for want of a pool", SOON, async || {
         let said = create(&admin, &pod("lost", "x", json!({})), true).await?.sentence();
         anyhow::Ok(Seen::from_option(said.contains("no TenantPool of that name").then_some(()), said))
