@@ -380,7 +380,11 @@ async fn mirror(setup: &Setup, namespace: &str, node: &str) -> String {
     let sentence = said.sentence();
     if said.is_done() {
         let api: Api<Pod> = Api::namespaced(kubelet, namespace);
-        api.delete(&format!("web-{node}"), &DeleteParams::default().grace_period(0)).await.unwrap();
+        match api.delete(&format!("web-{node}"), &DeleteParams::default().grace_period(0)).await {
+            // kube's client sends a deletion again after 503 and 504, which the API server may have carried out.
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            done => drop(done.unwrap()),
+        }
     }
     sentence
 }
