@@ -2,11 +2,11 @@
 # laziness on top.
 
 .PHONY: bench-lab
-bench-lab: lab ## from pods to Running on nodes of Croft, and what the controller needs, with one line for programs; PARTS="ready bind steady"
+bench-lab: lab ## from pods to Running on nodes of Croft, and what the controller needs, with one line for programs; PARTS="ready bind neighbour steady"
 	cargo build --quiet --release --bin croft-webhook --bin croft-controller --bin ec2-sim
 	cargo bench --quiet --package croft-tests --bench lab -- $(PARTS)
 
 .PHONY: chaos
 chaos: lab ## real processes killed, cut off and frozen, RUNS (30) times each way, from seed SEED
 	cargo build --workspace --bins
-	CROFT_CHAOS_RUNS=$(or $(RUNS),30) $(if $(SEED),CROFT_CHAOS_SEED=$(SEED)) cargo test --package croft-tests --test chaos_kill --test chaos_network --test chaos_plane --test chaos_leader --no-fail-fast -- --nocapture
+	CROFT_CHAOS_RUNS=$(or $(RUNS),30) $(if $(SEED),CROFT_CHAOS_SEED=$(SEED)) cargo test --workspace --test chaos_kill --test chaos_network --test chaos_plane --test chaos_leader --no-fail-fast -- --nocapture

@@ -6,7 +6,8 @@
 .PHONY: bench-disruption
 bench-disruption: lab ## decisions over large and aged clusters, a month of load, and the lab's curve, with one line for programs
 	@mkdir -p target/bench
-	cargo run --quiet -p croft-cloud --example catalog > target/bench/catalog.json
+	cargo build --quiet --workspace --example catalog
+	$(or $(CARGO_TARGET_DIR),target)/debug/examples/catalog > target/bench/catalog.json
 	cargo bench --quiet -p croft-scheduler --bench disruption -- --catalog $(CURDIR)/target/bench/catalog.json > target/bench/disruption-search.txt || { cat target/bench/disruption-search.txt; exit 1; }
 	@cat target/bench/disruption-search.txt
 	cargo bench --quiet -p croft-controller --no-default-features --bench month > target/bench/disruption-month.txt || { cat target/bench/disruption-month.txt; exit 1; }

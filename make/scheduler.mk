@@ -3,10 +3,11 @@
 .PHONY: bench-scheduler
 bench-scheduler: ## workloads A to D of the scheduler, with one line for programs; DUMP=folder writes inputs and plans
 	@mkdir -p target/bench
-	cargo run --quiet -p croft-cloud --example catalog > target/bench/catalog.json
+	cargo build --quiet --workspace --example catalog
+	$(or $(CARGO_TARGET_DIR),target)/debug/examples/catalog > target/bench/catalog.json
 	cargo bench --quiet -p croft-scheduler --bench scheduler -- --catalog $(CURDIR)/target/bench/catalog.json $(if $(DUMP),--dump $(abspath $(DUMP)))
 
 .PHONY: oracle
 ORACLE_CLUSTERS ?= 2000
 oracle: lab ## random clusters, planned by Croft and bound by the real kube-scheduler; ORACLE_CLUSTERS of them
-	ORACLE_CLUSTERS=$(ORACLE_CLUSTERS) cargo test -p croft-tests --test e2e_oracle -- --nocapture
+	ORACLE_CLUSTERS=$(ORACLE_CLUSTERS) cargo test --workspace --test e2e_oracle -- --nocapture

@@ -20,6 +20,7 @@ mod meter;
 mod watchdog;
 
 use std::{
+    process::ExitCode,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -53,7 +54,7 @@ const TIMING: Timing = Timing {
 };
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
 
-fn main() {
+fn main() -> ExitCode {
     let number = |flag: &str| {
         let mut args = std::env::args().skip_while(|a| a != flag);
         args.nth(1).and_then(|text| text.parse::<u64>().ok())
@@ -65,7 +66,10 @@ fn main() {
     }
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(play(days, size, seed));
+    match runtime.block_on(play(days, size, seed)) {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
 }
 
 /// Instance types of three families, as a tenant would leave them to choose from: on-demand, x86, c, m and r of
@@ -111,7 +115,8 @@ fn build(load: &Load, types: &Arc<[InstanceType]>, seed: u64, clock: &SimClock) 
     Environment::new(store, world, Arc::clone(types), clock.clone(), Random::new(seed))
 }
 
-async fn play(days: u64, size: u64, seed: u64) {
+/// Plays `days`, and returns the number of violations.
+async fn play(days: u64, size: u64, seed: u64) -> usize {
     let begun = Instant::now();
     let clock = SimClock::start();
     let types = types();
@@ -181,9 +186,11 @@ async fn play(days: u64, size: u64, seed: u64) {
         all.iter().map(|(call, count)| format!("{call} {count}")).collect::<Vec<_>>().join(", ")
     });
     println!(
-        "month_gap={:.4} evictions_pod_day={evictions:.3} month_s={:.0} violations={}",
+        "month_gap={:.4} evictions_pod_day={evictions:.3} waited_s={:.1} month_s={:.0} violations={}",
         bill.gap(),
+        meter.waited(),
         begun.elapsed().as_secs_f64(),
         meter.watchdog.broken.len(),
     );
+    meter.watchdog.broken.len()
 }

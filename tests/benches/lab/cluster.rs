@@ -25,9 +25,9 @@ use crate::{audit::Audit, stopwatch::LABEL};
 pub(crate) const SETTING: &str = "kube-controller-manager and kube-scheduler with --kube-api-qps=2000 --kube-api-burst=4000 \
      (by default 20 and 50 a second); Croft with its default settings;\n\
      instances of ec2-sim run and join at once; on-demand, allocation strategy lowest-price; KWOK plays the kubelets";
-const REQUESTS_PER_SECOND: u32 = 2_000;
+pub(crate) const REQUESTS_PER_SECOND: u32 = 2_000;
 /// Above every duration here, also on a busy computer.
-const PATIENCE: Duration = Duration::from_secs(900);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Equal tenants, each with its own namespace and pool.
 #[derive(Clone, Debug)]
@@ -60,11 +60,7 @@ impl MeasuredCluster {
     /// Starts a control plane with Croft, and waits until every tenant is Ready.
     pub(crate) async fn start(&self) -> anyhow::Result<(Stack, Audit)> {
         let (audit, options) = Audit::new(Options::default().requests_per_second(REQUESTS_PER_SECOND))?;
-        let croft = CroftOptions::find()?
-            .flag(Part::Cloud, "--running-after-ms=0")
-            .flag(Part::Cloud, "--boot-ms=0")
-            .flag(Part::Cloud, "--terminated-after-ms=0");
-        let stack = Stack::start_with(options, croft).await?;
+        let stack = Stack::start_with(options, cloud_without_delays()?).await?;
         stack.plane.apply(&self.manifest()).await?;
         let client = stack.plane.admin().await?;
         condition_of::<EC2NodeClass>(&client, "default", "Ready", "True").await?;
@@ -129,6 +125,14 @@ impl MeasuredCluster {
         }
         Ok(())
     }
+}
+
+/// Croft with a cloud whose instances run, join and end at once.
+pub(crate) fn cloud_without_delays() -> anyhow::Result<CroftOptions> {
+    Ok(CroftOptions::find()?
+        .flag(Part::Cloud, "--running-after-ms=0")
+        .flag(Part::Cloud, "--boot-ms=0")
+        .flag(Part::Cloud, "--terminated-after-ms=0"))
 }
 
 fn name(n: usize) -> String {

@@ -2,6 +2,7 @@
 //!
 //! - From 500 pods to all Running on instances that Croft launches, compared with the same apply onto existing nodes.
 //! - From 5,000 pods of 20 tenants to all bound, compared with the same.
+//! - A new pod of one tenant while thousands of another wait, and how many instances are launched for it.
 //! - Resources of the controller with 2,000 nodes and 20,000 pods, and its requests to the API server.
 //!
 //! Instances boot in no time (ec2-sim), so the measured time is that of Kubernetes and Croft. Runs with and without
@@ -10,6 +11,7 @@
 mod audit;
 mod bind;
 mod cluster;
+mod neighbour;
 mod processes;
 mod ready;
 mod steady;
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
 
 /// Runs the named parts, or all.
 async fn bench(parts: &[String]) -> anyhow::Result<()> {
-    const PARTS: [&str; 3] = ["ready", "bind", "steady"];
+    const PARTS: [&str; 4] = ["ready", "bind", "neighbour", "steady"];
     if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
         bail!("{unknown} is no part of this: {}", PARTS.join(", "));
     }
@@ -53,6 +55,9 @@ async fn bench(parts: &[String]) -> anyhow::Result<()> {
     }
     if wanted("bind") {
         figures.push(bind::run().await?.to_string());
+    }
+    if wanted("neighbour") {
+        figures.push(neighbour::run().await?.to_string());
     }
     if wanted("steady") {
         figures.push(steady::run().await?.to_string());

@@ -13,23 +13,27 @@
 
 mod world;
 
-use std::{process::Command, sync::Arc, time::Instant};
+use std::{
+    process::{Command, ExitCode},
+    sync::Arc,
+    time::Instant,
+};
 
 use croft_scheduler::{Catalog, InstanceType, Operator, Price, Requirement, consolidation::consolidate};
 use croft_simkit::Random;
 use serde_json::{Value, json};
 use world::{CPUS, DEFAULTS, Deployment, FREE, MEMORIES, Rules, World};
 
-fn main() {
+fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let value = |flag: &str| args.iter().position(|a| a == flag).and_then(|at| args.get(at + 1)).cloned();
     let Some(catalog) = value("--catalog") else {
-        println!("bench-disruption: pass --catalog FILE (make bench-disruption writes the built-in one)");
-        return;
+        eprintln!("bench-disruption: pass --catalog FILE (make bench-disruption writes the built-in one)");
+        return ExitCode::FAILURE;
     };
     if let Some(only) = value("--only") {
         println!("{}", run(&only, &catalog));
-        return;
+        return ExitCode::SUCCESS;
     }
     let part = |name: &str| -> Value {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -56,6 +60,10 @@ fn main() {
         f(&aged, "gap"),
         f(&aged, "gap_defaults"),
     );
+    if violations > 0 {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
 }
 
 fn peak_mb() -> f64 {

@@ -339,6 +339,7 @@ impl<'a> Search<'a> {
             without_nodes: without,
             simulate_default_scheduler: true,
             effort: 0,
+            small_plan_steps: 0,
             ..self.ask.options.clone()
         };
         let Self { ask, cancel, work, cache, result, .. } = self;
@@ -363,6 +364,8 @@ impl<'a> Search<'a> {
     fn attempt(&self, set: &[&Candidate], allowed: Allowed) -> Tried {
         let mut options = self.ask.options.clone();
         options.without_nodes.extend(set.iter().map(|c| c.node.clone()));
+        // Sets are many, and most are of no use: their effort is counted over all of them.
+        options.small_plan_steps = 0;
         let wasted = set.iter().filter_map(|c| self.wasted.get(&c.node)).sum::<i64>();
         let least = set
             .iter()

@@ -8,6 +8,9 @@ pub struct Options {
     /// Multiple of the default search effort, which is proportional to classes and pods. 0 is plain
     /// first-fit-decreasing and nothing else.
     pub effort: u32,
+    /// Steps that a plan may take beside those of `effort`, for as long as they find something cheaper: few pods are quickly
+    /// searched, and a wrong choice is a large share of their cost. 0 is off, as at effort 0.
+    pub small_plan_steps: u64,
     /// A plan whose instances cost this much is of no use: the search ends once every plan is proven to cost at least
     /// this.
     pub cost_cutoff: Option<Price>,
@@ -36,6 +39,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             effort: 1,
+            small_plan_steps: 2_000_000,
             cost_cutoff: None,
             spot_risk_permille: 0,
             per_node_cost: Price::ZERO,

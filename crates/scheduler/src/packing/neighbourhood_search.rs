@@ -63,14 +63,38 @@ impl Yield {
 /// Steps that the relaxation of one part may take.
 const STEPS_OF_A_PART: u64 = 60_000;
 
-/// Improves `bins` for `budget` steps; returns the steps taken. `columns` are patterns known to be good.
+/// Steps without a cheaper packing, as a multiple of those that led to the last one, after which extra steps end: the next
+/// one is found after several times as many, if there is one.
+const PATIENCE: u64 = 6;
+
+/// How long to search.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    pub(crate) steps: u64,
+    /// Steps beside them, while they find something cheaper.
+    pub(crate) extra: u64,
+    /// The steps of the plan without them.
+    pub(crate) all: u64,
+    /// No packing costs less.
+    pub(crate) bound: i64,
+}
+
+impl Budget {
+    /// True if the search goes on after `steps`, of which `fruitful` led to the cheapest packing.
+    fn allows(self, steps: u64, fruitful: u64) -> bool {
+        let patience = self.all.max(fruitful).saturating_mul(PATIENCE);
+        steps < self.steps.max(patience.min(self.steps.saturating_add(self.extra)))
+    }
+}
+
+/// Improves `bins` within `budget`; returns the steps taken. `columns` are patterns known to be good.
 pub(crate) fn improve(
     search: SearchContext<'_>,
     compat_sets: &mut CompatibilitySets,
     dual_prices: &IndexVec<ItemTypeIx, f64>,
     columns: &IndexVec<ColumnIx, Column<ItemTypeIx>>,
     bins: &mut IndexVec<BinIx, Bin>,
-    budget: u64,
+    budget: Budget,
 ) -> u64 {
     let SearchContext { problem, cancel, .. } = search;
     let known = |c: &Column<ItemTypeIx>| {
@@ -93,17 +117,19 @@ pub(crate) fn improve(
         bins.iter().fold(0i64, |sum, b| sum.saturating_add(problem.cost(b.variant, b.offer)))
     };
     let mut now = cost(bins);
-    while repair.steps < budget && bins.len() > 1 && !cancel() {
+    let mut fruitful = 0;
+    while budget.allows(repair.steps, fruitful) && bins.len() > 1 && now > budget.bound && !cancel() {
         let before = repair.steps;
         // Mostly the way with the higher rate; the relaxation costs more steps and runs when the budget
         // allows.
         let likely = anew.rate() > greedily.rate();
-        let relax = budget > 4 * STEPS_OF_A_PART && likely != (repair.dice.below(5) == 0);
+        let relax =
+            budget.steps + budget.extra > 4 * STEPS_OF_A_PART && likely != (repair.dice.below(5) == 0);
         if relax {
             repair.relax(compat_sets, bins);
         } else {
             for _ in 0..16 {
-                if repair.steps < budget {
+                if budget.allows(repair.steps, fruitful) {
                     repair.greedily(compat_sets, bins);
                 }
             }
@@ -111,6 +137,9 @@ pub(crate) fn improve(
         let after = cost(bins);
         let by = if relax { &mut anew } else { &mut greedily };
         by.note(now.saturating_sub(after), repair.steps - before);
+        if after < now {
+            fruitful = repair.steps;
+        }
         now = after;
     }
     repair.steps

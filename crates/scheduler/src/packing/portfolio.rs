@@ -62,11 +62,20 @@ impl<'a> Best<'a> {
     }
 }
 
+/// How long to search.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// Multiple of the steps per pod and item type. 0 is plain first-fit-decreasing.
+    pub(crate) multiple: u32,
+    /// Steps beside them, while they find something cheaper.
+    pub(crate) extra_steps: u64,
+}
+
 /// Packs as cheaply as `effort` allows, or until every packing is proven to cost at least `cost_cutoff`.
 pub(crate) fn pack(
     problem: &PackingProblem,
     compat_sets: &mut CompatibilitySets,
-    effort: u32,
+    effort: Effort,
     cost_cutoff: Option<i64>,
     cancel: &(dyn Fn() -> bool + Sync),
 ) -> Outcome {
@@ -79,8 +88,9 @@ pub(crate) fn pack(
     let item_types = u64::try_from(problem.item_types.len()).unwrap_or(u64::MAX);
     let each = STEPS_EACH.saturating_mul(item_types.saturating_add(pods));
     let budget = Budget {
-        total: u64::from(effort).saturating_mul(STEPS_AT_LEAST.saturating_add(each)),
-        item_types: MOST_KINDS.saturating_mul(u64::from(effort)).min(MOST_KINDS_EVER),
+        total: u64::from(effort.multiple).saturating_mul(STEPS_AT_LEAST.saturating_add(each)),
+        extra: effort.extra_steps,
+        item_types: MOST_KINDS.saturating_mul(u64::from(effort.multiple)).min(MOST_KINDS_EVER),
         cost_cutoff,
     };
     let context = SearchContext { problem, bin_types: &bin_types, cancel };
@@ -89,7 +99,7 @@ pub(crate) fn pack(
         let placed = search.best.packing.placed();
         let (dual_prices, by_resources) = column_generation::resource_prices(problem, &bin_types, &placed);
         search.bound = by_resources;
-        if effort > 0 {
+        if effort.multiple > 0 {
             search.improve(dual_prices);
         }
         search.bound = in_prices(problem, &bin_types, search.bound);
@@ -100,7 +110,7 @@ pub(crate) fn pack(
         limits: best.packing.limits,
         bound,
         steps,
-        cut_short: effort > 0 && cancel(),
+        cut_short: effort.multiple > 0 && cancel(),
     }
 }
 
@@ -109,6 +119,8 @@ pub(crate) fn pack(
 struct Budget {
     /// Steps.
     total: u64,
+    /// Steps beside them, while they find something cheaper.
+    extra: u64,
     /// Item types of a problem that columns are generated for, at most.
     item_types: u64,
     cost_cutoff: Option<i64>,
@@ -163,7 +175,13 @@ impl<'a> Search<'a, '_> {
         let generated = self.generate(&dual_prices);
         dual_prices.clone_from(&generated.dual_prices);
         self.round(&generated, end);
-        if neighbourhood_search::is_free(problem) && self.steps < end && !self.is_done() {
+        let budget = neighbourhood_search::Budget {
+            steps: end.saturating_sub(self.steps),
+            extra: self.budget.extra,
+            all: self.budget.total,
+            bound: self.bound,
+        };
+        if neighbourhood_search::is_free(problem) && budget.steps + budget.extra > 0 && !self.is_done() {
             let mut bins = self.best.packing.bins.clone();
             self.steps += neighbourhood_search::improve(
                 self.context,
@@ -171,7 +189,7 @@ impl<'a> Search<'a, '_> {
                 &dual_prices,
                 &generated.columns,
                 &mut bins,
-                end - self.steps,
+                budget,
             );
             let mut other = Packing::new(problem);
             other.take_over(bins);

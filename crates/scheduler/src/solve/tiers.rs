@@ -422,7 +422,7 @@ impl Context<'_> {
         let outcome = portfolio::pack(
             &merged.problem,
             &mut merged.compat_sets,
-            self.options.effort,
+            self.effort(now),
             self.options.cost_cutoff.map(Price::micros),
             self.cancel,
         );
@@ -448,6 +448,17 @@ impl Context<'_> {
         }
         let wrong = Found { parted, ..Found::default() };
         Attempt { solved: out, groups, limits, left, failed, full, lean: choices.view.lean, wrong }
+    }
+
+    /// How long to search for a packing of `now`, which has its share of what the plan may take.
+    fn effort(&self, now: &[Wanted]) -> portfolio::Effort {
+        let of_tier: u64 = now.iter().map(|wanted| u64::from(wanted.count)).sum();
+        let of_plan: usize = self.demand.classes.iter().map(|class| class.pods.len()).sum();
+        let of_plan = u64::try_from(of_plan).unwrap_or(u64::MAX).max(1);
+        portfolio::Effort {
+            multiple: self.options.effort,
+            extra_steps: self.options.small_plan_steps.saturating_mul(of_tier) / of_plan,
+        }
     }
 
     /// The offerings and domain sets of the classes of a tier.
