@@ -27,5 +27,5 @@ fuzz: needs-rust needs-cc ## invalid and unusual inputs by libFuzzer, each targe
 	done; exit $$status
 
 .PHONY: policy-mode
-policy-mode: lab ## 10,000 random pods and DaemonSets through the policies and the policy crate
-	CROFT_POLICY_OBJECTS=10000 cargo test -p croft-tests --test admit_policy_mode -- --nocapture
+policy-mode: lab ## random pods and DaemonSets (OBJECTS=10000) through the policies and the policy crate
+	CROFT_POLICY_OBJECTS=$(or $(OBJECTS),10000) cargo test --workspace --test admit_policy_mode -- --nocapture

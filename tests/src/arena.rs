@@ -15,7 +15,10 @@ use croft_testkit::{
     Component, ControlPlane, Croft, CroftOptions, Options, Part,
     wait::{Seen, until},
 };
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::{
+    admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration},
+    core::v1::{Namespace, Pod},
+};
 use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams, PostParams},
@@ -26,6 +29,11 @@ use serde_json::{Value, json};
 
 /// Timeout for slow operations on a busy computer.
 pub const SOON: Duration = Duration::from_secs(60);
+
+/// The environment's variable with the mode of arenas, as in the settings.
+pub const MODE: &str = "CROFT_MUTATION";
+/// The condition of the mutating webhooks in Policy mode.
+const NOT_PLANNED_BY_POLICIES: &str = "not-planned-by-policies";
 
 /// The result of a request.
 #[derive(Debug)]
@@ -322,6 +330,46 @@ pub fn may_be_on(namespace: &str, node: &str) -> bool {
     }
 }
 
+/// The mode that the environment asks for: `make policy-mode` runs suites in Policy mode.
+///
+/// # Errors
+/// If it is none.
+pub fn mode() -> anyhow::Result<Mutation> {
+    let Ok(text) = std::env::var(MODE) else { return Ok(Mutation::default()) };
+    Mutation::parse(&text).with_context(|| format!("{MODE}={text}: write Webhook or Policy"))
+}
+
+/// The settings of a mode, as a manifest.
+#[must_use]
+pub fn settings(mode: Mutation) -> String {
+    json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"},
+        "spec": {"admission": {"mutation": mode.as_str()}}})
+    .to_string()
+}
+
+/// Waits until the parameter is `mode` and the webhook is registered for it.
+///
+/// # Errors
+/// On timeout.
+pub async fn in_mode(client: &Client, mode: Mutation) -> anyhow::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    until(mode.as_str(), SOON, async || {
+        let own = namespaces.get(croft_testkit::croft::NAMESPACE).await?;
+        let annotations = own.metadata.annotations.unwrap_or_default();
+        let written = annotations.get(parameter::MUTATION).cloned().unwrap_or_default();
+        let hooks = configurations.get("croft-webhook").await?.webhooks.unwrap_or_default();
+        let is_narrow = |hook: &MutatingWebhook| {
+            hook.match_conditions.iter().flatten().any(|c| c.name == NOT_PLANNED_BY_POLICIES)
+        };
+        let narrow = !hooks.is_empty() && hooks.iter().all(is_narrow);
+        let done = written == mode.as_str() && narrow == (mode == Mutation::Policy);
+        Ok::<_, kube::Error>(Seen::from_option(done.then_some(()), format!("{written}, narrow: {narrow}")))
+    })
+    .await?;
+    Ok(())
+}
+
 /// A whole control plane with the webhook, current policy parameters, and [`ARENA`].
 ///
 /// # Errors
@@ -396,9 +444,21 @@ pub fn arena_rules() -> Declarations {
 /// # Errors
 /// If a process doesn't start.
 pub async fn marked_arena(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
+    marked_arena_in(options, mode()?).await
+}
+
+/// [`marked_arena`] in a mode.
+///
+/// # Errors
+/// If a process doesn't start.
+pub async fn marked_arena_in(options: Options, mode: Mutation) -> anyhow::Result<(ControlPlane, Croft)> {
     let (plane, croft) = arena(options).await?;
     let admin = plane.admin().await?;
-    mark(&plane, &arena_rules(), &NAMESPACES).await?;
+    mark_for(&plane, &arena_rules(), &NAMESPACES, mode).await?;
+    if mode == Mutation::Policy {
+        plane.apply(&settings(mode)).await?;
+        in_mode(&admin, mode).await?;
+    }
     settled(&admin).await?;
     Ok((plane, croft))
 }
@@ -419,7 +479,12 @@ pub async fn kept_arena_of(options: Options, croft: CroftOptions) -> anyhow::Res
     let (plane, mut croft) = arena_of(options, croft).await?;
     croft.resume(&plane, Part::Cloud).await?;
     croft.resume(&plane, Part::Controller).await?;
-    settled(&plane.admin().await?).await?;
+    let admin = plane.admin().await?;
+    settled(&admin).await?;
+    if mode()? == Mutation::Policy {
+        plane.apply(&settings(Mutation::Policy)).await?;
+        in_mode(&admin, Mutation::Policy).await?;
+    }
     Ok((plane, croft))
 }
 

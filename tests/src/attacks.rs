@@ -38,8 +38,13 @@ pub const RELABELLED: &str = "relabelled";
 /// Changed objects outside tenants.
 pub const DISTURBED: &str = "disturbed";
 
+/// Pods of tenants that weren't created, pinned and started.
+pub const LOST: &str = "lost";
+
 /// Between two attempts of one attack.
-const PAUSE: Duration = Duration::from_millis(2);
+pub const PAUSE: Duration = Duration::from_millis(2);
+/// Between two attempts of one attack beside a long operation.
+pub const SLOW: Duration = Duration::from_millis(500);
 
 /// True if a pod with this spec, once admitted, stays off nodes that aren't its own.
 type Harmless = fn(&Value) -> bool;
@@ -129,6 +134,12 @@ impl Stream {
     /// Starts the stream.
     #[must_use]
     pub fn start(attacks: Vec<Attack>) -> Self {
+        Self::start_paced(attacks, PAUSE)
+    }
+
+    /// Starts the stream, with this pause between two attempts of one attack.
+    #[must_use]
+    pub fn start_paced(attacks: Vec<Attack>, pause: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let tally = Arc::new(Mutex::new(Tally::default()));
         let mut tasks = JoinSet::new();
@@ -139,7 +150,7 @@ impl Stream {
                 while !stop.load(Ordering::Relaxed) {
                     let outcome = (attack.attempt)().await;
                     lock(&tally).take(attack.counter, outcome);
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(pause).await;
                 }
             });
         }

@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context as _;
 use croft_api::Tenant;
-use croft_policy::policies;
+use croft_policy::{Mutation, policies};
 use croft_testkit::{
-    Component, ControlPlane, Croft, CroftOptions, Options,
+    Component, ControlPlane, Croft, CroftOptions, Options, Part,
     croft::RELEASE,
     wait::{Seen, until},
 };
@@ -23,9 +23,10 @@ use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
 use crate::{
-    arena::{SOON, create, kept_arena_of, pod},
-    attacks::{self, DISTURBED, Stream, Tally},
+    arena::{SOON, create, in_mode, kept_arena_of, pod, settings},
+    attacks::{self, DISTURBED, LOST, Stream, Tally},
     manifests::{daemon_set, joined, tenant},
+    policy_outage::{self, TEN_MINUTES},
     releases::Releases,
 };
 
@@ -59,6 +60,9 @@ pub enum Case {
     ReplacePolicies,
     /// `kubectl replace` of the webhook configurations, which empties them: the policies still enforce.
     ReplaceWebhooks,
+    /// In Policy mode, Croft's processes are killed for ten minutes while 500 pods of tenants are created: all are pinned and
+    /// started.
+    PolicyModeOutage,
     /// Each policy on pods and its binding are deleted and created again: the webhooks still enforce.
     RecreatePodPolicies,
     /// `helm upgrade` from the previous commit's charts, where the charts are installed.
@@ -71,7 +75,7 @@ impl Case {
     /// The cases that take seconds.
     pub const SHORT: [Self; 3] = [Self::ClientSideApply, Self::ServerSideApply, Self::RestartApiServer];
     /// All cases. The one that deletes Tenants is last.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::ClientSideApply,
         Self::ServerSideApply,
         Self::PreviousManifests,
@@ -79,6 +83,7 @@ impl Case {
         Self::ReplaceWebhooks,
         Self::RecreatePodPolicies,
         Self::RestartApiServer,
+        Self::PolicyModeOutage,
         Self::RestoreBackup,
         Self::RestartWithoutCrds,
     ];
@@ -92,6 +97,7 @@ pub struct Day2 {
     plane: ControlPlane,
     releases: Releases,
     by_helm: bool,
+    figures: Vec<String>,
 }
 
 impl Day2 {
@@ -125,7 +131,7 @@ impl Day2 {
             let answer = create(&admin, &object, false).await?;
             anyhow::ensure!(answer.is_done(), "{}", answer.sentence());
         }
-        let day = Self { croft, plane, releases, by_helm };
+        let day = Self { croft, plane, releases, by_helm, figures: Vec::new() };
         day.ready().await?;
         Ok(day)
     }
@@ -138,9 +144,11 @@ impl Day2 {
         let before = self.outside().await?;
         let mut attacks = attacks::placement(&self.plane).await?;
         attacks.extend(attacks::kubelets(&self.plane).await?);
-        let stream = Stream::start(attacks);
+        // At full rate, ten minutes of attacks would measure the computer.
+        let pause = if case == Case::PolicyModeOutage { attacks::SLOW } else { attacks::PAUSE };
+        let stream = Stream::start_paced(attacks, pause);
         reach(&stream, ATTEMPTS).await?;
-        self.act(case).await.with_context(|| format!("failed in the case {case:?}"))?;
+        let lost = self.act(case).await.with_context(|| format!("failed in the case {case:?}"))?;
         let done = stream.answered();
         reach(&stream, done + ATTEMPTS).await?;
         if case != Case::RestartWithoutCrds {
@@ -157,6 +165,7 @@ impl Day2 {
             None => Some(format!("{name} is gone")),
         });
         tally.count(DISTURBED, changed.collect());
+        tally.count(LOST, lost);
         Ok(tally)
     }
 
@@ -192,7 +201,8 @@ impl Day2 {
             .collect())
     }
 
-    async fn act(&mut self, case: Case) -> anyhow::Result<()> {
+    /// Performs the operation. Returns the pods of tenants that weren't started as they should.
+    async fn act(&mut self, case: Case) -> anyhow::Result<Vec<String>> {
         let install = self.folder("install")?;
         match case {
             Case::ClientSideApply => {
@@ -217,6 +227,7 @@ impl Day2 {
             Case::ReplaceWebhooks => {
                 self.plane.kubectl(["replace", "-f", &self.folder("install/webhooks.yaml")?]).await?;
             }
+            Case::PolicyModeOutage => return self.policy_mode_outage().await,
             Case::HelmUpgrade => self.helm_upgrade().await?,
             Case::HelmRollback => {
                 let namespace = format!("--namespace={}", self.croft.namespace());
@@ -235,7 +246,29 @@ impl Day2 {
                 }
             }
         }
-        Ok(())
+        Ok(Vec::new())
+    }
+
+    /// Switches to Policy mode, creates pods of tenants while no process runs, and switches back.
+    async fn policy_mode_outage(&mut self) -> anyhow::Result<Vec<String>> {
+        let admin = self.plane.admin().await?;
+        self.plane.apply(&settings(Mutation::Policy)).await?;
+        in_mode(&admin, Mutation::Policy).await?;
+        self.croft.kill(Part::Webhook)?;
+        self.croft.kill(Part::Controller)?;
+        let started = policy_outage::create_pods(&self.plane, TEN_MINUTES).await?;
+        self.figures.push(started.line());
+        self.croft.resume(&self.plane, Part::Webhook).await?;
+        self.croft.resume(&self.plane, Part::Controller).await?;
+        self.plane.apply(&settings(Mutation::Webhook)).await?;
+        in_mode(&admin, Mutation::Webhook).await?;
+        policy_outage::delete_pods(&self.plane).await?;
+        Ok(started.failures)
+    }
+
+    /// What cases measured since the last call, one line each.
+    pub fn take_figures(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.figures)
     }
 
     /// Upgrades both charts to those of the checkout.

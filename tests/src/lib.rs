@@ -16,6 +16,7 @@ pub mod node;
 pub mod operations;
 pub mod page;
 pub mod pods;
+pub mod policy_outage;
 pub mod proxy;
 pub mod recorder;
 pub mod releases;

@@ -124,17 +124,32 @@ async fn final_pods_are_correct_or_denied() {
     let second =
         |tolerations: Value| json!({"nodeSelector": {"other-key": "two"}, "tolerations": tolerations});
     let none = "selects none of the pools";
+    let foreign = "may not use what spec.nodeSelector asks for: ";
     let lacks = "does not tolerate the taints";
     let no_tenant = "belongs to no tenant";
     let cases: Vec<(&str, &str, Value, Option<&str>)> = vec![
         ("as Croft leaves it", "tenant-a", placed(), None),
         ("no selector", "tenant-a", json!({"tolerations": [toleration("node-pool", "pool-a")]}), Some(none)),
-        ("a foreign pool", "tenant-a", json!({"nodeSelector": {"node-pool": "pool-b"}}), Some(none)),
+        (
+            "a foreign pool",
+            "tenant-a",
+            json!({"nodeSelector": {"node-pool": "pool-b"}}),
+            Some(
+                "may not use what spec.nodeSelector asks for: node-pool=pool-b; its pools are pool-a, pool-a2: remove \
+                 node-pool from spec.nodeSelector, or choose one of them with the annotation croft.dev/pool",
+            ),
+        ),
         (
             "the value of another key",
             "tenant-a",
             json!({"nodeSelector": {"other-key": "pool-a"}}),
-            Some(none),
+            Some(foreign),
+        ),
+        (
+            "two pools",
+            "tenant-a",
+            json!({"nodeSelector": {"node-pool": "pool-a", "other-key": "two"}}),
+            Some("asks for two pools at once, pool-a and pool-a2"),
         ),
         ("no toleration", "tenant-a", json!({"nodeSelector": {"node-pool": "pool-a"}}), Some(lacks)),
         (
@@ -158,7 +173,7 @@ async fn final_pods_are_correct_or_denied() {
                 {"key": "other-key", "value": "two", "effect": "NoExecute", "tolerationSeconds": 60}])),
             Some(lacks),
         ),
-        ("the other tenant's own", "tenant-b", placed(), Some(none)),
+        ("the other tenant's own", "tenant-b", placed(), Some(foreign)),
         ("no pool exists", "tenant-lost", placed(), Some(none)),
         ("an ordinary non-tenant pod", "no-tenant", json!({}), None),
         (

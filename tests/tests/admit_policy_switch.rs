@@ -1,5 +1,6 @@
-//! Switching between the webhook and the policies under a stream of creations: no pod is refused, none is misplaced; and
-//! with every process of Croft killed in Policy mode, pods are created, pinned and started.
+//! Switching between the webhook and the policies under a stream of creations and of attacks: no pod is refused, none is
+//! misplaced, no attack succeeds; and with every process of Croft killed in Policy mode, pods are created, pinned and
+//! started.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,45 +14,18 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use croft_policy::definitions::{POOLS_ANNOTATION, parameter::MUTATION};
+use croft_policy::{Mutation, definitions::POOLS_ANNOTATION};
 use croft_testkit::{Options, Part, wait};
-use croft_tests::arena::{SOON, create, kept_arena, misplaced_pods, pod};
-use k8s_openapi::api::{
-    admissionregistration::v1::MutatingWebhookConfiguration,
-    core::v1::{Namespace, Pod},
+use croft_tests::{
+    arena::{SOON, create, in_mode, kept_arena, misplaced_pods, pod, settings},
+    attacks::{self, Stream},
 };
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Api, Client, api::ListParams};
 use serde_json::{Value, json};
 
 /// Pods that are created while no process of Croft runs.
 const PODS: usize = 30;
-const CONDITION: &str = "not-planned-by-policies";
-
-/// Waits until the parameter is `mode` and the webhook is written for it.
-async fn switched(client: &Client, mode: &str) {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    wait::until(mode, SOON, async || {
-        let own = namespaces.get("croft-system").await?;
-        let written = own.metadata.annotations.unwrap_or_default().get(MUTATION).cloned().unwrap_or_default();
-        let hooks = configurations.get("croft-webhook").await?.webhooks.unwrap_or_default();
-        let narrow = !hooks.is_empty()
-            && hooks.iter().all(|h| h.match_conditions.iter().flatten().any(|c| c.name == CONDITION));
-        let yes = written == mode && narrow == (mode == "Policy");
-        Ok::<_, kube::Error>(wait::Seen::from_option(
-            yes.then_some(()),
-            format!("{written}, narrow: {narrow}"),
-        ))
-    })
-    .await
-    .unwrap();
-}
-
-fn settings(mode: &str) -> String {
-    json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"},
-        "spec": {"admission": {"mutation": mode}}})
-    .to_string()
-}
 
 /// Creates pods of a tenant until `stop`. Returns their number, and the refusals.
 async fn stream(client: Client, stop: Arc<AtomicBool>) -> (usize, Vec<String>) {
@@ -87,10 +61,14 @@ async fn switching_loses_no_pod_and_policies_need_no_process() {
 
     let stop = Arc::new(AtomicBool::new(false));
     let streaming = tokio::spawn(stream(client.clone(), stop.clone()));
-    for mode in ["Policy", "Webhook", "Policy"] {
+    let attacking = Stream::start(attacks::placement(&plane).await.unwrap());
+    for mode in [Mutation::Policy, Mutation::Webhook, Mutation::Policy] {
         plane.apply(&settings(mode)).await.unwrap();
-        switched(&client, mode).await;
+        in_mode(&client, mode).await.unwrap();
     }
+    let tally = attacking.stop().await;
+    assert!(tally.is_clean(), "{:?}", tally.breaches);
+    assert!(tally.answered > 100, "attacks were answered meanwhile: {}", tally.answered);
     stop.store(true, Ordering::Relaxed);
     let (made, refused) = streaming.await.unwrap();
     assert!(made > 50, "pods were created meanwhile: {made}");

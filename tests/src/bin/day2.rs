@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use croft_tests::{
-    attacks::{ADMITTED, DISTURBED, RELABELLED, Tally},
+    attacks::{ADMITTED, DISTURBED, LOST, RELABELLED, Tally},
     day2::{Case, Day2},
     operations::{ACCEPTED, ENDED, Operation, Operations, STUCK},
 };
 
 /// In the order of the output's last line.
-const COUNTERS: [&str; 6] = [ADMITTED, RELABELLED, DISTURBED, ENDED, ACCEPTED, STUCK];
+const COUNTERS: [&str; 7] = [ADMITTED, RELABELLED, DISTURBED, LOST, ENDED, ACCEPTED, STUCK];
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
@@ -45,7 +45,12 @@ async fn attacked(mut day: Day2, cases: &[Case]) -> anyhow::Result<Tally> {
     let mut total = Tally::default();
     for case in cases {
         let tally = day.run(*case).await?;
-        show(&format!("{case:?}: {} attempts", tally.answered), &tally, &[ADMITTED, RELABELLED, DISTURBED]);
+        show(
+            &format!("{case:?}: {} attempts", tally.answered),
+            &tally,
+            &[ADMITTED, RELABELLED, DISTURBED, LOST],
+        );
+        day.take_figures().iter().for_each(|line| println!("  {line}"));
         total.add(tally);
     }
     Ok(total)

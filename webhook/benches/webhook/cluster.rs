@@ -3,13 +3,17 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
-use croft_policy::{Config, Index, Pool, Provisioner, Tenant, policies};
+use croft_policy::{Config, Index, Mutation, Pool, Provisioner, Tenant, Tenants, policies, taint::Effect};
 use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_testkit::{
     Component, ControlPlane, Croft, CroftOptions, Options, Process, Recipe, http, ports, wait,
 };
+use croft_webhook::registration::scope::NOT_BY_POLICY;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::{
+    admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration},
+    core::v1::Namespace,
+};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
@@ -22,6 +26,8 @@ const AT_ONCE: usize = 48;
 const SOON: Duration = Duration::from_secs(120);
 /// Namespaces of the latency measurement: exempt, exempt but with the in-process policy, and a tenant's.
 pub(crate) const FREE: &str = "bench-free";
+/// A namespace that no policy of Croft matches: it is exempt by itself.
+pub(crate) const UNMATCHED: &str = "kube-public";
 pub(crate) const BY_POLICY: &str = "bench-policy";
 pub(crate) const BY_CROFT: &str = "tenant-a";
 
@@ -72,7 +78,7 @@ impl Cluster {
                 "spec": {"exemptNamespaces": [FREE, BY_POLICY]}
             }))
             .await?;
-        for namespace in [FREE, BY_POLICY, BY_CROFT] {
+        for namespace in [FREE, UNMATCHED, BY_POLICY, BY_CROFT] {
             cluster
                 .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
                 .await?;
@@ -203,48 +209,55 @@ impl Cluster {
         self.put_all((0..nodes).map(|number| node(number, tenants)).collect()).await
     }
 
-    /// Installs or deletes the generated policies.
-    pub(crate) async fn policies(&self, wanted: bool) -> anyhow::Result<()> {
+    /// Declarations of the tenants that exist, as the controller would read them.
+    fn snapshot(&self) -> Tenants {
         let mut index = Index::offline();
         index.set_config(Config {
             exempt: [FREE, BY_POLICY].map(str::to_owned).to_vec(),
             ..Config::default()
         });
-        index.upsert_pool(Pool {
-            name: "pool-a".to_owned(),
-            created: None,
-            key: "node-pool".to_owned(),
-            value: "pool-a".to_owned(),
-            effects: croft_policy::taint::Effects::NONE,
-            shared_with: Vec::new(),
-            provisioner: Provisioner::None,
-        });
-        index.upsert_tenant(Tenant {
-            name: "a".to_owned(),
-            namespaces: vec![BY_CROFT.to_owned()],
-            pools: vec!["pool-a".to_owned()],
-            ..Tenant::default()
-        });
-        let snapshot = index.snapshot();
-        let rules = snapshot.declarations();
-        let documents: Vec<String> =
-            policies::documents("croft-system").iter().map(Value::to_string).collect();
-        let documents = documents.join("\n---\n");
-        if !wanted {
-            self.plane.kubectl_with(["delete", "-f", "-"], &documents).await?;
-            return Ok(());
+        let further = (0..self.tenants).map(|number| (format!("t{number}"), format!("ns-{number}")));
+        let names = [("a".to_owned(), BY_CROFT.to_owned())].into_iter().chain(further);
+        for (name, namespace) in names {
+            let pool = format!("pool-{name}");
+            index.upsert_pool(Pool {
+                name: pool.clone(),
+                created: None,
+                key: "node-pool".to_owned(),
+                value: pool.clone(),
+                effects: [Effect::NoSchedule].into_iter().collect(),
+                shared_with: Vec::new(),
+                provisioner: Provisioner::None,
+            });
+            index.upsert_tenant(Tenant {
+                name,
+                namespaces: vec![namespace],
+                pools: vec![pool],
+                ..Tenant::default()
+            });
         }
-        self.plane.apply(&documents).await?;
+        index.snapshot()
+    }
+
+    /// Installs the generated policies, and writes what they read for `mode`. Waits until webhook and policies have it.
+    pub(crate) async fn policies(&self, mode: Mutation) -> anyhow::Result<()> {
+        let mut documents = policies::documents("croft-system");
+        documents.extend(policies::mutation::documents("croft-system"));
+        let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
+        self.plane.apply(&documents.join("\n---\n")).await?;
+        let snapshot = self.snapshot();
+        let rules = snapshot.declarations();
         let owner = rules.owner(BY_CROFT, |_| None).and_then(|id| rules.tenant(id));
         let (labels, annotations) = policies::namespace_metadata(rules, BY_CROFT, owner);
         let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
         let controller = self.plane.client_for(&rules.controller_user(), &["system:masters"]).await?;
-        let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(controller);
-        let parameters = json!({"metadata": {"annotations": policies::parameters(rules, true, croft_policy::Mutation::Webhook)}});
+        let api: Api<Namespace> = Api::all(controller);
+        let parameters = json!({"metadata": {"annotations": policies::parameters(rules, true, mode)}});
         api.patch("croft-system", &PatchParams::default(), &Patch::Merge(parameters)).await?;
         api.patch(BY_CROFT, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        self.set_mode(mode).await?;
         // The API server compiles them some time later; a forbidden write shows when it has.
-        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
         wait::until("the policies to be in force", SOON, || async {
             let forged = json!({"metadata": {"annotations": {"policy.croft.dev/pools": "forged"}}});
             let dry = PatchParams { dry_run: true, ..PatchParams::default() };
@@ -255,6 +268,35 @@ impl Cluster {
                 Ok(_) => Ok(wait::Seen::NotYet("a forged annotation was let through".to_owned())),
                 Err(error) => Err(error),
             }
+        })
+        .await?;
+        self.until_pinned(BY_CROFT).await
+    }
+
+    /// Deletes the policies. The webhook is asked about every pod before.
+    pub(crate) async fn without_policies(&self) -> anyhow::Result<()> {
+        self.set_mode(Mutation::Webhook).await?;
+        let mut documents = policies::documents("croft-system");
+        documents.extend(policies::mutation::documents("croft-system"));
+        let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
+        self.plane.kubectl_with(["delete", "-f", "-"], &documents.join("\n---\n")).await?;
+        Ok(())
+    }
+
+    /// Writes the mode into the settings, and waits until the webhook is registered for it.
+    async fn set_mode(&self, mode: Mutation) -> anyhow::Result<()> {
+        let wants_policy = mode == Mutation::Policy;
+        let text = if wants_policy { "Policy" } else { "Webhook" };
+        let patch = json!({"spec": {"admission": {"mutation": text}}}).to_string();
+        self.plane.kubectl(["patch", "croftconfig", "default", "--type=merge", "-p", &patch]).await?;
+        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        wait::until("the webhook to be registered for the mode", SOON, || async {
+            let hooks = api.get("croft-webhook").await?.webhooks.unwrap_or_default();
+            let is_narrow = |hook: &MutatingWebhook| {
+                hook.match_conditions.iter().flatten().any(|condition| condition.name == NOT_BY_POLICY)
+            };
+            let done = !hooks.is_empty() && hooks.iter().all(|hook| is_narrow(hook) == wants_policy);
+            Ok::<_, kube::Error>(wait::Seen::from_option(done.then_some(()), text))
         })
         .await?;
         Ok(())

@@ -10,7 +10,7 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 
-use crate::cluster::{BY_CROFT, BY_POLICY, Cluster, FREE, pod};
+use crate::cluster::{BY_CROFT, BY_POLICY, Cluster, FREE, UNMATCHED, pod};
 
 /// Creations that are not measured.
 const WARM_UP: usize = 40;
@@ -65,6 +65,41 @@ pub(crate) async fn both(cluster: &Cluster, pods: usize) -> anyhow::Result<Media
     Ok(Medians { free, policy: None, croft, errors: measured.errors })
 }
 
+/// Medians in Policy mode, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PolicyMode {
+    unmatched: f64,
+    exempt: f64,
+    croft: f64,
+    pub(crate) errors: usize,
+}
+
+impl PolicyMode {
+    /// What all of Croft's policies add to a namespace that none of them matches.
+    pub(crate) fn added(&self) -> f64 {
+        self.croft - self.unmatched
+    }
+}
+
+impl fmt::Display for PolicyMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { unmatched, exempt, croft, .. } = self;
+        write!(
+            f,
+            "no policy {unmatched:.3} ms, exempt by the settings {exempt:.3} ms (+{:.3}), ",
+            exempt - unmatched
+        )?;
+        write!(f, "tenant {croft:.3} ms (+{:.3})", self.added())
+    }
+}
+
+/// In Policy mode: a namespace that no policy matches, one that is exempt by the settings, and a tenant's.
+pub(crate) async fn policy_mode(cluster: &Cluster, pods: usize) -> anyhow::Result<PolicyMode> {
+    let measured = measure(cluster, &[UNMATCHED, FREE, BY_CROFT], pods).await?;
+    let [unmatched, exempt, croft] = measured.medians[..] else { anyhow::bail!("a kind wasn't measured") };
+    Ok(PolicyMode { unmatched, exempt, croft, errors: measured.errors })
+}
+
 /// The order of the kinds in turn `number`: each kind comes first as often as the others, and after each of them as
 /// often, since the costs that one leaves behind (watches to be told, stores to be written) fall on the next.
 fn order(number: usize, kinds: usize) -> impl Iterator<Item = usize> {
@@ -100,7 +135,8 @@ async fn measure(cluster: &Cluster, namespaces: &[&str], pods: usize) -> anyhow:
             let wrong = match made {
                 Ok(made) => {
                     let pinned = made.spec.is_some_and(|spec| spec.node_selector.is_some());
-                    (pinned == (*namespace == FREE)).then(|| format!("pinned: {pinned}"))
+                    let is_free = [FREE, UNMATCHED].contains(namespace);
+                    (pinned == is_free).then(|| format!("pinned: {pinned}"))
                 }
                 Err(error) => Some(error.to_string()),
             };

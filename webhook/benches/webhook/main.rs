@@ -5,8 +5,8 @@
 //! - How much of a server's capacity do evaluations take? Croft's server against the same server that reads the
 //!   body and answers a constant review of the same size (the floor), over kept HTTP/1.1 connections with TLS 1.3.
 //! - How long does it make a pod creation through the real API server? Against no policy at all, and against the
-//!   equivalent MutatingAdmissionPolicy. The kinds take turns, one pod each, so that other load on the computer
-//!   affects all of them alike.
+//!   equivalent MutatingAdmissionPolicy; and in Policy mode, where Croft's own policies pin the pod and the webhook isn't
+//!   asked. The kinds take turns, one pod each, so that other load on the computer affects all of them alike.
 //! - What does it need with 1,000 tenants, 10,000 namespaces and 5,000 nodes?
 //!
 //! The last line is JSON.
@@ -19,6 +19,7 @@ mod load;
 use std::{env, fmt::Write as _, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
+use croft_policy::Mutation;
 use croft_testkit::reviewer::Trust;
 
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
     load::{CONNECTIONS, Figures, Target, run},
 };
 
-/// Pods of each kind for the latency.
+/// Pods of each kind for the latency, unless `CROFT_BENCH_PODS` says another number.
 const PODS: usize = 400;
 
 fn main() -> ExitCode {
@@ -62,6 +63,12 @@ fn main() -> ExitCode {
 fn seconds() -> anyhow::Result<Duration> {
     let text = env::var("CROFT_BENCH_SECONDS").unwrap_or_else(|_| "3".to_owned());
     Ok(Duration::from_secs(text.parse().context("failed to read CROFT_BENCH_SECONDS")?))
+}
+
+/// Number of pods of each kind for the latency.
+fn pods() -> anyhow::Result<usize> {
+    let text = env::var("CROFT_BENCH_PODS").unwrap_or_else(|_| PODS.to_string());
+    text.parse().context("failed to read CROFT_BENCH_PODS")
 }
 
 /// Runs the named parts, or all of them.
@@ -150,23 +157,34 @@ async fn capacity(
 
 /// Through the API server.
 async fn added(cluster: &mut Cluster, errors: &mut usize) -> anyhow::Result<String> {
-    println!("\npod creation through the API server, median of {PODS} each, taking turns");
-    let two = latency::mutation(cluster, PODS).await?;
+    let pods = pods()?;
+    println!("\npod creation through the API server, median of {pods} each, taking turns");
+    let two = latency::mutation(cluster, pods).await?;
     println!("{two}");
-    cluster.policies(true).await?;
-    let both = latency::both(cluster, PODS).await?;
+    cluster.policies(Mutation::Webhook).await?;
+    let both = latency::both(cluster, pods).await?;
     println!("with the generated policies: {both}");
-    cluster.policies(false).await?;
+    cluster.policies(Mutation::Policy).await?;
+    let policy = latency::policy_mode(cluster, pods).await?;
+    println!("Policy mode: {policy}");
+    cluster.without_policies().await?;
     cluster.tenants(200).await?;
-    let many = latency::mutation(cluster, PODS).await?;
+    let many = latency::mutation(cluster, pods).await?;
     println!("200 tenants: {many}");
-    *errors += two.errors + both.errors + many.errors;
+    cluster.policies(Mutation::Policy).await?;
+    let policy_many = latency::policy_mode(cluster, pods).await?;
+    println!("200 tenants, Policy mode: {policy_many}");
+    cluster.without_policies().await?;
+    *errors += two.errors + both.errors + policy.errors + many.errors + policy_many.errors;
     Ok(format!(
-        " added_ms={:.2} map_added_ms={:.2} both_added_ms={:.2} added_ms_200_tenants={:.2}",
+        " added_ms={:.2} map_added_ms={:.2} both_added_ms={:.2} policy_added_ms={:.2} added_ms_200_tenants={:.2} \
+         policy_added_ms_200_tenants={:.2}",
         two.added_by_croft(),
         two.added_by_policy(),
         both.added_by_croft(),
+        policy.added(),
         many.added_by_croft(),
+        policy_many.added(),
     ))
 }
 

@@ -1,9 +1,9 @@
 //! `croft break-glass`: stops enforcement while Croft itself keeps pods from starting, and starts it again.
 //!
 //! The switch is a ClusterRoleBinding that grants the verb `break-glass` to a ServiceAccount that doesn't exist. While it
-//! holds the verb, the admission policies admit what they would deny. So the right to create ClusterRoleBindings is the
-//! right to stop enforcement, and applying the manifests again doesn't start it. The webhook is scaled down and its
-//! configurations are emptied; it fills them when it runs again.
+//! holds the verb, the admission policies admit what they would deny, and those of Policy mode change nothing. So the right
+//! to create ClusterRoleBindings is the right to stop enforcement, and applying the manifests again doesn't start it. The
+//! webhook is scaled down and its configurations are emptied; it fills them when it runs again.
 
 use std::{collections::BTreeMap, io::Write as _, process::ExitCode, time::Duration};
 

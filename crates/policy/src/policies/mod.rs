@@ -24,6 +24,7 @@ pub mod mutation;
 mod namespace_metadata;
 mod namespaces;
 mod nodes;
+mod own_pools;
 pub mod parameters;
 mod pods;
 mod policy;

@@ -50,6 +50,19 @@ pub fn mutated_by(answer: &str) -> Option<String> {
     Some(rest.chars().take_while(char::is_ascii_hexdigit).collect())
 }
 
+/// True if [`ALL_POOLS`], as `written`, lacks the pools, since there are more than it holds.
+///
+/// ```
+/// use croft_policy::policies::parameters::has_more_pools;
+///
+/// assert!(has_more_pools("*;"));
+/// assert!(!has_more_pools("node-pool=a:NoSchedule:a;"));
+/// ```
+#[must_use]
+pub fn has_more_pools(written: &str) -> bool {
+    written.split(';').any(|entry| entry == MORE)
+}
+
 /// The value of [`NON_TENANT_PODS`] while no Tenant is enforced: nothing outside Croft's own Namespace is changed.
 pub const INACTIVE: &str = "Inactive";
 

@@ -1,10 +1,11 @@
 //! Pods: the final pod at its creation, and its updates.
 
 use crate::{
-    definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL, UNREGISTERED_TAINT},
+    definitions::{POOL_ANNOTATION, POOL_NAME_LABEL, UNREGISTERED_LABEL, UNREGISTERED_TAINT},
     policies::{
         cel,
-        policy::{Keys, Policy, break_glass, constraints},
+        own_pools::{defaulted, first_sentence, foreign, own_pools, wrong_requests},
+        policy::{Keys, Policy, Variable, break_glass, constraints},
     },
 };
 
@@ -100,35 +101,62 @@ fn must_be_kept_out() -> String {
     )
 }
 
+/// CEL: the placement refuses `foreign`, what the pod selects.
+const FOREIGN_IS_REFUSED: &str = "!variables.override && size(variables.foreign) > 0";
+
+/// The variables of what the pod asks for, which only messages read. In Policy mode a pod that asks for another's pool
+/// comes here unchanged, and the API server shows the message of whichever policy refuses it.
+///
+/// Without parameters, the keys of pools are those of the tenant's own.
+fn requested() -> Vec<Variable> {
+    let mut variables = vec![
+        ("ownPools", "variables.pools".to_owned()),
+        ("selector", "object.spec.?nodeSelector.orValue({})".to_owned()),
+        ("annotated", format!("object.metadata.?annotations[?'{POOL_ANNOTATION}'].orValue('')")),
+        defaulted(),
+    ];
+    variables.extend(own_pools());
+    variables.push(foreign(
+        "(k in variables.keys || variables.own.exists(o, o[1] != '-' && o[0].split('=')[0] == k))",
+    ));
+    variables
+}
+
 /// The final pod of a tenant is pinned to one of its pools and tolerates the pool's taints. The final pod of a labelled
 /// non-tenant namespace doesn't tolerate the taints of pools by a toleration without a key or of the built-in one.
 ///
 /// A namespace that isn't labelled yet passes: the webhook, which fails closed, has evaluated its pods.
 pub(super) fn placement() -> Policy {
     let break_glass = break_glass();
+    let mut variables = vec![
+        Keys::BuiltIn.variable(),
+        owned(MIRROR),
+        owned(NON_TENANT),
+        ("pools", annotation("pools")),
+        ("shared", annotation("shared")),
+        ("selected", selected("object")),
+        ("tolerations", "object.spec.?tolerations.orValue([])".to_owned()),
+        ("mine", "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
+        reaches(),
+        reaches_unregistered(),
+        kept_out(),
+    ];
+    variables.extend(requested());
     Policy {
         name: "croft-pod-placement",
         constraints: constraints("", &["pods"], &["CREATE"], true),
         conditions: Vec::new(),
-        variables: vec![
-            Keys::BuiltIn.variable(),
-            owned(MIRROR),
-            owned(NON_TENANT),
-            ("pools", annotation("pools")),
-            ("shared", annotation("shared")),
-            ("selected", selected("object")),
-            ("tolerations", "object.spec.?tolerations.orValue([])".to_owned()),
-            ("mine", "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
-            reaches(),
-            reaches_unregistered(),
-            kept_out(),
-        ],
+        variables,
         validations: vec![
             (
-                format!("variables.pools == '' || size(variables.mine) > 0 || variables.mirror || {break_glass}"),
-                "'the pod selects none of the pools of its tenant (' + variables.pools + '), though Croft pins every pod \
-                 of a tenant: look for another mutating webhook that rewrites spec.nodeSelector'"
-                    .to_owned(),
+                format!(
+                    "variables.pools == '' || size(variables.mine) > 0 || variables.mirror || {break_glass}"
+                ),
+                first_sentence(
+                    wrong_requests(FOREIGN_IS_REFUSED),
+                    "'the pod selects none of the pools of its tenant (' + variables.pools + '), though Croft pins every pod \
+                     of a tenant: look for another mutating webhook or policy that rewrites spec.nodeSelector'",
+                ),
             ),
             (
                 format!(
@@ -136,9 +164,11 @@ pub(super) fn placement() -> Policy {
                      variables.mirror || {break_glass}",
                     tolerates("p")
                 ),
-                "'the pod does not tolerate the taints of its pool (' + variables.mine[0] + '), though Croft adds the \
-                 tolerations: look for another mutating webhook that rewrites spec.tolerations'"
-                    .to_owned(),
+                first_sentence(
+                    wrong_requests(FOREIGN_IS_REFUSED),
+                    "'the pod does not tolerate the taints of its pool (' + variables.mine[0] + '), though Croft adds the \
+                     tolerations: look for another mutating webhook or policy that rewrites spec.tolerations'",
+                ),
             ),
             (
                 format!(

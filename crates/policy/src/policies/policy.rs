@@ -47,8 +47,8 @@ impl Keys {
     }
 }
 
-/// CEL: enforcement is stopped by `croft break-glass on`. It comes last in an expression, so that only a request that
-/// would be refused costs an authorization check.
+/// CEL: enforcement is stopped by `croft break-glass on`. It comes last in an expression of a validating policy, so that
+/// only a request that would be refused costs an authorization check.
 pub(super) fn break_glass() -> String {
     let (namespace, name) = BREAK_GLASS_SUBJECT;
     format!(

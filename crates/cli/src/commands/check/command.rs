@@ -11,7 +11,7 @@ use super::account;
 use super::{
     cluster, configurations, former_clusters, identity,
     installed::Installed,
-    limits, network_policy, orphans, placement, pod_security, policies,
+    limits, mutation, network_policy, orphans, placement, pod_security, policies,
     preflight::{self, features},
     prices, processes,
     readiness::ready,
@@ -96,6 +96,9 @@ async fn check(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) 
         .await?;
     report.step("configurations", &["namespace"], async || configurations::check(client).await).await?;
     report.step("policies", &["cluster"], async || policies::check(client).await).await?;
+    report
+        .examine("mutation", &["crds", "namespace"], async || mutation::check(client, namespace).await)
+        .await?;
     report.step("controller", &["namespace"], async || processes::leader(client, namespace).await).await?;
     report
         .step("classes", &["crds"], async || {

@@ -10,6 +10,7 @@ mod former_clusters;
 mod identity;
 mod installed;
 mod limits;
+mod mutation;
 mod network_policy;
 mod orphans;
 mod placement;

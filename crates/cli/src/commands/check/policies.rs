@@ -1,12 +1,9 @@
-//! The ValidatingAdmissionPolicies, and the mode that fits the cluster.
+//! The ValidatingAdmissionPolicies.
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind},
-};
+use kube::{Api, Client};
 
 use super::report::{Finding, fail};
 use crate::table::counted;
@@ -79,25 +76,5 @@ pub(super) async fn check(client: &Client) -> Finding {
         }
     }
     let in_force = counted(names.len(), "policy").replace("policys", "policies");
-    Ok(format!("{in_force} in force; {}", mode(client).await))
-}
-
-/// The mode of `spec.admission.mutation` that fits the cluster.
-async fn mode(client: &Client) -> String {
-    let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicy");
-    let resource = ApiResource::from_gvk_with_plural(&gvk, "mutatingadmissionpolicies");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    match api.get_opt("croft-pods").await {
-        Ok(Some(_)) => "Policy mode fits: the mutating policies are installed".to_owned(),
-        Ok(None) if is_served(client, &gvk).await => {
-            "Policy mode fits once the mutating policies are installed: the API server serves them".to_owned()
-        }
-        Ok(None) => "Webhook mode fits: the API server serves no mutating policies".to_owned(),
-        Err(error) => format!("the mode that fits is unknown: {error}"),
-    }
-}
-
-async fn is_served(client: &Client, gvk: &GroupVersionKind) -> bool {
-    let resources = client.list_api_group_resources(&gvk.api_version()).await;
-    resources.is_ok_and(|list| list.resources.iter().any(|resource| resource.kind == gvk.kind))
+    Ok(format!("{in_force} in force"))
 }

@@ -2,32 +2,20 @@
 //! CEL.
 
 use crate::{
-    definitions::{POOL_ANNOTATION, POOL_NAME_LABEL},
-    policies::{mutation::subject::Subject, namespace_metadata::OVERRIDE, policy::Variable},
+    definitions::POOL_NAME_LABEL,
+    policies::{
+        mutation::subject::Subject,
+        own_pools::{first_sentence, foreign, own_pools, wrong_requests},
+        policy::Variable,
+    },
 };
 
-/// The variables that choose the pool, up to `tenantRefusal`. A pool is the list of its label, effects, pool-name label and name.
+/// The variables that choose the pool, up to `tenantRefusal`.
 pub(super) fn choosing() -> Vec<Variable> {
-    let is_own =
-        |label: &str| format!("o[1] != '-' && ({label} == o[0] || {label} == '{POOL_NAME_LABEL}=' + o[2])");
     let named = |name: &str| format!("variables.own.filter(o, {name} != '' && o[3] == {name})");
-    vec![
-        ("override", format!("variables.ownPools.startsWith('{OVERRIDE}')")),
-        (
-            "own",
-            format!(
-                "variables.ownPools.split(';').filter(o, o.contains(':') && o != '{OVERRIDE}').map(o, o.split(':'))\
-                 .map(o, [o[0], o[1], o[2], o[?3].orValue(o[2])])"
-            ),
-        ),
-        ("chosen", format!("variables.own.filter(o, variables.selected.exists(l, {}))", is_own("l"))),
-        (
-            "foreign",
-            format!(
-                "variables.selector.filter(k, k in variables.keys && !variables.own.exists(o, {}))",
-                is_own("k + '=' + variables.selector[k]")
-            ),
-        ),
+    let mut variables = own_pools();
+    variables.extend([
+        foreign("k in variables.keys"),
         (
             "missing",
             format!(
@@ -44,7 +32,8 @@ pub(super) fn choosing() -> Vec<Variable> {
             ),
         ),
         ("tenantRefusal", refusal()),
-    ]
+    ]);
+    variables
 }
 
 /// The variables of the pool that a pod is pinned to: all empty for a pod that isn't.
@@ -57,39 +46,9 @@ pub(super) fn pinning() -> Vec<Variable> {
 }
 
 fn refusal() -> String {
-    let pools = "variables.own.map(o, o[3]).join(', ')";
-    let write =
-        "'write one of the tenant\\'s pools (' + ".to_owned() + pools + " + '), or remove the annotation'";
-    [
-        (
-            "size(variables.chosen) > 1".to_owned(),
-            "'spec.nodeSelector asks for two pools at once, ' + variables.chosen.map(o, o[3]).join(' and ') + '; no node is \
-             in both: keep one of them'"
-                .to_owned(),
-        ),
-        (
-            "variables.missing || (!variables.override && size(variables.foreign) > 0)".to_owned(),
-            format!(
-                "'the tenant may not use what spec.nodeSelector asks for: ' + variables.foreign[0] + '=' + \
-                 variables.selector[variables.foreign[0]] + '; its pools are ' + {pools} + ': remove ' + variables.foreign[0] + \
-                 ' from spec.nodeSelector, or choose one of them with the annotation {POOL_ANNOTATION}'"
-            ),
-        ),
-        (
-            "!variables.override && variables.annotated != '' && !variables.own.exists(o, o[3] == variables.annotated)"
-                .to_owned(),
-            format!(
-                "'the tenant may not use pool ' + variables.annotated + ', which the annotation {POOL_ANNOTATION} asks for: ' + {write}"
-            ),
-        ),
-        (
-            "!variables.override && variables.defaulted != '' && !variables.own.exists(o, o[3] == variables.defaulted)"
-                .to_owned(),
-            format!(
-                "'the tenant may not use pool ' + variables.defaulted + ', which the annotation {POOL_ANNOTATION} of namespace ' + \
-                 request.namespace + ' makes the default: ' + {write}"
-            ),
-        ),
+    let mut sentences =
+        wrong_requests("variables.missing || (!variables.override && size(variables.foreign) > 0)");
+    sentences.extend([
         (
             "size(variables.wanted) == 0".to_owned(),
             "'the tenant has no pools, so its pods can\\'t run; ask the cluster\\'s operator to write spec.pools of the Tenant'"
@@ -101,11 +60,8 @@ fn refusal() -> String {
              ask the cluster\\'s operator to create it, or to correct spec.pools of the Tenant'"
                 .to_owned(),
         ),
-    ]
-    .into_iter()
-    .map(|(condition, sentence)| format!("({condition}) ? {sentence} : "))
-    .chain(["''".to_owned()])
-    .collect()
+    ]);
+    first_sentence(sentences, "''")
 }
 
 /// CEL: the toleration `t` covers the taint of the pin with the effect `e`, for a time at least. `Lt` and `Gt` tolerate
@@ -186,19 +142,4 @@ pub(super) fn tolerations_patch(subject: Subject, wanted: &str) -> String {
     format!(
         "({wanted} == {there} ? [] : [JSONPatch{{op: 'add', path: '{path}/tolerations', value: {wanted}}}])"
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policies::namespace_metadata::NO_POOL;
-
-    #[test]
-    fn entries_of_the_annotation_have_three_parts_before_the_name() {
-        assert_eq!((OVERRIDE.split(':').count(), NO_POOL.split(':').count()), (3, 3));
-        assert!(
-            NO_POOL.split(':').all(|part| part == "-"),
-            "variables take a dash for effects that don't exist"
-        );
-    }
 }

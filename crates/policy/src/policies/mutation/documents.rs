@@ -73,7 +73,7 @@ fn pods() -> Mutating {
         name: "croft-pods",
         constraints: constraints("", &["pods"], &["CREATE"], true),
         // A pod that names a node is pinned by the webhook, which knows the node's pool.
-        conditions: vec![("policy-mode", tenancy::is_on()), ("names-no-node", pod.names_no_node())],
+        conditions: vec![("policy-mode", acts()), ("names-no-node", pod.names_no_node())],
         variables,
         patches: format!(
             "variables.refusal != '' ? [] : variables.tenancy == 'tenant' ? {pinned} : {kept_out}"
@@ -81,11 +81,18 @@ fn pods() -> Mutating {
     }
 }
 
-/// Conditions of the policies for DaemonSets. The webhook plans a template that names a node, and one whose record CEL
-/// can't read.
-fn of_daemonsets() -> Vec<(&'static str, String)> {
+/// CEL: the mutating policies act. A policy that fails refuses the request, so `croft break-glass on` stops them before
+/// anything else is evaluated. The API server evaluates every condition, so this is one: in Webhook mode no request costs an
+/// authorization check.
+fn acts() -> String {
+    format!("{} && !{}", tenancy::is_on(), break_glass())
+}
+
+/// Conditions of the policies for DaemonSets, of which `mode` is one. The webhook plans a template that names a node, and
+/// one whose record CEL can't read.
+fn of_daemonsets(mode: String) -> Vec<(&'static str, String)> {
     vec![
-        ("policy-mode", tenancy::is_on()),
+        ("policy-mode", mode),
         ("not-being-deleted", "oldObject == null || !has(object.metadata.deletionTimestamp)".to_owned()),
         ("names-no-node", Subject::DaemonSet.names_no_node()),
         (
@@ -101,7 +108,7 @@ fn daemonsets() -> Mutating {
     Mutating {
         name: "croft-daemonsets",
         constraints: constraints("apps", &["daemonsets"], &["CREATE", "UPDATE"], true),
-        conditions: of_daemonsets(),
+        conditions: of_daemonsets(acts()),
         variables,
         patches: record::patches(),
     }
@@ -154,7 +161,7 @@ fn refused_daemonsets() -> Policy {
     Policy {
         name: "croft-daemonset-choice",
         constraints: constraints("apps", &["daemonsets"], &["CREATE", "UPDATE"], true),
-        conditions: of_daemonsets(),
+        conditions: of_daemonsets(tenancy::is_on()),
         variables,
         validations: vec![(
             format!(

@@ -1,9 +1,10 @@
 //! The owner of the request's namespace, and what is refused.
 
 use crate::{
-    definitions::{POOL_ANNOTATION, parameter},
+    definitions::parameter,
     policies::{
         cel,
+        own_pools::defaulted,
         parameters::MORE,
         pods::{NON_TENANT, annotation, owned},
         policy::{Keys, Variable},
@@ -24,12 +25,7 @@ pub(super) fn variables() -> Vec<Variable> {
         Keys::Declared.variable(),
         ("ownPools", annotation("pools")),
         ("shared", format!("({}).split(';')", annotation("shared"))),
-        (
-            "defaulted",
-            format!(
-                "namespaceObject == null ? '' : namespaceObject.metadata.?annotations[?'{POOL_ANNOTATION}'].orValue('')"
-            ),
-        ),
+        defaulted(),
         (
             "exempt",
             format!(
