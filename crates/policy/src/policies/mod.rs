@@ -25,6 +25,7 @@ mod namespace_metadata;
 mod namespaces;
 mod nodes;
 pub mod parameters;
+pub mod pod_security;
 mod pods;
 mod policy;
 
