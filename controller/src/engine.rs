@@ -335,6 +335,9 @@ impl Engine {
                 snapshot.mark_all_claims_dirty();
             }
             ActionResult::NameTaken(key) => deciders.isolation.observe_name_taken(key, now),
+            ActionResult::ObjectRefused(key, why) => {
+                deciders.isolation.observe_object_refused(key, &why, now);
+            }
             ActionResult::NotFound(target, uid) => snapshot.observe_not_found(target, &uid, now),
             ActionResult::UnavailableOfferings(offerings) => snapshot.set_unavailable_offerings(offerings),
             ActionResult::Interruptions(messages) => {

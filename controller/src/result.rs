@@ -113,6 +113,8 @@ pub enum ActionResult {
     NotFound(Target, String),
     /// The API server has another object of this name, which isn't Croft's, or which no watch has shown yet.
     NameTaken(ObjectKey),
+    /// The API server refused such an object for what it is; with its message.
+    ObjectRefused(ObjectKey, String),
     /// Messages of the interruption queue.
     Interruptions(Vec<Interruption>),
     /// Messages that were removed from the queue.

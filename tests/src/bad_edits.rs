@@ -154,6 +154,50 @@ fn isolation() -> Vec<Case> {
     ]
 }
 
+fn given() -> Vec<Case> {
+    let owner = "/spec/owners/1";
+    vec![
+        (
+            "Tenant",
+            "/spec/quota/perNamespace",
+            json!({"nvidia.com/gpu": 1}),
+            &["names that a ResourceQuota has"][..],
+        ),
+        ("Tenant", "/spec/quota/perNamespace/requests.cpus", json!(1), &["requests.cpu, requests.memory"]),
+        ("Tenant", "/spec/quota/perNamespace/pods", json!(-1), &["aren't negative"]),
+        ("Tenant", "/spec/quota/perNamespace/pods", json!("500m"), &["counted in whole numbers"]),
+        ("Tenant", "/spec/quota/total/requests.memory", json!("much"), &["aren't negative", "64Gi"]),
+        ("Tenant", "/spec/quota/total/count~1deployments.apps", json!("1.5"), &["counted in whole numbers"]),
+        ("Tenant", "/spec/quota/total", json!({"nodes": 5}), &["names that a ResourceQuota has"]),
+        ("Tenant", "/spec/defaults", json!({}), &["write requests or limits of a container"]),
+        ("Tenant", "/spec/defaults/requests/pods", json!(1), &["containers ask for cpu, memory"]),
+        ("Tenant", "/spec/defaults/requests/cpu", json!("-1"), &["aren't negative"]),
+        ("Tenant", "/spec/defaults/requests/memory", json!("2Gi"), &["isn't above its limit"]),
+        ("Tenant", "/spec/defaults/requests/cpu", json!(2), &["isn't above its limit"]),
+        ("Tenant", "/spec/defaults/limits/memroy", json!("1Gi"), &["containers ask for cpu, memory"]),
+        ("Tenant", "/spec/defaults/limits/cpu", json!("50m"), &["isn't above its limit"]),
+        ("Tenant", "/spec/podSecurity", json!({}), &["a level for enforce, audit or warn"]),
+        ("Tenant", "/spec/podSecurity/enforce", json!("Baseline"), &["Baseline", "baseline", "restricted"]),
+        ("Tenant", "/spec/podSecurity/audit", json!("strict"), &["strict", "baseline", "restricted"]),
+        ("Tenant", "/spec/podSecurity/warn", json!(""), &["privileged", "baseline", "restricted"]),
+        ("Tenant", "/spec/owners/0/kind", json!("user"), &["user", "User", "Group", "ServiceAccount"]),
+        ("Tenant", "/spec/owners/0/name", json!("jane *"), &["exact name of a user or a group"]),
+        ("Tenant", "/spec/owners/0/name", json!(""), &["spec.owners[0].name"]),
+        ("Tenant", "/spec/owners/0/namespace", json!("build"), &["write namespace for kind ServiceAccount"]),
+        (
+            "Tenant",
+            owner,
+            json!({"kind": "ServiceAccount", "name": "ci"}),
+            &["write namespace for kind ServiceAccount"],
+        ),
+        ("Tenant", "/spec/owners/1/name", json!("build:ci"), &["the name of a ServiceAccount"]),
+        ("Tenant", "/spec/owners/1/namespace", json!("Build"), &["exact name of a namespace"]),
+        ("Tenant", "/spec/owners/0/clusterRoles", json!([]), &["spec.owners[0].clusterRoles"]),
+        ("Tenant", "/spec/owners/0/clusterRoles", json!(["a/b"]), &["exact name of a ClusterRole"]),
+        ("Tenant", "/spec/owners/0/clusterRoles", json!(["admin", "admin"]), &["clusterRoles[1]"]),
+    ]
+}
+
 fn configs() -> Vec<Case> {
     let names = &["exact names of namespaces"][..];
     vec![
@@ -596,7 +640,7 @@ fn claims() -> Vec<Case> {
 /// Every bad edit.
 #[must_use]
 pub fn cases() -> Vec<Case> {
-    [tenants(), isolation(), configs(), pools(), classes(), claims()].concat()
+    [tenants(), isolation(), given(), configs(), pools(), classes(), claims()].concat()
 }
 
 /// An object with every field that allows for it.
@@ -615,6 +659,16 @@ pub fn base(kind: &str) -> Value {
                     "allowFrom": [{"namespace": "ingress"}, {"cidr": "10.0.0.0/16", "except": ["10.0.3.0/24"]}],
                     "allowTo": [{"namespace": "registry"}, {"cidr": "fd00:10::/64", "except": ["fd00:10::1:0/112"]}],
                 },
+                "quota": {
+                    "perNamespace": {"requests.cpu": "1500m", "pods": 20, "requests.nvidia.com/gpu": 1},
+                    "total": {"requests.cpu": 4, "requests.memory": "16Gi", "count/deployments.apps": "10"},
+                },
+                "defaults": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": 1, "memory": "1Gi"}},
+                "podSecurity": {"enforce": "baseline", "audit": "restricted", "warn": "restricted"},
+                "owners": [
+                    {"kind": "User", "name": "jane@example.com", "clusterRoles": ["admin"]},
+                    {"kind": "ServiceAccount", "name": "ci", "namespace": "build", "clusterRoles": ["edit"]},
+                ],
             }),
         ),
         "CroftConfig" => (

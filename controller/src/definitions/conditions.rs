@@ -175,6 +175,8 @@ define! {
     OBJECTS_BEHIND = "ObjectsBehind", on "ObjectsKept";
     /// A namespace has an object of others with the name of one that Croft would create.
     NAME_TAKEN = "NameTaken", on "ObjectsKept";
+    /// The API server refused an object, for instance a binding of a role that the controller may not bind.
+    OBJECTS_REFUSED = "ObjectsRefused", on "ObjectsKept";
     /// Pods run outside their pools.
     PODS_MISPLACED = "PodsMisplaced", on "Isolated";
 }

@@ -260,6 +260,16 @@ impl Executor {
             report.responses.push(fresh);
             report.backoff = Backoff::ExponentialFrom(AFTER_CONFLICT);
         }
+        match error {
+            // The watch shows the version that is there soon enough.
+            ApiError::Conflict { target: Target::TenantObject(_), .. } => {
+                report.backoff = Backoff::ExponentialFrom(AFTER_CONFLICT);
+            }
+            ApiError::Refused { target: Target::TenantObject(key), message, .. } => {
+                report.results.push(ActionResult::ObjectRefused(key.clone(), message.clone()));
+            }
+            _ => {}
+        }
         report
     }
 

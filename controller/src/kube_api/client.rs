@@ -12,9 +12,10 @@ use croft_api::{
 };
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
-    core::v1::{Namespace, Node, Pod},
+    core::v1::{LimitRange, Namespace, Node, Pod, ResourceQuota},
     events::v1::Event,
     networking::v1::NetworkPolicy,
+    rbac::v1::RoleBinding,
 };
 use kube::{
     Api, Client, Resource,
@@ -141,6 +142,9 @@ fn build_request(target: &Target, verb: Verb) -> Result<http::Request<Vec<u8>>, 
             let namespace = Some(key.namespace.as_str());
             let path = match key.kind {
                 ObjectKind::NetworkPolicy => base_path::<NetworkPolicy>(namespace),
+                ObjectKind::ResourceQuota => base_path::<ResourceQuota>(namespace),
+                ObjectKind::LimitRange => base_path::<LimitRange>(namespace),
+                ObjectKind::RoleBinding => base_path::<RoleBinding>(namespace),
             };
             (path, key.name.as_str())
         }

@@ -7,17 +7,27 @@ use std::fmt;
 pub enum ObjectKind {
     /// `networking.k8s.io/v1`.
     NetworkPolicy,
+    /// `v1`.
+    ResourceQuota,
+    /// `v1`.
+    LimitRange,
+    /// `rbac.authorization.k8s.io/v1`.
+    RoleBinding,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 1] = [Self::NetworkPolicy];
+    pub const ALL: [Self; 4] =
+        [Self::NetworkPolicy, Self::ResourceQuota, Self::LimitRange, Self::RoleBinding];
 
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::NetworkPolicy => "NetworkPolicy",
+            Self::ResourceQuota => "ResourceQuota",
+            Self::LimitRange => "LimitRange",
+            Self::RoleBinding => "RoleBinding",
         }
     }
 
@@ -26,6 +36,8 @@ impl ObjectKind {
     pub const fn api_version(self) -> &'static str {
         match self {
             Self::NetworkPolicy => "networking.k8s.io/v1",
+            Self::ResourceQuota | Self::LimitRange => "v1",
+            Self::RoleBinding => "rbac.authorization.k8s.io/v1",
         }
     }
 }

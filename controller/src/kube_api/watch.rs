@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use croft_api::{
     CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool,
+    convert::given,
     stored::{Checked, Kind, Stored, Unread},
 };
 use croft_policy::{
@@ -19,9 +20,13 @@ use k8s_openapi::{
         admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
         apps::v1::DaemonSet,
         coordination::v1::Lease,
-        core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+        core::v1::{
+            Event as CoreEvent, LimitRange, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+            ResourceQuota,
+        },
         networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget,
+        rbac::v1::RoleBinding,
         storage::v1::{CSINode, StorageClass, VolumeAttachment},
     },
 };
@@ -133,7 +138,7 @@ pub fn watch_all(
     ));
     tasks.spawn(follow_release(client.clone(), sender.clone()));
     let ends = || (sender.clone(), restores.clone());
-    tasks.spawn(follow_tenant_objects::<NetworkPolicy>(client, ObjectKind::NetworkPolicy, ends()));
+    watch_tenant_objects(client, &mut tasks, &ends);
     tasks.spawn(follow_policies::<ValidatingAdmissionPolicy>(client, (sender.clone(), restores.clone())));
     tasks.spawn(follow_policies::<ValidatingAdmissionPolicyBinding>(client, (sender, restores.clone())));
     (receiver, tasks)
@@ -155,6 +160,15 @@ async fn follow_release(client: Client, sender: mpsc::Sender<Change>) {
         }
         tokio::time::sleep(RELEASE_EVERY).await;
     }
+}
+
+/// Watches what Croft keeps in tenants' namespaces.
+fn watch_tenant_objects(client: &Client, tasks: &mut JoinSet<()>, ends: &impl Fn() -> Ends) {
+    tasks.spawn(follow_tenant_objects::<NetworkPolicy>(client, ObjectKind::NetworkPolicy, ends()));
+    tasks.spawn(follow_tenant_objects::<ResourceQuota>(client, ObjectKind::ResourceQuota, ends()));
+    tasks.spawn(follow_tenant_objects::<LimitRange>(client, ObjectKind::LimitRange, ends()));
+    tasks.spawn(follow_tenant_objects::<RoleBinding>(client, ObjectKind::RoleBinding, ends()));
+    tasks.spawn(follow_refusals(client, ends()));
 }
 
 /// Watches admission policies of Croft, or their bindings.
@@ -206,6 +220,24 @@ where
         kind.name(),
         move |object| Some(Change::TenantObject(kind, Box::new(serde_json::to_value(object).ok()?))),
         move |(namespace, name)| Change::TenantObjectGone(ObjectKey { kind, namespace, name }),
+        ends,
+    )
+}
+
+/// Watches for pods that the API server refused for a share of a tenant's quota: ReplicaSets, Jobs and the like say so in
+/// events. Those of other reasons aren't sent.
+fn follow_refusals(client: &Client, ends: Ends) -> impl Future<Output = ()> + use<> {
+    let share = given::share_name();
+    follow::<CoreEvent>(
+        Api::all(client.clone()),
+        watcher::Config::default().page_size(PAGE).fields("reason=FailedCreate"),
+        "Event",
+        move |event| {
+            let is_share = event.message.as_deref().is_some_and(|message| message.contains(&share));
+            is_share.then_some(())?;
+            Some(Change::ShareExceeded(event.involved_object.namespace?))
+        },
+        |(namespace, _)| Change::ShareExceededGone(namespace),
         ends,
     )
 }

@@ -62,6 +62,10 @@ pub enum Change {
     /// An object that Croft keeps in a tenant's namespace.
     TenantObject(ObjectKind, Box<Value>),
     TenantObjectGone(ObjectKey),
+    /// The API server refused a pod of this namespace for the namespace's share of its tenant's quota.
+    ShareExceeded(String),
+    /// The event that says so has expired.
+    ShareExceededGone(String),
     /// An object in a fresh list. It replaces what is held, whatever the versions: after a restore from a backup
     /// versions go back, and deleted objects exist again.
     Listed(Box<Change>),
@@ -84,7 +88,9 @@ impl Change {
             | Self::AdmissionPolicy(..)
             | Self::AdmissionPolicyGone(..)
             | Self::TenantObject(..)
-            | Self::TenantObjectGone(_) => true,
+            | Self::TenantObjectGone(_)
+            | Self::ShareExceeded(_)
+            | Self::ShareExceededGone(_) => true,
             Self::Listed(change) | Self::Gone(_, change) => change.is_about_enforcement(),
             _ => false,
         }

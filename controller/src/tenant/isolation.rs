@@ -79,6 +79,11 @@ impl Isolation {
 
     /// Takes in a change.
     pub fn observe(&mut self, change: &Change, now: Now) {
+        // Events of a first list are of the past.
+        if let Change::ShareExceeded(namespace) = change {
+            self.state.objects.observe_share_exceeded(namespace, now.mono);
+            return self.schedule(now);
+        }
         let mut seen = change;
         while let Change::Listed(inner) = seen {
             seen = inner;
@@ -113,6 +118,13 @@ impl Isolation {
         }
     }
 
+    /// Takes in that the API server refused an object that Croft would keep in a tenant's namespace.
+    pub fn observe_object_refused(&mut self, key: ObjectKey, why: &str, now: Now) {
+        if self.state.objects.observe_refused(key, why) {
+            self.schedule(now);
+        }
+    }
+
     /// Takes in that a write of `key` failed: it is repeated once its backoff is over.
     pub fn observe_failure(&mut self, key: &Key) {
         if self.written.remove(key).is_some() {
@@ -125,6 +137,7 @@ impl Isolation {
         self.written.clear();
         self.awaited.clear();
         self.state.left_pools.clear();
+        self.state.objects.take_over();
     }
 
     /// Compares Tenants with the cluster, if a pass is due.
@@ -142,10 +155,11 @@ impl Isolation {
         }
         self.due = now.mono + RESYNC_EVERY;
         self.not_before = now.mono + MIN_PAUSE;
-        ctx.requeue_at(self.due);
         self.awaited.clear();
         self.written.retain(|_, (_, at)| now.mono.saturating_sub(*at) < REPEAT_AFTER);
         let writes = reconcile(&mut self.state, now.mono, now.wall);
+        self.due = self.state.objects.next(now.mono).map_or(self.due, |next| self.due.min(next));
+        ctx.requeue_at(self.due);
         self.count();
         for write in writes {
             if let Some(key) = write.key() {

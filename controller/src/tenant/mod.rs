@@ -22,6 +22,7 @@ mod objects;
 mod parameter_writes;
 mod parameters;
 mod placement;
+mod pod_security;
 mod pool_status;
 mod prices;
 pub mod reconcile;

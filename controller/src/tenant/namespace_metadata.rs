@@ -8,11 +8,12 @@ use std::{
 use croft_policy::{
     NamespaceTenancy, Tenants,
     definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
-    policies::{self, MetadataEntries},
+    policies::{self, MetadataEntries, pod_security::Changes},
 };
 use serde_json::json;
 
 use crate::tenant::{
+    pod_security,
     state::{NamespaceFacts, State},
     write::Write,
 };
@@ -47,12 +48,31 @@ pub(super) fn namespace_writes(
         if incomplete.contains(name) {
             annotations.remove(POOLS_ANNOTATION);
         }
+        let mut labels: Changes = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let mut annotations: Changes =
+            annotations.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        // What an absent Tenant declared stays until its absence is confirmed, and so does what can't be read.
+        let may_return = !is_tenant && state.absences.may_affect(view, name, mono);
+        let owner = owner_of(view, name);
+        if !may_return && !owner.is_some_and(|owner| state.has_no_valid_version("Tenant", owner)) {
+            let tenant = owner.and_then(|owner| state.tenants.get(owner)).map(|tenant| &**tenant);
+            let (more, records) = pod_security::due(facts, tenant);
+            labels.extend(more);
+            annotations.extend(records);
+        }
         if !labels.is_empty() || !annotations.is_empty() {
             let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
             actions.push(Write::NamespaceMetadata { namespace: name.clone(), patch });
         }
     }
     actions
+}
+
+fn owner_of<'v>(view: &'v Tenants, namespace: &str) -> Option<&'v str> {
+    match view.tenancy(namespace) {
+        NamespaceTenancy::Tenant { tenant, .. } => Some(&tenant.name),
+        _ => None,
+    }
 }
 
 fn expected_metadata(view: &Tenants, namespace: &str) -> (MetadataEntries, MetadataEntries) {

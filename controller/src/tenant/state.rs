@@ -37,12 +37,13 @@ use crate::{
         invalid_objects::{ClassFacts, InvalidObject, Name},
         objects::TenantObjects,
         parameters::Parameters,
+        pod_security,
         prices::micros,
     },
 };
 
 /// Kinds that must be listed before the first decision.
-const REQUIRED_LISTS: [&str; 12] = [
+const REQUIRED_LISTS: [&str; 15] = [
     "Pod",
     "Node",
     "NodeClaim",
@@ -55,6 +56,9 @@ const REQUIRED_LISTS: [&str; 12] = [
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
     "NetworkPolicy",
+    "ResourceQuota",
+    "LimitRange",
+    "RoleBinding",
 ];
 
 /// A namespace.
@@ -66,6 +70,8 @@ pub struct NamespaceFacts {
     pub pools: Option<String>,
     /// [`SHARED_ANNOTATION`].
     pub shared: Option<String>,
+    /// Its labels and annotations about Pod Security.
+    pub pod_security: BTreeMap<String, String>,
     /// It is being deleted.
     pub deleting: bool,
 }
@@ -477,6 +483,7 @@ impl State {
             tenancy: namespace.labels().get(TENANCY_LABEL).cloned(),
             pools: namespace.annotations().get(POOLS_ANNOTATION).cloned(),
             shared: namespace.annotations().get(SHARED_ANNOTATION).cloned(),
+            pod_security: pod_security::facts(namespace),
             deleting: namespace.metadata.deletion_timestamp.is_some(),
         };
         if namespace.name_any() == self.parameters.namespace {

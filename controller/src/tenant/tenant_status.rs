@@ -137,7 +137,8 @@ pub(super) fn status_writes(
             let is_new = match statement.kind {
                 READY => false,
                 reasons::OBJECTS_KEPT => {
-                    statement.reason == reasons::NAME_TAKEN && statement.differs(&old.conditions)
+                    [reasons::NAME_TAKEN, reasons::OBJECTS_REFUSED].contains(&statement.reason)
+                        && statement.differs(&old.conditions)
                 }
                 UNLIMITED => statement.status == Some(true) && was.is_none_or(|w| w.status != "True"),
                 _ => statement.status == Some(false) && statement.differs(&old.conditions),
@@ -287,6 +288,12 @@ fn objects_condition(kept: &Kept) -> Statement {
             named(&kept.taken)
         );
         (false, reasons::NAME_TAKEN, message)
+    } else if !kept.refused.is_empty() {
+        let message = format!(
+            "the API server refused {}; correct the Tenant, or what refuses it",
+            named(&kept.refused)
+        );
+        (false, reasons::OBJECTS_REFUSED, message)
     } else if !kept.behind.is_empty() {
         let message =
             format!("{} of {} are being written: {}", kept.behind.len(), kept.expected, named(&kept.behind));

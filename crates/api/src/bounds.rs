@@ -7,9 +7,11 @@
 //! the same schemas.
 
 mod ec2;
+mod given;
 mod network;
 
 pub(crate) use ec2::*;
+pub(crate) use given::*;
 pub(crate) use network::*;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Value, json};

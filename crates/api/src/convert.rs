@@ -1,5 +1,6 @@
 //! Conversions from custom resources to the types of the pure crates.
 
+pub mod given;
 pub mod policy;
 pub mod scheduler;
 pub mod static_capacity;

@@ -28,6 +28,7 @@ pub mod disruption;
 pub mod drift;
 pub mod duration;
 pub mod expiry;
+pub mod given;
 pub mod hash;
 pub mod nodeclass;
 pub mod pool;

@@ -28,7 +28,12 @@ pub type Findings = Vec<(String, String)>;
 
 /// How a rule tests for a number where a string is allowed as well. The evaluation here has no `type`: every amount is
 /// passed as text, which is always allowed.
-const IS_INT: [&str; 2] = ["type(self[k]) == int", "type(self['nodes']) == int"];
+const IS_INT: [&str; 4] = [
+    "type(self[k]) == int",
+    "type(self['nodes']) == int",
+    "type(self.requests[k]) == int",
+    "type(self.limits[k]) == int",
+];
 
 /// The checks of one kind.
 pub struct Rules {

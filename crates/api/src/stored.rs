@@ -44,8 +44,18 @@ pub trait Kind:
 
 impl Kind for Tenant {
     const HELD_TO_RULES: bool = true;
-    // A Tenant whose isolation can't be read isn't taken for one without: its pods are refused.
-    const KEPT: &[&str] = &["namespaces", "namespaceSelector", "pools", "onConflict", "networkIsolation"];
+    // A Tenant whose isolation or quota can't be read isn't taken for one without: its pods are refused.
+    const KEPT: &[&str] = &[
+        "namespaces",
+        "namespaceSelector",
+        "pools",
+        "onConflict",
+        "networkIsolation",
+        "quota",
+        "defaults",
+        "podSecurity",
+        "owners",
+    ];
     fn stand_in() -> Value {
         json!({"pools": [], "limits": {"nodes": 0}})
     }

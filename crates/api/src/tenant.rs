@@ -7,7 +7,11 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{amount::Amount, bounds};
+use crate::{
+    amount::Amount,
+    bounds,
+    given::{Defaults, Owner, PodSecurity, Quota},
+};
 
 /// A Tenant owns namespaces. Their pods run on the nodes of the tenant's pools and nowhere else.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -60,6 +64,19 @@ pub struct TenantSpec {
     /// Which traffic reaches and leaves the tenant's pods. Croft keeps a NetworkPolicy in each of its namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_isolation: Option<NetworkIsolation>,
+    /// Quotas of each of its namespaces, and of all of them together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Quota>,
+    /// Requests and limits of containers that name none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaults: Option<Defaults>,
+    /// The least strict Pod Security levels of its namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_security: Option<PodSecurity>,
+    /// Who has roles in each of its namespaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::owners")]
+    pub owners: Vec<Owner>,
 }
 
 /// The traffic of a tenant's pods. The tenant's own namespaces reach each other, and no other namespace or address reaches

@@ -119,7 +119,7 @@ documented_keys! {
     /// The owner of the namespace, as far as webhooks and policies need to know it: `none` if it belongs to no tenant.
     Label TENANCY_LABEL = "croft.dev/tenancy", on "namespaces", by "the controller";
     /// The tenant for which Croft keeps the object in a namespace. Croft writes no object there without it.
-    Label TENANT_LABEL = "croft.dev/tenant", on "NetworkPolicies that Croft keeps in tenants' namespaces", by "the controller";
+    Label TENANT_LABEL = "croft.dev/tenant", on "objects that Croft keeps in tenants' namespaces", by "the controller";
     /// `webhook` on the Lease of a replica of the webhook.
     Label REPLICA_LABEL = "croft.dev/replica-of", on "Leases", by "each replica of the webhook";
     /// `parameters` on the bindings of policies that read Croft's own Namespace, so that an overlay can find them.
@@ -147,6 +147,9 @@ documented_keys! {
     Annotation POOLS_ANNOTATION = "policy.croft.dev/pools", on "namespaces of tenants", by "the controller";
     /// The pools that are shared with the namespace, as `key=value`, separated by semicolons; `*` for all.
     Annotation SHARED_ANNOTATION = "policy.croft.dev/shared", on "non-tenant namespaces", by "the controller";
+    /// With `enforce`, `audit` or `warn`: the Pod Security level that Croft wrote for the Tenant, a colon, and the level that the
+    /// label had before, or `-`.
+    AnnotationPrefix POD_SECURITY_RECORD = "policy.croft.dev/pod-security-", on "namespaces of tenants", by "the controller";
     /// The account, region and cluster that the installation runs for.
     AnnotationPrefix IDENTITY_PREFIX = "identity.croft.dev/", on "Croft's own Namespace", by "the controller, once";
     /// The clusters that this one's objects were restored from, by the UIDs of their Namespace kube-system, separated by

@@ -26,6 +26,9 @@ const POLICY: &str = "ValidatingAdmissionPolicy 'croft-";
 /// The beginning of a denial by RBAC.
 const RBAC: &str = "is forbidden: User \"system:serviceaccount:croft-system:croft-";
 
+/// In a denial of a binding whose role the writer may not bind.
+const ESCALATION: &str = "is attempting to grant RBAC permissions not currently held";
+
 /// One request of tests/fixtures/stolen.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,6 +46,8 @@ struct Attack {
 enum By {
     Policy,
     Rbac,
+    /// The API server's check of whoever writes a binding.
+    Escalation,
     Nothing,
 }
 
@@ -146,6 +151,7 @@ async fn attack(client: &Client, fixture: &str) {
         let word = match refused_by {
             By::Policy => Some(POLICY),
             By::Rbac => Some(RBAC),
+            By::Escalation => Some(ESCALATION),
             By::Nothing => None,
         };
         match (word, answer) {

@@ -37,7 +37,9 @@ const UNSEEN: &[Unseen] = &[
     (WEBHOOK_USER, "croft.dev", "croftconfigs", "list", NO_STREAMS),
     (WEBHOOK_USER, "", "namespaces", "list", NO_STREAMS),
     (WEBHOOK_USER, "", "nodes", "list", NO_STREAMS),
+    (CONTROLLER_USER, "rbac.authorization.k8s.io", "clusterroles", "bind", NO_REQUEST),
 ];
+const NO_REQUEST: &str = "whoever writes a RoleBinding needs it, and no request has it as its verb";
 const NO_STREAMS: &str = "an API server that has no streaming lists is asked for ordinary ones";
 
 /// One verb on one resource, for one user.
@@ -159,6 +161,7 @@ async fn a_days_work(stack: &mut Stack, client: &Client) {
     .unwrap();
 
     a_closed_network(stack).await;
+    quota_defaults_and_owners(stack).await;
 
     // An interruption: a replacement, then evictions, then the end of claim and node.
     let old = claims(client, POOL).await.unwrap();
@@ -220,6 +223,37 @@ async fn a_closed_network(stack: &Stack) {
     policy("the policy restored", &|found| found.contains(TENANT)).await;
     declare(Value::Null).await;
     policy("no policy", &|found| found.is_empty()).await;
+}
+
+/// What the tenant's namespace is given: created, restored after a change by hand, and deleted with the fields.
+async fn quota_defaults_and_owners(stack: &Stack) {
+    let patch = async |words: &[&str], patch: Value| {
+        let patch = patch.to_string();
+        stack.plane.kubectl([&["patch"][..], words, &["--type=merge", "-p", &patch]].concat()).await.unwrap();
+    };
+    let found = async |what: &str, is_right: &(dyn Fn(&str) -> bool + Sync)| {
+        until(what, EVENTUALLY, async || {
+            let kinds = "resourcequotas,limitranges,rolebindings";
+            let found = stack.plane.kubectl(["get", kinds, "-n", TENANT, "-o", "json"]).await?;
+            anyhow::Ok(Seen::from_option(is_right(&found).then_some(()), found))
+        })
+        .await
+        .unwrap();
+    };
+    let is_whole =
+        |found: &str| ["\"77\"", "\"7m\"", "jane-of-verbs"].iter().all(|part| found.contains(part));
+    let given = json!({"quota": {"perNamespace": {"pods": 77}}, "defaults": {"requests": {"cpu": "7m"}},
+        "owners": [{"kind": "User", "name": "jane-of-verbs"}]});
+    patch(&["tenant", TENANT], json!({"spec": given})).await;
+    found("quota, defaults and owners", &is_whole).await;
+    patch(&["resourcequota", "croft-tenant-quota", "-n", TENANT], json!({"spec": {"hard": {"pods": "78"}}}))
+        .await;
+    patch(&["limitrange", "croft-tenant-defaults", "-n", TENANT], json!({"spec": {"limits": []}})).await;
+    patch(&["rolebinding", "croft-tenant-owners-admin", "-n", TENANT], json!({"subjects": []})).await;
+    found("quota, defaults and owners restored", &is_whole).await;
+    let none = json!({"quota": null, "defaults": null, "owners": null});
+    patch(&["tenant", TENANT], json!({"spec": none})).await;
+    found("none of them", &|found| !found.contains("croft-tenant-")).await;
 }
 
 /// Logs, metrics and events.

@@ -11,11 +11,13 @@ use croft_policy::{NamespaceTenancy, Tenants, definitions::TENANT_LABEL};
 use serde_json::{Value, json};
 
 use super::{
-    expected::{Expectations, Expected, expectations, name_of},
+    comparison::{Comparison, new_object},
+    expected::{Expectations, Expected, expectations, is_own_name},
     facts::ObjectFacts,
+    share_writes::{share_keys, share_writes},
 };
 use crate::{
-    kube_api::ObjectKey,
+    kube_api::{ObjectKey, ObjectKind},
     tenant::{state::State, write::Write},
 };
 
@@ -23,31 +25,9 @@ use crate::{
 /// wait for the same slots.
 const MAX_WRITES: usize = 50;
 
-/// The objects of one tenant.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::tenant) struct Kept {
-    /// The number of objects that its namespaces should have.
-    pub(in crate::tenant) expected: usize,
-    /// Objects that aren't as they should be yet.
-    pub(in crate::tenant) behind: Vec<String>,
-    /// Objects whose name another object has.
-    pub(in crate::tenant) taken: Vec<String>,
-}
-
-/// The outcome of a comparison.
-#[derive(Debug, Default)]
-pub(in crate::tenant) struct Comparison {
-    /// The writes that are due.
-    pub(in crate::tenant) writes: Vec<Write>,
-    /// Namespaces without an object that they should have.
-    pub(in crate::tenant) incomplete: BTreeSet<String>,
-    /// Tenants that declare objects.
-    pub(in crate::tenant) tenants: BTreeMap<String, Kept>,
-}
-
 /// Compares the objects with what Tenants declare.
 pub(in crate::tenant) fn compare(state: &mut State, view: &Tenants, mono: Duration) -> Comparison {
-    let Expectations { objects, unknown } = expectations(state, view);
+    let Expectations { objects, shared, unknown } = expectations(state, view);
     // No pod is let into a new namespace while it is unknown what its tenant declares.
     let mut found = Comparison { incomplete: unknown.clone(), ..Comparison::default() };
     let mut restored = Vec::new();
@@ -59,44 +39,46 @@ pub(in crate::tenant) fn compare(state: &mut State, view: &Tenants, mono: Durati
             continue;
         }
         found.incomplete.insert(key.namespace.clone());
-        if state.objects.taken.contains(key) {
-            kept.taken.push(key.to_string());
-        } else {
-            kept.behind.push(key.to_string());
-        }
+        kept.note(state, key);
         let by_hand = state.objects.settled.get(key) == Some(&expected.content);
         match held {
             None => found.writes.push(creation(key, expected, by_hand)),
             // It is created again once it is gone.
             Some(held) if held.deleting => {}
+            Some(held) if must_be_replaced(key, held, expected) => restored.push(replacement(key, held)),
             Some(held) => restored.push(restoration(key, held, expected, by_hand)),
         }
     }
+    let shares = share_keys(&shared);
+    share_writes(state, &shared, mono, &mut found);
     // A namespace without an object comes before those where one is out of date: its pods wait.
     found.writes.extend(restored);
-    found.writes.extend(removals(state, view, &objects, &unknown, mono));
+    let is_declared = |key: &ObjectKey| objects.contains_key(key) || shares.contains(key);
+    found.writes.extend(removals(state, view, is_declared, &unknown, mono));
     found.writes.truncate(MAX_WRITES);
+    state.objects.taken.retain(is_declared);
+    state.objects.refused.retain(|key, _| is_declared(key));
     settle(state, &objects);
     found
 }
 
+/// Fields that the API server doesn't let anyone change: the role of a binding, and the scopes of a quota.
+fn must_be_replaced(key: &ObjectKey, held: &ObjectFacts, expected: &Expected) -> bool {
+    let differs = |pointer: &str| held.content.pointer(pointer) != expected.content.pointer(pointer);
+    match key.kind {
+        ObjectKind::RoleBinding => differs("/roleRef"),
+        ObjectKind::ResourceQuota => differs("/spec/scopes") || differs("/spec/scopeSelector"),
+        ObjectKind::NetworkPolicy | ObjectKind::LimitRange => false,
+    }
+}
+
 fn is_in_place(held: &ObjectFacts, expected: &Expected) -> bool {
-    !held.deleting && held.content == *expected.content && held.tenant == tenant_label(&expected.tenant)
+    !held.deleting && held.content == *expected.normalized && held.tenant == tenant_label(&expected.tenant)
 }
 
 fn creation(key: &ObjectKey, expected: &Expected, by_hand: bool) -> Write {
-    let mut object = Value::clone(&expected.content);
-    if let Some(fields) = object.as_object_mut() {
-        fields.insert("apiVersion".to_owned(), key.kind.api_version().into());
-        fields.insert("kind".to_owned(), key.kind.name().into());
-        let labels = json!({TENANT_LABEL: tenant_label(&expected.tenant)});
-        fields.insert(
-            "metadata".to_owned(),
-            json!({"name": key.name, "namespace": key.namespace, "labels": labels}),
-        );
-    }
     let changed_for = by_hand.then(|| expected.tenant.to_string());
-    Write::CreateObject { key: key.clone(), object, changed_for }
+    new_object(key, Value::clone(&expected.content), &expected.tenant, changed_for)
 }
 
 /// Fields that it shouldn't have go, too. Labels of others stay.
@@ -106,18 +88,25 @@ fn restoration(key: &ObjectKey, held: &ObjectFacts, expected: &Expected, by_hand
         json!({"op": "test", "path": "/metadata/uid", "value": held.uid}),
         json!({"op": "add", "path": format!("/metadata/labels/{label}"), "value": tenant_label(&expected.tenant)}),
     ];
-    let (is, should) = (fields(&held.content), fields(&expected.content));
+    let (is, should) = (fields(&held.content), fields(&expected.normalized));
     let extra = is.keys().filter(|name| !should.contains_key(*name));
     patch.extend(extra.map(|name| json!({"op": "remove", "path": format!("/{name}")})));
     let differ = should.iter().filter(|(name, value)| is.get(*name) != Some(value));
-    patch
-        .extend(differ.map(|(name, value)| json!({"op": "add", "path": format!("/{name}"), "value": value})));
+    let written = differ.filter_map(|(name, _)| Some((name, expected.content.get(name.as_str())?)));
+    patch.extend(
+        written.map(|(name, value)| json!({"op": "add", "path": format!("/{name}"), "value": value})),
+    );
     Write::RestoreObject {
         key: key.clone(),
         version: held.version.clone(),
         patch: Value::Array(patch),
         changed_for: by_hand.then(|| expected.tenant.to_string()),
     }
+}
+
+/// It is created again once it is gone.
+fn replacement(key: &ObjectKey, held: &ObjectFacts) -> Write {
+    Write::RemoveObject { key: key.clone(), uid: held.uid.clone() }
 }
 
 fn fields(content: &Value) -> BTreeMap<&String, &Value> {
@@ -129,7 +118,7 @@ fn fields(content: &Value) -> BTreeMap<&String, &Value> {
 fn removals(
     state: &State,
     view: &Tenants,
-    objects: &BTreeMap<ObjectKey, Expected>,
+    is_declared: impl Fn(&ObjectKey) -> bool,
     unknown: &BTreeSet<String>,
     mono: Duration,
 ) -> Vec<Write> {
@@ -140,19 +129,17 @@ fn removals(
         let may_return = !is_tenant && state.absences.may_affect(view, namespace, mono);
         there
             && !held.deleting
-            && key.name == name_of(key.kind)
+            && is_own_name(key.kind, &key.name)
             && !unknown.contains(namespace)
             && !may_return
     };
-    let held =
-        state.objects.held.iter().filter(|(key, held)| !objects.contains_key(*key) && is_over(key, held));
+    let held = state.objects.held.iter().filter(|(key, held)| !is_declared(key) && is_over(key, held));
     held.map(|(key, held)| Write::RemoveObject { key: key.clone(), uid: held.uid.clone() }).collect()
 }
 
 /// Records which objects are as they should be.
 fn settle(state: &mut State, objects: &BTreeMap<ObjectKey, Expected>) {
     let facts = &mut state.objects;
-    facts.taken.retain(|key| objects.contains_key(key));
     facts.settled.retain(|key, _| objects.contains_key(key));
     for (key, expected) in objects {
         let held = facts.held.get(key);

@@ -5,10 +5,14 @@ use std::{
     sync::Arc,
 };
 
-use croft_api::{Tenant, convert::tenant_objects as convert};
+use croft_api::{
+    Tenant,
+    convert::{given, tenant_objects as convert},
+};
 use croft_policy::{NamespaceTenancy, Tenants};
 use serde_json::{Value, json};
 
+use super::{amounts::normalized, shares::SharedQuota};
 use crate::{
     kube_api::{ObjectKey, ObjectKind},
     tenant::state::State,
@@ -21,20 +25,35 @@ pub(super) struct Expected {
     pub(super) tenant: Arc<str>,
     /// The fields, without metadata. The namespaces of a tenant share them.
     pub(super) content: Arc<Value>,
+    /// The same with quantities in one form, as [`super::facts::ObjectFacts`] have it.
+    pub(super) normalized: Arc<Value>,
+}
+
+impl Expected {
+    fn new(tenant: &Arc<str>, kind: ObjectKind, content: &Arc<Value>) -> Self {
+        let normal = normalized(kind, Value::clone(content));
+        let normalized = if normal == **content { Arc::clone(content) } else { Arc::new(normal) };
+        Self { tenant: Arc::clone(tenant), content: Arc::clone(content), normalized }
+    }
 }
 
 /// The objects that should be, and the namespaces of which that is unknown.
 #[derive(Debug, Default)]
 pub(super) struct Expectations {
     pub(super) objects: BTreeMap<ObjectKey, Expected>,
+    /// Quotas that a tenant's namespaces share.
+    pub(super) shared: BTreeMap<Arc<str>, SharedQuota>,
     /// Namespaces whose Tenant can't be read: their objects stay as they are.
     pub(super) unknown: BTreeSet<String>,
 }
 
-/// The names by which Croft knows its objects of a kind.
-pub(super) fn name_of(kind: ObjectKind) -> String {
+/// True if Croft writes objects of this kind and name.
+pub(super) fn is_own_name(kind: ObjectKind, name: &str) -> bool {
     match kind {
-        ObjectKind::NetworkPolicy => convert::network_policy_name(),
+        ObjectKind::NetworkPolicy => name == convert::network_policy_name(),
+        ObjectKind::ResourceQuota => name == given::quota_name() || name == given::share_name(),
+        ObjectKind::LimitRange => name == given::defaults_name(),
+        ObjectKind::RoleBinding => name.starts_with(&given::owners_prefix()),
     }
 }
 
@@ -59,23 +78,40 @@ pub(super) fn expectations(state: &State, view: &Tenants) -> Expectations {
         let Some(declared) = state.tenants.get(&tenant) else { continue };
         let contents = contents(declared, &own);
         let tenant: Arc<str> = tenant.into();
-        for namespace in own {
-            // A namespace that is being deleted accepts no new object.
-            if state.namespaces.get(namespace).is_none_or(|facts| facts.deleting) {
-                continue;
+        // A namespace that is being deleted accepts no new object.
+        let accepts = |name: &&str| state.namespaces.get(*name).is_some_and(|facts| !facts.deleting);
+        let (own, leaving): (Vec<&str>, Vec<&str>) = own.into_iter().partition(accepts);
+        for namespace in &own {
+            for (kind, name, content) in &contents {
+                let key = ObjectKey { kind: *kind, namespace: (*namespace).to_owned(), name: name.clone() };
+                found.objects.insert(key, Expected::new(&tenant, *kind, content));
             }
-            for (kind, content) in &contents {
-                let key = ObjectKey { kind: *kind, namespace: namespace.to_owned(), name: name_of(*kind) };
-                let expected = Expected { tenant: Arc::clone(&tenant), content: Arc::clone(content) };
-                found.objects.insert(key, expected);
-            }
+        }
+        let total = declared.spec.quota.as_ref().map(|quota| &quota.total);
+        if let Some(total) = total.filter(|total| !total.is_empty()) {
+            let pods = own.iter().map(|namespace| pods_in(state, namespace)).sum();
+            found.shared.insert(tenant, SharedQuota::new(total, &own, &leaving, pods));
         }
     }
     found
 }
 
-/// The objects that every namespace of a tenant gets.
-fn contents(tenant: &Tenant, own: &[&str]) -> Vec<(ObjectKind, Arc<Value>)> {
-    let policy = convert::network_policy(tenant.spec.network_isolation.as_ref(), own);
-    policy.map(|spec| (ObjectKind::NetworkPolicy, Arc::new(json!({"spec": spec})))).into_iter().collect()
+fn pods_in(state: &State, namespace: &str) -> usize {
+    let first = (namespace.to_owned(), String::new());
+    state.pods.range(first..).take_while(|((of, _), _)| of == namespace).count()
+}
+
+/// The objects that every namespace of a tenant gets: kind, name and content.
+fn contents(tenant: &Tenant, own: &[&str]) -> Vec<(ObjectKind, String, Arc<Value>)> {
+    let spec = &tenant.spec;
+    let policy = convert::network_policy(spec.network_isolation.as_ref(), own)
+        .map(|spec| (ObjectKind::NetworkPolicy, convert::network_policy_name(), json!({"spec": spec})));
+    let quota = spec.quota.as_ref().and_then(|quota| given::resource_quota(&quota.per_namespace));
+    let quota = quota.map(|content| (ObjectKind::ResourceQuota, given::quota_name(), content));
+    let defaults = spec.defaults.as_ref().and_then(given::limit_range);
+    let defaults = defaults.map(|content| (ObjectKind::LimitRange, given::defaults_name(), content));
+    let bindings = given::role_bindings(&spec.owners).into_iter();
+    let bindings = bindings.map(|(name, content)| (ObjectKind::RoleBinding, name, content));
+    let all = policy.into_iter().chain(quota).chain(defaults).chain(bindings);
+    all.map(|(kind, name, content)| (kind, name, Arc::new(content))).collect()
 }

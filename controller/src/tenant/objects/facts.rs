@@ -3,11 +3,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use croft_policy::definitions::TENANT_LABEL;
 use serde_json::{Map, Value};
 
+use super::{
+    amounts::{QuotaFacts, amounts, normalized},
+    shares::Shares,
+};
 use crate::kube_api::{ObjectKey, ObjectKind};
 
 /// Fields of every object that aren't its content.
@@ -20,9 +25,11 @@ pub(super) struct ObjectFacts {
     pub(super) version: String,
     /// The value of its label.
     pub(super) tenant: String,
-    /// Its fields, without metadata and status.
+    /// Its fields, without metadata and status, with quantities in one form.
     pub(super) content: Value,
     pub(super) deleting: bool,
+    /// Of a ResourceQuota.
+    pub(super) quota: Option<QuotaFacts>,
 }
 
 /// The objects by key.
@@ -34,6 +41,10 @@ pub struct TenantObjects {
     /// The content of each object when it was last as it should be. An object that differs from it while its Tenant doesn't
     /// was changed by hand.
     pub(super) settled: BTreeMap<ObjectKey, Arc<Value>>,
+    /// Objects that the API server refused, with its message.
+    pub(super) refused: BTreeMap<ObjectKey, String>,
+    /// The division of tenants' quotas among their namespaces.
+    pub(super) shares: Shares,
 }
 
 impl TenantObjects {
@@ -48,7 +59,8 @@ impl TenantObjects {
                 .and_then(|labels| labels.get(TENANT_LABEL)?.as_str())
                 .unwrap_or_default()
                 .to_owned(),
-            content: content(object),
+            content: normalized(kind, content(object)),
+            quota: (kind == ObjectKind::ResourceQuota).then(|| quota_facts(object)),
             deleting: object.pointer("/metadata/deletionTimestamp").is_some(),
         };
         let key = ObjectKey {
@@ -57,6 +69,7 @@ impl TenantObjects {
             name: text("/metadata/name").to_owned(),
         };
         self.taken.remove(&key);
+        self.refused.remove(&key);
         self.held.insert(key, facts.clone()) != Some(facts)
     }
 
@@ -74,6 +87,34 @@ impl TenantObjects {
     /// Takes in that another object has this name. Returns true if that is new.
     pub(in crate::tenant) fn observe_name_taken(&mut self, key: ObjectKey) -> bool {
         !self.held.contains_key(&key) && self.taken.insert(key)
+    }
+
+    /// Takes in that pods of a namespace were refused for its share.
+    pub(in crate::tenant) fn observe_share_exceeded(&mut self, namespace: &str, mono: Duration) {
+        self.shares.observe_refusal(namespace, mono);
+    }
+
+    /// Begins to lead: a former leader changed shares until now.
+    pub(in crate::tenant) fn take_over(&mut self) {
+        self.shares.take_over();
+    }
+
+    /// The next time at which a share may change without any news.
+    pub(in crate::tenant) fn next(&self, mono: Duration) -> Option<Duration> {
+        self.shares.next(mono)
+    }
+
+    /// Takes in that the API server refused an object for what it is. Returns true if that is new.
+    pub(in crate::tenant) fn observe_refused(&mut self, key: ObjectKey, why: &str) -> bool {
+        self.refused.insert(key, why.to_owned()).as_deref() != Some(why)
+    }
+}
+
+fn quota_facts(object: &Value) -> QuotaFacts {
+    QuotaFacts {
+        declared: amounts(object.pointer("/spec/hard")).unwrap_or_default(),
+        allowed: amounts(object.pointer("/status/hard")),
+        used: amounts(object.pointer("/status/used")).unwrap_or_default(),
     }
 }
 

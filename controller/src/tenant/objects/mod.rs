@@ -1,4 +1,5 @@
-//! Objects that Croft keeps in tenants' namespaces, as their Tenants declare them: NetworkPolicies.
+//! Objects that Croft keeps in tenants' namespaces, as their Tenants declare them: NetworkPolicies, ResourceQuotas,
+//! LimitRanges and RoleBindings.
 //!
 //! ```text
 //!  Tenant, its namespaces ──▶ expected ─┐
@@ -10,9 +11,14 @@
 //! neither watched nor written, not even one with the name of an object that Croft would create. A new namespace gets the
 //! annotation that lets its first pod in once its objects are there.
 
+mod amounts;
 mod compare;
+mod comparison;
 mod expected;
 mod facts;
+mod share_writes;
+mod shares;
 
-pub(super) use compare::{Comparison, Kept, compare};
+pub(super) use compare::compare;
+pub(super) use comparison::{Comparison, Kept};
 pub use facts::TenantObjects;

@@ -21,11 +21,11 @@ fn pass(state: &mut State, mono: Duration) -> Vec<Write> {
     let writes = reconcile(state, mono, Timestamp::UNIX_EPOCH);
     for write in &writes {
         match write {
-            Write::CreateObject { object, .. } => {
+            Write::CreateObject { key, object, .. } => {
                 let mut object = object.clone();
                 object["metadata"]["uid"] = json!("u");
                 object["metadata"]["resourceVersion"] = json!("1");
-                state.observe(&Change::TenantObject(ObjectKind::NetworkPolicy, Box::new(object)));
+                state.observe(&Change::TenantObject(key.kind, Box::new(object)));
             }
             Write::RemoveObject { key, .. } => drop(state.observe(&Change::TenantObjectGone(key.clone()))),
             Write::Status { tenant, status, .. } => {
@@ -202,4 +202,167 @@ fn name_of_another_object_is_reported_and_left_alone() {
     pass(&mut state, NOW);
     pass(&mut state, NOW);
     assert_eq!(condition_of(&state, "a", "ObjectsKept").0, "True", "it was created after all");
+}
+
+/// The objects that are created for tenant `a` after a field was written, by kind and name.
+fn created(field: &str, value: Value) -> Vec<(String, Value)> {
+    let mut state = reconciled_state();
+    declare(&mut state, field, value);
+    let writes = pass(&mut state, NOW);
+    let made = writes.iter().filter_map(|write| match write {
+        Write::CreateObject { key, object, .. } => Some((key.to_string(), object.clone())),
+        _ => None,
+    });
+    let made = made.collect();
+    pass(&mut state, NOW);
+    assert_eq!(condition_of(&state, "a", "ObjectsKept").0, "True");
+    made
+}
+
+#[test]
+fn quota_defaults_and_owners_are_created() {
+    let made = created("quota", json!({"perNamespace": {"pods": 5, "requests.cpu": "0.5"}}));
+    assert_eq!(made[0].0, "ResourceQuota tenant-a/croft-tenant-quota");
+    assert_eq!(made[0].1["spec"]["hard"], json!({"pods": "5", "requests.cpu": "0.5"}));
+    let made = created("defaults", json!({"limits": {"memory": "1024Mi"}}));
+    assert_eq!(made[0].0, "LimitRange tenant-a/croft-tenant-defaults");
+    let made = created("owners", json!([{"kind": "User", "name": "jane"}]));
+    assert_eq!(made[0].0, "RoleBinding tenant-a/croft-tenant-owners-admin");
+    assert_eq!(made[0].1["roleRef"]["name"], "admin");
+}
+
+#[test]
+fn quantities_in_the_form_of_the_api_server_are_as_declared() {
+    let mut state = reconciled_state();
+    declare(
+        &mut state,
+        "quota",
+        json!({"perNamespace": {"requests.cpu": "0.5", "requests.memory": "1024Mi"}}),
+    );
+    pass(&mut state, NOW);
+    let stored = |cpu: &str| {
+        json!({"metadata": {"name": "croft-tenant-quota", "namespace": "tenant-a", "uid": "u", "resourceVersion": "2",
+            "labels": {"croft.dev/tenant": "a"}}, "spec": {"hard": {"requests.cpu": cpu, "requests.memory": "1Gi"}}})
+    };
+    let restored = |state: &mut State, object: Value| {
+        state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(object)));
+        let writes = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
+        writes.into_iter().find_map(|write| match write {
+            Write::RestoreObject { patch, .. } => Some(patch),
+            _ => None,
+        })
+    };
+    assert_eq!(restored(&mut state, stored("500m")), None);
+    pass(&mut state, NOW);
+    let patch = restored(&mut state, stored("501m")).unwrap();
+    assert_eq!(patch[2]["value"]["hard"], json!({"requests.cpu": "0.5", "requests.memory": "1024Mi"}));
+}
+
+#[test]
+fn a_binding_of_another_role_is_replaced() {
+    let mut state = reconciled_state();
+    declare(&mut state, "owners", json!([{"kind": "User", "name": "jane"}]));
+    pass(&mut state, NOW);
+    let other = json!({"metadata": {"name": "croft-tenant-owners-admin", "namespace": "tenant-a", "uid": "other",
+        "resourceVersion": "2", "labels": {"croft.dev/tenant": "a"}}, "roleRef": {"name": "cluster-admin"}});
+    state.observe(&Change::TenantObject(ObjectKind::RoleBinding, Box::new(other)));
+    let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    assert!(
+        writes.iter().any(|w| matches!(w, Write::RemoveObject { uid, .. } if uid == "other")),
+        "{writes:?}"
+    );
+}
+
+#[test]
+fn a_refused_object_is_reported() {
+    let mut state = reconciled_state();
+    declare(
+        &mut state,
+        "owners",
+        json!([{"kind": "User", "name": "jane", "clusterRoles": ["cluster-admin"]}]),
+    );
+    let key = ObjectKey {
+        kind: ObjectKind::RoleBinding,
+        namespace: "tenant-a".to_owned(),
+        name: "croft-tenant-owners-cluster-admin".to_owned(),
+    };
+    assert!(state.objects.observe_refused(key, "attempting to grant RBAC permissions not currently held"));
+    let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    let said = writes.iter().find_map(|write| match write {
+        Write::Status { events, .. } => events.first().cloned(),
+        _ => None,
+    });
+    let (reason, note) = said.unwrap();
+    assert!(reason == "ObjectsRefused" && note.contains("RBAC permissions not currently held"), "{note}");
+}
+
+#[test]
+fn a_share_is_nothing_until_the_api_server_knows_it() {
+    let mut state = reconciled_state();
+    declare(&mut state, "quota", json!({"total": {"pods": 10}}));
+    declare(&mut state, "namespaces", json!(["tenant-a", "fresh"]));
+    state.observe(&namespace("fresh", json!({}), json!({})));
+    let share = |version: &str, hard: &str, status: Value| {
+        json!({"metadata": {"name": "croft-tenant-share", "namespace": "fresh", "uid": "u", "resourceVersion": version,
+            "labels": {"croft.dev/tenant": "a"}}, "spec": {"hard": {"pods": hard}}, "status": status})
+    };
+    let is_let_in = |writes: &[Write]| {
+        writes.iter().any(|write| {
+            matches!(write, Write::NamespaceMetadata { namespace, patch }
+                if namespace == "fresh" && patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string())
+        })
+    };
+    let writes = pass(&mut state, NOW);
+    let first: Vec<&Value> = writes
+        .iter()
+        .filter_map(|write| match write {
+            Write::CreateObject { object, .. } => Some(&object["spec"]["hard"]["pods"]),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(first, ["0", "0"]);
+    assert!(!is_let_in(&writes));
+    assert!(!is_let_in(&pass(&mut state, NOW)), "the quota controller hasn't seen it");
+    let mut seen = share("2", "0", json!({"hard": {"pods": "0"}, "used": {"pods": "0"}}));
+    state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(seen.clone())));
+    assert!(is_let_in(&pass(&mut state, NOW)));
+    // A user's scopes can't be taken away; their amounts can.
+    seen["spec"]["hard"]["pods"] = json!("500");
+    seen["metadata"]["namespace"] = json!("tenant-a");
+    state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(seen)));
+    let later = NOW + Duration::from_secs(60);
+    let lowered = (0..20).find_map(|second| {
+        pass(&mut state, later + Duration::from_secs(second)).into_iter().find_map(|write| match write {
+            Write::RestoreObject { key, patch, .. } if key.namespace == "tenant-a" => Some(patch),
+            _ => None,
+        })
+    });
+    let lowered = lowered.unwrap();
+    assert_eq!(lowered[1]["path"], "/metadata/resourceVersion");
+    let pods: i64 = lowered[3]["value"]["hard"]["pods"].as_str().unwrap().parse().unwrap();
+    assert!(pods <= 10, "{lowered}");
+}
+
+#[test]
+fn pod_security_goes_back_once_the_absence_of_the_tenant_is_confirmed() {
+    const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+    let written = |writes: &[Write]| {
+        writes.iter().find_map(|write| match write {
+            Write::NamespaceMetadata { namespace, patch } if namespace == "tenant-a" => {
+                Some(patch["metadata"]["labels"][ENFORCE].clone())
+            }
+            _ => None,
+        })
+    };
+    let mut state = reconciled_state();
+    declare(&mut state, "podSecurity", json!({"enforce": "restricted"}));
+    assert_eq!(written(&pass(&mut state, NOW)), Some(json!("restricted")));
+    let annotations = json!({POOLS_ANNOTATION: "node-pool=pool-a:NoSchedule:pool-a",
+        "policy.croft.dev/pod-security-enforce": "restricted:baseline"});
+    state.observe(&namespace("tenant-a", json!({ENFORCE: "restricted"}), annotations));
+    let later = NOW + Duration::from_secs(600);
+    assert_eq!(written(&pass(&mut state, later)), None);
+    state.observe(&Change::TenantGone("a".to_owned()));
+    assert_eq!(written(&pass(&mut state, later)), None);
+    assert_eq!(written(&pass(&mut state, later + Duration::from_secs(61))), Some(json!("baseline")));
 }

@@ -19,7 +19,7 @@ use crate::{
         webhook,
     },
     policies::{
-        cel,
+        cel, pod_security,
         policy::{Keys, Policy},
     },
     tenancy::{
@@ -78,9 +78,12 @@ fn list(words: &[&str]) -> String {
 }
 
 fn constraints(group: &str, resources: &[&str], operations: &[&str]) -> Value {
-    json!({"resourceRules": [{
-        "apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": resources,
-    }]})
+    constraints_of(&[(group, resources)], operations)
+}
+
+fn constraints_of(groups: &[(&str, &[&str])], operations: &[&str]) -> Value {
+    let rule = |(group, resources): &(&str, &[&str])| json!({"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": resources});
+    json!({"resourceRules": groups.iter().map(rule).collect::<Vec<_>>()})
 }
 
 /// CEL: every entry of the map at `path`, such as `.?spec.?template`, is unchanged, but for keys `k` for which `free`
@@ -166,6 +169,11 @@ fn daemonsets() -> Policy {
 
 /// The controller writes what webhooks and policies read from a namespace, and nothing else of it.
 fn namespaces() -> Policy {
+    let labels = [[TENANCY_LABEL].as_slice(), &pod_security::MODES.map(|(_, label)| label)].concat();
+    let exempt = format!(
+        "object.metadata.name == params.metadata.name || object.metadata.name in {}",
+        list(&BUILT_IN_EXEMPT)
+    );
     policy(
         "croft-controller-namespaces",
         CONTROLLER,
@@ -174,7 +182,7 @@ fn namespaces() -> Policy {
         vec![(
             every(&[
                 metadata_but(&["labels", "annotations"]),
-                same_but_these(".?metadata.?labels", &[TENANCY_LABEL]),
+                same_but_these(".?metadata.?labels", &labels),
                 // The installation's identity is written once, by the first start, and never changed.
                 same_but(
                     ".?metadata.?annotations",
@@ -187,10 +195,14 @@ fn namespaces() -> Policy {
                 same(".?status"),
             ]),
             format!(
-                "'the controller may change the label {TENANCY_LABEL} and annotations under {PREFIX} (and once under \
-                 {IDENTITY_PREFIX}) of namespace ' + \
-                 object.metadata.name + ', and nothing else'"
+                "'the controller may change the label {TENANCY_LABEL}, Pod Security labels, and annotations under {PREFIX} \
+                 (and once under {IDENTITY_PREFIX}) of namespace ' + object.metadata.name + ', and nothing else'"
             ),
+        ), (
+            pod_security::allowed(&exempt),
+            "'the controller may raise the Pod Security levels of namespace ' + object.metadata.name + ' above those that \
+             people set, and put those back, and may not lower them'"
+                .to_owned(),
         )],
     )
 }
@@ -208,7 +220,14 @@ fn tenant_objects() -> Policy {
     policy(
         "croft-controller-tenant-objects",
         CONTROLLER,
-        constraints("networking.k8s.io", &["networkpolicies"], &["CREATE", "UPDATE", "DELETE"]),
+        constraints_of(
+            &[
+                ("networking.k8s.io", &["networkpolicies"]),
+                ("", &["resourcequotas", "limitranges"]),
+                ("rbac.authorization.k8s.io", &["rolebindings"]),
+            ],
+            &["CREATE", "UPDATE", "DELETE"],
+        ),
         Vec::new(),
         vec![
             (
@@ -235,6 +254,13 @@ fn tenant_objects() -> Policy {
                     same_but_these(".?metadata.?labels", &[TENANT_LABEL])
                 ),
                 format!("'the controller may not change the metadata of ' + {what} + ' but its own label'"),
+            ),
+            (
+                "request.resource.resource != 'rolebindings' || request.operation == 'DELETE' || \
+                 !dyn(object).?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' && \
+                 s.?namespace.orValue('') == params.metadata.name)"
+                    .to_owned(),
+                format!("'the controller may not give a role to Croft\\'s own ServiceAccounts: ' + {what}"),
             ),
         ],
     )

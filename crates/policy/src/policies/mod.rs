@@ -26,6 +26,7 @@ mod namespaces;
 mod nodes;
 mod own_pools;
 pub mod parameters;
+pub mod pod_security;
 mod pods;
 mod policy;
 

@@ -60,7 +60,11 @@ pub fn tenant(name: String, created: Option<i64>, spec: &Value) -> Decoded<Tenan
 /// True if a Tenant declares what must be in a namespace before its first pod. A value that can't be read counts as such.
 fn needs_objects(spec: &Value) -> bool {
     let isolation = spec.get("networkIsolation").filter(|value| !value.is_null());
-    isolation.is_some_and(|value| !matches!(value.get("enabled"), None | Some(Value::Bool(false))))
+    let is_isolated =
+        isolation.is_some_and(|value| !matches!(value.get("enabled"), None | Some(Value::Bool(false))));
+    let limits = ["quota", "defaults", "podSecurity"].map(|field| spec.get(field));
+    is_isolated
+        || limits.into_iter().flatten().any(|value| !(value.is_null() || *value == Value::Object(Map::new())))
 }
 
 /// Decodes a TenantPool; `created` in seconds since 1970. A pool whose label can't be decoded has no nodes.

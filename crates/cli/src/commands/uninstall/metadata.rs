@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use croft_manifest::{Input, Origin};
-use croft_policy::definitions::{IDENTITY_PREFIX, INJECTED_ANNOTATION, TENANCY_LABEL, parameter::PREFIX};
+use croft_policy::{
+    definitions::{IDENTITY_PREFIX, INJECTED_ANNOTATION, TENANCY_LABEL, parameter::PREFIX},
+    policies::pod_security,
+};
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Namespace};
 use kube::{
     Api, Client, ResourceExt as _,
@@ -85,7 +88,15 @@ async fn clean(client: &Client, namespace: &Namespace) -> anyhow::Result<()> {
         .filter(|key| is_own(key))
         .map(|key| (key.clone(), Value::Null))
         .collect();
-    let patch = json!({"metadata": {"labels": {TENANCY_LABEL: null}, "annotations": annotations}});
+    // Pod Security goes back to what people had set.
+    let (labels, annotated) = (namespace.labels(), namespace.annotations());
+    let (mut labels, _) = pod_security::changes(
+        [None; 3],
+        |key| labels.get(key).map(String::as_str),
+        |key| annotated.get(key).map(String::as_str),
+    );
+    labels.insert(TENANCY_LABEL.to_owned(), None);
+    let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
     let api: Api<Namespace> = Api::all(client.clone());
     let mut attempts = 0;
     loop {

@@ -92,7 +92,7 @@ fn steps(found: &Found, keep: bool, crds: bool) -> Vec<Step> {
         steps.push(Step {
             title: "objects in tenants' namespaces",
             what: listed("object", &found.tenant_objects),
-            means: "NetworkPolicies that others wrote there stay".to_owned(),
+            means: "objects that others wrote there stay".to_owned(),
         });
     }
     steps.push(Step {

@@ -14,7 +14,12 @@ use super::{
 use crate::table::counted;
 
 /// Kinds of which the controller keeps objects there.
-const KINDS: [ObjectKind; 1] = [("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")];
+const KINDS: [ObjectKind; 4] = [
+    ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
+    ("v1", "ResourceQuota", "resourcequotas"),
+    ("v1", "LimitRange", "limitranges"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),
+];
 
 /// Objects of a kind. Others may carry the same label, so the name counts, too.
 async fn list(client: &Client, kind: ObjectKind) -> anyhow::Result<Vec<DynamicObject>> {

@@ -1,0 +1,68 @@
+//! What a comparison of the objects finds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use croft_api::convert::tenant_objects::tenant_label;
+use croft_policy::definitions::TENANT_LABEL;
+use serde_json::{Value, json};
+
+use crate::{
+    kube_api::ObjectKey,
+    tenant::{state::State, write::Write},
+};
+
+/// The objects of one tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::tenant) struct Kept {
+    /// The number of objects that its namespaces should have.
+    pub(in crate::tenant) expected: usize,
+    /// Objects that aren't as they should be yet.
+    pub(in crate::tenant) behind: Vec<String>,
+    /// Objects whose name another object has.
+    pub(in crate::tenant) taken: Vec<String>,
+    /// Objects that the API server refused, with its message.
+    pub(in crate::tenant) refused: Vec<String>,
+}
+
+/// The outcome of a comparison.
+#[derive(Debug, Default)]
+pub(in crate::tenant) struct Comparison {
+    /// The writes that are due.
+    pub(in crate::tenant) writes: Vec<Write>,
+    /// Namespaces without an object that they should have.
+    pub(in crate::tenant) incomplete: BTreeSet<String>,
+    /// Tenants that declare objects.
+    pub(in crate::tenant) tenants: BTreeMap<String, Kept>,
+}
+
+impl Kept {
+    /// Notes that an object isn't as it should be.
+    pub(super) fn note(&mut self, state: &State, key: &ObjectKey) {
+        if state.objects.taken.contains(key) {
+            self.taken.push(key.to_string());
+        } else if let Some(why) = state.objects.refused.get(key) {
+            self.refused.push(format!("{key}: {why}"));
+        } else {
+            self.behind.push(key.to_string());
+        }
+    }
+}
+
+/// The creation of an object with this content.
+pub(super) fn new_object(
+    key: &ObjectKey,
+    mut object: Value,
+    tenant: &str,
+    changed_for: Option<String>,
+) -> Write {
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("apiVersion".to_owned(), key.kind.api_version().into());
+        fields.insert("kind".to_owned(), key.kind.name().into());
+        let labels = json!({TENANT_LABEL: tenant_label(tenant)});
+        fields.insert(
+            "metadata".to_owned(),
+            json!({"name": key.name, "namespace": key.namespace, "labels": labels}),
+        );
+    }
+    Write::CreateObject { key: key.clone(), object, changed_for }
+}

@@ -1,0 +1,94 @@
+//! Schemas of what a tenant is given: quotas, defaults, owners.
+
+use schemars::{Schema, SchemaGenerator};
+use serde_json::{Value, json};
+
+use super::{QUALIFIED, amounts, push, resource_rule, rule, schema};
+use crate::given::Owner;
+
+/// Resources of a ResourceQuota that are counted. Source: kubernetes, pkg/apis/core/helper (`standardQuotaResources`).
+const COUNTED: &str = "['pods', 'services', 'replicationcontrollers', 'resourcequotas', 'secrets', 'configmaps', 'persistentvolumeclaims', 'services.nodeports', 'services.loadbalancers']";
+/// Those that are amounts.
+const MEASURED: &str = "['cpu', 'memory', 'ephemeral-storage', 'requests.cpu', 'requests.memory', 'requests.storage', 'requests.ephemeral-storage', 'limits.cpu', 'limits.memory', 'limits.ephemeral-storage']";
+/// The most entries of a container's amounts: a rule compares each with another.
+const CONTAINER_AMOUNTS: u32 = 8;
+/// The most entries of a quota.
+const QUOTA_AMOUNTS: u32 = 16;
+
+/// The hard limits of a ResourceQuota.
+pub(crate) fn quota(_: &mut SchemaGenerator) -> Schema {
+    let mut quota = amounts(rule(
+        format!(
+            "self.all(k, k in {COUNTED} || k in {MEASURED} || k.startsWith('hugepages-') || k.startsWith('requests.hugepages-') || (k.contains('/') && size(k) <= 317 && k.matches('{QUALIFIED}') && (k.startsWith('requests.') || k.startsWith('count/') || k.contains('.storageclass.storage.k8s.io/'))))"
+        ),
+        "write the names that a ResourceQuota has: requests.cpu, requests.memory, limits.cpu, limits.memory, pods, persistentvolumeclaims, requests.storage, requests.nvidia.com/gpu, count/deployments.apps and the like",
+    ));
+    if let Some(fields) = quota.as_object_mut() {
+        fields.insert("maxProperties".to_owned(), QUOTA_AMOUNTS.into());
+    }
+    push(
+        &mut quota,
+        rule(
+            format!(
+                "self.all(k, !(k in {COUNTED} || k.startsWith('count/')) || type(self[k]) == int || quantity(self[k]).isInteger())"
+            ),
+            "objects are counted in whole numbers: write for example pods: 50",
+        ),
+    );
+    schema(quota)
+}
+
+/// Requests or limits of a container.
+pub(crate) fn container_amounts(_: &mut SchemaGenerator) -> Schema {
+    let mut found = amounts(rule(
+        resource_rule("").replace(", 'pods'", ""),
+        "containers ask for cpu, memory, ephemeral-storage, hugepages-* and devices such as nvidia.com/gpu: write one of these",
+    ));
+    if let Some(fields) = found.as_object_mut() {
+        fields.insert("maxProperties".to_owned(), CONTAINER_AMOUNTS.into());
+    }
+    schema(found)
+}
+
+fn text(longest: u32, rules: Value) -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": longest, "x-kubernetes-validations": rules})
+}
+
+/// The name of a user or a group.
+pub(crate) fn subject(_: &mut SchemaGenerator) -> Schema {
+    schema(text(
+        253,
+        json!([rule(
+            "self.matches('^[^*[:space:]]+$')",
+            "write the exact name of a user or a group, without blanks and '*': names are compared as they are",
+        )]),
+    ))
+}
+
+/// Names of ClusterRoles, each once.
+pub(crate) fn cluster_roles(_: &mut SchemaGenerator) -> Schema {
+    let name = text(
+        200,
+        json!([rule(
+            "self.matches('^[A-Za-z0-9][-A-Za-z0-9:._]*$')",
+            "write the exact name of a ClusterRole, such as admin, edit or view",
+        )]),
+    );
+    schema(json!({
+        "type": "array",
+        "items": name,
+        "minItems": 1,
+        "maxItems": 8,
+        "x-kubernetes-list-type": "set",
+    }))
+}
+
+/// Owners.
+pub(crate) fn owners(generator: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "array",
+        "items": generator.subschema_for::<Owner>(),
+        "maxItems": 64,
+        "x-kubernetes-list-type": "atomic",
+    }))
+}

@@ -1,0 +1,31 @@
+//! What a Tenant gives to its namespaces, on the real API server and its quota controller.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod life;
+mod shared;
+
+use croft_testkit::{Component, Options};
+use croft_tests::arena::kept_arena;
+
+#[tokio::test]
+async fn objects_follow_their_tenant_and_200_creators_stay_within_its_quota() {
+    let options = Options::default().without(Component::Scheduler).without(Component::Kubelets);
+    let (plane, mut croft) = kept_arena(options).await.unwrap();
+    let admin = plane.admin().await.unwrap();
+    life::begin(&plane, &admin).await;
+    life::repaired(&plane, &admin).await;
+    life::refused(&plane, &admin).await;
+    life::end_of_fields(&plane, &admin).await;
+    // The absence of the deleted Tenant is confirmed while the others work.
+    let begun = tokio::time::Instant::now();
+    life::delete_tenant(&plane, &admin).await;
+    shared::creators(&plane, &admin).await;
+    life::end_of_tenant(&admin, begun).await;
+    croft.check().unwrap();
+}

@@ -1,0 +1,217 @@
+//! A quota of a whole tenant: 200 creators in four namespaces, and at no moment more pods than the quota.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use croft_testkit::{
+    ControlPlane,
+    wait::{Seen, until},
+};
+use croft_tests::{
+    arena::{self, SOON},
+    manifests::joined,
+    stack::condition_of,
+};
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Pod, ResourceQuota},
+    },
+    apimachinery::pkg::api::resource::Quantity,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use serde_json::json;
+
+const TENANT: &str = "shared";
+const NAMESPACES: [&str; 4] = ["shared-0", "shared-1", "shared-2", "shared-3"];
+/// Pods of the whole tenant. Their CPUs suffice for three more.
+const PODS: usize = 60;
+const CREATORS: usize = 200;
+/// Between two tries of a creator.
+const RETRY: Duration = Duration::from_millis(150);
+
+fn pod(namespace: &str, name: &str) -> Pod {
+    let mut pod = arena::pod(namespace, name, json!({}));
+    pod["metadata"]["labels"] = json!({"creator": "true"});
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    serde_json::from_value(pod).unwrap()
+}
+
+async fn pods(admin: &Client) -> usize {
+    // One list is one moment.
+    let list = ListParams::default().labels("creator=true");
+    Api::<Pod>::all(admin.clone()).list(&list).await.unwrap().items.len()
+}
+
+/// Creates one pod, however often the API server refuses it for the quota.
+async fn create(
+    admin: Client,
+    namespace: &'static str,
+    name: String,
+    stop: Arc<AtomicBool>,
+    made: Arc<AtomicUsize>,
+) {
+    let api: Api<Pod> = Api::namespaced(admin, namespace);
+    while !stop.load(Ordering::Relaxed) {
+        match api.create(&PostParams::default(), &pod(namespace, &name)).await {
+            Ok(_) => {
+                made.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                assert!(status.message.contains("exceeded quota: croft-tenant-share"), "{}", status.message);
+            }
+            // The quota is written by many at once: the API server gives up after some tries.
+            Err(kube::Error::Api(status)) if [409, 429, 500, 504].contains(&status.code) => {}
+            Err(error) => panic!("{namespace}/{name}: {error}"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn full(admin: &Client, most: usize, what: &str) {
+    until(what, SOON, async || {
+        let found = pods(admin).await;
+        anyhow::Ok(Seen::from_option((found == most).then_some(()), found))
+    })
+    .await
+    .unwrap();
+}
+
+pub(crate) async fn creators(plane: &ControlPlane, admin: &Client) {
+    let namespaces =
+        NAMESPACES.map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+    let tenant = json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": TENANT},
+        "spec": {"namespaces": NAMESPACES, "pools": ["pool-a"],
+            "quota": {"total": {"pods": PODS, "requests.cpu": "6300m"}}},
+    });
+    plane.apply(&joined(&[&namespaces[..], &[tenant]].concat())).await.unwrap();
+    condition_of::<croft_api::Tenant>(admin, TENANT, "ObjectsKept", "True").await.unwrap();
+    for namespace in NAMESPACES {
+        let probe = serde_json::to_value(pod(namespace, "probe")).unwrap();
+        let mut probe = probe;
+        (probe["apiVersion"], probe["kind"]) = (json!("v1"), json!("Pod"));
+        until(&format!("{namespace} let in"), SOON, async || {
+            let said = arena::create(admin, &probe, true).await?.sentence();
+            let done = said.starts_with("allowed") || said.contains("exceeded quota");
+            anyhow::Ok(Seen::from_option(done.then_some(()), said))
+        })
+        .await
+        .unwrap();
+    }
+
+    let (stop, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..CREATORS {
+        let namespace = NAMESPACES[number % NAMESPACES.len()];
+        let name = format!("p-{number}");
+        tasks.spawn(create(admin.clone(), namespace, name, Arc::clone(&stop), Arc::clone(&made)));
+    }
+    let (watched, ended) = (admin.clone(), Arc::clone(&stop));
+    let sampler = tokio::spawn(async move {
+        let mut samples = 0;
+        while !ended.load(Ordering::Relaxed) {
+            let found = pods(&watched).await;
+            assert!(found <= PODS, "{found} pods of {PODS}");
+            samples += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        samples
+    });
+    let begun = tokio::time::Instant::now();
+    full(admin, PODS, "a quota that is used to the last pod").await;
+    println!("{PODS} pods by {CREATORS} creators in {:?}", begun.elapsed());
+    within(admin).await;
+
+    // What one namespace gives back, the others get.
+    let api: Api<Pod> = Api::namespaced(admin.clone(), NAMESPACES[0]);
+    let first: Vec<String> = api
+        .list(&ListParams::default().labels("creator=true"))
+        .await
+        .unwrap()
+        .items
+        .iter()
+        .map(|p| p.name_any())
+        .collect();
+    assert!(!first.is_empty(), "every namespace has a part");
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    let before = made.load(Ordering::Relaxed);
+    for name in &first {
+        api.delete(name, &now).await.unwrap();
+    }
+    until("as many pods again", SOON, async || {
+        let (made, found) = (made.load(Ordering::Relaxed), pods(admin).await);
+        let done = made == before + first.len() && found == PODS;
+        anyhow::Ok(Seen::from_option(done.then_some(()), format!("{made} made, {found} there")))
+    })
+    .await
+    .unwrap();
+    stop.store(true, Ordering::Relaxed);
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+    let samples = sampler.await.unwrap();
+    assert!(samples > 20, "{samples} samples");
+    println!("never above it in {samples} samples");
+    within(admin).await;
+    deployment(plane, admin).await;
+}
+
+/// The shares add up to the quota at most.
+async fn within(admin: &Client) {
+    let list = ListParams::default().labels("croft.dev/tenant=shared");
+    let shares = Api::<ResourceQuota>::all(admin.clone()).list(&list).await.unwrap().items;
+    assert_eq!(shares.len(), NAMESPACES.len());
+    let sum: usize = shares
+        .iter()
+        .map(|share| {
+            let hard = share.spec.as_ref().unwrap().hard.as_ref().unwrap();
+            let Quantity(text) = &hard["pods"];
+            text.parse::<usize>().unwrap()
+        })
+        .sum();
+    assert!(sum <= PODS, "{sum}");
+}
+
+/// A Deployment whose pods were refused gets what becomes free, though it asks seldom.
+async fn deployment(plane: &ControlPlane, admin: &Client) {
+    let namespace = NAMESPACES[3];
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"replicas": 10, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web", "creator": "true"}},
+            "spec": {"containers": [{"name": "c", "image": "c", "resources": {"requests": {"cpu": "100m"}}}]},
+        }},
+    });
+    plane.apply(&deployment.to_string()).await.unwrap();
+    let api: Api<Deployment> = Api::namespaced(admin.clone(), namespace);
+    until("a refused ReplicaSet", SOON, async || {
+        let status = api.get("web").await?.status.unwrap_or_default();
+        let failed =
+            status.conditions.iter().flatten().any(|c| c.type_ == "ReplicaFailure" && c.status == "True");
+        Ok::<_, kube::Error>(Seen::from_option(failed.then_some(()), format!("{status:?}")))
+    })
+    .await
+    .unwrap();
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    let old: Api<Pod> = Api::namespaced(admin.clone(), NAMESPACES[1]);
+    let list = ListParams::default().labels("creator=true");
+    old.delete_collection(&now, &list).await.unwrap();
+    let web = ListParams::default().labels("app=web");
+    until("ten pods of the Deployment", SOON, async || {
+        let found = Api::<Pod>::namespaced(admin.clone(), namespace).list(&web).await?.items.len();
+        Ok::<_, kube::Error>(Seen::from_option((found == 10).then_some(()), found))
+    })
+    .await
+    .unwrap();
+    assert!(pods(admin).await <= PODS);
+}
