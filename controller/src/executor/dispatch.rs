@@ -24,6 +24,7 @@ use crate::{
     merge_patch,
     nodeclass::findings,
     provisioning::{panic_isolation, solver::catch},
+    record::store::RecordStore,
     result::{ActionReport, ActionResult, Backoff},
     time::Now,
 };
@@ -52,6 +53,7 @@ pub struct Executor {
     started: std::time::Instant,
     /// The process's name, as reporting instance of events.
     identity: Arc<str>,
+    pub(super) record: Option<Arc<dyn RecordStore>>,
 }
 
 impl Executor {
@@ -64,7 +66,19 @@ impl Executor {
         started: std::time::Instant,
         identity: &str,
     ) -> Self {
-        Self { api, cloud, clock, started, identity: identity.into() }
+        Self { api, cloud, clock, started, identity: identity.into(), record: None }
+    }
+
+    /// The same executor, which keeps the decision log in `store`.
+    #[must_use]
+    pub fn recording_in(self, store: Arc<dyn RecordStore>) -> Self {
+        Self { record: Some(store), ..self }
+    }
+
+    /// The name of the process in the decision log, if it keeps one.
+    #[must_use]
+    pub fn records_as(&self) -> Option<&str> {
+        self.record.as_ref().map(|_| &*self.identity)
     }
 
     /// The answered calls to the cloud since the start.
@@ -158,6 +172,8 @@ impl Executor {
                 ActionReport { results: changed.into_iter().collect(), ..ActionReport::done(keys) }
             }
             Action::ProbeParameters { revision, call } => self.probe_parameters(keys, revision, call).await,
+            Action::ReadRecord => self.read_record(keys).await,
+            Action::WriteRecord(writes) => self.write_record(keys, writes).await,
             Action::RecordEvent(event) => {
                 let call = events::event_call(&event, self.clock.wall(), &self.identity);
                 if let Err(error) = self.api.call(call).await {

@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     admit::AdmitArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs, debug::DebugArgs,
-    explain::ExplainArgs, import::ImportArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs,
-    tenant::TenantArgs, top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
+    explain::ExplainArgs, history::HistoryArgs, import::ImportArgs, lab::LabArgs, plan::PlanArgs,
+    simulate::SimulateArgs, tenant::TenantArgs, top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
 };
 
 /// Gives every tenant of a shared Kubernetes cluster its own nodes: the tenant's pods run there, and no others.
@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// Explain why a pod is pending, why it runs on its node, and why a node is kept
     Explain(ExplainArgs),
+    /// Show what Croft decided, from its decision log
+    History(HistoryArgs),
     /// Find pods, nodes and tenants that break the isolation; exits with 1 if there are any
     Audit(AuditArgs),
     /// Show tenants, pools and nodes, and what they cost

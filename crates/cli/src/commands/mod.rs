@@ -6,6 +6,7 @@ pub(crate) mod break_glass;
 pub(crate) mod check;
 pub(crate) mod debug;
 pub(crate) mod explain;
+pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod lab;
 pub(crate) mod plan;
