@@ -413,8 +413,9 @@ impl Engine {
         let view = deciders.isolation.view();
         figures.refresh(snapshot, &deciders.planning, &view);
         let bound = snapshot.take_bound_pods();
-        record.observe_bound(&Facts { snapshot, tenancy: &view, now }, &bound);
-        record.observe_claims(snapshot, now);
+        let facts = Facts { snapshot, tenancy: &view, now };
+        record.observe_bound(&facts, &bound);
+        record.observe_claims(&facts);
         let bound = pool_figures::waits(snapshot, &view, bound);
         snapshot.mark_clean(|snapshot, name, claim| {
             deciders.lifecycle.is_settled(snapshot, evidence, in_flight, name, claim)

@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use crate::{
-    action::{Action, ConsolidationSearch, Key, Resolution},
+    action::{Action, ConsolidationSearch, Key, Resolution, UserEvent},
     events,
     kube_api::{ApiError, Call, KubeApi, Target, Verb},
     merge_patch,
@@ -174,14 +174,16 @@ impl Executor {
             Action::ProbeParameters { revision, call } => self.probe_parameters(keys, revision, call).await,
             Action::ReadRecord => self.read_record(keys).await,
             Action::WriteRecord(writes) => self.write_record(keys, writes).await,
-            Action::RecordEvent(event) => {
-                let call = events::event_call(&event, self.clock.wall(), &self.identity);
-                if let Err(error) = self.api.call(call).await {
-                    tracing::debug!(%error, reason = %event.reason, "failed to write an event");
-                }
-                ActionReport::done(keys)
-            }
+            Action::RecordEvent(event) => self.record_event(keys, &event).await,
         }
+    }
+
+    async fn record_event(&self, keys: Vec<Key>, event: &UserEvent) -> ActionReport {
+        let call = events::event_call(event, self.clock.wall(), &self.identity);
+        if let Err(error) = self.api.call(call).await {
+            tracing::debug!(%error, reason = %event.reason, "failed to write an event");
+        }
+        ActionReport::done(keys)
     }
 
     async fn consolidate(&self, keys: Vec<Key>, search: Box<ConsolidationSearch>) -> ActionReport {

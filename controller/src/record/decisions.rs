@@ -167,7 +167,8 @@ fn observe_new_claim(buffer: &mut Buffer, facts: &Facts<'_>, pool: &str, claim: 
         .map(|(pod, _)| pod.clone())
         .filter(|pod| !Snapshot::is_headroom(pod))
         .collect();
-    let annotation = |key: &str| claim.object["metadata"]["annotations"][key].as_str();
+    let annotations = claim.object.pointer("/metadata/annotations");
+    let annotation = |key: &str| annotations?.get(key)?.as_str();
     let of_pods = facts.tenants_of_pods(&pods);
     let replaces = annotation(keys::REPLACES).map(|names| format!(", to replace {names}"));
     let spec = &claim.spec;

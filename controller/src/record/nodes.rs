@@ -2,17 +2,27 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use croft_api::{NodeClaim, condition::CONSOLIDATABLE};
-use croft_record::entry::{Entry, EntryKind, ObjectRef};
+use croft_api::{
+    NodeClaim,
+    condition::{CONSOLIDATABLE, INITIALIZED, LAUNCHED},
+};
+use croft_policy::{NamespaceTenancy, Tenants};
+use croft_record::{
+    entry::{Entry, EntryKind, InstanceFacts, ObjectRef, Usage},
+    ledger::node::{Payer, Purpose, Share},
+};
+use croft_scheduler::{PodKey, resources};
 
 use super::buffer::{Buffer, REPEAT_AFTER, digest};
 use crate::{
-    state::{Snapshot, price},
+    state::{NodeView, PodView, Snapshot, has_condition, instance_of, price},
     time::Now,
 };
 
 /// Between two looks at the state of every node.
-const STATE_EVERY: Duration = Duration::from_secs(600);
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Between two entries about the changed state of one node.
+const STATE_AFTER: Duration = Duration::from_secs(600);
 /// Clocks of two leaders may differ by this much.
 const CLOCK_SKEW_MILLIS: i64 = 10_000;
 
@@ -83,7 +93,7 @@ pub(super) fn claim_entry(
 
 impl Nodes {
     /// Records what has changed about claims since the last pass.
-    pub(super) fn observe(&mut self, buffer: &mut Buffer, snapshot: &Snapshot, now: Now) {
+    pub(super) fn observe(&mut self, buffer: &mut Buffer, snapshot: &Snapshot, tenancy: &Tenants, now: Now) {
         if std::mem::replace(&mut self.compared, true) {
             for (name, claim) in snapshot.dirty_claims() {
                 self.observe_claim(buffer, snapshot, (name, claim), None, now);
@@ -97,9 +107,9 @@ impl Nodes {
         if self.changes.replace(snapshot.claim_changes()) != Some(snapshot.claim_changes()) {
             self.observe_ends(buffer, snapshot, now);
         }
-        if self.state_at.is_none_or(|at| now.mono.saturating_sub(at) >= STATE_EVERY) {
+        if self.state_at.is_none_or(|at| now.mono.saturating_sub(at) >= LOOK_EVERY) {
             self.state_at = Some(now.mono);
-            self.observe_states(buffer, snapshot, now);
+            self.observe_states(buffer, snapshot, tenancy, now);
         }
     }
 
@@ -132,6 +142,7 @@ impl Nodes {
                     reason: condition.reason.clone(),
                     message: condition.message.clone(),
                     price: micros(claim),
+                    instance: instance(claim).filter(|_| condition.type_ == LAUNCHED),
                     ..claim_entry(snapshot, name, claim, EntryKind::Condition, now)
                 };
                 buffer.push(entry, now);
@@ -162,13 +173,17 @@ impl Nodes {
     }
 
     /// Records the state of each node that differs from the recorded one, or was recorded long ago.
-    fn observe_states(&mut self, buffer: &mut Buffer, snapshot: &Snapshot, now: Now) {
+    fn observe_states(&mut self, buffer: &mut Buffer, snapshot: &Snapshot, tenancy: &Tenants, now: Now) {
         for (name, claim) in snapshot.claims() {
-            let Some((node, _)) = snapshot.node_of(claim) else { continue };
-            let works = snapshot
-                .pods_on(node)
-                .filter(|(_, pod)| !pod.traits.daemon && !pod.traits.mirror && !pod.traits.finished);
+            let Some((node, view)) = snapshot.node_of(claim).filter(|_| has_condition(claim, INITIALIZED))
+            else {
+                continue;
+            };
+            let there: Vec<(&PodKey, &PodView)> =
+                snapshot.pods_on(node).filter(|(_, pod)| !pod.traits.finished).collect();
+            let works = there.iter().filter(|(_, pod)| !pod.traits.daemon && !pod.traits.mirror);
             let pods: Vec<String> = works.map(|(key, _)| key.to_string()).collect();
+            let usage = usage(snapshot, tenancy, view, &there);
             let held = claim.status.as_ref().and_then(|status| {
                 status.conditions.iter().find(|condition| condition.type_ == CONSOLIDATABLE)
             });
@@ -178,14 +193,18 @@ impl Nodes {
                 reason: held.map(|c| c.reason.clone()).unwrap_or_default(),
                 message: held.map(|c| c.message.clone()).unwrap_or_default(),
                 pods,
+                instance: instance(claim),
+                usage: Some(usage),
                 ..claim_entry(snapshot, name, claim, EntryKind::State, now)
             };
-            let state = digest(&(&entry.pods, entry.price, &entry.condition, &entry.reason));
+            let shares = entry.usage.as_ref().map(|usage| &usage.shares);
+            let state = digest(&(&entry.pods, entry.price, &entry.condition, &entry.reason, shares));
             let known = self.known.entry(name.clone()).or_default();
-            let old = known.state.is_none_or(|(recorded, at)| {
-                recorded != state || now.mono.saturating_sub(at) >= REPEAT_AFTER
+            let due = known.state.is_none_or(|(recorded, at)| {
+                let age = now.mono.saturating_sub(at);
+                age >= REPEAT_AFTER || (recorded != state && age >= STATE_AFTER)
             });
-            if old {
+            if due {
                 known.state = Some((state, now.mono));
                 buffer.push(entry, now);
             }
@@ -196,4 +215,42 @@ impl Nodes {
 /// The price of a claim's instance, in millionths of a dollar per hour.
 fn micros(claim: &NodeClaim) -> Option<i64> {
     price(claim).map(|price| price.micros())
+}
+
+/// The instance of a claim, once it is launched.
+fn instance(claim: &NodeClaim) -> Option<InstanceFacts> {
+    let status = claim.status.as_ref()?;
+    let of = |field: &Option<String>| field.clone().unwrap_or_default();
+    Some(InstanceFacts {
+        id: instance_of(claim)?.to_owned(),
+        instance_type: of(&status.instance_type),
+        zone: of(&status.zone),
+        capacity_type: of(&status.capacity_type),
+    })
+}
+
+/// What a node has, and what the pods there request, by workload.
+fn usage(snapshot: &Snapshot, tenancy: &Tenants, node: &NodeView, pods: &[(&PodKey, &PodView)]) -> Usage {
+    let amount = |amount: i64| u64::try_from(amount).unwrap_or(0);
+    let mut requests: BTreeMap<(Payer, Purpose), (u64, u64)> = BTreeMap::new();
+    for (key, pod) in pods {
+        let Some((cpu, memory)) = snapshot.cluster().requests(key) else { continue };
+        let tenant = match tenancy.tenancy(&key.namespace) {
+            NamespaceTenancy::Tenant { tenant, .. } => tenant.name.to_string(),
+            _ => String::new(),
+        };
+        let payer =
+            Payer { tenant, namespace: key.namespace.to_string(), workload: pod.workload.to_string() };
+        let purpose =
+            if pod.traits.daemon || pod.traits.mirror { Purpose::DaemonSets } else { Purpose::Used };
+        let sum = requests.entry((payer, purpose)).or_default();
+        *sum = (sum.0.saturating_add(amount(cpu)), sum.1.saturating_add(amount(memory)));
+    }
+    let share =
+        |((payer, purpose), (cpu_millis, memory_bytes))| Share { payer, purpose, cpu_millis, memory_bytes };
+    Usage {
+        cpu_millis: amount(node.allocatable.get(resources::CPU)),
+        memory_bytes: amount(node.allocatable.get(resources::MEMORY)),
+        shares: requests.into_iter().map(share).collect(),
+    }
 }

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     action::{Action, UserEvent},
     provisioning::planning::RunSummary,
-    state::{BoundPod, Snapshot},
+    state::BoundPod,
     time::Now,
 };
 
@@ -104,9 +104,9 @@ impl Recorder {
     }
 
     /// Records what has changed about claims since the last pass.
-    pub(crate) fn observe_claims(&mut self, snapshot: &Snapshot, now: Now) {
+    pub(crate) fn observe_claims(&mut self, facts: &Facts<'_>) {
         if self.buffer.is_open() {
-            self.nodes.observe(&mut self.buffer, snapshot, now);
+            self.nodes.observe(&mut self.buffer, facts.snapshot, facts.tenancy, facts.now);
         }
     }
 }

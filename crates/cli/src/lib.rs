@@ -56,8 +56,8 @@ pub use output::Output;
 use crate::{
     args::Command,
     commands::{
-        admit, audit, break_glass, check, debug, explain, history, import, lab, plan, simulate, tenant, top,
-        uninstall, version,
+        admit, audit, break_glass, check, cost, debug, explain, history, import, lab, plan, simulate, tenant,
+        top, uninstall, version,
     },
     table::BAD,
 };
@@ -112,6 +112,7 @@ fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
         Command::Import(args) => import::run(args, out),
         Command::Tenant(args) => tenant::run(args, out),
         Command::Check(args) => check::run(args, out),
+        Command::Cost(args) => cost::run(args, out),
         Command::Debug(args) => debug::run(args, build, out),
         Command::BreakGlass(args) => break_glass::run(args, out),
         Command::Lab(args) => lab::run(args, out),

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::ledger::node::Share;
+
 /// The longest message of an entry, in characters.
 pub const MESSAGE_CHARS: usize = 1_000;
 /// The most pods that one entry names.
@@ -151,6 +153,35 @@ pub struct PlanFigures {
     pub steps: u64,
 }
 
+/// An instance that a NodeClaim has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceFacts {
+    /// Its id at EC2.
+    pub id: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub instance_type: String,
+    /// Its zone.
+    pub zone: String,
+    /// `on-demand`, `spot` or `reserved`.
+    #[serde(rename = "paid")]
+    pub capacity_type: String,
+}
+
+/// What a node has, and what its pods request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Allocatable CPU, in thousandths.
+    #[serde(rename = "cpu")]
+    pub cpu_millis: u64,
+    /// Allocatable memory, in bytes.
+    #[serde(rename = "mem")]
+    pub memory_bytes: u64,
+    /// Requests, by workload.
+    #[serde(rename = "of", default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<Share>,
+}
+
 /// One entry. Fields that an entry doesn't need are empty and aren't written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
@@ -196,6 +227,12 @@ pub struct Entry {
     /// The figures of a plan.
     #[serde(rename = "plan", default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanFigures>,
+    /// The instance of the NodeClaim.
+    #[serde(rename = "inst", default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<InstanceFacts>,
+    /// What the node has, and what its pods request.
+    #[serde(rename = "use", default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
 }
 
 impl Entry {
@@ -217,6 +254,8 @@ impl Entry {
             message: String::new(),
             price: None,
             plan: None,
+            instance: None,
+            usage: None,
         }
     }
 
@@ -233,6 +272,9 @@ impl Entry {
             self.message.truncate(end);
         }
         self.pods.truncate(PODS_PER_ENTRY);
+        if let Some(usage) = &mut self.usage {
+            usage.shares.truncate(PODS_PER_ENTRY);
+        }
         self
     }
 }

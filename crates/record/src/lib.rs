@@ -16,9 +16,11 @@
 //! | `segment` | entries as bytes and back |
 //! | `writer` | sequence numbers, rotation, the size of the log |
 //! | `record` | the entries of a store in order |
+//! | `ledger` | who paid what for which node: exact amounts by hour and account |
 //! | `query` | the entries about a node, a pod or a tenant, and the state at a time |
 
 pub mod entry;
+pub mod ledger;
 pub mod query;
 pub mod record;
 mod segment;

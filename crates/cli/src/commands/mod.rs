@@ -4,6 +4,7 @@ pub(crate) mod admit;
 pub(crate) mod audit;
 pub(crate) mod break_glass;
 pub(crate) mod check;
+pub(crate) mod cost;
 pub(crate) mod debug;
 pub(crate) mod explain;
 pub(crate) mod history;
