@@ -12,7 +12,10 @@ use croft_cloud::{InUse, Interruption, LaunchRequest, ObservedNode};
 use croft_scheduler::{Cluster, PodKey, consolidation::Ask};
 use k8s_openapi::api::core::v1::ObjectReference;
 
-use crate::kube_api::{Call, ObjectKey};
+use crate::{
+    kube_api::{Call, ObjectKey},
+    record::store::SlotWrite,
+};
 
 /// The object that an action locks while it is in flight: no second action on the same key starts before the first has ended and
 /// its backoff is over.
@@ -52,6 +55,8 @@ pub enum Key {
     Acknowledgements,
     /// The observed capacity of nodes.
     Capacity,
+    /// The decision log.
+    Record,
     /// The parameters of the admission policies.
     Parameters,
     /// The label and annotations of a namespace.
@@ -128,6 +133,10 @@ pub enum Action {
     },
     /// Writes an Event.
     RecordEvent(UserEvent),
+    /// Reads what the store holds of the decision log.
+    ReadRecord,
+    /// Writes slots of the decision log, in this order.
+    WriteRecord(Vec<SlotWrite>),
 }
 
 /// The pods to look for before an instance is terminated.
@@ -263,6 +272,7 @@ impl Action {
             Self::ObserveCapacity(_) => vec![Key::Capacity],
             Self::ProbeParameters { .. } => vec![Key::Parameters],
             Self::RecordEvent(_) => Vec::new(),
+            Self::ReadRecord | Self::WriteRecord(_) => vec![Key::Record],
         }
     }
 
@@ -290,6 +300,8 @@ impl Action {
             Self::ObserveCapacity(_) => "observe_capacity",
             Self::ProbeParameters { .. } => "probe_parameters",
             Self::RecordEvent(_) => "record_event",
+            Self::ReadRecord => "read_record",
+            Self::WriteRecord(_) => "write_record",
         }
     }
 }

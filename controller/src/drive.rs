@@ -48,9 +48,14 @@ impl<L: Fn() -> bool> Driver<L> {
     /// A driver of a new engine.
     #[must_use]
     pub fn new(settings: Settings, executor: Executor, metrics: Metrics, leads: L) -> Self {
+        let shortest_pause = settings.shortest_pause;
+        let mut engine = Engine::new(settings);
+        if let Some(identity) = executor.records_as() {
+            engine.start_recording(identity);
+        }
         Self {
-            shortest_pause: settings.shortest_pause,
-            engine: Engine::new(settings),
+            shortest_pause,
+            engine,
             executor,
             metrics,
             leads,
@@ -191,6 +196,12 @@ impl<L: Fn() -> bool> Driver<L> {
 
     /// Lets in-flight actions end, but for the wait on the interruption queue.
     pub async fn stop(&mut self) {
+        // Without the lease, the leader gate would refuse it.
+        if self.led
+            && let Some(action) = self.engine.last_record(self.executor.now())
+        {
+            self.start(action);
+        }
         for (_, task) in self.in_flight.values().filter(|(keys, _)| keys.contains(&Key::Interruptions)) {
             task.abort();
         }

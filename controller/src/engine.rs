@@ -28,6 +28,7 @@ use crate::{
         solver::{Purpose, Solver},
     },
     reconcile::{PassInputs, ReconcileContext},
+    record::{Facts, RecordCounts, Recorder},
     result::{ActionReport, ActionResult},
     state::{Change, Evidence, InstanceList, Snapshot, resource_version},
     tenant::{croft_config::ConfigStatus, isolation::Isolation},
@@ -100,6 +101,7 @@ pub struct Engine {
     deciders: Deciders,
     counts: ResultCounts,
     figures: PoolFigures,
+    record: Recorder,
 }
 
 /// Counts of action results, for the metrics.
@@ -137,7 +139,27 @@ impl Engine {
             deciders,
             counts: ResultCounts::default(),
             figures: PoolFigures::default(),
+            record: Recorder::default(),
         }
+    }
+
+    /// Keeps a decision log from now on, as the process `identity`. Its reads and writes are actions.
+    pub fn start_recording(&mut self, identity: &str) {
+        self.record.start(identity);
+    }
+
+    /// Counts of the decision log's entries.
+    #[must_use]
+    pub const fn record_counts(&self) -> &RecordCounts {
+        self.record.counts()
+    }
+
+    /// The write of the entries that wait, for a process that stops. None while another write is in flight.
+    pub fn last_record(&mut self, now: Now) -> Option<Action> {
+        let idle = self.in_flight.is_idle(&Key::Record, now.mono);
+        let action = idle.then(|| self.record.write(now)).flatten()?;
+        self.in_flight.start(Key::Record);
+        Some(action)
     }
 
     /// Makes plans with `solver` from now on: a test's, which panics.
@@ -224,6 +246,7 @@ impl Engine {
     /// Begins to lead, with every claim as the API server has them now.
     pub fn take_over(&mut self, claims: Vec<NodeClaim>, now: Now) {
         self.deciders.isolation.take_over();
+        self.record.take_over(now);
         // Pods that were bound while another process led are not this one's to measure.
         drop(self.snapshot.take_bound_pods());
         self.observe_claims(claims, now);
@@ -276,7 +299,7 @@ impl Engine {
     }
 
     fn observe_result(&mut self, result: ActionResult, now: Now) {
-        let Self { snapshot, evidence, deciders, in_flight, counts, figures, .. } = self;
+        let Self { snapshot, evidence, deciders, in_flight, counts, figures, record, .. } = self;
         match result {
             ActionResult::Launched(claim) => figures.count_launch(snapshot, &claim, LAUNCHED_REASON),
             ActionResult::LaunchFailed { claim, reason, message } => {
@@ -325,9 +348,13 @@ impl Engine {
                 panicked.iter().for_each(|_| self.solver.count_panic(Purpose::Consolidation));
             }
             ActionResult::Evicted(pod) => {
-                figures.count_eviction(snapshot, &deciders.isolation.view(), &pod);
+                let tenancy = &deciders.isolation.view();
+                figures.count_eviction(snapshot, tenancy, &pod);
+                record.observe_eviction(&Facts { snapshot, tenancy, now }, &pod);
             }
             ActionResult::EvictionBlocked(pod, why) => {
+                let tenancy = &deciders.isolation.view();
+                record.observe_blocked_eviction(&Facts { snapshot, tenancy, now }, &pod, &why);
                 deciders.lifecycle.termination_mut().observe_eviction_blocked(pod, why);
             }
             ActionResult::NodeRefused(node, why) => {
@@ -353,6 +380,9 @@ impl Engine {
                     in_flight.end_backoff(&Key::Offerings(class));
                 }
             }
+            ActionResult::RecordRead(resumed) => record.observe_read(*resumed, now),
+            ActionResult::RecordWritten(versions) => record.observe_written(versions, now),
+            ActionResult::RecordUnwritten => record.observe_unwritten(),
         }
     }
 
@@ -373,15 +403,22 @@ impl Engine {
             return Step { actions: Vec::new(), requeue_at: None, bound: Vec::new() };
         }
         let (planned, planning_again) = self.plan(now);
+        if let Some(run) = &planned.run {
+            let facts = Facts { snapshot: &self.snapshot, tenancy: &self.deciders.isolation.view(), now };
+            self.record.observe_run(&facts, run, &planned.events);
+        }
         for event in planned.events {
             self.recorder.record(event, now.mono);
         }
         let (requested, pass_again) = self.reconcile(planned.actions, now);
         let mut actions = self.lock(requested, now);
-        let Self { snapshot, evidence, deciders, in_flight, recorder, figures, .. } = self;
+        let Self { snapshot, evidence, deciders, in_flight, recorder, figures, record, .. } = self;
         let view = deciders.isolation.view();
         figures.refresh(snapshot, &deciders.planning, &view);
         let bound = snapshot.take_bound_pods();
+        let facts = Facts { snapshot, tenancy: &view, now };
+        record.observe_bound(&facts, &bound);
+        record.observe_claims(&facts);
         let bound = pool_figures::waits(snapshot, &view, bound);
         snapshot.mark_clean(|snapshot, name, claim| {
             deciders.lifecycle.is_settled(snapshot, evidence, in_flight, name, claim)
@@ -394,8 +431,16 @@ impl Engine {
         };
         let (events, events_again) = recorder.due(now.mono, is_over);
         actions.extend(events.into_iter().map(Action::RecordEvent));
+        if in_flight.is_idle(&Key::Record, now.mono)
+            && let Some(action) = record.due(now)
+        {
+            in_flight.start(Key::Record);
+            actions.push(action);
+        }
+        let idle = in_flight.is_idle(&Key::Record, now.mono);
+        let record_again = idle.then(|| record.next_due()).flatten();
         let backoff_again = in_flight.next_backoff_end(now.mono);
-        let requeue_at = [planning_again, pass_again, events_again, backoff_again]
+        let requeue_at = [planning_again, pass_again, events_again, backoff_again, record_again]
             .into_iter()
             .fold(planned.requeue, earliest);
         Step { actions, requeue_at, bound }
@@ -456,10 +501,12 @@ impl Engine {
     fn lock(&mut self, requested: Vec<Action>, now: Now) -> Vec<Action> {
         let mut actions = Vec::with_capacity(requested.len());
         let mut terminations = Vec::new();
+        let tenancy = &self.deciders.isolation.view();
         for action in requested {
             for key in action.keys() {
                 self.in_flight.start(key);
             }
+            self.record.observe_action(&Facts { snapshot: &self.snapshot, tenancy, now }, &action);
             match action {
                 Action::RecordEvent(event) => self.recorder.record(event, now.mono),
                 Action::Terminate { ids } => terminations.extend(ids),

@@ -26,6 +26,7 @@
 //! | `nodepool` | TenantPools: status, static capacity, deletion |
 //! | `nodeclass` | EC2NodeClasses: status, offerings |
 //! | `tenant` | Tenants and the CroftConfig: status, what admission reads, misplaced pods, DaemonSets |
+//! | `record` | the decision log: entries, and their way into a store |
 //! | `executor` | the effects of actions |
 //! | `kube_api` | the API server: calls, watches, the leader gate |
 //! | `kubernetes_features` | the condition about features that the API server's release lacks |
@@ -53,6 +54,7 @@ pub mod nodepool;
 pub mod pool_figures;
 pub mod provisioning;
 pub mod reconcile;
+pub mod record;
 pub mod result;
 pub mod run;
 pub mod state;

@@ -186,6 +186,9 @@ pub struct Metrics {
     tenants_unlimited: Gauge,
     violations: Family<ViolationLabels, Gauge>,
     invalid_objects: Family<KindLabels, Gauge>,
+    record_entries: Counter,
+    record_lost_entries: Counter,
+    record_last_write: Gauge,
 }
 
 impl Metrics {
@@ -229,6 +232,9 @@ impl Metrics {
             tenants_unlimited: Gauge::default(),
             violations: Family::default(),
             invalid_objects: Family::default(),
+            record_entries: Counter::default(),
+            record_lost_entries: Counter::default(),
+            record_last_write: Gauge::default(),
         };
         definitions::API_CALLS.register(registry, metrics.calls.clone());
         definitions::CLOUD_CALLS.register(registry, metrics.cloud_calls.clone());
@@ -256,6 +262,7 @@ impl Metrics {
         definitions::RECONCILE_DURATION.register(registry, metrics.reconcile_duration.clone());
         definitions::COST.register(registry, metrics.cost.clone());
         metrics.register_pools(registry);
+        metrics.register_record(registry);
         definitions::TENANTS_NOT_ISOLATED.register(registry, metrics.tenants_not_isolated.clone());
         definitions::TENANTS_NOT_READY.register(registry, metrics.tenants_not_ready.clone());
         definitions::TENANTS_UNLIMITED.register(registry, metrics.tenants_unlimited.clone());
@@ -272,6 +279,12 @@ impl Metrics {
         definitions::POOL_OLDEST_PENDING_POD.register(registry, self.pool_oldest_pending_pod.family.clone());
         definitions::POOL_EVICTIONS.register(registry, self.pool_evictions.family.clone());
         definitions::POD_TO_NODE_DURATION.register(registry, self.pod_to_node_duration.family.clone());
+    }
+
+    fn register_record(&self, registry: &mut Registry) {
+        definitions::RECORD_ENTRIES.register(registry, self.record_entries.clone());
+        definitions::RECORD_LOST_ENTRIES.register(registry, self.record_lost_entries.clone());
+        definitions::RECORD_LAST_WRITE.register(registry, self.record_last_write.clone());
     }
 
     /// Measures the time of plans by `clock`.
@@ -320,6 +333,10 @@ impl Metrics {
         }
         self.consolidation_saved.set(engine.disruption().history().saved().dollars());
         self.cost.set(snapshot.cost().dollars());
+        let record = engine.record_counts();
+        raise(&self.record_entries, record.written);
+        raise(&self.record_lost_entries, record.lost);
+        self.record_last_write.set(record.last_write);
         self.observe_pools(snapshot, engine.figures());
         self.observe_tenants(engine.isolation().counts());
     }

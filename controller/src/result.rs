@@ -13,6 +13,7 @@ use crate::{
     action::Key,
     kube_api::{ObjectKey, Response, Target},
     provisioning::solver::Panicked,
+    record::store::ResumedRecord,
     time::Now,
 };
 
@@ -130,4 +131,10 @@ pub enum ActionResult {
     },
     /// Observed capacities differ from what offerings were computed with: they must be listed again.
     OfferingsChanged,
+    /// What the store holds of the decision log.
+    RecordRead(Box<ResumedRecord>),
+    /// Slots of the decision log were written; with their new versions.
+    RecordWritten(Vec<(usize, String)>),
+    /// A write of the decision log failed, or its outcome is unknown.
+    RecordUnwritten,
 }

@@ -27,6 +27,7 @@ use crate::{
     kube_api::{KubeApi, KubeClient, leader_gate::LeaderGate, watch},
     metrics::{MeteredApi, Metrics},
     provisioning::solver::Solver,
+    record::store::ClusterStore,
 };
 
 /// The controllers' Lease.
@@ -76,7 +77,9 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     let api = MeteredApi::new(KubeClient::new(client.clone()), metrics.clone()).shared();
     let api: Arc<dyn KubeApi> = Arc::new(LeaderGate::new(api, leader.clone(), Arc::clone(&clock)));
     let cloud: Arc<dyn CloudProvider> = Arc::new(LeaderGate::new(cloud, leader.clone(), Arc::clone(&clock)));
-    let executor = Executor::new(api, cloud, Arc::clone(&clock), clock.monotonic(), &identity);
+    let store = Arc::new(ClusterStore::new(Arc::clone(&api), &args.namespace));
+    let executor =
+        Executor::new(api, cloud, Arc::clone(&clock), clock.monotonic(), &identity).recording_in(store);
     let (changes, _watches) = watch::watch_all(&client, &args.namespace, &leader.restores());
     let leads = {
         let (leader, clock, metrics) = (leader.clone(), Arc::clone(&clock), metrics.clone());

@@ -15,6 +15,12 @@ pub const NODE_EXISTS: &str = "NodeExists";
 pub const NOT_PLANNED: &str = "NotPlanned";
 
 metrics! {
+/// Entries of the decision log that were written.
+RECORD_ENTRIES = Beta Counter "croft_controller_record_entries" [];
+/// Entries of the decision log that were dropped, since it could not be written for too long.
+RECORD_LOST_ENTRIES = Beta Counter "croft_controller_record_lost_entries" [];
+/// When the decision log was last written, since 1970; 0 before the first write.
+RECORD_LAST_WRITE = Beta Gauge "croft_controller_record_last_write_timestamp" [] in Seconds;
 /// Writes and lists at the API server, by result.
 API_CALLS = Stable Counter "croft_controller_api_calls" ["verb", "kind", "result"];
 /// Answered calls to the cloud by the replica that leads, by result: ok, or the class of the error. A call that is repeated is counted once.

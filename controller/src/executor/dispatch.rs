@@ -18,12 +18,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use crate::{
-    action::{Action, ConsolidationSearch, Key, Resolution},
+    action::{Action, ConsolidationSearch, Key, Resolution, UserEvent},
     events,
     kube_api::{ApiError, Call, KubeApi, Target, Verb},
     merge_patch,
     nodeclass::findings,
     provisioning::{panic_isolation, solver::catch},
+    record::store::RecordStore,
     result::{ActionReport, ActionResult, Backoff},
     time::Now,
 };
@@ -52,6 +53,7 @@ pub struct Executor {
     started: std::time::Instant,
     /// The process's name, as reporting instance of events.
     identity: Arc<str>,
+    pub(super) record: Option<Arc<dyn RecordStore>>,
 }
 
 impl Executor {
@@ -64,7 +66,19 @@ impl Executor {
         started: std::time::Instant,
         identity: &str,
     ) -> Self {
-        Self { api, cloud, clock, started, identity: identity.into() }
+        Self { api, cloud, clock, started, identity: identity.into(), record: None }
+    }
+
+    /// The same executor, which keeps the decision log in `store`.
+    #[must_use]
+    pub fn recording_in(self, store: Arc<dyn RecordStore>) -> Self {
+        Self { record: Some(store), ..self }
+    }
+
+    /// The name of the process in the decision log, if it keeps one.
+    #[must_use]
+    pub fn records_as(&self) -> Option<&str> {
+        self.record.as_ref().map(|_| &*self.identity)
     }
 
     /// The answered calls to the cloud since the start.
@@ -158,14 +172,18 @@ impl Executor {
                 ActionReport { results: changed.into_iter().collect(), ..ActionReport::done(keys) }
             }
             Action::ProbeParameters { revision, call } => self.probe_parameters(keys, revision, call).await,
-            Action::RecordEvent(event) => {
-                let call = events::event_call(&event, self.clock.wall(), &self.identity);
-                if let Err(error) = self.api.call(call).await {
-                    tracing::debug!(%error, reason = %event.reason, "failed to write an event");
-                }
-                ActionReport::done(keys)
-            }
+            Action::ReadRecord => self.read_record(keys).await,
+            Action::WriteRecord(writes) => self.write_record(keys, writes).await,
+            Action::RecordEvent(event) => self.record_event(keys, &event).await,
         }
+    }
+
+    async fn record_event(&self, keys: Vec<Key>, event: &UserEvent) -> ActionReport {
+        let call = events::event_call(event, self.clock.wall(), &self.identity);
+        if let Err(error) = self.api.call(call).await {
+            tracing::debug!(%error, reason = %event.reason, "failed to write an event");
+        }
+        ActionReport::done(keys)
     }
 
     async fn consolidate(&self, keys: Vec<Key>, search: Box<ConsolidationSearch>) -> ActionReport {

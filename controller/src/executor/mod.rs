@@ -3,6 +3,7 @@
 mod create;
 mod dispatch;
 mod launch;
+mod record;
 mod register;
 mod verify;
 

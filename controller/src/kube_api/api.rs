@@ -50,6 +50,8 @@ pub enum Target {
     TenantObject(ObjectKey),
     /// An Event in a namespace.
     Event(String),
+    /// A slot of the decision log, by namespace and name.
+    RecordSlot(String, String),
 }
 
 impl Target {
@@ -68,6 +70,7 @@ impl Target {
             Self::Pod(..) => "Pod",
             Self::TenantObject(key) => key.kind.name(),
             Self::Event(_) => "Event",
+            Self::RecordSlot(..) => "ConfigMap",
         }
     }
 }
@@ -84,7 +87,9 @@ impl fmt::Display for Target {
             | Self::Namespace(name) => {
                 write!(f, "{} {name}", self.kind())
             }
-            Self::Pod(namespace, name) | Self::DaemonSet(namespace, name) => {
+            Self::Pod(namespace, name)
+            | Self::DaemonSet(namespace, name)
+            | Self::RecordSlot(namespace, name) => {
                 write!(f, "{} {namespace}/{name}", self.kind())
             }
             Self::TenantObject(key) => write!(f, "{key}"),
@@ -177,6 +182,13 @@ pub enum Response {
     Node(Box<Node>),
     /// The pod.
     Pod(Box<Pod>),
+    /// A slot of the decision log.
+    RecordSlot {
+        /// Its resourceVersion.
+        version: String,
+        /// Its content; empty before the first write.
+        bytes: Vec<u8>,
+    },
     /// The call succeeded and returns no object.
     Done,
 }

@@ -12,7 +12,7 @@ use croft_api::{
 };
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
-    core::v1::{LimitRange, Namespace, Node, Pod, ResourceQuota},
+    core::v1::{ConfigMap, LimitRange, Namespace, Node, Pod, ResourceQuota},
     events::v1::Event,
     networking::v1::NetworkPolicy,
     rbac::v1::RoleBinding,
@@ -93,6 +93,7 @@ impl KubeApi for KubeClient {
                 | Target::DaemonSet(..)
                 | Target::TenantObject(_)
                 | Target::Event(_) => self.send::<Value>(request).await.map(|_| Response::Done),
+                Target::RecordSlot(..) => self.send::<ConfigMap>(request).await.map(record_slot),
             }
         } else {
             self.send::<Value>(request).await.map(|_| Response::Done)
@@ -116,6 +117,16 @@ impl KubeApi for KubeClient {
         let list = response.unwrap_or_else(|_| Err(kube::Error::Service("no answer in time".into())));
         let target = || Target::Pod("*".to_owned(), format!("* on node {node}"));
         list.map(trimmed).map_err(|e| classify(e, "list", target()))
+    }
+}
+
+/// The segment in a slot of the decision log.
+#[must_use]
+pub fn record_slot(mut object: ConfigMap) -> Response {
+    let segment = object.binary_data.as_mut().and_then(|data| data.remove(croft_record::SEGMENT_KEY));
+    Response::RecordSlot {
+        version: object.metadata.resource_version.unwrap_or_default(),
+        bytes: segment.map(|segment| segment.0).unwrap_or_default(),
     }
 }
 
@@ -149,6 +160,7 @@ fn build_request(target: &Target, verb: Verb) -> Result<http::Request<Vec<u8>>, 
             (path, key.name.as_str())
         }
         Target::Event(namespace) => (base_path::<Event>(Some(namespace)), ""),
+        Target::RecordSlot(namespace, name) => (base_path::<ConfigMap>(Some(namespace)), name.as_str()),
     };
     let post = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };

@@ -8,5 +8,5 @@ mod trim;
 pub mod watch;
 
 pub use api::{ApiError, Call, KubeApi, Response, Target, Verb};
-pub use client::KubeClient;
+pub use client::{KubeClient, record_slot};
 pub use tenant_object::{ObjectKey, ObjectKind};

@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use croft_api::condition::INITIALIZED;
-use croft_scheduler::{Options, Plan, PodKey, ReasonKind};
+use croft_scheduler::{Options, Plan, PodKey, Price, ReasonKind};
 
 use crate::{
     action::{Action, Key, UserEvent},
@@ -59,6 +59,41 @@ pub struct Planned {
     pub events: Vec<UserEvent>,
     /// When planning is due again, on the monotonic clock.
     pub requeue: Option<Duration>,
+    /// The figures of the scheduling run, if there was one.
+    pub run: Option<RunSummary>,
+}
+
+/// Figures of a scheduling run. Headroom pods count as pods.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunSummary {
+    /// Instances to launch.
+    pub instances: usize,
+    /// Pods that they are launched for.
+    pub pods: usize,
+    /// Pods placed on existing nodes, or on nodes in flight.
+    pub placed: usize,
+    /// Pods that stay pending.
+    pub unschedulable: usize,
+    /// Price of the instances to launch.
+    pub cost: Price,
+    /// No plan can be below this cost.
+    pub bound: Price,
+    /// Steps that the search counted.
+    pub steps: u64,
+}
+
+impl RunSummary {
+    fn of(plan: &Plan) -> Self {
+        Self {
+            instances: plan.instances.len(),
+            pods: plan.instances.iter().map(|instance| instance.pods.len()).sum(),
+            placed: plan.existing.iter().map(|placement| placement.pods.len()).sum(),
+            unschedulable: plan.unschedulable.len(),
+            cost: plan.cost,
+            bound: plan.bound,
+            steps: plan.steps,
+        }
+    }
 }
 
 /// Counts of scheduling runs.
@@ -235,7 +270,7 @@ impl Planning {
         self.batch.record_plan(snapshot.plan_version(), snapshot.arrivals(), deferred, now.mono);
         self.counts.claims += claims.iter().map(|c| c.claims.len() as u64).sum::<u64>();
         let actions = claims.into_iter().map(Action::CreateClaims).collect();
-        Planned { actions, events, requeue: None }
+        Planned { actions, events, requeue: None, run: Some(RunSummary::of(&plan)) }
     }
 
     fn count(&mut self, plan: &Plan) {

@@ -153,6 +153,7 @@ impl Snapshot {
         let since = old.pending_since.filter(|_| old.node.is_none() && new.node.is_some())?;
         Some(BoundPod {
             namespace: Arc::clone(&key.namespace),
+            name: Arc::clone(&key.name),
             pool: self.claims.get(&nomination.claim)?.spec.pool.clone(),
             // The API server's clock may be ahead.
             waited: Duration::try_from(now.wall.duration_since(since)).unwrap_or_default(),

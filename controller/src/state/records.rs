@@ -81,6 +81,8 @@ pub(super) struct Nomination {
 pub struct BoundPod {
     /// Its namespace.
     pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
     /// The pool of the node.
     pub pool: String,
     /// Time from its becoming pending until its binding was observed.

@@ -416,7 +416,7 @@ impl Snapshot {
             Response::Node(o) => self.observe(Change::Node(o), now),
             Response::Pod(o) => self.observe(Change::Pod(o), now),
             Response::Config(o) => self.observe(Change::Config(o), now),
-            Response::Done => {}
+            Response::RecordSlot { .. } | Response::Done => {}
         }
         self.is_response = false;
     }
@@ -435,7 +435,8 @@ impl Snapshot {
             | Target::Namespace(_)
             | Target::DaemonSet(..)
             | Target::TenantObject(_)
-            | Target::Event(_) => return,
+            | Target::Event(_)
+            | Target::RecordSlot(..) => return,
         };
         self.observe_deletion(uid.into(), change, now);
     }

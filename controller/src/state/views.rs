@@ -54,6 +54,8 @@ pub struct PodView {
     pub labels: Arc<BTreeMap<String, String>>,
     /// The uid of its controller.
     pub owner: Option<Box<str>>,
+    /// Its workload, as `Kind/name`: its controller, or the Deployment of its ReplicaSet; `Pod/name` without one.
+    pub workload: Box<str>,
     /// When its containers started.
     pub started: Option<Timestamp>,
     /// Since when it is demand: its creation, unless this process has seen it gated before.
@@ -84,6 +86,20 @@ pub struct PodTraits {
     pub preempts: bool,
     /// It tolerates the taint of a node that is being removed, so draining leaves it.
     pub tolerates_disruption: bool,
+}
+
+/// A Deployment's ReplicaSet is named after it and the hash of its template.
+fn workload(pod: &Pod) -> String {
+    let meta = &pod.metadata;
+    let Some(owner) = meta.owner_references.iter().flatten().find(|o| o.controller == Some(true)) else {
+        return format!("Pod/{}", meta.name.as_deref().unwrap_or_default());
+    };
+    let hash = meta.labels.as_ref().and_then(|labels| labels.get("pod-template-hash"));
+    let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
+    match deployment {
+        Some(name) if owner.kind == "ReplicaSet" => format!("Deployment/{name}"),
+        _ => format!("{}/{}", owner.kind, owner.name),
+    }
 }
 
 fn digest(condition: &PodCondition) -> u64 {
@@ -143,6 +159,7 @@ impl PodView {
                 .flatten()
                 .find(|o| o.controller == Some(true))
                 .map(|o| o.uid.as_str().into()),
+            workload: workload(pod).into(),
             started: status.and_then(|s| s.start_time.as_ref()).map(|t| t.0),
             pending_since: meta.creation_timestamp.as_ref().map(|t| t.0).filter(|_| demand),
             deletion_cost: annotation(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),

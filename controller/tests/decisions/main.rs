@@ -19,5 +19,6 @@ mod kubernetes;
 mod limits;
 mod panics;
 mod pools;
+mod record;
 mod standing;
 mod unread;

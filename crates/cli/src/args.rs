@@ -3,9 +3,10 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    admit::AdmitArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs, debug::DebugArgs,
-    explain::ExplainArgs, import::ImportArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs,
-    tenant::TenantArgs, top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
+    admit::AdmitArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs, cost::CostArgs,
+    debug::DebugArgs, explain::ExplainArgs, history::HistoryArgs, import::ImportArgs, lab::LabArgs,
+    plan::PlanArgs, simulate::SimulateArgs, tenant::TenantArgs, top::TopArgs, uninstall::UninstallArgs,
+    version::VersionArgs,
 };
 
 /// Gives every tenant of a shared Kubernetes cluster its own nodes: the tenant's pods run there, and no others.
@@ -36,6 +37,10 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// Explain why a pod is pending, why it runs on its node, and why a node is kept
     Explain(ExplainArgs),
+    /// Show what Croft decided, from its decision log
+    History(HistoryArgs),
+    /// Show who paid what for which nodes: by tenant, namespace, workload, pool, and what for
+    Cost(CostArgs),
     /// Find pods, nodes and tenants that break the isolation; exits with 1 if there are any
     Audit(AuditArgs),
     /// Show tenants, pools and nodes, and what they cost

@@ -21,6 +21,7 @@
 //! | `admission` | what Croft's admission does to the input's pods and DaemonSets |
 //! | `workload` | the pods that workloads create |
 //! | `simulation` | the scheduler's plan for an input, consolidation included |
+//! | `record` | the decision log: where it is read from, times, and how entries are shown |
 //! | `inventory` | nodes of an input with pool, claim and price |
 //! | `output`, `table`, `monthly`, `reference` | text, tables, prices, the generated reference page |
 
@@ -36,6 +37,7 @@ mod inventory;
 mod monthly;
 mod output;
 mod own_objects;
+mod record;
 pub mod reference;
 mod simulation;
 mod source;
@@ -54,8 +56,8 @@ pub use output::Output;
 use crate::{
     args::Command,
     commands::{
-        admit, audit, break_glass, check, debug, explain, import, lab, plan, simulate, tenant, top,
-        uninstall, version,
+        admit, audit, break_glass, check, cost, debug, explain, history, import, lab, plan, simulate, tenant,
+        top, uninstall, version,
     },
     table::BAD,
 };
@@ -105,10 +107,12 @@ fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
         Command::Simulate(args) => simulate::run(args, out),
         Command::Audit(args) => audit::run(args, out),
         Command::Explain(args) => explain::run(args, out),
+        Command::History(args) => history::run(args, out),
         Command::Top(args) => top::run(args, out),
         Command::Import(args) => import::run(args, out),
         Command::Tenant(args) => tenant::run(args, out),
         Command::Check(args) => check::run(args, out),
+        Command::Cost(args) => cost::run(args, out),
         Command::Debug(args) => debug::run(args, build, out),
         Command::BreakGlass(args) => break_glass::run(args, out),
         Command::Lab(args) => lab::run(args, out),

@@ -26,6 +26,7 @@ use crate::{
         node::NodeSlot,
         pod::PodRec,
         pod_shape::{self, SelId, Tables},
+        requests::{RES_CPU, RES_MEMORY},
         selector::NamespaceLabels,
         volume::Volumes,
     },
@@ -245,6 +246,17 @@ impl Cluster {
         {
             self.daemons.remove(&(namespace, name));
         }
+    }
+
+    /// What a pod requests, in thousandths of a CPU and bytes of memory. None for a pod that neither is demand nor holds room on a
+    /// node.
+    #[must_use]
+    pub fn requests(&self, pod: &PodKey) -> Option<(i64, i64)> {
+        let rec = self.pods.find(self.pod_number(pod)?)?.as_ref()?;
+        let shape = self.tables.shapes.get(rec.shape);
+        let of =
+            |id: u32| shape.requests.iter().find(|(known, _)| *known == id).map_or(0, |(_, amount)| *amount);
+        Some((of(RES_CPU), of(RES_MEMORY)))
     }
 
     /// The id of a pod.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use croft_controller::{
-    kube_api::{ApiError, Call, Response, Target, Verb},
+    kube_api::{ApiError, Call, Response, Target, Verb, record_slot},
     merge_patch,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -81,6 +81,7 @@ fn id_of(target: &Target) -> Id {
         Target::Pod(namespace, name) | Target::DaemonSet(namespace, name) => {
             (target.kind(), namespace.clone(), name.clone())
         }
+        Target::RecordSlot(namespace, name) => (target.kind(), namespace.clone(), name.clone()),
         Target::TenantObject(key) => (key.kind.name(), key.namespace.clone(), key.name.clone()),
         Target::Event(namespace) => ("Event", namespace.clone(), String::new()),
     }
@@ -365,6 +366,7 @@ pub(crate) fn answer(id: &Id, object: &Value) -> Response {
         "CroftConfig" => Response::Config(read(object)),
         "Node" => Response::Node(read(object)),
         "Pod" => Response::Pod(read(object)),
+        "ConfigMap" => record_slot(*read(object)),
         _ => Response::Done,
     }
 }

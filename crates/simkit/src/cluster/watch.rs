@@ -113,7 +113,7 @@ fn applied(id: &Id, object: &Value) -> Change {
         Response::Pod(o) => Change::Pod(o),
         Response::Config(o) => Change::Config(o),
         Response::Done if id.0 == "PodDisruptionBudget" => Change::Budget(read(object)),
-        Response::Done => Change::Tenant(read(object)),
+        Response::RecordSlot { .. } | Response::Done => Change::Tenant(read(object)),
     }
 }
 

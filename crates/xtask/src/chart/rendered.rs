@@ -35,6 +35,7 @@ const RENDERINGS: [Rendering; 2] = [
             ("manifests/install/rbac-controller.yaml", "rbac-controller.yaml"),
             ("manifests/install/rbac-users.yaml", "rbac-users.yaml"),
             ("manifests/install/rbac-webhook.yaml", "rbac-webhook.yaml"),
+            ("manifests/install/record.yaml", "record.yaml"),
             ("manifests/install/secret.yaml", "certificate.yaml"),
             ("manifests/install/webhooks.yaml", "webhooks.yaml"),
             ("manifests/deploy/controller.yaml", "controller.yaml"),

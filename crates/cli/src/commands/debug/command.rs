@@ -7,7 +7,9 @@ use croft_manifest::to_yaml;
 use croft_runtime::build::Build;
 
 use super::{objects, records};
-use crate::{cluster_reader::read, failure::Failure, output::Output, source::ClusterArgs};
+use crate::{
+    cluster_reader::read, failure::Failure, output::Output, record::RecordArgs, source::ClusterArgs,
+};
 
 /// Arguments of `croft debug`.
 #[derive(Args, Clone, Debug)]
@@ -25,6 +27,16 @@ enum DebugCommand {
     /// annotation but Croft's own and those that decide something. Names, labels and images are in it. Also events of
     /// Croft's objects, Leases, versions, and the metrics of Croft's processes.
     Dump(DumpArgs),
+    /// Write the decision log to standard output: a gzip file of JSON lines that explain --record and history --record read
+    Record(LogArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+struct LogArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    record: RecordArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -38,7 +50,21 @@ struct DumpArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &DebugArgs, build: &Build, out: &mut Output) -> Result<ExitCode, Failure> {
-    let DebugArgs { command: DebugCommand::Dump(DumpArgs { cluster, namespace }) } = args;
+    match &args.command {
+        DebugCommand::Dump(args) => dump(args, build, out),
+        DebugCommand::Record(LogArgs { cluster, record }) => {
+            let log = record.load(cluster, out)?;
+            out.write_all(&log.to_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn dump(
+    DumpArgs { cluster, namespace }: &DumpArgs,
+    build: &Build,
+    out: &mut Output,
+) -> Result<ExitCode, Failure> {
     let documents = cluster.run(async |client| {
         let input = read(&client).await?;
         let mut documents = records::documents(&client, namespace, &build.line()).await?;

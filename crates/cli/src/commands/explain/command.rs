@@ -4,7 +4,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::{node, pod, pool, reasons, tenant};
+use super::{
+    node,
+    past::{self, PastArgs},
+    pod, pool, reasons, tenant,
+};
 use crate::{failure::Failure, output::Output, source::SourceArgs};
 
 /// Arguments of `croft explain`.
@@ -19,7 +23,7 @@ enum What {
     /// Why a pod is pending, or why it runs on its node
     Pod(PodArgs),
     /// Which pool a node belongs to, what it costs, and why it is kept
-    Node(NameArgs),
+    Node(NodeArgs),
     /// Which tenants use a pool, what it costs, and how much of its limits is used
     Pool(NameArgs),
     /// Which namespaces, pools and nodes belong to a tenant
@@ -35,6 +39,18 @@ struct PodArgs {
     /// The pod's namespace
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
+    #[command(flatten)]
+    past: PastArgs,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+struct NodeArgs {
+    /// Its name; with --at, also that of its NodeClaim
+    name: String,
+    #[command(flatten)]
+    past: PastArgs,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -56,10 +72,16 @@ struct ReasonArgs {
 /// Runs the command.
 pub(crate) fn run(args: &ExplainArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     match &args.what {
-        What::Pod(PodArgs { name, namespace, source }) => {
-            pod::explain(&source.load(namespace, out)?, namespace, name, out)
+        What::Pod(PodArgs { name, namespace, past, source }) => {
+            match past::load(past, source.cluster(), out)? {
+                Some((log, at)) => past::explain_pod(&log, (namespace, name), at, out),
+                None => pod::explain(&source.load(namespace, out)?, namespace, name, out),
+            }
         }
-        What::Node(NameArgs { name, source }) => node::explain(&source.load("default", out)?, name, out),
+        What::Node(NodeArgs { name, past, source }) => match past::load(past, source.cluster(), out)? {
+            Some((log, at)) => past::explain_node(&log, name, at, out),
+            None => node::explain(&source.load("default", out)?, name, out),
+        },
         What::Pool(NameArgs { name, source }) => pool::explain(&source.load("default", out)?, name, out),
         What::Tenant(NameArgs { name, source }) => tenant::explain(&source.load("default", out)?, name, out),
         What::Reason(ReasonArgs { name }) => reasons::explain(name.as_deref(), out),

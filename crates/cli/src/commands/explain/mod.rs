@@ -1,12 +1,13 @@
 //! `croft explain`: why a pod is pending or runs on its node, and why a node is kept.
 //!
 //! Reads the cluster or files, evaluates them with the policy's and the scheduler's functions, and writes the result as
-//! sentences.
+//! sentences. With `--at`, `past` reads the decision log instead.
 
 mod command;
 mod conditions;
 mod missing;
 mod node;
+mod past;
 mod pod;
 mod pool;
 mod reasons;

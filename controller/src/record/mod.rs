@@ -1,0 +1,21 @@
+//! The decision log: what the controller decided, as entries of `croft_record`, and their way into a store.
+//!
+//! ```text
+//!   plans, actions, results, claims ──decisions──▶ Recorder ──Action::WriteRecord──▶ RecordStore
+//!                                                     ▲                                │
+//!                                                     └──── ActionResult::Record... ◀──┘
+//! ```
+//!
+//! `decisions` makes entries from what the engine handles, `nodes` from changes of NodeClaims. `buffer` leaves out repetitions and
+//! asks for a write at most every five seconds. None of them has I/O. `store` is the trait of stores, and the store in Croft's
+//! own namespace.
+
+mod buffer;
+mod decisions;
+mod nodes;
+mod recorder;
+pub mod store;
+
+pub use buffer::RecordCounts;
+pub(crate) use decisions::Facts;
+pub use recorder::Recorder;

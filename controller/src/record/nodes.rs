@@ -1,0 +1,256 @@
+//! Entries about NodeClaims and their nodes: conditions, deletion, end, and the state of each node from time to time.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use croft_api::{
+    NodeClaim,
+    condition::{CONSOLIDATABLE, INITIALIZED, LAUNCHED},
+};
+use croft_policy::{NamespaceTenancy, Tenants};
+use croft_record::{
+    entry::{Entry, EntryKind, InstanceFacts, ObjectRef, Usage},
+    ledger::node::{Payer, Purpose, Share},
+};
+use croft_scheduler::{PodKey, resources};
+
+use super::buffer::{Buffer, REPEAT_AFTER, digest};
+use crate::{
+    state::{NodeView, PodView, Snapshot, has_condition, instance_of, price},
+    time::Now,
+};
+
+/// Between two looks at the state of every node.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Between two entries about the changed state of one node.
+const STATE_AFTER: Duration = Duration::from_secs(600);
+/// Clocks of two leaders may differ by this much.
+const CLOCK_SKEW_MILLIS: i64 = 10_000;
+
+/// What is recorded of each NodeClaim.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    known: BTreeMap<String, Known>,
+    /// Conditions that changed before this are in the log already, in milliseconds since 1970.
+    since: Option<i64>,
+    /// True once every claim has been looked at since the store was read.
+    compared: bool,
+    /// The snapshot's count of changes when ends were last looked for.
+    changes: Option<u64>,
+    state_at: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    node: String,
+    pool: String,
+    tenants: Vec<String>,
+    deleting: bool,
+    /// The resourceVersion of the claim that was looked at last.
+    version: Option<String>,
+    /// Digest of the state that was recorded last, and when.
+    state: Option<(u64, Duration)>,
+}
+
+impl Nodes {
+    /// Takes in what the log knows: a claim that it shows and that doesn't exist has ended meanwhile.
+    pub(super) fn resume(&mut self, last_at: Option<i64>, open_claims: Vec<Entry>) {
+        if self.compared {
+            // A write has failed; this process knows the claims.
+            return;
+        }
+        self.since = last_at.map(|at| at.saturating_sub(CLOCK_SKEW_MILLIS));
+        for Entry { object, node, pool, tenants, kind, .. } in open_claims {
+            let deleting = kind == EntryKind::Deleting;
+            let known = Known { node, pool, tenants, deleting, version: None, state: None };
+            self.known.entry(object.name).or_insert(known);
+        }
+    }
+}
+
+/// The tenants that name `pool`.
+pub(super) fn tenants_of_pool(snapshot: &Snapshot, pool: &str) -> Vec<String> {
+    let named = snapshot.tenants().iter().filter(|(_, tenant)| tenant.spec.pools.iter().any(|p| p == pool));
+    named.map(|(name, _)| name.clone()).collect()
+}
+
+/// An entry about a claim, with its node, pool, tenants and price.
+pub(super) fn claim_entry(
+    snapshot: &Snapshot,
+    name: &str,
+    claim: &NodeClaim,
+    kind: EntryKind,
+    now: Now,
+) -> Entry {
+    let node = claim.status.as_ref().and_then(|status| status.node_name.clone()).unwrap_or_default();
+    Entry {
+        object: ObjectRef::cluster("NodeClaim", name),
+        node,
+        pool: claim.spec.pool.clone(),
+        tenants: tenants_of_pool(snapshot, &claim.spec.pool),
+        ..Entry::new(now.wall.as_millisecond(), kind)
+    }
+}
+
+impl Nodes {
+    /// Records what has changed about claims since the last pass.
+    pub(super) fn observe(&mut self, buffer: &mut Buffer, snapshot: &Snapshot, tenancy: &Tenants, now: Now) {
+        if std::mem::replace(&mut self.compared, true) {
+            for (name, claim) in snapshot.dirty_claims() {
+                self.observe_claim(buffer, snapshot, (name, claim), None, now);
+            }
+        } else {
+            let since = self.since;
+            for (name, claim) in snapshot.claims() {
+                self.observe_claim(buffer, snapshot, (name, claim), since, now);
+            }
+        }
+        if self.changes.replace(snapshot.claim_changes()) != Some(snapshot.claim_changes()) {
+            self.observe_ends(buffer, snapshot, now);
+        }
+        if self.state_at.is_none_or(|at| now.mono.saturating_sub(at) >= LOOK_EVERY) {
+            self.state_at = Some(now.mono);
+            self.observe_states(buffer, snapshot, tenancy, now);
+        }
+    }
+
+    /// Records the conditions of a claim that changed, but for those that changed before `since`.
+    fn observe_claim(
+        &mut self,
+        buffer: &mut Buffer,
+        snapshot: &Snapshot,
+        (name, claim): (&str, &NodeClaim),
+        since: Option<i64>,
+        now: Now,
+    ) {
+        let version = &claim.metadata.resource_version;
+        if self.known.get(name).is_some_and(|known| known.version.is_some() && known.version == *version) {
+            return;
+        }
+        let status = claim.status.as_ref();
+        for condition in status.map(|status| status.conditions.as_slice()).unwrap_or_default() {
+            // `Ready` sums up the others.
+            if condition.type_ == "Ready" {
+                continue;
+            }
+            let key = format!("NodeClaim/{name}/{}", condition.type_);
+            let reason = format!("{}{}", condition.status, condition.reason);
+            let news = buffer.is_news(key, &reason, &condition.message, now);
+            let known = since.is_some_and(|since| condition.last_transition_time.0.as_millisecond() < since);
+            if news && !known {
+                let entry = Entry {
+                    condition: format!("{}={}", condition.type_, condition.status),
+                    reason: condition.reason.clone(),
+                    message: condition.message.clone(),
+                    price: micros(claim),
+                    instance: instance(claim).filter(|_| condition.type_ == LAUNCHED),
+                    ..claim_entry(snapshot, name, claim, EntryKind::Condition, now)
+                };
+                buffer.push(entry, now);
+            }
+        }
+        let known = self.known.entry(name.to_owned()).or_default();
+        known.version.clone_from(version);
+        let node = status.and_then(|status| status.node_name.as_deref()).unwrap_or_default();
+        if known.pool.is_empty() || known.node != node {
+            node.clone_into(&mut known.node);
+            known.pool.clone_from(&claim.spec.pool);
+            known.tenants = tenants_of_pool(snapshot, &claim.spec.pool);
+        }
+        if claim.metadata.deletion_timestamp.is_some() && !std::mem::replace(&mut known.deleting, true) {
+            buffer.push(claim_entry(snapshot, name, claim, EntryKind::Deleting, now), now);
+        }
+    }
+
+    fn observe_ends(&mut self, buffer: &mut Buffer, snapshot: &Snapshot, now: Now) {
+        let known = &mut self.known;
+        let ended: Vec<(String, Known)> =
+            known.extract_if(.., |name, _| !snapshot.claims().contains_key(name)).collect();
+        for (name, Known { node, pool, tenants, .. }) in ended {
+            let object = ObjectRef::cluster("NodeClaim", &name);
+            let gone = Entry::new(now.wall.as_millisecond(), EntryKind::Gone);
+            buffer.push(Entry { object, node, pool, tenants, ..gone }, now);
+        }
+    }
+
+    /// Records the state of each node that differs from the recorded one, or was recorded long ago.
+    fn observe_states(&mut self, buffer: &mut Buffer, snapshot: &Snapshot, tenancy: &Tenants, now: Now) {
+        for (name, claim) in snapshot.claims() {
+            let Some((node, view)) = snapshot.node_of(claim).filter(|_| has_condition(claim, INITIALIZED))
+            else {
+                continue;
+            };
+            let there: Vec<(&PodKey, &PodView)> =
+                snapshot.pods_on(node).filter(|(_, pod)| !pod.traits.finished).collect();
+            let works = there.iter().filter(|(_, pod)| !pod.traits.daemon && !pod.traits.mirror);
+            let pods: Vec<String> = works.map(|(key, _)| key.to_string()).collect();
+            let usage = usage(snapshot, tenancy, view, &there);
+            let held = claim.status.as_ref().and_then(|status| {
+                status.conditions.iter().find(|condition| condition.type_ == CONSOLIDATABLE)
+            });
+            let entry = Entry {
+                price: micros(claim),
+                condition: held.map(|c| format!("{}={}", c.type_, c.status)).unwrap_or_default(),
+                reason: held.map(|c| c.reason.clone()).unwrap_or_default(),
+                message: held.map(|c| c.message.clone()).unwrap_or_default(),
+                pods,
+                instance: instance(claim),
+                usage: Some(usage),
+                ..claim_entry(snapshot, name, claim, EntryKind::State, now)
+            };
+            let shares = entry.usage.as_ref().map(|usage| &usage.shares);
+            let state = digest(&(&entry.pods, entry.price, &entry.condition, &entry.reason, shares));
+            let known = self.known.entry(name.clone()).or_default();
+            let due = known.state.is_none_or(|(recorded, at)| {
+                let age = now.mono.saturating_sub(at);
+                age >= REPEAT_AFTER || (recorded != state && age >= STATE_AFTER)
+            });
+            if due {
+                known.state = Some((state, now.mono));
+                buffer.push(entry, now);
+            }
+        }
+    }
+}
+
+/// The price of a claim's instance, in millionths of a dollar per hour.
+fn micros(claim: &NodeClaim) -> Option<i64> {
+    price(claim).map(|price| price.micros())
+}
+
+/// The instance of a claim, once it is launched.
+fn instance(claim: &NodeClaim) -> Option<InstanceFacts> {
+    let status = claim.status.as_ref()?;
+    let of = |field: &Option<String>| field.clone().unwrap_or_default();
+    Some(InstanceFacts {
+        id: instance_of(claim)?.to_owned(),
+        instance_type: of(&status.instance_type),
+        zone: of(&status.zone),
+        capacity_type: of(&status.capacity_type),
+    })
+}
+
+/// What a node has, and what the pods there request, by workload.
+fn usage(snapshot: &Snapshot, tenancy: &Tenants, node: &NodeView, pods: &[(&PodKey, &PodView)]) -> Usage {
+    let amount = |amount: i64| u64::try_from(amount).unwrap_or(0);
+    let mut requests: BTreeMap<(Payer, Purpose), (u64, u64)> = BTreeMap::new();
+    for (key, pod) in pods {
+        let Some((cpu, memory)) = snapshot.cluster().requests(key) else { continue };
+        let tenant = match tenancy.tenancy(&key.namespace) {
+            NamespaceTenancy::Tenant { tenant, .. } => tenant.name.to_string(),
+            _ => String::new(),
+        };
+        let payer =
+            Payer { tenant, namespace: key.namespace.to_string(), workload: pod.workload.to_string() };
+        let purpose =
+            if pod.traits.daemon || pod.traits.mirror { Purpose::DaemonSets } else { Purpose::Used };
+        let sum = requests.entry((payer, purpose)).or_default();
+        *sum = (sum.0.saturating_add(amount(cpu)), sum.1.saturating_add(amount(memory)));
+    }
+    let share =
+        |((payer, purpose), (cpu_millis, memory_bytes))| Share { payer, purpose, cpu_millis, memory_bytes };
+    Usage {
+        cpu_millis: amount(node.allocatable.get(resources::CPU)),
+        memory_bytes: amount(node.allocatable.get(resources::MEMORY)),
+        shares: requests.into_iter().map(share).collect(),
+    }
+}

@@ -1,0 +1,82 @@
+//! Arguments and steps of the command.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use croft_manifest::InputError;
+use croft_record::ledger::{
+    book::{HOUR_MILLIS, Line},
+    record::book,
+};
+use croft_runtime::clock::{Clock as _, SystemClock};
+
+use super::{
+    focus,
+    group::{Dimension, group},
+    write,
+};
+use crate::{
+    failure::Failure,
+    output::Output,
+    record::{RecordArgs, parse_moment, text},
+    source::ClusterArgs,
+};
+
+/// Arguments of `croft cost`.
+#[derive(Args, Clone, Debug)]
+pub struct CostArgs {
+    /// Sum by these, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "tenant,pool")]
+    by: Vec<Dimension>,
+    /// From the hour of this time on: 02:14 (the last such time, UTC), 2026-11-25T02:14:00Z, or how long ago, such as 90m
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    from: String,
+    /// Up to this time; default: now. An hour that has begun counts up to then
+    #[arg(long, value_name = "TIME")]
+    to: Option<String>,
+    /// How to print it; focus has one row for each hour and account, whatever --by says
+    #[arg(short, long, value_enum, default_value_t = CostFormat::Text)]
+    output: CostFormat,
+    #[command(flatten)]
+    record: RecordArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// How costs are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CostFormat {
+    /// For people
+    Text,
+    /// Comma-separated values
+    Csv,
+    /// For programs
+    Json,
+    /// Comma-separated values in the columns of FOCUS 1.2
+    Focus,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &CostArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    let CostArgs { by, from, to, output, record, cluster } = args;
+    let now = SystemClock.wall();
+    let from = parse_moment(from, now)?;
+    let to = to.as_deref().map_or(Ok(now.as_millisecond()), |to| parse_moment(to, now))?;
+    if from > to {
+        let message = format!("--from {} is after --to {}: exchange them", text(from), text(to));
+        return Err(InputError::Other(message).into());
+    }
+    let log = record.load(cluster, out)?;
+    let first_hour = from.div_euclid(HOUR_MILLIS).saturating_mul(HOUR_MILLIS);
+    let lines: Vec<Line> = book(&log, to).lines(first_hour, to.saturating_add(1)).collect();
+    if let Some(begin) = log.begins().filter(|begin| *begin > from) {
+        out.warn(&[format!("the decision log begins at {}: what was paid before isn't in it", text(begin))])?;
+    }
+    match output {
+        CostFormat::Text => write::text(by, &group(by, &lines), out)?,
+        CostFormat::Csv => write::csv(by, &group(by, &lines), out)?,
+        CostFormat::Json => write::json(by, &group(by, &lines), out)?,
+        CostFormat::Focus => focus::write(&lines, out)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,112 @@
+//! Groups as text, comma-separated values and JSON.
+
+use std::{collections::BTreeMap, io::Write as _};
+
+use croft_record::ledger::{amount::Amount, node::Purpose};
+use serde_json::{Map, Value, json};
+
+use super::group::{Dimension, Sum};
+use crate::{
+    failure::Failure,
+    output::Output,
+    table::{Align, Table},
+};
+
+type Groups = BTreeMap<Vec<String>, Sum>;
+
+/// Columns of purposes. Headroom is idle until its pods are told apart.
+const PURPOSES: [Purpose; 5] =
+    [Purpose::Used, Purpose::DaemonSets, Purpose::Idle, Purpose::Starting, Purpose::Draining];
+
+/// Dollars, to the millionth.
+pub(super) fn dollars(amount: Amount) -> String {
+    let micros = amount.micros();
+    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}
+
+fn total(groups: &Groups) -> Sum {
+    groups.values().fold(Sum::default(), |mut all, sum| {
+        all.merge(sum);
+        all
+    })
+}
+
+fn cells(by: &[Dimension], sum: &Sum) -> Vec<String> {
+    let mut cells = vec![dollars(sum.total)];
+    if !by.contains(&Dimension::Purpose) {
+        cells.extend(PURPOSES.map(|purpose| dollars(sum.of(purpose))));
+    }
+    cells
+}
+
+/// A table with a line of totals.
+pub(super) fn text(by: &[Dimension], groups: &Groups, out: &mut Output) -> Result<(), Failure> {
+    if groups.is_empty() {
+        writeln!(out, "nothing was paid in this time")?;
+        return Ok(());
+    }
+    let mut head: Vec<(&'static str, Align)> = by.iter().map(|d| (d.title(), Align::Left)).collect();
+    head.push(("COST $", Align::Right));
+    if !by.contains(&Dimension::Purpose) {
+        head.extend(
+            ["USED", "DAEMONSETS", "IDLE", "STARTING", "DRAINING"].map(|title| (title, Align::Right)),
+        );
+    }
+    let mut table = Table::new(&head);
+    let shown = |value: &String| if value.is_empty() { "-".to_owned() } else { value.clone() };
+    for (values, sum) in groups {
+        table.row(values.iter().map(shown).chain(cells(by, sum)).collect());
+    }
+    let label = (0..by.len()).map(|position| if position == 0 { "total".to_owned() } else { String::new() });
+    table.row(label.chain(cells(by, &total(groups))).collect());
+    table.write(out)?;
+    Ok(())
+}
+
+/// A heading and a row for each group.
+pub(super) fn csv(by: &[Dimension], groups: &Groups, out: &mut Output) -> Result<(), Failure> {
+    let mut head: Vec<String> = by.iter().map(|d| d.title().to_lowercase()).collect();
+    head.push("cost".to_owned());
+    if !by.contains(&Dimension::Purpose) {
+        head.extend(PURPOSES.map(|purpose| purpose.as_str().to_owned()));
+    }
+    write_row(&head, out)?;
+    for (values, sum) in groups {
+        let row: Vec<String> = values.iter().cloned().chain(cells(by, sum)).collect();
+        write_row(&row, out)?;
+    }
+    Ok(())
+}
+
+/// Writes a row of comma-separated values (RFC 4180).
+pub(super) fn write_row(cells: &[String], out: &mut Output) -> std::io::Result<()> {
+    let quoted = |cell: &String| {
+        if cell.contains([',', '"', '\n', '\r']) {
+            format!("\"{}\"", cell.replace('"', "\"\""))
+        } else {
+            cell.clone()
+        }
+    };
+    writeln!(out, "{}", cells.iter().map(quoted).collect::<Vec<_>>().join(","))
+}
+
+/// A list of groups. `exact` has no rounding: millionths of a dollar per hour, times milliseconds.
+pub(super) fn json(by: &[Dimension], groups: &Groups, out: &mut Output) -> Result<(), Failure> {
+    let rows: Vec<Value> = groups
+        .iter()
+        .map(|(values, sum)| {
+            let mut row: Map<String, Value> =
+                by.iter().zip(values).map(|(d, value)| (d.title().to_lowercase(), json!(value))).collect();
+            row.insert("cost".to_owned(), json!(dollars(sum.total)));
+            row.insert("exact".to_owned(), json!(sum.total));
+            if !by.contains(&Dimension::Purpose) {
+                for purpose in PURPOSES {
+                    row.insert(purpose.as_str().to_owned(), json!(dollars(sum.of(purpose))));
+                }
+            }
+            Value::Object(row)
+        })
+        .collect();
+    writeln!(out, "{}", serde_json::to_string_pretty(&rows).map_err(anyhow::Error::from)?)?;
+    Ok(())
+}

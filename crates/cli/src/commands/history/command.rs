@@ -1,0 +1,91 @@
+//! Arguments and steps of the command.
+
+use std::{io::Write as _, process::ExitCode};
+
+use clap::{Args, Subcommand};
+use croft_manifest::{InputError, closest};
+use croft_record::{entry::Entry, query};
+use croft_runtime::clock::{Clock as _, SystemClock};
+
+use crate::{
+    failure::Failure,
+    output::{Format, Output},
+    record::{RecordArgs, parse_moment, text, write_entries},
+    source::ClusterArgs,
+    table::{BOLD, counted},
+};
+
+/// Arguments of `croft history`.
+#[derive(Args, Clone, Debug)]
+pub struct HistoryArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum What {
+    /// Launches, moves, drains and refusals that concern a tenant
+    Tenant(TenantArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+struct TenantArgs {
+    /// The tenant's name
+    name: String,
+    /// From this time on: 02:14 (the last such time, UTC), 2026-11-25T02:14:00Z, or how long ago, such as 90m
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    from: String,
+    /// Up to this time; default: now
+    #[arg(long, value_name = "TIME")]
+    to: Option<String>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+    #[command(flatten)]
+    record: RecordArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &HistoryArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    let HistoryArgs { what: What::Tenant(TenantArgs { name, from, to, output, record, cluster }) } = args;
+    let now = SystemClock.wall();
+    let from = parse_moment(from, now)?;
+    let to = to.as_deref().map_or(Ok(now.as_millisecond()), |to| parse_moment(to, now))?;
+    if from > to {
+        let message = format!("--from {} is after --to {}: exchange them", text(from), text(to));
+        return Err(InputError::Other(message).into());
+    }
+    let log = record.load(cluster, out)?;
+    let entries: Vec<&Entry> = query::tenant(&log, name, from, to).collect();
+    if entries.is_empty() {
+        let known: Vec<&str> = query::tenants(&log).into_iter().collect();
+        if !known.contains(&name.as_str()) {
+            let hint = closest(name, &known).map(|n| format!("; did you mean {n}?")).unwrap_or_default();
+            return Err(RecordArgs::missing(&log, &format!("tenant {name}{hint}")));
+        }
+    }
+    match output {
+        Format::Json => {
+            writeln!(out, "{}", serde_json::to_string_pretty(&entries).map_err(anyhow::Error::from)?)?
+        }
+        Format::Text => {
+            let count =
+                if entries.len() == 1 { "1 entry".to_owned() } else { format!("{} entries", entries.len()) };
+            writeln!(out, "{BOLD}Tenant {name}{BOLD:#}, {} to {}: {count}", text(from), text(to))?;
+            if let Some(begin) = log.begins().filter(|begin| *begin > from) {
+                writeln!(out, "  the decision log begins at {}", text(begin))?;
+            }
+            let pods: std::collections::BTreeSet<&String> =
+                entries.iter().flat_map(|entry| &entry.pods).collect();
+            if !pods.is_empty() {
+                writeln!(out, "  about {}", counted(pods.len(), "pod"))?;
+            }
+            if !entries.is_empty() {
+                write_entries(entries, out)?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,70 @@
+//! Entries as tables and sentences.
+
+use std::io;
+
+use croft_record::entry::{Entry, EntryKind};
+use croft_scheduler::Price;
+
+use super::time;
+use crate::{
+    output::Output,
+    table::{Align, Table, counted, shortened},
+};
+
+/// Pods that a line names.
+const PODS_SHOWN: usize = 3;
+
+/// A price per hour.
+pub(crate) fn dollars(micros: i64) -> String {
+    format!("${}/h", Price::from_micros(micros))
+}
+
+/// Writes entries as a table.
+pub(crate) fn write_entries<'a>(
+    entries: impl IntoIterator<Item = &'a Entry>,
+    out: &mut Output,
+) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("TIME", Align::Left),
+        ("WHAT", Align::Left),
+        ("OBJECT", Align::Left),
+        ("WHY", Align::Left),
+    ]);
+    for entry in entries {
+        let object = if entry.object.is_empty() { String::new() } else { entry.object.to_string() };
+        table.row(vec![time::text(entry.at), entry.kind.as_str().to_owned(), object, why(entry)]);
+    }
+    table.write(out)
+}
+
+/// Reason, message and figures of an entry.
+fn why(entry: &Entry) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let named = if entry.condition.is_empty() {
+        entry.reason.clone()
+    } else {
+        format!("{} ({})", entry.condition, entry.reason)
+    };
+    parts.extend(Some(named).filter(|text| !text.is_empty()));
+    if let Some(plan) = &entry.plan {
+        parts.push(format!(
+            "{} for {} at {} (no plan is below {}); {} on nodes, {} pending; inputs {}",
+            counted(plan.instances, "instance"),
+            counted(plan.pods, "pod"),
+            dollars(plan.cost),
+            dollars(plan.bound),
+            plan.placed,
+            plan.unschedulable,
+            plan.inputs,
+        ));
+    }
+    parts.extend(Some(entry.message.clone()).filter(|text| !text.is_empty()));
+    if entry.kind == EntryKind::State {
+        parts.extend(entry.price.map(dollars));
+    }
+    if !entry.pods.is_empty() {
+        let pods = format!("{}: {}", counted(entry.pods.len(), "pod"), shortened(&entry.pods, PODS_SHOWN));
+        parts.push(pods);
+    }
+    parts.join(": ")
+}

@@ -1,0 +1,86 @@
+//! Where the decision log is read from: Croft's namespace, or a file.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use croft_manifest::InputError;
+use croft_record::{COMPONENT, COMPONENT_LABEL, SEGMENT_KEY, record::Record};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
+
+use super::time;
+use crate::{failure::Failure, output::Output, source::ClusterArgs};
+
+/// Arguments of a command that reads the decision log.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RecordArgs {
+    /// Read this decision log, as croft debug record writes it, instead of the cluster's
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Namespace that Croft is installed in
+    #[arg(long, value_name = "NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
+    croft_namespace: String,
+}
+
+impl RecordArgs {
+    /// Reads the log, and warns of damage.
+    ///
+    /// # Errors
+    /// If it can't be read, or has no entry.
+    pub(crate) fn load(&self, cluster: &ClusterArgs, out: &mut Output) -> Result<Record, Failure> {
+        let Self { record, croft_namespace } = self;
+        let read = match record {
+            Some(file) => from_file(file)?,
+            None => cluster.run(async |client| from_cluster(&client, croft_namespace).await)?,
+        };
+        if !read.damaged.is_empty() {
+            let names = read.damaged.join(", ");
+            out.warn(&[format!("the decision log is damaged, and entries are missing: {names}")])?;
+        }
+        if read.entries.is_empty() {
+            let wanted = "the decision log has no entry: the controller writes one within 10 s of beginning to lead (croft check)";
+            return Err(InputError::Other(wanted.to_owned()).into());
+        }
+        Ok(read)
+    }
+}
+
+fn from_file(file: &Path) -> Result<Record, Failure> {
+    let bytes = std::fs::read(file).with_context(|| format!("failed to read {}", file.display()))?;
+    let read = Record::read([(file.to_string_lossy().as_ref(), bytes.as_slice())]);
+    if read.entries.is_empty() && !read.damaged.is_empty() {
+        let message = format!("{} is no decision log: croft debug record writes one", file.display());
+        return Err(InputError::Other(message).into());
+    }
+    Ok(read)
+}
+
+async fn from_cluster(client: &Client, namespace: &str) -> anyhow::Result<Record> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let slots = ListParams::default().labels(&format!("{COMPONENT_LABEL}={COMPONENT}"));
+    let list = api.list(&slots).await.with_context(|| {
+        format!("failed to list the ConfigMaps of namespace {namespace}, which hold the decision log")
+    })?;
+    let named: Vec<(String, Vec<u8>)> = list
+        .items
+        .into_iter()
+        .filter_map(|slot| {
+            let name = slot.name_any();
+            Some((name, slot.binary_data?.remove(SEGMENT_KEY)?.0))
+        })
+        .collect();
+    Ok(Record::read(named.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()))))
+}
+
+/// The end of an error about something that the log doesn't name: where the log begins.
+pub(super) fn begins(record: &Record) -> String {
+    record.begins().map_or_else(String::new, |at| format!("; the decision log begins at {}", time::text(at)))
+}
+
+impl RecordArgs {
+    /// The error for something that the log doesn't name.
+    pub(crate) fn missing(record: &Record, what: &str) -> Failure {
+        InputError::Other(format!("no entry names {what}{}", begins(record))).into()
+    }
+}

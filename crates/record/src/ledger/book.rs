@@ -1,0 +1,127 @@
+//! The book: what was paid in each hour, by account.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    amount::Amount,
+    node::{Account, NodeCost},
+};
+
+/// Milliseconds of an hour.
+pub const HOUR_MILLIS: i64 = 3_600_000;
+
+/// An instance that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Open {
+    since: i64,
+    cost: NodeCost,
+}
+
+/// A line of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// The beginning of the hour, in milliseconds since 1970.
+    pub hour: i64,
+    /// The account.
+    pub account: Account,
+    /// What was paid.
+    pub amount: Amount,
+}
+
+/// Amounts by hour and account, and the instances that run. It is written as a whole and read again, and then goes on: an instance
+/// that ran at the last write has run since.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Book {
+    open: BTreeMap<String, Open>,
+    hours: BTreeMap<i64, BTreeMap<Account, Amount>>,
+}
+
+/// A book as it is written: maps with other keys than text aren't JSON.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    open: BTreeMap<String, Open>,
+    lines: Vec<Line>,
+}
+
+impl Book {
+    /// Takes in that the instance `id` is like `cost` from `at` on, or is no longer paid for. Changes of one instance come in order;
+    /// one that is older than the last counts from the last on.
+    pub fn observe(&mut self, id: &str, at: i64, cost: Option<NodeCost>) {
+        let since = match self.open.remove(id) {
+            Some(open) => {
+                self.charge(&open.cost, open.since, at);
+                at.max(open.since)
+            }
+            None => at,
+        };
+        if let Some(cost) = cost {
+            self.open.insert(id.to_owned(), Open { since, cost });
+        }
+    }
+
+    /// Charges what runs up to `at`.
+    pub fn settle(&mut self, at: i64) {
+        let mut open = std::mem::take(&mut self.open);
+        for instance in open.values_mut().filter(|instance| instance.since < at) {
+            self.charge(&instance.cost, instance.since, at);
+            instance.since = at;
+        }
+        self.open = open;
+    }
+
+    /// Ids of the instances that run.
+    pub fn running(&self) -> impl Iterator<Item = &str> {
+        self.open.keys().map(String::as_str)
+    }
+
+    /// The lines of hours that begin from `from` on and before `to`.
+    pub fn lines(&self, from: i64, to: i64) -> impl Iterator<Item = Line> {
+        let hours = if from < to { self.hours.range(from..to) } else { self.hours.range(from..from) };
+        hours.flat_map(|(hour, accounts)| {
+            accounts.iter().map(|(account, amount)| Line {
+                hour: *hour,
+                account: account.clone(),
+                amount: *amount,
+            })
+        })
+    }
+
+    /// Forgets hours that begin before `from`.
+    pub fn forget(&mut self, from: i64) {
+        self.hours = self.hours.split_off(&from);
+    }
+
+    /// The book as JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let lines = self.lines(i64::MIN, i64::MAX).collect();
+        serde_json::to_string(&Written { open: self.open.clone(), lines }).unwrap_or_default()
+    }
+
+    /// Reads a book.
+    ///
+    /// # Errors
+    /// If `text` is none.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        let Written { open, lines } = serde_json::from_str(text)?;
+        let mut hours: BTreeMap<i64, BTreeMap<Account, Amount>> = BTreeMap::new();
+        for Line { hour, account, amount } in lines {
+            *hours.entry(hour).or_default().entry(account).or_default() += amount;
+        }
+        Ok(Self { open, hours })
+    }
+
+    fn charge(&mut self, cost: &NodeCost, from: i64, to: i64) {
+        let mut from = from;
+        while from < to {
+            let hour = from.div_euclid(HOUR_MILLIS).saturating_mul(HOUR_MILLIS);
+            let until = hour.saturating_add(HOUR_MILLIS).min(to);
+            for (account, amount) in cost.charge(until.abs_diff(from)) {
+                *self.hours.entry(hour).or_default().entry(account).or_default() += amount;
+            }
+            from = until;
+        }
+    }
+}

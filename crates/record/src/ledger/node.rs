@@ -1,0 +1,148 @@
+//! What one node costs, and for whom.
+
+use serde::{Deserialize, Serialize};
+
+use super::amount::Amount;
+
+/// What money was paid for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// Requests of pods.
+    Used,
+    /// Requests of DaemonSets' pods.
+    DaemonSets,
+    /// Spare capacity that the pool keeps.
+    Headroom,
+    /// What no pod requests.
+    Idle,
+    /// A node that isn't initialized yet.
+    Starting,
+    /// What no pod requests on a node that is being removed.
+    Draining,
+}
+
+impl Purpose {
+    /// The purpose in a table.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Used => "used",
+            Self::DaemonSets => "daemonsets",
+            Self::Headroom => "headroom",
+            Self::Idle => "idle",
+            Self::Starting => "starting",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+/// Who pays for what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Payer {
+    /// The tenant; empty for none.
+    #[serde(rename = "ten", default, skip_serializing_if = "String::is_empty")]
+    pub tenant: String,
+    /// The namespace; empty for what no pod requests.
+    #[serde(rename = "ns", default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// The workload, as `Kind/name`; empty for what no pod requests.
+    #[serde(rename = "w", default, skip_serializing_if = "String::is_empty")]
+    pub workload: String,
+}
+
+/// An account of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Account {
+    /// Who pays.
+    pub payer: Payer,
+    /// The pool.
+    pub pool: String,
+    /// `on-demand`, `spot` or `reserved`; `reserved` is paid for by a commitment.
+    pub capacity_type: String,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// Requests on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Share {
+    /// Who requests them.
+    #[serde(flatten)]
+    pub payer: Payer,
+    /// [`Purpose::Used`], [`Purpose::DaemonSets`] or [`Purpose::Headroom`].
+    #[serde(rename = "for")]
+    pub purpose: Purpose,
+    /// Thousandths of a CPU.
+    #[serde(rename = "cpu")]
+    pub cpu_millis: u64,
+    /// Bytes of memory.
+    #[serde(rename = "mem")]
+    pub memory_bytes: u64,
+}
+
+/// How far the life of a node has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// It isn't initialized.
+    Starting,
+    /// It takes pods.
+    Working,
+    /// It is being removed.
+    Draining,
+}
+
+/// A node while nothing about it changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCost {
+    /// The pool.
+    pub pool: String,
+    /// The tenant that pays for what no pod requests: the only one of the pool, else none.
+    pub tenant: String,
+    /// `on-demand`, `spot` or `reserved`.
+    pub capacity_type: String,
+    /// Its price, in millionths of a dollar per hour.
+    pub price: i64,
+    /// Allocatable CPU, in thousandths.
+    pub cpu_millis: u64,
+    /// Allocatable memory.
+    pub memory_bytes: u64,
+    /// Its stage.
+    pub stage: Stage,
+    /// What is requested.
+    pub shares: Vec<Share>,
+}
+
+impl NodeCost {
+    /// What the node costs in `millis`, by account. The amounts add up to price times time exactly. Half of the price is for CPU,
+    /// half for memory; requests beyond what is allocatable are paid in proportion.
+    #[must_use]
+    pub fn charge(&self, millis: u64) -> Vec<(Account, Amount)> {
+        let whole = Amount::of(self.price, millis);
+        let (cpu, memory) = (u128::from(self.cpu_millis.max(1)), u128::from(self.memory_bytes.max(1)));
+        let weight = |share: &Share| {
+            u128::from(share.cpu_millis)
+                .saturating_mul(memory)
+                .saturating_add(u128::from(share.memory_bytes).saturating_mul(cpu))
+        };
+        let mut weights: Vec<u128> = self.shares.iter().map(weight).collect();
+        let requested = weights.iter().fold(0_u128, |sum, weight| sum.saturating_add(*weight));
+        weights.push(cpu.saturating_mul(memory).saturating_mul(2).saturating_sub(requested));
+        let rest = match self.stage {
+            Stage::Starting => Purpose::Starting,
+            Stage::Working => Purpose::Idle,
+            Stage::Draining => Purpose::Draining,
+        };
+        let account = |payer: &Payer, purpose| Account {
+            payer: payer.clone(),
+            pool: self.pool.clone(),
+            capacity_type: self.capacity_type.clone(),
+            purpose,
+        };
+        let own = Payer { tenant: self.tenant.clone(), ..Payer::default() };
+        let accounts =
+            self.shares.iter().map(|share| account(&share.payer, share.purpose)).chain([account(&own, rest)]);
+        accounts.zip(whole.divide(&weights)).filter(|(_, amount)| *amount > Amount::ZERO).collect()
+    }
+}

@@ -1,0 +1,34 @@
+//! Croft's decision log: what the controller decided, when, and why. No I/O and no clock.
+//!
+//! ```text
+//!   controller ──Entry──▶ Writer ──SegmentWrite──▶ store: a ring of 16 slots
+//!                                                        │
+//!   croft explain --at, croft history ◀──query── Record ◀┘
+//! ```
+//!
+//! A segment is a gzip file of JSON lines, so `zcat` reads it. A [`writer::Writer`] appends to the newest segment and overwrites
+//! the oldest once the ring is full: the log is as long as its size allows. [`record::Record`] reads whatever a store holds,
+//! damaged segments included, and `query` answers for one node, pod or tenant.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `entry` | one decision: kind, object, reason, message, and the figures of a plan |
+//! | `segment` | entries as bytes and back |
+//! | `writer` | sequence numbers, rotation, the size of the log |
+//! | `record` | the entries of a store in order |
+//! | `ledger` | who paid what for which node: exact amounts by hour and account |
+//! | `query` | the entries about a node, a pod or a tenant, and the state at a time |
+
+pub mod entry;
+pub mod ledger;
+pub mod query;
+pub mod record;
+mod segment;
+pub mod writer;
+
+/// The key of a segment in the object that holds it.
+pub const SEGMENT_KEY: &str = "segment.jsonl.gz";
+/// The label of those objects, with the value `record`.
+pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+/// The value of [`COMPONENT_LABEL`].
+pub const COMPONENT: &str = "record";

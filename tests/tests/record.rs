@@ -1,0 +1,179 @@
+//! The decision log on the lab: why a node was launched, kept and removed is told after the controller was killed and
+//! restarted in between.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use croft_record::{
+    SEGMENT_KEY,
+    writer::{SLOTS, slot_name},
+};
+use croft_testkit::{
+    Part,
+    wait::{Seen, until},
+};
+use croft_tests::{
+    cli::croft,
+    manifests::{class, deployment, joined, on_demand, tenant},
+    stack::{EVENTUALLY, Stack, claims, node_of, nodes},
+};
+use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+const TENANT: &str = "tenant-a";
+const POOL: &str = "pool-a";
+
+/// The entries about the tenant.
+async fn history(stack: &Stack) -> Vec<Value> {
+    let (code, text) = croft(&stack.plane, &format!("history tenant {TENANT} -o json")).await.unwrap();
+    if code == 0 {
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    } else {
+        Vec::new()
+    }
+}
+
+/// Waits until the log has an entry that `matches`. Returns it.
+async fn recorded(stack: &Stack, what: &str, matches: impl Fn(&Value) -> bool) -> Value {
+    until(what, EVENTUALLY, async || {
+        let entries = history(stack).await;
+        let found = entries.iter().find(|entry| matches(entry)).cloned();
+        Ok::<_, kube::Error>(Seen::from_option(found, format!("{} entries: {entries:?}", entries.len())))
+    })
+    .await
+    .unwrap()
+}
+
+async fn text(stack: &Stack, arguments: &str) -> String {
+    let (code, text) = croft(&stack.plane, arguments).await.unwrap();
+    assert_eq!(code, 0, "{arguments}: {text}");
+    text
+}
+
+fn now() -> String {
+    Timestamp::now().to_string()
+}
+
+/// Every slot is there, as the manifests name them, and is smaller than an object may be.
+async fn slots(client: &Client) {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "croft-system");
+    let mut used = 0;
+    for slot in 0..SLOTS {
+        let object = api.get(&slot_name(slot)).await.unwrap();
+        let bytes = object.binary_data.unwrap_or_default().remove(SEGMENT_KEY).map_or(0, |data| data.0.len());
+        assert!(bytes < 300_000, "{bytes}");
+        used += usize::from(bytes > 0);
+    }
+    assert!(used > 0);
+}
+
+#[tokio::test]
+async fn a_node_is_explained_as_it_was_after_the_controller_was_killed() {
+    let mut stack = Stack::start().await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    let mut documents = vec![class("default")];
+    documents.extend(tenant(TENANT, POOL, &on_demand(&["m5.large"], json!({"consolidateAfter": "1s"}))));
+    // A value that must be in no entry, and a pod that fits no type.
+    let mut web = deployment(TENANT, "web", 1, "1500m", "256Mi");
+    web["spec"]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "TOKEN", "value": "s3cret-value"}]);
+    documents.extend([web, deployment(TENANT, "huge", 1, "64", "256Mi")]);
+    stack.plane.apply(&joined(&documents)).await.unwrap();
+
+    let up = until("the pod that fits", EVENTUALLY, async || {
+        let pods = croft_tests::stack::pods(&client, TENANT).await?;
+        let bound = pods.iter().find(|pod| !node_of(pod).is_empty()).cloned();
+        Ok::<_, kube::Error>(Seen::from_option(bound, format!("{} pods", pods.len())))
+    })
+    .await
+    .unwrap();
+    let (node, pod) = (node_of(&up), up.name_any());
+    let claim = claims(&client, POOL).await.unwrap()[0].name_any();
+    recorded(&stack, "the node's initialization", |entry| {
+        entry["node"] == json!(node) && entry["c"] == json!("Initialized=True")
+    })
+    .await;
+    let bound = recorded(&stack, "the pod's binding", |entry| entry["k"] == json!("bound")).await;
+    assert_eq!((&bound["o"], &bound["claim"]), (&json!(format!("Pod/{TENANT}/{pod}")), &json!(claim)));
+    let while_it_ran = now();
+
+    // A crash: another process leads, and knows what the first one wrote.
+    stack.croft.kill(Part::Controller).unwrap();
+    stack.croft.resume(&stack.plane, Part::Controller).await.unwrap();
+    recorded(&stack, "the node's state", |entry| {
+        entry["k"] == json!("state") && entry["pods"] == json!([format!("{TENANT}/{pod}")])
+    })
+    .await;
+    stack.plane.kubectl(["-n", TENANT, "delete", "deployment", "web"]).await.unwrap();
+    until("the end of the node", EVENTUALLY, async || {
+        let left = nodes(&client).await?.contains_key(&node);
+        Ok::<_, kube::Error>(Seen::from_option((!left).then_some(()), node.clone()))
+    })
+    .await
+    .unwrap();
+    recorded(&stack, "the claim's end", |entry| {
+        entry["k"] == json!("gone") && entry["o"] == json!(format!("NodeClaim/{claim}"))
+    })
+    .await;
+
+    let before = text(&stack, &format!("explain node {node} --at {while_it_ran}")).await;
+    for part in [
+        ": ready\n",
+        &format!("pool {POOL}, used by {TENANT}"),
+        &format!("NodeClaim {claim}"),
+        "costs $0.0",
+        &format!("launched for 1 pod: {TENANT}/{pod}"),
+        "removed later, at ",
+        ": Empty: ",
+        "Registered=True",
+    ] {
+        assert!(before.contains(part), "{part} isn't in:\n{before}");
+    }
+    let after = text(&stack, &format!("explain node {claim} --at {}", now())).await;
+    assert!(
+        after.contains(": gone\n") && after.contains("removed at ") && after.contains(": Empty: "),
+        "{after}"
+    );
+    assert!(after.lines().any(|line| line.contains("terminate") && line.contains("Instance/i-")), "{after}");
+
+    let of_pod = text(&stack, &format!("explain pod {pod} -n {TENANT} --at {}", now())).await;
+    assert!(of_pod.contains(&format!("ran on node {node}")) && of_pod.contains(&claim), "{of_pod}");
+    let huge = croft_tests::stack::pods(&client, TENANT).await.unwrap()[0].name_any();
+    let refused = text(&stack, &format!("explain pod {huge} -n {TENANT} --at {}", now())).await;
+    assert!(refused.contains(": pending, InsufficientResources: "), "{refused}");
+
+    // Every part of the ledger adds up to the time between the instance's two entries.
+    let entries = history(&stack).await;
+    let at = |kind: &str, condition: Option<&str>| {
+        let of = |entry: &&Value| {
+            entry["o"] == json!(format!("NodeClaim/{claim}"))
+                && entry["k"] == json!(kind)
+                && condition.is_none_or(|condition| entry["c"] == json!(condition))
+        };
+        entries.iter().find(of).map(|entry| (entry["t"].as_u64().unwrap(), entry["usd"].as_u64()))
+    };
+    let (launched, price) = at("condition", Some("Launched=True")).unwrap();
+    let (gone, _) = at("gone", None).unwrap();
+    // A warning says where the log begins.
+    let said = text(&stack, "cost --by tenant,workload,purpose -o json").await;
+    let cost: Value = serde_json::from_str(&said[said.find('[').unwrap()..]).unwrap();
+    let exact = |row: &Value| row["exact"].as_str().unwrap().parse::<u64>().unwrap();
+    let rows = cost.as_array().unwrap();
+    assert_eq!(rows.iter().map(exact).sum::<u64>(), price.unwrap() * (gone - launched), "{cost:#}");
+    let web =
+        rows.iter().find(|row| row["workload"] == json!("Deployment/web") && row["purpose"] == json!("used"));
+    assert!(web.is_some_and(|row| row["tenant"] == json!(TENANT)), "{cost:#}");
+
+    let numbers: Vec<u64> = entries.iter().filter_map(|entry| entry["n"].as_u64()).collect();
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "one numbering over both leaders: {numbers:?}");
+    assert!(!format!("{entries:?}").contains("s3cret"), "no environment value");
+    let (code, other) = croft(&stack.plane, "history tenant tenant-b").await.unwrap();
+    assert!(code == 2 && other.contains("did you mean tenant-a?"), "{other}");
+    slots(&client).await;
+    stack.check().unwrap();
+}
