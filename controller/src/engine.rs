@@ -1,7 +1,10 @@
 //! The engine: takes in changes and reports, and gives out actions. No I/O, no clock, no task: its driver (the process, or
 //! a simulation) carries the actions out.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use croft_api::NodeClaim;
 use croft_scheduler::PodKey;
@@ -25,7 +28,7 @@ use crate::{
         launch_backoff::{self, LaunchFailures},
         panic_isolation::PanicIsolation,
         planning::{Planned, Planning, PlanningContext, PlanningCounts},
-        solver::{Purpose, Solver},
+        solver::{Panicked, Purpose, Solver},
     },
     reconcile::{PassInputs, ReconcileContext},
     record::{Facts, RecordCounts, Recorder},
@@ -341,12 +344,7 @@ impl Engine {
                 deciders.lifecycle.termination_mut().observe_no_instance(claim, now.mono);
             }
             ActionResult::Consolidation(found) => deciders.disruption.observe_search(found),
-            ActionResult::PoolsSearched(pools, panicked) => {
-                for pool in &pools {
-                    deciders.panics.record(pool, Purpose::Consolidation, panicked.get(pool));
-                }
-                panicked.iter().for_each(|_| self.solver.count_panic(Purpose::Consolidation));
-            }
+            ActionResult::PoolsSearched(pools, panicked) => self.observe_searches(&pools, &panicked),
             ActionResult::Evicted(pod) => {
                 let tenancy = &deciders.isolation.view();
                 figures.count_eviction(snapshot, tenancy, &pod);
@@ -384,6 +382,14 @@ impl Engine {
             ActionResult::RecordWritten(versions) => record.observe_written(versions, now),
             ActionResult::RecordUnwritten => record.observe_unwritten(),
         }
+    }
+
+    /// Notes which pools' searches panicked, and which no longer do.
+    fn observe_searches(&mut self, pools: &BTreeSet<String>, panicked: &BTreeMap<String, Panicked>) {
+        for pool in pools {
+            self.deciders.panics.record(pool, Purpose::Consolidation, panicked.get(pool));
+        }
+        panicked.iter().for_each(|_| self.solver.count_panic(Purpose::Consolidation));
     }
 
     /// Makes the pods of a failed launch demand again, at once. The cloud provider has marked the offerings without

@@ -643,34 +643,36 @@ pub fn cases() -> Vec<Case> {
     [tenants(), isolation(), given(), configs(), pools(), classes(), claims()].concat()
 }
 
+/// A Tenant's spec with every field.
+fn tenant_base() -> Value {
+    json!({
+        "namespaces": ["a"], "pools": ["p"], "onConflict": "Reject", "limits": {"cpu": 1, "costPerHour": "2.5", "nvidia.com/gpu": "4"},
+        "namespaceSelector": {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "team", "operator": "In", "values": ["a"]}]},
+        "networkIsolation": {
+            "enabled": true, "egress": "Restricted",
+            "allowFrom": [{"namespace": "ingress"}, {"cidr": "10.0.0.0/16", "except": ["10.0.3.0/24"]}],
+            "allowTo": [{"namespace": "registry"}, {"cidr": "fd00:10::/64", "except": ["fd00:10::1:0/112"]}],
+        },
+        "quota": {
+            "perNamespace": {"requests.cpu": "1500m", "pods": 20, "requests.nvidia.com/gpu": 1},
+            "total": {"requests.cpu": 4, "requests.memory": "16Gi", "count/deployments.apps": "10"},
+        },
+        "defaults": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": 1, "memory": "1Gi"}},
+        "podSecurity": {"enforce": "baseline", "audit": "restricted", "warn": "restricted"},
+        "owners": [
+            {"kind": "User", "name": "jane@example.com", "clusterRoles": ["admin"]},
+            {"kind": "ServiceAccount", "name": "ci", "namespace": "build", "clusterRoles": ["edit"]},
+        ],
+    })
+}
+
 /// An object with every field that allows for it.
 #[must_use]
 pub fn base(kind: &str) -> Value {
     let requirement = json!({"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m"], "minValues": 1});
     let taint = json!({"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule"});
     let (name, spec) = match kind {
-        "Tenant" => (
-            "bad-edit",
-            json!({
-                "namespaces": ["a"], "pools": ["p"], "onConflict": "Reject", "limits": {"cpu": 1, "costPerHour": "2.5", "nvidia.com/gpu": "4"},
-                "namespaceSelector": {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "team", "operator": "In", "values": ["a"]}]},
-                "networkIsolation": {
-                    "enabled": true, "egress": "Restricted",
-                    "allowFrom": [{"namespace": "ingress"}, {"cidr": "10.0.0.0/16", "except": ["10.0.3.0/24"]}],
-                    "allowTo": [{"namespace": "registry"}, {"cidr": "fd00:10::/64", "except": ["fd00:10::1:0/112"]}],
-                },
-                "quota": {
-                    "perNamespace": {"requests.cpu": "1500m", "pods": 20, "requests.nvidia.com/gpu": 1},
-                    "total": {"requests.cpu": 4, "requests.memory": "16Gi", "count/deployments.apps": "10"},
-                },
-                "defaults": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"cpu": 1, "memory": "1Gi"}},
-                "podSecurity": {"enforce": "baseline", "audit": "restricted", "warn": "restricted"},
-                "owners": [
-                    {"kind": "User", "name": "jane@example.com", "clusterRoles": ["admin"]},
-                    {"kind": "ServiceAccount", "name": "ci", "namespace": "build", "clusterRoles": ["edit"]},
-                ],
-            }),
-        ),
+        "Tenant" => ("bad-edit", tenant_base()),
         "CroftConfig" => (
             "default",
             json!({
