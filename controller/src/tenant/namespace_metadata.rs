@@ -51,12 +51,12 @@ pub(super) fn namespace_writes(
         let mut labels: Changes = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let mut annotations: Changes =
             annotations.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        // What an absent Tenant declared stays until its absence is confirmed, and so does what can't be read.
+        // Levels of an absent Tenant stay until its absence is confirmed, and so do those of one that can't be read.
         let may_return = !is_tenant && state.absences.may_affect(view, name, mono);
         let owner = owner_of(view, name);
         if !may_return && !owner.is_some_and(|owner| state.has_no_valid_version("Tenant", owner)) {
             let tenant = owner.and_then(|owner| state.tenants.get(owner)).map(|tenant| &**tenant);
-            let (more, records) = pod_security::due(facts, tenant);
+            let (more, records) = pod_security::due(&facts.pod_security, tenant);
             labels.extend(more);
             annotations.extend(records);
         }

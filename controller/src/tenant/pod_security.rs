@@ -7,8 +7,6 @@ use croft_policy::policies::pod_security::{Changes, MODES, changes, record_key};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
 
-use crate::tenant::state::NamespaceFacts;
-
 /// The labels and annotations of a namespace that say something about it.
 pub(super) fn facts(namespace: &Namespace) -> BTreeMap<String, String> {
     let keys = MODES.into_iter().flat_map(|(mode, label)| [label.to_owned(), record_key(mode)]);
@@ -20,8 +18,8 @@ pub(super) fn facts(namespace: &Namespace) -> BTreeMap<String, String> {
 }
 
 /// The labels and annotations of a namespace that are to be written.
-pub(super) fn due(facts: &NamespaceFacts, tenant: Option<&Tenant>) -> (Changes, Changes) {
+pub(super) fn due(facts: &BTreeMap<String, String>, tenant: Option<&Tenant>) -> (Changes, Changes) {
     let declared = given::pod_security(tenant.and_then(|tenant| tenant.spec.pod_security.as_ref()));
-    let held = |key: &str| facts.pod_security.get(key).map(String::as_str);
+    let held = |key: &str| facts.get(key).map(String::as_str);
     changes(declared.map(|(_, level)| level.map(PodSecurityLevel::as_str)), held, held)
 }

@@ -1,4 +1,4 @@
-//! What a Tenant gives to its namespaces: quotas, defaults of containers, Pod Security levels, and roles for its owners.
+//! The fields of a Tenant that give something to its namespaces: quotas, defaults of containers, Pod Security levels, and roles for its owners.
 //! Each field is off by default. The controller keeps the objects: `controller/src/tenant/objects/`.
 
 use std::collections::BTreeMap;

@@ -73,7 +73,7 @@ pub struct TenantSpec {
     /// The least strict Pod Security levels of its namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_security: Option<PodSecurity>,
-    /// Who has roles in each of its namespaces.
+    /// Users, groups and ServiceAccounts that have roles in each of its namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::owners")]
     pub owners: Vec<Owner>,

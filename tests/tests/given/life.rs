@@ -151,7 +151,7 @@ pub(crate) async fn repaired(plane: &ControlPlane, admin: &Client) {
     patch(plane, &["rolebinding", "croft-tenant-owners-admin", "-n", "given-a"], json!({"subjects": []}))
         .await;
     settled(plane, &before, "the subjects restored").await;
-    // Another role under Croft's name: the API server lets nobody change the role of a binding.
+    // Another role under Croft's name: the API server lets no user change the role of a binding.
     let mut stronger: Value = by_hand().remove(2);
     stronger["metadata"]["name"] = json!("croft-tenant-owners-view");
     stronger["roleRef"]["name"] = json!("edit");

@@ -1,4 +1,4 @@
-//! What a Tenant gives to its namespaces, on the real API server and its quota controller.
+//! Quotas, defaults, levels and owners that a Tenant gives to its namespaces, on the real API server and its quota controller.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -132,7 +132,7 @@ pub(crate) async fn creators(plane: &ControlPlane, admin: &Client) {
     println!("{PODS} pods by {CREATORS} creators in {:?}", begun.elapsed());
     within(admin).await;
 
-    // What one namespace gives back, the others get.
+    // Pods that end in one namespace make room in the others.
     let api: Api<Pod> = Api::namespaced(admin.clone(), NAMESPACES[0]);
     let first: Vec<String> = api
         .list(&ListParams::default().labels("creator=true"))

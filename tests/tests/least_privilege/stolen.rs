@@ -46,7 +46,7 @@ struct Attack {
 enum By {
     Policy,
     Rbac,
-    /// The API server's check of whoever writes a binding.
+    /// The API server's check of the user who writes a binding.
     Escalation,
     Nothing,
 }

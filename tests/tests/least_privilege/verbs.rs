@@ -39,7 +39,7 @@ const UNSEEN: &[Unseen] = &[
     (WEBHOOK_USER, "", "nodes", "list", NO_STREAMS),
     (CONTROLLER_USER, "rbac.authorization.k8s.io", "clusterroles", "bind", NO_REQUEST),
 ];
-const NO_REQUEST: &str = "whoever writes a RoleBinding needs it, and no request has it as its verb";
+const NO_REQUEST: &str = "the writer of a RoleBinding needs it, and no request has it as its verb";
 const NO_STREAMS: &str = "an API server that has no streaming lists is asked for ordinary ones";
 
 /// One verb on one resource, for one user.
@@ -225,7 +225,7 @@ async fn a_closed_network(stack: &Stack) {
     policy("no policy", &|found| found.is_empty()).await;
 }
 
-/// What the tenant's namespace is given: created, restored after a change by hand, and deleted with the fields.
+/// Quota, defaults and owners of the tenant's namespace: created, restored after a change by hand, and deleted with the fields.
 async fn quota_defaults_and_owners(stack: &Stack) {
     let patch = async |words: &[&str], patch: Value| {
         let patch = patch.to_string();

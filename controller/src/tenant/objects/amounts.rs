@@ -13,9 +13,9 @@ pub(in crate::tenant) type Amounts = BTreeMap<String, i64>;
 /// The amounts of a ResourceQuota, in thousandths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QuotaFacts {
-    /// What it should allow.
+    /// The amounts that it should allow.
     pub(super) declared: Amounts,
-    /// What the API server's admission allows; `None` before the quota controller has seen it.
+    /// The amounts that the API server's admission allows; `None` before the quota controller has seen it.
     pub(super) allowed: Option<Amounts>,
     pub(super) used: Amounts,
 }

@@ -1,4 +1,4 @@
-//! What a comparison of the objects finds.
+//! The findings of a comparison of the objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -135,11 +135,11 @@ impl Shares {
     }
 }
 
-/// What is remembered of a namespace.
+/// The memory of a namespace.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     used: Amounts,
-    /// What it counted for.
+    /// The amounts that it counted for.
     count: Amounts,
     changed: Duration,
     grew: Option<Duration>,
@@ -172,11 +172,11 @@ fn get(amounts: &Amounts, name: &str) -> i64 {
 /// The figures of one pass.
 struct Figures<'q> {
     quota: &'q SharedQuota,
-    /// What isn't used.
+    /// The unused amounts.
     free: Amounts,
-    /// What no count covers; negative if the counts are above the quota.
+    /// The amounts that no count covers; negative if the counts are above the quota.
     left: Amounts,
-    /// What every namespace should be able to use at once.
+    /// The amounts that every namespace should be able to use at once.
     reserve: Amounts,
     /// Some reserve is nothing: turns decide.
     scarce: bool,
@@ -484,7 +484,7 @@ impl Division {
             let more = get(target, resource).saturating_sub(declared).clamp(0, left);
             let counted = get(&seen.count, resource);
             hard.insert(resource.clone(), declared + more);
-            // What the count covers already takes nothing of what is left.
+            // An amount that the count covers already takes nothing of what is left.
             let taken = (declared + more).saturating_sub(counted).max(0);
             figures.left.entry(resource.clone()).and_modify(|left| *left -= taken);
         }

@@ -8,7 +8,7 @@ use crate::given::Owner;
 
 /// Resources of a ResourceQuota that are counted. Source: kubernetes, pkg/apis/core/helper (`standardQuotaResources`).
 const COUNTED: &str = "['pods', 'services', 'replicationcontrollers', 'resourcequotas', 'secrets', 'configmaps', 'persistentvolumeclaims', 'services.nodeports', 'services.loadbalancers']";
-/// Those that are amounts.
+/// Resources of a ResourceQuota that are amounts.
 const MEASURED: &str = "['cpu', 'memory', 'ephemeral-storage', 'requests.cpu', 'requests.memory', 'requests.storage', 'requests.ephemeral-storage', 'limits.cpu', 'limits.memory', 'limits.ephemeral-storage']";
 /// The most entries of a container's amounts: a rule compares each with another.
 const CONTAINER_AMOUNTS: u32 = 8;

@@ -88,7 +88,7 @@ pub(super) fn allowed(exempt: &str) -> String {
             (entry("oldObject", "labels", label, NO_LABEL), entry("object", "labels", label, NO_LABEL));
         let (was, is) =
             (entry("oldObject", "annotations", &key, ""), entry("object", "annotations", &key, ""));
-        // What people set: the recorded label, while the label is the one that was written with the record.
+        // The label that people set: the recorded one, while the label is the one that was written with the record.
         let before = format!("({was}.startsWith({old} + ':') ? {was}.substring(size({old}) + 1) : {old})");
         let rank = |level: &str| {
             format!("({level} in ['{NO_LABEL}', 'privileged'] ? 0 : {level} == 'baseline' ? 1 : 2)")

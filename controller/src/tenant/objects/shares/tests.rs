@@ -116,7 +116,7 @@ impl World {
         *version += 1;
     }
 
-    /// What admission may let in at this moment, and what it has let in, is within the quota.
+    /// Admission can let in no more than the quota at this moment, and hasn't.
     fn check(&self) {
         for (resource, total) in &self.quota.total {
             let possible: i64 = self
