@@ -131,7 +131,7 @@ pub enum ActionResult {
     },
     /// Observed capacities differ from what offerings were computed with: they must be listed again.
     OfferingsChanged,
-    /// What the store holds of the decision log.
+    /// The decision log as the store holds it.
     RecordRead(Box<ResumedRecord>),
     /// Slots of the decision log were written; with their new versions.
     RecordWritten(Vec<(usize, String)>),

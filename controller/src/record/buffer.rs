@@ -19,7 +19,7 @@ use crate::{action::Action, time::Now};
 const WRITE_AFTER: Duration = Duration::from_secs(5);
 /// Entries that wait for a store beyond this are dropped, the oldest first.
 const MOST_WAITING: usize = 5_000;
-/// What still holds is recorded again after this long: the log forgets its oldest entries.
+/// A statement that still holds is recorded again after this long: the log forgets its oldest entries.
 pub(super) const REPEAT_AFTER: Duration = Duration::from_secs(3_600);
 /// Another message with the same reason is recorded at most this often: figures in messages change all the time.
 const MESSAGE_AFTER: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ pub struct RecordCounts {
     pub last_write: i64,
 }
 
-/// What was recorded last about an object.
+/// The last entry about an object.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     reason: u64,

@@ -20,7 +20,7 @@ use crate::{
     time::Now,
 };
 
-/// What entries are made from, beside the decision itself.
+/// The facts that entries are made from, beside the decision itself.
 pub(crate) struct Facts<'a> {
     /// The snapshot.
     pub(crate) snapshot: &'a Snapshot,

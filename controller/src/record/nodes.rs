@@ -26,7 +26,7 @@ const STATE_AFTER: Duration = Duration::from_secs(600);
 /// Clocks of two leaders may differ by this much.
 const CLOCK_SKEW_MILLIS: i64 = 10_000;
 
-/// What is recorded of each NodeClaim.
+/// The recorded facts of each NodeClaim.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     known: BTreeMap<String, Known>,
@@ -229,7 +229,7 @@ fn instance(claim: &NodeClaim) -> Option<InstanceFacts> {
     })
 }
 
-/// What a node has, and what the pods there request, by workload.
+/// The allocatable resources of a node, and the requests of its pods by workload.
 fn usage(snapshot: &Snapshot, tenancy: &Tenants, node: &NodeView, pods: &[(&PodKey, &PodView)]) -> Usage {
     let amount = |amount: i64| u64::try_from(amount).unwrap_or(0);
     let mut requests: BTreeMap<(Payer, Purpose), (u64, u64)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What the engine tells about, and where it goes.
+//! The recorder: the engine tells it of plans, actions, results and claims.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ pub struct SlotWrite {
     pub version: String,
 }
 
-/// What a store holds of a slot.
+/// A slot as a store holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredSlot {
     /// The slot.
@@ -56,7 +56,7 @@ pub trait RecordStore: Send + Sync {
     async fn write(&self, write: &SlotWrite) -> Result<String, StoreError>;
 }
 
-/// What a new leader learns from the store.
+/// The state of the log that a new leader reads from the store.
 #[derive(Debug)]
 pub struct ResumedRecord {
     /// Continues the newest segment.

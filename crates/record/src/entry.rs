@@ -11,7 +11,7 @@ pub const MESSAGE_CHARS: usize = 1_000;
 /// The most pods that one entry names.
 pub const PODS_PER_ENTRY: usize = 200;
 
-/// What happened.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
@@ -168,7 +168,7 @@ pub struct InstanceFacts {
     pub capacity_type: String,
 }
 
-/// What a node has, and what its pods request.
+/// The allocatable resources of a node, and the requests of its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Allocatable CPU, in thousandths.
@@ -191,7 +191,7 @@ pub struct Entry {
     /// Milliseconds since 1970, by the leader's clock.
     #[serde(rename = "t")]
     pub at: i64,
-    /// What happened.
+    /// The kind.
     #[serde(rename = "k")]
     pub kind: EntryKind,
     /// The object that it is about.
@@ -230,7 +230,7 @@ pub struct Entry {
     /// The instance of the NodeClaim.
     #[serde(rename = "inst", default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<InstanceFacts>,
-    /// What the node has, and what its pods request.
+    /// The resources of the node, and the requests of its pods.
     #[serde(rename = "use", default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }

@@ -59,18 +59,18 @@ pub struct NodeAt<'a> {
     pub pods: &'a [String],
     /// Its conditions, by type: the last entry of each.
     pub conditions: BTreeMap<&'a str, &'a Entry>,
-    /// What had happened up to then.
+    /// The entries up to then.
     pub before: Vec<&'a Entry>,
-    /// What happened later.
+    /// The later entries.
     pub after: Vec<&'a Entry>,
 }
 
 /// Entries about a pod, split at a time.
 #[derive(Clone, Debug)]
 pub struct PodAt<'a> {
-    /// What had happened up to then.
+    /// The entries up to then.
     pub before: Vec<&'a Entry>,
-    /// What happened later.
+    /// The later entries.
     pub after: Vec<&'a Entry>,
 }
 

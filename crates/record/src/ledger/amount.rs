@@ -18,7 +18,7 @@ impl Amount {
     /// Nothing.
     pub const ZERO: Self = Self(0);
 
-    /// What a price, in millionths of a dollar per hour, makes in `millis`. A negative price counts as none.
+    /// A price, in millionths of a dollar per hour, times `millis`. A negative price counts as none.
     #[must_use]
     pub fn of(price: i64, millis: u64) -> Self {
         Self(u128::from(u64::try_from(price).unwrap_or(0)) * u128::from(millis))

@@ -26,7 +26,7 @@ pub struct Line {
     pub hour: i64,
     /// The account.
     pub account: Account,
-    /// What was paid.
+    /// The amount that was paid.
     pub amount: Amount,
 }
 

@@ -1,10 +1,10 @@
-//! What one node costs, and for whom.
+//! The costs of one node, and who pays them.
 
 use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
 
-/// What money was paid for.
+/// The purpose of a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
@@ -14,11 +14,11 @@ pub enum Purpose {
     DaemonSets,
     /// Spare capacity that the pool keeps.
     Headroom,
-    /// What no pod requests.
+    /// Capacity that no pod requests.
     Idle,
     /// A node that isn't initialized yet.
     Starting,
-    /// What no pod requests on a node that is being removed.
+    /// Capacity that no pod requests on a node that is being removed.
     Draining,
 }
 
@@ -37,7 +37,7 @@ impl Purpose {
     }
 }
 
-/// Who pays for what.
+/// A payer of costs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Payer {
     /// The tenant; empty for none.
@@ -54,20 +54,20 @@ pub struct Payer {
 /// An account of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Account {
-    /// Who pays.
+    /// The payer.
     pub payer: Payer,
     /// The pool.
     pub pool: String,
     /// `on-demand`, `spot` or `reserved`; `reserved` is paid for by a commitment.
     pub capacity_type: String,
-    /// What for.
+    /// The purpose.
     pub purpose: Purpose,
 }
 
 /// Requests on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Share {
-    /// Who requests them.
+    /// The payer, whose pods request them.
     #[serde(flatten)]
     pub payer: Payer,
     /// [`Purpose::Used`], [`Purpose::DaemonSets`] or [`Purpose::Headroom`].
@@ -110,12 +110,12 @@ pub struct NodeCost {
     pub memory_bytes: u64,
     /// Its stage.
     pub stage: Stage,
-    /// What is requested.
+    /// The requests.
     pub shares: Vec<Share>,
 }
 
 impl NodeCost {
-    /// What the node costs in `millis`, by account. The amounts add up to price times time exactly. Half of the price is for CPU,
+    /// The costs of the node in `millis`, by account. The amounts add up to price times time exactly. Half of the price is for CPU,
     /// half for memory; requests beyond what is allocatable are paid in proportion.
     #[must_use]
     pub fn charge(&self, millis: u64) -> Vec<(Account, Amount)> {

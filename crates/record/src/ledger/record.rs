@@ -11,7 +11,7 @@ use crate::{
     record::Record,
 };
 
-/// What the log knows of a claim's instance so far.
+/// A claim's instance as far as the log has been read.
 #[derive(Default)]
 struct Known {
     cost: Option<NodeCost>,
@@ -21,7 +21,7 @@ struct Known {
     ended: bool,
 }
 
-/// What the instances of `record` cost up to `until`. An instance is paid for from the entry of its launch, or from the first that has its
+/// The costs of the instances of `record` up to `until`. An instance is paid for from the entry of its launch, or from the first that has its
 /// price, up to the entry of its end. What its pods request is known from its `state` entries: each holds until the next.
 #[must_use]
 pub fn book(record: &Record, until: i64) -> Book {

@@ -248,7 +248,7 @@ impl Cluster {
         }
     }
 
-    /// What a pod requests, in thousandths of a CPU and bytes of memory. None for a pod that neither is demand nor holds room on a
+    /// The requests of a pod, in thousandths of a CPU and bytes of memory. None for a pod that neither is demand nor holds room on a
     /// node.
     #[must_use]
     pub fn requests(&self, pod: &PodKey) -> Option<(i64, i64)> {

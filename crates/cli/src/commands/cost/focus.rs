@@ -49,7 +49,7 @@ pub(super) fn write(lines: &[Line], out: &mut Output) -> Result<(), Failure> {
 fn row(line: &Line) -> Vec<String> {
     let Line { hour, account, amount } = line;
     let (start, end) = month(*hour);
-    // What a commitment covers is billed with the commitment.
+    // Capacity that a commitment covers is billed with the commitment.
     let committed = account.capacity_type == "reserved";
     let pricing = match account.capacity_type.as_str() {
         "spot" => "Dynamic",

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use croft_record::ledger::{amount::Amount, book::Line, node::Purpose};
 use jiff::{Timestamp, tz::TimeZone};
 
-/// What costs are summed by.
+/// A dimension that costs are summed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Dimension {
     /// The tenant; empty for what belongs to none, or to several

@@ -98,7 +98,7 @@ fn removal<'a>(entries: &[&'a Entry]) -> Option<&'a Entry> {
     let end =
         entries.iter().position(|entry| matches!(entry.kind, EntryKind::Delete | EntryKind::Deleting))?;
     let decided = entries.iter().take(end).rfind(|entry| entry.kind == EntryKind::Event);
-    // Without an event of the controller, somebody else deleted it.
+    // Without an event of the controller, a user deleted it.
     decided.or(entries.get(end)).copied()
 }
 
