@@ -27,5 +27,6 @@ fuzz: needs-rust needs-cc ## invalid and unusual inputs by libFuzzer, each targe
 	done; exit $$status
 
 .PHONY: policy-mode
-policy-mode: lab ## random pods and DaemonSets (OBJECTS=10000) through the policies and the policy crate
+policy-mode: lab ## random pods and DaemonSets (OBJECTS=10000) through the policies and the policy crate, and the attacks in Policy mode
 	CROFT_POLICY_OBJECTS=$(or $(OBJECTS),10000) cargo test --workspace --test admit_policy_mode -- --nocapture
+	CROFT_MUTATION=Policy cargo test --workspace --test admit_bypass_pods --test admit_bypass_templates --test admit_bypass_later --no-fail-fast
