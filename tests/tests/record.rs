@@ -72,6 +72,29 @@ async fn slots(client: &Client) {
     assert!(used > 0);
 }
 
+/// Every part of the ledger adds up to the time between the instance's two entries.
+async fn costs_add_up(stack: &Stack, claim: &str, entries: &[Value]) {
+    let at = |kind: &str, condition: Option<&str>| {
+        let of = |entry: &&Value| {
+            entry["o"] == json!(format!("NodeClaim/{claim}"))
+                && entry["k"] == json!(kind)
+                && condition.is_none_or(|condition| entry["c"] == json!(condition))
+        };
+        entries.iter().find(of).map(|entry| (entry["t"].as_u64().unwrap(), entry["usd"].as_u64()))
+    };
+    let (launched, price) = at("condition", Some("Launched=True")).unwrap();
+    let (gone, _) = at("gone", None).unwrap();
+    // A warning says where the log begins.
+    let said = text(stack, "cost --by tenant,workload,purpose -o json").await;
+    let cost: Value = serde_json::from_str(&said[said.find('[').unwrap()..]).unwrap();
+    let exact = |row: &Value| row["exact"].as_str().unwrap().parse::<u64>().unwrap();
+    let rows = cost.as_array().unwrap();
+    assert_eq!(rows.iter().map(exact).sum::<u64>(), price.unwrap() * (gone - launched), "{cost:#}");
+    let web =
+        rows.iter().find(|row| row["workload"] == json!("Deployment/web") && row["purpose"] == json!("used"));
+    assert!(web.is_some_and(|row| row["tenant"] == json!(TENANT)), "{cost:#}");
+}
+
 #[tokio::test]
 async fn a_node_is_explained_as_it_was_after_the_controller_was_killed() {
     let mut stack = Stack::start().await.unwrap();
@@ -147,28 +170,8 @@ async fn a_node_is_explained_as_it_was_after_the_controller_was_killed() {
     let refused = text(&stack, &format!("explain pod {huge} -n {TENANT} --at {}", now())).await;
     assert!(refused.contains(": pending, InsufficientResources: "), "{refused}");
 
-    // Every part of the ledger adds up to the time between the instance's two entries.
     let entries = history(&stack).await;
-    let at = |kind: &str, condition: Option<&str>| {
-        let of = |entry: &&Value| {
-            entry["o"] == json!(format!("NodeClaim/{claim}"))
-                && entry["k"] == json!(kind)
-                && condition.is_none_or(|condition| entry["c"] == json!(condition))
-        };
-        entries.iter().find(of).map(|entry| (entry["t"].as_u64().unwrap(), entry["usd"].as_u64()))
-    };
-    let (launched, price) = at("condition", Some("Launched=True")).unwrap();
-    let (gone, _) = at("gone", None).unwrap();
-    // A warning says where the log begins.
-    let said = text(&stack, "cost --by tenant,workload,purpose -o json").await;
-    let cost: Value = serde_json::from_str(&said[said.find('[').unwrap()..]).unwrap();
-    let exact = |row: &Value| row["exact"].as_str().unwrap().parse::<u64>().unwrap();
-    let rows = cost.as_array().unwrap();
-    assert_eq!(rows.iter().map(exact).sum::<u64>(), price.unwrap() * (gone - launched), "{cost:#}");
-    let web =
-        rows.iter().find(|row| row["workload"] == json!("Deployment/web") && row["purpose"] == json!("used"));
-    assert!(web.is_some_and(|row| row["tenant"] == json!(TENANT)), "{cost:#}");
-
+    costs_add_up(&stack, &claim, &entries).await;
     let numbers: Vec<u64> = entries.iter().filter_map(|entry| entry["n"].as_u64()).collect();
     assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "one numbering over both leaders: {numbers:?}");
     assert!(!format!("{entries:?}").contains("s3cret"), "no environment value");
