@@ -53,7 +53,7 @@ pub struct Started {
     pub answered_ms: (u128, u128),
     /// Maximum of the time from a pod's creation until it runs, in seconds.
     pub slowest_start_seconds: i64,
-    /// What went wrong: refusals, pods without pins, pods on other nodes, pods that don't run.
+    /// Refusals, pods without pins, pods on other nodes, pods that don't run.
     pub failures: Vec<String>,
 }
 
@@ -118,12 +118,12 @@ pub async fn create_pods(plane: &ControlPlane, outage: Outage) -> anyhow::Result
     times.sort_unstable();
     started.answered_ms =
         (times.get(times.len() / 2).copied().unwrap_or_default(), times.last().copied().unwrap_or_default());
-    judge(&client, outage.pods, &mut started).await?;
+    count_started(&client, outage.pods, &mut started).await?;
     Ok(started)
 }
 
 /// Waits for the pods to run, and counts.
-async fn judge(client: &Client, wanted: usize, started: &mut Started) -> anyhow::Result<()> {
+async fn count_started(client: &Client, wanted: usize, started: &mut Started) -> anyhow::Result<()> {
     let all = ListParams::default().labels(LABEL);
     let listed = async || Ok::<_, kube::Error>(Api::<Pod>::all(client.clone()).list(&all).await?.items);
     let waited = until("the pods to run", SOON, async || {

@@ -75,7 +75,7 @@ pub(crate) struct PolicyMode {
 }
 
 impl PolicyMode {
-    /// What all of Croft's policies add to a namespace that none of them matches.
+    /// The time that all of Croft's policies add to a namespace that none of them matches.
     pub(crate) fn added(&self) -> f64 {
         self.croft - self.unmatched
     }
