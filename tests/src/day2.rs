@@ -266,7 +266,7 @@ impl Day2 {
         Ok(started.failures)
     }
 
-    /// What cases measured since the last call, one line each.
+    /// Figures of cases since the last call, one line each.
     pub fn take_figures(&mut self) -> Vec<String> {
         std::mem::take(&mut self.figures)
     }

@@ -49,16 +49,16 @@ pub(crate) struct Figures {
     alone: f64,
     flood: f64,
     churn: f64,
-    extra_machines: usize,
+    extra_instances: usize,
 }
 
 impl Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { alone, flood, churn, extra_machines } = self;
+        let Self { alone, flood, churn, extra_instances } = self;
         write!(
             f,
             "neighbour_alone_s={alone:.2} neighbour_flood_s={flood:.2} neighbour_churn_s={churn:.2} \
-             extra_machines={extra_machines}"
+             extra_instances={extra_instances}"
         )
     }
 }
@@ -70,17 +70,17 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
     );
     let (mut stack, client) = start().await?;
     let mut watch = Stopwatch::start(client.clone());
-    let mut extra_machines = 0;
-    let alone = measure("alone", &client, &mut extra_machines).await?;
+    let mut extra_instances = 0;
+    let alone = measure("alone", &client, &mut extra_instances).await?;
     deploy(&client).await?;
     watch.until(|count| count.pods == PODS).await?;
-    let flood = measure("with waiting pods", &client, &mut extra_machines).await?;
+    let flood = measure("with waiting pods", &client, &mut extra_instances).await?;
     let churning = tokio::spawn(churn(client.clone()));
-    let churn = measure("while they come and go", &client, &mut extra_machines).await;
+    let churn = measure("while they come and go", &client, &mut extra_instances).await;
     anyhow::ensure!(!churning.is_finished(), "the waiting pods stopped changing: {:?}", churning.await);
     churning.abort();
     stack.check()?;
-    Ok(Figures { alone, flood, churn: churn?, extra_machines })
+    Ok(Figures { alone, flood, churn: churn?, extra_instances })
 }
 
 /// A control plane with Croft and both tenants, of which one may have one instance, too small for its pods.
@@ -105,8 +105,8 @@ async fn start() -> anyhow::Result<(Stack, Client)> {
 }
 
 /// The median of the seconds from a pod's creation to Running, each time on a new instance. Further instances that were launched
-/// for it are added to `extra_machines`.
-async fn measure(what: &str, client: &Client, extra_machines: &mut usize) -> anyhow::Result<f64> {
+/// for it are added to `extra_instances`.
+async fn measure(what: &str, client: &Client, extra_instances: &mut usize) -> anyhow::Result<f64> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), GUEST);
     let mut all = Vec::new();
     for _ in 0..ROUNDS {
@@ -125,7 +125,7 @@ async fn measure(what: &str, client: &Client, extra_machines: &mut usize) -> any
             .context("the pod didn't run in time")??;
         all.push(begun.elapsed().as_secs_f64());
         let launched = claims(client, GUEST).await?.len();
-        *extra_machines += launched.saturating_sub(1);
+        *extra_instances += launched.saturating_sub(1);
         pods.delete("new", &DeleteParams::default()).await?;
         clear(client).await?;
     }

@@ -51,14 +51,14 @@ pub(super) async fn check(client: &Client, namespace: &str) -> Outcome {
         ))
     };
     match read.await {
-        Ok((wanted, has_more_pools, installed)) => judge(wanted, has_more_pools, &installed),
+        Ok((wanted, has_more_pools, installed)) => evaluate(wanted, has_more_pools, &installed),
         Err(error) => {
             Outcome::Unknown(format!("failed to read the settings or the mutating policies: {error}"))
         }
     }
 }
 
-fn judge(wanted: Mutation, has_more_pools: bool, installed: &Installed) -> Outcome {
+fn evaluate(wanted: Mutation, has_more_pools: bool, installed: &Installed) -> Outcome {
     const NOT_SERVED: &str = "the API server serves no MutatingAdmissionPolicy, as Kubernetes 1.36 does";
     const MORE_POOLS: &str = "there are more pools than the policies can hold, so Policy mode refuses non-tenant pods that \
                               tolerate or select the key of a pool";
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn policy_mode_needs_the_policies_of_this_version_and_pools_that_fit() {
         let different = Installed::Different(vec!["MutatingAdmissionPolicy croft-pods".to_owned()]);
-        let said = |mode, more, installed: &Installed| match judge(mode, more, installed) {
+        let said = |mode, more, installed: &Installed| match evaluate(mode, more, installed) {
             Outcome::Ok(text) => ("ok", text),
             Outcome::Warn(failed) => ("warn", failed.what),
             Outcome::Fail(failed) => ("fail", failed.what),
