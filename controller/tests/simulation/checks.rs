@@ -107,7 +107,12 @@ pub fn at_rest(
             .collect();
         let running = pods.iter().filter(|p| p["status"]["phase"] == json!("Running")).count() as u64;
         if running != workload.replicas && !full {
-            broken.push(format!("{} of {} pods of {} run", running, workload.replicas, workload.app));
+            let shown: Vec<String> = pods
+                .iter()
+                .map(|p| format!("{} {} {}", p["metadata"]["name"], p["spec"]["nodeName"], p["status"]))
+                .collect();
+            broken
+                .push(format!("{running} of {} pods of {} run: {shown:?}", workload.replicas, workload.app));
         }
     }
     let instances: BTreeSet<String> = world
