@@ -39,6 +39,34 @@ struct Kept {
 /// A module's path within its crate; empty for the root.
 type Module = Vec<String>;
 
+/// A module's file, read once.
+struct File {
+    /// Names of the items that it defines itself.
+    items: BTreeSet<String>,
+    /// It defines an item, if only in a macro.
+    has_items: bool,
+    /// Paths in it.
+    paths: Vec<Vec<String>>,
+}
+
+impl File {
+    fn new(text: &str) -> Self {
+        // Code of inline test modules imports nothing.
+        let (code, tests) = text.split_once("#[cfg(test)]").unwrap_or((text, ""));
+        let (code, tests) = (words(code), words(tests));
+        let is_item = |word: &String| ITEMS.contains(&word.as_str());
+        let item = |pair: &[String]| match pair {
+            [keyword, item] if is_item(keyword) => Some(item.clone()),
+            _ => None,
+        };
+        Self {
+            items: code.windows(2).chain(tests.windows(2)).filter_map(item).collect(),
+            has_items: code.iter().chain(&tests).any(is_item),
+            paths: paths(&code),
+        }
+    }
+}
+
 /// Fails if modules of a listed crate import each other in a circle that isn't kept, or a kept circle is gone.
 pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
     let text = fs::read_to_string(root.join(LIST)).with_context(|| format!("failed to read {LIST}"))?;
@@ -70,8 +98,8 @@ fn join(circle: &BTreeSet<String>) -> String {
     circle.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// The modules of a crate, each with the text of its file.
-fn modules(source: &Path) -> anyhow::Result<BTreeMap<Module, String>> {
+/// The modules of a crate, each with its file.
+fn modules(source: &Path) -> anyhow::Result<BTreeMap<Module, File>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![(source.to_owned(), Module::new())];
     while let Some((folder, module)) = folders.pop() {
@@ -88,7 +116,7 @@ fn modules(source: &Path) -> anyhow::Result<BTreeMap<Module, String>> {
                 }
                 let text = fs::read_to_string(&path)
                     .with_context(|| format!("failed to read {}", path.display()))?;
-                found.insert(own, text);
+                found.insert(own, File::new(&text));
             }
         }
     }
@@ -97,12 +125,12 @@ fn modules(source: &Path) -> anyhow::Result<BTreeMap<Module, String>> {
 
 /// Sets of modules that import each other. A parent that declares its children and passes on their names is no part of a
 /// circle: its own file is left out unless it holds items.
-fn circles(modules: &BTreeMap<Module, String>) -> Vec<BTreeSet<String>> {
+fn circles(modules: &BTreeMap<Module, File>) -> Vec<BTreeSet<String>> {
     let mut graph = DiGraph::<&Module, ()>::new();
     let nodes: BTreeMap<&Module, _> = modules.keys().map(|module| (module, graph.add_node(module))).collect();
-    for (module, text) in modules {
-        for path in paths(text) {
-            let Some(target) = resolve(modules, module, &path) else { continue };
+    for (module, file) in modules {
+        for path in &file.paths {
+            let Some(target) = resolve(modules, module, path) else { continue };
             let ends = nodes.get(module).zip(nodes.get(target));
             if let Some((from, to)) = ends.filter(|(from, to)| from != to) {
                 graph.update_edge(*from, *to, ());
@@ -123,11 +151,7 @@ fn circles(modules: &BTreeMap<Module, String>) -> Vec<BTreeSet<String>> {
 
 /// The module that `path`, written in `module`, leads to: the longest prefix that is one, unless that is a parent which
 /// only passes names on.
-fn resolve<'a>(
-    modules: &'a BTreeMap<Module, String>,
-    module: &Module,
-    path: &[String],
-) -> Option<&'a Module> {
+fn resolve<'a>(modules: &'a BTreeMap<Module, File>, module: &Module, path: &[String]) -> Option<&'a Module> {
     let (first, mut rest) = path.split_first()?;
     let mut at: Module = match first.as_str() {
         "crate" => Module::new(),
@@ -153,37 +177,26 @@ fn resolve<'a>(
         }
         rest = more;
     }
-    let (target, text) = modules.get_key_value(&at)?;
+    let (target, file) = modules.get_key_value(&at)?;
     match rest.first().filter(|name| *name != "self") {
-        Some(name) if declares(text, name) => Some(target),
-        Some(name) => passed_on(modules, target, text, name),
+        Some(name) if file.items.contains(name) => Some(target),
+        Some(name) => passed_on(modules, target, file, name),
         // The module itself is imported, and its items are named by it. A parent without items passes names on.
-        None => declares_any(text).then_some(target),
+        None => file.has_items.then_some(target),
     }
 }
 
 /// Keywords before the name of an item.
 const ITEMS: [&str; 9] = ["struct", "enum", "trait", "type", "fn", "const", "static", "union", "macro_rules"];
 
-/// True if the file defines an item of that name itself.
-fn declares(text: &str, name: &str) -> bool {
-    let is_it = |pair: &[String]| matches!(pair, [keyword, item] if ITEMS.contains(&keyword.as_str()) && item == name);
-    words(text).windows(2).any(is_it)
-}
-
-/// True if the file defines any item itself.
-fn declares_any(text: &str) -> bool {
-    words(text).iter().any(|word| ITEMS.contains(&word.as_str()))
-}
-
 /// The child module that a parent takes the name from.
 fn passed_on<'a>(
-    modules: &'a BTreeMap<Module, String>,
+    modules: &'a BTreeMap<Module, File>,
     parent: &'a Module,
-    text: &str,
+    file: &File,
     name: &str,
 ) -> Option<&'a Module> {
-    paths(text).into_iter().find_map(|path| {
+    file.paths.iter().find_map(|path| {
         let (last, front) = path.split_last()?;
         if last != name && last != "*" {
             return None;
@@ -192,8 +205,8 @@ fn passed_on<'a>(
         for segment in front.iter().filter(|s| !["self", "crate"].contains(&s.as_str())) {
             at.push(segment.clone());
         }
-        let (child, text) = modules.get_key_value(&at)?;
-        declares(text, name).then_some(child)
+        let (child, file) = modules.get_key_value(&at)?;
+        file.items.contains(name).then_some(child)
     })
 }
 
@@ -203,10 +216,8 @@ fn words(text: &str) -> Vec<String> {
     tokens(text).filter(|token| code(token.kind)).map(|token| token.text.to_owned()).collect()
 }
 
-/// Every path with `::` in a file, trees of `use` taken apart. Code of inline test modules doesn't count.
-fn paths(text: &str) -> Vec<Vec<String>> {
-    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
-    let words = words(text);
+/// Every path with `::`, trees of `use` taken apart.
+fn paths(words: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < words.len() {
@@ -214,7 +225,7 @@ fn paths(text: &str) -> Vec<Vec<String>> {
         let follows =
             words.get(at + 1).is_some_and(|w| w == ":") && words.get(at + 2).is_some_and(|w| w == ":");
         if begins && follows {
-            at = tree(&words, at, &mut Vec::new(), &mut found);
+            at = tree(words, at, &mut Vec::new(), &mut found);
         } else {
             at += 1;
         }
@@ -261,9 +272,9 @@ fn tree(words: &[String], mut at: usize, prefix: &mut Vec<String>, found: &mut V
 mod tests {
     use super::*;
 
-    fn crate_of(files: &[(&str, &str)]) -> BTreeMap<Module, String> {
+    fn crate_of(files: &[(&str, &str)]) -> BTreeMap<Module, File> {
         let module = |name: &str| name.split("::").filter(|s| !s.is_empty()).map(str::to_owned).collect();
-        files.iter().map(|(name, text)| (module(name), (*text).to_owned())).collect()
+        files.iter().map(|(name, text)| (module(name), File::new(text))).collect()
     }
 
     #[test]
