@@ -398,7 +398,17 @@ if [ $mode = run ]; then
     trap finish EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    (trap 'kill $!; exit' TERM; sleep $((minutes * 60)) & wait $!; say "MINUTES=$minutes are over"; kill -TERM $$) &
+    (
+        trap 'kill $!; exit' TERM
+        # It ends with the script, also with one that was killed outright.
+        for ((end = SECONDS + minutes * 60; SECONDS < end;)); do
+            sleep 2 &
+            wait $!
+            kill -0 $$ 2>/dev/null || exit
+        done
+        say "MINUTES=$minutes are over"
+        kill -TERM $$
+    ) &
     watchdog=$!
 fi
 for current in "${steps[@]}"; do
