@@ -6,4 +6,4 @@ mod time;
 
 pub(crate) use show::{dollars, write_entries};
 pub(crate) use source::RecordArgs;
-pub(crate) use time::{parse_moment, text};
+pub(crate) use time::{parse_moment, parse_period, text};

@@ -44,6 +44,12 @@ impl RecordArgs {
         }
         Ok(read)
     }
+
+    /// The error for something that the log doesn't name.
+    pub(crate) fn missing(record: &Record, what: &str) -> Failure {
+        let begins = record.begins().map(|at| format!("; the decision log begins at {}", time::text(at)));
+        InputError::Other(format!("no entry names {what}{}", begins.unwrap_or_default())).into()
+    }
 }
 
 fn from_file(file: &Path) -> Result<Record, Failure> {
@@ -71,16 +77,4 @@ async fn from_cluster(client: &Client, namespace: &str) -> anyhow::Result<Record
         })
         .collect();
     Ok(Record::read(named.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()))))
-}
-
-/// The end of an error about something that the log doesn't name: where the log begins.
-pub(super) fn begins(record: &Record) -> String {
-    record.begins().map_or_else(String::new, |at| format!("; the decision log begins at {}", time::text(at)))
-}
-
-impl RecordArgs {
-    /// The error for something that the log doesn't name.
-    pub(crate) fn missing(record: &Record, what: &str) -> Failure {
-        InputError::Other(format!("no entry names {what}{}", begins(record))).into()
-    }
 }

@@ -34,6 +34,20 @@ pub(crate) fn parse_moment(text: &str, now: Timestamp) -> Result<i64, Failure> {
     Ok(now.checked_sub(ago).map_err(|_| wrong())?.as_millisecond())
 }
 
+/// The period from `from` to `to`, or to `now`; both as [`parse_moment`] reads them.
+///
+/// # Errors
+/// If one is no moment, or it ends before it begins.
+pub(crate) fn parse_period(from: &str, to: Option<&str>, now: Timestamp) -> Result<(i64, i64), Failure> {
+    let from = parse_moment(from, now)?;
+    let to = to.map_or(Ok(now.as_millisecond()), |to| parse_moment(to, now))?;
+    if from > to {
+        let message = format!("--from {} is after --to {}: exchange them", text(from), text(to));
+        return Err(InputError::Other(message).into());
+    }
+    Ok((from, to))
+}
+
 /// A moment to the second: `2026-11-25 02:14:00Z`.
 pub(crate) fn text(millis: i64) -> String {
     let at = Timestamp::from_millisecond(millis).unwrap_or_default();

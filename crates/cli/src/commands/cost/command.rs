@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use croft_manifest::InputError;
 use croft_record::ledger::{
     book::{HOUR_MILLIS, Line},
     record::book,
@@ -18,7 +17,7 @@ use super::{
 use crate::{
     failure::Failure,
     output::Output,
-    record::{RecordArgs, parse_moment, text},
+    record::{RecordArgs, parse_period, text},
     source::ClusterArgs,
 };
 
@@ -59,13 +58,7 @@ enum CostFormat {
 /// Runs the command.
 pub(crate) fn run(args: &CostArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let CostArgs { by, from, to, output, record, cluster } = args;
-    let now = SystemClock.wall();
-    let from = parse_moment(from, now)?;
-    let to = to.as_deref().map_or(Ok(now.as_millisecond()), |to| parse_moment(to, now))?;
-    if from > to {
-        let message = format!("--from {} is after --to {}: exchange them", text(from), text(to));
-        return Err(InputError::Other(message).into());
-    }
+    let (from, to) = parse_period(from, to.as_deref(), SystemClock.wall())?;
     let log = record.load(cluster, out)?;
     let first_hour = from.div_euclid(HOUR_MILLIS).saturating_mul(HOUR_MILLIS);
     let lines: Vec<Line> = book(&log, to).lines(first_hour, to.saturating_add(1)).collect();

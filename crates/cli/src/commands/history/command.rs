@@ -1,16 +1,16 @@
 //! Arguments and steps of the command.
 
-use std::{io::Write as _, process::ExitCode};
+use std::{collections::BTreeSet, io::Write as _, process::ExitCode};
 
 use clap::{Args, Subcommand};
-use croft_manifest::{InputError, closest};
+use croft_manifest::closest;
 use croft_record::{entry::Entry, query};
 use croft_runtime::clock::{Clock as _, SystemClock};
 
 use crate::{
     failure::Failure,
     output::{Format, Output},
-    record::{RecordArgs, parse_moment, text, write_entries},
+    record::{RecordArgs, parse_period, text, write_entries},
     source::ClusterArgs,
     table::{BOLD, counted},
 };
@@ -50,13 +50,7 @@ struct TenantArgs {
 /// Runs the command.
 pub(crate) fn run(args: &HistoryArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let HistoryArgs { what: What::Tenant(TenantArgs { name, from, to, output, record, cluster }) } = args;
-    let now = SystemClock.wall();
-    let from = parse_moment(from, now)?;
-    let to = to.as_deref().map_or(Ok(now.as_millisecond()), |to| parse_moment(to, now))?;
-    if from > to {
-        let message = format!("--from {} is after --to {}: exchange them", text(from), text(to));
-        return Err(InputError::Other(message).into());
-    }
+    let (from, to) = parse_period(from, to.as_deref(), SystemClock.wall())?;
     let log = record.load(cluster, out)?;
     let entries: Vec<&Entry> = query::tenant(&log, name, from, to).collect();
     if entries.is_empty() {
@@ -77,8 +71,7 @@ pub(crate) fn run(args: &HistoryArgs, out: &mut Output) -> Result<ExitCode, Fail
             if let Some(begin) = log.begins().filter(|begin| *begin > from) {
                 writeln!(out, "  the decision log begins at {}", text(begin))?;
             }
-            let pods: std::collections::BTreeSet<&String> =
-                entries.iter().flat_map(|entry| &entry.pods).collect();
+            let pods: BTreeSet<&String> = entries.iter().flat_map(|entry| &entry.pods).collect();
             if !pods.is_empty() {
                 writeln!(out, "  about {}", counted(pods.len(), "pod"))?;
             }
