@@ -44,6 +44,7 @@ pub mod events;
 pub mod executor;
 pub mod identity;
 pub mod in_flight;
+mod json_pointer;
 pub mod kube_api;
 mod kubernetes_features;
 pub mod merge_patch;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use croft_policy::{NamespaceTenancy, Tenants};
+use croft_policy::Tenants;
 use croft_scheduler::{PodKey, Price};
 use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -38,7 +38,7 @@ impl PoolLabels {
 
     /// The labels of figures about pods of a namespace.
     fn of_pod(snapshot: &Snapshot, view: &Tenants, namespace: &str, pool: &str) -> Self {
-        let NamespaceTenancy::Tenant { tenant, .. } = view.tenancy(namespace) else {
+        let Some(tenant) = view.tenancy(namespace).tenant() else {
             return Self { tenant: String::new(), pool: known_pool(snapshot, pool) };
         };
         let only = match &*tenant.pools {

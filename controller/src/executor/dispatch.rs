@@ -269,16 +269,18 @@ impl Executor {
         uid: Option<&str>,
     ) -> ActionReport {
         let mut report = api_failure(keys, error, uid);
-        if let ApiError::Conflict { target, .. } = error
-            // Of the other kinds the controller may patch only the status, or admission changes what is patched.
-            && matches!(target, Target::Claim(_) | Target::Pool(_) | Target::Node(_))
-            && let Ok(fresh) =
-                self.api.call(Call { target: target.clone(), verb: Verb::Patch(json!({})) }).await
-        {
-            report.responses.push(fresh);
-            report.backoff = Backoff::ExponentialFrom(AFTER_CONFLICT);
-        }
         match error {
+            // Of the other kinds the controller may patch only the status, or admission changes what is patched.
+            ApiError::Conflict {
+                target: target @ (Target::Claim(_) | Target::Pool(_) | Target::Node(_)),
+                ..
+            } => {
+                let shown = Call { target: target.clone(), verb: Verb::Patch(json!({})) };
+                if let Ok(fresh) = self.api.call(shown).await {
+                    report.responses.push(fresh);
+                    report.backoff = Backoff::ExponentialFrom(AFTER_CONFLICT);
+                }
+            }
             // The watch shows the version that is there soon enough.
             ApiError::Conflict { target: Target::TenantObject(_), .. } => {
                 report.backoff = Backoff::ExponentialFrom(AFTER_CONFLICT);

@@ -9,7 +9,7 @@ use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time}
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{definitions::keys, state::NodeView};
+use crate::{definitions::keys, json_pointer::escaped, state::NodeView};
 
 /// Labels that a claim's node must carry. The claim's spec takes precedence over the instance's labels.
 pub fn claim_labels(claim: &NodeClaim) -> impl Iterator<Item = (&str, &str)> {
@@ -197,11 +197,6 @@ pub fn uncordon(node: &NodeView) -> Value {
     patch.add("/spec/unschedulable", &false);
     patch.change_taints(node, keys::DISRUPTED_TAINT, std::iter::empty());
     patch.finish()
-}
-
-/// A key as part of a JSON pointer.
-fn escaped(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
 }
 
 /// A JSON Patch of a node. A node is written often while it starts: a patch for one version of it would often meet

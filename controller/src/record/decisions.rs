@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::hash::hash;
-use croft_policy::{NamespaceTenancy, Tenants};
+use croft_policy::Tenants;
 use croft_record::entry::{Entry, EntryKind, ObjectRef, PODS_PER_ENTRY, PlanFigures};
 use croft_scheduler::PodKey;
 
@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct Facts<'a> {
     /// The snapshot.
     pub(crate) snapshot: &'a Snapshot,
-    /// Whose each namespace is.
+    /// The tenant of each namespace.
     pub(crate) tenancy: &'a Tenants,
     /// The time.
     pub(crate) now: Now,
@@ -43,10 +43,7 @@ impl Facts<'_> {
     }
 
     fn tenant_of_namespace(&self, namespace: &str) -> Option<String> {
-        match self.tenancy.tenancy(namespace) {
-            NamespaceTenancy::Tenant { tenant, .. } => Some(tenant.name.to_string()),
-            _ => None,
-        }
+        self.tenancy.tenancy(namespace).tenant().map(|tenant| tenant.name.to_string())
     }
 
     /// An entry about a claim by name, which may not exist yet or any more.

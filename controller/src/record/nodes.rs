@@ -6,7 +6,7 @@ use croft_api::{
     NodeClaim,
     condition::{CONSOLIDATABLE, INITIALIZED, LAUNCHED},
 };
-use croft_policy::{NamespaceTenancy, Tenants};
+use croft_policy::Tenants;
 use croft_record::{
     entry::{Entry, EntryKind, InstanceFacts, ObjectRef, Usage},
     ledger::node::{Payer, Purpose, Share},
@@ -235,10 +235,8 @@ fn usage(snapshot: &Snapshot, tenancy: &Tenants, node: &NodeView, pods: &[(&PodK
     let mut requests: BTreeMap<(Payer, Purpose), (u64, u64)> = BTreeMap::new();
     for (key, pod) in pods {
         let Some((cpu, memory)) = snapshot.cluster().requests(key) else { continue };
-        let tenant = match tenancy.tenancy(&key.namespace) {
-            NamespaceTenancy::Tenant { tenant, .. } => tenant.name.to_string(),
-            _ => String::new(),
-        };
+        let tenant = tenancy.tenancy(&key.namespace).tenant();
+        let tenant = tenant.map(|tenant| tenant.name.to_string()).unwrap_or_default();
         let payer =
             Payer { tenant, namespace: key.namespace.to_string(), workload: pod.workload.to_string() };
         let purpose =

@@ -33,7 +33,7 @@ pub(super) fn namespace_writes(
         if has_unreadable_tenant(view, name) {
             continue;
         }
-        let is_tenant = matches!(view.tenancy(name), NamespaceTenancy::Tenant { .. });
+        let is_tenant = view.tenancy(name).tenant().is_some();
         let leaves = facts.pools.is_some() && !is_tenant;
         if leaves && state.absences.may_affect(view, name, mono) {
             continue;
@@ -69,18 +69,11 @@ pub(super) fn namespace_writes(
 }
 
 fn owner_of<'v>(view: &'v Tenants, namespace: &str) -> Option<&'v str> {
-    match view.tenancy(namespace) {
-        NamespaceTenancy::Tenant { tenant, .. } => Some(&tenant.name),
-        _ => None,
-    }
+    view.tenancy(namespace).tenant().map(|tenant| &*tenant.name)
 }
 
 fn expected_metadata(view: &Tenants, namespace: &str) -> (MetadataEntries, MetadataEntries) {
-    let owner = match view.tenancy(namespace) {
-        NamespaceTenancy::Tenant { tenant, .. } => Some(tenant),
-        _ => None,
-    };
-    policies::namespace_metadata(view.declarations(), namespace, owner)
+    policies::namespace_metadata(view.declarations(), namespace, view.tenancy(namespace).tenant())
 }
 
 /// Returns true if the namespace has the label and annotations that the admission policies read.

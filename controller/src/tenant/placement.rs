@@ -51,7 +51,7 @@ pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
     let mut placement = Placement::default();
     for (key, pod) in &state.pods {
         let tenancy = view.tenancy(&key.0);
-        if let NamespaceTenancy::Tenant { tenant, .. } = tenancy {
+        if let Some(tenant) = tenancy.tenant() {
             placement.tenants.entry(tenant.name.to_string()).or_default().pods += 1;
         }
         // The tenant of an unreadable namespace is unknown: its pods are no violation, and nothing is done about

@@ -13,7 +13,7 @@ use croft_api::{
     convert::policy as convert,
 };
 use croft_policy::{
-    Index, NamespaceTenancy, Tenants, Violation,
+    Index, Tenants, Violation,
     audit::{self, Finding},
     definitions::{MIRROR_ANNOTATION, POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL, parameter::PREFIX},
     model::CONFIG_ABSENCE,
@@ -273,9 +273,8 @@ impl State {
     /// The namespaces of a tenant.
     fn namespaces_of(&mut self, tenant: &str) -> BTreeSet<String> {
         let view = self.view();
-        let is_own = |namespace: &&String| match view.tenancy(namespace) {
-            NamespaceTenancy::Tenant { tenant: owner, .. } => *owner.name == *tenant,
-            _ => false,
+        let is_own = |namespace: &&String| {
+            view.tenancy(namespace).tenant().is_some_and(|owner| *owner.name == *tenant)
         };
         self.namespaces.keys().filter(is_own).cloned().collect()
     }

@@ -9,7 +9,7 @@ use croft_api::{
     convert::{policy as convert, unlimited},
 };
 use croft_policy::{
-    NamespaceTenancy, Tenants,
+    Tenants,
     audit::{LostClaim, lost_claims},
     declarations::DeclaredTenant,
     definitions::TENANT_LABEL,
@@ -94,7 +94,7 @@ pub(super) fn status_writes(
     let rules = view.declarations();
     let mut namespaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in state.namespaces.keys() {
-        if let NamespaceTenancy::Tenant { tenant, .. } = view.tenancy(name) {
+        if let Some(tenant) = view.tenancy(name).tenant() {
             namespaces.entry(&tenant.name).or_default().push(name);
         }
     }

@@ -83,7 +83,7 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
     Ok(Figures { alone, flood, churn: churn?, extra_instances })
 }
 
-/// A control plane with Croft and both tenants, of which one may have one instance, too small for its pods.
+/// A control plane with Croft and both tenants, one of which has a limit with room for none of its pods.
 async fn start() -> anyhow::Result<(Stack, Client)> {
     let requirements = MeasuredCluster::usual(2).requirements;
     let template = json!({"spec": {"nodeClassRef": {"name": "default"}, "requirements": requirements}});

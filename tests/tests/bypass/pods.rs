@@ -344,7 +344,7 @@ async fn subresources(jane: &Client, admin: &Client) {
     refused("apply", pods.patch("gated", &apply, &Patch::Apply(&applied)).await);
     // Server-side apply of a pod that doesn't exist creates it.
     let fresh = pod("tenant-a", "applied", foreign["spec"].clone());
-    refused("apply anew", pods.patch("applied", &apply, &Patch::Apply(&fresh)).await);
+    refused("apply again", pods.patch("applied", &apply, &Patch::Apply(&fresh)).await);
     let dropped = json!({"spec": {"nodeSelector": null}});
     refused("drop", pods.patch("gated", &dry, &merge(&dropped)).await);
     refused("replace", {

@@ -7,11 +7,11 @@ use std::{
 };
 
 use croft_api::convert::tenant_objects::tenant_label;
-use croft_policy::{NamespaceTenancy, Tenants, definitions::TENANT_LABEL};
+use croft_policy::Tenants;
 use serde_json::{Value, json};
 
 use super::{
-    comparison::{Comparison, new_object},
+    comparison::{Comparison, label_operation, new_object},
     expected::{Expectations, Expected, expectations, is_own_name},
     facts::ObjectFacts,
     share_writes::{share_keys, share_writes},
@@ -83,10 +83,9 @@ fn creation(key: &ObjectKey, expected: &Expected, by_hand: bool) -> Write {
 
 /// Fields that it shouldn't have go, too. Labels of others stay.
 fn restoration(key: &ObjectKey, held: &ObjectFacts, expected: &Expected, by_hand: bool) -> Write {
-    let label = TENANT_LABEL.replace('/', "~1");
     let mut patch = vec![
         json!({"op": "test", "path": "/metadata/uid", "value": held.uid}),
-        json!({"op": "add", "path": format!("/metadata/labels/{label}"), "value": tenant_label(&expected.tenant)}),
+        label_operation(&expected.tenant),
     ];
     let (is, should) = (fields(&held.content), fields(&expected.normalized));
     let extra = is.keys().filter(|name| !should.contains_key(*name));
@@ -125,7 +124,7 @@ fn removals(
     let is_over = |key: &ObjectKey, held: &ObjectFacts| {
         let namespace = &key.namespace;
         let there = state.namespaces.get(namespace).is_some_and(|facts| !facts.deleting);
-        let is_tenant = matches!(view.tenancy(namespace), NamespaceTenancy::Tenant { .. });
+        let is_tenant = view.tenancy(namespace).tenant().is_some();
         let may_return = !is_tenant && state.absences.may_affect(view, namespace, mono);
         there
             && !held.deleting

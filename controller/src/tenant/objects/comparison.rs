@@ -7,6 +7,7 @@ use croft_policy::definitions::TENANT_LABEL;
 use serde_json::{Value, json};
 
 use crate::{
+    json_pointer::escaped,
     kube_api::ObjectKey,
     tenant::{state::State, write::Write},
 };
@@ -46,6 +47,12 @@ impl Kept {
             self.behind.push(key.to_string());
         }
     }
+}
+
+/// The operation of a JSON Patch that labels an object as the tenant's.
+pub(super) fn label_operation(tenant: &str) -> Value {
+    let path = format!("/metadata/labels/{}", escaped(TENANT_LABEL));
+    json!({"op": "add", "path": path, "value": tenant_label(tenant)})
 }
 
 /// The creation of an object with this content.

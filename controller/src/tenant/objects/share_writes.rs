@@ -7,12 +7,11 @@ use std::{
 };
 
 use croft_api::convert::{given::share_name, tenant_objects::tenant_label};
-use croft_policy::definitions::TENANT_LABEL;
 use serde_json::{Map, Value, json};
 
 use super::{
     amounts::{Amounts, text},
-    comparison::{Comparison, new_object},
+    comparison::{Comparison, label_operation, new_object},
     facts::ObjectFacts,
     shares::{Share, SharedQuota, is_known},
 };
@@ -102,11 +101,10 @@ fn spec(hard: &Amounts) -> Value {
 
 /// The write takes effect on this version of the share alone: what it counts for is decided by it.
 fn change(key: &ObjectKey, held: &ObjectFacts, tenant: &str, hard: &Amounts) -> Write {
-    let label = TENANT_LABEL.replace('/', "~1");
     let patch = json!([
         {"op": "test", "path": "/metadata/uid", "value": held.uid},
         {"op": "test", "path": "/metadata/resourceVersion", "value": held.version},
-        {"op": "add", "path": format!("/metadata/labels/{label}"), "value": tenant_label(tenant)},
+        label_operation(tenant),
         {"op": "add", "path": "/spec", "value": spec(hard)},
     ]);
     Write::RestoreObject { key: key.clone(), version: held.version.clone(), patch, changed_for: None }

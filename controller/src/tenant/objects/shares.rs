@@ -27,7 +27,7 @@ use super::amounts::{Amounts, QuotaFacts, millis, step};
 /// The reserves of all namespaces together are this part of the quota, or a usual pod for each, and at most half of what is
 /// unused.
 const RESERVED_PART: i64 = 8;
-/// A share isn't changed this soon after its usage changed. The quota controller counts anew when a share changes, from a
+/// A share isn't changed this soon after its usage changed. The quota controller counts again when a share changes, from a
 /// cache that may lack the pods of the last moment.
 const QUIET: Duration = Duration::from_millis(300);
 /// A change waits at most this long for that.

@@ -1,7 +1,7 @@
 //! Namespaces of tenants enforce a Pod Security level that keeps pods from taking over their nodes.
 
 use croft_api::{CroftConfig, Tenant, convert::policy as convert};
-use croft_policy::{NamespaceTenancy, Tenants};
+use croft_policy::Tenants;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
@@ -59,7 +59,7 @@ pub(super) async fn check(client: &Client, namespace: &str) -> Result<String, Fa
 fn open(index: &Tenants, namespaces: &[Namespace]) -> Vec<(String, String)> {
     let of_tenants = namespaces.iter().filter(|namespace| {
         namespace.metadata.deletion_timestamp.is_none()
-            && matches!(index.tenancy(&namespace.name_any()), NamespaceTenancy::Tenant { .. })
+            && index.tenancy(&namespace.name_any()).tenant().is_some()
     });
     let levels = of_tenants.map(|namespace| (namespace.name_any(), namespace.labels().get(ENFORCE).cloned()));
     let open = levels.filter(|(_, level)| !level.as_deref().is_some_and(|level| ENOUGH.contains(&level)));
