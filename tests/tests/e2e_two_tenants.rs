@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_api::{EC2NodeClass, Tenant, TenantPool};
+use croft_api::{EC2NodeClass, NodeClaim, Tenant, TenantPool};
 use croft_runtime::kubernetes::{self, Concern};
 use croft_testkit::{
     Part, http,
@@ -58,6 +58,19 @@ async fn waiting(client: &Client, namespace: &str, count: usize) {
     .unwrap();
 }
 
+/// The claims of both pools. A pod may run before the status of its node's claim says that the node is ready.
+async fn ready_claims(client: &Client) -> Vec<NodeClaim> {
+    until("every claim Ready", EVENTUALLY, async || {
+        let mut all = claims(client, "pool-a").await?;
+        all.extend(claims(client, "pool-b").await?);
+        let waits: Vec<_> =
+            all.iter().filter(|claim| !is_ready(claim)).map(|claim| claim.name_any()).collect();
+        Ok::<_, kube::Error>(Seen::from_option(waits.is_empty().then_some(all), format!("{waits:?}")))
+    })
+    .await
+    .unwrap()
+}
+
 async fn gone(client: &Client, pool: &str) {
     until(&format!("the end of {pool}'s claims"), EVENTUALLY, async || {
         let left: Vec<_> = claims(client, pool).await?.iter().map(|claim| claim.name_any()).collect();
@@ -103,15 +116,9 @@ async fn two_tenants_get_their_own_instances_and_scale_down() {
 
     // The API server and EC2 agree about every instance.
     let running = running_instances(&mut stack).await;
-    let every: Vec<_> = claims(&client, "pool-a")
-        .await
-        .unwrap()
-        .into_iter()
-        .chain(claims(&client, "pool-b").await.unwrap())
-        .collect();
+    let every = ready_claims(&client).await;
     assert_eq!((running.len(), every.len()), (all.len(), all.len()));
     for claim in &every {
-        assert!(is_ready(claim), "{claim:?}");
         let status = claim.status.clone().unwrap();
         assert!(all.contains_key(&status.node_name.unwrap()), "{}", claim.name_any());
         let price: f64 = status.price_per_hour.unwrap().parse().unwrap();

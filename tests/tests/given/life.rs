@@ -108,8 +108,14 @@ pub(crate) async fn begin(plane: &ControlPlane, admin: &Client) {
     condition_of::<Tenant>(admin, TENANT, "ObjectsKept", "True").await.unwrap();
     labelled(admin, "given-a", [Some("baseline"), Some("restricted")]).await;
     labelled(admin, "given-b", [Some("restricted"), Some("restricted")]).await;
-    let (own, others) = objects(plane).await;
-    assert_eq!((own.len(), others.len()), (8, 3), "{own:#?} {others:#?}");
+    // The condition was true before there was a namespace.
+    until("the objects of both namespaces", SOON, async || {
+        let (own, others) = objects(plane).await;
+        let done = (own.len(), others.len()) == (8, 3);
+        anyhow::Ok(Seen::from_option(done.then_some(()), format!("{own:#?} {others:#?}")))
+    })
+    .await
+    .unwrap();
 
     // A pod without requests is admitted with the defaults, once the namespace is let in.
     let plain = arena::pod("given-a", "plain", json!({}));

@@ -15,7 +15,7 @@ use croft_testkit::{
 use croft_tests::{
     arena::{self, SOON},
     manifests::joined,
-    stack::condition_of,
+    stack::{EVENTUALLY, condition_of},
 };
 use k8s_openapi::{
     api::{
@@ -35,6 +35,8 @@ const NAMESPACES: [&str; 4] = ["shared-0", "shared-1", "shared-2", "shared-3"];
 /// Pods of the whole tenant. Their CPUs suffice for three more.
 const PODS: usize = 60;
 const CREATORS: usize = 200;
+/// The ReplicaSet controller doubles its wait after each refusal.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
 /// Between two tries of a creator.
 const RETRY: Duration = Duration::from_millis(150);
 
@@ -78,7 +80,7 @@ async fn create(
 }
 
 async fn full(admin: &Client, most: usize, what: &str) {
-    until(what, SOON, async || {
+    until(what, EVENTUALLY, async || {
         let found = pods(admin).await;
         anyhow::Ok(Seen::from_option((found == most).then_some(()), found))
     })
@@ -148,7 +150,7 @@ pub(crate) async fn creators(plane: &ControlPlane, admin: &Client) {
     for name in &first {
         api.delete(name, &now).await.unwrap();
     }
-    until("as many pods again", SOON, async || {
+    until("as many pods again", EVENTUALLY, async || {
         let (made, found) = (made.load(Ordering::Relaxed), pods(admin).await);
         let done = made == before + first.len() && found == PODS;
         anyhow::Ok(Seen::from_option(done.then_some(()), format!("{made} made, {found} there")))
@@ -207,7 +209,7 @@ async fn deployment(plane: &ControlPlane, admin: &Client) {
     let list = ListParams::default().labels("creator=true");
     old.delete_collection(&now, &list).await.unwrap();
     let web = ListParams::default().labels("app=web");
-    until("ten pods of the Deployment", SOON, async || {
+    until("ten pods of the Deployment", LONGEST_BACKOFF, async || {
         let found = Api::<Pod>::namespaced(admin.clone(), namespace).list(&web).await?.items.len();
         Ok::<_, kube::Error>(Seen::from_option((found == 10).then_some(()), found))
     })
