@@ -55,12 +55,17 @@ impl Snapshot {
         } else {
             self.replacements.remove(&name);
         }
+        let is_deleting = claim.metadata.deletion_timestamp.is_some();
         let known = old.map(|old| (&**old, self.milestones.get(&name).copied().unwrap_or_default()));
         let milestones = Milestones::observed(&claim, known, now);
         self.milestones.insert(name.clone(), milestones);
         self.claims.insert(name.clone(), Arc::new(claim));
         self.plan_version += 1;
         self.mark_claim_dirty(&name);
+        if is_deleting {
+            // Its node takes no pods, and if it isn't initialized yet it never will be.
+            self.release_nominations(&name);
+        }
         self.update_cluster_claim(&name);
     }
 

@@ -528,3 +528,17 @@ fn who_takes_the_place_of_another_like_it_leaves_it_its_own() {
         "it is demand again"
     );
 }
+
+/// Its pod waited for a node that was cordoned before it was initialized, and a PodDisruptionBudget for the pod.
+#[test]
+fn pods_nominated_to_a_deleted_claim_are_demand_again() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered"]), false));
+    bench.see(1, node(11, "aws:///us-east-1a/i-1", registered_labels(), json!([]), false));
+    bench.see(1, pod("a", None));
+    let key = PodKey::new("tenant-a", "a");
+    bench.engine.snapshot_mut().nominate(&key, "pool-a-1");
+    assert_eq!(bench.engine.snapshot().unnominated_demand().count(), 0);
+    bench.see(2, claim(12, launched(&["Registered"]), true));
+    assert_eq!(bench.engine.snapshot().unnominated_demand().collect::<Vec<_>>(), [&key]);
+}
