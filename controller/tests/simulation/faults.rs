@@ -203,6 +203,10 @@ impl Run {
         let backup = self.environment.store.lock().unwrap().backup();
         if let Some(backup) = self.backup.replace(backup) {
             sleep(Duration::from_millis(self.random.between(0, 40_000))).await;
+            // The API servers are stopped meanwhile, which ends their connections.
+            self.environment.api_down.store(true, Ordering::Relaxed);
+            sleep(Duration::from_millis(self.random.between(3_000, 60_000))).await;
+            self.environment.api_down.store(false, Ordering::Relaxed);
             let mut store = self.environment.store.lock().unwrap();
             store.restore(backup);
             // An instance terminated since the backup runs nothing, though its Node was Ready then.

@@ -55,7 +55,7 @@ impl KubeApi for SimApi {
         };
         let unknown =
             |target: Target| ApiError::Unknown { verb, target, message: "the answer was lost".to_owned() };
-        if cut || self.links.api_cut.load(Ordering::Relaxed) {
+        if cut || self.environment.is_api_cut(&self.links) {
             sleep(Duration::from_secs(3)).await;
             return Err(unknown(target));
         }
@@ -74,7 +74,7 @@ impl KubeApi for SimApi {
         self.wait(0, 5).await;
         // A restore ends the API servers and their connections.
         let restored = self.environment.store.lock().unwrap().era != era;
-        if lost || restored || self.links.api_cut.load(Ordering::Relaxed) {
+        if lost || restored || self.environment.is_api_cut(&self.links) {
             return Err(unknown(target));
         }
         answer
@@ -82,7 +82,7 @@ impl KubeApi for SimApi {
 
     async fn list_claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
         self.wait(1, 10).await;
-        if self.links.api_cut.load(Ordering::Relaxed) {
+        if self.environment.is_api_cut(&self.links) {
             let (verb, target) = ("list", Target::Claim("*".to_owned()));
             return Err(ApiError::Unknown { verb, target, message: "the answer was lost".to_owned() });
         }
@@ -93,8 +93,7 @@ impl KubeApi for SimApi {
     async fn list_pods_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
         self.wait(1, 10).await;
         let lost = self.environment.faults.lock().unwrap().api_lost;
-        if self.links.api_cut.load(Ordering::Relaxed)
-            || self.environment.random.lock().unwrap().permille(lost)
+        if self.environment.is_api_cut(&self.links) || self.environment.random.lock().unwrap().permille(lost)
         {
             let (verb, target) = ("list", Target::Pod("*".to_owned(), node.to_owned()));
             return Err(ApiError::Unknown { verb, target, message: "the answer was lost".to_owned() });

@@ -117,6 +117,8 @@ pub struct Environment {
     pub dies_at: AtomicU64,
     /// A process has died at its moment.
     pub died: Notify,
+    /// No API server runs.
+    pub api_down: AtomicBool,
     /// Look-ups of what a class names find nothing.
     pub finds_nothing: AtomicBool,
     /// The instance types that the cloud offers.
@@ -131,6 +133,11 @@ pub struct Environment {
 }
 
 impl Environment {
+    /// True if a process with these links doesn't reach an API server.
+    pub(crate) fn is_api_cut(&self, links: &Links) -> bool {
+        links.api_cut.load(Ordering::Relaxed) || self.api_down.load(Ordering::Relaxed)
+    }
+
     /// An environment without faults.
     #[must_use]
     pub fn new(
@@ -148,6 +155,7 @@ impl Environment {
             points: AtomicU64::new(0),
             dies_at: AtomicU64::new(u64::MAX),
             died: Notify::new(),
+            api_down: AtomicBool::new(false),
             finds_nothing: AtomicBool::new(false),
             types,
             changed: Notify::new(),

@@ -92,7 +92,7 @@ async fn elect(
     links: Arc<Links>,
 ) {
     loop {
-        if !links.paused.load(Ordering::Relaxed) && !links.api_cut.load(Ordering::Relaxed) {
+        if !links.paused.load(Ordering::Relaxed) && !environment.is_api_cut(&links) {
             let now = environment.clock.start.elapsed();
             let mut lease = environment.lease.lock().unwrap();
             let is_free = lease.is_none_or(|(holder, at)| holder == number || now >= at + LEASE_DURATION);

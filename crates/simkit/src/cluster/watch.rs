@@ -44,7 +44,7 @@ pub(crate) async fn watch(
 ) {
     let mut held: BTreeMap<Id, Box<str>> = BTreeMap::new();
     loop {
-        while links.api_cut.load(Ordering::Relaxed) {
+        while environment.is_api_cut(&links) {
             sleep(Duration::from_millis(200)).await;
         }
         let (listed, mut position, era) = {
@@ -68,7 +68,7 @@ pub(crate) async fn watch(
         loop {
             let fresh = {
                 let store = environment.store.lock().unwrap();
-                if store.era != era || links.api_cut.load(Ordering::Relaxed) {
+                if store.era != era || environment.is_api_cut(&links) {
                     break;
                 }
                 let fresh: Vec<_> = store.since(position).filter(|l| l.id.0 == kind).cloned().collect();
