@@ -1,7 +1,7 @@
 //! The API server, as one controller process reaches it.
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
