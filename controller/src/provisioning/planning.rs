@@ -148,7 +148,10 @@ impl Planning {
 
     /// Releases what no longer holds of earlier plans. Returns when to check again.
     pub fn release_outdated(&mut self, snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
-        let Rejections { changed, nominations, requeue } = self.rejected.update(snapshot, now);
+        let Rejections { changed, awaited, nominations, requeue } = self.rejected.update(snapshot, now);
+        for node in awaited {
+            snapshot.expect_pods(node, now.mono + PODS_EXPECTED_FOR);
+        }
         if changed {
             snapshot.request_plan();
         }

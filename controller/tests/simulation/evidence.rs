@@ -52,6 +52,13 @@ impl Run {
         store.of_kind("NodeClaim").map(|(id, _)| id.2.clone()).collect()
     }
 
+    /// True if the claim replaces others.
+    fn replaces(&self, claim: &str) -> bool {
+        let store = self.environment.store.lock().unwrap();
+        let mut claims = store.of_kind("NodeClaim");
+        claims.any(|(id, c)| id.2 == claim && c["metadata"]["annotations"]["croft.dev/replaces"].is_string())
+    }
+
     fn condition(&self, pool: &str, kind: &str) -> Option<String> {
         let store = self.environment.store.lock().unwrap();
         let pool = store.of_kind("TenantPool").find(|(id, _)| id.2 == pool)?.1.clone();
@@ -155,4 +162,32 @@ fn recommendations_about_all_spot_instances_replace_few_at_a_time() {
         }
     });
     assert!(replaced.get() > 0, "nothing was replaced");
+}
+
+/// A pod that kube-scheduler doesn't come to for minutes isn't refused: its node waits for it.
+#[test]
+fn a_busy_scheduler_gets_no_second_node_for_a_pod() {
+    let launched = std::cell::Cell::new(0);
+    each_seed(30..40, async |run, seed| {
+        let until = run.environment.now_ms() + 400_000;
+        {
+            let mut model = run.model.lock().unwrap();
+            model.keep_scheduler_busy(until);
+            for workload in &mut model.workloads {
+                workload.replicas += 3;
+            }
+        }
+        let before = run.claims();
+        sleep(Duration::from_secs(60)).await;
+        let planned = run.claims();
+        launched.set(launched.get() + planned.difference(&before).count());
+        // Until long after kube-scheduler has come to them.
+        for _ in 0..90 {
+            sleep(Duration::from_secs(5)).await;
+            let now = run.claims();
+            let more: Vec<_> = now.difference(&planned).filter(|claim| !run.replaces(claim)).collect();
+            assert!(more.is_empty(), "seed {seed}: {more:?} beside {planned:?}");
+        }
+    });
+    assert!(launched.get() >= 10, "{}", launched.get());
 }

@@ -16,7 +16,7 @@ use crate::run::Run;
 impl Run {
     /// Draws one fault, or one change by a user.
     pub async fn disturb(&mut self) {
-        let which = self.random.below(30);
+        let which = self.random.below(31);
         tracing::debug!(which, at = %self.environment.clock.true_wall(), "fault");
         match which {
             0..=3 => self.kill().await,
@@ -38,6 +38,7 @@ impl Run {
             24 | 25 => self.delete_node(false),
             26 => self.delete_node(true),
             27 | 28 => self.silence_kubelet(),
+            29 => self.keep_scheduler_busy(),
             _ => self.stall_pods(),
         }
     }
@@ -176,6 +177,12 @@ impl Run {
         let now = self.environment.now_ms();
         let until = now + self.random.between(5_000, 120_000);
         self.model.lock().unwrap().silence(&id, now, until);
+    }
+
+    /// kube-scheduler doesn't come to the pods for a while.
+    fn keep_scheduler_busy(&mut self) {
+        let until = self.environment.now_ms() + self.random.between(5_000, 180_000);
+        self.model.lock().unwrap().keep_scheduler_busy(until);
     }
 
     /// A controller's watch of pods shows nothing new for a while.

@@ -134,6 +134,11 @@ impl<O: Observer> ClusterModel<O> {
         self.kubelets.silence(instance, from, until);
     }
 
+    /// Lets other pods keep kube-scheduler busy until then, in milliseconds since 1970.
+    pub const fn keep_scheduler_busy(&mut self, until: u64) {
+        self.scheduler.keep_busy(until);
+    }
+
     /// After a restore of the store: the Node of an instance that was terminated since the backup isn't Ready.
     pub fn mark_lost(&mut self, store: &mut Store, world: &World, now: Timestamp) {
         let ms = u64::try_from(now.as_millisecond()).unwrap();
@@ -150,8 +155,9 @@ impl<O: Observer> ClusterModel<O> {
         if !self.is_idle(store, world, ms) {
             self.act(store, world, now, ms);
         }
-        let own = [self.kubelets.next_due(ms), self.collector.next_due(ms), world.next_change()];
-        own.into_iter().flatten().min()
+        let models = [self.kubelets.next_due(ms), self.collector.next_due(ms), self.scheduler.next_due()];
+        let own = models.into_iter().chain([world.next_change()]);
+        own.flatten().min()
     }
 
     fn follow_replicas(&mut self) {
@@ -170,6 +176,7 @@ impl<O: Observer> ClusterModel<O> {
             && !self.kubelets.has_silent()
             && !self.collector.is_waiting()
             && !self.kubelets.is_due(ms)
+            && self.scheduler.next_due().is_none_or(|due| due > ms)
             && !world.has_happenings()
     }
 
@@ -197,10 +204,12 @@ impl<O: Observer> ClusterModel<O> {
         self.read(tick.store, ms);
         self.collector.collect(&self.index, &mut tick);
         self.read(tick.store, ms);
-        let open = self.scheduler.open_nodes(&self.index, &mut tick);
-        for id in self.index.waiting.clone() {
-            self.scheduler.bind(&id, &open, &self.index, &mut tick);
-            self.read(tick.store, ms);
+        if !self.scheduler.is_busy(ms) {
+            let open = self.scheduler.open_nodes(&self.index, &mut tick);
+            for id in self.index.waiting.clone() {
+                self.scheduler.bind(&id, &open, &self.index, &mut tick);
+                self.read(tick.store, ms);
+            }
         }
         let after = (tick.store.era, tick.store.version);
         self.random = random;

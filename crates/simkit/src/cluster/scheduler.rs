@@ -1,9 +1,11 @@
-//! kube-scheduler: filters by resources, taints and nodeSelector, and binds to the nominated node first.
+//! kube-scheduler: filters by resources, taints and nodeSelector, and binds to the nominated node first. A pod that fits
+//! no node gets the condition PodScheduled, and loses its nomination.
 
 use std::collections::BTreeMap;
 
 use croft_controller::definitions::keys::DISRUPTED_TAINT;
-use serde_json::json;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
 use super::{
     index::{ClusterIndex, NodeView, PodView},
@@ -25,11 +27,28 @@ pub(crate) struct Scheduler {
     placement: Placement,
     /// Cordoned nodes by uid, and when kube-scheduler sees that: it reads a cache, and the API server binds to any node.
     closed: BTreeMap<String, u64>,
+    /// Until when other pods keep it busy.
+    busy_until: Option<u64>,
 }
 
 impl Scheduler {
     pub(crate) const fn new(placement: Placement) -> Self {
-        Self { placement, closed: BTreeMap::new() }
+        Self { placement, closed: BTreeMap::new(), busy_until: None }
+    }
+
+    pub(crate) const fn keep_busy(&mut self, until: u64) {
+        self.busy_until = Some(until);
+    }
+
+    /// True while other pods keep it busy. Ends that time if it is over.
+    pub(crate) fn is_busy(&mut self, ms: u64) -> bool {
+        self.busy_until = self.busy_until.filter(|until| *until > ms);
+        self.busy_until.is_some()
+    }
+
+    /// When it comes to the waiting pods.
+    pub(crate) const fn next_due(&self) -> Option<u64> {
+        self.busy_until
     }
 
     fn is_seen_closed(&mut self, node: &NodeView, tick: &mut Tick<'_>) -> bool {
@@ -75,12 +94,44 @@ impl Scheduler {
                 candidates.into_iter().max_by(|a, b| score(a).total_cmp(&score(b)))
             }
         });
-        let Some(node) = chosen else { return };
+        let now = tick.now;
+        let Some(node) = chosen else {
+            report_failure(id, index.nodes().len(), tick);
+            return;
+        };
         tick.store.change(id, |pod| {
             pod["spec"]["nodeName"] = json!(node);
             pod["status"].as_object_mut().unwrap().remove("nominatedNodeName");
+            set_scheduled(pod, "True", "", "", now);
         });
     }
+}
+
+/// A failed attempt: the pod says so, and is no longer nominated.
+fn report_failure(id: &Id, nodes: usize, tick: &mut Tick<'_>) {
+    let message = format!("0/{nodes} nodes are available");
+    let Some(pod) = tick.store.get(id) else { return };
+    let said = &pod["status"]["conditions"][0]["message"];
+    if *said == json!(message) && pod["status"]["nominatedNodeName"].is_null() {
+        return;
+    }
+    let now = tick.now;
+    tick.store.change(id, |pod| {
+        pod["status"].as_object_mut().unwrap().remove("nominatedNodeName");
+        set_scheduled(pod, "False", "Unschedulable", &message, now);
+    });
+}
+
+fn set_scheduled(pod: &mut Value, status: &str, reason: &str, message: &str, now: Timestamp) {
+    let before = &pod["status"]["conditions"][0];
+    let since = if before["status"] == json!(status) {
+        before["lastTransitionTime"].clone()
+    } else {
+        json!(now.to_string())
+    };
+    pod["status"]["conditions"] = json!([{
+        "type": "PodScheduled", "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
+    }]);
 }
 
 /// The free amounts of a node with one more pod; below zero where the pod doesn't fit.
