@@ -190,10 +190,17 @@ impl Day2 {
             let items = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
             items.into_iter().map(described).collect()
         };
+        let read = ["get", "-f", "-", "-o", "json"];
         let dry = [&["apply", "--dry-run=server", "-o", "json"], &flags[..]].concat();
-        let planned = self.plane.kubectl_with(dry, &rendered).await?;
-        let there = self.plane.kubectl_with(["get", "-f", "-", "-o", "json"], &rendered).await?;
-        let (planned, there) = (names(&planned), names(&there));
+        let mut there = names(&self.plane.kubectl_with(read, &rendered).await?);
+        let planned = loop {
+            let planned = names(&self.plane.kubectl_with(&dry, &rendered).await?);
+            let after = names(&self.plane.kubectl_with(read, &rendered).await?);
+            // Croft writes its record at any time: what it writes between the reads is no difference.
+            if std::mem::replace(&mut there, after) == there {
+                break planned;
+            }
+        };
         anyhow::ensure!(!planned.is_empty(), "the dry run names no object");
         let differ = planned.iter().filter(|(name, object)| there.get(*name) != Some(*object));
         Ok(differ
