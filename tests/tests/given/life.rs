@@ -1,6 +1,7 @@
 //! The life of quota, defaults, Pod Security and owners: there before the first pod, restored, and gone with their fields.
 
 use croft_api::Tenant;
+use croft_policy::definitions::POOLS_ANNOTATION;
 use croft_testkit::{
     ControlPlane,
     wait::{Seen, until},
@@ -109,13 +110,17 @@ pub(crate) async fn begin(plane: &ControlPlane, admin: &Client) {
     labelled(admin, "given-a", [Some("baseline"), Some("restricted")]).await;
     labelled(admin, "given-b", [Some("restricted"), Some("restricted")]).await;
     // The condition was true before there was a namespace.
-    until("the objects of both namespaces", SOON, async || {
-        let (own, others) = objects(plane).await;
-        let done = (own.len(), others.len()) == (8, 3);
-        anyhow::Ok(Seen::from_option(done.then_some(()), format!("{own:#?} {others:#?}")))
-    })
-    .await
-    .unwrap();
+    for namespace in ["given-a", "given-b"] {
+        until(&format!("{namespace} let in"), SOON, async || {
+            let found = Api::<Namespace>::all(admin.clone()).get(namespace).await?;
+            let annotated = found.annotations().contains_key(POOLS_ANNOTATION);
+            anyhow::Ok(Seen::from_option(annotated.then_some(()), format!("{:?}", found.annotations())))
+        })
+        .await
+        .unwrap();
+    }
+    let (own, others) = objects(plane).await;
+    assert_eq!((own.len(), others.len()), (8, 3), "{own:#?} {others:#?}");
 
     // A pod without requests is admitted with the defaults, once the namespace is let in.
     let plain = arena::pod("given-a", "plain", json!({}));
