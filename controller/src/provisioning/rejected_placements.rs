@@ -9,7 +9,10 @@
 //! back when the attempt fails (`Evaluator.Preempt` in `pkg/scheduler/framework/preemption`), and writes the condition
 //! PodScheduled if its message differs.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use croft_scheduler::{Plan, PodKey};
 use serde_json::json;
@@ -76,6 +79,8 @@ impl Placement {
 pub struct Rejections {
     /// The next plan differs.
     pub changed: bool,
+    /// Nodes that still wait for pods. kube-scheduler may be busy with others for minutes: such a node isn't empty.
+    pub awaited: BTreeSet<String>,
     /// Nominations to write.
     pub nominations: Vec<Action>,
     /// When to check again.
@@ -108,6 +113,7 @@ impl RejectedPlacements {
         self.ruled_out.retain(|(pod, _), until| *until > now.mono && snapshot.demand().contains(pod));
         let mut result = Rejections {
             changed: self.ruled_out.len() != known,
+            awaited: BTreeSet::new(),
             nominations: Vec::new(),
             requeue: self.ruled_out.values().copied().min(),
         };
@@ -123,6 +129,7 @@ impl RejectedPlacements {
                 result.changed = true;
                 return false;
             }
+            result.awaited.insert(placement.node.clone());
             let waits_from = placement.since.saturating_add(RETRY_WITHIN);
             if waits_from > now.mono {
                 result.requeue = earliest(result.requeue, Some(waits_from));
@@ -136,11 +143,6 @@ impl RejectedPlacements {
             true
         });
         result
-    }
-
-    /// The nodes that wait for pods, which may come minutes later. A node is named once for each of its pods.
-    pub fn awaiting(&self) -> impl Iterator<Item = &str> {
-        self.planned.values().map(|placement| placement.node.as_str())
     }
 
     /// Pods, and nodes that they and their equals aren't planned onto.
