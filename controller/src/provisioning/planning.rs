@@ -29,7 +29,8 @@ use crate::{
 
 /// How long a nominated pod may take to be bound once its node is initialized.
 const NOMINATION_KEPT: Duration = Duration::from_secs(5);
-/// An existing node that a plan puts pods on doesn't count as empty for this long.
+/// An existing node that waits for pods by the last plan, or was given some by it, doesn't count as empty for this long. The
+/// wait renews it on each pass.
 const PODS_EXPECTED_FOR: Duration = Duration::from_secs(10);
 /// Between two scheduling runs for the same pods when only the rest of the cluster has changed.
 const REPLAN_EVERY: Duration = Duration::from_secs(1);
