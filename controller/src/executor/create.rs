@@ -66,7 +66,8 @@ impl Executor {
                 Err(ApiError::AlreadyExists { .. }) if unknown > 0 => {
                     let nothing = Verb::Patch(json!({}));
                     let answer = self.api.call(Call { target: call.target.clone(), verb: nothing }).await;
-                    if !matches!(answer, Err(ApiError::Unknown { .. } | ApiError::TooMany { .. })) {
+                    // It exists, unless it has been deleted since. No other failure says that it doesn't.
+                    if matches!(answer, Ok(_) | Err(ApiError::NotFound { .. })) {
                         return answer.map_err(|error| (name, error));
                     }
                     tokio::time::sleep(MAX_RETRY).await;

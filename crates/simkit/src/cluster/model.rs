@@ -204,8 +204,9 @@ impl<O: Observer> ClusterModel<O> {
         self.read(tick.store, ms);
         self.collector.collect(&self.index, &mut tick);
         self.read(tick.store, ms);
+        // Its cache takes in cordons while it is busy too.
+        let open = self.scheduler.open_nodes(&self.index, &mut tick);
         if !self.scheduler.is_busy(ms) {
-            let open = self.scheduler.open_nodes(&self.index, &mut tick);
             for id in self.index.waiting.clone() {
                 self.scheduler.bind(&id, &open, &self.index, &mut tick);
                 self.read(tick.store, ms);

@@ -99,6 +99,7 @@ impl Scheduler {
             report_failure(id, index.nodes().len(), tick);
             return;
         };
+        tracing::debug!(?id, node, at = %now, "bound");
         tick.store.change(id, |pod| {
             pod["spec"]["nodeName"] = json!(node);
             pod["status"].as_object_mut().unwrap().remove("nominatedNodeName");
