@@ -474,7 +474,6 @@ impl Engine {
     /// Runs the deciders. Returns the actions that they and planning ask for, and when the next pass is due.
     fn reconcile(&mut self, planned: Vec<Action>, now: Now) -> (Vec<Action>, Option<Duration>) {
         let Self { snapshot, evidence, deciders, in_flight, settings, solver, .. } = self;
-        snapshot.expire_expected_pods(now.mono);
         let inputs = PassInputs { snapshot, solver, settings, in_flight };
         let mut ctx = ReconcileContext::new(inputs, evidence, now);
         ctx.awaits_plan = deciders.planning.is_batch_open();

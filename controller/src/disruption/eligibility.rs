@@ -66,7 +66,7 @@ pub(crate) fn evaluate(
         works: node.ready && !node.deleting,
         cordon: cordon(node),
         annotated: annotation_blocker(claim, node, pool),
-        has_work: snapshot.has_work(name, node_name, mono),
+        has_work: snapshot.has_work(name, node_name),
         pods_nominated: snapshot.nominated_to(name).next().is_some(),
         backoff_left: past.history.backoff_left(name, mono),
         steady_for: steady_since.map_or(Duration::ZERO, |since| mono.saturating_sub(since)),

@@ -81,7 +81,7 @@ impl Emptiness {
             let Some((node_name, node)) = snapshot.node_of(claim) else { continue };
             seen.insert(node_name.to_owned());
             // A replacement isn't empty: it is about to get the pods of the nodes that it replaces.
-            let has_work = commands.is_replacement(name) || snapshot.has_work(name, node_name, mono);
+            let has_work = commands.is_replacement(name) || snapshot.has_work(name, node_name);
             if has_work {
                 self.empty_since.remove(node_name);
             } else {

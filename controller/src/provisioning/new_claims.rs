@@ -36,8 +36,6 @@ pub struct ProvisioningPlan {
     pub claims: Vec<NewClaims>,
     /// Pods and the claims that they are nominated to.
     pub nominations: Vec<(PodKey, String)>,
-    /// Existing nodes that pods are planned onto.
-    pub expected: BTreeSet<String>,
     /// Why pods stay pending, and which claims others wait for.
     pub events: Vec<UserEvent>,
 }
@@ -108,8 +106,6 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> ProvisioningPlan {
     for placement in &plan.existing {
         if placement.coming {
             result.nominations.extend(placement.pods.iter().map(|pod| (pod.clone(), placement.node.clone())));
-        } else if !placement.pods.iter().all(Snapshot::is_headroom) {
-            result.expected.insert(placement.node.clone());
         }
     }
     for left in plan.unschedulable.iter().filter(|left| !Snapshot::is_headroom(&left.pod)) {

@@ -29,9 +29,6 @@ use crate::{
 
 /// How long a nominated pod may take to be bound once its node is initialized.
 const NOMINATION_KEPT: Duration = Duration::from_secs(5);
-/// An existing node that waits for pods by the last plan, or was given some by it, doesn't count as empty for this long. The
-/// wait renews it on each pass.
-const PODS_EXPECTED_FOR: Duration = Duration::from_secs(10);
 /// Between two scheduling runs for the same pods when only the rest of the cluster has changed.
 const REPLAN_EVERY: Duration = Duration::from_secs(1);
 
@@ -149,10 +146,8 @@ impl Planning {
 
     /// Releases what no longer holds of earlier plans. Returns when to check again.
     pub fn release_outdated(&mut self, snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
-        let Rejections { changed, awaited, nominations, requeue } = self.rejected.update(snapshot, now);
-        for node in awaited {
-            snapshot.expect_pods(node, now.mono + PODS_EXPECTED_FOR);
-        }
+        let Rejections { changed, nominations, requeue } = self.rejected.update(snapshot, now);
+        snapshot.expect_pods_on(self.rejected.awaiting());
         if changed {
             snapshot.request_plan();
         }
@@ -247,7 +242,7 @@ impl Planning {
             tracing::debug!(warning, "scheduling run");
         }
         self.pending = still_pending(ctx.snapshot, &plan);
-        let ProvisioningPlan { claims, nominations, expected, events } = provision(ctx.snapshot, &plan);
+        let ProvisioningPlan { claims, nominations, events } = provision(ctx.snapshot, &plan);
         if !plan.instances.is_empty() {
             tracing::info!(
                 instances = plan.instances.len(),
@@ -263,14 +258,12 @@ impl Planning {
             snapshot.nominate(pod, claim);
         }
         self.rejected.observe_plan(snapshot, &plan, now);
+        snapshot.expect_pods_on(self.rejected.awaiting());
         let headroom_of_new_claims: BTreeMap<PodKey, String> = nominations
             .into_iter()
             .filter(|(pod, claim)| Snapshot::is_headroom(pod) && !snapshot.claims().contains_key(claim))
             .collect();
         snapshot.assign_headroom(&plan, &headroom_of_new_claims);
-        for node in expected {
-            snapshot.expect_pods(node, now.mono + PODS_EXPECTED_FOR);
-        }
         self.batch.record_plan(snapshot.plan_version(), snapshot.arrivals(), deferred, now.mono);
         self.counts.claims += claims.iter().map(|c| c.claims.len() as u64).sum::<u64>();
         let actions = claims.into_iter().map(Action::CreateClaims).collect();

@@ -9,10 +9,7 @@
 //! back when the attempt fails (`Evaluator.Preempt` in `pkg/scheduler/framework/preemption`), and writes the condition
 //! PodScheduled if its message differs.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use croft_scheduler::{Plan, PodKey};
 use serde_json::json;
@@ -79,8 +76,6 @@ impl Placement {
 pub struct Rejections {
     /// The next plan differs.
     pub changed: bool,
-    /// Nodes that still wait for pods. kube-scheduler may be busy with others for minutes: such a node isn't empty.
-    pub awaited: BTreeSet<String>,
     /// Nominations to write.
     pub nominations: Vec<Action>,
     /// When to check again.
@@ -113,7 +108,6 @@ impl RejectedPlacements {
         self.ruled_out.retain(|(pod, _), until| *until > now.mono && snapshot.demand().contains(pod));
         let mut result = Rejections {
             changed: self.ruled_out.len() != known,
-            awaited: BTreeSet::new(),
             nominations: Vec::new(),
             requeue: self.ruled_out.values().copied().min(),
         };
@@ -129,7 +123,6 @@ impl RejectedPlacements {
                 result.changed = true;
                 return false;
             }
-            result.awaited.insert(placement.node.clone());
             let waits_from = placement.since.saturating_add(RETRY_WITHIN);
             if waits_from > now.mono {
                 result.requeue = earliest(result.requeue, Some(waits_from));
@@ -143,6 +136,11 @@ impl RejectedPlacements {
             true
         });
         result
+    }
+
+    /// The nodes that wait for pods, which may come minutes later. A node is named once for each of its pods.
+    pub fn awaiting(&self) -> impl Iterator<Item = &str> {
+        self.planned.values().map(|placement| placement.node.as_str())
     }
 
     /// Pods, and nodes that they and their equals aren't planned onto.

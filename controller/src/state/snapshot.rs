@@ -95,8 +95,8 @@ pub struct Snapshot {
     pub(super) nominated_to: BTreeMap<String, BTreeSet<PodKey>>,
     /// Nominated pods that were bound since the last pass; at most as many as were nominated.
     pub(super) bound: Vec<BoundPod>,
-    /// Existing nodes that the last plans put pods on, and until when these pods are expected.
-    pub(super) expected_until: BTreeMap<String, Duration>,
+    /// Existing nodes that wait for pods by the last plan.
+    pub(super) pods_expected_on: BTreeSet<String>,
     pub(super) unclaimed: Unclaimed,
     pub(super) launch_holds: BTreeMap<String, LaunchHold>,
     pub(super) headroom: Headroom,
@@ -320,12 +320,12 @@ impl Snapshot {
             || self.tenants.values().any(|t| !t.spec.limits.is_empty() && names(t, pool) && names(t, other))
     }
 
-    /// True if the claim's node has pods, or is about to have some at `mono` on the monotonic clock.
+    /// True if the claim's node has pods, or plans put some there.
     #[must_use]
-    pub fn has_work(&self, claim: &str, node: &str, mono: Duration) -> bool {
+    pub fn has_work(&self, claim: &str, node: &str) -> bool {
         self.pods_on(node).any(|(_, pod)| pod.counts_as_work())
             || self.nominated_to(claim).next().is_some()
-            || self.expected_until.get(node).is_some_and(|until| *until > mono)
+            || self.pods_expected_on.contains(node)
             || self.has_headroom_on(node)
             || self.has_headroom_on(claim)
     }
@@ -511,14 +511,10 @@ impl Snapshot {
         self.plan_version += 1;
     }
 
-    /// Records that a plan puts pods on an existing node, where they are expected until a time on the monotonic clock.
-    pub fn expect_pods(&mut self, node: String, until: Duration) {
-        self.expected_until.insert(node, until);
-    }
-
-    /// Forgets expectations that are over at `mono` on the monotonic clock.
-    pub fn expire_expected_pods(&mut self, mono: Duration) {
-        self.expected_until.retain(|_, until| *until > mono);
+    /// Takes in which existing nodes wait for pods by the last plan: they aren't empty.
+    pub fn expect_pods_on<'a>(&mut self, nodes: impl Iterator<Item = &'a str>) {
+        let nodes: BTreeSet<&str> = nodes.collect();
+        self.pods_expected_on = nodes.into_iter().map(str::to_owned).collect();
     }
 
     /// True if the held version of an object is newer than `new`, or the object is deleted. An object with another uid
