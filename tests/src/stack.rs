@@ -119,10 +119,23 @@ pub async fn pods(client: &Client, namespace: &str) -> kube::Result<Vec<Pod>> {
     Ok(list.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect())
 }
 
+/// The events about pods that couldn't be created.
+async fn refusals(client: &Client, namespace: &str) -> kube::Result<Vec<String>> {
+    let failed = ListParams::default().fields("reason=FailedCreate");
+    let events = Api::<Event>::namespaced(client.clone(), namespace).list(&failed).await?;
+    let text = |event: Event| {
+        let last = event.deprecated_last_timestamp.map(|time| time.0.to_string()).unwrap_or_default();
+        let times = event.deprecated_count.unwrap_or_default();
+        let about = event.regarding.and_then(|object| object.name).unwrap_or_default();
+        format!("{about}: {times} times until {last}: {}", event.note.unwrap_or_default())
+    };
+    Ok(events.items.into_iter().map(text).collect())
+}
+
 /// Waits until exactly `count` pods of `namespace` are Running. Returns them.
 ///
 /// # Errors
-/// On timeout, with the present pods.
+/// On timeout, with the present pods, and why their controllers created no more.
 pub async fn running(client: &Client, namespace: &str, count: usize) -> anyhow::Result<Vec<Pod>> {
     let what = format!("{count} running pods in {namespace}");
     let found = until(&what, EVENTUALLY, async || {
@@ -135,8 +148,11 @@ pub async fn running(client: &Client, namespace: &str, count: usize) -> anyhow::
         };
         let run = |pod: &Pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running");
         let all = pods.len() == count && pods.iter().all(run);
-        let seen = pods.iter().map(state).collect::<Vec<_>>().join("; ");
-        Ok::<_, kube::Error>(Seen::from_option(all.then_some(pods), seen))
+        let mut seen: Vec<String> = pods.iter().map(state).collect();
+        if pods.len() < count {
+            seen.extend(refusals(client, namespace).await?);
+        }
+        Ok::<_, kube::Error>(Seen::from_option(all.then_some(pods), seen.join("; ")))
     });
     Ok(found.await?)
 }
