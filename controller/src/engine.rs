@@ -31,7 +31,7 @@ use crate::{
         solver::{Panicked, Purpose, Solver},
     },
     reconcile::{PassInputs, ReconcileContext},
-    record::{Facts, RecordCounts, Recorder},
+    record::{ClosedCosts, Facts, RecordCounts, Recorder},
     result::{ActionReport, ActionResult},
     state::{Change, Evidence, InstanceList, Snapshot, resource_version},
     tenant::{croft_config::ConfigStatus, isolation::Isolation},
@@ -155,6 +155,12 @@ impl Engine {
     #[must_use]
     pub const fn record_counts(&self) -> &RecordCounts {
         self.record.counts()
+    }
+
+    /// The costs of the hours that this process closed in the ledger.
+    #[must_use]
+    pub const fn closed_costs(&self) -> &ClosedCosts {
+        self.record.costs()
     }
 
     /// The write of the entries that wait, for a process that stops. None while another write is in flight.
@@ -444,7 +450,7 @@ impl Engine {
             actions.push(action);
         }
         let idle = in_flight.is_idle(&Key::Record, now.mono);
-        let record_again = idle.then(|| record.next_due()).flatten();
+        let record_again = idle.then(|| record.next_due(now)).flatten();
         let backoff_again = in_flight.next_backoff_end(now.mono);
         let requeue_at = [planning_again, pass_again, events_again, backoff_again, record_again]
             .into_iter()

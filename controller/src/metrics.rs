@@ -25,6 +25,7 @@ use crate::{
     kube_api::{ApiError, Call, KubeApi, Response},
     pool_figures::{PoolFigures, PoolLabels},
     provisioning::solver::{Purpose, SolveMeter},
+    record::ClosedCosts,
     state::Snapshot,
     tenant::isolation::TenantCounts,
 };
@@ -82,6 +83,14 @@ pub struct HeadroomLabels {
     tenant: String,
     pool: String,
     state: &'static str,
+}
+
+/// Costs of a tenant on a pool, by purpose.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+pub struct LedgerLabels {
+    tenant: String,
+    pool: String,
+    purpose: &'static str,
 }
 
 /// Pending pods of a pool, by reason.
@@ -189,6 +198,8 @@ pub struct Metrics {
     record_entries: Counter,
     record_lost_entries: Counter,
     record_last_write: Gauge,
+    ledger_cost: Bounded<LedgerLabels, Counter<f64, AtomicU64>>,
+    ledger_closed: Gauge,
 }
 
 impl Metrics {
@@ -235,6 +246,8 @@ impl Metrics {
             record_entries: Counter::default(),
             record_lost_entries: Counter::default(),
             record_last_write: Gauge::default(),
+            ledger_cost: Bounded::new(Counter::default),
+            ledger_closed: Gauge::default(),
         };
         definitions::API_CALLS.register(registry, metrics.calls.clone());
         definitions::CLOUD_CALLS.register(registry, metrics.cloud_calls.clone());
@@ -285,6 +298,8 @@ impl Metrics {
         definitions::RECORD_ENTRIES.register(registry, self.record_entries.clone());
         definitions::RECORD_LOST_ENTRIES.register(registry, self.record_lost_entries.clone());
         definitions::RECORD_LAST_WRITE.register(registry, self.record_last_write.clone());
+        definitions::LEDGER_COST.register(registry, self.ledger_cost.family.clone());
+        definitions::LEDGER_CLOSED.register(registry, self.ledger_closed.clone());
     }
 
     /// Measures the time of plans by `clock`.
@@ -337,6 +352,7 @@ impl Metrics {
         raise(&self.record_entries, record.written);
         raise(&self.record_lost_entries, record.lost);
         self.record_last_write.set(record.last_write);
+        self.observe_ledger(snapshot, engine.closed_costs());
         self.observe_pools(snapshot, engine.figures());
         self.observe_tenants(engine.isolation().counts());
     }
@@ -376,6 +392,18 @@ impl Metrics {
         self.pool_pending_pods.retain(|_| false);
         self.pool_oldest_pending_pod.retain(|_| false);
         self.observe_tenants(&TenantCounts::default());
+    }
+
+    fn observe_ledger(&self, snapshot: &Snapshot, costs: &ClosedCosts) {
+        let existing = costs.by_purpose.iter().filter(|((labels, _), _)| labels.exists(snapshot));
+        let costs_of = existing.map(|((labels, purpose), amount)| {
+            let PoolLabels { tenant, pool } = labels.clone();
+            (LedgerLabels { tenant, pool, purpose: purpose.as_str() }, amount.dollars())
+        });
+        self.ledger_cost.replace(costs_of.collect(), |counter, dollars| {
+            counter.inc_by((dollars - counter.get()).max(0.0));
+        });
+        self.ledger_closed.set(costs.until);
     }
 
     fn observe_pools(&self, snapshot: &Snapshot, figures: &PoolFigures) {

@@ -10,10 +10,16 @@
 
 use croft_record::{
     SEGMENT_KEY,
-    writer::{SLOTS, slot_name},
+    entry::{Entry, EntryKind, InstanceFacts, ObjectRef, Usage},
+    ledger::{
+        book::HOUR_MILLIS,
+        closed::{LEDGER_SLOTS, hour_of},
+        node::{Payer, Purpose, Share},
+    },
+    writer::{Bounds, SLOTS, Writer, slot_name},
 };
 use croft_testkit::{
-    Part,
+    Part, http,
     wait::{Seen, until},
 };
 use croft_tests::{
@@ -22,7 +28,10 @@ use croft_tests::{
     stack::{EVENTUALLY, Stack, claims, node_of, nodes},
 };
 use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
 const TENANT: &str = "tenant-a";
@@ -36,6 +45,17 @@ async fn history(stack: &Stack) -> Vec<Value> {
     } else {
         Vec::new()
     }
+}
+
+/// The rows of `croft cost` in this time, and the sum of their exact amounts.
+async fn cost(stack: &Stack, from: i64, to: i64) -> (Vec<Value>, u64) {
+    let at = |millis: i64| Timestamp::from_millisecond(millis).unwrap();
+    let arguments = format!("cost --by tenant,workload,purpose -o json --from {} --to {}", at(from), at(to));
+    let said = text(stack, &arguments).await;
+    // A warning says where the log begins.
+    let rows: Vec<Value> = serde_json::from_str(&said[said.find('[').unwrap()..]).unwrap();
+    let sum = rows.iter().map(|row| row["exact"].as_str().unwrap().parse::<u64>().unwrap()).sum();
+    (rows, sum)
 }
 
 /// Waits until the log has an entry that `matches`. Returns it.
@@ -84,15 +104,12 @@ async fn costs_add_up(stack: &Stack, claim: &str, entries: &[Value]) {
     };
     let (launched, price) = at("condition", Some("Launched=True")).unwrap();
     let (gone, _) = at("gone", None).unwrap();
-    // A warning says where the log begins.
-    let said = text(stack, "cost --by tenant,workload,purpose -o json").await;
-    let cost: Value = serde_json::from_str(&said[said.find('[').unwrap()..]).unwrap();
-    let exact = |row: &Value| row["exact"].as_str().unwrap().parse::<u64>().unwrap();
-    let rows = cost.as_array().unwrap();
-    assert_eq!(rows.iter().map(exact).sum::<u64>(), price.unwrap() * (gone - launched), "{cost:#}");
+    let until = Timestamp::now().as_millisecond();
+    let (rows, sum) = cost(stack, until - 24 * HOUR_MILLIS, until).await;
+    assert_eq!(sum, price.unwrap() * (gone - launched), "{rows:#?}");
     let web =
         rows.iter().find(|row| row["workload"] == json!("Deployment/web") && row["purpose"] == json!("used"));
-    assert!(web.is_some_and(|row| row["tenant"] == json!(TENANT)), "{cost:#}");
+    assert!(web.is_some_and(|row| row["tenant"] == json!(TENANT)), "{rows:#?}");
 }
 
 #[tokio::test]
@@ -178,5 +195,97 @@ async fn a_node_is_explained_as_it_was_after_the_controller_was_killed() {
     let (code, other) = croft(&stack.plane, "history tenant tenant-b").await.unwrap();
     assert!(code == 2 && other.contains("did you mean tenant-a?"), "{other}");
     slots(&client).await;
+    stack.check().unwrap();
+}
+
+/// A log of one instance from `from` on for `lasts` milliseconds.
+fn log_of_one_instance(from: i64, lasts: i64, price: i64) -> Vec<u8> {
+    let entry = |at, kind| Entry {
+        object: ObjectRef::cluster("NodeClaim", "past"),
+        pool: POOL.to_owned(),
+        tenants: vec![TENANT.to_owned()],
+        ..Entry::new(at, kind)
+    };
+    let instance = Some(InstanceFacts { capacity_type: "on-demand".to_owned(), ..InstanceFacts::default() });
+    let payer = Payer {
+        tenant: TENANT.to_owned(),
+        namespace: TENANT.to_owned(),
+        workload: "Deployment/web".to_owned(),
+    };
+    let share = Share { payer, purpose: Purpose::Used, cpu_millis: 1_000, memory_bytes: 4 << 30 };
+    let usage = Some(Usage { cpu_millis: 2_000, memory_bytes: 8 << 30, shares: vec![share] });
+    let launched = entry(from, EntryKind::Condition);
+    let mut entries = [
+        Entry { condition: "Launched=True".to_owned(), price: Some(price), instance, ..launched },
+        Entry { price: Some(price), usage, ..entry(from + 60_000, EntryKind::State) },
+        entry(from + lasts, EntryKind::Gone),
+    ];
+    let (mut writer, _) = Writer::resume([], Bounds::default());
+    writer.append(&mut entries).remove(0).bytes
+}
+
+/// Replaces the log by this segment while no controller runs, as a log that began then or was overwritten.
+async fn replace_log(stack: &mut Stack, segment: &[u8]) {
+    stack.croft.kill(Part::Controller).unwrap();
+    let api: Api<ConfigMap> = Api::namespaced(stack.plane.admin().await.unwrap(), "croft-system");
+    for slot in 0..SLOTS {
+        let bytes = if slot == 0 { segment.to_vec() } else { Vec::new() };
+        let content = json!({"binaryData": {SEGMENT_KEY: k8s_openapi::ByteString(bytes)}});
+        api.patch(&slot_name(slot), &PatchParams::default(), &Patch::Merge(content)).await.unwrap();
+    }
+    stack.croft.resume(&stack.plane, Part::Controller).await.unwrap();
+}
+
+/// Hours that no controller was there for are closed by the next one, counted by its metrics, and outlive the log.
+#[tokio::test]
+async fn closed_hours_outlive_the_log() {
+    let mut stack = Stack::start().await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    let mut documents = vec![class("default")];
+    documents.extend(tenant(TENANT, POOL, &on_demand(&["m5.large"], json!({}))));
+    stack.plane.apply(&joined(&documents)).await.unwrap();
+    let now = hour_of(Timestamp::now().as_millisecond());
+    let (from, lasts, price) = (now - 3 * HOUR_MILLIS + 600_000, 2 * HOUR_MILLIS - 123_456, 96_000);
+    let paid = u64::try_from(price * lasts).unwrap();
+    replace_log(&mut stack, &log_of_one_instance(from, lasts, price)).await;
+
+    let api: Api<ConfigMap> = Api::namespaced(client, "croft-system");
+    until("closed hours", EVENTUALLY, async || {
+        let mut bytes = 0;
+        for slot in SLOTS..SLOTS + LEDGER_SLOTS {
+            let object = api.get(&slot_name(slot)).await?;
+            bytes +=
+                object.binary_data.unwrap_or_default().remove(SEGMENT_KEY).map_or(0, |data| data.0.len());
+        }
+        Ok::<_, kube::Error>(Seen::from_option((bytes > 0).then_some(()), "no slot".to_owned()))
+    })
+    .await
+    .unwrap();
+    let (rows, sum) = cost(&stack, from, now).await;
+    assert_eq!(sum, paid, "{rows:#?}");
+    let address = stack.croft.health(Part::Controller).unwrap();
+    let metrics = until("the metric of closed hours", EVENTUALLY, async || {
+        let text = http::get(address, "/metrics").await?.body;
+        let line = text.lines().find(|line| {
+            line.starts_with("croft_controller_ledger_cost_dollars_total{") && line.contains("\"used\"")
+        });
+        Ok::<_, anyhow::Error>(Seen::from_option(line.map(str::to_owned), text.clone()))
+    })
+    .await
+    .unwrap();
+    assert!(metrics.contains(&format!("tenant=\"{TENANT}\"")) && metrics.contains(POOL), "{metrics}");
+    let used: f64 = metrics.rsplit(' ').next().unwrap().parse().unwrap();
+    let half = (lasts - 60_000) as f64 / HOUR_MILLIS as f64 * 0.096 / 2.0;
+    assert!((used - half).abs() < 1e-5, "{metrics}: {half}");
+
+    // The log is overwritten, and the next leader goes on.
+    replace_log(&mut stack, &[]).await;
+    until("a new log", EVENTUALLY, async || {
+        let (code, said) = croft(&stack.plane, "cost").await?;
+        Ok::<_, anyhow::Error>(Seen::from_option((code == 0).then_some(()), said))
+    })
+    .await
+    .unwrap();
+    assert_eq!(cost(&stack, from, now).await, (rows, sum), "the ledger still has it");
     stack.check().unwrap();
 }

@@ -21,6 +21,10 @@ RECORD_ENTRIES = Beta Counter "croft_controller_record_entries" [];
 RECORD_LOST_ENTRIES = Beta Counter "croft_controller_record_lost_entries" [];
 /// When the decision log was last written, since 1970; 0 before the first write.
 RECORD_LAST_WRITE = Beta Gauge "croft_controller_record_last_write_timestamp" [] in Seconds;
+/// Cost of the hours that this process closed in the ledger, by purpose: used, daemonsets, idle, starting, or draining. It grows once an hour.
+LEDGER_COST = Beta Counter "croft_controller_ledger_cost_dollars" ["tenant", "pool", "purpose"];
+/// The end of the last hour that is closed in the ledger, since 1970; 0 before the first.
+LEDGER_CLOSED = Beta Gauge "croft_controller_ledger_closed_timestamp" [] in Seconds;
 /// Writes and lists at the API server, by result.
 API_CALLS = Stable Counter "croft_controller_api_calls" ["verb", "kind", "result"];
 /// Answered calls to the cloud by the replica that leads, by result: ok, or the class of the error. A call that is repeated is counted once.

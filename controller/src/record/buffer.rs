@@ -9,10 +9,13 @@ use std::{
 
 use croft_record::{
     entry::{Entry, EntryKind},
-    writer::Writer,
+    writer::{SegmentWrite, Writer},
 };
 
-use super::store::{ResumedRecord, SlotWrite};
+use super::{
+    ledger::{ClosedCosts, LedgerKeeper},
+    store::{ResumedRecord, SlotWrite},
+};
 use crate::{action::Action, time::Now};
 
 /// Entries wait this long for others before they are written. With a call's timeout, a crash loses at most ten seconds.
@@ -65,6 +68,7 @@ pub(crate) struct Buffer {
     waiting_since: Option<Duration>,
     /// Entries of the write in flight.
     writing: Vec<Entry>,
+    ledger: LedgerKeeper,
     /// Dropped entries that the log doesn't mention yet.
     unmentioned: u64,
     last: BTreeMap<String, Last>,
@@ -94,6 +98,12 @@ impl Buffer {
     #[must_use]
     pub(super) const fn counts(&self) -> &RecordCounts {
         &self.counts
+    }
+
+    /// The costs of the hours that this process closed.
+    #[must_use]
+    pub(super) const fn costs(&self) -> &ClosedCosts {
+        self.ledger.costs()
     }
 
     /// Begins to lead: another process may have written since.
@@ -166,16 +176,37 @@ impl Buffer {
                 Some(Action::ReadRecord)
             }
             Log::Open { .. } => {
-                let since = self.waiting_since?;
-                (now.mono >= since.saturating_add(WRITE_AFTER)).then(|| self.write(now)).flatten()
+                let is_due =
+                    self.waiting_since.is_some_and(|since| now.mono >= since.saturating_add(WRITE_AFTER));
+                if is_due { self.write(now) } else { self.close_hours(now) }
             }
         }
     }
 
+    /// The write of the ledger that is due now: each entry of the hours that are over has been written.
+    fn close_hours(&mut self, now: Now) -> Option<Action> {
+        let Log::Open { versions, .. } = &self.log else { return None };
+        let is_over = |end: i64| self.waiting.front().is_none_or(|entry| entry.at >= end);
+        let writes = self.ledger.close(versions, now, is_over);
+        let write = |segment: SegmentWrite| Self::slot_write(versions, segment);
+        (!writes.is_empty()).then(|| Action::WriteRecord(writes.into_iter().map(write).collect()))
+    }
+
+    fn slot_write(versions: &BTreeMap<usize, String>, segment: SegmentWrite) -> SlotWrite {
+        let version = versions.get(&segment.slot).cloned().unwrap_or_default();
+        SlotWrite { version, segment: Arc::new(segment) }
+    }
+
     /// When the next write is due, on the monotonic clock.
     #[must_use]
-    pub(super) fn next_due(&self) -> Option<Duration> {
-        self.is_on().then_some(self.waiting_since?.saturating_add(WRITE_AFTER))
+    pub(super) fn next_due(&self, now: Now) -> Option<Duration> {
+        let Log::Open { versions, .. } = &self.log else {
+            return self.is_on().then_some(self.waiting_since?.saturating_add(WRITE_AFTER));
+        };
+        let entries = self.waiting_since.map(|since| since.saturating_add(WRITE_AFTER));
+        // An hour that is over waits for its entries.
+        let close = self.ledger.next_close(versions, now).filter(|due| *due > now.mono || entries.is_none());
+        [entries, close].into_iter().flatten().min()
     }
 
     /// The write of everything that waits.
@@ -193,10 +224,7 @@ impl Buffer {
         self.waiting_since = None;
         self.writing = self.waiting.drain(..).collect();
         let writes = writer.append(&mut self.writing);
-        let write = |segment: croft_record::writer::SegmentWrite| SlotWrite {
-            version: versions.get(&segment.slot).cloned().unwrap_or_default(),
-            segment: Arc::new(segment),
-        };
+        let write = |segment: SegmentWrite| Self::slot_write(versions, segment);
         Some(Action::WriteRecord(writes.into_iter().map(write).collect()))
     }
 
@@ -206,6 +234,7 @@ impl Buffer {
         versions.extend(written);
         self.counts.written = self.counts.written.saturating_add(self.writing.len() as u64);
         self.counts.last_write = now.wall.as_second();
+        self.ledger.observe_written(&self.writing);
         self.writing.clear();
     }
 
@@ -221,7 +250,8 @@ impl Buffer {
         if !self.is_on() {
             return;
         }
-        let ResumedRecord { writer, last_sequence, versions, .. } = resumed;
+        let ResumedRecord { writer, last_sequence, versions, ledger, book, .. } = resumed;
+        self.ledger.resume(ledger, book);
         let (arrived, missing): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.writing).into_iter().partition(|entry| entry.sequence <= last_sequence);
         self.counts.written = self.counts.written.saturating_add(arrived.len() as u64);
@@ -312,7 +342,7 @@ mod tests {
         let mut buffer = Buffer::default();
         buffer.take_over(at(0));
         buffer.push(entry("a", "r", "m"), at(0));
-        assert!(buffer.due(at(100)).is_none() && buffer.next_due().is_none());
+        assert!(buffer.due(at(100)).is_none() && buffer.next_due(at(100)).is_none());
     }
 
     #[test]
@@ -321,10 +351,10 @@ mod tests {
         let mut first = leading(&slots, "first", at(0));
         first.push(entry("a", "r", "one"), at(2));
         assert!(first.due(at(4)).is_none());
-        assert_eq!(first.next_due(), Some(Duration::from_secs(5)));
+        assert_eq!(first.next_due(at(4)), Some(Duration::from_secs(5)));
         let written = slots.write(first.due(at(5))).unwrap();
         first.observe_written(written, at(5));
-        assert_eq!((first.counts().written, first.next_due()), (2, None));
+        assert_eq!((first.counts().written, first.next_due(at(5))), (2, None));
         // It crashes with an entry that waits, and another process leads.
         first.push(entry("a", "r", "lost in the crash"), at(6));
         let mut second = leading(&slots, "second", at(20));

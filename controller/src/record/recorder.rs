@@ -7,6 +7,7 @@ use croft_scheduler::PodKey;
 use super::{
     buffer::{Buffer, RecordCounts},
     decisions::{self, Facts},
+    ledger::ClosedCosts,
     nodes::Nodes,
     store::ResumedRecord,
 };
@@ -36,6 +37,12 @@ impl Recorder {
         self.buffer.counts()
     }
 
+    /// The costs of the hours that this process closed.
+    #[must_use]
+    pub const fn costs(&self) -> &ClosedCosts {
+        self.buffer.costs()
+    }
+
     /// Begins to lead: another process may have written since.
     pub fn take_over(&mut self, now: Now) {
         self.nodes = Nodes::default();
@@ -49,8 +56,8 @@ impl Recorder {
 
     /// When the next write is due, on the monotonic clock.
     #[must_use]
-    pub fn next_due(&self) -> Option<Duration> {
-        self.buffer.next_due()
+    pub fn next_due(&self, now: Now) -> Option<Duration> {
+        self.buffer.next_due(now)
     }
 
     /// The write of everything that waits.

@@ -8,6 +8,10 @@ use std::{
 use async_trait::async_trait;
 use croft_record::{
     entry::{Entry, EntryKind},
+    ledger::{
+        closed::{LEDGER_SLOTS, Ledger},
+        record::LogBook,
+    },
     record::Record,
     writer::{Bounds, SLOTS, SegmentWrite, Writer, slot_name},
 };
@@ -46,7 +50,7 @@ pub struct StoredSlot {
     pub bytes: Vec<u8>,
 }
 
-/// Keeps the segments of the decision log. Only the leader writes; a write names the version that it replaces.
+/// Keeps the segments of the decision log, and the ledger. Only the leader writes; a write names the version that it replaces.
 #[async_trait]
 pub trait RecordStore: Send + Sync {
     /// Reads every slot that exists.
@@ -69,19 +73,26 @@ pub struct ResumedRecord {
     pub(super) versions: BTreeMap<usize, String>,
     /// NodeClaims whose end isn't recorded: the last entry of each that names its node or pool.
     pub(super) open_claims: Vec<Entry>,
+    /// The closed hours and days.
+    pub(super) ledger: Ledger,
+    /// The costs of the hours since.
+    pub(super) book: LogBook,
 }
 
 impl ResumedRecord {
     /// Decodes what a store holds.
     #[must_use]
     pub fn new(slots: &[StoredSlot]) -> Self {
-        let written = || slots.iter().filter(|slot| !slot.bytes.is_empty());
+        let written = || slots.iter().filter(|slot| slot.slot < SLOTS && !slot.bytes.is_empty());
         let (writer, last_sequence) =
             Writer::resume(written().map(|slot| slot.bytes.as_slice()), Bounds::default());
         let record = Record::read(written().map(|slot| ("", slot.bytes.as_slice())));
+        let ledger = Ledger::read(slots.iter().map(|slot| (slot.slot, slot.bytes.as_slice())));
         Self {
             writer,
             last_sequence,
+            book: LogBook::replay(&record, &ledger, i64::MAX),
+            ledger,
             last_at: record.entries.iter().map(|entry| entry.at).max(),
             versions: slots.iter().map(|slot| (slot.slot, slot.version.clone())).collect(),
             open_claims: open_claims(record),
@@ -106,7 +117,7 @@ fn open_claims(record: Record) -> Vec<Entry> {
     open.into_values().collect()
 }
 
-/// The slots as ConfigMaps of Croft's own namespace. The manifests install them empty, so that the controller needs no right to
+/// The slots of log and ledger as ConfigMaps of Croft's own namespace. The manifests install them empty, so that the controller needs no right to
 /// create one: it may patch these, by name.
 pub struct ClusterStore {
     api: Arc<dyn KubeApi>,
@@ -128,8 +139,8 @@ impl ClusterStore {
 #[async_trait]
 impl RecordStore for ClusterStore {
     async fn read(&self) -> Result<Vec<StoredSlot>, StoreError> {
-        let mut slots = Vec::with_capacity(SLOTS);
-        for slot in 0..SLOTS {
+        let mut slots = Vec::with_capacity(SLOTS + LEDGER_SLOTS);
+        for slot in 0..SLOTS + LEDGER_SLOTS {
             // An empty patch returns the object, without a right to read.
             match self.api.call(Call { target: self.target(slot), verb: Verb::Patch(json!({})) }).await {
                 Ok(Response::RecordSlot { version, bytes }) => {

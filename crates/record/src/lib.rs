@@ -16,7 +16,7 @@
 //! | `segment` | entries as bytes and back |
 //! | `writer` | sequence numbers, rotation, the size of the log |
 //! | `record` | the entries of a store in order |
-//! | `ledger` | who paid what for which node: exact amounts by hour and account |
+//! | `ledger` | who paid what for which node: exact amounts by hour and account; the hours and days that are closed |
 //! | `query` | the entries about a node, a pod or a tenant, and the state at a time |
 
 pub mod entry;

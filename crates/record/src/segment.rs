@@ -82,3 +82,10 @@ fn decode_lines(mut lines: impl BufRead) -> Decoded {
         }
     }
 }
+
+/// The text of gzip members, up to the first damage. The second result is true if there is none.
+pub(crate) fn text(bytes: &[u8]) -> (Vec<u8>, bool) {
+    let mut text = Vec::new();
+    let read = MultiGzDecoder::new(bytes).take(TEXT_BYTES).read_to_end(&mut text);
+    (text, read.is_ok())
+}

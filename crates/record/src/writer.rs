@@ -7,6 +7,8 @@ use crate::{
 
 /// Slots of the ring.
 pub const SLOTS: usize = 16;
+/// The beginning of the names of the ledger's slots.
+pub const LEDGER_PREFIX: &str = "croft-ledger-";
 
 /// Sizes of segments. A segment must have room for one member, and a member for one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,10 +26,13 @@ impl Default for Bounds {
     }
 }
 
-/// The name of the object that holds a slot.
+/// The name of the object that holds a slot: of the log, or of the ledger, whose slots follow.
 #[must_use]
 pub fn slot_name(slot: usize) -> String {
-    format!("croft-record-{slot:02}")
+    match slot.checked_sub(SLOTS) {
+        None => format!("croft-record-{slot:02}"),
+        Some(of_ledger) => format!("{LEDGER_PREFIX}{of_ledger:02}"),
+    }
 }
 
 /// The new content of a slot.

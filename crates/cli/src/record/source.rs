@@ -1,11 +1,19 @@
 //! Where the decision log is read from: Croft's namespace, or a file.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use clap::Args;
 use croft_manifest::InputError;
-use croft_record::{COMPONENT, COMPONENT_LABEL, SEGMENT_KEY, record::Record};
+use croft_record::{
+    COMPONENT, COMPONENT_LABEL, SEGMENT_KEY,
+    ledger::closed::{LEDGER_SLOTS, Ledger},
+    record::Record,
+    writer::{LEDGER_PREFIX, SLOTS, slot_name},
+};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
@@ -29,11 +37,28 @@ impl RecordArgs {
     /// # Errors
     /// If it can't be read, or has no entry.
     pub(crate) fn load(&self, cluster: &ClusterArgs, out: &mut Output) -> Result<Record, Failure> {
+        let (record, _) = self.load_with_ledger(cluster, out)?;
+        Ok(record)
+    }
+
+    /// Reads the log and the closed hours and days, and warns of damage. A file has the log alone.
+    ///
+    /// # Errors
+    /// If it can't be read, or the log has no entry.
+    pub(crate) fn load_with_ledger(
+        &self,
+        cluster: &ClusterArgs,
+        out: &mut Output,
+    ) -> Result<(Record, Ledger), Failure> {
         let Self { record, croft_namespace } = self;
-        let read = match record {
-            Some(file) => from_file(file)?,
+        let (read, ledger) = match record {
+            Some(file) => (from_file(file)?, Ledger::default()),
             None => cluster.run(async |client| from_cluster(&client, croft_namespace).await)?,
         };
+        if ledger.is_damaged() {
+            let message = "the ledger is damaged: what is missing is computed from the decision log, as far as that goes back";
+            out.warn(&[message.to_owned()])?;
+        }
         if !read.damaged.is_empty() {
             let names = read.damaged.join(", ");
             out.warn(&[format!("the decision log is damaged, and entries are missing: {names}")])?;
@@ -42,7 +67,7 @@ impl RecordArgs {
             let wanted = "the decision log has no entry: the controller writes one within 10 s of beginning to lead (croft check)";
             return Err(InputError::Other(wanted.to_owned()).into());
         }
-        Ok(read)
+        Ok((read, ledger))
     }
 
     /// The error for something that the log doesn't name.
@@ -62,13 +87,13 @@ fn from_file(file: &Path) -> Result<Record, Failure> {
     Ok(read)
 }
 
-async fn from_cluster(client: &Client, namespace: &str) -> anyhow::Result<Record> {
+async fn from_cluster(client: &Client, namespace: &str) -> anyhow::Result<(Record, Ledger)> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let slots = ListParams::default().labels(&format!("{COMPONENT_LABEL}={COMPONENT}"));
     let list = api.list(&slots).await.with_context(|| {
         format!("failed to list the ConfigMaps of namespace {namespace}, which hold the decision log")
     })?;
-    let named: Vec<(String, Vec<u8>)> = list
+    let named: BTreeMap<String, Vec<u8>> = list
         .items
         .into_iter()
         .filter_map(|slot| {
@@ -76,5 +101,9 @@ async fn from_cluster(client: &Client, namespace: &str) -> anyhow::Result<Record
             Some((name, slot.binary_data?.remove(SEGMENT_KEY)?.0))
         })
         .collect();
-    Ok(Record::read(named.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()))))
+    let of_ledger =
+        (SLOTS..SLOTS + LEDGER_SLOTS).filter_map(|slot| Some((slot, named.get(&slot_name(slot))?)));
+    let ledger = Ledger::read(of_ledger.map(|(slot, bytes)| (slot, bytes.as_slice())));
+    let of_log = named.iter().filter(|(name, _)| !name.starts_with(LEDGER_PREFIX));
+    Ok((Record::read(of_log.map(|(name, bytes)| (name.as_str(), bytes.as_slice()))), ledger))
 }

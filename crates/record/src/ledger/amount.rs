@@ -30,6 +30,12 @@ impl Amount {
         (self.0 + HOUR_MILLIS / 2) / HOUR_MILLIS
     }
 
+    /// Dollars, for a gauge or a counter.
+    #[must_use]
+    pub fn dollars(self) -> f64 {
+        self.micros() as f64 / 1e6
+    }
+
     /// Cents, rounded half up.
     #[must_use]
     pub const fn cents(self) -> u128 {

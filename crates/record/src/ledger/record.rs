@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    book::Book,
+    book::{Book, HOUR_MILLIS, Line},
+    closed::Ledger,
     node::{NodeCost, Stage},
 };
 use crate::{
@@ -12,40 +13,133 @@ use crate::{
 };
 
 /// A claim's instance as far as the log has been read.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct Known {
     cost: Option<NodeCost>,
     pool: String,
     tenants: Vec<String>,
     capacity_type: String,
-    ended: bool,
+    ended: Option<i64>,
 }
 
-/// The costs of the instances of `record` up to `until`. An instance is paid for from the entry of its launch, or from the first that has its
-/// price, up to the entry of its end. What its pods request is known from its `state` entries: each holds until the next.
-#[must_use]
-pub fn book(record: &Record, until: i64) -> Book {
-    let mut book = Book::default();
-    let mut claims: BTreeMap<&str, Known> = BTreeMap::new();
-    for entry in record.entries.iter().filter(|entry| entry.object.kind == "NodeClaim" && entry.at <= until) {
+/// The book of a log that is still written: it takes in one entry after another. An instance is paid for from the entry of its launch,
+/// or from the first that has its price, up to the entry of its end. What its pods request is known from its `state` entries: each holds
+/// until the next.
+#[derive(Clone, Debug, Default)]
+pub struct LogBook {
+    claims: BTreeMap<String, Known>,
+    book: Book,
+    begins: Option<(u64, i64)>,
+    through: u64,
+}
+
+impl LogBook {
+    /// Reads the entries of `record` up to `until`. Entries that an hour of `closed` took into account are charged up to its end before those
+    /// after them, so that the same entries give the same amounts as when it was closed.
+    #[must_use]
+    pub fn replay(record: &Record, closed: &Ledger, until: i64) -> Self {
+        let mut book = Self::default();
+        let mut marks = closed.marks().peekable();
+        for entry in record.entries.iter().filter(|entry| entry.at <= until) {
+            while let Some((_, end)) = marks.next_if(|(through, _)| *through < entry.sequence) {
+                book.settle(end.min(until));
+            }
+            book.observe(entry);
+        }
+        for (_, end) in marks {
+            book.settle(end.min(until));
+        }
+        book
+    }
+
+    /// Takes in the next entry.
+    pub fn observe(&mut self, entry: &Entry) {
+        self.begins.get_or_insert((entry.sequence, entry.at));
+        self.through = self.through.max(entry.sequence);
+        if entry.object.kind != "NodeClaim" {
+            return;
+        }
         let name = entry.object.name.as_str();
-        let known = claims.entry(name).or_default();
+        let known = self.claims.entry(name.to_owned()).or_default();
         if known.observe(entry) {
-            book.observe(name, entry.at, known.cost.clone());
+            self.book.observe(name, entry.at, known.cost.clone());
         }
     }
-    book.settle(until);
-    book
+
+    /// Charges what runs up to `at`.
+    pub fn settle(&mut self, at: i64) {
+        self.book.settle(at);
+    }
+
+    /// The amounts so far.
+    #[must_use]
+    pub const fn book(&self) -> &Book {
+        &self.book
+    }
+
+    /// The last sequence number.
+    #[must_use]
+    pub const fn through(&self) -> u64 {
+        self.through
+    }
+
+    /// The time of the first entry.
+    #[must_use]
+    pub fn begins(&self) -> Option<i64> {
+        self.begins.map(|(_, at)| at)
+    }
+
+    /// True if the entries say all that was paid from `from` on: they begin with the first entry ever, or an hour earlier, since
+    /// each node has an entry once an hour.
+    #[must_use]
+    pub fn covers(&self, from: i64) -> bool {
+        self.begins.is_some_and(|(sequence, at)| sequence <= 1 || at <= from.saturating_sub(HOUR_MILLIS))
+    }
+
+    /// Forgets hours that begin before `from`, and instances that ended an hour before.
+    pub fn forget(&mut self, from: i64) {
+        self.book.forget(from);
+        let from = from.saturating_sub(HOUR_MILLIS);
+        self.claims.retain(|_, known| known.ended.is_none_or(|ended| ended >= from));
+    }
+}
+
+/// The costs of the instances of `record` up to `until`.
+#[must_use]
+pub fn book(record: &Record, until: i64) -> Book {
+    let mut read = LogBook::replay(record, &Ledger::default(), until);
+    read.settle(until);
+    read.book
+}
+
+/// The lines of hours that begin from `from` on and before `to`: those of closed hours as they were closed, the others from the log. The
+/// hour that `to` is in counts up to then, but whole if the log no longer has it. A closed day whose hours are gone is one line at its
+/// beginning.
+#[must_use]
+pub fn statement(record: &Record, closed: &Ledger, from: i64, to: i64) -> Vec<Line> {
+    let mut read = LogBook::replay(record, closed, to);
+    read.settle(to);
+    let is_closed = |hour: i64| {
+        let over = hour.saturating_add(HOUR_MILLIS) <= to;
+        closed.has(hour) && (over || !read.covers(hour))
+    };
+    let mut lines: Vec<Line> = closed.lines(from, to).filter(|line| is_closed(line.hour)).collect();
+    lines.extend(closed.lines_of_days(from, to));
+    let open =
+        read.book.lines(from, to).filter(|line| !is_closed(line.hour) && !closed.has_day_only(line.hour));
+    lines.extend(open);
+    lines.sort_by(|a, b| (a.hour, &a.account).cmp(&(b.hour, &b.account)));
+    lines
 }
 
 impl Known {
     /// Takes in an entry. True if the instance costs something else from then on.
     fn observe(&mut self, entry: &Entry) -> bool {
-        if self.ended {
+        if self.ended.is_some() {
             return false;
         }
         if entry.kind == EntryKind::Gone {
-            self.ended = true;
+            self.ended = Some(entry.at);
             return self.cost.take().is_some();
         }
         if !entry.pool.is_empty() {

@@ -3,10 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use croft_record::ledger::{
-    book::{HOUR_MILLIS, Line},
-    record::book,
-};
+use croft_record::ledger::{closed::hour_of, record::statement};
 use croft_runtime::clock::{Clock as _, SystemClock};
 
 use super::{
@@ -59,11 +56,15 @@ enum CostFormat {
 pub(crate) fn run(args: &CostArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let CostArgs { by, from, to, output, record, cluster } = args;
     let (from, to) = parse_period(from, to.as_deref(), SystemClock.wall())?;
-    let log = record.load(cluster, out)?;
-    let first_hour = from.div_euclid(HOUR_MILLIS).saturating_mul(HOUR_MILLIS);
-    let lines: Vec<Line> = book(&log, to).lines(first_hour, to.saturating_add(1)).collect();
-    if let Some(begin) = log.begins().filter(|begin| *begin > from) {
+    let (log, ledger) = record.load_with_ledger(cluster, out)?;
+    let lines = statement(&log, &ledger, hour_of(from), to);
+    let begins = [log.begins(), ledger.begins()].into_iter().flatten().min();
+    if let Some(begin) = begins.filter(|begin| *begin > from) {
         out.warn(&[format!("the decision log begins at {}: what was paid before isn't in it", text(begin))])?;
+    } else if !ledger.is_complete(hour_of(from), to) {
+        let message =
+            "costs of this time are missing: the decision log went back too little when an hour was closed";
+        out.warn(&[message.to_owned()])?;
     }
     match output {
         CostFormat::Text => write::text(by, &group(by, &lines), out)?,
