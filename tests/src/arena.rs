@@ -101,6 +101,7 @@ pub fn tenant(name: &str, namespaces: &[&str], pools: &[&str]) -> Tenant {
         pools: owned(pools),
         on_conflict: OnConflict::Reject,
         unreadable_claims: false,
+        creation: None,
         needs_objects: false,
     }
 }

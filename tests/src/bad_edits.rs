@@ -195,6 +195,12 @@ fn given() -> Vec<Case> {
         ("Tenant", "/spec/owners/0/clusterRoles", json!([]), &["spec.owners[0].clusterRoles"]),
         ("Tenant", "/spec/owners/0/clusterRoles", json!(["a/b"]), &["exact name of a ClusterRole"]),
         ("Tenant", "/spec/owners/0/clusterRoles", json!(["admin", "admin"]), &["clusterRoles[1]"]),
+        ("Tenant", "/spec/owners", json!([]), &["write spec.owners beside spec.namespaceCreation"]),
+        ("Tenant", "/spec/namespaceCreation/prefix", json!("shop"), &["with '-' at its end, such as shop-"]),
+        ("Tenant", "/spec/namespaceCreation/prefix", json!("Shop-"), &["lower-case letters, digits and '-'"]),
+        ("Tenant", "/spec/namespaceCreation/prefix", json!("kube-x-"), &["a prefix of the tenant's own"]),
+        ("Tenant", "/spec/namespaceCreation/maximum", json!(0), &["spec.namespaceCreation.maximum"]),
+        ("Tenant", "/spec/namespaceCreation/maximum", json!(1001), &["spec.namespaceCreation.maximum"]),
     ]
 }
 
@@ -663,6 +669,7 @@ fn tenant_base() -> Value {
             {"kind": "User", "name": "jane@example.com", "clusterRoles": ["admin"]},
             {"kind": "ServiceAccount", "name": "ci", "namespace": "build", "clusterRoles": ["edit"]},
         ],
+        "namespaceCreation": {"prefix": "a-", "maximum": 5},
     })
 }
 

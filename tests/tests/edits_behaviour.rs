@@ -105,6 +105,7 @@ async fn edits_take_effect() {
     a_deleted_pool(&stack, &client).await;
     a_lost_selector(&stack, &client).await;
     closed_networks(&stack, &[STEADY, "orphan"]).await;
+    what_a_tenant_is_given(&stack, &client).await;
     changed_effects(&stack, &client).await;
     an_absent_config(&stack, &client).await;
 
@@ -192,7 +193,11 @@ async fn a_lost_selector(stack: &Stack, client: &Client) {
     stack.plane.apply(&younger.to_string()).await.unwrap();
     let said = condition_of::<Tenant>(client, "younger", "Accepted", "False").await.unwrap();
     assert_eq!(said.reason, "NamespaceConflict");
-    assert!(said.message.contains("spec.namespaceSelector matches"), "{}", said.message);
+    assert!(
+        said.message.contains("spec.namespaceSelector or spec.namespaceCreation matches"),
+        "{}",
+        said.message
+    );
 }
 
 /// Namespaces with the NetworkPolicy of a closed network become exactly these.
@@ -222,6 +227,68 @@ async fn closed_networks(stack: &Stack, namespaces: &[&str]) {
     })
     .await
     .unwrap();
+}
+
+/// Quota, owners and namespace creation take effect on a running tenant, and end without its pods.
+async fn what_a_tenant_is_given(stack: &Stack, client: &Client) {
+    let given = json!({"quota": {"total": {"requests.cpu": 4}}, "owners": [{"kind": "User", "name": "edith"}],
+        "namespaceCreation": {"prefix": "edits-", "maximum": 2}});
+    patch(stack, "tenant", STEADY, json!({"spec": given})).await;
+    until("the quota and its use in the status", EVENTUALLY, async || {
+        let tenant = Api::<Tenant>::all(client.clone()).get(STEADY).await?;
+        let quota = json!(tenant.status.unwrap_or_default().quota);
+        let right = quota == json!([{"resource": "requests.cpu", "total": "4", "used": "1500m"}]);
+        Ok::<_, kube::Error>(Seen::from_option(right.then_some(()), quota.to_string()))
+    })
+    .await
+    .unwrap();
+    let edith = ["create", "namespace", "edits-a", "--as", "edith"];
+    until("a namespace of the owner", EVENTUALLY, async || {
+        let done = stack.plane.kubectl(edith).await;
+        anyhow::Ok(Seen::from_option(done.as_ref().ok().map(|_| ()), format!("{done:?}")))
+    })
+    .await
+    .unwrap();
+    until("the namespace in the status", EVENTUALLY, async || {
+        let namespaces =
+            Api::<Tenant>::all(client.clone()).get(STEADY).await?.status.unwrap_or_default().namespaces;
+        let there = namespaces == ["edits-a", STEADY];
+        Ok::<_, kube::Error>(Seen::from_option(there.then_some(()), namespaces.join(", ")))
+    })
+    .await
+    .unwrap();
+    let raised = json!({"quota": {"total": {"requests.cpu": 3}}, "namespaceCreation": {"maximum": 1}});
+    patch(stack, "tenant", STEADY, json!({"spec": raised})).await;
+    let said = until("the maximum reached", EVENTUALLY, async || {
+        let said = condition_of::<Tenant>(client, STEADY, "NamespaceCreation", "True").await.unwrap();
+        anyhow::Ok(Seen::from_option(
+            (said.reason == "MaximumReached").then(|| said.message.clone()),
+            said.message,
+        ))
+    })
+    .await
+    .unwrap();
+    assert_eq!(said, "1 namespaces begin with edits-, and 1 may");
+    let none = json!({"quota": null, "owners": null, "namespaceCreation": null});
+    patch(stack, "tenant", STEADY, json!({"spec": none})).await;
+    until("nothing given", EVENTUALLY, async || {
+        let words = [
+            "get",
+            "resourcequotas,rolebindings,clusterrolebindings",
+            "-A",
+            "-l",
+            "croft.dev/tenant",
+            "-o",
+            "name",
+        ];
+        let left = stack.plane.kubectl(words).await?;
+        let status = Api::<Tenant>::all(client.clone()).get(STEADY).await?.status.unwrap_or_default();
+        let done = left.is_empty() && status.quota.is_empty() && status.namespaces == [STEADY];
+        anyhow::Ok(Seen::from_option(done.then_some(()), format!("{left} {status:?}")))
+    })
+    .await
+    .unwrap();
+    running(client, STEADY, 1).await.unwrap();
 }
 
 /// Pods of a pool move to nodes with a taint that they didn't tolerate when they were created.

@@ -37,6 +37,9 @@ documented_conditions! {
     ISOLATED = "Isolated", on "Tenant";
     /// The objects that it declares for its namespaces are there. Present only while it declares some.
     OBJECTS_KEPT = "ObjectsKept", on "Tenant";
+    /// No more namespaces than the Tenant allows were created under the prefix of its owners. Present only while they may
+    /// create some.
+    NAMESPACE_CREATION = "NamespaceCreation", on "Tenant";
 }
 
 define! {
@@ -171,6 +174,12 @@ define! {
     NODES_OPEN = "NodesOpen", on "Isolated";
     /// Every object is as declared.
     IN_PLACE = "InPlace", on "ObjectsKept";
+    /// Owners may create more namespaces.
+    BELOW_MAXIMUM = "BelowMaximum", on "NamespaceCreation";
+    /// Owners have created as many namespaces as they may.
+    MAXIMUM_REACHED = "MaximumReached", on "NamespaceCreation";
+    /// Namespaces beyond the maximum stay without pools and roles.
+    ABOVE_MAXIMUM = "AboveMaximum", on "NamespaceCreation";
     /// Objects are being written.
     OBJECTS_BEHIND = "ObjectsBehind", on "ObjectsKept";
     /// A namespace has an object of others with the name of one that Croft would create.

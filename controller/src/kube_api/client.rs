@@ -15,7 +15,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, LimitRange, Namespace, Node, Pod, ResourceQuota},
     events::v1::Event,
     networking::v1::NetworkPolicy,
-    rbac::v1::RoleBinding,
+    rbac::v1::{ClusterRoleBinding, RoleBinding},
 };
 use kube::{
     Api, Client, Resource,
@@ -156,6 +156,7 @@ fn build_request(target: &Target, verb: Verb) -> Result<http::Request<Vec<u8>>, 
                 ObjectKind::ResourceQuota => base_path::<ResourceQuota>(namespace),
                 ObjectKind::LimitRange => base_path::<LimitRange>(namespace),
                 ObjectKind::RoleBinding => base_path::<RoleBinding>(namespace),
+                ObjectKind::ClusterRoleBinding => base_path::<ClusterRoleBinding>(None),
             };
             (path, key.name.as_str())
         }

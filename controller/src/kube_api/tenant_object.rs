@@ -1,4 +1,4 @@
-//! The kinds of objects that Croft keeps in tenants' namespaces, and the key of one.
+//! The kinds of objects that Croft keeps in tenants' namespaces and for tenants in the whole cluster, and the key of one.
 
 use std::fmt;
 
@@ -13,12 +13,19 @@ pub enum ObjectKind {
     LimitRange,
     /// `rbac.authorization.k8s.io/v1`.
     RoleBinding,
+    /// `rbac.authorization.k8s.io/v1`, in no namespace.
+    ClusterRoleBinding,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 4] =
-        [Self::NetworkPolicy, Self::ResourceQuota, Self::LimitRange, Self::RoleBinding];
+    pub const ALL: [Self; 5] = [
+        Self::NetworkPolicy,
+        Self::ResourceQuota,
+        Self::LimitRange,
+        Self::RoleBinding,
+        Self::ClusterRoleBinding,
+    ];
 
     /// Its name.
     #[must_use]
@@ -28,7 +35,14 @@ impl ObjectKind {
             Self::ResourceQuota => "ResourceQuota",
             Self::LimitRange => "LimitRange",
             Self::RoleBinding => "RoleBinding",
+            Self::ClusterRoleBinding => "ClusterRoleBinding",
         }
+    }
+
+    /// True if its objects are in no namespace.
+    #[must_use]
+    pub const fn is_cluster_scoped(self) -> bool {
+        matches!(self, Self::ClusterRoleBinding)
     }
 
     /// Its group and version.
@@ -37,7 +51,7 @@ impl ObjectKind {
         match self {
             Self::NetworkPolicy => "networking.k8s.io/v1",
             Self::ResourceQuota | Self::LimitRange => "v1",
-            Self::RoleBinding => "rbac.authorization.k8s.io/v1",
+            Self::RoleBinding | Self::ClusterRoleBinding => "rbac.authorization.k8s.io/v1",
         }
     }
 }
@@ -47,7 +61,7 @@ impl ObjectKind {
 pub struct ObjectKey {
     /// Its kind.
     pub kind: ObjectKind,
-    /// Its namespace.
+    /// Its namespace; empty if the kind is cluster-scoped.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -55,6 +69,9 @@ pub struct ObjectKey {
 
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            return write!(f, "{} {}", self.kind.name(), self.name);
+        }
         write!(f, "{} {}/{}", self.kind.name(), self.namespace, self.name)
     }
 }

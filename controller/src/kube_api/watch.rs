@@ -15,7 +15,7 @@ use croft_runtime::{kubernetes, restore::Restores};
 use croft_scheduler::PodKey;
 use futures::StreamExt;
 use k8s_openapi::{
-    ClusterResourceScope, NamespaceResourceScope,
+    ClusterResourceScope,
     api::{
         admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
         apps::v1::DaemonSet,
@@ -26,7 +26,7 @@ use k8s_openapi::{
         },
         networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget,
-        rbac::v1::RoleBinding,
+        rbac::v1::{ClusterRoleBinding, RoleBinding},
         storage::v1::{CSINode, StorageClass, VolumeAttachment},
     },
 };
@@ -168,6 +168,7 @@ fn watch_tenant_objects(client: &Client, tasks: &mut JoinSet<()>, ends: &impl Fn
     tasks.spawn(follow_tenant_objects::<ResourceQuota>(client, ObjectKind::ResourceQuota, ends()));
     tasks.spawn(follow_tenant_objects::<LimitRange>(client, ObjectKind::LimitRange, ends()));
     tasks.spawn(follow_tenant_objects::<RoleBinding>(client, ObjectKind::RoleBinding, ends()));
+    tasks.spawn(follow_tenant_objects::<ClusterRoleBinding>(client, ObjectKind::ClusterRoleBinding, ends()));
     tasks.spawn(follow_refusals(client, ends()));
 }
 
@@ -206,13 +207,7 @@ fn follow_tenant_objects<K>(
     ends: Ends,
 ) -> impl Future<Output = ()> + use<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Serialize
-        + DeserializeOwned
-        + Debug
-        + Send
-        + 'static,
+    K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + Debug + Send + 'static,
 {
     follow::<K>(
         Api::all(client.clone()),

@@ -14,6 +14,7 @@ mod absences;
 pub mod croft_config;
 mod daemonsets;
 mod evictions;
+mod given_status;
 mod invalid_objects;
 pub mod isolation;
 pub(crate) mod mutation;

@@ -3,13 +3,18 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use croft_policy::{
-    Tenants,
+    Mutation, Tenants,
     definitions::parameter::{NON_TENANT_PODS, REVISION},
-    policies::{self, parameters::INACTIVE},
+    policies::{
+        self,
+        parameters::{self, Creation, INACTIVE},
+    },
 };
 use serde_json::{Map, Value, json};
 
-use crate::tenant::{mutation, parameters::Parameters, state::State, tenant_status, write::Write};
+use crate::tenant::{
+    mutation, objects::Created, parameters::Parameters, state::State, tenant_status, write::Write,
+};
 
 /// Returns true if non-tenant pods are evaluated: a Tenant exists, and every replica of the webhook has enforced
 /// it. A replica that lags doesn't revert this.
@@ -35,7 +40,12 @@ pub(super) fn is_over(state: &State, view: &Tenants) -> bool {
 }
 
 /// The next write or probe of the parameters.
-pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool, mono: Duration) -> Option<Write> {
+pub(super) fn next_write(
+    state: &mut State,
+    view: &Tenants,
+    (active, created): (bool, &BTreeMap<String, Created>),
+    mono: Duration,
+) -> Option<Write> {
     mutation::observe_webhooks(state, mono);
     state.parameters.policies_missing = missing_policies(state);
     if remains_in_force(state, view) {
@@ -44,7 +54,16 @@ pub(super) fn next_write(state: &mut State, view: &Tenants, active: bool, mono: 
     let Parameters { namespace, written, in_force, .. } = &state.parameters;
     let written = written.as_ref()?;
     let mode = mutation::next_mode(state, view, mono);
-    let wanted = policies::parameters(view.declarations(), active, mode);
+    let mut wanted = policies::parameters(view.declarations(), active, mode);
+    let creation = |tenant: &str| match created.get(tenant) {
+        // In Policy mode pods of a namespace without the annotation of its pools are refused by the API server.
+        _ if mode == Mutation::Webhook && !tenant_status::is_enforced(state, tenant, mono) => {
+            Creation::Pending
+        }
+        Some(created) if created.is_full() => Creation::Full,
+        _ => Creation::Open,
+    };
+    parameters::set_creation(&mut wanted, view.declarations(), creation);
     let differ: BTreeMap<&str, &String> = wanted
         .iter()
         .filter(|(name, text)| written.get(**name) != Some(*text))

@@ -25,8 +25,9 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Writ
     state.refresh_nodes();
     let mut actions = Vec::new();
     let active = parameter_writes::is_active(state, &view, mono);
-    actions.extend(parameter_writes::next_write(state, &view, active, mono));
-    let mut kept = objects::compare(state, &view, mono);
+    let created = objects::let_in(state, &view, mono);
+    actions.extend(parameter_writes::next_write(state, &view, (active, &created), mono));
+    let mut kept = objects::compare(state, &view, created, mono);
     if active || parameter_writes::is_over(state, &view) {
         actions.extend(namespace_writes(state, &view, &kept.incomplete, mono));
         actions.append(&mut kept.writes);

@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// Kinds that must be listed before the first decision.
-const REQUIRED_LISTS: [&str; 15] = [
+const REQUIRED_LISTS: [&str; 16] = [
     "Pod",
     "Node",
     "NodeClaim",
@@ -59,6 +59,7 @@ const REQUIRED_LISTS: [&str; 15] = [
     "ResourceQuota",
     "LimitRange",
     "RoleBinding",
+    "ClusterRoleBinding",
 ];
 
 /// A namespace.
@@ -74,6 +75,8 @@ pub struct NamespaceFacts {
     pub pod_security: BTreeMap<String, String>,
     /// It is being deleted.
     pub deleting: bool,
+    /// Its creation, in seconds since 1970.
+    pub created: Option<i64>,
 }
 
 /// A pod that isn't finished.
@@ -484,6 +487,7 @@ impl State {
             shared: namespace.annotations().get(SHARED_ANNOTATION).cloned(),
             pod_security: pod_security::facts(namespace),
             deleting: namespace.metadata.deletion_timestamp.is_some(),
+            created: namespace.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second()),
         };
         if namespace.name_any() == self.parameters.namespace {
             let ours = namespace.annotations().iter().filter(|(name, _)| name.starts_with(PREFIX));

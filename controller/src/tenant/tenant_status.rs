@@ -21,6 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::{
     definitions::conditions as reasons,
     tenant::{
+        given_status::{creation_condition, quota_use},
         namespace_metadata::has_current_metadata,
         objects::{Comparison, Kept},
         placement::{Counted, Placement},
@@ -43,6 +44,11 @@ const MAX_NAMED_OBJECTS: usize = 5;
 pub(super) fn enforced_everywhere(state: &State, mono: Duration) -> bool {
     !state.tenants.is_empty()
         && state.tenants.values().all(|tenant| check_replicas(state, tenant, mono).is_ok())
+}
+
+/// Returns true if there are webhook replicas, and every one enforces the present generation of the tenant `name`.
+pub(super) fn is_enforced(state: &State, name: &str, mono: Duration) -> bool {
+    state.tenants.get(name).is_some_and(|tenant| check_replicas(state, tenant, mono).is_ok())
 }
 
 /// The replicas of the webhook that have reported lately.
@@ -116,8 +122,10 @@ pub(super) fn status_writes(
                 accepted_condition(view, tenant, rule, lost)
             }
         };
-        let has_metadata =
-            own.iter().all(|n| state.namespaces.get(*n).is_some_and(|f| has_current_metadata(view, n, f)));
+        let has_metadata = own
+            .iter()
+            .filter(|n| !kept.is_surplus(name, n))
+            .all(|n| state.namespaces.get(*n).is_some_and(|f| has_current_metadata(view, n, f)));
         let parameters = check_parameters(state, view, tenant, rule, has_metadata);
         let ready = ready_condition(state, tenant, &accepted, parameters, mono);
         let remedy = remedy(state, placement, &counted);
@@ -125,12 +133,15 @@ pub(super) fn status_writes(
         let unlimited = unlimited::of_tenant(tenant, pools.map(|pool| &**pool));
         let derived = [accepted, ready, isolated_condition(&counted, &remedy), unlimited];
         let objects = kept.tenants.get(name.as_str()).map(objects_condition);
-        let has_objects = objects.is_some();
-        let statements = valid.into_iter().chain(derived).chain(objects);
+        let creation = kept.created.get(name.as_str()).map(creation_condition);
+        let (has_objects, has_creation) = (objects.is_some(), creation.is_some());
+        let statements = valid.into_iter().chain(derived).chain(objects).chain(creation);
 
         let mut new = status_without_conditions(state, view, rule, &counted, own);
         new.conditions.clone_from(&old.conditions);
+        new.quota = quota_use(state, tenant, own);
         new.conditions.retain(|condition| has_objects || condition.type_ != reasons::OBJECTS_KEPT);
+        new.conditions.retain(|condition| has_creation || condition.type_ != reasons::NAMESPACE_CREATION);
         let mut events = Vec::new();
         for statement in statements {
             let was = old.conditions.iter().find(|c| c.type_ == statement.kind);
@@ -172,6 +183,7 @@ fn status_without_conditions(
         namespace_count: Some(count(own.len())),
         pods: Some(counted.pods),
         nodes: Some(count(state.nodes.keys().filter(in_pools).count())),
+        quota: Vec::new(),
         cost_per_hour: Some(Price::from_micros(i64::try_from(micros).unwrap_or(i64::MAX)).to_string()),
     }
 }

@@ -32,6 +32,9 @@ use crate::{
 #[path = "objects/tests.rs"]
 mod object_tests;
 
+#[path = "objects/created_test.rs"]
+mod created_test;
+
 const NOW: Duration = Duration::from_secs(100);
 
 fn read<T: DeserializeOwned>(value: Value) -> Box<T> {
@@ -888,7 +891,10 @@ fn younger_tenant_that_loses_a_namespace_by_its_selector_is_not_accepted() {
     ));
     write(&mut state);
     let (status, message) = condition_of(&state, "c", "Accepted");
-    assert!(status == "False" && message.contains("spec.namespaceSelector matches"), "{message}");
+    assert!(
+        status == "False" && message.contains("spec.namespaceSelector or spec.namespaceCreation matches"),
+        "{message}"
+    );
     assert!(message.contains("namespace tenant-a") && message.contains("older Tenant a"), "{message}");
     assert_eq!(condition_of(&state, "a", "Accepted").0, "True");
 }

@@ -176,7 +176,7 @@ impl Write {
                 }
                 // A merge patch removes a field only if it says null.
                 let mut status = json!(status);
-                for field in ["namespaces", "conditions"] {
+                for field in ["namespaces", "conditions", "quota"] {
                     if let Some(map) = status.as_object_mut() {
                         map.entry(field).or_insert(Value::Null);
                     }

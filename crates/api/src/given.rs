@@ -135,6 +135,21 @@ fn default_roles() -> Vec<String> {
     vec![DEFAULT_ROLE.to_owned()]
 }
 
+/// The namespaces that a tenant's owners may create. Every namespace whose name begins with the prefix belongs to the tenant,
+/// as those of `namespaces` do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespaceCreation {
+    /// The beginning of their names: lower-case letters, digits and `-`, and `-` at the end, such as `shop-`.
+    #[schemars(schema_with = "bounds::namespace_prefix")]
+    pub prefix: String,
+    /// The number of namespaces with this prefix that get pools and roles, without those that `namespaces` lists. A namespace
+    /// beyond it stays closed: its pods are refused, until another is deleted or the number is raised. Lowering the number
+    /// closes no namespace.
+    #[schemars(schema_with = "bounds::namespace_maximum")]
+    pub maximum: u32,
+}
+
 /// The kind of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OwnerKind {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     amount::Amount,
     bounds,
-    given::{Defaults, Owner, PodSecurity, Quota},
+    given::{Defaults, NamespaceCreation, Owner, PodSecurity, Quota},
 };
 
 /// A Tenant owns namespaces. Their pods run on the nodes of the tenant's pools and nowhere else.
@@ -40,7 +40,8 @@ use crate::{
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = ("(has(self.namespaces) && size(self.namespaces) > 0) || has(self.namespaceSelector)", "a Tenant needs namespaces: write spec.namespaces (exact names) or spec.namespaceSelector")
+    validation = ("(has(self.namespaces) && size(self.namespaces) > 0) || has(self.namespaceSelector) || has(self.namespaceCreation)", "a Tenant needs namespaces: write spec.namespaces (exact names), spec.namespaceSelector or spec.namespaceCreation"),
+    validation = ("!has(self.namespaceCreation) || (has(self.owners) && size(self.owners) > 0)", "the tenant's owners create its namespaces: write spec.owners beside spec.namespaceCreation")
 )]
 pub struct TenantSpec {
     /// Names of the namespaces that belong to this tenant.
@@ -77,6 +78,9 @@ pub struct TenantSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::owners")]
     pub owners: Vec<Owner>,
+    /// Namespaces that its owners may create: under a prefix, up to a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_creation: Option<NamespaceCreation>,
 }
 
 /// The traffic of a tenant's pods. The tenant's own namespaces reach each other, and no other namespace or address reaches
@@ -169,4 +173,20 @@ pub struct TenantStatus {
     /// The price of those nodes, in dollars per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_per_hour: Option<String>,
+    /// The quota of all its namespaces together, `spec.quota.total`, and what they use of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["resource".into()]))]
+    pub quota: Vec<QuotaUse>,
+}
+
+/// The use of one resource of a tenant's quota.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QuotaUse {
+    /// The resource's name in `spec.quota.total`.
+    pub resource: String,
+    /// The quota.
+    pub total: String,
+    /// The amount that all its namespaces use, as their ResourceQuotas say.
+    pub used: String,
 }

@@ -378,8 +378,8 @@ impl fmt::Display for LostClaim<'_> {
         match owner {
             Some(owner) if *by_selector => write!(
                 f,
-                "namespace {namespace}, which spec.namespaceSelector matches, belongs to the older Tenant {owner}; change one of \
-                 the two selectors, or the namespace's labels"
+                "namespace {namespace}, which spec.namespaceSelector or spec.namespaceCreation matches, belongs to the older Tenant {owner}; change \
+                 one of the two Tenants, or the namespace's labels"
             ),
             Some(owner) => write!(
                 f,

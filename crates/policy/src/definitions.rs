@@ -165,6 +165,12 @@ documented_keys! {
     Taint UNREGISTERED_TAINT = "croft.dev/unregistered", on "nodes of NodeClaims", by "kubelets, by user data";
 }
 
+/// The ClusterRole of owners who may create namespaces of their tenant. The controller binds it and may bind no other in the
+/// whole cluster.
+pub const NAMESPACE_CREATOR_ROLE: &str = "croft-namespace-creator";
+/// The verb on Tenants by which the policies know the users that have that role.
+pub const CREATE_NAMESPACES_VERB: &str = "create-namespaces";
+
 /// The beginning of the names of all objects that Croft keeps in tenants' namespaces.
 pub const TENANT_OBJECT_PREFIX: &str = "croft-tenant-";
 
@@ -190,7 +196,8 @@ pub mod parameter {
         /// Action on a non-tenant pod that tolerates the taint of a pool: `KeepOut`, `Reject` or `Allow`;
         /// `Inactive` while no Tenant is enforced.
         Annotation NON_TENANT_PODS = "policy.croft.dev/non-tenant-pods", on "Croft's own Namespace", by "the controller";
-        /// Claims of tenants on namespaces, as `name:namespaces:selector`, each followed by a semicolon.
+        /// Claims of tenants on namespaces, as `name:namespaces:selector`, or `name:namespaces:selector:prefix` with
+        /// namespaceCreation, each followed by a semicolon.
         Annotation TENANTS = "policy.croft.dev/tenants", on "Croft's own Namespace", by "the controller";
         /// Every pool, as `key=value:effects:label`, each followed by a semicolon; `label` is the pool-name label.
         Annotation ALL_POOLS = "policy.croft.dev/all-pools", on "Croft's own Namespace", by "the controller";
@@ -198,6 +205,9 @@ pub mod parameter {
         Annotation MUTATION = "policy.croft.dev/mutation", on "Croft's own Namespace", by "the controller";
         /// Names of namespaces to which pools are open, as `name=resource/name`, each followed by a semicolon.
         Annotation OPEN_NAMES = "policy.croft.dev/open-names", on "Croft's own Namespace", by "the controller";
+        /// Tenants whose owners may create namespaces: a line for each, with its name, prefix, maximum, `open` or `full`, and
+        /// its owners as `U:user` and `G:group`, separated by blanks.
+        Annotation NAMESPACE_CREATION = "policy.croft.dev/namespace-creation", on "Croft's own Namespace", by "the controller";
         /// A hash of all other parameters.
         Annotation REVISION = "policy.croft.dev/revision", on "Croft's own Namespace", by "the controller";
         /// Written with server-side dry-run only: the revision of which the writer asks whether it is in force.

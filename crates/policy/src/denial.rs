@@ -47,7 +47,7 @@ impl Denial {
             Rule::NamespaceIncomplete,
             format!(
                 "namespace {namespace:?} doesn't have the objects yet that its Tenant declares; try again in a moment, and if \
-                 that doesn't help, look at the condition ObjectsKept of the Tenant"
+                 that doesn't help, look at the conditions ObjectsKept and NamespaceCreation of the Tenant"
             ),
         )
     }

@@ -94,7 +94,7 @@ pub fn evaluate<'t>(tenants: &'t Tenants, request: &Request<'_>, phase: Phase) -
                 _ => None,
             };
             let name = if new.metadata.name.is_empty() { &request.name } else { &new.metadata.name };
-            let user = &request.user.username;
+            let user = &request.user;
             let checked = namespace::check(tenants.declarations(), user, name, old, &new.metadata);
             Outcome::from_check(checked, Rule::Unchanged)
         }

@@ -54,6 +54,9 @@ pub use rules::{
 pub use tenancy::{
     declarations,
     index::{Index, NamespaceTenancy, NodePools, Tenants},
-    model::{self, Config, Mutation, Namespace, Node, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
+    model::{
+        self, Config, Creator, Mutation, Namespace, NamespaceCreation, Node, NonTenantPods, OnConflict, Pool,
+        Provisioner, Tenant,
+    },
     replica_status, selector, stored, taint,
 };

@@ -233,25 +233,32 @@ async fn quota_defaults_and_owners(stack: &Stack) {
     };
     let found = async |what: &str, is_right: &(dyn Fn(&str) -> bool + Sync)| {
         until(what, EVENTUALLY, async || {
-            let kinds = "resourcequotas,limitranges,rolebindings";
-            let found = stack.plane.kubectl(["get", kinds, "-n", TENANT, "-o", "json"]).await?;
+            let kinds = "resourcequotas,limitranges,rolebindings,clusterrolebindings";
+            let words = ["get", kinds, "-n", TENANT, "-l", "croft.dev/tenant", "-o", "json"];
+            let found = stack.plane.kubectl(words).await?;
             anyhow::Ok(Seen::from_option(is_right(&found).then_some(()), found))
         })
         .await
         .unwrap();
     };
-    let is_whole =
-        |found: &str| ["\"77\"", "\"7m\"", "jane-of-verbs"].iter().all(|part| found.contains(part));
+    let is_whole = |found: &str| {
+        // She is in the bindings of the namespace and of the whole cluster.
+        ["\"77\"", "\"7m\""].iter().all(|part| found.contains(part))
+            && found.matches("jane-of-verbs").count() == 2
+    };
     let given = json!({"quota": {"perNamespace": {"pods": 77}}, "defaults": {"requests": {"cpu": "7m"}},
-        "owners": [{"kind": "User", "name": "jane-of-verbs"}]});
+        "owners": [{"kind": "User", "name": "jane-of-verbs"}],
+        "namespaceCreation": {"prefix": "verbs-", "maximum": 1}});
     patch(&["tenant", TENANT], json!({"spec": given})).await;
     found("quota, defaults and owners", &is_whole).await;
     patch(&["resourcequota", "croft-tenant-quota", "-n", TENANT], json!({"spec": {"hard": {"pods": "78"}}}))
         .await;
     patch(&["limitrange", "croft-tenant-defaults", "-n", TENANT], json!({"spec": {"limits": []}})).await;
     patch(&["rolebinding", "croft-tenant-owners-admin", "-n", TENANT], json!({"subjects": []})).await;
+    let creators = format!("croft-tenant-namespaces-{TENANT}");
+    patch(&["clusterrolebinding", &creators], json!({"subjects": []})).await;
     found("quota, defaults and owners restored", &is_whole).await;
-    let none = json!({"quota": null, "defaults": null, "owners": null});
+    let none = json!({"quota": null, "defaults": null, "owners": null, "namespaceCreation": null});
     patch(&["tenant", TENANT], json!({"spec": none})).await;
     found("none of them", &|found| !found.contains("croft-tenant-")).await;
 }

@@ -27,7 +27,7 @@ const THOUSAND: i64 = 1_000;
 pub(super) fn normalized(kind: ObjectKind, content: Value) -> Value {
     match kind {
         ObjectKind::ResourceQuota | ObjectKind::LimitRange => in_one_form(content),
-        ObjectKind::NetworkPolicy | ObjectKind::RoleBinding => content,
+        ObjectKind::NetworkPolicy | ObjectKind::RoleBinding | ObjectKind::ClusterRoleBinding => content,
     }
 }
 
@@ -52,12 +52,12 @@ pub(super) fn amounts(map: Option<&Value>) -> Option<Amounts> {
 }
 
 /// Thousandths of a quantity.
-pub(super) fn millis(text: &str) -> Option<i64> {
+pub(in crate::tenant) fn millis(text: &str) -> Option<i64> {
     text.parse::<Quantity>().ok().map(Quantity::millis)
 }
 
 /// An amount as a quantity that reads well.
-pub(super) fn text(millis: i64) -> String {
+pub(in crate::tenant) fn text(millis: i64) -> String {
     let units = millis / THOUSAND;
     if millis % THOUSAND == 0 && units < MEBIBYTE {
         return units.to_string();

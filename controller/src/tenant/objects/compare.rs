@@ -6,12 +6,13 @@ use std::{
     time::Duration,
 };
 
-use croft_api::convert::tenant_objects::tenant_label;
+use croft_api::convert::{given::creators_name, tenant_objects::tenant_label};
 use croft_policy::Tenants;
 use serde_json::{Value, json};
 
 use super::{
     comparison::{Comparison, label_operation, new_object},
+    created::Created,
     expected::{Expectations, Expected, expectations, is_own_name},
     facts::ObjectFacts,
     share_writes::{share_keys, share_writes},
@@ -26,10 +27,15 @@ use crate::{
 const MAX_WRITES: usize = 50;
 
 /// Compares the objects with what Tenants declare.
-pub(in crate::tenant) fn compare(state: &mut State, view: &Tenants, mono: Duration) -> Comparison {
-    let Expectations { objects, shared, unknown } = expectations(state, view);
+pub(in crate::tenant) fn compare(
+    state: &mut State,
+    view: &Tenants,
+    created: BTreeMap<String, Created>,
+    mono: Duration,
+) -> Comparison {
+    let Expectations { objects, shared, unknown } = expectations(state, view, &created);
     // No pod is let into a new namespace while it is unknown what its tenant declares.
-    let mut found = Comparison { incomplete: unknown.clone(), ..Comparison::default() };
+    let mut found = Comparison { incomplete: unknown.clone(), created, ..Comparison::default() };
     let mut restored = Vec::new();
     for (key, expected) in &objects {
         let kept = found.tenants.entry(expected.tenant.to_string()).or_default();
@@ -66,7 +72,7 @@ pub(in crate::tenant) fn compare(state: &mut State, view: &Tenants, mono: Durati
 fn must_be_replaced(key: &ObjectKey, held: &ObjectFacts, expected: &Expected) -> bool {
     let differs = |pointer: &str| held.content.pointer(pointer) != expected.content.pointer(pointer);
     match key.kind {
-        ObjectKind::RoleBinding => differs("/roleRef"),
+        ObjectKind::RoleBinding | ObjectKind::ClusterRoleBinding => differs("/roleRef"),
         ObjectKind::ResourceQuota => differs("/spec/scopes") || differs("/spec/scopeSelector"),
         ObjectKind::NetworkPolicy | ObjectKind::LimitRange => false,
     }
@@ -123,6 +129,13 @@ fn removals(
 ) -> Vec<Write> {
     let is_over = |key: &ObjectKey, held: &ObjectFacts| {
         let namespace = &key.namespace;
+        if key.kind.is_cluster_scoped() {
+            let is_unreadable = |tenant: &&String| state.has_no_valid_version("Tenant", tenant);
+            let mut unreadable = state.tenants.keys().filter(is_unreadable);
+            return !held.deleting
+                && is_own_name(key.kind, &key.name)
+                && unreadable.all(|tenant| creators_name(tenant) != key.name);
+        }
         let there = state.namespaces.get(namespace).is_some_and(|facts| !facts.deleting);
         let is_tenant = view.tenancy(namespace).tenant().is_some();
         let may_return = !is_tenant && state.absences.may_affect(view, namespace, mono);

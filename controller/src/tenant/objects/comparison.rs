@@ -6,6 +6,7 @@ use croft_api::convert::tenant_objects::tenant_label;
 use croft_policy::definitions::TENANT_LABEL;
 use serde_json::{Value, json};
 
+use super::created::Created;
 use crate::{
     json_pointer::escaped,
     kube_api::ObjectKey,
@@ -34,6 +35,15 @@ pub(in crate::tenant) struct Comparison {
     pub(in crate::tenant) incomplete: BTreeSet<String>,
     /// Tenants that declare objects.
     pub(in crate::tenant) tenants: BTreeMap<String, Kept>,
+    /// Namespaces that owners created, by tenant.
+    pub(in crate::tenant) created: BTreeMap<String, Created>,
+}
+
+impl Comparison {
+    /// True if a namespace of the tenant stays closed, since its owners have created too many.
+    pub(in crate::tenant) fn is_surplus(&self, tenant: &str, namespace: &str) -> bool {
+        self.created.get(tenant).is_some_and(|created| created.surplus.iter().any(|name| name == namespace))
+    }
 }
 
 impl Kept {
@@ -66,10 +76,11 @@ pub(super) fn new_object(
         fields.insert("apiVersion".to_owned(), key.kind.api_version().into());
         fields.insert("kind".to_owned(), key.kind.name().into());
         let labels = json!({TENANT_LABEL: tenant_label(tenant)});
-        fields.insert(
-            "metadata".to_owned(),
-            json!({"name": key.name, "namespace": key.namespace, "labels": labels}),
-        );
+        let mut metadata = json!({"name": key.name, "labels": labels});
+        if let (Some(metadata), false) = (metadata.as_object_mut(), key.namespace.is_empty()) {
+            metadata.insert("namespace".to_owned(), key.namespace.clone().into());
+        }
+        fields.insert("metadata".to_owned(), metadata);
     }
     Write::CreateObject { key: key.clone(), object, changed_for }
 }

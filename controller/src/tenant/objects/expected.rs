@@ -9,10 +9,10 @@ use croft_api::{
     Tenant,
     convert::{given, tenant_objects as convert},
 };
-use croft_policy::{NamespaceTenancy, Tenants};
+use croft_policy::{NamespaceTenancy, Tenants, policies::NAMESPACE_CREATION_POLICY};
 use serde_json::{Value, json};
 
-use super::{amounts::normalized, shares::SharedQuota};
+use super::{amounts::normalized, created::Created, shares::SharedQuota};
 use crate::{
     kube_api::{ObjectKey, ObjectKind},
     tenant::state::State,
@@ -43,7 +43,7 @@ pub(super) struct Expectations {
     pub(super) objects: BTreeMap<ObjectKey, Expected>,
     /// Quotas that a tenant's namespaces share.
     pub(super) shared: BTreeMap<Arc<str>, SharedQuota>,
-    /// Namespaces whose Tenant can't be read: their objects stay as they are.
+    /// Namespaces whose Tenant can't be read, or that stay closed: their objects stay as they are.
     pub(super) unknown: BTreeSet<String>,
 }
 
@@ -54,15 +54,22 @@ pub(super) fn is_own_name(kind: ObjectKind, name: &str) -> bool {
         ObjectKind::ResourceQuota => name == given::quota_name() || name == given::share_name(),
         ObjectKind::LimitRange => name == given::defaults_name(),
         ObjectKind::RoleBinding => name.starts_with(&given::owners_prefix()),
+        ObjectKind::ClusterRoleBinding => name.starts_with(&given::creators_prefix()),
     }
 }
 
 /// Derives the expected objects from Tenants and namespaces.
-pub(super) fn expectations(state: &State, view: &Tenants) -> Expectations {
-    let mut found = Expectations::default();
+pub(super) fn expectations(
+    state: &State,
+    view: &Tenants,
+    created: &BTreeMap<String, Created>,
+) -> Expectations {
+    let closed: BTreeSet<&String> = created.values().flat_map(Created::closed).collect();
+    let mut found = Expectations { objects: creators(state), ..Expectations::default() };
     let mut namespaces: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for name in state.namespaces.keys() {
         match view.tenancy(name) {
+            _ if closed.contains(name) => drop(found.unknown.insert(name.clone())),
             // Its claims on namespaces can be read, and its other fields can't.
             NamespaceTenancy::Tenant { tenant, .. } if state.has_no_valid_version("Tenant", &tenant.name) => {
                 found.unknown.insert(name.clone());
@@ -94,6 +101,26 @@ pub(super) fn expectations(state: &State, view: &Tenants) -> Expectations {
         }
     }
     found
+}
+
+/// The bindings of owners who may create namespaces. While the policy is missing that keeps owners to their prefix, there are
+/// none.
+fn creators(state: &State) -> BTreeMap<ObjectKey, Expected> {
+    let kind = ObjectKind::ClusterRoleBinding;
+    if state.parameters.policies_missing.iter().any(|policy| policy == NAMESPACE_CREATION_POLICY) {
+        return BTreeMap::new();
+    }
+    let may_create = state.tenants.iter().filter(|(name, tenant)| {
+        tenant.spec.namespace_creation.is_some()
+            && !tenant.spec.owners.is_empty()
+            && !state.has_no_valid_version("Tenant", name)
+    });
+    let binding = |(name, tenant): (&String, &Arc<Tenant>)| {
+        let key = ObjectKey { kind, namespace: String::new(), name: given::creators_name(name) };
+        let content = Arc::new(given::creators_binding(&tenant.spec.owners));
+        (key, Expected::new(&name.as_str().into(), kind, &content))
+    };
+    may_create.map(binding).collect()
 }
 
 fn pods_in(state: &State, namespace: &str) -> usize {

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{
     amounts::{QuotaFacts, amounts, normalized},
+    let_in::LetIn,
     shares::Shares,
 };
 use crate::kube_api::{ObjectKey, ObjectKind};
@@ -45,6 +46,8 @@ pub struct TenantObjects {
     pub(super) refused: BTreeMap<ObjectKey, String>,
     /// The division of tenants' quotas among their namespaces.
     pub(super) shares: Shares,
+    /// The namespaces of owners that were let in.
+    pub(super) let_in: LetIn,
 }
 
 impl TenantObjects {
@@ -97,11 +100,12 @@ impl TenantObjects {
     /// Begins to lead: a former leader changed shares until now.
     pub(in crate::tenant) fn take_over(&mut self) {
         self.shares.take_over();
+        self.let_in.take_over();
     }
 
-    /// The next time at which a share may change without any news.
+    /// The next time at which a share may change, or a namespace be let in, without any news.
     pub(in crate::tenant) fn next(&self, mono: Duration) -> Option<Duration> {
-        self.shares.next(mono)
+        self.shares.next(mono).into_iter().chain(self.let_in.next()).min()
     }
 
     /// Takes in that the API server refused an object for what it is. Returns true if that is new.

@@ -1,5 +1,5 @@
 //! Objects that Croft keeps in tenants' namespaces, as their Tenants declare them: NetworkPolicies, ResourceQuotas,
-//! LimitRanges and RoleBindings.
+//! LimitRanges and RoleBindings; and in the whole cluster the ClusterRoleBindings of owners who may create namespaces.
 //!
 //! ```text
 //!  Tenant, its namespaces ──▶ expected ─┐
@@ -14,11 +14,16 @@
 mod amounts;
 mod compare;
 mod comparison;
+mod created;
 mod expected;
 mod facts;
+mod let_in;
 mod share_writes;
 mod shares;
 
+pub(super) use amounts::{millis, text as amount_text};
 pub(super) use compare::compare;
 pub(super) use comparison::{Comparison, Kept};
+pub(super) use created::{Created, let_in};
 pub use facts::TenantObjects;
+pub(super) use share_writes::share_used;

@@ -24,6 +24,15 @@ fn share_key(namespace: &str) -> ObjectKey {
     ObjectKey { kind: ObjectKind::ResourceQuota, namespace: namespace.to_owned(), name: share_name() }
 }
 
+/// The amounts that a namespace uses of its share, in thousandths, by resource.
+pub(in crate::tenant) fn share_used<'s>(
+    state: &'s State,
+    namespace: &str,
+) -> impl Iterator<Item = (&'s str, i64)> + use<'s> {
+    let quota = state.objects.held.get(&share_key(namespace)).and_then(|held| held.quota.as_ref());
+    quota.into_iter().flat_map(|quota| quota.used.iter().map(|(name, millis)| (name.as_str(), *millis)))
+}
+
 /// The shares that should exist.
 pub(super) fn share_keys(shared: &BTreeMap<Arc<str>, SharedQuota>) -> BTreeSet<ObjectKey> {
     shared.values().flat_map(|quota| &quota.namespaces).map(|namespace| share_key(namespace)).collect()

@@ -83,6 +83,28 @@ pub(crate) fn cluster_roles(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
+/// The prefix of namespaces that owners may create.
+pub(crate) fn namespace_prefix(_: &mut SchemaGenerator) -> Schema {
+    schema(text(
+        40,
+        json!([
+            rule(
+                "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?-$')",
+                "write the beginning of the namespaces' names with '-' at its end, such as shop-: lower-case letters, digits and '-'",
+            ),
+            rule(
+                "!self.startsWith('kube-')",
+                "Kubernetes keeps names that begin with kube- for itself: write a prefix of the tenant's own, such as shop-",
+            ),
+        ]),
+    ))
+}
+
+/// The number of namespaces that owners may create.
+pub(crate) fn namespace_maximum(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": 1_000}))
+}
+
 /// Owners.
 pub(crate) fn owners(generator: &mut SchemaGenerator) -> Schema {
     schema(json!({

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use croft_policy::definitions::TENANT_OBJECT_PREFIX;
+use croft_policy::definitions::{NAMESPACE_CREATOR_ROLE, TENANT_OBJECT_PREFIX};
 use serde_json::{Value, json};
 
 use crate::{
     amount::Amount,
+    convert::tenant_objects::tenant_label,
     given::{Defaults, Owner, OwnerKind, PodSecurity, PodSecurityLevel},
 };
 
@@ -40,6 +41,41 @@ pub fn owners_prefix() -> String {
     format!("{TENANT_OBJECT_PREFIX}owners-")
 }
 
+/// The beginning of the names of ClusterRoleBindings, which end with their tenant's name.
+#[must_use]
+pub fn creators_prefix() -> String {
+    format!("{TENANT_OBJECT_PREFIX}namespaces-")
+}
+
+/// The name of the ClusterRoleBinding of a tenant whose owners may create namespaces.
+#[must_use]
+pub fn creators_name(tenant: &str) -> String {
+    format!("{}{}", creators_prefix(), tenant_label(tenant))
+}
+
+/// The ClusterRoleBinding of a tenant whose owners may create namespaces.
+#[must_use]
+pub fn creators_binding(owners: &[Owner]) -> Value {
+    let mut subjects: Vec<Value> = Vec::new();
+    for subject in owners.iter().map(subject) {
+        if !subjects.contains(&subject) {
+            subjects.push(subject);
+        }
+    }
+    let reference = json!({"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": NAMESPACE_CREATOR_ROLE});
+    json!({"roleRef": reference, "subjects": subjects})
+}
+
+/// An owner as the subject of a binding.
+fn subject(owner: &Owner) -> Value {
+    match owner.kind {
+        OwnerKind::ServiceAccount => {
+            json!({"kind": "ServiceAccount", "name": owner.name, "namespace": owner.namespace})
+        }
+        kind => json!({"apiGroup": RBAC_GROUP, "kind": kind.as_str(), "name": owner.name}),
+    }
+}
+
 /// A ResourceQuota; `None` if it would limit nothing.
 #[must_use]
 pub fn resource_quota(hard: &BTreeMap<String, Amount>) -> Option<Value> {
@@ -66,12 +102,7 @@ pub fn limit_range(defaults: &Defaults) -> Option<Value> {
 pub fn role_bindings(owners: &[Owner]) -> BTreeMap<String, Value> {
     let mut subjects: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for owner in owners {
-        let subject = match owner.kind {
-            OwnerKind::ServiceAccount => {
-                json!({"kind": "ServiceAccount", "name": owner.name, "namespace": owner.namespace})
-            }
-            kind => json!({"apiGroup": RBAC_GROUP, "kind": kind.as_str(), "name": owner.name}),
-        };
+        let subject = subject(owner);
         for role in &owner.cluster_roles {
             let list = subjects.entry(role).or_default();
             if !list.contains(&subject) {

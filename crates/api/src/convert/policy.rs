@@ -2,7 +2,7 @@
 //! controller; the webhook decodes its own views.
 
 use croft_policy::{
-    self as policy,
+    self as policy, Creator,
     definitions::POOL_NAME_LABEL,
     selector::{Requirement, Selector, Test},
     taint::{Effect, Taint},
@@ -15,7 +15,11 @@ use k8s_openapi::{
 use kube::ResourceExt;
 use thiserror::Error;
 
-use crate::{config, pool, tenant};
+use crate::{
+    config,
+    given::{NamespaceCreation, Owner, OwnerKind},
+    pool, tenant,
+};
 
 /// Why the selector of a Tenant can't be converted.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -46,6 +50,11 @@ pub fn tenant(tenant: &crate::Tenant) -> Result<policy::Tenant, SelectorError> {
         namespaces: tenant.spec.namespaces.clone(),
         // An empty selector would claim every namespace there is.
         selector: selector.filter(|s| !s.requirements().is_empty()),
+        creation: tenant
+            .spec
+            .namespace_creation
+            .as_ref()
+            .map(|declared| creation(declared, &tenant.spec.owners)),
         pools: tenant.spec.pools.clone(),
         on_conflict: match tenant.spec.on_conflict {
             tenant::OnConflict::Reject => policy::OnConflict::Reject,
@@ -54,6 +63,21 @@ pub fn tenant(tenant: &crate::Tenant) -> Result<policy::Tenant, SelectorError> {
         unreadable_claims: false,
         needs_objects: false,
     })
+}
+
+fn creation(declared: &NamespaceCreation, owners: &[Owner]) -> policy::NamespaceCreation {
+    let creator = |owner: &Owner| match (owner.kind, &owner.namespace) {
+        (OwnerKind::Group, _) => Creator::Group(owner.name.clone()),
+        (OwnerKind::ServiceAccount, Some(namespace)) => {
+            Creator::User(format!("system:serviceaccount:{namespace}:{}", owner.name))
+        }
+        (OwnerKind::User | OwnerKind::ServiceAccount, _) => Creator::User(owner.name.clone()),
+    };
+    policy::NamespaceCreation {
+        prefix: declared.prefix.clone(),
+        maximum: declared.maximum,
+        creators: owners.iter().map(creator).collect(),
+    }
 }
 
 /// Converts a label selector.

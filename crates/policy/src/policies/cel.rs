@@ -35,7 +35,7 @@ pub(super) fn non_tenant_pods_allowed() -> String {
     format!("{} in ['', 'Allow', '{INACTIVE}']", text(parameter::NON_TENANT_PODS))
 }
 
-/// CEL: the tenants of [`parameter::TENANTS`] as lists of three words: name, namespaces, selector.
+/// CEL: the tenants of [`parameter::TENANTS`] as lists of words: name, namespaces, selector, and perhaps a prefix.
 pub(super) fn all_tenants() -> String {
     format!("{}.split(';').filter(t, t != '').map(t, t.split(':'))", text(parameter::TENANTS))
 }
@@ -43,7 +43,7 @@ pub(super) fn all_tenants() -> String {
 /// CEL: the tenant `t` of [`all_tenants`] claims the namespace `name` with `labels`.
 pub(super) fn is_claimed(name: &str, labels: &str) -> String {
     format!(
-        "({name} in t[1].split(',') || (t[2] != '' && t[2].split('&').map(r, r.split(' ')).all(r, \
+        "({name} in t[1].split(',') || (size(t) > 3 && {name}.startsWith(t[3])) || (t[2] != '' && t[2].split('&').map(r, r.split(' ')).all(r, \
          r[1] == 'In' ? (r[0] in {labels} && {labels}[r[0]] in r[2].split(',')) : \
          r[1] == 'NotIn' ? !(r[0] in {labels} && {labels}[r[0]] in r[2].split(',')) : \
          r[1] == 'Exists' ? r[0] in {labels} : !(r[0] in {labels}))))"
@@ -56,6 +56,16 @@ pub(super) fn opened_by() -> String {
         "{}.split(';').filter(e, e.startsWith(object.metadata.name + '=') || e.startsWith('{MORE}=')).map(e, e.split('=')[1]).join(',')\
          .split(',').filter(o, o != '')",
         text(parameter::OPEN_NAMES)
+    )
+}
+
+/// CEL: the entries of [`parameter::NAMESPACE_CREATION`] that list the user of the request, as lists of words: tenant,
+/// prefix, maximum, `open`, `full` or `pending`, owners. No other word of an entry has a colon.
+pub(super) fn created_by_user() -> String {
+    format!(
+        "{}.split('\\n').filter(e, e != '').map(e, e.split(' ')).filter(e, ('U:' + request.userInfo.username) in e || \
+         request.userInfo.?groups.orValue([]).exists(g, ('G:' + g) in e))",
+        text(parameter::NAMESPACE_CREATION)
     )
 }
 

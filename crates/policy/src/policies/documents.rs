@@ -24,6 +24,7 @@ pub fn documents(namespace: &str) -> Vec<Value> {
         namespaces::reserved(),
         namespaces::moves(),
         namespaces::names(),
+        namespaces::creation(),
         in_force::policy(),
     ];
     let policies = policies.into_iter().chain(mutation::validating()).chain(identities::all());

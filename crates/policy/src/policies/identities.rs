@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 
 use crate::{
     definitions::{
-        CLAIM_ANNOTATION, IDENTITY_PREFIX, INJECTED_ANNOTATION, NAME_LABEL, POOL_NAME_LABEL, REPLICA_LABEL,
-        TENANCY_LABEL, TENANT_LABEL, TENANT_OBJECT_PREFIX, UNREGISTERED_TAINT,
+        CLAIM_ANNOTATION, IDENTITY_PREFIX, INJECTED_ANNOTATION, NAME_LABEL, NAMESPACE_CREATOR_ROLE,
+        POOL_NAME_LABEL, REPLICA_LABEL, TENANCY_LABEL, TENANT_LABEL, TENANT_OBJECT_PREFIX,
+        UNREGISTERED_TAINT,
         parameter::{self, PREFIX},
         webhook,
     },
@@ -43,11 +44,12 @@ const CONTROLLER: &str = "croft-controller";
 const WEBHOOK_ACCOUNT: &str = "croft-webhook";
 
 /// Every policy of this module.
-pub(super) fn all() -> [Policy; 8] {
+pub(super) fn all() -> [Policy; 9] {
     [
         daemonsets(),
         namespaces(),
         tenant_objects(),
+        namespace_creators(),
         pods(),
         nodes(),
         declarations(),
@@ -261,6 +263,51 @@ fn tenant_objects() -> Policy {
                  s.?namespace.orValue('') == params.metadata.name)"
                     .to_owned(),
                 format!("'the controller may not give a role to Croft\\'s own ServiceAccounts: ' + {what}"),
+            ),
+        ],
+    )
+}
+
+/// The controller lets a tenant's owners create namespaces, by its own ClusterRoleBindings, and gives no other role in the
+/// whole cluster. It may bind further roles in single namespaces, and RBAC can't tell the two apart.
+fn namespace_creators() -> Policy {
+    let own = |object: &str| {
+        format!(
+            "({object} == null || ('{TENANT_LABEL}' in {object}.metadata.?labels.orValue({{}}) && \
+             {object}.metadata.name.startsWith('{TENANT_OBJECT_PREFIX}')))"
+        )
+    };
+    let role = format!(
+        "(object == null || (object.roleRef.kind == 'ClusterRole' && object.roleRef.name == '{NAMESPACE_CREATOR_ROLE}'))"
+    );
+    policy(
+        "croft-controller-namespace-creators",
+        CONTROLLER,
+        constraints("rbac.authorization.k8s.io", &["clusterrolebindings"], &["CREATE", "UPDATE", "DELETE"]),
+        Vec::new(),
+        vec![
+            (
+                format!("{} && {} && {role}", own("object"), own("oldObject")),
+                format!(
+                    "'the controller may write ClusterRoleBindings of ClusterRole {NAMESPACE_CREATOR_ROLE} with the label \
+                     {TENANT_LABEL} and a name that begins with {TENANT_OBJECT_PREFIX}, and not ' + request.name"
+                ),
+            ),
+            (
+                format!(
+                    "request.operation != 'UPDATE' || ({} && {})",
+                    metadata_but(&["labels"]),
+                    same_but_these(".?metadata.?labels", &[TENANT_LABEL])
+                ),
+                "'the controller may not change the metadata of ClusterRoleBinding ' + request.name + ' but its own label'"
+                    .to_owned(),
+            ),
+            (
+                "request.operation == 'DELETE' || !dyn(object).?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' \
+                 && s.?namespace.orValue('') == params.metadata.name)"
+                    .to_owned(),
+                "'the controller may not give a role to Croft\\'s own ServiceAccounts: ClusterRoleBinding ' + request.name"
+                    .to_owned(),
             ),
         ],
     )

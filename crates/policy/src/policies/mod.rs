@@ -32,5 +32,6 @@ mod policy;
 
 pub use documents::{documents, names};
 pub use namespace_metadata::{MetadataEntries, namespace_metadata};
+pub use namespaces::NAMESPACE_CREATION_POLICY;
 pub use parameters::parameters;
 pub use policy::{BREAK_GLASS_SUBJECT, BREAK_GLASS_VERB};

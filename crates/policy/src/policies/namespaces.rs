@@ -1,7 +1,10 @@
 //! Namespaces: the metadata that only Croft writes, and the tenants that a write moves a namespace into or out of.
 
 use crate::{
-    definitions::parameter::{self, PREFIX},
+    definitions::{
+        CREATE_NAMESPACES_VERB,
+        parameter::{self, PREFIX},
+    },
     policies::{
         cel,
         policy::{Policy, constraints},
@@ -108,10 +111,18 @@ pub(super) fn moves() -> Policy {
             ("labels", "object.metadata.?labels.orValue({})".to_owned()),
             ("before", "oldObject == null ? {} : oldObject.metadata.?labels.orValue({})".to_owned()),
             ("tenants", cel::all_tenants()),
+            // An owner may create a namespace of the tenant whose prefix its name has.
+            (
+                "owned",
+                format!(
+                    "oldObject != null ? [] : {}.filter(e, object.metadata.name.startsWith(e[1])).map(e, e[0])",
+                    cel::created_by_user()
+                ),
+            ),
             (
                 "moved",
                 format!(
-                    "variables.tenants.filter(t, {} != (oldObject != null && {})).map(t, t[0])",
+                    "variables.tenants.filter(t, {} != (oldObject != null && {}) && !(t[0] in variables.owned)).map(t, t[0])",
                     cel::is_claimed("object.metadata.name", "variables.labels"),
                     cel::is_claimed("object.metadata.name", "variables.before")
                 ),
@@ -160,6 +171,89 @@ pub(super) fn names() -> Policy {
         conditions: Vec::new(),
         variables: vec![("opened_by", cel::opened_by())],
         validations,
+        parameters: true,
+    }
+}
+
+/// The name of the policy that keeps owners to their prefix.
+pub const NAMESPACE_CREATION_POLICY: &str = "croft-namespace-creation";
+
+/// The labels that owners may give to a namespace that they create: its own name. Other labels decide what a namespace may
+/// do, such as levels of Pod Security, or which namespaces a NetworkPolicy lets in.
+const OWNERS_LABELS: &str = "k in ['kubernetes.io/metadata.name', 'name'] && \
+                             object.metadata.labels[k] == object.metadata.name";
+/// Annotations that owners may give to it. Others decide where pods run.
+const OWNERS_ANNOTATIONS: &str = "k == 'kubectl.kubernetes.io/last-applied-configuration' || \
+                                  k == 'kubernetes.io/description' || k.startsWith('app.kubernetes.io/')";
+
+/// Owners with the role [`NAMESPACE_CREATOR_ROLE`](crate::definitions::NAMESPACE_CREATOR_ROLE) create namespaces under their
+/// tenants' prefixes, and none of any other name, whatever the parameters say and even while they lag.
+pub(super) fn creation() -> Policy {
+    let check =
+        |verb: &str| format!("authorizer.group('croft.dev').resource('tenants').check('{verb}').allowed()");
+    let of = |field: &str| format!("object.metadata.?{field}.orValue({{}})");
+    let ask = "or ask the cluster\\'s operator";
+    Policy {
+        name: NAMESPACE_CREATION_POLICY,
+        constraints: constraints("", &["namespaces"], &["CREATE"], false),
+        conditions: vec![
+            ("by-an-owner", check(CREATE_NAMESPACES_VERB)),
+            ("not-by-an-operator", format!("!{}", check("assign"))),
+        ],
+        variables: vec![
+            ("own", cel::created_by_user()),
+            ("owned", "variables.own.filter(e, object.metadata.name.startsWith(e[1]))".to_owned()),
+            ("full", "variables.owned.filter(e, e[3] == 'full')".to_owned()),
+            ("pending", "variables.owned.filter(e, e[3] == 'pending')".to_owned()),
+            ("labels", format!("{}.filter(k, !({OWNERS_LABELS}))", of("labels"))),
+            ("annotations", format!("{}.filter(k, !({OWNERS_ANNOTATIONS}))", of("annotations"))),
+        ],
+        validations: vec![
+            (
+                "size(variables.owned) > 0".to_owned(),
+                format!(
+                    "'namespace ' + object.metadata.name + ' has no prefix under which ' + request.userInfo.username + ' may \
+                     create namespaces: choose a name that begins with ' + (size(variables.own) == 0 ? 'the prefix of \
+                     spec.namespaceCreation of your Tenant' : variables.own.map(e, e[1]).join(' or ')) + ', {ask}'"
+                ),
+            ),
+            (
+                "size(variables.full) == 0".to_owned(),
+                format!(
+                    "'tenant ' + variables.full[0][0] + ' has the ' + variables.full[0][2] + ' namespaces that its owners may \
+                     create under ' + variables.full[0][1] + ' (spec.namespaceCreation.maximum): use one of those, {ask}'"
+                ),
+            ),
+            (
+                "size(variables.pending) == 0".to_owned(),
+                "'the replicas of croft-webhook do not all enforce the present Tenant ' + variables.pending[0][0] + ' yet: create \
+                 namespace ' + object.metadata.name + ' again in some seconds'"
+                    .to_owned(),
+            ),
+            (
+                "size(variables.labels) == 0".to_owned(),
+                format!(
+                    "'owners of a tenant may not give the label ' + variables.labels[0] + ' to namespace ' + \
+                     object.metadata.name + ': leave it out, {ask}'"
+                ),
+            ),
+            (
+                "size(variables.annotations) == 0".to_owned(),
+                format!(
+                    "'owners of a tenant may not give the annotation ' + variables.annotations[0] + ' to namespace ' + \
+                     object.metadata.name + ': leave it out, {ask}'"
+                ),
+            ),
+            (
+                "size(object.metadata.?finalizers.orValue([])) == 0 && \
+                 size(object.metadata.?ownerReferences.orValue([])) == 0"
+                    .to_owned(),
+                format!(
+                    "'owners of a tenant may not give finalizers or ownerReferences to namespace ' + object.metadata.name + ': \
+                     leave them out, {ask}'"
+                ),
+            ),
+        ],
         parameters: true,
     }
 }

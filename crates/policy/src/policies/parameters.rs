@@ -16,14 +16,14 @@ use crate::{
     definitions::{
         POOL_NAME_LABEL,
         parameter::{
-            ALL_POOLS, EXEMPT, KUBELET_LABELS, MUTATION, NON_TENANT_PODS, OPEN_NAMES, POOL_KEYS, REVISION,
-            SHARED_WITH, TENANTS,
+            ALL_POOLS, EXEMPT, KUBELET_LABELS, MUTATION, NAMESPACE_CREATION, NON_TENANT_PODS, OPEN_NAMES,
+            POOL_KEYS, REVISION, SHARED_WITH, TENANTS,
         },
     },
     rules::{namespace, node::RESTRICTED_PREFIX},
     tenancy::{
         declarations::{Declarations, DeclaredTenant},
-        model::{BUILT_IN_EXEMPT, Mutation, NonTenantPods, Provisioner, SINGLETON},
+        model::{BUILT_IN_EXEMPT, Creator, Mutation, NonTenantPods, Provisioner, SINGLETON},
         selector::Test,
         taint::Effect,
     },
@@ -67,9 +67,11 @@ pub fn has_more_pools(written: &str) -> bool {
 pub const INACTIVE: &str = "Inactive";
 
 /// Bytes of [`TENANTS`]. The API server takes 256 KiB of annotations on an object.
-const CLAIMS_LIMIT_BYTES: usize = 192 * 1024;
+const CLAIMS_LIMIT_BYTES: usize = 160 * 1024;
 /// Bytes of [`OPEN_NAMES`].
 const NAMES_LIMIT_BYTES: usize = 32 * 1024;
+/// Bytes of [`NAMESPACE_CREATION`]. Owners of the youngest tenants beyond it can't create namespaces.
+const CREATION_LIMIT_BYTES: usize = 32 * 1024;
 /// Bytes of [`ALL_POOLS`].
 const POOLS_LIMIT_BYTES: usize = 24 * 1024;
 /// The entry of [`TENANTS`], [`OPEN_NAMES`] or [`ALL_POOLS`] that stands for all that don't fit.
@@ -104,9 +106,66 @@ pub fn parameters(
         (OPEN_NAMES, open_names(declarations)),
         (ALL_POOLS, all_pools(declarations)),
         (MUTATION, mutation.as_str().to_owned()),
+        (NAMESPACE_CREATION, namespace_creation(declarations.tenants(), |_| Creation::Open)),
     ]);
     parameters.insert(REVISION, revision(&parameters));
     parameters
+}
+
+/// Whether the owners of a tenant may create a namespace now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Creation {
+    /// They may.
+    Open,
+    /// As many exist as they may create.
+    Full,
+    /// A replica of the webhook doesn't enforce the Tenant yet: it would take a new namespace for a non-tenant one.
+    Pending,
+}
+
+impl Creation {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Full => "full",
+            Self::Pending => "pending",
+        }
+    }
+}
+
+/// Writes whether the owners of each tenant may create a namespace into what [`parameters()`] returned.
+pub fn set_creation(
+    parameters: &mut BTreeMap<&'static str, String>,
+    declarations: &Declarations,
+    creation: impl Fn(&str) -> Creation,
+) {
+    parameters.insert(NAMESPACE_CREATION, namespace_creation(declarations.tenants(), creation));
+    parameters.remove(REVISION);
+    parameters.insert(REVISION, revision(parameters));
+}
+
+/// The tenants whose owners may create namespaces, the oldest first. A tenant that doesn't fit is left out, so its owners
+/// can create none.
+fn namespace_creation(tenants: &[DeclaredTenant], state: impl Fn(&str) -> Creation) -> String {
+    let mut text = String::new();
+    for tenant in tenants {
+        let Some(creation) = tenant.creation() else { continue };
+        let word = |creator: &Creator| match creator {
+            Creator::User(name) => format!("U:{name}"),
+            Creator::Group(name) => format!("G:{name}"),
+        };
+        // A name with a blank would be two words.
+        let words = creation.creators.iter().map(word).filter(|word| !word.contains(char::is_whitespace));
+        let state = state(&tenant.name).as_str();
+        let first =
+            [&*tenant.name, &creation.prefix, &creation.maximum.to_string(), state].map(str::to_owned);
+        let entry = first.into_iter().chain(words).collect::<Vec<_>>().join(" ");
+        if text.len() + entry.len() < CREATION_LIMIT_BYTES {
+            text.push_str(&entry);
+            text.push('\n');
+        }
+    }
+    text
 }
 
 fn revision(parameters: &BTreeMap<&'static str, String>) -> String {
@@ -181,8 +240,8 @@ fn tenants(tenants: &[DeclaredTenant]) -> String {
     text
 }
 
-/// A tenant's claims as `name:namespace,namespace:key operator value,value&key operator value`; entries end with a
-/// semicolon. None of these characters may be in a name, or in a label's key or value.
+/// A tenant's claims as `name:namespace,namespace:key operator value,value&key operator value`, with a colon and the prefix
+/// after it if owners may create namespaces; entries end with a semicolon. None of these characters may be in a name, or in a label's key or value.
 #[must_use]
 pub fn claims(tenant: &DeclaredTenant) -> String {
     let plain = |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
@@ -204,14 +263,16 @@ pub fn claims(tenant: &DeclaredTenant) -> String {
         let text = requirements.collect::<Vec<_>>().join("&");
         if text.is_empty() { format!("{NOTHING} DoesNotExist {NOTHING}") } else { text }
     });
-    format!("{}:{}:{}", tenant.name, names.join(","), selector.unwrap_or_default())
+    let prefix = tenant.creation().map(|creation| creation.prefix.as_str()).filter(|prefix| plain(prefix));
+    let prefix = prefix.map(|prefix| format!(":{prefix}")).unwrap_or_default();
+    format!("{}:{}:{}{prefix}", tenant.name, names.join(","), selector.unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tenancy::{
-        model::{Config, Pool, Tenant},
+        model::{Config, NamespaceCreation, Pool, Tenant},
         selector::{Requirement, Selector},
         taint::Effects,
     };
@@ -260,6 +321,27 @@ mod tests {
         assert_eq!(written[EXEMPT], "croft-system");
         assert_eq!(written[NON_TENANT_PODS], "KeepOut");
         assert_eq!(written[TENANTS], "a:n:;");
+    }
+
+    #[test]
+    fn tenants_whose_owners_create_namespaces_are_listed_with_prefix_and_owners() {
+        let creators = ["jane", "two words"]
+            .map(|name| Creator::User(name.to_owned()))
+            .into_iter()
+            .chain([Creator::Group("ops".to_owned())]);
+        let mut one = tenant("a", &["n"], &[]);
+        one.creation =
+            Some(NamespaceCreation { prefix: "a-".to_owned(), maximum: 7, creators: creators.collect() });
+        let declared = declarations(&[one, tenant("b", &["m"], &[])], &[]);
+        let mut written = parameters(&declared, true, Mutation::Webhook);
+        assert_eq!(written[TENANTS], "a:n::a-;b:m:;");
+        assert_eq!(written[NAMESPACE_CREATION], "a a- 7 open U:jane G:ops\n");
+        let before = written[REVISION].clone();
+        for (state, word) in [(Creation::Full, "full"), (Creation::Pending, "pending")] {
+            set_creation(&mut written, &declared, |_| state);
+            assert_eq!(written[NAMESPACE_CREATION], format!("a a- 7 {word} U:jane G:ops\n"));
+            assert_ne!(written[REVISION], before);
+        }
     }
 
     #[test]

@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use crate::{
     definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
     denial::Denial,
-    request::view::Labelled,
+    request::{review::User, view::Labelled},
     tenancy::{
-        declarations::{Declarations, DeclaredPool},
-        model::SINGLETON,
+        declarations::{Declarations, DeclaredPool, DeclaredTenant},
+        model::{Creator, SINGLETON},
     },
 };
 
@@ -57,6 +57,17 @@ pub(crate) fn open_names(declarations: &Declarations) -> BTreeSet<&str> {
     shared.chain(exempt).chain(declarations.shared_with()).collect()
 }
 
+/// True if `user` is an owner who may create a namespace of this name in `tenant`.
+fn may_create(declarations: &Declarations, user: &User<'_>, name: &str, tenant: &str) -> bool {
+    let tenant = declarations.tenant_named(tenant).filter(|tenant| tenant.has_prefix_of(name));
+    tenant.and_then(DeclaredTenant::creation).is_some_and(|creation| {
+        creation.creators.iter().any(|creator| match creator {
+            Creator::User(owner) => *user.username == **owner,
+            Creator::Group(group) => user.groups.iter().any(|of| **of == **group),
+        })
+    })
+}
+
 /// Checks the write of a namespace by `user`. Assumes that the user lacks the verb `assign`, since no API server can be
 /// asked.
 ///
@@ -64,12 +75,12 @@ pub(crate) fn open_names(declarations: &Declarations) -> BTreeSet<&str> {
 /// If the write moves the namespace, creates one that pools are open to, or changes metadata that only Croft writes.
 pub(crate) fn check(
     declarations: &Declarations,
-    user: &str,
+    user: &User<'_>,
     name: &str,
     old: Option<&Labelled<'_>>,
     new: &Labelled<'_>,
 ) -> Result<(), Denial> {
-    if user != declarations.controller_user() {
+    if user.username != *declarations.controller_user() {
         let reserved = [
             (
                 old.and_then(|o| o.labels.get(TENANCY_LABEL)),
@@ -95,6 +106,7 @@ pub(crate) fn check(
     if old.is_none() && !opened_by.is_empty() {
         return Err(Denial::namespace_name(name, &opened_by));
     }
-    let moves = moves(declarations, name, old, new);
+    let mut moves = moves(declarations, name, old, new);
+    moves.retain(|tenant| old.is_some() || !may_create(declarations, user, name, tenant));
     if moves.is_empty() { Ok(()) } else { Err(Denial::namespace_move(name, &moves)) }
 }

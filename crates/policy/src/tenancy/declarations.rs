@@ -9,7 +9,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::{
     definitions::POOL_NAME_LABEL,
     tenancy::{
-        model::{BUILT_IN_EXEMPT, Config, Mutation, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
+        model::{
+            BUILT_IN_EXEMPT, Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Pool,
+            Provisioner, Tenant,
+        },
         selector::Selector,
         taint::{Effect, Effects},
     },
@@ -38,6 +41,7 @@ pub struct DeclaredTenant {
     pub needs_objects: bool,
     names: FxHashSet<Box<str>>,
     selector: Option<Selector>,
+    creation: Option<NamespaceCreation>,
 }
 
 impl DeclaredTenant {
@@ -57,7 +61,28 @@ impl DeclaredTenant {
     /// True if the tenant claims a namespace of this name and these labels, whether or not an older tenant owns it.
     #[must_use]
     pub fn claims<'l>(&self, namespace: &str, label: impl Fn(&str) -> Option<&'l str>) -> bool {
-        self.names.contains(namespace) || self.selector.as_ref().is_some_and(|s| s.matches(label))
+        self.names.contains(namespace)
+            || self.has_prefix_of(namespace)
+            || self.selector.as_ref().is_some_and(|s| s.matches(label))
+    }
+
+    /// The namespaces that its owners may create, which it claims by prefix.
+    #[must_use]
+    pub const fn creation(&self) -> Option<&NamespaceCreation> {
+        self.creation.as_ref()
+    }
+
+    /// True if the name begins with the prefix under which the tenant's owners may create namespaces.
+    #[must_use]
+    pub fn has_prefix_of(&self, namespace: &str) -> bool {
+        self.creation.as_ref().is_some_and(|creation| namespace.starts_with(&creation.prefix))
+    }
+
+    /// True if the namespace counts for the number of those that its owners may create: it has their prefix, and isn't
+    /// claimed by name.
+    #[must_use]
+    pub fn counts_as_created(&self, namespace: &str) -> bool {
+        self.has_prefix_of(namespace) && !self.names.contains(namespace)
     }
 
     /// The selector of the namespaces that it claims by label.
@@ -157,6 +182,7 @@ pub struct Declarations {
     by_name: FxHashMap<Box<str>, TenantId>,
     by_label: FxHashMap<Box<str>, FxHashMap<Box<str>, Vec<TenantId>>>,
     by_other: Vec<TenantId>,
+    by_prefix: FxHashMap<Box<str>, Vec<TenantId>>,
 }
 
 fn set(names: &[String]) -> FxHashSet<Box<str>> {
@@ -261,6 +287,11 @@ impl Declarations {
                 None => self.by_other.push(id),
             }
         }
+        // An empty prefix would claim every namespace there is.
+        let creation = tenant.creation.clone().filter(|creation| !creation.prefix.is_empty());
+        if let Some(creation) = &creation {
+            self.by_prefix.entry(creation.prefix.as_str().into()).or_default().push(id);
+        }
         let declared = DeclaredTenant {
             id,
             name: tenant.name.as_str().into(),
@@ -269,6 +300,7 @@ impl Declarations {
             needs_objects: tenant.needs_objects,
             names: set(&tenant.namespaces),
             selector: tenant.selector.clone(),
+            creation,
         };
         self.tenant_ids.insert(declared.name.clone(), id);
         self.tenants.push(declared);
@@ -424,7 +456,7 @@ impl Declarations {
         self.by_name.get(namespace).copied().into_iter().chain(self.selecting(namespace, label)).min()
     }
 
-    /// The owner, and the younger tenants whose selectors match the namespace as well, the oldest of them first.
+    /// The owner, and the younger tenants whose selectors or prefixes match the namespace as well, the oldest of them first.
     pub(super) fn claimants<'l>(
         &self,
         namespace: &str,
@@ -438,7 +470,7 @@ impl Declarations {
         (owner, younger.into())
     }
 
-    /// Tenants whose selectors match the namespace. One may come twice.
+    /// Tenants whose selectors or prefixes match the namespace. One may come twice.
     fn selecting<'l, 's>(
         &'s self,
         namespace: &'s str,
@@ -447,6 +479,8 @@ impl Declarations {
         let anchored =
             self.by_label.iter().filter_map(move |(key, values)| values.get(label(key)?)).flatten();
         let claims = move |id: &TenantId| self.tenant(*id).is_some_and(|t| t.claims(namespace, label));
-        anchored.chain(&self.by_other).copied().filter(claims)
+        let prefixes = (1..=namespace.len()).filter_map(move |end| namespace.get(..end));
+        let prefixed = prefixes.filter_map(|prefix| self.by_prefix.get(prefix)).flatten();
+        anchored.chain(&self.by_other).copied().filter(claims).chain(prefixed.copied())
     }
 }

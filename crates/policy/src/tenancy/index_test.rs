@@ -1,6 +1,6 @@
 use super::*;
 use crate::tenancy::{
-    model::Provisioner,
+    model::{NamespaceCreation, Provisioner},
     selector::{Requirement, Selector, Test},
     taint::{Effect, Effects, Taint},
 };
@@ -164,7 +164,10 @@ fn namespace_that_two_selectors_match_is_lost_by_the_younger() {
     let lost = claims(&index.snapshot());
     assert_eq!(lost.len(), 1, "{lost:?}");
     assert!(
-        lost[0].0 == "young" && lost[0].1.starts_with("namespace x, which spec.namespaceSelector matches"),
+        lost[0].0 == "young"
+            && lost[0]
+                .1
+                .starts_with("namespace x, which spec.namespaceSelector or spec.namespaceCreation matches"),
         "{lost:?}"
     );
     index.upsert_namespace(&namespace("x", &[]));
@@ -191,4 +194,31 @@ fn pods_wait_for_objects_until_the_annotation_that_is_written_last() {
         index.upsert_namespace(&Namespace { name: "shop".to_owned(), ..Namespace::default() });
         assert_eq!(index.snapshot().awaits_objects("shop"), waits);
     }
+}
+
+#[test]
+fn prefixes_claim_names_by_age_and_leave_exempt_ones() {
+    let with = |mut tenant: Tenant, prefix: &str| {
+        tenant.creation =
+            Some(NamespaceCreation { prefix: prefix.to_owned(), maximum: 2, creators: Vec::new() });
+        tenant
+    };
+    let mut index = Index::new();
+    index.upsert_tenant(with(tenant("old", Some(10), &["shop-named"], None), "shop-"));
+    index.upsert_tenant(with(tenant("young", Some(20), &[], None), "shop-eu-"));
+    index.upsert_tenant(with(tenant("empty", Some(5), &["x"], None), ""));
+    for name in ["shop-eu-1", "shop-1", "shop", "shopping", "kube-system", "shop-named"] {
+        index.upsert_namespace(&namespace(name, &[]));
+    }
+    let tenants = index.snapshot();
+    let owners: Vec<&str> = ["shop-eu-1", "shop-1", "shop", "shopping", "kube-system", "shop-named"]
+        .map(|name| owner(&tenants, name))
+        .into();
+    assert_eq!(owners, ["old", "old", "non-tenant", "non-tenant", "exempt", "old"]);
+    let old = tenants.declarations().tenant_named("old").unwrap();
+    assert!(old.counts_as_created("shop-1") && !old.counts_as_created("shop-named"));
+    let lost = crate::audit::lost_claims(&tenants);
+    assert_eq!(lost["young"][0].namespace, "shop-eu-1");
+    index.remove_tenant("old");
+    assert_eq!(owner(&index.snapshot(), "shop-eu-1"), "young");
 }

@@ -38,6 +38,8 @@ pub struct Tenant {
     pub namespaces: Vec<String>,
     /// Namespaces by label, in addition to `namespaces`.
     pub selector: Option<Selector>,
+    /// Namespaces by prefix, which the tenant's owners may create.
+    pub creation: Option<NamespaceCreation>,
     /// Names of the pools, the default first.
     pub pools: Vec<String>,
     /// Action on a pod that asks for another pool.
@@ -50,6 +52,26 @@ pub struct Tenant {
     /// carries [`POOLS_ANNOTATION`](crate::definitions::POOLS_ANNOTATION). Set for the webhook alone, by
     /// [`stored`](crate::stored).
     pub needs_objects: bool,
+}
+
+/// The namespaces that a tenant's owners may create: the tenant claims every name that begins with the prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceCreation {
+    /// The beginning of their names.
+    pub prefix: String,
+    /// The number of namespaces that may get pools and roles.
+    pub maximum: u32,
+    /// The users that may create them.
+    pub creators: Vec<Creator>,
+}
+
+/// A user that may create namespaces of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Creator {
+    /// By user name; that of a ServiceAccount is `system:serviceaccount:namespace:name`.
+    User(String),
+    /// By group.
+    Group(String),
 }
 
 /// Action on a pod that asks for a pool which its tenant may not use.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::{
     definitions::POOL_NAME_LABEL,
     tenancy::{
-        model::{Config, Mutation, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
+        model::{Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
         selector::{Requirement, Selector, Test},
         taint::Effect,
     },
@@ -37,6 +37,7 @@ pub fn tenant(name: String, created: Option<i64>, spec: &Value) -> Decoded<Tenan
         None | Some(Value::Null) => None,
         Some(value) => selector(value).map_err(|problem| errors.push(problem)).ok(),
     };
+    let creation = creation(spec).map_err(|problem| errors.push(problem)).ok().flatten();
     let pools = names(spec, "pools", |name| !name.is_empty() && name.len() <= 253, &mut errors);
     let on_conflict = match spec.get("onConflict").and_then(Value::as_str) {
         Some("Override") => OnConflict::Override,
@@ -48,6 +49,7 @@ pub fn tenant(name: String, created: Option<i64>, spec: &Value) -> Decoded<Tenan
         created,
         namespaces: namespaces.unwrap_or_default(),
         selector,
+        creation,
         // The first pool is the default: if one of several were left out, pods would go to a wrong pool.
         pools: pools.unwrap_or_default(),
         on_conflict,
@@ -57,12 +59,37 @@ pub fn tenant(name: String, created: Option<i64>, spec: &Value) -> Decoded<Tenan
     Decoded { object, error: errors.into_iter().next() }
 }
 
+/// The prefix of the namespaces that owners may create. Only the controller needs to know the owners.
+///
+/// # Errors
+/// A sentence that says what to write instead, if it can't be decoded.
+fn creation(spec: &Value) -> Result<Option<NamespaceCreation>, String> {
+    let Some(creation) = spec.get("namespaceCreation").filter(|value| !value.is_null()) else {
+        return Ok(None);
+    };
+    let prefix = creation.get("prefix").and_then(Value::as_str).filter(|prefix| is_prefix(prefix));
+    let maximum =
+        creation.get("maximum").and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
+    match (prefix, maximum) {
+        (Some(prefix), Some(maximum)) => {
+            Ok(Some(NamespaceCreation { prefix: prefix.to_owned(), maximum, creators: Vec::new() }))
+        }
+        _ => Err(format!(
+            "spec.namespaceCreation is {creation}; write a prefix that ends with '-', such as shop-, and a maximum"
+        )),
+    }
+}
+
+fn is_prefix(text: &str) -> bool {
+    text.strip_suffix('-').is_some_and(is_namespace)
+}
+
 /// True if a Tenant declares what must be in a namespace before its first pod. A value that can't be read counts as such.
 fn needs_objects(spec: &Value) -> bool {
     let isolation = spec.get("networkIsolation").filter(|value| !value.is_null());
     let is_isolated =
         isolation.is_some_and(|value| !matches!(value.get("enabled"), None | Some(Value::Bool(false))));
-    let limits = ["quota", "defaults", "podSecurity"].map(|field| spec.get(field));
+    let limits = ["quota", "defaults", "podSecurity", "namespaceCreation"].map(|field| spec.get(field));
     is_isolated
         || limits.into_iter().flatten().any(|value| !(value.is_null() || *value == Value::Object(Map::new())))
 }

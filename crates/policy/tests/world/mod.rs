@@ -25,6 +25,7 @@ pub fn tenant(name: &str, namespaces: &[&str], pools: &[&str]) -> Tenant {
         created: Some(1),
         namespaces: namespaces.iter().map(|w| (*w).to_owned()).collect(),
         selector: None,
+        creation: None,
         pools: pools.iter().map(|w| (*w).to_owned()).collect(),
         on_conflict: OnConflict::Reject,
         unreadable_claims: false,

@@ -1,4 +1,4 @@
-//! Objects that the controller kept in tenants' namespaces.
+//! Objects that the controller kept in tenants' namespaces, and for tenants in the whole cluster.
 
 use anyhow::Context as _;
 use croft_policy::definitions::{TENANT_LABEL, TENANT_OBJECT_PREFIX};
@@ -14,11 +14,12 @@ use super::{
 use crate::table::counted;
 
 /// Kinds of which the controller keeps objects there.
-const KINDS: [ObjectKind; 4] = [
+const KINDS: [ObjectKind; 5] = [
     ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
     ("v1", "ResourceQuota", "resourcequotas"),
     ("v1", "LimitRange", "limitranges"),
     ("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings"),
 ];
 
 /// Objects of a kind. Others may carry the same label, so the name counts, too.

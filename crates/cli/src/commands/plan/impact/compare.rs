@@ -8,7 +8,7 @@ use croft_scheduler::{InstanceType, Options, Plan, Price};
 use kube::ResourceExt as _;
 
 use super::{
-    changes,
+    changes, given,
     model::{Impact, Launched, Pending, PodImpact},
     nodes, pods,
 };
@@ -28,6 +28,8 @@ pub(in crate::commands::plan) fn impact(
     let mut impact = Impact { objects, ..Impact::default() };
     changes::warn(&impact.objects, now, &then, &mut impact.warnings);
     impact.daemon_sets = pods::daemon_sets(now, &admission_before, &admission_after);
+    let sides = ((now, admission_before.tenants()), (&then, admission_after.tenants()));
+    impact.given = given::compare(&impact.objects, sides.0, sides.1);
     impact.nodes = nodes::replaced(now, &then, SystemClock.wall());
     let mut after = then.clone();
     nodes::remove(&mut after, &impact.nodes);

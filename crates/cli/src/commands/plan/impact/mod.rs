@@ -6,10 +6,11 @@
 //! ```
 //!
 //! The rules are the controller's own: admission of each pod and DaemonSet, drift and expiry of each claim, and the
-//! scheduler's plan for displaced pods.
+//! scheduler's plan for displaced pods; and the objects that it keeps in tenants' namespaces.
 
 mod changes;
 mod compare;
+mod given;
 mod model;
 mod nodes;
 mod pods;

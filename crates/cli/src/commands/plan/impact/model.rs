@@ -13,6 +13,8 @@ pub(crate) struct Impact {
     pub(crate) pods: Vec<PodImpact>,
     /// DaemonSets whose template changes, which replaces their pods.
     pub(crate) daemon_sets: Vec<DaemonSetImpact>,
+    /// Objects in tenants' namespaces, quotas that are used up, and namespaces beyond a maximum.
+    pub(crate) given: Vec<GivenImpact>,
     /// Nodes that are replaced or terminated.
     pub(crate) nodes: Vec<NodeImpact>,
     /// Instances that are launched because of the edit.
@@ -56,6 +58,17 @@ pub(crate) struct DaemonSetImpact {
     /// Namespace and name.
     pub(crate) daemon_set: String,
     /// `rewritten` or `refused`.
+    pub(crate) action: &'static str,
+    /// Why.
+    pub(crate) why: String,
+}
+
+/// The effect on what a Tenant gives to its namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct GivenImpact {
+    /// Kind, namespace and name.
+    pub(crate) object: String,
+    /// `created`, `changed` or `removed`; `exceeded` for a quota below what is used; `closed` for a namespace.
     pub(crate) action: &'static str,
     /// Why.
     pub(crate) why: String,
@@ -111,9 +124,10 @@ impl Impact {
 
     /// True if the edit has no effect.
     pub(super) fn is_empty(&self) -> bool {
-        let Self { objects: _, pods, daemon_sets, nodes, launched, pending, .. } = self;
+        let Self { objects: _, pods, daemon_sets, given, nodes, launched, pending, .. } = self;
         pods.is_empty()
             && daemon_sets.is_empty()
+            && given.is_empty()
             && nodes.is_empty()
             && launched.is_empty()
             && pending.is_empty()

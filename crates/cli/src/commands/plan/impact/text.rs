@@ -24,6 +24,7 @@ pub(in crate::commands::plan) fn write(impact: &Impact, out: &mut Output) -> Res
     let rows = impact.pods.iter().map(|one| (&one.pod, one.action, &one.why));
     table(out, "POD", rows)?;
     table(out, "DAEMONSET", impact.daemon_sets.iter().map(|one| (&one.daemon_set, one.action, &one.why)))?;
+    table(out, "OBJECT", impact.given.iter().map(|one| (&one.object, one.action, &one.why)))?;
     if !impact.nodes.is_empty() {
         let columns = ["NODE", "POOL", "REASON", "DETAIL"].map(|title| (title, Align::Left));
         let mut table = Table::new(&columns);
@@ -83,6 +84,7 @@ fn summary(impact: &Impact, out: &mut Output) -> Result<(), Failure> {
     let pods = |action: &str| impact.pods.iter().filter(|one| one.action == action).count();
     let nodes = |reasons: &[&str]| impact.nodes.iter().filter(|one| reasons.contains(&one.reason)).count();
     let rewritten = impact.daemon_sets.iter().filter(|one| one.action == "rewritten").count();
+    let given = |action: &str| impact.given.iter().filter(|one| one.action == action).count();
     let launched: usize = impact.launched.iter().map(|one| one.count).sum();
     let mut parts = Vec::new();
     for (count, what, done) in [
@@ -91,6 +93,11 @@ fn summary(impact: &Impact, out: &mut Output) -> Result<(), Failure> {
         (pods("refused"), "pod", "refused"),
         (pods("reported"), "pod", "reported"),
         (rewritten, "DaemonSet", "rewritten"),
+        (given("created"), "object", "created"),
+        (given("changed"), "object", "changed"),
+        (given("removed"), "object", "removed"),
+        (given("exceeded"), "quota", "exceeded"),
+        (given("closed"), "namespace", "closed"),
         (nodes(&["Drifted", "Expired"]), "node", "replaced"),
         (nodes(&["Empty", "ScaledDown"]), "node", "terminated"),
         (launched, "instance", "launched"),

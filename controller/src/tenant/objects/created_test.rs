@@ -1,0 +1,180 @@
+//! Namespaces that owners create, and the use of quotas.
+
+use super::*;
+use crate::kube_api::ObjectKey;
+
+const PREFIX: &str = "loom-";
+
+/// Tenant `a` whose owners may create `maximum` namespaces, after the caution of a new leader.
+fn state(maximum: u32) -> State {
+    let mut state = reconciled_state();
+    let mut tenant = json!(&*state.tenants["a"]);
+    tenant["spec"]["owners"] = json!([{"kind": "User", "name": "jane"}, {"kind": "User", "name": "jane"}]);
+    tenant["spec"]["namespaceCreation"] = json!({"prefix": PREFIX, "maximum": maximum});
+    state.observe(&Change::Tenant(read::<Tenant>(tenant)));
+    state.objects.take_over();
+    let _ = reconcile(&mut state, NOW - seconds(2), Timestamp::UNIX_EPOCH);
+    state
+}
+
+fn create(state: &mut State, name: &str, created: &str) {
+    state.observe(&Change::Namespace(read::<Namespace>(
+        json!({"metadata": {"name": name, "creationTimestamp": created}}),
+    )));
+}
+
+/// The namespaces that a pass lets in.
+fn let_in(state: &mut State, mono: Duration) -> Vec<String> {
+    let pass = |state: &mut State| reconcile(state, mono, Timestamp::UNIX_EPOCH);
+    let mut writes = pass(state);
+    for write in &writes {
+        if let Write::CreateObject { key, object, .. } = write {
+            let mut object = object.clone();
+            object["metadata"]["uid"] = json!("u");
+            state.observe(&Change::TenantObject(key.kind, Box::new(object)));
+        }
+    }
+    writes.extend(pass(state));
+    let mut found: Vec<String> = writes
+        .iter()
+        .filter_map(|write| match write {
+            Write::NamespaceMetadata { namespace, patch }
+                if patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string() =>
+            {
+                Some(namespace.clone())
+            }
+            _ => None,
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn seconds(number: u64) -> Duration {
+    Duration::from_secs(number)
+}
+
+#[test]
+fn oldest_namespaces_are_let_in_up_to_the_maximum() {
+    let mut state = state(2);
+    write(&mut state);
+    for (name, created) in [
+        ("loom-c", "2026-01-01T00:00:03Z"),
+        ("loom-a", "2026-01-01T00:00:02Z"),
+        ("loom-b", "2026-01-01T00:00:01Z"),
+        ("other", "2026-01-01T00:00:00Z"),
+    ] {
+        create(&mut state, name, created);
+    }
+    assert_eq!(let_in(&mut state, NOW), ["loom-a", "loom-b"]);
+    write(&mut state);
+    let (status, message) = condition_of(&state, "a", "NamespaceCreation");
+    assert!(status == "False" && message.contains("2 may: loom-c stay"), "{message}");
+    let written = state.parameters.written.clone().unwrap();
+    assert_eq!(written["policy.croft.dev/namespace-creation"], "a loom- 2 full U:jane U:jane\n");
+}
+
+#[test]
+fn a_namespace_of_the_same_second_takes_no_place_that_is_taken() {
+    let mut state = state(1);
+    create(&mut state, "loom-b", "2026-01-01T00:00:01Z");
+    assert_eq!(let_in(&mut state, NOW), ["loom-b"]);
+    // The watch doesn't show its annotation yet.
+    create(&mut state, "loom-a", "2026-01-01T00:00:01Z");
+    assert_eq!(let_in(&mut state, NOW), ["loom-b"]);
+    state.observe(&Change::NamespaceGone("loom-b".to_owned()));
+    assert_eq!(let_in(&mut state, NOW), ["loom-a"]);
+}
+
+#[test]
+fn a_new_leader_lets_none_in_for_two_seconds() {
+    let mut state = state(1);
+    create(&mut state, "loom-b", "2026-01-01T00:00:01Z");
+    state.objects.take_over();
+    let later = NOW + seconds(10);
+    assert!(let_in(&mut state, later).is_empty());
+    assert_eq!(state.objects.next(later), Some(later + seconds(2)));
+    // A namespace that the former leader has let in arrives meanwhile.
+    let pools = json!({POOLS_ANNOTATION: "node-pool=pool-a:NoSchedule:pool-a"});
+    state.observe(&namespace("loom-c", json!({}), pools));
+    assert!(let_in(&mut state, later + seconds(2)).is_empty());
+}
+
+#[test]
+fn lowering_the_maximum_closes_no_namespace() {
+    let mut state = state(1);
+    let pools = || json!({POOLS_ANNOTATION: "node-pool=pool-a:NoSchedule:pool-a"});
+    state.observe(&namespace("loom-a", json!({}), pools()));
+    state.observe(&namespace("loom-b", json!({}), pools()));
+    assert!(let_in(&mut state, NOW).is_empty());
+    write(&mut state);
+    assert_eq!(condition_of(&state, "a", "NamespaceCreation").0, "True");
+    let closed = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    assert!(closed.iter().all(|write| !key_text(write).starts_with("namespace loom-")), "{closed:?}");
+}
+
+#[test]
+fn owners_are_bound_while_the_policy_that_limits_them_is_there() {
+    let key = ObjectKey {
+        kind: ObjectKind::ClusterRoleBinding,
+        namespace: String::new(),
+        name: "croft-tenant-namespaces-a".to_owned(),
+    };
+    let mut state = state(1);
+    let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    let made = writes.iter().find_map(|write| match write {
+        Write::CreateObject { key: made, object, .. } if *made == key => Some(object.clone()),
+        _ => None,
+    });
+    let made = made.unwrap();
+    assert_eq!(made["roleRef"]["name"], "croft-namespace-creator");
+    assert_eq!(made["metadata"], json!({"name": key.name, "labels": {"croft.dev/tenant": "a"}}));
+    assert_eq!(made["subjects"].as_array().unwrap().len(), 1);
+    let mut stored = made;
+    stored["metadata"]["uid"] = json!("u");
+    state.observe(&Change::TenantObject(key.kind, Box::new(stored)));
+    let policy = policies::NAMESPACE_CREATION_POLICY.to_owned();
+    state.observe(&Change::AdmissionPolicyGone("ValidatingAdmissionPolicy", policy));
+    let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    assert!(
+        writes.iter().any(|write| matches!(write, Write::RemoveObject { key: gone, .. } if *gone == key)),
+        "{writes:?}"
+    );
+}
+
+#[test]
+fn owners_create_none_while_a_replica_does_not_enforce_their_tenant() {
+    let mut state = state(2);
+    let written = |state: &mut State| {
+        write(state);
+        state.parameters.written.clone().unwrap()["policy.croft.dev/namespace-creation"].clone()
+    };
+    assert_eq!(written(&mut state), "a loom- 2 open U:jane U:jane\n");
+    state.observe_replica("late", ReplicaStatus::default(), NOW);
+    assert_eq!(written(&mut state), "a loom- 2 pending U:jane U:jane\n");
+    state.observe(&Change::WebhookReplicaGone("late".to_owned()));
+    assert_eq!(written(&mut state), "a loom- 2 open U:jane U:jane\n");
+}
+
+#[test]
+fn status_sums_the_use_of_all_namespaces() {
+    let mut state = reconciled_state();
+    let mut tenant = json!(&*state.tenants["a"]);
+    tenant["spec"]["namespaces"] = json!(["tenant-a", "more"]);
+    tenant["spec"]["quota"] = json!({"total": {"requests.cpu": "4", "pods": 10}});
+    state.observe(&Change::Tenant(read::<Tenant>(tenant)));
+    state.observe(&namespace("more", json!({}), json!({})));
+    for (name, cpu, pods) in [("tenant-a", "1500m", "3"), ("more", "1", "2")] {
+        let share = json!({"metadata": {"name": "croft-tenant-share", "namespace": name, "uid": "u"},
+            "spec": {"hard": {}}, "status": {"hard": {}, "used": {"requests.cpu": cpu, "pods": pods}}});
+        state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(share)));
+    }
+    write(&mut state);
+    let quota = json!(state.tenants["a"].status.clone().unwrap().quota);
+    assert_eq!(
+        quota,
+        json!([{"resource": "pods", "total": "10", "used": "5"},
+            {"resource": "requests.cpu", "total": "4", "used": "2500m"}])
+    );
+}

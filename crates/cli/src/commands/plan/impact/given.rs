@@ -1,0 +1,210 @@
+//! The objects that edited Tenants give to their namespaces: created, changed or removed; and quotas that are used up
+//! already.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use croft_api::{
+    Tenant,
+    amount::Amount,
+    convert::{given, tenant_objects},
+};
+use croft_manifest::Input;
+use croft_policy::{Tenants, definitions::POOLS_ANNOTATION};
+use croft_scheduler::Quantity;
+use k8s_openapi::api::core::v1::{Container, Namespace, Pod};
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+
+use super::model::{Edited, GivenImpact};
+
+/// Contents by kind, namespace and name.
+type Given = BTreeMap<String, Value>;
+
+/// Compares what the edited Tenants give before and after the edit.
+pub(super) fn compare(
+    objects: &[Edited],
+    (now, before): (&Input, &Tenants),
+    (then, after): (&Input, &Tenants),
+) -> Vec<GivenImpact> {
+    let mut found = Vec::new();
+    for edited in objects.iter().filter(|edited| edited.kind == "Tenant" && edited.change != "unchanged") {
+        let name = edited.name.as_str();
+        let old = now.tenants.get("", name).map(|tenant| &tenant.object);
+        let Some(new) = then.tenants.get("", name).map(|tenant| &tenant.object) else { continue };
+        let had = old.map(|tenant| all_of(tenant, now, before)).unwrap_or_default();
+        let own = namespaces(then, after, name);
+        let has = all_of(new, then, after);
+        let keys: BTreeSet<&String> = had.keys().chain(has.keys()).collect();
+        for key in keys {
+            let action = match (had.get(key), has.get(key)) {
+                (None, Some(_)) => "created",
+                (Some(_), None) => "removed",
+                (had, has) if had != has => "changed",
+                _ => continue,
+            };
+            found.push(GivenImpact { object: key.clone(), action, why: format!("for Tenant {name}") });
+        }
+        found.extend(surplus(new, then, after));
+        found.extend(exceeded(old, new, &own, then));
+    }
+    found
+}
+
+fn namespaces<'i>(input: &'i Input, tenants: &Tenants, tenant: &str) -> Vec<&'i str> {
+    let names = input.namespaces.iter().filter_map(|namespace| namespace.object.metadata.name.as_deref());
+    let is_own = |name: &&str| tenants.tenancy(name).tenant().is_some_and(|owner| *owner.name == *tenant);
+    let mut own: Vec<&str> = names.filter(is_own).collect();
+    own.sort_unstable();
+    own
+}
+
+/// The objects of a tenant, as the controller keeps them, and the levels of Pod Security.
+fn all_of(tenant: &Tenant, input: &Input, tenants: &Tenants) -> Given {
+    let spec = &tenant.spec;
+    let name = tenant.metadata.name.as_deref().unwrap_or_default();
+    let closed = closed(name, input, tenants);
+    let mut open = namespaces(input, tenants, name);
+    open.retain(|namespace| !closed.contains(namespace));
+    let mut each: Vec<(String, Value)> = Vec::new();
+    let policy = tenant_objects::network_policy(spec.network_isolation.as_ref(), &open);
+    each.extend(
+        policy.map(|policy| (object("NetworkPolicy", &tenant_objects::network_policy_name()), json!(policy))),
+    );
+    let quota = spec.quota.as_ref().and_then(|quota| given::resource_quota(&quota.per_namespace));
+    each.extend(quota.map(|quota| (object("ResourceQuota", &given::quota_name()), quota)));
+    // Shares are divided anew all the time: what counts is what they add up to.
+    let total = spec.quota.as_ref().map(|quota| &quota.total).filter(|total| !total.is_empty());
+    each.extend(total.map(|total| (object("ResourceQuota", &given::share_name()), json!(total))));
+    let defaults = spec.defaults.as_ref().and_then(given::limit_range);
+    each.extend(defaults.map(|defaults| (object("LimitRange", &given::defaults_name()), defaults)));
+    let bindings = given::role_bindings(&spec.owners).into_iter();
+    each.extend(bindings.map(|(name, binding)| (object("RoleBinding", &name), binding)));
+    let levels = given::pod_security(spec.pod_security.as_ref()).into_iter();
+    each.extend(levels.filter_map(|(mode, level)| {
+        Some((format!("label {{}} {}{mode}", given::POD_SECURITY_PREFIX), json!(level?.as_str())))
+    }));
+    let mut all: Given = open
+        .iter()
+        .flat_map(|namespace| each.iter().map(|(key, value)| (key.replace("{}", namespace), value.clone())))
+        .collect();
+    if spec.namespace_creation.is_some() && !spec.owners.is_empty() {
+        let key = format!("ClusterRoleBinding {}", given::creators_name(name));
+        all.insert(key, given::creators_binding(&spec.owners));
+    }
+    all
+}
+
+fn object(kind: &str, name: &str) -> String {
+    format!("{kind} {{}}/{name}")
+}
+
+/// Namespaces beyond the number that owners may create, in the controller's order: those that have pools stay, then the
+/// oldest are let in.
+fn closed<'i>(tenant: &str, input: &'i Input, tenants: &Tenants) -> Vec<&'i str> {
+    let declared = tenants.declarations().tenant_named(tenant);
+    let Some((declared, creation)) = declared.and_then(|tenant| Some((tenant, tenant.creation()?))) else {
+        return Vec::new();
+    };
+    let own = namespaces(input, tenants, tenant).into_iter().filter(|name| declared.counts_as_created(name));
+    let order = |name: &&str| {
+        let namespace: Option<&Namespace> = input.namespaces.get("", name).map(|namespace| &namespace.object);
+        let is_open =
+            namespace.is_some_and(|namespace| namespace.annotations().contains_key(POOLS_ANNOTATION));
+        (!is_open, namespace.and_then(|namespace| namespace.metadata.creation_timestamp.clone()))
+    };
+    let mut own: Vec<&str> = own.collect();
+    own.sort_by_key(order);
+    let open = own.iter().filter(|name| !order(name).0).count();
+    let maximum = usize::try_from(creation.maximum).unwrap_or(usize::MAX);
+    own.split_off(maximum.max(open).min(own.len()))
+}
+
+fn surplus(tenant: &Tenant, input: &Input, tenants: &Tenants) -> Vec<GivenImpact> {
+    let name = tenant.name_any();
+    let why = format!(
+        "is beyond spec.namespaceCreation.maximum of Tenant {name}: it gets no pools, and its pods are refused"
+    );
+    let closed = closed(&name, input, tenants).into_iter();
+    let entry = |namespace| GivenImpact {
+        object: format!("Namespace {namespace}"),
+        action: "closed",
+        why: why.clone(),
+    };
+    closed.map(entry).collect()
+}
+
+/// Quotas that are new or changed, and below what is used.
+fn exceeded(old: Option<&Tenant>, new: &Tenant, own: &[&str], input: &Input) -> Vec<GivenImpact> {
+    let quota =
+        |tenant: Option<&Tenant>| tenant.and_then(|tenant| tenant.spec.quota.clone()).unwrap_or_default();
+    let (had, has) = (quota(old), quota(Some(new)));
+    let mut found = Vec::new();
+    let mut check = |what: &str, limits: &BTreeMap<String, Amount>, namespaces: &[&str]| {
+        for (resource, Amount(text)) in limits {
+            let (Ok(limit), Some(used)) = (text.parse::<Quantity>(), used(input, namespaces, resource))
+            else {
+                continue;
+            };
+            if used > limit.millis() {
+                let used = Quantity::from_millis(used);
+                let why = format!(
+                    "{resource}: {used} are used and {limit} allowed; pods run on, and no more are created"
+                );
+                found.push(GivenImpact { object: what.to_owned(), action: "exceeded", why });
+            }
+        }
+    };
+    if had.total != has.total {
+        check(&format!("quota.total of Tenant {}", new.name_any()), &has.total, own);
+    }
+    if had.per_namespace != has.per_namespace {
+        for namespace in own {
+            check(
+                &format!("ResourceQuota {namespace}/{}", given::quota_name()),
+                &has.per_namespace,
+                &[namespace],
+            );
+        }
+    }
+    found
+}
+
+/// The amount that the pods of namespaces use, in thousandths; `None` for resources that pods don't use.
+fn used(input: &Input, namespaces: &[&str], resource: &str) -> Option<i64> {
+    let (limits, name) = match (resource.strip_prefix("requests."), resource.strip_prefix("limits.")) {
+        (Some(name), _) => (false, name),
+        (_, Some(name)) => (true, name),
+        _ if ["pods", "cpu", "memory", "ephemeral-storage"].contains(&resource) => (false, resource),
+        _ => return None,
+    };
+    if name == "storage" {
+        return None;
+    }
+    let is_counted = |pod: &&Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        pod.uid().is_some()
+            && !matches!(phase, Some("Succeeded" | "Failed"))
+            && pod.namespace().is_some_and(|namespace| namespaces.contains(&namespace.as_str()))
+    };
+    let pods = input.pods.iter().map(|pod| &pod.object).filter(is_counted);
+    Some(pods.map(|pod| if name == "pods" { 1_000 } else { of_pod(pod, name, limits) }).sum())
+}
+
+/// As the API server counts a pod: the sum of its containers, or a larger init container, and the overhead.
+fn of_pod(pod: &Pod, name: &str, limits: bool) -> i64 {
+    let Some(spec) = &pod.spec else { return 0 };
+    let of = |container: &Container| {
+        let resources = container.resources.as_ref();
+        let map = resources.and_then(|r| if limits { r.limits.as_ref() } else { r.requests.as_ref() });
+        let amount = map.and_then(|map| map.get(name)?.0.parse::<Quantity>().ok());
+        amount.map_or(0, Quantity::millis)
+    };
+    let init = spec.init_containers.iter().flatten();
+    let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    let (sidecars, init): (Vec<&Container>, Vec<&Container>) = init.partition(is_sidecar);
+    let sidecars: i64 = sidecars.into_iter().map(of).sum();
+    let running = spec.containers.iter().map(of).sum::<i64>() + sidecars;
+    let starting = init.into_iter().map(of).max().unwrap_or(0);
+    let overhead = spec.overhead.as_ref().and_then(|map| map.get(name)?.0.parse::<Quantity>().ok());
+    running.max(starting) + overhead.map_or(0, Quantity::millis)
+}
