@@ -7,7 +7,10 @@ use croft_policy::{
     Config, Mutation, OnConflict, Pool, Provisioner, Tenant,
     declarations::Declarations,
     definitions::parameter,
-    policies::{self, parameters},
+    policies::{
+        self,
+        parameters::{self, Creation},
+    },
     selector::{Requirement, Selector, Test},
     taint::{Effect, Effects},
 };
@@ -133,7 +136,7 @@ pub async fn mark_for(
 ) -> anyhow::Result<()> {
     let api: Api<Namespace> =
         Api::all(plane.client_for(&rules.controller_user(), &["system:masters"]).await?);
-    let parameters = policies::parameters(rules, rules.is_active(), mutation);
+    let parameters = policies::parameters(rules, rules.is_active(), mutation, |_| Creation::Open);
     let patch = json!({"metadata": {"annotations": parameters}});
     api.patch(croft_testkit::croft::NAMESPACE, &PatchParams::default(), &Patch::Merge(&patch)).await?;
     for name in namespaces {

@@ -7,7 +7,7 @@ use croft_policy::{
     definitions::parameter::{NON_TENANT_PODS, REVISION},
     policies::{
         self,
-        parameters::{self, Creation, INACTIVE},
+        parameters::{Creation, INACTIVE},
     },
 };
 use serde_json::{Map, Value, json};
@@ -54,7 +54,6 @@ pub(super) fn next_write(
     let Parameters { namespace, written, in_force, .. } = &state.parameters;
     let written = written.as_ref()?;
     let mode = mutation::next_mode(state, view, mono);
-    let mut wanted = policies::parameters(view.declarations(), active, mode);
     let creation = |tenant: &str| match created.get(tenant) {
         // In Policy mode pods of a namespace without the annotation of its pools are refused by the API server.
         _ if mode == Mutation::Webhook && !tenant_status::is_enforced(state, tenant, mono) => {
@@ -63,7 +62,7 @@ pub(super) fn next_write(
         Some(created) if created.is_full() => Creation::Full,
         _ => Creation::Open,
     };
-    parameters::set_creation(&mut wanted, view.declarations(), creation);
+    let wanted = policies::parameters(view.declarations(), active, mode, creation);
     let differ: BTreeMap<&str, &String> = wanted
         .iter()
         .filter(|(name, text)| written.get(**name) != Some(*text))

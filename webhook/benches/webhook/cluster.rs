@@ -3,7 +3,11 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
-use croft_policy::{Config, Index, Mutation, Pool, Provisioner, Tenant, Tenants, policies, taint::Effect};
+use croft_policy::{
+    Config, Index, Mutation, Pool, Provisioner, Tenant, Tenants,
+    policies::{self, parameters::Creation},
+    taint::Effect,
+};
 use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_testkit::{
     Component, ControlPlane, Croft, CroftOptions, Options, Process, Recipe, http, ports, wait,
@@ -252,7 +256,8 @@ impl Cluster {
         let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
         let controller = self.plane.client_for(&rules.controller_user(), &["system:masters"]).await?;
         let api: Api<Namespace> = Api::all(controller);
-        let parameters = json!({"metadata": {"annotations": policies::parameters(rules, true, mode)}});
+        let parameters = policies::parameters(rules, true, mode, |_| Creation::Open);
+        let parameters = json!({"metadata": {"annotations": parameters}});
         api.patch("croft-system", &PatchParams::default(), &Patch::Merge(parameters)).await?;
         api.patch(BY_CROFT, &PatchParams::default(), &Patch::Merge(patch)).await?;
         self.set_mode(mode).await?;

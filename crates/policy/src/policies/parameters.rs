@@ -80,12 +80,14 @@ pub(super) const MORE: &str = "*";
 const NOTHING: &str = "?";
 
 /// The annotations of Croft's own Namespace. Non-tenant pods are subject to the policies only if `active`. The mutating
-/// policies act only with [`Mutation::Policy`], which may differ from the settings while the mode is switched.
+/// policies act only with [`Mutation::Policy`], which may differ from the settings while the mode is switched. `creation` says of
+/// a tenant by name whether its owners may create a namespace.
 #[must_use]
 pub fn parameters(
     declarations: &Declarations,
     active: bool,
     mutation: Mutation,
+    creation: impl Fn(&str) -> Creation,
 ) -> BTreeMap<&'static str, String> {
     let keys: Vec<&str> = declarations.keys().into_iter().filter(|key| *key != POOL_NAME_LABEL).collect();
     let exempt: Vec<&str> =
@@ -106,7 +108,7 @@ pub fn parameters(
         (OPEN_NAMES, open_names(declarations)),
         (ALL_POOLS, all_pools(declarations)),
         (MUTATION, mutation.as_str().to_owned()),
-        (NAMESPACE_CREATION, namespace_creation(declarations.tenants(), |_| Creation::Open)),
+        (NAMESPACE_CREATION, namespace_creation(declarations.tenants(), creation)),
     ]);
     parameters.insert(REVISION, revision(&parameters));
     parameters
@@ -131,17 +133,6 @@ impl Creation {
             Self::Pending => "pending",
         }
     }
-}
-
-/// Writes whether the owners of each tenant may create a namespace into what [`parameters()`] returned.
-pub fn set_creation(
-    parameters: &mut BTreeMap<&'static str, String>,
-    declarations: &Declarations,
-    creation: impl Fn(&str) -> Creation,
-) {
-    parameters.insert(NAMESPACE_CREATION, namespace_creation(declarations.tenants(), creation));
-    parameters.remove(REVISION);
-    parameters.insert(REVISION, revision(parameters));
 }
 
 /// The tenants whose owners may create namespaces, the oldest first. A tenant that doesn't fit is left out, so its owners
@@ -241,7 +232,8 @@ fn tenants(tenants: &[DeclaredTenant]) -> String {
 }
 
 /// A tenant's claims as `name:namespace,namespace:key operator value,value&key operator value`, with a colon and the prefix
-/// after it if owners may create namespaces; entries end with a semicolon. None of these characters may be in a name, or in a label's key or value.
+/// after it if owners may create namespaces; entries end with a semicolon. None of these characters may be in a name, or in
+/// a label's key or value.
 #[must_use]
 pub fn claims(tenant: &DeclaredTenant) -> String {
     let plain = |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
@@ -276,6 +268,11 @@ mod tests {
         selector::{Requirement, Selector},
         taint::Effects,
     };
+
+    /// The parameters while owners may create namespaces.
+    fn written(declarations: &Declarations, active: bool) -> BTreeMap<&'static str, String> {
+        parameters(declarations, active, Mutation::Webhook, |_| Creation::Open)
+    }
 
     fn pool(name: &str, key: &str, provisioner: Provisioner) -> Pool {
         Pool {
@@ -315,7 +312,7 @@ mod tests {
             pool("s", "by-both", Provisioner::Karpenter),
             pool("t", "by-others", Provisioner::None),
         ];
-        let written = parameters(&declarations(&[tenant("a", &["n"], &[])], &pools), true, Mutation::Webhook);
+        let written = written(&declarations(&[tenant("a", &["n"], &[])], &pools), true);
         assert_eq!(written[POOL_KEYS], "by-both,by-croft,by-others");
         assert_eq!(written[KUBELET_LABELS], "by-others,by-both=s");
         assert_eq!(written[EXEMPT], "croft-system");
@@ -333,14 +330,13 @@ mod tests {
         one.creation =
             Some(NamespaceCreation { prefix: "a-".to_owned(), maximum: 7, creators: creators.collect() });
         let declared = declarations(&[one, tenant("b", &["m"], &[])], &[]);
-        let mut written = parameters(&declared, true, Mutation::Webhook);
-        assert_eq!(written[TENANTS], "a:n::a-;b:m:;");
-        assert_eq!(written[NAMESPACE_CREATION], "a a- 7 open U:jane G:ops\n");
-        let before = written[REVISION].clone();
+        let open = written(&declared, true);
+        assert_eq!(open[TENANTS], "a:n::a-;b:m:;");
+        assert_eq!(open[NAMESPACE_CREATION], "a a- 7 open U:jane G:ops\n");
         for (state, word) in [(Creation::Full, "full"), (Creation::Pending, "pending")] {
-            set_creation(&mut written, &declared, |_| state);
-            assert_eq!(written[NAMESPACE_CREATION], format!("a a- 7 {word} U:jane G:ops\n"));
-            assert_ne!(written[REVISION], before);
+            let other = parameters(&declared, true, Mutation::Webhook, |_| state);
+            assert_eq!(other[NAMESPACE_CREATION], format!("a a- 7 {word} U:jane G:ops\n"));
+            assert_ne!(other[REVISION], open[REVISION]);
         }
     }
 
@@ -356,7 +352,7 @@ mod tests {
             ..Config::default()
         };
         let text = |pools: &[Pool]| {
-            parameters(&Declarations::new(&config, [].iter(), pools.iter()), true, Mutation::Webhook)
+            written(&Declarations::new(&config, [].iter(), pools.iter()), true)
                 .remove(OPEN_NAMES)
                 .unwrap_or_default()
         };
@@ -371,11 +367,7 @@ mod tests {
 
     #[test]
     fn inactive_parameters_allow_non_tenant_pods_and_still_list_the_keys() {
-        let written = parameters(
-            &declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]),
-            false,
-            Mutation::Webhook,
-        );
+        let written = written(&declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]), false);
         assert_eq!(
             (written[NON_TENANT_PODS].as_str(), written[POOL_KEYS].as_str()),
             ("Inactive", "by-croft")
@@ -405,22 +397,18 @@ mod tests {
     fn tenants_beyond_the_limit_are_replaced_by_a_wildcard() {
         let many: Vec<Tenant> =
             (0..20_000).map(|i| tenant(&format!("t{i}"), &["a-namespace-of-a-tenant"], &[])).collect();
-        let text = &parameters(&declarations(&many, &[]), true, Mutation::Webhook)[TENANTS];
+        let text = &written(&declarations(&many, &[]), true)[TENANTS];
         assert!(text.len() <= CLAIMS_LIMIT_BYTES + 16 && text.ends_with(";*::;"), "{}", text.len());
     }
 
     #[test]
     fn revision_changes_with_every_parameter_and_is_repeatable() {
-        let base = parameters(&declarations(&[], &[]), true, Mutation::Webhook);
-        assert_eq!(base, parameters(&declarations(&[], &[]), true, Mutation::Webhook));
+        let base = written(&declarations(&[], &[]), true);
+        assert_eq!(base, written(&declarations(&[], &[]), true));
         for other in [
-            parameters(&declarations(&[], &[]), false, Mutation::Webhook),
-            parameters(
-                &declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]),
-                true,
-                Mutation::Webhook,
-            ),
-            parameters(&declarations(&[tenant("a", &["n"], &[])], &[]), true, Mutation::Webhook),
+            written(&declarations(&[], &[]), false),
+            written(&declarations(&[], &[pool("q", "by-croft", Provisioner::Croft)]), true),
+            written(&declarations(&[tenant("a", &["n"], &[])], &[]), true),
         ] {
             assert_ne!(base[REVISION], other[REVISION]);
         }
