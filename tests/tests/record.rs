@@ -12,8 +12,8 @@ use croft_record::{
     SEGMENT_KEY,
     entry::{Entry, EntryKind, InstanceFacts, ObjectRef, Usage},
     ledger::{
-        book::HOUR_MILLIS,
-        closed::{LEDGER_SLOTS, hour_of},
+        book::{HOUR_MILLIS, hour_of},
+        closed::LEDGER_SLOTS,
         node::{Payer, Purpose, Share},
     },
     writer::{Bounds, SLOTS, Writer, slot_name},

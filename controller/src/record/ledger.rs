@@ -6,8 +6,8 @@ use croft_record::{
     entry::Entry,
     ledger::{
         amount::Amount,
-        book::HOUR_MILLIS,
-        closed::{LEDGER_SLOTS, Ledger, hour_of},
+        book::{HOUR_MILLIS, hour_of},
+        closed::{LEDGER_SLOTS, Ledger},
         node::Purpose,
         record::LogBook,
     },
@@ -56,8 +56,8 @@ impl LedgerKeeper {
         entries.iter().for_each(|entry| self.book.observe(entry));
     }
 
-    /// Closes the hours that are over, if the store has every slot of the ledger. `is_written` says whether each entry before a time is
-    /// written. Returns the slots to write.
+    /// Closes the hours that are over, if the store has every slot of the ledger. `is_written` says whether each entry before a
+    /// time is written. Returns the slots to write.
     pub(super) fn close(
         &mut self,
         versions: &BTreeMap<usize, String>,

@@ -13,8 +13,8 @@ use croft_record::{
     entry::{Entry, EntryKind, InstanceFacts, ObjectRef, Usage},
     ledger::{
         amount::Amount,
-        book::{HOUR_MILLIS, Line},
-        closed::{LEDGER_SLOTS, Ledger, SLOT_BYTES, hour_of},
+        book::{HOUR_MILLIS, Line, hour_of},
+        closed::{LEDGER_SLOTS, Ledger, SLOT_BYTES},
         node::{Payer, Purpose, Share},
         record::{LogBook, book, statement},
     },

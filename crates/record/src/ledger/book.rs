@@ -12,6 +12,12 @@ use super::{
 /// Milliseconds of an hour.
 pub const HOUR_MILLIS: i64 = 3_600_000;
 
+/// The beginning of the hour of a time.
+#[must_use]
+pub const fn hour_of(at: i64) -> i64 {
+    at.div_euclid(HOUR_MILLIS).saturating_mul(HOUR_MILLIS)
+}
+
 /// An instance that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Open {
@@ -116,7 +122,7 @@ impl Book {
     fn charge(&mut self, cost: &NodeCost, from: i64, to: i64) {
         let mut from = from;
         while from < to {
-            let hour = from.div_euclid(HOUR_MILLIS).saturating_mul(HOUR_MILLIS);
+            let hour = hour_of(from);
             let until = hour.saturating_add(HOUR_MILLIS).min(to);
             for (account, amount) in cost.charge(until.abs_diff(from)) {
                 *self.hours.entry(hour).or_default().entry(account).or_default() += amount;

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     amount::Amount,
-    book::{HOUR_MILLIS, Line},
+    book::{HOUR_MILLIS, Line, hour_of},
     node::Account,
     record::LogBook,
     sheet::{self, Period, Sheet},
@@ -24,12 +24,6 @@ const HOURS_SLOTS: usize = 3;
 const MOST_DAYS: usize = 396;
 /// Milliseconds of a day.
 const DAY_MILLIS: i64 = 24 * HOUR_MILLIS;
-
-/// The beginning of the hour of a time.
-#[must_use]
-pub const fn hour_of(at: i64) -> i64 {
-    at.div_euclid(HOUR_MILLIS).saturating_mul(HOUR_MILLIS)
-}
 
 const fn day_of(at: i64) -> i64 {
     at.div_euclid(DAY_MILLIS).saturating_mul(DAY_MILLIS)

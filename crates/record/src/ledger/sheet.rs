@@ -72,8 +72,8 @@ pub(super) fn share(known: &mut BTreeSet<Arc<Account>>, account: Account) -> Arc
     account
 }
 
-/// The sheet in at most `limit` bytes, with at most [`MOST_AMOUNTS`]. If it is larger, accounts are merged, first the workloads of a namespace, then the namespaces of a
-/// tenant: amounts stay exact. Then the oldest periods are dropped.
+/// The sheet in at most `limit` bytes, with at most [`MOST_AMOUNTS`]. If it is larger, accounts are merged, first the workloads of
+/// a namespace, then the namespaces of a tenant: amounts stay exact. Then the oldest periods are dropped.
 pub(super) fn encode_within(sheet: &mut Sheet, limit: usize) -> Vec<u8> {
     let mut bytes = encode(sheet);
     for detail in [Detail::Namespace, Detail::Tenant] {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use croft_record::ledger::{closed::hour_of, record::statement};
+use croft_record::ledger::{book::hour_of, record::statement};
 use croft_runtime::clock::{Clock as _, SystemClock};
 
 use super::{

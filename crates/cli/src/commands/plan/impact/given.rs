@@ -72,7 +72,7 @@ fn all_of(tenant: &Tenant, input: &Input, tenants: &Tenants) -> Given {
     );
     let quota = spec.quota.as_ref().and_then(|quota| given::resource_quota(&quota.per_namespace));
     each.extend(quota.map(|quota| (object("ResourceQuota", &given::quota_name()), quota)));
-    // Shares are divided anew all the time: what counts is what they add up to.
+    // Shares change all the time: what counts is what they add up to.
     let total = spec.quota.as_ref().map(|quota| &quota.total).filter(|total| !total.is_empty());
     each.extend(total.map(|total| (object("ResourceQuota", &given::share_name()), json!(total))));
     let defaults = spec.defaults.as_ref().and_then(given::limit_range);
