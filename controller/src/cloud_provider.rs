@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use croft_cloud::CloudProvider;
+use object_store::ObjectStore;
 
 use crate::config::args::Args;
 
@@ -10,7 +11,7 @@ use crate::config::args::Args;
 #[cfg(feature = "aws")]
 pub(crate) async fn connect(args: &Args, cluster_uid: &str) -> anyhow::Result<Arc<dyn CloudProvider>> {
     use anyhow::Context;
-    use croft_cloud_aws::{Access, AwsProvider, Options};
+    use croft_cloud_aws::{AwsProvider, Options};
 
     let cluster_ca = match &args.cluster_ca {
         Some(path) => Some(
@@ -21,11 +22,7 @@ pub(crate) async fn connect(args: &Args, cluster_uid: &str) -> anyhow::Result<Ar
         None => None,
     };
     let options = Options {
-        access: Access {
-            region: args.aws_region.clone(),
-            endpoint_url: args.aws_endpoint_url.clone(),
-            ..Access::default()
-        },
+        access: access(args),
         cluster_uid: cluster_uid.to_owned(),
         cluster_name: args.cluster_name.clone(),
         cluster_endpoint: args.cluster_endpoint.clone(),
@@ -36,6 +33,33 @@ pub(crate) async fn connect(args: &Args, cluster_uid: &str) -> anyhow::Result<Ar
         prefix_delegation: args.prefix_delegation,
     };
     Ok(AwsProvider::connect(options).await)
+}
+
+#[cfg(feature = "aws")]
+fn access(args: &Args) -> croft_cloud_aws::Access {
+    croft_cloud_aws::Access {
+        region: args.aws_region.clone(),
+        endpoint_url: args.aws_endpoint_url.clone(),
+        s3_endpoint_url: args.aws_endpoint_url_s3.clone(),
+        ..croft_cloud_aws::Access::default()
+    }
+}
+
+/// The object store that keeps the decision log, if the arguments name one.
+#[cfg(feature = "aws")]
+pub(crate) async fn record_archive(args: &Args) -> anyhow::Result<Option<Arc<dyn ObjectStore>>> {
+    use anyhow::Context;
+
+    let Some(url) = &args.record_archive else { return Ok(None) };
+    let url = url.parse().map_err(anyhow::Error::msg).context("--record-archive is invalid")?;
+    Ok(Some(croft_cloud_aws::open_bucket(&access(args), &url).await?))
+}
+
+/// The object store that keeps the decision log, if the arguments name one.
+#[cfg(not(feature = "aws"))]
+#[expect(clippy::unused_async, reason = "the same signature as with a cloud")]
+pub(crate) async fn record_archive(_: &Args) -> anyhow::Result<Option<Arc<dyn ObjectStore>>> {
+    Ok(None)
 }
 
 /// Connects to the provider that the arguments describe.

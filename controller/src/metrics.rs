@@ -25,7 +25,7 @@ use crate::{
     kube_api::{ApiError, Call, KubeApi, Response},
     pool_figures::{PoolFigures, PoolLabels},
     provisioning::solver::{Purpose, SolveMeter},
-    record::ClosedCosts,
+    record::{ClosedCosts, archive::ArchiveCounts},
     state::Snapshot,
     tenant::isolation::TenantCounts,
 };
@@ -198,6 +198,9 @@ pub struct Metrics {
     record_entries: Counter,
     record_lost_entries: Counter,
     record_last_write: Gauge,
+    record_unarchived: Gauge,
+    record_lost_segments: Counter,
+    record_last_archived: Gauge,
     ledger_cost: Bounded<LedgerLabels, Counter<f64, AtomicU64>>,
     ledger_closed: Gauge,
 }
@@ -246,6 +249,9 @@ impl Metrics {
             record_entries: Counter::default(),
             record_lost_entries: Counter::default(),
             record_last_write: Gauge::default(),
+            record_unarchived: Gauge::default(),
+            record_lost_segments: Counter::default(),
+            record_last_archived: Gauge::default(),
             ledger_cost: Bounded::new(Counter::default),
             ledger_closed: Gauge::default(),
         };
@@ -298,6 +304,9 @@ impl Metrics {
         definitions::RECORD_ENTRIES.register(registry, self.record_entries.clone());
         definitions::RECORD_LOST_ENTRIES.register(registry, self.record_lost_entries.clone());
         definitions::RECORD_LAST_WRITE.register(registry, self.record_last_write.clone());
+        definitions::RECORD_UNARCHIVED.register(registry, self.record_unarchived.clone());
+        definitions::RECORD_LOST_SEGMENTS.register(registry, self.record_lost_segments.clone());
+        definitions::RECORD_LAST_ARCHIVED.register(registry, self.record_last_archived.clone());
         definitions::LEDGER_COST.register(registry, self.ledger_cost.family.clone());
         definitions::LEDGER_CLOSED.register(registry, self.ledger_closed.clone());
     }
@@ -355,6 +364,13 @@ impl Metrics {
         self.observe_ledger(snapshot, engine.closed_costs());
         self.observe_pools(snapshot, engine.figures());
         self.observe_tenants(engine.isolation().counts());
+    }
+
+    /// Records what the object store has of the decision log.
+    pub fn observe_archive(&self, counts: &ArchiveCounts) {
+        self.record_unarchived.set(i64::try_from(counts.waiting).unwrap_or(i64::MAX));
+        raise(&self.record_lost_segments, counts.lost);
+        self.record_last_archived.set(counts.last_copy);
     }
 
     /// Records how long pods waited for the nodes that were launched for them.

@@ -27,7 +27,10 @@ use crate::{
     kube_api::{KubeApi, KubeClient, leader_gate::LeaderGate, watch},
     metrics::{MeteredApi, Metrics},
     provisioning::solver::Solver,
-    record::store::ClusterStore,
+    record::{
+        archive::{Archive, ArchivedStore},
+        store::{ClusterStore, RecordStore},
+    },
 };
 
 /// The controllers' Lease.
@@ -54,6 +57,8 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     let cloud: Arc<dyn CloudProvider> =
         cloud_provider::connect(&args, &cluster_uid).await.context("failed to connect to the cloud")?;
 
+    let objects = cloud_provider::record_archive(&args).await?;
+
     let check = IdentityCheck {
         client: client.clone(),
         namespace: args.namespace.clone(),
@@ -77,7 +82,12 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
     let api = MeteredApi::new(KubeClient::new(client.clone()), metrics.clone()).shared();
     let api: Arc<dyn KubeApi> = Arc::new(LeaderGate::new(api, leader.clone(), Arc::clone(&clock)));
     let cloud: Arc<dyn CloudProvider> = Arc::new(LeaderGate::new(cloud, leader.clone(), Arc::clone(&clock)));
-    let store = Arc::new(ClusterStore::new(Arc::clone(&api), &args.namespace));
+    let slots = ClusterStore::new(Arc::clone(&api), &args.namespace);
+    let archive = objects.map(|objects| Arc::new(Archive::new(objects, Arc::clone(&clock))));
+    let store: Arc<dyn RecordStore> = match &archive {
+        Some(archive) => Arc::new(ArchivedStore::new(slots, Arc::clone(archive))),
+        None => Arc::new(slots),
+    };
     let executor =
         Executor::new(api, cloud, Arc::clone(&clock), clock.monotonic(), &identity).recording_in(store);
     let (changes, _watches) = watch::watch_all(&client, &args.namespace, &leader.restores());
@@ -89,10 +99,25 @@ pub async fn run(args: Args, stop: Shutdown) -> anyhow::Result<()> {
             leads
         }
     };
+    let archive_stop = Shutdown::new();
+    let archiving = archive.map(|archive| {
+        let (leader, clock, metrics) = (leader.clone(), Arc::clone(&clock), metrics.clone());
+        let stop = archive_stop.clone();
+        tokio::spawn(async move {
+            let leads = || leader.is_valid(clock.monotonic());
+            archive.keep(leads, |counts| metrics.observe_archive(counts), &stop).await;
+        })
+    });
     let solver = Solver::default().measured_by(metrics.solve_meter(clock));
     let mut driver = Driver::new(args.settings(), executor, metrics, leads).with_solver(solver);
     driver.drive(changes, stop.wait(), |is| synced.set(is)).await;
     driver.stop().await;
+    archive_stop.begin();
+    if let Some(archiving) = archiving
+        && let Err(error) = archiving.await
+    {
+        tracing::warn!(%error, "the archive's task failed");
+    }
     lease_stop.begin();
     if let Err(error) = election.await {
         tracing::warn!(%error, "the election's task failed");

@@ -58,6 +58,18 @@ pub async fn croft(plane: &ControlPlane, arguments: &str) -> anyhow::Result<(u8,
 /// # Errors
 /// If it can't be run, or writes what isn't text.
 pub async fn croft_with_credentials(plane: &ControlPlane, arguments: &str) -> anyhow::Result<(i32, String)> {
+    croft_with(plane, arguments, &[]).await
+}
+
+/// The same, with further environment variables.
+///
+/// # Errors
+/// If it can't be run, or writes what isn't text.
+pub async fn croft_with(
+    plane: &ControlPlane,
+    arguments: &str,
+    environment: &[(&str, &str)],
+) -> anyhow::Result<(i32, String)> {
     let output = tokio::process::Command::new(CroftOptions::find()?.binaries.join("croft"))
         .args(arguments.split_whitespace())
         .arg("--kubeconfig")
@@ -65,6 +77,7 @@ pub async fn croft_with_credentials(plane: &ControlPlane, arguments: &str) -> an
         .env("AWS_ACCESS_KEY_ID", "lab")
         .env("AWS_SECRET_ACCESS_KEY", "lab")
         .env("AWS_EC2_METADATA_DISABLED", "true")
+        .envs(environment.iter().copied())
         .kill_on_drop(true)
         .output()
         .await?;

@@ -19,11 +19,12 @@ use croft_record::{
     writer::{Bounds, SLOTS, Writer, slot_name},
 };
 use croft_testkit::{
-    Part, http,
+    CroftOptions, Options, Part, http,
+    moto::Moto,
     wait::{Seen, until},
 };
 use croft_tests::{
-    cli::croft,
+    cli::{croft, croft_with},
     manifests::{class, deployment, joined, on_demand, tenant},
     stack::{EVENTUALLY, Stack, claims, node_of, nodes},
 };
@@ -51,7 +52,11 @@ async fn history(stack: &Stack) -> Vec<Value> {
 async fn cost(stack: &Stack, from: i64, to: i64) -> (Vec<Value>, u64) {
     let at = |millis: i64| Timestamp::from_millisecond(millis).unwrap();
     let arguments = format!("cost --by tenant,workload,purpose -o json --from {} --to {}", at(from), at(to));
-    let said = text(stack, &arguments).await;
+    rows(&text(stack, &arguments).await)
+}
+
+/// The rows that `croft cost` printed, and the sum of their exact amounts.
+fn rows(said: &str) -> (Vec<Value>, u64) {
     // A warning says where the log begins.
     let rows: Vec<Value> = serde_json::from_str(&said[said.find('[').unwrap()..]).unwrap();
     let sum = rows.iter().map(|row| row["exact"].as_str().unwrap().parse::<u64>().unwrap()).sum();
@@ -287,5 +292,90 @@ async fn closed_hours_outlive_the_log() {
     .await
     .unwrap();
     assert_eq!(cost(&stack, from, now).await, (rows, sum), "the ledger still has it");
+    stack.check().unwrap();
+}
+
+/// The object store keeps what the cluster no longer has, and every command reads it there.
+#[tokio::test]
+async fn log_and_ledger_outlive_the_cluster_in_an_object_store() {
+    const PLACE: &str = "s3://croft-record/prod";
+    let folder = tempfile::tempdir().unwrap();
+    let moto = Moto::start(folder.path(), &[]).await.unwrap();
+    let address = moto.url.strip_prefix("http://").unwrap().parse().unwrap();
+    assert_eq!(http::put(address, "/croft-record").await.unwrap().status, 200, "a bucket");
+    let options = CroftOptions::find()
+        .unwrap()
+        .flag(Part::Controller, format!("--record-archive={PLACE}"))
+        .flag(Part::Controller, format!("--aws-endpoint-url-s3={}", moto.url));
+    let mut stack = Stack::start_with(Options::default(), options).await.unwrap();
+    let mut documents = vec![class("default")];
+    documents.extend(tenant(TENANT, POOL, &on_demand(&["m5.large"], json!({}))));
+    stack.plane.apply(&joined(&documents)).await.unwrap();
+    let now = hour_of(Timestamp::now().as_millisecond());
+    let (from, lasts, price) = (now - 3 * HOUR_MILLIS + 600_000, 2 * HOUR_MILLIS - 123_456, 96_000);
+    replace_log(&mut stack, &log_of_one_instance(from, lasts, price)).await;
+    let leads = async |stack: &mut Stack| {
+        let address = stack.croft.health(Part::Controller).unwrap();
+        until("a leader that closed the hours", EVENTUALLY, async || {
+            let text = http::get(address, "/metrics").await?.body;
+            let closed = text.lines().any(|line| {
+                line.strip_prefix("croft_controller_ledger_closed_timestamp_seconds ")
+                    .is_some_and(|at| at != "0")
+            });
+            Ok::<_, anyhow::Error>(Seen::from_option(closed.then_some(()), text))
+        })
+        .await
+        .unwrap();
+    };
+    leads(&mut stack).await;
+    // A process that is asked to end copies what it has.
+    stack.croft.stop(Part::Controller, EVENTUALLY).await.unwrap();
+
+    let environment = [("AWS_ENDPOINT_URL_S3", moto.url.as_str()), ("AWS_REGION", "us-east-1")];
+    let at = |millis: i64| Timestamp::from_millisecond(millis).unwrap();
+    let asked = [
+        format!(
+            "cost --by tenant,workload,purpose -o json --from {} --to {} --record {PLACE}",
+            at(from),
+            at(now)
+        ),
+        format!("explain node past --at {} --record {PLACE}", at(from + lasts / 2)),
+        format!("history tenant {TENANT} --from {} --record {PLACE}", at(from)),
+    ];
+    let ask = async |stack: &Stack| {
+        let mut answers = Vec::new();
+        for arguments in &asked {
+            let (code, said) = croft_with(&stack.plane, arguments, &environment).await.unwrap();
+            assert_eq!(code, 0, "{arguments}: {said}");
+            answers.push(said);
+        }
+        answers
+    };
+    let answers = ask(&stack).await;
+    let (rows, sum) = rows(&answers[0]);
+    assert_eq!(sum, u64::try_from(price * lasts).unwrap(), "{rows:#?}");
+    assert!(answers[1].contains(&format!("used by {TENANT}")), "{}", answers[1]);
+    assert!(answers[2].contains("NodeClaim/past"), "{}", answers[2]);
+
+    // Every slot is overwritten, and another leader goes on in the archive.
+    replace_log(&mut stack, &[]).await;
+    until("a new log", EVENTUALLY, async || {
+        let (code, said) = croft(&stack.plane, "cost").await?;
+        Ok::<_, anyhow::Error>(Seen::from_option((code == 0).then_some(()), said))
+    })
+    .await
+    .unwrap();
+    stack.croft.stop(Part::Controller, EVENTUALLY).await.unwrap();
+    let later = ask(&stack).await;
+    assert_eq!(later[..2], answers[..2]);
+
+    // A place that can't be read is named.
+    let wrong = format!("cost --record {PLACE}");
+    let (code, said) =
+        croft_with(&stack.plane, &wrong, &[("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1"), environment[1]])
+            .await
+            .unwrap();
+    assert!(code == 1 && said.contains(PLACE), "{code}: {said}");
+    stack.croft.resume(&stack.plane, Part::Controller).await.unwrap();
     stack.check().unwrap();
 }

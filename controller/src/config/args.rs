@@ -35,12 +35,18 @@ pub struct Args {
     /// Endpoint of EC2 and the other services, instead of AWS
     #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL")]
     pub aws_endpoint_url: Option<String>,
+    /// Endpoint of S3 alone, such as another vendor's object store
+    #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL_S3")]
+    pub aws_endpoint_url_s3: Option<String>,
     /// The region
     #[arg(long, value_name = "REGION", env = "AWS_REGION")]
     pub aws_region: Option<String>,
     /// The interruption queue
     #[arg(long, value_name = "NAME OR URL", env = "CROFT_INTERRUPTION_QUEUE")]
     pub interruption_queue: Option<String>,
+    /// Place in S3 that keeps the decision log and the ledger once the cluster has no room for them
+    #[arg(long, value_name = "s3://BUCKET/PREFIX", env = "CROFT_RECORD_ARCHIVE")]
+    pub record_archive: Option<String>,
     /// Plan a batch of pods when none has arrived for this long
     #[arg(long, value_name = "DURATION", env = "CROFT_BATCH_IDLE", value_parser = duration, default_value = "100ms")]
     pub batch_idle: Duration,
@@ -91,8 +97,10 @@ impl Args {
             kubernetes_version: _,
             prefix_delegation: _,
             aws_endpoint_url: _,
+            aws_endpoint_url_s3: _,
             aws_region: _,
             interruption_queue: _,
+            record_archive: _,
             batch_idle,
             batch_max,
             effort,

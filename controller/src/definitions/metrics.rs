@@ -21,6 +21,12 @@ RECORD_ENTRIES = Beta Counter "croft_controller_record_entries" [];
 RECORD_LOST_ENTRIES = Beta Counter "croft_controller_record_lost_entries" [];
 /// When the decision log was last written, since 1970; 0 before the first write.
 RECORD_LAST_WRITE = Beta Gauge "croft_controller_record_last_write_timestamp" [] in Seconds;
+/// Objects of the decision log and the ledger that the object store lacks. 0 without one.
+RECORD_UNARCHIVED = Beta Gauge "croft_controller_record_unarchived_objects" [];
+/// Segments of the decision log that were dropped, since the object store could not be written for too long.
+RECORD_LOST_SEGMENTS = Beta Counter "croft_controller_record_lost_segments" [];
+/// When the object store last had all of the decision log, since 1970; 0 without one, and on replicas that don't lead.
+RECORD_LAST_ARCHIVED = Beta Gauge "croft_controller_record_last_archived_timestamp" [] in Seconds;
 /// Cost of the hours that this process closed in the ledger, by purpose: used, daemonsets, idle, starting, or draining. It grows once an hour.
 LEDGER_COST = Beta Counter "croft_controller_ledger_cost_dollars" ["tenant", "pool", "purpose"];
 /// The end of the last hour that is closed in the ledger, since 1970; 0 before the first.

@@ -8,8 +8,9 @@
 //!
 //! `decisions` makes entries from what the engine handles, `nodes` from changes of NodeClaims. `buffer` leaves out repetitions and
 //! asks for a write at most every five seconds; once an hour is over and its entries are written, `ledger` closes it. None of
-//! them has I/O. `store` is the trait of stores, and the store in Croft's own namespace.
+//! them has I/O. `store` is the trait of stores, and the store in Croft's own namespace; `archive` copies that into an object store.
 
+pub mod archive;
 mod buffer;
 mod decisions;
 mod ledger;

@@ -18,6 +18,8 @@ pub struct Access {
     pub region: Option<String>,
     /// One endpoint for every service, such as a simulator.
     pub endpoint_url: Option<String>,
+    /// The endpoint of S3 alone, such as another vendor's store; without it, that of the environment.
+    pub s3_endpoint_url: Option<String>,
     /// Static keys; without them the SDK's default chain.
     pub keys: Option<Keys>,
     /// Attempts per call, including the first; 0 for the default of three.
@@ -58,7 +60,8 @@ pub(crate) struct Clients {
 
 /// Time for one attempt. SQS waits up to 20 s by design.
 const ATTEMPT: Duration = Duration::from_secs(30);
-const CONNECT: Duration = Duration::from_secs(3);
+pub(crate) const CONNECT: Duration = Duration::from_secs(3);
+pub(crate) const TLS: Provider = Provider::Rustls(CryptoMode::Ring);
 /// The region whose endpoint has the price list of `region`: few have it, each for all regions of its partition.
 /// GovCloud and the isolated partitions have none, and credentials are valid in one partition only. Source: "AWS Price
 /// List endpoints and quotas", the AWS general reference.
@@ -82,9 +85,9 @@ fn currency(region: &str) -> &'static str {
     if region.starts_with("cn-") { "CNY" } else { "USD" }
 }
 
-pub(crate) async fn connect(access: &Access) -> Clients {
-    let http =
-        aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
+/// The configuration that every client is made from.
+pub(crate) async fn configuration(access: &Access) -> SdkConfig {
+    let http = aws_smithy_http_client::Builder::new().tls_provider(TLS).build_https();
     let attempts = if access.attempts == 0 { 3 } else { access.attempts };
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .http_client(http)
@@ -106,7 +109,11 @@ pub(crate) async fn connect(access: &Access) -> Clients {
         let credentials = Credentials::new(&keys.id, &keys.secret, None, None, "given by hand");
         loader = loader.credentials_provider(SharedCredentialsProvider::new(credentials));
     }
-    let config = loader.load().await;
+    loader.load().await
+}
+
+pub(crate) async fn connect(access: &Access) -> Clients {
+    let config = configuration(access).await;
     // Without a region every call fails, which the class's condition shows.
     let region = config.region().map(ToString::to_string).unwrap_or_default();
     Clients {

@@ -13,6 +13,7 @@
 //!     batch   calls of many claims made as one
 //!     codes   every error code, and what to do about it       refusal  from the SDK's errors to Croft's
 //!     calls   to IAM, SSM, EKS and EventBridge, without the SDK's clients for them
+//!     bucket  an S3 bucket as an object store
 //!     rights  what an identity may do     owned  the cluster's instances     account  what is around the cluster: for the
 //!             command line
 //! ```
@@ -21,6 +22,7 @@ mod account;
 mod answer;
 mod batch;
 mod batches;
+mod bucket;
 mod cache;
 mod calls;
 mod class;
@@ -45,6 +47,7 @@ mod template;
 mod types;
 
 pub use account::{AccountReader, EksCluster, EventRule, QueueFacts, Read, Unread};
+pub use bucket::{BucketError, BucketUrl, open as open_bucket};
 pub use codes::{CODES, Code};
 pub use connect::{Access, Keys, configured_region};
 pub use owned::owned_instances;

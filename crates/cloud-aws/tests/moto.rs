@@ -137,6 +137,7 @@ async fn bed() -> Bed {
             endpoint_url: Some(url),
             keys: Some(keys),
             attempts: 1,
+            ..Access::default()
         },
         cluster_uid: UID.to_owned(),
         cluster_name: "croft".to_owned(),

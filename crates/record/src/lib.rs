@@ -17,8 +17,10 @@
 //! | `writer` | sequence numbers, rotation, the size of the log |
 //! | `record` | the entries of a store in order |
 //! | `ledger` | who paid what for which node: exact amounts by hour and account; the hours and days that are closed |
+//! | `archive` | names of segments and closed hours in an object store |
 //! | `query` | the entries about a node, a pod or a tenant, and the state at a time |
 
+pub mod archive;
 pub mod entry;
 pub mod ledger;
 pub mod query;

@@ -19,14 +19,15 @@ pub struct Record {
 impl Record {
     /// Reads segments, each with the name of the object that holds it.
     pub fn read<'a>(segments: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
-        let mut entries: BTreeMap<u64, Entry> = BTreeMap::new();
+        // A log that was restored from a backup numbers on from there: its entries stand beside those that were written before.
+        let mut entries: BTreeMap<(u64, i64), Entry> = BTreeMap::new();
         let mut damaged = Vec::new();
         for (name, bytes) in segments.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
             let decoded = segment::decode(bytes);
             if !decoded.intact {
                 damaged.push(name.to_owned());
             }
-            entries.extend(decoded.entries.into_iter().map(|entry| (entry.sequence, entry)));
+            entries.extend(decoded.entries.into_iter().map(|entry| ((entry.sequence, entry.at), entry)));
         }
         Self { entries: entries.into_values().collect(), damaged }
     }

@@ -83,6 +83,14 @@ fn decode_lines(mut lines: impl BufRead) -> Decoded {
     }
 }
 
+/// Number and time of the first entry of a segment; none without an entry.
+pub(crate) fn head(bytes: &[u8]) -> Option<(u64, i64)> {
+    let mut lines = BufReader::new(MultiGzDecoder::new(bytes).take(TEXT_BYTES)).lines();
+    let header: Header = serde_json::from_str(&lines.next()?.ok()?).ok()?;
+    let first: Entry = serde_json::from_str(&lines.next()?.ok()?).ok()?;
+    (header.record == FORMAT).then_some((header.segment, first.at))
+}
+
 /// The text of gzip members, up to the first damage. The second result is true if there is none.
 pub(crate) fn text(bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut text = Vec::new();

@@ -31,6 +31,11 @@ pub async fn post(address: SocketAddr, path: &str, body: &str) -> Result<Answer,
     ask(address, "POST", path, body).await
 }
 
+/// A PUT without TLS, on its own connection.
+pub async fn put(address: SocketAddr, path: &str) -> Result<Answer, Error> {
+    ask(address, "PUT", path, "").await
+}
+
 async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Result<Answer, Error> {
     let failed = || format!("{method} http://{address}{path}");
     let asking = async {

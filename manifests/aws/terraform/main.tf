@@ -23,6 +23,7 @@ resource "aws_cloudformation_stack" "croft" {
     AccessEntry            = tostring(var.access_entry)
     OidcProviderArn        = var.oidc_provider_arn
     ImageParameterArns     = join(",", var.image_parameter_arns)
+    RecordArchive          = var.record_archive
     PermissionsBoundaryArn = var.permissions_boundary_arn
   }
 }

@@ -44,6 +44,12 @@ variable "image_parameter_arns" {
   default     = []
 }
 
+variable "record_archive" {
+  description = "Bucket and prefix, as BUCKET/PREFIX, of controller.settings.recordArchive; empty if it isn't set."
+  type        = string
+  default     = ""
+}
+
 variable "permissions_boundary_arn" {
   description = "ARN of a permissions boundary for both roles; empty for none."
   type        = string

@@ -140,6 +140,7 @@ async fn parameters_choose_irsa_other_images_a_boundary_and_a_name() {
         &[
             ("OidcProviderArn", &provider),
             ("ImageParameterArns", &images.join(",")),
+            ("RecordArchive", "croft-record/prod"),
             ("PermissionsBoundaryArn", boundary),
             ("NodeRoleName", "prod-nodes"),
             ("Namespace", "platform"),
@@ -158,6 +159,11 @@ async fn parameters_choose_irsa_other_images_a_boundary_and_a_name() {
     let granted =
         ask(&account, &format!("iam get-role-policy --role-name {role} --policy-name image-parameters"));
     assert_eq!(granted["PolicyDocument"]["Statement"][0]["Resource"], json!(images));
+    let granted =
+        ask(&account, &format!("iam get-role-policy --role-name {role} --policy-name record-archive"));
+    let statement = &granted["PolicyDocument"]["Statement"][0];
+    assert_eq!(statement["Action"], json!("s3:PutObject"));
+    assert_eq!(statement["Resource"], json!("arn:aws:s3:::croft-record/prod/*"));
     let granted = ask(&account, &format!("iam get-role-policy --role-name {role} --policy-name croft"));
     let statements = granted["PolicyDocument"]["Statement"].as_array().unwrap();
     let passes = statements.iter().find(|statement| statement["Action"] == "iam:PassRole").unwrap();

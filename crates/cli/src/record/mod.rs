@@ -1,9 +1,11 @@
 //! The decision log: where it is read from, times in arguments and output, and tables of entries.
 
+#[cfg(feature = "aws")]
+mod archive;
 mod show;
 mod source;
 mod time;
 
 pub(crate) use show::{dollars, write_entries};
 pub(crate) use source::RecordArgs;
-pub(crate) use time::{parse_moment, parse_period, text};
+pub(crate) use time::{Period, parse_moment, text};

@@ -1,9 +1,6 @@
 //! Where the decision log is read from: Croft's namespace, or a file.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -17,57 +14,69 @@ use croft_record::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-use super::time;
+#[cfg(feature = "aws")]
+use super::archive::Archive;
+use super::time::{self, Period};
 use crate::{failure::Failure, output::Output, source::ClusterArgs};
 
 /// Arguments of a command that reads the decision log.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RecordArgs {
-    /// Read this decision log, as croft debug record writes it, instead of the cluster's
-    #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
+    /// Read this decision log instead of the cluster's: a file, as croft debug record writes it, or s3://BUCKET/PREFIX, where the
+    /// controller archives it
+    #[arg(long, value_name = "FILE or URL")]
+    record: Option<String>,
     /// Namespace that Croft is installed in
     #[arg(long, value_name = "NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
     croft_namespace: String,
 }
 
 impl RecordArgs {
-    /// Reads the log, and warns of damage.
+    /// Reads the log, and warns of damage. Of an archive, what concerns `period` is read.
     ///
     /// # Errors
     /// If it can't be read, or has no entry.
-    pub(crate) fn load(&self, cluster: &ClusterArgs, out: &mut Output) -> Result<Record, Failure> {
-        let (record, _) = self.load_with_ledger(cluster, out)?;
-        Ok(record)
+    pub(crate) fn load(
+        &self,
+        cluster: &ClusterArgs,
+        period: Period,
+        out: &mut Output,
+    ) -> Result<Record, Failure> {
+        let read = match &self.record {
+            Some(url) if is_archive(url) => from_archive(url, period)?,
+            _ => self.read(cluster)?.0,
+        };
+        checked(read, out)
     }
 
-    /// Reads the log and the closed hours and days, and warns of damage. A file has the log alone.
+    /// Reads the log and the closed hours and days, and warns of damage. A file has the log alone. Of an archive, what concerns
+    /// `period` is read.
     ///
     /// # Errors
     /// If it can't be read, or the log has no entry.
     pub(crate) fn load_with_ledger(
         &self,
         cluster: &ClusterArgs,
+        period: Period,
         out: &mut Output,
     ) -> Result<(Record, Ledger), Failure> {
-        let Self { record, croft_namespace } = self;
-        let (read, ledger) = match record {
-            Some(file) => (from_file(file)?, Ledger::default()),
-            None => cluster.run(async |client| from_cluster(&client, croft_namespace).await)?,
+        let (read, ledger) = match &self.record {
+            Some(url) if is_archive(url) => from_archive_with_ledger(url, period)?,
+            _ => self.read(cluster)?,
         };
         if ledger.is_damaged() {
             let message = "the ledger is damaged: what is missing is computed from the decision log, as far as that goes back";
             out.warn(&[message.to_owned()])?;
         }
-        if !read.damaged.is_empty() {
-            let names = read.damaged.join(", ");
-            out.warn(&[format!("the decision log is damaged, and entries are missing: {names}")])?;
+        Ok((checked(read, out)?, ledger))
+    }
+
+    fn read(&self, cluster: &ClusterArgs) -> Result<(Record, Ledger), Failure> {
+        let Self { record, croft_namespace } = self;
+        match record {
+            Some(file) => Ok((from_file(Path::new(file))?, Ledger::default())),
+            None => Ok(cluster.run(async |client| from_cluster(&client, croft_namespace).await)?),
         }
-        if read.entries.is_empty() {
-            let wanted = "the decision log has no entry: the controller writes one within 10 s of beginning to lead (croft check)";
-            return Err(InputError::Other(wanted.to_owned()).into());
-        }
-        Ok((read, ledger))
     }
 
     /// The error for something that the log doesn't name.
@@ -75,6 +84,48 @@ impl RecordArgs {
         let begins = record.begins().map(|at| format!("; the decision log begins at {}", time::text(at)));
         InputError::Other(format!("no entry names {what}{}", begins.unwrap_or_default())).into()
     }
+}
+
+/// The log, with a warning of damage.
+fn checked(read: Record, out: &mut Output) -> Result<Record, Failure> {
+    if !read.damaged.is_empty() {
+        let names = read.damaged.join(", ");
+        out.warn(&[format!("the decision log is damaged, and entries are missing: {names}")])?;
+    }
+    if read.entries.is_empty() {
+        let wanted = "the decision log has no entry: the controller writes one within 10 s of beginning to lead (croft check)";
+        return Err(InputError::Other(wanted.to_owned()).into());
+    }
+    Ok(read)
+}
+
+fn is_archive(url: &str) -> bool {
+    url.starts_with("s3://")
+}
+
+#[cfg(feature = "aws")]
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("failed to start")
+}
+
+#[cfg(feature = "aws")]
+fn from_archive(url: &str, period: Period) -> anyhow::Result<Record> {
+    runtime()?.block_on(async { Archive::open(url).await?.log(period).await })
+}
+
+#[cfg(feature = "aws")]
+fn from_archive_with_ledger(url: &str, period: Period) -> anyhow::Result<(Record, Ledger)> {
+    runtime()?.block_on(async { Archive::open(url).await?.log_and_ledger(period).await })
+}
+
+#[cfg(not(feature = "aws"))]
+fn from_archive(url: &str, _: Period) -> anyhow::Result<Record> {
+    anyhow::bail!("{url} can't be read: this croft was built without the feature aws")
+}
+
+#[cfg(not(feature = "aws"))]
+fn from_archive_with_ledger(url: &str, period: Period) -> anyhow::Result<(Record, Ledger)> {
+    Ok((from_archive(url, period)?, Ledger::default()))
 }
 
 fn from_file(file: &Path) -> Result<Record, Failure> {

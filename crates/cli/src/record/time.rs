@@ -5,6 +5,8 @@ use jiff::{SignedDuration, Timestamp, civil, tz::TimeZone};
 
 use crate::failure::Failure;
 
+const DAY_MILLIS: i64 = 24 * 3_600 * 1_000;
+
 /// A moment in milliseconds since 1970: `2026-11-25T02:14:00Z`, `2026-11-25T02:14`, the last `02:14` or `02:14:30` before `now`,
 /// or how long before `now`, such as `90m`.
 ///
@@ -34,18 +36,45 @@ pub(crate) fn parse_moment(text: &str, now: Timestamp) -> Result<i64, Failure> {
     Ok(now.checked_sub(ago).map_err(|_| wrong())?.as_millisecond())
 }
 
-/// The period from `from` to `to`, or to `now`; both as [`parse_moment`] reads them.
-///
-/// # Errors
-/// If one is no moment, or it ends before it begins.
-pub(crate) fn parse_period(from: &str, to: Option<&str>, now: Timestamp) -> Result<(i64, i64), Failure> {
-    let from = parse_moment(from, now)?;
-    let to = to.map_or(Ok(now.as_millisecond()), |to| parse_moment(to, now))?;
-    if from > to {
-        let message = format!("--from {} is after --to {}: exchange them", text(from), text(to));
-        return Err(InputError::Other(message).into());
+/// From one time to another, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Period {
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+}
+
+impl Period {
+    /// The period from `from` to `to`, or to `now`; both as [`parse_moment`] reads them.
+    ///
+    /// # Errors
+    /// If one is no moment, or it ends before it begins.
+    pub(crate) fn parse(from: &str, to: Option<&str>, now: Timestamp) -> Result<Self, Failure> {
+        let from = parse_moment(from, now)?;
+        let to = to.map_or(Ok(now.as_millisecond()), |to| parse_moment(to, now))?;
+        if from > to {
+            let message = format!("--from {} is after --to {}: exchange them", text(from), text(to));
+            return Err(InputError::Other(message).into());
+        }
+        Ok(Self { from, to })
     }
-    Ok((from, to))
+
+    /// The period of one moment.
+    pub(crate) const fn at(at: i64) -> Self {
+        Self { from: at, to: at }
+    }
+
+    /// The last day.
+    pub(crate) fn last_day(now: Timestamp) -> Self {
+        let to = now.as_millisecond();
+        Self { from: to.saturating_sub(DAY_MILLIS), to }
+    }
+
+    /// With a day before and after.
+    #[cfg(feature = "aws")]
+    pub(super) const fn wider(self) -> Self {
+        let Self { from, to } = self;
+        Self { from: from.saturating_sub(DAY_MILLIS), to: to.saturating_add(DAY_MILLIS) }
+    }
 }
 
 /// A moment to the second: `2026-11-25 02:14:00Z`.

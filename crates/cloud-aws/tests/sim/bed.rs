@@ -154,6 +154,7 @@ pub(crate) fn options(url: &str) -> Options {
             endpoint_url: Some(url.to_owned()),
             keys: Some(Keys { id: "AKIDTEST".to_owned(), secret: "secret".to_owned() }),
             attempts: 1,
+            ..Access::default()
         },
         cluster_uid: UID.to_owned(),
         cluster_name: "croft".to_owned(),

@@ -23,10 +23,21 @@ const HOURS_SLOTS: usize = 3;
 /// Closed days that are kept, if there is room: 13 months.
 const MOST_DAYS: usize = 396;
 /// Milliseconds of a day.
-const DAY_MILLIS: i64 = 24 * HOUR_MILLIS;
+pub(crate) const DAY_MILLIS: i64 = 24 * HOUR_MILLIS;
 
-const fn day_of(at: i64) -> i64 {
+/// The beginning of a time's day.
+pub(crate) const fn day_of(at: i64) -> i64 {
     at.div_euclid(DAY_MILLIS).saturating_mul(DAY_MILLIS)
+}
+
+/// True for the slots with the hours of a day.
+pub(crate) const fn is_hours_slot(slot: usize) -> bool {
+    slot >= SLOTS && slot < SLOTS + HOURS_SLOTS
+}
+
+/// The first hour of what such a slot holds.
+pub(crate) fn first_hour(bytes: &[u8]) -> Option<i64> {
+    sheet::first(bytes)
 }
 
 /// Closed hours of the last days, and closed days.
@@ -34,8 +45,7 @@ const fn day_of(at: i64) -> i64 {
 pub struct Ledger {
     hours: Sheet,
     days: Sheet,
-    /// Positions of slots that are damaged.
-    damaged: BTreeSet<usize>,
+    damaged: bool,
 }
 
 impl Ledger {
@@ -46,7 +56,7 @@ impl Ledger {
         for (slot, bytes) in slots.into_iter().filter_map(of_ledger).filter(|(_, bytes)| !bytes.is_empty()) {
             let (sheet, is_intact) = sheet::decode(bytes);
             if !is_intact {
-                ledger.damaged.insert(slot);
+                ledger.damaged = true;
             }
             let kept = if slot < HOURS_SLOTS { &mut ledger.hours } else { &mut ledger.days };
             kept.extend(sheet);
@@ -54,10 +64,27 @@ impl Ledger {
         ledger
     }
 
+    /// Takes in the closed hours of an earlier day, as its slot held them. Hours that are known stay as they are. As a day, only their sum is
+    /// kept.
+    pub fn observe_hours(&mut self, bytes: &[u8], as_day: bool) {
+        let (mut sheet, is_intact) = sheet::decode(bytes);
+        if !is_intact {
+            self.damaged = true;
+        }
+        let Some(day) = sheet.first_key_value().map(|(hour, _)| day_of(*hour)) else { return };
+        let is_known = self.hours.range(day..day.saturating_add(DAY_MILLIS)).next().is_some();
+        if as_day && !is_known {
+            self.days.insert(day, sum_day(&sheet, day));
+            return;
+        }
+        sheet.append(&mut self.hours);
+        self.hours = sheet;
+    }
+
     /// True if a slot is damaged: periods of it are missing or incomplete.
     #[must_use]
-    pub fn is_damaged(&self) -> bool {
-        !self.damaged.is_empty()
+    pub const fn is_damaged(&self) -> bool {
+        self.damaged
     }
 
     /// The end of the last closed hour.
@@ -150,7 +177,7 @@ impl Ledger {
         let is_over = |day: &i64| day.saturating_add(DAY_MILLIS) <= until && !self.days.contains_key(day);
         let over: BTreeSet<i64> = self.hours.keys().map(|hour| day_of(*hour)).filter(is_over).collect();
         for day in &over {
-            let period = self.sum_day(*day);
+            let period = sum_day(&self.hours, *day);
             self.days.insert(*day, period);
         }
         while self.days.len() > MOST_DAYS {
@@ -178,21 +205,22 @@ impl Ledger {
         let slot = usize::try_from(day.div_euclid(DAY_MILLIS).rem_euclid(HOURS_SLOTS as i64)).unwrap_or(0);
         SegmentWrite { slot: SLOTS + slot, bytes }
     }
+}
 
-    fn sum_day(&self, day: i64) -> Period {
-        let mut sum = Period { is_complete: true, ..Period::default() };
-        let mut hours = 0;
-        for period in self.hours.range(day..day.saturating_add(DAY_MILLIS)).map(|(_, period)| period) {
-            hours += 1;
-            sum.through = sum.through.max(period.through);
-            sum.is_complete &= period.is_complete;
-            for (account, amount) in &period.accounts {
-                *sum.accounts.entry(Arc::clone(account)).or_default() += *amount;
-            }
+/// The sum of a day's hours.
+fn sum_day(hours: &Sheet, day: i64) -> Period {
+    let mut sum = Period { is_complete: true, ..Period::default() };
+    let mut count = 0;
+    for period in hours.range(day..day.saturating_add(DAY_MILLIS)).map(|(_, period)| period) {
+        count += 1;
+        sum.through = sum.through.max(period.through);
+        sum.is_complete &= period.is_complete;
+        for (account, amount) in &period.accounts {
+            *sum.accounts.entry(Arc::clone(account)).or_default() += *amount;
         }
-        sum.is_complete &= hours == 24;
-        sum
     }
+    sum.is_complete &= count == 24;
+    sum
 }
 
 fn lines_of((at, period): (&i64, &Period)) -> impl Iterator<Item = Line> {

@@ -2,9 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::{BufRead as _, BufReader},
     sync::Arc,
 };
 
+use flate2::bufread::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -134,6 +136,13 @@ fn encode(sheet: &Sheet) -> Vec<u8> {
         text.extend(segment::line(&Row { account: account.clone(), runs }));
     }
     segment::member(&text)
+}
+
+/// The beginning of a sheet's first period.
+pub(super) fn first(bytes: &[u8]) -> Option<i64> {
+    let mut lines = BufReader::new(MultiGzDecoder::new(bytes)).lines();
+    let header: Header = serde_json::from_str(&lines.next()?.ok()?).ok()?;
+    header.periods.first().filter(|_| header.ledger == FORMAT).map(|head| head.at)
 }
 
 /// Reads a sheet, up to its first damage. The second result is true if nothing of it is damaged.

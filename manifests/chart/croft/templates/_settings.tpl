@@ -6,6 +6,7 @@ The environment variable of each setting.
 {{- define "croft.controllerVariables" -}}
 {
   "awsEndpointUrl": "AWS_ENDPOINT_URL",
+  "awsEndpointUrlS3": "AWS_ENDPOINT_URL_S3",
   "awsRegion": "AWS_REGION",
   "batchIdle": "CROFT_BATCH_IDLE",
   "batchMax": "CROFT_BATCH_MAX",
@@ -23,6 +24,7 @@ The environment variable of each setting.
   "orphanGrace": "CROFT_ORPHAN_GRACE",
   "orphansEvery": "CROFT_ORPHANS_EVERY",
   "prefixDelegation": "CROFT_PREFIX_DELEGATION",
+  "recordArchive": "CROFT_RECORD_ARCHIVE",
   "registrationTimeout": "CROFT_REGISTRATION_TIMEOUT",
   "serviceCidr": "CROFT_SERVICE_CIDR",
   "threads": "CROFT_THREADS",

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     failure::Failure,
     output::Output,
-    record::{RecordArgs, parse_period, text},
+    record::{Period, RecordArgs, text},
     source::ClusterArgs,
 };
 
@@ -55,8 +55,9 @@ enum CostFormat {
 /// Runs the command.
 pub(crate) fn run(args: &CostArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let CostArgs { by, from, to, output, record, cluster } = args;
-    let (from, to) = parse_period(from, to.as_deref(), SystemClock.wall())?;
-    let (log, ledger) = record.load_with_ledger(cluster, out)?;
+    let period = Period::parse(from, to.as_deref(), SystemClock.wall())?;
+    let (log, ledger) = record.load_with_ledger(cluster, period, out)?;
+    let Period { from, to } = period;
     let lines = statement(&log, &ledger, hour_of(from), to);
     let begins = [log.begins(), ledger.begins()].into_iter().flatten().min();
     if let Some(begin) = begins.filter(|begin| *begin > from) {

@@ -4,11 +4,18 @@ use std::{io::Write as _, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use croft_manifest::to_yaml;
-use croft_runtime::build::Build;
+use croft_runtime::{
+    build::Build,
+    clock::{Clock as _, SystemClock},
+};
 
 use super::{objects, records};
 use crate::{
-    cluster_reader::read, failure::Failure, output::Output, record::RecordArgs, source::ClusterArgs,
+    cluster_reader::read,
+    failure::Failure,
+    output::Output,
+    record::{Period, RecordArgs},
+    source::ClusterArgs,
 };
 
 /// Arguments of `croft debug`.
@@ -53,7 +60,7 @@ pub(crate) fn run(args: &DebugArgs, build: &Build, out: &mut Output) -> Result<E
     match &args.command {
         DebugCommand::Dump(args) => dump(args, build, out),
         DebugCommand::Record(LogArgs { cluster, record }) => {
-            let log = record.load(cluster, out)?;
+            let log = record.load(cluster, Period::last_day(SystemClock.wall()), out)?;
             out.write_all(&log.to_bytes())?;
             Ok(ExitCode::SUCCESS)
         }

@@ -13,7 +13,7 @@ use croft_runtime::clock::{Clock as _, SystemClock};
 use crate::{
     failure::Failure,
     output::Output,
-    record::{RecordArgs, dollars, parse_moment, text, write_entries},
+    record::{Period, RecordArgs, dollars, parse_moment, text, write_entries},
     source::ClusterArgs,
     table::{BOLD, NAME, NOTE, counted, shortened},
 };
@@ -40,7 +40,7 @@ pub(super) fn load(
 ) -> Result<Option<(Record, i64)>, Failure> {
     let Some(at) = at else { return Ok(None) };
     let at = parse_moment(at, SystemClock.wall())?;
-    Ok(Some((record.load(cluster, out)?, at)))
+    Ok(Some((record.load(cluster, Period::at(at), out)?, at)))
 }
 
 /// Explains a node, or the node of a NodeClaim, as it was.

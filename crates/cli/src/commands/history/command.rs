@@ -10,7 +10,7 @@ use croft_runtime::clock::{Clock as _, SystemClock};
 use crate::{
     failure::Failure,
     output::{Format, Output},
-    record::{RecordArgs, parse_period, text, write_entries},
+    record::{Period, RecordArgs, text, write_entries},
     source::ClusterArgs,
     table::{BOLD, counted},
 };
@@ -50,8 +50,9 @@ struct TenantArgs {
 /// Runs the command.
 pub(crate) fn run(args: &HistoryArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let HistoryArgs { what: What::Tenant(TenantArgs { name, from, to, output, record, cluster }) } = args;
-    let (from, to) = parse_period(from, to.as_deref(), SystemClock.wall())?;
-    let log = record.load(cluster, out)?;
+    let period = Period::parse(from, to.as_deref(), SystemClock.wall())?;
+    let log = record.load(cluster, period, out)?;
+    let Period { from, to } = period;
     let entries: Vec<&Entry> = query::tenant(&log, name, from, to).collect();
     if entries.is_empty() {
         let known: Vec<&str> = query::tenants(&log).into_iter().collect();
