@@ -197,16 +197,19 @@ impl Croft {
                 install.as_ref(),
             ];
             plane.kubectl(arguments).await?;
-            // The control plane serves them, as the chart would find out.
-            let mutation = options.manifests.join("overlays/policy-mode/mutation.yaml");
-            let arguments: [&OsStr; 5] = [
-                "apply".as_ref(),
-                "--server-side".as_ref(),
-                "--force-conflicts".as_ref(),
-                "-f".as_ref(),
-                mutation.as_ref(),
-            ];
-            plane.kubectl(arguments).await?;
+            // As the chart finds out: releases before 1.36 don't serve them.
+            let served = plane.kubectl(["get", "--raw", "/apis/admissionregistration.k8s.io/v1"]).await?;
+            if served.contains("\"mutatingadmissionpolicies\"") {
+                let mutation = options.manifests.join("overlays/policy-mode/mutation.yaml");
+                let arguments: [&OsStr; 5] = [
+                    "apply".as_ref(),
+                    "--server-side".as_ref(),
+                    "--force-conflicts".as_ref(),
+                    "-f".as_ref(),
+                    mutation.as_ref(),
+                ];
+                plane.kubectl(arguments).await?;
+            }
             // Objects applied next may be of a kind that the API server has only just learned of.
             plane.kubectl(ESTABLISHED).await?;
         }
