@@ -8,14 +8,18 @@
 //! In between both act, which changes a pod once: each finds nothing to do after the other. So no pod is created while
 //! neither acts, and there is no order in which processes could die that leaves such a time.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use croft_api::condition::{MUTATION_IN_FORCE, Statement};
 use croft_policy::{Mutation, Tenants, definitions::parameter::MUTATION, policies};
 
 use crate::{
     definitions::conditions as reasons,
-    tenant::{namespace_metadata::has_current_metadata, state::State, tenant_status::live_replicas},
+    tenant::{
+        namespace_metadata::{has_current_metadata, is_closed},
+        state::State,
+        tenant_status::live_replicas,
+    },
 };
 
 /// The webhooks ask about every pod for this long before the policies stop: another API server may lag behind.
@@ -34,10 +38,11 @@ fn are_served(state: &State) -> bool {
     state.parameters.mutated_by.as_deref() == Some(policies::mutation::version().as_str())
 }
 
-/// Returns true if every namespace has what the policies read of it.
-fn has_all_metadata(state: &State, view: &Tenants) -> bool {
+/// Returns true if every namespace has what the policies read of it. A closed one has no pools: the policies refuse its pods.
+fn has_all_metadata(state: &State, view: &Tenants, closed: &BTreeSet<String>) -> bool {
     let mut namespaces = state.namespaces.iter().filter(|(_, facts)| !facts.deleting);
-    namespaces.all(|(name, facts)| has_current_metadata(view, name, facts))
+    namespaces
+        .all(|(name, facts)| has_current_metadata(view, name, facts) || is_closed(view, closed, name, facts))
 }
 
 /// Notes from when on the webhooks ask about every pod, by the reports of the replicas.
@@ -48,12 +53,19 @@ pub(super) fn observe_webhooks(state: &mut State, mono: Duration) {
     state.parameters.by_webhook = is_wide.then_some(since);
 }
 
-/// The mode to write.
-pub(super) fn next_mode(state: &State, view: &Tenants, mono: Duration) -> Mutation {
+/// The mode to write. The `closed` namespaces get no pools for now.
+pub(super) fn next_mode(
+    state: &State,
+    view: &Tenants,
+    closed: &BTreeSet<String>,
+    mono: Duration,
+) -> Mutation {
     let is_wide = state.parameters.by_webhook.is_some_and(|since| mono.saturating_sub(since) >= SETTLES);
     match (view.declarations().mutation(), written(state)) {
         (Mutation::Policy, Mutation::Policy) => Mutation::Policy,
-        (Mutation::Policy, Mutation::Webhook) if are_served(state) && has_all_metadata(state, view) => {
+        (Mutation::Policy, Mutation::Webhook)
+            if are_served(state) && has_all_metadata(state, view, closed) =>
+        {
             Mutation::Policy
         }
         (Mutation::Webhook, Mutation::Policy) if !is_wide => Mutation::Policy,

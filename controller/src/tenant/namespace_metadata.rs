@@ -82,6 +82,20 @@ pub(super) fn has_current_metadata(view: &Tenants, namespace: &str, facts: &Name
     labels.iter().chain(&annotations).all(|(key, value)| written(facts, key) == value.as_ref())
 }
 
+/// Returns true if the namespace is one of `closed`, and has all of this but its tenant's pools.
+pub(super) fn is_closed(
+    view: &Tenants,
+    closed: &BTreeSet<String>,
+    namespace: &str,
+    facts: &NamespaceFacts,
+) -> bool {
+    let (labels, annotations) = expected_metadata(view, namespace);
+    let mut others = labels.iter().chain(&annotations).filter(|(key, _)| **key != POOLS_ANNOTATION);
+    closed.contains(namespace)
+        && facts.pools.is_none()
+        && others.all(|(key, value)| written(facts, key) == value.as_ref())
+}
+
 fn written<'f>(facts: &'f NamespaceFacts, key: &str) -> Option<&'f String> {
     match key {
         TENANCY_LABEL => facts.tenancy.as_ref(),

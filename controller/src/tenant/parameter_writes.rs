@@ -13,7 +13,7 @@ use croft_policy::{
 use serde_json::{Map, Value, json};
 
 use crate::tenant::{
-    mutation, objects::Created, parameters::Parameters, state::State, tenant_status, write::Write,
+    mutation, objects::Comparison, parameters::Parameters, state::State, tenant_status, write::Write,
 };
 
 /// Returns true if non-tenant pods are evaluated: a Tenant exists, and every replica of the webhook has enforced
@@ -39,22 +39,26 @@ pub(super) fn is_over(state: &State, view: &Tenants) -> bool {
     !view.declarations().is_active() && !state.nodes.values().any(Option::is_some)
 }
 
-/// The next write or probe of the parameters.
-pub(super) fn next_write(
-    state: &mut State,
-    view: &Tenants,
-    (active, created): (bool, &BTreeMap<String, Created>),
-    mono: Duration,
-) -> Option<Write> {
+/// Takes in which webhooks are registered, and which policies are missing.
+pub(super) fn observe(state: &mut State, mono: Duration) {
     mutation::observe_webhooks(state, mono);
     state.parameters.policies_missing = missing_policies(state);
+}
+
+/// The next write or probe of the parameters.
+pub(super) fn next_write(
+    state: &State,
+    view: &Tenants,
+    (active, kept): (bool, &Comparison),
+    mono: Duration,
+) -> Option<Write> {
     if remains_in_force(state, view) {
         return None;
     }
     let Parameters { namespace, written, in_force, .. } = &state.parameters;
     let written = written.as_ref()?;
-    let mode = mutation::next_mode(state, view, mono);
-    let creation = |tenant: &str| match created.get(tenant) {
+    let mode = mutation::next_mode(state, view, &kept.incomplete, mono);
+    let creation = |tenant: &str| match kept.created.get(tenant) {
         // In Policy mode pods of a namespace without the annotation of its pools are refused by the API server.
         _ if mode == Mutation::Webhook && !tenant_status::is_enforced(state, tenant, mono) => {
             Creation::Pending

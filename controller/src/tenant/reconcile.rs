@@ -1,6 +1,9 @@
 //! The decider: the writes that bring the cluster in line with its Tenants, from state and time.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use croft_policy::{
     Tenants, Violation, audit,
@@ -9,8 +12,12 @@ use croft_policy::{
 use jiff::Timestamp;
 
 use crate::tenant::{
-    daemonsets, evictions, namespace_metadata::namespace_writes, objects, parameter_writes, placement,
-    pool_status, state::State, tenant_status, write::Write,
+    daemonsets, evictions,
+    namespace_metadata::{is_closed, namespace_writes},
+    objects, parameter_writes, placement, pool_status,
+    state::State,
+    tenant_status,
+    write::Write,
 };
 
 /// Compares the cluster with its Tenants and returns the writes that are missing.
@@ -25,9 +32,10 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Writ
     state.refresh_nodes();
     let mut actions = Vec::new();
     let active = parameter_writes::is_active(state, &view, mono);
+    parameter_writes::observe(state, mono);
     let created = objects::let_in(state, &view, mono);
-    actions.extend(parameter_writes::next_write(state, &view, (active, &created), mono));
     let mut kept = objects::compare(state, &view, created, mono);
+    actions.extend(parameter_writes::next_write(state, &view, (active, &kept), mono));
     if active || parameter_writes::is_over(state, &view) {
         actions.extend(namespace_writes(state, &view, &kept.incomplete, mono));
         actions.append(&mut kept.writes);
@@ -35,7 +43,7 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Writ
     actions.extend(node_writes(state, active));
     state.pool_statements = pool_status::pool_statements(state, &view);
     let mut placement = placement::classify(state, &view);
-    count_violations(state, &view, &mut placement);
+    count_violations(state, &view, &kept.incomplete, &mut placement);
     state.violations = std::mem::take(&mut placement.violations);
     // Recreated pods must be admitted for today's tenants, so every replica of the webhook must know them.
     let enforced = tenant_status::enforced_everywhere(state, mono);
@@ -61,8 +69,14 @@ fn node_writes(state: &mut State, active: bool) -> Vec<Write> {
     left.chain(missing).collect()
 }
 
-/// Counts the violations that `croft audit` would find, without those of pods.
-fn count_violations(state: &mut State, view: &Tenants, placement: &mut placement::Placement) {
+/// Counts the violations that `croft audit` would find, without those of pods, and without the pools that `closed` namespaces lack on
+/// purpose.
+fn count_violations(
+    state: &mut State,
+    view: &Tenants,
+    closed: &BTreeSet<String>,
+    placement: &mut placement::Placement,
+) {
     for finding in audit::declarations(view) {
         *placement.violations.entry(finding.violation).or_default() += 1;
     }
@@ -87,6 +101,9 @@ fn count_violations(state: &mut State, view: &Tenants, placement: &mut placement
         let labels: BTreeMap<String, String> = entry(TENANCY_LABEL, &facts.tenancy);
         let mut annotations: BTreeMap<String, String> = entry(POOLS_ANNOTATION, &facts.pools);
         annotations.extend(entry(SHARED_ANNOTATION, &facts.shared));
+        if is_closed(view, closed, name, facts) {
+            continue;
+        }
         let found = audit::namespace(view, name, &labels, &annotations, true).len();
         *placement.violations.entry(Violation::NamespaceMetadataStale).or_default() +=
             i64::try_from(found).unwrap_or(0);

@@ -178,3 +178,31 @@ fn status_sums_the_use_of_all_namespaces() {
             {"resource": "requests.cpu", "total": "4", "used": "2500m"}])
     );
 }
+
+#[test]
+fn a_surplus_namespace_neither_delays_policy_mode_nor_counts_as_a_violation() {
+    let mut state = state(1);
+    let pools = json!({POOLS_ANNOTATION: "node-pool=pool-a:NoSchedule:pool-a"});
+    state.observe(&namespace("loom-a", json!({}), pools));
+    create(&mut state, "loom-b", "2026-01-01T00:00:02Z");
+    state.observe(&Change::Config(read(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
+        "metadata": {"name": "default"}, "spec": {"admission": {"mutation": "Policy"}}}))));
+    state.parameters.mutated_by = Some(policies::mutation::version());
+    let mode = |state: &mut State| {
+        let writes = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
+        writes.iter().find_map(|write| match write {
+            Write::Parameters { patch, .. } => {
+                patch["metadata"]["annotations"][MUTATION].as_str().map(str::to_owned)
+            }
+            _ => None,
+        })
+    };
+    assert_eq!(mode(&mut state).as_deref(), Some("Policy"));
+    assert_eq!(state.violations.get(&Violation::NamespaceMetadataStale), Some(&0));
+    // One that is let in and hasn't its pools yet does both.
+    state.observe(&Change::NamespaceGone("loom-a".to_owned()));
+    state.observe(&Change::NamespaceGone("loom-b".to_owned()));
+    state.observe(&namespace("tenant-a", json!({}), json!({POOLS_ANNOTATION: "of before"})));
+    assert_eq!(mode(&mut state), None);
+    assert_eq!(state.violations.get(&Violation::NamespaceMetadataStale), Some(&1));
+}
