@@ -3,10 +3,10 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    admit::AdmitArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs, cost::CostArgs,
-    debug::DebugArgs, explain::ExplainArgs, history::HistoryArgs, import::ImportArgs, lab::LabArgs,
-    plan::PlanArgs, simulate::SimulateArgs, tenant::TenantArgs, top::TopArgs, uninstall::UninstallArgs,
-    version::VersionArgs,
+    admit::AdmitArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs,
+    completion::CompletionArgs, cost::CostArgs, debug::DebugArgs, events::EventsArgs, explain::ExplainArgs,
+    history::HistoryArgs, import::ImportArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs,
+    tenant::TenantArgs, top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
 };
 
 /// Gives every tenant of a shared Kubernetes cluster its own nodes: the tenant's pods run there, and no others.
@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Show what Croft decided, from its decision log
     History(HistoryArgs),
+    /// Show the Events that Croft writes, and new ones as they come
+    Events(EventsArgs),
     /// Show who paid what for which nodes: by tenant, namespace, workload, pool, and what for
     Cost(CostArgs),
     /// Find pods, nodes and tenants that break the isolation; exits with 1 if there are any
@@ -59,6 +61,8 @@ pub(crate) enum Command {
     Lab(LabArgs),
     /// Remove Croft from a cluster: prints the plan, or carries it out
     Uninstall(UninstallArgs),
+    /// Write a shell's completions to standard output
+    Completion(CompletionArgs),
     /// Show version, commit and the supported Kubernetes releases
     Version(VersionArgs),
 }

@@ -56,8 +56,8 @@ pub use output::Output;
 use crate::{
     args::Command,
     commands::{
-        admit, audit, break_glass, check, cost, debug, explain, history, import, lab, plan, simulate, tenant,
-        top, uninstall, version,
+        admit, audit, break_glass, check, completion, cost, debug, events, explain, history, import, lab,
+        plan, simulate, tenant, top, uninstall, version,
     },
     table::BAD,
 };
@@ -112,6 +112,8 @@ fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
         Command::Import(args) => import::run(args, out),
         Command::Tenant(args) => tenant::run(args, out),
         Command::Check(args) => check::run(args, out),
+        Command::Completion(args) => completion::run(args, Cli::command(), out),
+        Command::Events(args) => events::run(args, out),
         Command::Cost(args) => cost::run(args, out),
         Command::Debug(args) => debug::run(args, build, out),
         Command::BreakGlass(args) => break_glass::run(args, out),

@@ -48,6 +48,18 @@ impl Output {
         self.err.flush()
     }
 
+    /// Writes a row of comma-separated values (RFC 4180).
+    pub(crate) fn csv_row(&mut self, cells: &[String]) -> io::Result<()> {
+        let quoted = |cell: &String| {
+            if cell.contains([',', '"', '\n', '\r']) {
+                format!("\"{}\"", cell.replace('"', "\"\""))
+            } else {
+                cell.clone()
+            }
+        };
+        writeln!(self.out, "{}", cells.iter().map(quoted).collect::<Vec<_>>().join(","))
+    }
+
     /// Standard error.
     pub fn err(&mut self) -> &mut dyn Write {
         &mut self.err

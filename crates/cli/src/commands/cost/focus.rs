@@ -7,10 +7,7 @@ use croft_record::ledger::{
 use jiff::{Timestamp, ToSpan as _, tz::TimeZone};
 use serde_json::json;
 
-use super::{
-    group::in_utc,
-    write::{dollars, write_row},
-};
+use super::{group::in_utc, write::dollars};
 use crate::{failure::Failure, output::Output};
 
 const COLUMNS: [&str; 20] = [
@@ -39,9 +36,9 @@ const MOMENT: &str = "%Y-%m-%dT%H:%M:%SZ";
 
 /// Writes heading and rows.
 pub(super) fn write(lines: &[Line], out: &mut Output) -> Result<(), Failure> {
-    write_row(&COLUMNS.map(str::to_owned), out)?;
+    out.csv_row(&COLUMNS.map(str::to_owned))?;
     for line in lines {
-        write_row(&row(line), out)?;
+        out.csv_row(&row(line))?;
     }
     Ok(())
 }

@@ -70,24 +70,12 @@ pub(super) fn csv(by: &[Dimension], groups: &Groups, out: &mut Output) -> Result
     if !by.contains(&Dimension::Purpose) {
         head.extend(PURPOSES.map(|purpose| purpose.as_str().to_owned()));
     }
-    write_row(&head, out)?;
+    out.csv_row(&head)?;
     for (values, sum) in groups {
         let row: Vec<String> = values.iter().cloned().chain(cells(by, sum)).collect();
-        write_row(&row, out)?;
+        out.csv_row(&row)?;
     }
     Ok(())
-}
-
-/// Writes a row of comma-separated values (RFC 4180).
-pub(super) fn write_row(cells: &[String], out: &mut Output) -> std::io::Result<()> {
-    let quoted = |cell: &String| {
-        if cell.contains([',', '"', '\n', '\r']) {
-            format!("\"{}\"", cell.replace('"', "\"\""))
-        } else {
-            cell.clone()
-        }
-    };
-    writeln!(out, "{}", cells.iter().map(quoted).collect::<Vec<_>>().join(","))
 }
 
 /// A list of groups. `exact` has no rounding: millionths of a dollar per hour, times milliseconds.

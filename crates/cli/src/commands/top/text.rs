@@ -1,145 +1,115 @@
-//! `croft top`: tenants, pools and nodes with their present cost.
+//! Rows as tables and as comma-separated values.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Write as _,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{collections::BTreeMap, io::Write as _};
 
-use anyhow::Context as _;
-use clap::Args;
-use croft_manifest::{Input, InputError};
-use kube::ResourceExt as _;
-
+use super::rows::{NodeRow, PoolRow, Rows, TenantRow};
 use crate::{
-    admission::Admission,
-    cluster_reader::read,
     failure::Failure,
-    inventory::{self, NodeInfo},
+    inventory,
     output::Output,
-    source::SourceArgs,
     table::{Align, BOLD, NAME, NOTE, Table, counted, shortened},
 };
 
-/// Arguments of `croft top`.
-#[derive(Args, Clone, Debug)]
-pub struct TopArgs {
-    #[command(flatten)]
-    source: SourceArgs,
-    /// Show nodes too
-    #[arg(long)]
-    nodes: bool,
-    /// Show it again every so many seconds, until interrupted
-    #[arg(short, long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    watch: Option<u64>,
-}
+/// Names of a list that are shown, unless all are.
+const NAMES_SHOWN: usize = 3;
 
-/// Moves to the top left and clears the screen (ECMA-48: CUP, ED).
-const CLEAR: &str = "\x1b[H\x1b[2J";
-
-/// Runs the command.
-pub(crate) fn run(args: &TopArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let TopArgs { source, nodes, watch } = args;
-    let Some(seconds) = watch else {
-        let input = source.load("default", out)?;
-        show(&input, *nodes, out)?;
-        return Ok(ExitCode::SUCCESS);
-    };
-    if !source.is_live() {
-        return Err(InputError::Other(
-            "--watch needs a cluster: files don't change by themselves".to_owned(),
-        )
-        .into());
+/// Writes the tables; with every name if `wide`.
+pub(super) fn write(rows: &Rows, nodes: bool, wide: bool, out: &mut Output) -> Result<(), Failure> {
+    let Rows { tenants, pools, nodes: all, cost } = rows;
+    let mut tables = vec![tenant_table(tenants, wide), pool_table(pools, wide)];
+    if nodes || wide {
+        tables.push(node_table(all, wide));
     }
-    source.cluster().run(async |client| {
-        loop {
-            let input = read(&client).await?;
-            write!(out, "{CLEAR}")?;
-            show(&input, *nodes, out).map_err(|e| anyhow::anyhow!("{e}"))?;
-            out.flush().context("failed to write")?;
-            tokio::select! {
-                () = tokio::time::sleep(Duration::from_secs(*seconds)) => {}
-                _ = tokio::signal::ctrl_c() => return Ok(()),
-            }
-        }
-    })?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn show(input: &Input, show_nodes: bool, out: &mut Output) -> Result<(), Failure> {
-    let admission = Admission::new(input)?;
-    let nodes = inventory::node_infos(input, &croft_cloud::builtin_catalog());
-    let tenants_by_namespace = inventory::tenants_by_namespace(input, admission.tenants());
-    let tenants = tenant_table(input, &nodes, &tenants_by_namespace);
-    let pools = pool_table(input, &nodes);
-    if !tenants.is_empty() {
-        tenants.write(out)?;
+    for table in tables.iter().filter(|table| !table.is_empty()) {
+        table.write(out)?;
         writeln!(out)?;
     }
-    if !pools.is_empty() {
-        pools.write(out)?;
-        writeln!(out)?;
-    }
-    if show_nodes {
-        node_table(&nodes, input).write(out)?;
-        writeln!(out)?;
-    }
-    let in_pools: Vec<&NodeInfo> = nodes.iter().filter(|m| m.pool.is_some()).collect();
-    writeln!(
-        out,
-        "{BOLD}{} of {} in pools, {}{BOLD:#}",
-        in_pools.len(),
-        counted(nodes.len(), "node"),
-        inventory::cost_text(inventory::total_cost(in_pools.iter().copied()))
-    )?;
+    let in_pools = all.iter().filter(|node| node.pool.is_some()).count();
+    let (of, cost) = (counted(all.len(), "node"), inventory::cost_text(*cost));
+    writeln!(out, "{BOLD}{in_pools} of {of} in pools, {cost}{BOLD:#}")?;
     Ok(())
 }
 
-fn tenant_table(input: &Input, nodes: &[NodeInfo], tenants_by_namespace: &BTreeMap<String, String>) -> Table {
+/// Writes the tenants, or the nodes. Lists are separated by blanks.
+pub(super) fn write_csv(rows: &Rows, nodes: bool, out: &mut Output) -> Result<(), Failure> {
+    if nodes {
+        let head = "node,pool,tenants,claim,instance_type,zone,capacity_type,pods,cost_per_hour,ready";
+        writeln!(out, "{head}")?;
+        for row in &rows.nodes {
+            out.csv_row(&[
+                row.name.clone(),
+                row.pool.clone().unwrap_or_default(),
+                row.tenants.join(" "),
+                row.claim.clone().unwrap_or_default(),
+                row.instance_type.clone(),
+                row.zone.clone(),
+                row.capacity_type.clone(),
+                row.pods.to_string(),
+                if row.cost.unknown == 0 { row.cost.sum.to_string() } else { String::new() },
+                row.ready.to_string(),
+            ])?;
+        }
+        return Ok(());
+    }
+    let head = "tenant,pools,namespaces,pods,pending,nodes,cost_per_hour,nodes_of_unknown_price,ready";
+    writeln!(out, "{head}")?;
+    for row in &rows.tenants {
+        out.csv_row(&[
+            row.name.clone(),
+            row.pools.join(" "),
+            row.namespaces.join(" "),
+            row.pods.to_string(),
+            row.pending.to_string(),
+            row.nodes.to_string(),
+            row.cost.sum.to_string(),
+            row.cost.unknown.to_string(),
+            row.ready.clone(),
+        ])?;
+    }
+    Ok(())
+}
+
+fn names(names: &[String], wide: bool) -> String {
+    if wide { names.join(", ") } else { shortened(names, NAMES_SHOWN) }
+}
+
+pub(super) fn limits(limits: &BTreeMap<String, String>) -> String {
+    limits.iter().map(|(key, limit)| format!("{key} {limit}")).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn price(row: &NodeRow) -> String {
+    if row.cost.unknown == 0 { inventory::cost_cell(row.cost) } else { "unknown".to_owned() }
+}
+
+fn tenant_table(rows: &[TenantRow], wide: bool) -> Table {
     let mut table = Table::new(&[
         ("TENANT", Align::Left),
         ("POOLS", Align::Left),
-        ("NAMESPACES", Align::Right),
+        ("NAMESPACES", if wide { Align::Left } else { Align::Right }),
         ("PODS", Align::Right),
         ("PENDING", Align::Right),
         ("NODES", Align::Right),
         ("$/H", Align::Right),
         ("READY", Align::Left),
     ]);
-    let mut names: Vec<&str> = input.tenants.iter().filter_map(|t| t.metadata.name.as_deref()).collect();
-    names.sort_unstable();
-    for name in names {
-        let Some(tenant) = input.tenants.get("", name) else { continue };
-        let its_namespaces: BTreeSet<&str> = tenants_by_namespace
-            .iter()
-            .filter(|(_, owner)| *owner == name)
-            .map(|(namespace, _)| namespace.as_str())
-            .collect();
-        let pods: Vec<_> = inventory::active_pods(input)
-            .filter(|p| p.metadata.namespace.as_deref().is_some_and(|n| its_namespaces.contains(n)))
-            .collect();
-        let pending = pods.iter().filter(|p| inventory::node_of(p).is_none()).count();
-        let its: Vec<&NodeInfo> = nodes
-            .iter()
-            .filter(|m| m.pool.as_ref().is_some_and(|pool| tenant.spec.pools.contains(pool)))
-            .collect();
-        let plain = |text: String| (text, anstyle::Style::new());
+    let plain = |text: String| (text, anstyle::Style::new());
+    for row in rows {
+        let namespaces = if wide { row.namespaces.join(", ") } else { row.namespaces.len().to_string() };
         table.styled(vec![
-            (name.to_owned(), NAME),
-            plain(shortened(&tenant.spec.pools, 3)),
-            plain(its_namespaces.len().to_string()),
-            plain(pods.len().to_string()),
-            if pending > 0 { (pending.to_string(), NOTE) } else { plain("0".to_owned()) },
-            plain(its.len().to_string()),
-            plain(inventory::cost_cell(inventory::total_cost(its.iter().copied()))),
-            plain(ready(tenant.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default())),
+            (row.name.clone(), NAME),
+            plain(names(&row.pools, wide)),
+            plain(namespaces),
+            plain(row.pods.to_string()),
+            if row.pending > 0 { (row.pending.to_string(), NOTE) } else { plain("0".to_owned()) },
+            plain(row.nodes.to_string()),
+            plain(inventory::cost_cell(row.cost)),
+            plain(row.ready.clone()),
         ]);
     }
     table
 }
 
-fn pool_table(input: &Input, nodes: &[NodeInfo]) -> Table {
+fn pool_table(rows: &[PoolRow], wide: bool) -> Table {
     let mut table = Table::new(&[
         ("POOL", Align::Left),
         ("TENANTS", Align::Left),
@@ -149,39 +119,23 @@ fn pool_table(input: &Input, nodes: &[NodeInfo]) -> Table {
         ("$/H", Align::Right),
         ("READY", Align::Left),
     ]);
-    let mut names: Vec<&str> = input.pools.iter().filter_map(|p| p.metadata.name.as_deref()).collect();
-    names.sort_unstable();
-    for name in names {
-        let Some(pool) = input.pools.get("", name) else { continue };
-        let users: Vec<String> = input
-            .tenants
-            .iter()
-            .filter(|t| t.spec.pools.iter().any(|p| p == name))
-            .map(|t| t.name_any())
-            .collect();
-        let its: Vec<&NodeInfo> = nodes.iter().filter(|m| m.pool.as_deref() == Some(name)).collect();
-        let registered = |claim: &str| its.iter().any(|m| m.claim.as_deref() == Some(claim));
-        let coming =
-            input.claims.iter().filter(|c| c.spec.pool == name && !registered(&c.name_any())).count();
-        let limits: Vec<String> = pool.spec.limits.iter().map(|(k, v)| format!("{k} {}", v.0)).collect();
+    let plain = |text: String| (text, anstyle::Style::new());
+    for row in rows {
         table.styled(vec![
-            (name.to_owned(), NAME),
-            (shortened(&users, 3), anstyle::Style::new()),
-            (its.len().to_string(), anstyle::Style::new()),
-            (coming.to_string(), anstyle::Style::new()),
-            (limits.join(", "), anstyle::Style::new()),
-            (inventory::cost_cell(inventory::total_cost(its.iter().copied())), anstyle::Style::new()),
-            (
-                ready(pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default()),
-                anstyle::Style::new(),
-            ),
+            (row.name.clone(), NAME),
+            plain(names(&row.tenants, wide)),
+            plain(row.nodes.to_string()),
+            plain(row.coming.to_string()),
+            plain(limits(&row.limits)),
+            plain(inventory::cost_cell(row.cost)),
+            plain(row.ready.clone()),
         ]);
     }
     table
 }
 
-fn node_table(nodes: &[NodeInfo], input: &Input) -> Table {
-    let mut table = Table::new(&[
+fn node_table(rows: &[NodeRow], wide: bool) -> Table {
+    let mut head = vec![
         ("NODE", Align::Left),
         ("POOL", Align::Left),
         ("TYPE", Align::Left),
@@ -190,30 +144,26 @@ fn node_table(nodes: &[NodeInfo], input: &Input) -> Table {
         ("PODS", Align::Right),
         ("$/H", Align::Right),
         ("READY", Align::Left),
-    ]);
-    for node in nodes {
-        let pods = inventory::active_pods(input)
-            .filter(|p| inventory::node_of(p) == Some(node.name.as_str()))
-            .count();
-        table.row(vec![
-            node.name.clone(),
-            node.pool.clone().unwrap_or_default(),
-            node.instance_type.clone(),
-            node.zone.clone(),
-            node.capacity_type.clone(),
-            pods.to_string(),
-            node.price.map_or_else(
-                || "unknown".to_owned(),
-                |p| format!("{}{p}", inventory::estimate_mark(node.estimated)),
-            ),
-            if node.ready { "True" } else { "False" }.to_owned(),
-        ]);
+    ];
+    if wide {
+        head.extend([("NODECLAIM", Align::Left), ("TENANTS", Align::Left)]);
+    }
+    let mut table = Table::new(&head);
+    for row in rows {
+        let mut cells = vec![
+            row.name.clone(),
+            row.pool.clone().unwrap_or_default(),
+            row.instance_type.clone(),
+            row.zone.clone(),
+            row.capacity_type.clone(),
+            row.pods.to_string(),
+            price(row),
+            if row.ready { "True" } else { "False" }.to_owned(),
+        ];
+        if wide {
+            cells.extend([row.claim.clone().unwrap_or_default(), row.tenants.join(", ")]);
+        }
+        table.row(cells);
     }
     table
-}
-
-fn ready(conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]) -> String {
-    conditions.iter().find(|c| c.type_ == croft_api::condition::READY).map_or_else(String::new, |c| {
-        if c.status == "True" { c.status.clone() } else { format!("{} ({})", c.status, c.reason) }
-    })
 }

@@ -1,0 +1,124 @@
+//! `croft events`: the Events that Croft writes, once or as they come.
+
+use std::{io::Write as _, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::Args;
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::{api::events::v1::Event, jiff::Timestamp};
+use kube::{
+    Api, Client,
+    api::ListParams,
+    runtime::{WatchStreamExt as _, watcher},
+};
+
+use crate::{
+    failure::Failure,
+    output::{Format, Output},
+    source::ClusterArgs,
+    table::{NAME, NOTE},
+};
+
+/// The reporting controller of Croft's Events.
+const CONTROLLER: &str = "croft.dev/controller";
+
+/// Arguments of `croft events`.
+#[derive(Args, Clone, Debug)]
+pub struct EventsArgs {
+    /// Go on with each new Event, until interrupted
+    #[arg(short, long)]
+    watch: bool,
+    /// Only Events about objects of this namespace; those about cluster-scoped objects are in default
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Only Events about this object, as Kind/name
+    #[arg(long, value_name = "KIND/NAME")]
+    about: Option<String>,
+    /// How to print it; json has an object a line
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &EventsArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    args.cluster.run(async |client| show(&client, args, out).await)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show(client: &Client, args: &EventsArgs, out: &mut Output) -> anyhow::Result<()> {
+    let api: Api<Event> = match &args.namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let fields = format!("reportingController={CONTROLLER}");
+    let list = api.list(&ListParams::default().fields(&fields)).await.context("failed to list Events")?;
+    let mut known: Vec<Event> = list.items;
+    known.sort_by_key(time);
+    for event in known.iter().filter(|event| is_asked(event, args)) {
+        write(event, args.output, out)?;
+    }
+    out.flush()?;
+    if !args.watch {
+        return Ok(());
+    }
+    // An Event that came between list and watch is one that the list doesn't have.
+    let config = watcher::Config::default().fields(&fields);
+    let mut news = watcher(api, config).default_backoff().applied_objects().boxed();
+    loop {
+        let event = tokio::select! {
+            event = news.try_next() => event,
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        match event {
+            Ok(Some(event)) => {
+                let is_known = known.iter().any(|old| {
+                    old.metadata.uid == event.metadata.uid
+                        && old.metadata.resource_version == event.metadata.resource_version
+                });
+                if !is_known && is_asked(&event, args) {
+                    write(&event, args.output, out)?;
+                    out.flush()?;
+                }
+            }
+            Ok(None) => return Ok(()),
+            Err(error) => out.warn(&[format!("the watch of Events ended, and begins again: {error}")])?,
+        }
+    }
+}
+
+fn is_asked(event: &Event, args: &EventsArgs) -> bool {
+    args.about.as_ref().is_none_or(|about| *about == object(event))
+}
+
+/// The time of the Event's last occurrence.
+fn time(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().map(|series| series.last_observed_time.0);
+    series.or_else(|| event.event_time.as_ref().map(|time| time.0))
+}
+
+/// The object that the Event is about, as Kind/name.
+fn object(event: &Event) -> String {
+    let regarding = event.regarding.as_ref();
+    let kind = regarding.and_then(|object| object.kind.as_deref()).unwrap_or_default();
+    let name = regarding.and_then(|object| object.name.as_deref()).unwrap_or_default();
+    format!("{kind}/{name}")
+}
+
+fn write(event: &Event, format: Format, out: &mut Output) -> anyhow::Result<()> {
+    if format == Format::Json {
+        writeln!(out, "{}", serde_json::to_string(event)?)?;
+        return Ok(());
+    }
+    let at = time(event).map(|time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()).unwrap_or_default();
+    let regarding = event.regarding.as_ref();
+    let namespace = regarding.and_then(|object| object.namespace.as_deref()).unwrap_or_default();
+    let within = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
+    let is_warning = event.type_.as_deref() == Some("Warning");
+    let reason = event.reason.as_deref().unwrap_or_default();
+    let reason = if is_warning { format!("{NOTE}{reason}{NOTE:#}") } else { reason.to_owned() };
+    let note = event.note.as_deref().unwrap_or_default();
+    writeln!(out, "{at}  {NAME}{}{NAME:#}{within}  {reason}: {note}", object(event))?;
+    Ok(())
+}
