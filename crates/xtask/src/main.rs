@@ -2,8 +2,9 @@
 //! the catalogue.
 //!
 //! `generate` writes every file anew, `check` fails and names each file that differs from what would be
-//! written, each test that the threat model names and that doesn't exist, and each alert without a runbook. The catalogue is made from a package
-//! of a registry, so it has a command of its own.
+//! written, each test that the threat model names and that doesn't exist, each condition type that the
+//! troubleshooting page lacks, and each alert without a runbook. The catalogue is made from a package of a registry, so it has a command of
+//! its own.
 
 mod catalog;
 mod chart;
@@ -20,6 +21,7 @@ mod observability;
 mod picture;
 mod references;
 mod tokens;
+mod troubleshooting;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -42,8 +44,8 @@ enum Command {
     Generate,
     /// Make the built-in catalogue of instance types anew, from a package of a registry.
     Catalog,
-    /// Fail if a generated file differs from what `generate` would write, or the threat model names a test that
-    /// doesn't exist.
+    /// Fail if a generated file differs from what `generate` would write, the threat model names a test that doesn't
+    /// exist, or the troubleshooting page lacks a condition type.
     Check,
     /// Fail if a checked file uses a word that the glossary replaces.
     Words,
@@ -73,6 +75,7 @@ fn main() -> anyhow::Result<()> {
             generated::check(&root, &cloudformation::files(&root)?)?;
             generated::check(&root, &picture::files(&root)?)?;
             named_tests::check(&root)?;
+            troubleshooting::check(&root)?;
             observability::check(&root)
         }
         Command::Words => words::check(&root),
