@@ -62,9 +62,12 @@ pub(crate) fn file(root: &Path) -> anyhow::Result<File> {
     }
     writeln!(
         out,
-        "\nCroft installs no MutatingAdmissionPolicy (on by default since 1.36), and its webhook does the same on every release. It \
-         doesn't need `NominatedNodeNameForExpectation` (1.35): that gate is about nominations that kube-scheduler itself writes, and \
-         kube-scheduler honours those of others without it."
+        "\nPolicy mode needs Kubernetes 1.36, the first release that serves `MutatingAdmissionPolicy` in \
+         `admissionregistration.k8s.io/v1`. The default mode, Webhook, does the same on every release, so the table and the condition \
+         `KubernetesFeatures` leave that API out. Where `spec.admission.mutation: Policy` is set on an older release, the webhook goes \
+         on, and the condition `MutationInForce` of the CroftConfig is False with the reason `MutatingPoliciesMissing`: \
+         [Use Policy mode](../tasks/policy-mode.md).\n\nCroft doesn't need `NominatedNodeNameForExpectation` (1.35): that gate is about \
+         nominations that kube-scheduler itself writes, and kube-scheduler honours those of others without it."
     )?;
     Ok(File { path: PathBuf::from(FOLDER).join("kubernetes.md"), contents: format!("{HEADER}{out}") })
 }
