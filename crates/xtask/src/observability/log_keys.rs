@@ -37,9 +37,9 @@ Both processes write one JSON object a line to standard error (`--log-format tex
 `--log` and `CROFT_LOG` set the filter at the start: a level (`error`, `warn`, `info`, `debug`, `trace`), or `target=level` pairs
 such as `info,croft_controller::disruption=debug`. It can be replaced while the process runs, at the address of `--admin-listen`,
 which must be loopback: the right to forward ports to Croft's pods decides who may. The chart sets it to 127.0.0.1 and the port
-`ports.admin`, and to nothing with `hostNetwork`. A restart brings the first filter back.
+`ports.admin`, and to nothing with `hostNetwork`. A restart brings the first filter back. This needs a cluster with Croft's Deployments:
 
-```sh
+```bash
 kubectl -n croft-system port-forward deployment/croft-controller 8082 &
 curl -X PUT --data 'info,croft_controller::disruption=debug' http://127.0.0.1:8082/log
 ```
