@@ -13,13 +13,14 @@
 #   REGION     AWS region (the one that is configured)
 #   MINUTES    it stops and undoes after this time (60)
 #   COST_CAP   dollars: refused if the upper bound is above (2)
+#   SETTLE     seconds that AWS is given to stop listing deleted resources, before they count as left (120)
 #   STEPS      only these steps, to repeat one or for tests (all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 name=${NAME:-croft-smoke} region=${REGION:-${AWS_REGION:-${AWS_DEFAULT_REGION:-}}}
 minutes=${MINUTES:-60} cap=${COST_CAP:-2} cluster=${CLUSTER:-${NAME:-croft-smoke}}
-namespace=croft-system mode=run
+settle=${SETTLE:-120} namespace=croft-system mode=run
 case ${1:-} in
     '') ;;
     --plan) mode=plan ;;
@@ -39,16 +40,21 @@ call() {
     child=
 }
 
-# ask VARIABLE COMMAND...: sets the variable to what the command prints. A plan has the variable's name for it.
+# ask VARIABLE COMMAND...: sets the variable to what the command prints, and fails if the command does. A plan has the
+# variable's name for it.
 ask() {
-    local variable=$1
+    local variable=$1 printed
     shift
     if [ $mode = plan ]; then
         call "$@"
         printf -v "$variable" '<%s>' "$variable"
-    else
-        printf -v "$variable" '%s' "$("$@")"
+        return
     fi
+    printf -v "$variable" '%s' ''
+    # With its code: in a trap, a bare return has that of the command before the trap.
+    printed=$("$@") || return 1
+    # The AWS CLI writes None or an empty line for each page that has nothing.
+    [[ $printed =~ ^([[:space:]]|None)*$ ]] || printf -v "$variable" '%s' "$printed"
 }
 
 # Undoes by a command that may find nothing to undo. Another failure is told, and the rest is undone all the same.
@@ -60,6 +66,14 @@ gone() {
         say "failed to undo: $*: $answer"
         failed=1
     fi
+}
+
+# list VARIABLE COMMAND...: asks for the resources that an undo deletes. A failure is told: resources may be left.
+list() {
+    ask "$@" && return 0
+    say "failed to list: ${*:2}"
+    failed=1
+    return 1
 }
 
 # Waits until a command succeeds: `eventually SECONDS WHAT COMMAND...`.
@@ -173,7 +187,8 @@ do_discovery() {
 }
 undo_discovery() {
     local found
-    ask found aws ec2 describe-tags --filters Name=key,Values=croft.dev/discovery "Name=value,Values=$name" --query 'Tags[].ResourceId' --output text
+    list found aws ec2 describe-tags --filters Name=key,Values=croft.dev/discovery "Name=value,Values=$name" --query 'Tags[].ResourceId' --output text \
+        || return 1
     # shellcheck disable=SC2086
     [ -z "$found" ] || gone aws ec2 delete-tags --resources $found --tags "Key=croft.dev/discovery,Value=$name"
 }
@@ -186,9 +201,67 @@ undo_queue() {
     gone aws sqs delete-queue --queue-url "$url"
 }
 
+# Croft tags what it creates in AWS with the UID of the cluster. A Croft that is there already isn't this run's to remove.
+do_cluster_uid() {
+    ask installed kubectl get crd tenants.croft.dev --ignore-not-found -o name
+    [ $mode = plan ] || [ -z "$installed" ] || {
+        say "Croft is in the cluster $cluster already: give another one with CLUSTER=name, or run --teardown if a run of this script left it"
+        return 1
+    }
+    know_cluster_uid
+}
+# `croft uninstall` leaves launch templates and instance profiles, and a role that an instance profile holds can't be deleted.
+undo_cluster_uid() {
+    [ -n "${cluster_uid:-}" ] || return 0
+    terminate_instances
+    delete_launch_templates
+    delete_instance_profiles
+}
+
+know_cluster_uid() {
+    [ -n "${cluster_uid:-}" ] || ask cluster_uid kubectl get namespace kube-system -o 'jsonpath={.metadata.uid}'
+}
+
+# An instance that could not be drained isn't left to be paid for: nothing manages it any more.
+terminate_instances() {
+    local instances
+    list instances aws ec2 describe-instances --filters "Name=tag:croft.dev/cluster,Values=$cluster_uid" \
+        Name=instance-state-name,Values=pending,running,stopping,stopped --query 'Reservations[].Instances[].InstanceId' --output text \
+        || return 1
+    [ -n "$instances" ] || return 0
+    # shellcheck disable=SC2086
+    gone aws ec2 terminate-instances --instance-ids $instances
+    # shellcheck disable=SC2086
+    gone aws ec2 wait instance-terminated --instance-ids $instances
+}
+
+delete_launch_templates() {
+    local templates
+    list templates aws ec2 describe-launch-templates --filters "Name=tag:croft.dev/cluster,Values=$cluster_uid" \
+        --query 'LaunchTemplates[].LaunchTemplateId' --output text || return 1
+    for template in $templates; do
+        gone aws ec2 delete-launch-template --launch-template-id "$template"
+    done
+}
+
+# By path once more, as not every implementation of IAM regards the prefix.
+own_profiles() { echo "InstanceProfiles[?starts_with(Path, '/croft/$cluster_uid/')]"; }
+
+delete_instance_profiles() {
+    local profiles profile role
+    list profiles aws iam list-instance-profiles --path-prefix "/croft/$cluster_uid/" \
+        --query "$(own_profiles).[InstanceProfileName, Roles[0].RoleName]" --output text || return 1
+    while read -r profile role; do
+        [ -n "$profile" ] || continue
+        [ "$role" = None ] \
+            || gone aws iam remove-role-from-instance-profile --instance-profile-name "$profile" --role-name "${role:-$name-node}"
+        gone aws iam delete-instance-profile --instance-profile-name "$profile"
+    done <<<"$profiles"
+}
+
 # The controller's role: manifests/aws/iam-policy.json for this cluster, given to its ServiceAccount.
 do_controller_role() {
-    ask cluster_uid kubectl get namespace kube-system -o 'jsonpath={.metadata.uid}'
+    know_cluster_uid
     make_role "$name-controller" pods.eks.amazonaws.com
     call aws iam put-role-policy --role-name "$name-controller" --policy-name croft --policy-document "$(
         sed -e "s/CLUSTER_UID/$cluster_uid/g; s/CLUSTER_NAME/$cluster/g; s/REGION/$region/g; s/ACCOUNT/$account/g
@@ -221,26 +294,12 @@ do_croft() {
     eventually 120 "a whole installation" croft check --namespace $namespace --skip-aws
 }
 undo_croft() {
+    [ -z "${cluster_is_gone:-}" ] || return 0
     gone croft uninstall --namespace $namespace --yes --timeout 15m --aws-region "$region"
     gone helm uninstall croft --namespace $namespace --wait
     gone helm uninstall croft-crds --namespace $namespace
     gone croft uninstall --namespace $namespace --yes --crds --aws-region "$region"
-    terminate_left
     gone kubectl delete namespace $namespace tenant-a tenant-b --wait=false
-}
-
-# An instance that could not be drained isn't left to be paid for: nothing manages it any more.
-terminate_left() {
-    local found
-    [ $mode != plan ] || cluster_uid='<cluster_uid>'
-    [ -n "${cluster_uid:-}" ] || return 0
-    ask found aws ec2 describe-instances --filters "Name=tag:croft.dev/cluster,Values=$cluster_uid" \
-        Name=instance-state-name,Values=pending,running,stopping,stopped --query 'Reservations[].Instances[].InstanceId' --output text
-    [ -n "$found" ] || return 0
-    # shellcheck disable=SC2086
-    gone aws ec2 terminate-instances --instance-ids $found
-    # shellcheck disable=SC2086
-    gone aws ec2 wait instance-terminated --instance-ids $found
 }
 
 # The example, on at most three nodes of two cores: the bound of the cost rests on the limits.
@@ -315,7 +374,7 @@ do_interruption() {
 }
 undo_interruption() { :; }
 
-all=(cluster_role system_role node_role cluster system_nodes identity_agent network_plugin node_access discovery queue controller_role croft tenants
+all=(cluster_role system_role node_role cluster system_nodes identity_agent network_plugin node_access discovery queue cluster_uid controller_role croft tenants
     isolation network interruption)
 read -ra steps <<<"${STEPS:-${all[*]}}"
 
@@ -325,21 +384,42 @@ read -ra steps <<<"${STEPS:-${all[*]}}"
 # t3.medium 0.084, and three instances of two cores, as dear as m, c and r have them, 0.55; with disks and addresses 0.85.
 bound() { awk "BEGIN { printf \"%.2f\", 2 * 0.85 * $minutes / 60 }"; }
 
-# Nothing that was paid for is left: what Croft creates has the cluster's tag, what this script creates its name.
+was_begun() { [[ " ${begun[*]} " = *" $1 "* ]]; }
+
+# Nothing is left: what Croft creates has the cluster's tag or its path, what this script creates its name.
 nothing_left() {
-    local left=0 found
-    [ $mode != plan ] || cluster_uid='<cluster_uid>'
+    local left=0 end=$((SECONDS + settle)) tag="Name=tag:croft.dev/cluster,Values=${cluster_uid:-}"
     if [ -n "${cluster_uid:-}" ]; then
-        for kind in instances:'Reservations[].Instances[].InstanceId' volumes:'Volumes[].VolumeId' launch-templates:'LaunchTemplates[].LaunchTemplateId'; do
-            local filter=("Name=tag:croft.dev/cluster,Values=$cluster_uid")
-            [ "${kind%%:*}" != instances ] || filter+=(Name=instance-state-name,Values=pending,running,stopping,stopped)
-            ask found aws ec2 "describe-${kind%%:*}" --filters "${filter[@]}" --query "${kind#*:}" --output text
-            [ $mode = plan ] || [ -z "$found" ] || { say "left: ${kind%%:*} $found"; left=1; }
-        done
+        none_left instances aws ec2 describe-instances --filters "$tag" Name=instance-state-name,Values=pending,running,stopping,stopped \
+            --query 'Reservations[].Instances[].InstanceId' --output text
+        none_left volumes aws ec2 describe-volumes --filters "$tag" --query 'Volumes[].VolumeId' --output text
+        none_left "network interfaces" aws ec2 describe-network-interfaces --filters "$tag" \
+            --query 'NetworkInterfaces[].NetworkInterfaceId' --output text
+        none_left "launch templates" aws ec2 describe-launch-templates --filters "$tag" \
+            --query 'LaunchTemplates[].LaunchTemplateId' --output text
+        none_left "instance profiles" aws iam list-instance-profiles --path-prefix "/croft/$cluster_uid/" \
+            --query "$(own_profiles).InstanceProfileName" --output text
+    elif was_begun croft; then
+        say "not checked by tag: the UID of the cluster is unknown, and no instance profile of Croft holds the role $name-node"
     fi
-    ask found aws iam list-roles --query "Roles[?starts_with(RoleName, '$name-')].RoleName" --output text
-    [ $mode = plan ] || [ -z "$found" ] || { say "left: roles $found"; left=1; }
+    none_left roles aws iam list-roles --query "Roles[?starts_with(RoleName, '$name-')].RoleName" --output text
+    ! was_begun queue || none_left queues aws sqs list-queues --queue-name-prefix "$name" \
+        --query "QueueUrls[?ends_with(@, '/$name')]" --output text
+    ! was_begun cluster || ! created_cluster || none_left clusters aws eks list-clusters --query "clusters[?@ == '$cluster']" --output text
     return $left
+}
+
+# none_left KIND COMMAND...: the command lists nothing, or soon does. A deleted queue is listed for up to a minute.
+none_left() {
+    local kind=$1 found
+    shift
+    while ask found "$@"; do
+        [ $mode != plan ] && [ -n "$found" ] || return 0
+        [ $SECONDS -lt "$end" ] || { say "left: $kind $found"; left=1; return 0; }
+        sleep 2
+    done
+    say "failed to list $kind: some may be left"
+    left=1
 }
 
 undo_all() {
@@ -385,11 +465,21 @@ fi
 if [ $mode = teardown ]; then
     begun=("${steps[@]}")
     current=teardown
-    if [ -z "${KUBECONFIG:-}" ]; then
+    # As in a run: a KUBECONFIG of the shell is that of a given cluster, never that of one that was created.
+    if created_cluster || [ -z "${KUBECONFIG:-}" ]; then
         export KUBECONFIG=$folder/kubeconfig
-        aws eks update-kubeconfig --name "$cluster" --kubeconfig "$KUBECONFIG" >/dev/null 2>&1 || say "the cluster $cluster is gone"
+        if ! answer=$(aws eks update-kubeconfig --name "$cluster" --kubeconfig "$KUBECONFIG" 2>&1); then
+            grep -qiE 'NotFound|no cluster' <<<"$answer" && cluster_is_gone=1
+            say "the cluster $cluster can't be reached: $answer"
+        fi
     fi
     cluster_uid=$(kubectl get namespace kube-system -o 'jsonpath={.metadata.uid}' 2>/dev/null) || cluster_uid=
+    if [ -z "$cluster_uid" ]; then
+        # The path of the instance profile that holds the nodes' role is /croft/UID/.
+        profile_path=$(aws iam list-instance-profiles-for-role --role-name "$name-node" \
+            --query "InstanceProfiles[?starts_with(Path, '/croft/')] | [0].Path" --output text 2>/dev/null) || profile_path=None
+        [ "$profile_path" = None ] || cluster_uid=$(cut -d/ -f3 <<<"$profile_path")
+    fi
     finish
 fi
 

@@ -87,6 +87,12 @@ impl Account {
         command
     }
 
+    /// Runs lines of a shell with the account's programs, which must succeed.
+    pub(crate) fn shell(&self, lines: &str) {
+        let output = self.command(Path::new("/bin/sh"), &["-ec", lines]).output().unwrap();
+        assert!(output.status.success(), "{lines}: {}", text(&output));
+    }
+
     /// The contents of the account.
     pub(crate) fn left(&self) -> String {
         let aws = self.folder.path().join("bin/aws");
@@ -98,6 +104,9 @@ impl Account {
         };
         [
             "iam list-roles --query Roles[].RoleName --output text",
+            "iam list-instance-profiles --query InstanceProfiles[].InstanceProfileName --output text",
+            "ec2 describe-launch-templates --query LaunchTemplates[].LaunchTemplateName --output text",
+            "ec2 describe-instances --filters Name=instance-state-name,Values=pending,running,stopping,stopped --query Reservations[].Instances[].InstanceId --output text",
             "eks list-clusters --query clusters --output text",
             "sqs list-queues --query QueueUrls --output text",
             "ec2 describe-tags --filters Name=key,Values=croft.dev/discovery --query Tags[].ResourceId --output text",

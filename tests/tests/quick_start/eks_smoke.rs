@@ -20,7 +20,11 @@ use serde_json::json;
 use crate::account::{Account, WITHIN, text};
 
 /// The parts that need AWS alone, and of its services only what moto has.
-const PARTS: &str = "cluster_role system_role node_role cluster system_nodes discovery queue";
+const PARTS: &str = "cluster_role system_role node_role cluster system_nodes discovery queue cluster_uid";
+
+/// The cluster that is created, and another one of the account.
+const CLUSTER_UID: &str = "11111111-2222-3333-4444-555555555555";
+const OTHER_UID: &str = "66666666-7777-8888-9999-000000000000";
 
 fn script() -> PathBuf {
     CroftOptions::find().unwrap().manifests.join("../make/eks-smoke.sh").canonicalize().unwrap()
@@ -30,6 +34,39 @@ fn script() -> PathBuf {
 fn run(account: &Account, arguments: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
     let output = account.command(&script(), arguments).envs(variables.iter().copied()).output().unwrap();
     (output.status.code().unwrap_or(-1), text(&output))
+}
+
+/// The lines of a shell by which Croft launches an instance in the cluster, as far as AWS is concerned.
+fn launching(cluster_uid: &str, role: &str) -> String {
+    let tagged = |kind: &str| {
+        format!(
+            "--tag-specifications 'ResourceType={kind},Tags=[{{Key=croft.dev/cluster,Value={cluster_uid}}}]'"
+        )
+    };
+    let name = format!("croft-{cluster_uid}");
+    [
+        format!(
+            "aws iam create-instance-profile --instance-profile-name {name} --path /croft/{cluster_uid}/"
+        ),
+        format!("aws iam add-role-to-instance-profile --instance-profile-name {name} --role-name {role}"),
+        format!(
+            "aws ec2 create-launch-template --launch-template-name {name} --launch-template-data InstanceType=m5.large {}",
+            tagged("launch-template")
+        ),
+        format!(
+            "aws ec2 run-instances --image-id ami-12c6146b --instance-type m5.large {}",
+            tagged("instance")
+        ),
+    ]
+    .join("\n")
+}
+
+/// kubectl of a cluster without Croft. An instance is launched when its UID is asked for, so that the undo finds all of it.
+fn kubectl_that_launches() -> String {
+    format!(
+        "case \"$*\" in 'get crd '*) exit 0;; 'get namespace kube-system '*) ;; *) exit 1;; esac\nset -e\n{{\n{}\n}} >&2\necho {CLUSTER_UID}",
+        launching(CLUSTER_UID, "croft-smoke-node")
+    )
 }
 
 /// A command's service and noun, and the names that it gives: `create-role` and `delete-role` of one role are alike.
@@ -65,6 +102,31 @@ fn plan_contacts_nothing_and_undoes_each_creation() {
             undone.contains(&subject) || of_the_kind && undone.iter().any(|undo| undo.starts_with(kind));
         assert!(found, "{subject} is not undone: {undone:#?}");
     }
+    let after = text.split_once("# undone at the end").unwrap().1;
+    assert_in_order(after, &DELETED_IN_ORDER);
+    for checked in ["aws ec2 describe-volumes", "aws sqs list-queues", "aws eks list-clusters"] {
+        assert!(after.contains(checked), "{checked} is no check of the end: {after}");
+    }
+}
+
+/// A role that an instance profile holds can't be deleted, and a controller that runs would create both again.
+const DELETED_IN_ORDER: [&str; 6] = [
+    "ec2 terminate-instances",
+    "ec2 delete-launch-template",
+    "iam remove-role-from-instance-profile",
+    "iam delete-instance-profile",
+    "iam delete-role --role-name croft-smoke-node",
+    "iam list-instance-profiles",
+];
+
+/// Each of `calls` is in `text` after the one before.
+fn assert_in_order(text: &str, calls: &[&str]) {
+    let mut rest = text;
+    for call in calls {
+        let found = rest.split_once(call);
+        rest =
+            found.unwrap_or_else(|| panic!("{call} is missing, or not after the calls before it: {text}")).1;
+    }
 }
 
 #[test]
@@ -88,14 +150,62 @@ fn what_it_needs_and_what_it_may_cost_is_said_before_anything_is_done() {
 }
 
 #[tokio::test]
-async fn parts_run_on_aws_and_leave_nothing_whether_they_succeed_fail_or_are_stopped() {
+async fn parts_run_on_aws_and_leave_nothing_that_croft_created_for_this_cluster() {
     let account = Account::moto().await;
     assert_eq!(account.left(), "");
+    account.shell("aws iam create-role --role-name other --assume-role-policy-document '{}'");
+    account.shell(&launching(OTHER_UID, "other"));
+    let others = account.left();
+    account.program("kubectl", &kubectl_that_launches());
+    let calls = account.folder.path().join("calls");
+    account.program("aws", &format!("echo \"$*\" >> {}\n{}", calls.display(), Account::aws()));
     let (code, text) = run(&account, &[], &[("STEPS", PARTS)]);
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("undoing cluster_role") && text.contains("nothing is left"), "{text}");
-    assert_eq!(account.left(), "", "{text}");
+    assert_in_order(&fs::read_to_string(&calls).unwrap(), &DELETED_IN_ORDER);
+    assert_eq!(account.left(), others, "{text}");
 
+    // A Croft that is there already isn't removed.
+    account.program("kubectl", "echo customresourcedefinition.apiextensions.k8s.io/tenants.croft.dev");
+    let given = [("STEPS", "node_role cluster_uid"), ("CLUSTER", "prod"), ("KUBECONFIG", "/nowhere")];
+    let (code, text) = run(&account, &[], &given);
+    assert!(code == 1 && text.contains("Croft is in the cluster prod already"), "{text}");
+    assert_eq!(account.left(), others, "{text}");
+}
+
+#[tokio::test]
+async fn a_template_that_stays_or_cannot_be_listed_is_told() {
+    let account = Account::moto().await;
+    account.program("kubectl", &kubectl_that_launches());
+    let steps = [("STEPS", "node_role cluster_uid"), ("SETTLE", "1")];
+    for (case, says) in [
+        ("delete-launch-template*) exit 0", "left: launch templates lt-"),
+        ("describe-launch-templates*) exit 255", "failed to list launch templates: some may be left"),
+    ] {
+        account.program("aws", &format!("case \"$*\" in *{case};; esac\n{}", Account::aws()));
+        let (code, text) = run(&account, &[], &steps);
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains(says) && !text.contains("nothing is left"), "{says}\n{text}");
+        account.program("aws", &Account::aws());
+        account.shell(&format!("aws ec2 delete-launch-template --launch-template-name croft-{CLUSTER_UID}"));
+        assert_eq!(account.left(), "", "{text}");
+    }
+}
+
+#[tokio::test]
+async fn teardown_after_the_cluster_is_gone_finds_its_tag_by_the_nodes_role() {
+    let account = Account::moto().await;
+    account.shell("aws iam create-role --role-name croft-smoke-node --assume-role-policy-document '{}'");
+    account.shell(&launching(CLUSTER_UID, "croft-smoke-node"));
+    let (code, text) =
+        run(&account, &["--teardown"], &[("STEPS", "node_role cluster discovery queue cluster_uid croft")]);
+    assert_eq!((code, account.left().as_str()), (0, ""), "{text}");
+    assert!(text.contains("nothing is left"), "{text}");
+}
+
+#[tokio::test]
+async fn parts_leave_nothing_when_one_fails_or_they_are_stopped() {
+    let account = Account::moto().await;
     // A step fails half-way.
     let few = [("STEPS", "node_role queue cluster_role")];
     let fails = "case \"$*\" in *sqs\\ create-queue*) exec 1>&2; echo refused; exit 254;; esac\n";
