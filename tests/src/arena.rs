@@ -343,6 +343,17 @@ pub fn mode() -> anyhow::Result<Mutation> {
     Mutation::parse(&text).with_context(|| format!("{MODE}={text}: write Webhook or Policy"))
 }
 
+/// The sentence that refuses a pod of a namespace that is still without pools, in the mode that the environment asks for.
+///
+/// # Errors
+/// If it asks for none.
+pub fn refusal_without_pools() -> anyhow::Result<&'static str> {
+    Ok(match mode()? {
+        Mutation::Webhook => "doesn't have the objects yet that its Tenant declares",
+        Mutation::Policy => "its pools are not written on it yet",
+    })
+}
+
 /// The settings of a mode, as a manifest.
 #[must_use]
 pub fn settings(mode: Mutation) -> String {

@@ -8,6 +8,8 @@
     reason = "a test fails by panicking"
 )]
 
+use std::process::Stdio;
+
 use croft_record::{
     SEGMENT_KEY,
     entry::{Entry, EntryKind, InstanceFacts, ObjectRef, Usage},
@@ -34,6 +36,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 const TENANT: &str = "tenant-a";
 const POOL: &str = "pool-a";
@@ -123,6 +126,13 @@ async fn a_node_is_explained_as_it_was_after_the_controller_was_killed() {
     let client = stack.plane.admin().await.unwrap();
     let mut documents = vec![class("default")];
     documents.extend(tenant(TENANT, POOL, &on_demand(&["m5.large"], json!({"consolidateAfter": "1s"}))));
+    let mut watched = tokio::process::Command::new(CroftOptions::find().unwrap().binaries.join("croft"))
+        .args(["events", "--watch", "--output=json", "--kubeconfig"])
+        .arg(stack.plane.admin_kubeconfig())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
     // A value that must be in no entry, and a pod that fits no type.
     let mut web = deployment(TENANT, "web", 1, "1500m", "256Mi");
     web["spec"]["template"]["spec"]["containers"][0]["env"] =
@@ -185,6 +195,23 @@ async fn a_node_is_explained_as_it_was_after_the_controller_was_killed() {
         "{after}"
     );
     assert!(after.lines().any(|line| line.contains("terminate") && line.contains("Instance/i-")), "{after}");
+
+    // The same decision as an Event: once, and as it came.
+    let events = text(&stack, "events").await;
+    assert!(events.contains("  Empty: "), "{events}");
+    let mut lines = BufReader::new(watched.stdout.take().unwrap()).lines();
+    let came = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            let event: Value = serde_json::from_str(&line).unwrap();
+            if event["reason"] == json!("Empty") {
+                return event;
+            }
+        }
+        panic!("the watch ended");
+    };
+    let event = tokio::time::timeout(EVENTUALLY, came).await.expect("an Event of the empty node");
+    assert_eq!(event["reportingController"], json!("croft.dev/controller"));
+    watched.kill().await.unwrap();
 
     let of_pod = text(&stack, &format!("explain pod {pod} -n {TENANT} --at {}", now())).await;
     assert!(of_pod.contains(&format!("ran on node {node}")) && of_pod.contains(&claim), "{of_pod}");

@@ -326,7 +326,7 @@ proptest! {
         let book = record::book(&record, i64::MAX / 2);
         prop_assert_eq!(total(&book), bill);
         prop_assert_eq!(book.running().count(), 0);
-        // Each purpose of a life is paid by whom it concerns.
+        // Each purpose of a life is paid by the payer that it concerns.
         for line in book.lines(i64::MIN, i64::MAX) {
             prop_assert_eq!(&line.account.capacity_type, "spot");
             let of_pods = matches!(line.account.purpose, Purpose::Used | Purpose::DaemonSets);

@@ -177,7 +177,7 @@ pub(crate) async fn concurrent(plane: &ControlPlane, admin: &Client) {
     // By kubectl: the library tries again for minutes what may be admitted later.
     let run = ["run", "x", "--image=c", "--dry-run=server", "--namespace", &surplus];
     let refused = plane.kubectl(run).await.unwrap_err().to_string();
-    assert!(refused.contains("NamespaceCreation of the Tenant"), "{refused}");
+    assert!(refused.contains(arena::refusal_without_pools().unwrap()), "{refused}");
     let map =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": surplus}});
     assert!(!arena::create(&carla, &map, true).await.unwrap().is_done(), "no role there");

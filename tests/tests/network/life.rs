@@ -6,7 +6,7 @@ use croft_testkit::{
     wait::{Seen, until},
 };
 use croft_tests::{
-    arena::SOON,
+    arena::{self, SOON},
     stack::{condition_of, event_about},
 };
 use k8s_openapi::api::{core::v1::Namespace, networking::v1::NetworkPolicy};
@@ -125,7 +125,7 @@ async fn name_taken(plane: &ControlPlane, admin: &Client) {
     event_about(admin, "Tenant", "life", "NameTaken").await.unwrap();
     let early = ["run", "early", "-n", "life-taken", "--image=registry.example/app:1", "--dry-run=server"];
     let refused = plane.kubectl(early).await.unwrap_err().to_string();
-    assert!(refused.contains("doesn't have the objects yet that its Tenant declares"), "{refused}");
+    assert!(refused.contains(arena::refusal_without_pools().unwrap()), "{refused}");
     assert_eq!(api.get(POLICY).await.unwrap(), before);
     api.delete(POLICY, &DeleteParams::default()).await.unwrap();
     let_in(admin, "life-taken").await;
