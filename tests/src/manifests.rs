@@ -4,6 +4,11 @@ use serde_json::{Value, json};
 
 /// A CustomResourceDefinition that takes any object of a kind of another project: as far as applying one needs it.
 fn any_object(group: &str, kind: &str) -> Value {
+    definition(group, kind, &json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}))
+}
+
+/// A CustomResourceDefinition of another project's kind, with this schema.
+fn definition(group: &str, kind: &str, schema: &Value) -> Value {
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");
     json!({
@@ -14,7 +19,7 @@ fn any_object(group: &str, kind: &str) -> Value {
             "names": {"kind": kind, "plural": plural, "singular": singular},
             "versions": [{
                 "name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                "schema": {"openAPIV3Schema": schema},
             }],
         },
     })
@@ -26,10 +31,35 @@ pub fn cert_manager() -> String {
     joined(&["Issuer", "Certificate"].map(|kind| any_object("cert-manager.io", kind)))
 }
 
-/// The Prometheus Operator's ServiceMonitor.
+/// The Prometheus Operator's ServiceMonitor, and its PrometheusRule with the fields that Croft's alerts have: a wrong name or
+/// type is refused, as the operator's own definition refuses it.
 #[must_use]
-pub fn service_monitor() -> String {
-    any_object("monitoring.coreos.com", "ServiceMonitor").to_string()
+pub fn prometheus_operator() -> String {
+    let text = json!({"type": "string"});
+    let texts = json!({"type": "object", "additionalProperties": text});
+    let of_rules = json!({
+        "type": "array",
+        "items": {
+            "type": "object", "required": ["expr"],
+            "properties": {
+                "alert": text, "record": text, "for": text, "annotations": texts, "labels": texts,
+                "expr": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true},
+            },
+        },
+    });
+    let groups = json!({
+        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+        "items": {
+            "type": "object", "required": ["name"],
+            "properties": {"name": text, "interval": text, "rules": of_rules},
+        },
+    });
+    let schema = json!({
+        "type": "object", "required": ["spec"],
+        "properties": {"spec": {"type": "object", "properties": {"groups": groups}}},
+    });
+    let group = "monitoring.coreos.com";
+    joined(&[any_object(group, "ServiceMonitor"), definition(group, "PrometheusRule", &schema)])
 }
 
 /// Several documents as input of kubectl.

@@ -9,7 +9,7 @@ use croft_testkit::{
 };
 use croft_tests::{
     arena::SOON,
-    manifests::{cert_manager, service_monitor},
+    manifests::{cert_manager, prometheus_operator},
 };
 use serde_json::{Value, json};
 
@@ -20,8 +20,10 @@ const RESTRICTED: &str = "platform";
 const PRIVILEGED: &str = "on-nodes";
 
 const EVERYTHING: &str = r#"
+alerts: {enabled: true, labels: {release: prometheus}, runbooks: "https://runbooks.example/croft"}
 certificates: {secretName: another-secret}
 config: {nonTenantPods: Reject, sharedWith: [agents], limits: {nodes: 20, costPerHour: "12.5"}}
+dashboards: {enabled: true, annotations: {grafana_folder: Croft}, labels: {grafana_dashboard: "1"}}
 imagePullSecrets: [{name: pull}]
 imageRegistry: registry.example:5000/team
 labels: {team: platform}
@@ -62,9 +64,11 @@ webhook:
 "#;
 
 /// Name, namespace, and arguments of helm; `EVERYTHING` stands for the file with these values.
-const MATRIX: [(&str, &str, &[&str]); 11] = [
+const MATRIX: [(&str, &str, &[&str]); 13] = [
     ("defaults", RESTRICTED, &[]),
     ("everything", RESTRICTED, &["EVERYTHING"]),
+    ("alerts", RESTRICTED, &["--set=alerts.enabled=true"]),
+    ("dashboards", RESTRICTED, &["--set=dashboards.enabled=true"]),
     ("the namespace as well", "croft-system", &["--set=createNamespace=true"]),
     ("a namespace of digits", "1234", &["--set=createNamespace=true"]),
     ("cert-manager", RESTRICTED, &["--set=certificates.mode=cert-manager"]),
@@ -107,7 +111,7 @@ async fn start() -> ControlPlane {
         .without(Component::ControllerManager);
     let plane = ControlPlane::start(options).await.unwrap();
     let crds = helm(&["template", "crds", chart("croft-crds").to_str().unwrap()]).unwrap();
-    plane.apply(&[crds.as_str(), &cert_manager(), &service_monitor()].join("\n---\n")).await.unwrap();
+    plane.apply(&[crds.as_str(), &cert_manager(), &prometheus_operator()].join("\n---\n")).await.unwrap();
     plane.kubectl(["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"]).await.unwrap();
     for (namespace, level) in [
         (RESTRICTED, "restricted"),
