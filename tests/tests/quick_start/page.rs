@@ -30,6 +30,9 @@ async fn commands_of_the_lab_give_two_tenants_their_nodes_and_remove_one_tenants
 async fn commands_of_aws_run_in_the_order_of_the_page() {
     let account = Account::moto().await;
     account.program("kubectl", "echo 11111111-2222-3333-4444-555555555555");
+    // The registry is not in the account: what is pushed, and where, is read here.
+    let pushed = account.folder.path().join("pushed");
+    account.program("skopeo", &format!("cat > /dev/null\necho \"$*\" >> {}", pushed.display()));
     let cluster = "aws eks create-cluster --name prod --role-arn arn:aws:iam::123456789012:role/x \
                    --resources-vpc-config subnetIds=$(aws ec2 describe-subnets --query 'Subnets[0].SubnetId' --output text)\n";
     let commands = blocks("bash").join("\n").replace("AWS_REGION=eu-central-1", "AWS_REGION=us-east-1");
@@ -51,6 +54,15 @@ async fn commands_of_aws_run_in_the_order_of_the_page() {
     assert!(role.contains("role/croft-node"), "the role of the example's EC2NodeClass: {role}");
     let queue = ask("sqs get-queue-url --queue-name croft-prod");
     assert!(queue.contains("/croft-prod"), "the queue of the chart's value: {queue}");
+    let version = env!("CARGO_PKG_VERSION");
+    let registry = "123456789012.dkr.ecr.us-east-1.amazonaws.com";
+    let mut wanted = format!("login --username AWS --password-stdin {registry}\n");
+    for image in ["croft-webhook", "croft-controller"] {
+        let repository = ask(&format!("ecr describe-repositories --repository-names croft/{image}"));
+        assert!(repository.contains(&format!("{registry}/croft/{image}")), "{repository}");
+        wanted += &format!("copy oci:target/images/{image} docker://{registry}/croft/{image}:{version}\n");
+    }
+    assert_eq!(fs::read_to_string(&pushed).unwrap(), wanted);
     let tagged = ask("ec2 describe-tags --filters Name=key,Values=croft.dev/discovery");
     assert!(tagged.contains("subnet-"), "{tagged}");
 }
