@@ -36,7 +36,10 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+};
 
 const TENANT: &str = "tenant-a";
 const POOL: &str = "pool-a";
@@ -120,19 +123,43 @@ async fn costs_add_up(stack: &Stack, claim: &str, entries: &[Value]) {
     assert!(web.is_some_and(|row| row["tenant"] == json!(TENANT)), "{rows:#?}");
 }
 
+/// `croft events` that goes on until it is killed.
+fn watch_events(stack: &Stack) -> Child {
+    Command::new(CroftOptions::find().unwrap().binaries.join("croft"))
+        .args(["events", "--watch", "--output=json", "--kubeconfig"])
+        .arg(stack.plane.admin_kubeconfig())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+/// The same decision is an Event: once, and as it came.
+async fn an_empty_nodes_event(stack: &Stack, mut watched: Child) {
+    let events = text(stack, "events").await;
+    assert!(events.contains("  Empty: "), "{events}");
+    let mut lines = BufReader::new(watched.stdout.take().unwrap()).lines();
+    let came = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            let event: Value = serde_json::from_str(&line).unwrap();
+            if event["reason"] == json!("Empty") {
+                return event;
+            }
+        }
+        panic!("the watch ended");
+    };
+    let event = tokio::time::timeout(EVENTUALLY, came).await.expect("an Event of the empty node");
+    assert_eq!(event["reportingController"], json!("croft.dev/controller"));
+    watched.kill().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_node_is_explained_as_it_was_after_the_controller_was_killed() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     let mut documents = vec![class("default")];
     documents.extend(tenant(TENANT, POOL, &on_demand(&["m5.large"], json!({"consolidateAfter": "1s"}))));
-    let mut watched = tokio::process::Command::new(CroftOptions::find().unwrap().binaries.join("croft"))
-        .args(["events", "--watch", "--output=json", "--kubeconfig"])
-        .arg(stack.plane.admin_kubeconfig())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let watched = watch_events(&stack);
     // A value that must be in no entry, and a pod that fits no type.
     let mut web = deployment(TENANT, "web", 1, "1500m", "256Mi");
     web["spec"]["template"]["spec"]["containers"][0]["env"] =
@@ -196,22 +223,7 @@ async fn a_node_is_explained_as_it_was_after_the_controller_was_killed() {
     );
     assert!(after.lines().any(|line| line.contains("terminate") && line.contains("Instance/i-")), "{after}");
 
-    // The same decision as an Event: once, and as it came.
-    let events = text(&stack, "events").await;
-    assert!(events.contains("  Empty: "), "{events}");
-    let mut lines = BufReader::new(watched.stdout.take().unwrap()).lines();
-    let came = async {
-        while let Some(line) = lines.next_line().await.unwrap() {
-            let event: Value = serde_json::from_str(&line).unwrap();
-            if event["reason"] == json!("Empty") {
-                return event;
-            }
-        }
-        panic!("the watch ended");
-    };
-    let event = tokio::time::timeout(EVENTUALLY, came).await.expect("an Event of the empty node");
-    assert_eq!(event["reportingController"], json!("croft.dev/controller"));
-    watched.kill().await.unwrap();
+    an_empty_nodes_event(&stack, watched).await;
 
     let of_pod = text(&stack, &format!("explain pod {pod} -n {TENANT} --at {}", now())).await;
     assert!(of_pod.contains(&format!("ran on node {node}")) && of_pod.contains(&claim), "{of_pod}");
