@@ -67,13 +67,17 @@ fn forget_stamps(objects: &mut [StoredObject]) -> Vec<String> {
     forgotten
 }
 
+/// EC2 remembers tokens for a day. The record is older, and the upgrade comes right after it.
+const CENTURY_MILLIS: u64 = 100 * 365 * 24 * 3_600_000;
+
 /// A control plane with stored objects and the instances of `journal`. No process of Croft runs, and no controller of
 /// Kubernetes, whose requests the stored webhook configurations would refuse until the webhook runs.
 async fn restored(objects: Vec<StoredObject>, journal: &str) -> Stack {
     let options = Options::default().without(Component::ControllerManager).stored(objects);
     let plane = ControlPlane::start(options).await.unwrap();
     fs::write(plane.folder().join("ec2-sim.journal"), journal).unwrap();
-    let mut croft = Croft::install(&plane, CroftOptions::find().unwrap()).await.unwrap();
+    let options = CroftOptions::find().unwrap().flag(Part::Cloud, format!("--token-ttl-ms={CENTURY_MILLIS}"));
+    let mut croft = Croft::install(&plane, options).await.unwrap();
     croft.resume(&plane, Part::Cloud).await.unwrap();
     Stack { croft, plane }
 }
