@@ -1,6 +1,6 @@
 //! `croft events`: the Events that Croft writes, once or as they come.
 
-use std::{io::Write as _, process::ExitCode};
+use std::{collections::BTreeMap, io::Write as _, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -54,42 +54,52 @@ async fn show(client: &Client, args: &EventsArgs, out: &mut Output) -> anyhow::R
     };
     let fields = format!("reportingController={CONTROLLER}");
     let list = api.list(&ListParams::default().fields(&fields)).await.context("failed to list Events")?;
-    let mut known: Vec<Event> = list.items;
-    known.sort_by_key(time);
-    for event in known.iter().filter(|event| is_asked(event, args)) {
-        write(event, args.output, out)?;
+    let mut events: Vec<Event> = list.items;
+    events.sort_by_key(time);
+    // The version of each Event that was shown: a watch that begins again has them all once more.
+    let mut shown = BTreeMap::new();
+    for event in events {
+        show_new(&event, args, &mut shown, out)?;
     }
     out.flush()?;
     if !args.watch {
         return Ok(());
     }
-    // An Event that came between list and watch is one that the list doesn't have.
     let config = watcher::Config::default().fields(&fields);
-    let mut news = watcher(api, config).default_backoff().applied_objects().boxed();
+    let mut news = watcher(api, config).default_backoff().boxed();
     loop {
         let event = tokio::select! {
             event = news.try_next() => event,
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
         match event {
-            Ok(Some(event)) => {
-                let is_known = known.iter().any(|old| {
-                    old.metadata.uid == event.metadata.uid
-                        && old.metadata.resource_version == event.metadata.resource_version
-                });
-                if !is_known && is_asked(&event, args) {
-                    write(&event, args.output, out)?;
-                    out.flush()?;
-                }
+            Ok(Some(watcher::Event::Apply(event) | watcher::Event::InitApply(event))) => {
+                show_new(&event, args, &mut shown, out)?;
+                out.flush()?;
             }
+            Ok(Some(watcher::Event::Delete(event))) => {
+                shown.remove(&event.metadata.uid);
+            }
+            Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => {}
             Ok(None) => return Ok(()),
             Err(error) => out.warn(&[format!("the watch of Events ended, and begins again: {error}")])?,
         }
     }
 }
 
-fn is_asked(event: &Event, args: &EventsArgs) -> bool {
-    args.about.as_ref().is_none_or(|about| *about == object(event))
+/// Writes an Event that is asked for and hasn't been written in this version.
+fn show_new(
+    event: &Event,
+    args: &EventsArgs,
+    shown: &mut BTreeMap<Option<String>, Option<String>>,
+    out: &mut Output,
+) -> anyhow::Result<()> {
+    let version = event.metadata.resource_version.clone();
+    let is_new = shown.insert(event.metadata.uid.clone(), version.clone()) != Some(version);
+    if is_new && args.about.as_ref().is_none_or(|about| *about == object(event)) {
+        write(event, args.output, out)?;
+    }
+    Ok(())
 }
 
 /// The time of the Event's last occurrence.
