@@ -36,7 +36,7 @@ pub struct ArchiveCounts {
 
 /// An object, and its content.
 #[derive(Clone, Debug)]
-struct Copy {
+struct ObjectCopy {
     name: String,
     content: Arc<SegmentWrite>,
     is_stored: bool,
@@ -44,9 +44,9 @@ struct Copy {
 
 #[derive(Debug, Default)]
 struct Held {
-    slots: BTreeMap<usize, Copy>,
+    slots: BTreeMap<usize, ObjectCopy>,
     /// Segments whose slot has another one, and that aren't stored yet.
-    overwritten: VecDeque<Copy>,
+    overwritten: VecDeque<ObjectCopy>,
     /// The slot and the time of the segment that this leader continues.
     continued: Option<(u64, i64)>,
     lost: u64,
@@ -55,14 +55,15 @@ struct Held {
 
 impl Held {
     fn observe(&mut self, content: Arc<SegmentWrite>) {
-        let number = archive::number(content.slot, &content.bytes);
-        let continued = self.continued.filter(|(continued, _)| number == Some(*continued)).map(|(_, at)| at);
-        let Some(name) = archive::name(content.slot, &content.bytes, continued) else { return };
-        let slot = content.slot;
-        let new = Copy { name, content, is_stored: false };
-        let Some(old) = self.slots.insert(slot, new) else { return };
-        let is_same = self.slots.get(&slot).is_some_and(|new| new.name == old.name);
-        if !is_same && !old.is_stored {
+        let Some(name) = archive::name(content.slot, &content.bytes, self.continued) else { return };
+        let old = self.slots.get(&content.slot);
+        let is_renamed = old.is_some_and(|old| old.name != name);
+        // A leader reads every slot after a failed write: most of them are as they were.
+        if !is_renamed && old.is_some_and(|old| old.content.bytes == content.bytes) {
+            return;
+        }
+        let old = self.slots.insert(content.slot, ObjectCopy { name, content, is_stored: false });
+        if let Some(old) = old.filter(|old| is_renamed && !old.is_stored) {
             self.overwritten.push_back(old);
             if self.overwritten.len() > MOST_OVERWRITTEN {
                 self.overwritten.pop_front();
@@ -71,12 +72,12 @@ impl Held {
         }
     }
 
-    fn waiting(&self) -> impl Iterator<Item = &Copy> {
+    fn waiting(&self) -> impl Iterator<Item = &ObjectCopy> {
         self.overwritten.iter().chain(self.slots.values()).filter(|copy| !copy.is_stored)
     }
 
-    fn observe_stored(&mut self, stored: &Copy) {
-        let is_it = |copy: &Copy| Arc::ptr_eq(&copy.content, &stored.content);
+    fn observe_stored(&mut self, stored: &ObjectCopy) {
+        let is_it = |copy: &ObjectCopy| Arc::ptr_eq(&copy.content, &stored.content);
         self.overwritten.retain(|copy| !is_it(copy));
         if let Some(copy) = self.slots.get_mut(&stored.content.slot).filter(|copy| is_it(copy)) {
             copy.is_stored = true;
@@ -116,7 +117,7 @@ impl Archive {
         let mut held = self.held();
         // The newest segment is this process's own, and nothing of it is gone.
         let is_own = |(number, length): &(u64, usize)| {
-            held.slots.values().any(|Copy { content, .. }| {
+            held.slots.values().any(|ObjectCopy { content, .. }| {
                 archive::number(content.slot, &content.bytes) == Some(*number)
                     && content.bytes.len() <= *length
             })
@@ -134,7 +135,7 @@ impl Archive {
     /// # Errors
     /// The first error. What isn't stored yet stays.
     pub async fn copy(&self, leads: impl Fn() -> bool) -> Result<(), object_store::Error> {
-        let waiting: Vec<Copy> = self.held().waiting().cloned().collect();
+        let waiting: Vec<ObjectCopy> = self.held().waiting().cloned().collect();
         for copy in waiting {
             if !leads() {
                 let mut held = self.held();
@@ -269,7 +270,7 @@ mod tests {
 
     fn slots(archive: &Archive) -> Vec<StoredSlot> {
         let held = archive.held();
-        let slot = |(slot, copy): (&usize, &Copy)| StoredSlot {
+        let slot = |(slot, copy): (&usize, &ObjectCopy)| StoredSlot {
             slot: *slot,
             version: String::new(),
             bytes: copy.content.bytes.clone(),

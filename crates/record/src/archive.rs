@@ -39,15 +39,16 @@ pub fn number(slot: usize, bytes: &[u8]) -> Option<u64> {
 
 /// The name of what a slot holds. `None` for a slot that is empty or damaged, and for that of closed days, which are the sums of hours.
 ///
-/// A segment that was begun by a former leader, and that `continued_at` says to be continued, has a name of this leader. So a former leader's late
-/// write replaces nothing, and a log that was restored from a backup hides nothing of what was written before.
+/// The segment that a leader has `continued`, by its number and since when, has a name of this leader. So a former leader's late write replaces
+/// nothing, and a log that was restored from a backup hides nothing of what was written before.
 #[must_use]
-pub fn name(slot: usize, bytes: &[u8], continued_at: Option<i64>) -> Option<String> {
+pub fn name(slot: usize, bytes: &[u8], continued: Option<(u64, i64)>) -> Option<String> {
     if is_hours_slot(slot) {
         return Some(hours_name(first_hour(bytes)?));
     }
     let (number, begins) = segment::head(bytes).filter(|_| slot < SLOTS)?;
-    let by = continued_at.map(|at| format!("-{at}")).unwrap_or_default();
+    let continued = continued.filter(|(continued, _)| *continued == number);
+    let by = continued.map(|(_, at)| format!("-{at}")).unwrap_or_default();
     Some(format!("{LOG}{}-{number:010}{by}{ENDING}", utc(begins, BEGINS)))
 }
 
@@ -101,7 +102,8 @@ mod tests {
         let entries = [Entry::new(first, EntryKind::Lead), Entry::new(first + SECOND, EntryKind::Plan)];
         let bytes = writer.append(&mut entries.clone()).pop().unwrap().bytes;
         assert_eq!(name(0, &bytes, None).unwrap(), "log/2026-11-25/021403-0000000000.jsonl.gz");
-        assert_eq!(name(0, &bytes, Some(7)).unwrap(), "log/2026-11-25/021403-0000000000-7.jsonl.gz");
+        assert_eq!(name(0, &bytes, Some((0, 7))).unwrap(), "log/2026-11-25/021403-0000000000-7.jsonl.gz");
+        assert_eq!(name(0, &bytes, Some((1, 7))), name(0, &bytes, None), "another segment is continued");
         for (slot, bytes) in [(0, &[][..]), (0, &bytes[..9]), (SLOTS, &bytes[..]), (SLOTS + 3, &bytes[..])] {
             assert_eq!(name(slot, bytes, None), None, "{slot}");
         }

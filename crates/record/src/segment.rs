@@ -47,13 +47,14 @@ pub(crate) fn line<T: Serialize>(value: &T) -> Vec<u8> {
     text
 }
 
+/// The text of gzip members, which is read no further than it is asked for.
+pub(crate) fn reader(bytes: &[u8]) -> impl BufRead {
+    BufReader::new(MultiGzDecoder::new(bytes).take(TEXT_BYTES))
+}
+
 /// Reads a segment, up to its first damage. Its lines may also be plain, as `zcat` writes them.
 pub(crate) fn decode(bytes: &[u8]) -> Decoded {
-    if bytes.starts_with(b"{") {
-        decode_lines(bytes)
-    } else {
-        decode_lines(BufReader::new(MultiGzDecoder::new(bytes).take(TEXT_BYTES)))
-    }
+    if bytes.starts_with(b"{") { decode_lines(bytes) } else { decode_lines(reader(bytes)) }
 }
 
 fn decode_lines(mut lines: impl BufRead) -> Decoded {
@@ -85,7 +86,7 @@ fn decode_lines(mut lines: impl BufRead) -> Decoded {
 
 /// Number and time of the first entry of a segment; none without an entry.
 pub(crate) fn head(bytes: &[u8]) -> Option<(u64, i64)> {
-    let mut lines = BufReader::new(MultiGzDecoder::new(bytes).take(TEXT_BYTES)).lines();
+    let mut lines = reader(bytes).lines();
     let header: Header = serde_json::from_str(&lines.next()?.ok()?).ok()?;
     let first: Entry = serde_json::from_str(&lines.next()?.ok()?).ok()?;
     (header.record == FORMAT).then_some((header.segment, first.at))
@@ -94,6 +95,6 @@ pub(crate) fn head(bytes: &[u8]) -> Option<(u64, i64)> {
 /// The text of gzip members, up to the first damage. The second result is true if there is none.
 pub(crate) fn text(bytes: &[u8]) -> (Vec<u8>, bool) {
     let mut text = Vec::new();
-    let read = MultiGzDecoder::new(bytes).take(TEXT_BYTES).read_to_end(&mut text);
+    let read = reader(bytes).read_to_end(&mut text);
     (text, read.is_ok())
 }

@@ -2,11 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::{BufRead as _, BufReader},
+    io::BufRead as _,
     sync::Arc,
 };
 
-use flate2::bufread::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -140,7 +139,7 @@ fn encode(sheet: &Sheet) -> Vec<u8> {
 
 /// The beginning of a sheet's first period.
 pub(super) fn first(bytes: &[u8]) -> Option<i64> {
-    let mut lines = BufReader::new(MultiGzDecoder::new(bytes)).lines();
+    let mut lines = segment::reader(bytes).lines();
     let header: Header = serde_json::from_str(&lines.next()?.ok()?).ok()?;
     header.periods.first().filter(|_| header.ledger == FORMAT).map(|head| head.at)
 }
