@@ -329,7 +329,6 @@ impl Metrics {
 
     /// Records the duration of a pass, and the engine's state after it.
     pub fn observe_pass(&self, engine: &Engine, seconds: f64) {
-        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         let (snapshot, planning, results) = (engine.snapshot(), engine.planning(), engine.results());
         self.reconcile_duration.observe(seconds);
         self.pending_pods.set(count(snapshot.demand().len()));
@@ -368,7 +367,7 @@ impl Metrics {
 
     /// Records what the object store has of the decision log.
     pub fn observe_archive(&self, counts: &ArchiveCounts) {
-        self.record_unarchived.set(i64::try_from(counts.waiting).unwrap_or(i64::MAX));
+        self.record_unarchived.set(count(counts.waiting));
         raise(&self.record_lost_segments, counts.lost);
         self.record_last_archived.set(counts.last_copy);
     }
@@ -423,7 +422,6 @@ impl Metrics {
     }
 
     fn observe_pools(&self, snapshot: &Snapshot, figures: &PoolFigures) {
-        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         let held: BTreeMap<_, _> = figures.holdings(snapshot).collect();
         let headroom = held.keys().filter_map(|labels| {
             let PoolLabels { tenant, pool } = labels.clone();
@@ -461,7 +459,6 @@ impl Metrics {
     }
 
     fn observe_tenants(&self, counts: &TenantCounts) {
-        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         self.tenants_not_isolated.set(count(counts.not_isolated));
         self.tenants_not_ready.set(count(counts.not_ready));
         self.tenants_unlimited.set(count(counts.unlimited));
@@ -496,6 +493,11 @@ impl SolveMeter for PlanTimes {
 /// `count` bounds of a histogram, of which each is twice the one before.
 fn powers_of_two(first: f64, count: u32) -> impl Iterator<Item = f64> {
     (0..count).map(move |n| first * f64::from(2_u32.pow(n)))
+}
+
+/// A number as a gauge takes it.
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Raises `counter` to the engine's count.

@@ -280,18 +280,42 @@ async fn replace_log(stack: &mut Stack, segment: &[u8]) {
     stack.croft.resume(&stack.plane, Part::Controller).await.unwrap();
 }
 
-/// Hours that no controller was there for are closed by the next one, counted by its metrics, and outlive the log.
-#[tokio::test]
-async fn closed_hours_outlive_the_log() {
-    let mut stack = Stack::start().await.unwrap();
-    let client = stack.plane.admin().await.unwrap();
+/// Waits for the next leader's log, after the whole log was overwritten.
+async fn overwrite_log(stack: &mut Stack) {
+    replace_log(stack, &[]).await;
+    until("a new log", EVENTUALLY, async || {
+        let (code, said) = croft(&stack.plane, "cost").await?;
+        Ok::<_, anyhow::Error>(Seen::from_option((code == 0).then_some(()), said))
+    })
+    .await
+    .unwrap();
+}
+
+/// An instance that ran before the controller did, in milliseconds since 1970; `paid` is exact.
+struct Past {
+    from: i64,
+    lasts: i64,
+    now: i64,
+    paid: u64,
+}
+
+/// Declares the tenant, and replaces the log by that of an instance which ran in the last three hours.
+async fn record_past(stack: &mut Stack) -> Past {
     let mut documents = vec![class("default")];
     documents.extend(tenant(TENANT, POOL, &on_demand(&["m5.large"], json!({}))));
     stack.plane.apply(&joined(&documents)).await.unwrap();
     let now = hour_of(Timestamp::now().as_millisecond());
     let (from, lasts, price) = (now - 3 * HOUR_MILLIS + 600_000, 2 * HOUR_MILLIS - 123_456, 96_000);
-    let paid = u64::try_from(price * lasts).unwrap();
-    replace_log(&mut stack, &log_of_one_instance(from, lasts, price)).await;
+    replace_log(stack, &log_of_one_instance(from, lasts, price)).await;
+    Past { from, lasts, now, paid: u64::try_from(price * lasts).unwrap() }
+}
+
+/// Hours that no controller was there for are closed by the next one, counted by its metrics, and outlive the log.
+#[tokio::test]
+async fn closed_hours_outlive_the_log() {
+    let mut stack = Stack::start().await.unwrap();
+    let client = stack.plane.admin().await.unwrap();
+    let Past { from, lasts, now, paid } = record_past(&mut stack).await;
 
     let api: Api<ConfigMap> = Api::namespaced(client, "croft-system");
     until("closed hours", EVENTUALLY, async || {
@@ -323,13 +347,7 @@ async fn closed_hours_outlive_the_log() {
     assert!((used - half).abs() < 1e-5, "{metrics}: {half}");
 
     // The log is overwritten, and the next leader goes on.
-    replace_log(&mut stack, &[]).await;
-    until("a new log", EVENTUALLY, async || {
-        let (code, said) = croft(&stack.plane, "cost").await?;
-        Ok::<_, anyhow::Error>(Seen::from_option((code == 0).then_some(()), said))
-    })
-    .await
-    .unwrap();
+    overwrite_log(&mut stack).await;
     assert_eq!(cost(&stack, from, now).await, (rows, sum), "the ledger still has it");
     stack.check().unwrap();
 }
@@ -347,12 +365,7 @@ async fn log_and_ledger_outlive_the_cluster_in_an_object_store() {
         .flag(Part::Controller, format!("--record-archive={PLACE}"))
         .flag(Part::Controller, format!("--aws-endpoint-url-s3={}", moto.url));
     let mut stack = Stack::start_with(Options::default(), options).await.unwrap();
-    let mut documents = vec![class("default")];
-    documents.extend(tenant(TENANT, POOL, &on_demand(&["m5.large"], json!({}))));
-    stack.plane.apply(&joined(&documents)).await.unwrap();
-    let now = hour_of(Timestamp::now().as_millisecond());
-    let (from, lasts, price) = (now - 3 * HOUR_MILLIS + 600_000, 2 * HOUR_MILLIS - 123_456, 96_000);
-    replace_log(&mut stack, &log_of_one_instance(from, lasts, price)).await;
+    let Past { from, lasts, now, paid } = record_past(&mut stack).await;
     let leads = async |stack: &mut Stack| {
         let address = stack.croft.health(Part::Controller).unwrap();
         until("a leader that closed the hours", EVENTUALLY, async || {
@@ -392,18 +405,12 @@ async fn log_and_ledger_outlive_the_cluster_in_an_object_store() {
     };
     let answers = ask(&stack).await;
     let (rows, sum) = rows(&answers[0]);
-    assert_eq!(sum, u64::try_from(price * lasts).unwrap(), "{rows:#?}");
+    assert_eq!(sum, paid, "{rows:#?}");
     assert!(answers[1].contains(&format!("used by {TENANT}")), "{}", answers[1]);
     assert!(answers[2].contains("NodeClaim/past"), "{}", answers[2]);
 
     // Every slot is overwritten, and another leader goes on in the archive.
-    replace_log(&mut stack, &[]).await;
-    until("a new log", EVENTUALLY, async || {
-        let (code, said) = croft(&stack.plane, "cost").await?;
-        Ok::<_, anyhow::Error>(Seen::from_option((code == 0).then_some(()), said))
-    })
-    .await
-    .unwrap();
+    overwrite_log(&mut stack).await;
     stack.croft.stop(Part::Controller, EVENTUALLY).await.unwrap();
     let later = ask(&stack).await;
     assert_eq!(later[..2], answers[..2]);

@@ -92,11 +92,16 @@ impl ClusterArgs {
         &self,
         work: impl FnOnce(Client) -> F,
     ) -> anyhow::Result<T> {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().context("failed to start")?;
-        runtime.block_on(async {
+        block_on(async {
             let client = croft_runtime::connect::connect(self.kubeconfig.as_deref()).await?;
             work(client).await
         })
     }
+}
+
+/// Runs `work` on a runtime of one thread.
+pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("failed to start")?;
+    runtime.block_on(work)
 }

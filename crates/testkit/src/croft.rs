@@ -188,27 +188,22 @@ impl Croft {
             let all = [RELEASE.to_owned(), chart("croft")];
             plane.helm(["install".to_owned()].iter().chain(&all).chain(&into).chain(arguments)).await?;
         } else {
-            let install = options.manifests.join("install");
-            let arguments: [&OsStr; 5] = [
-                "apply".as_ref(),
-                "--server-side".as_ref(),
-                "--force-conflicts".as_ref(),
-                "-k".as_ref(),
-                install.as_ref(),
-            ];
-            plane.kubectl(arguments).await?;
-            // As the chart finds out: releases before 1.36 don't serve them.
-            let served = plane.kubectl(["get", "--raw", "/apis/admissionregistration.k8s.io/v1"]).await?;
-            if served.contains("\"mutatingadmissionpolicies\"") {
-                let mutation = options.manifests.join("overlays/policy-mode/mutation.yaml");
+            let apply = async |flag: &str, path: &str| {
+                let path = options.manifests.join(path);
                 let arguments: [&OsStr; 5] = [
                     "apply".as_ref(),
                     "--server-side".as_ref(),
                     "--force-conflicts".as_ref(),
-                    "-f".as_ref(),
-                    mutation.as_ref(),
+                    flag.as_ref(),
+                    path.as_ref(),
                 ];
-                plane.kubectl(arguments).await?;
+                plane.kubectl(arguments).await
+            };
+            apply("-k", "install").await?;
+            // As the chart finds out: releases before 1.36 don't serve them.
+            let served = plane.kubectl(["get", "--raw", "/apis/admissionregistration.k8s.io/v1"]).await?;
+            if served.contains("\"mutatingadmissionpolicies\"") {
+                apply("-f", "overlays/policy-mode/mutation.yaml").await?;
             }
             // Objects applied next may be of a kind that the API server has only just learned of.
             plane.kubectl(ESTABLISHED).await?;

@@ -17,6 +17,8 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 #[cfg(feature = "aws")]
 use super::archive::Archive;
 use super::time::{self, Period};
+#[cfg(feature = "aws")]
+use crate::source::block_on;
 use crate::{failure::Failure, output::Output, source::ClusterArgs};
 
 /// Arguments of a command that reads the decision log.
@@ -104,18 +106,13 @@ fn is_archive(url: &str) -> bool {
 }
 
 #[cfg(feature = "aws")]
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().context("failed to start")
-}
-
-#[cfg(feature = "aws")]
 fn from_archive(url: &str, period: Period) -> anyhow::Result<Record> {
-    runtime()?.block_on(async { Archive::open(url).await?.log(period).await })
+    block_on(async { Archive::open(url).await?.log(period).await })
 }
 
 #[cfg(feature = "aws")]
 fn from_archive_with_ledger(url: &str, period: Period) -> anyhow::Result<(Record, Ledger)> {
-    runtime()?.block_on(async { Archive::open(url).await?.log_and_ledger(period).await })
+    block_on(async { Archive::open(url).await?.log_and_ledger(period).await })
 }
 
 #[cfg(not(feature = "aws"))]

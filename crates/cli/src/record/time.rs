@@ -1,11 +1,12 @@
 //! Moments, always in UTC, as Kubernetes writes them.
 
 use croft_manifest::InputError;
+use croft_record::ledger::book::HOUR_MILLIS;
 use jiff::{SignedDuration, Timestamp, civil, tz::TimeZone};
 
 use crate::failure::Failure;
 
-const DAY_MILLIS: i64 = 24 * 3_600 * 1_000;
+const DAY_MILLIS: i64 = 24 * HOUR_MILLIS;
 
 /// A moment in milliseconds since 1970: `2026-11-25T02:14:00Z`, `2026-11-25T02:14`, the last `02:14` or `02:14:30` before `now`,
 /// or how long before `now`, such as `90m`.

@@ -17,10 +17,7 @@ use super::{
     rows::{Rows, Sort},
     text,
 };
-use crate::{
-    inventory::{cost_cell, cost_text},
-    table::counted,
-};
+use crate::inventory::cost_cell;
 
 const KEYS: &str =
     "Tab, 1-3 view   \u{2191}\u{2193} row   Enter its nodes   Esc back   s sort   / filter   q quit";
@@ -272,15 +269,10 @@ impl View {
         let state = match (&self.error, &self.rows) {
             (Some(error), _) => Line::styled(format!("not read: {error}"), Style::new().fg(Color::Red)),
             (None, None) => Line::raw("reading the cluster"),
-            (None, Some(rows)) => {
-                let in_pools = rows.nodes.iter().filter(|node| node.pool.is_some()).count();
-                let of = counted(rows.nodes.len(), "node");
-                let cost = cost_text(rows.cost);
-                Line::styled(
-                    format!("{in_pools} of {of} in pools, {cost}, at {}", self.read_at),
-                    Style::new().add_modifier(Modifier::BOLD),
-                )
-            }
+            (None, Some(rows)) => Line::styled(
+                format!("{}, at {}", text::sum(rows), self.read_at),
+                Style::new().add_modifier(Modifier::BOLD),
+            ),
         };
         Paragraph::new(vec![Line::from(tabs), state])
     }
@@ -367,16 +359,7 @@ fn nodes(rows: &Rows, scope: Option<&Scope>) -> Vec<Shown> {
     let row = |row: &super::rows::NodeRow| Shown {
         name: row.name.clone(),
         is_waiting: !row.ready,
-        cells: vec![
-            row.name.clone(),
-            row.pool.clone().unwrap_or_default(),
-            row.instance_type.clone(),
-            row.zone.clone(),
-            row.capacity_type.clone(),
-            row.pods.to_string(),
-            text::price(row),
-            if row.ready { "True" } else { "False" }.to_owned(),
-        ],
+        cells: text::node_cells(row),
     };
     rows.nodes.iter().filter(is_in_scope).map(row).collect()
 }

@@ -15,7 +15,7 @@ const NAMES_SHOWN: usize = 3;
 
 /// Writes the tables; with every name if `wide`.
 pub(super) fn write(rows: &Rows, nodes: bool, wide: bool, out: &mut Output) -> Result<(), Failure> {
-    let Rows { tenants, pools, nodes: all, cost } = rows;
+    let Rows { tenants, pools, nodes: all, .. } = rows;
     let mut tables = vec![tenant_table(tenants, wide), pool_table(pools, wide)];
     if nodes || wide {
         tables.push(node_table(all, wide));
@@ -24,10 +24,14 @@ pub(super) fn write(rows: &Rows, nodes: bool, wide: bool, out: &mut Output) -> R
         table.write(out)?;
         writeln!(out)?;
     }
-    let in_pools = all.iter().filter(|node| node.pool.is_some()).count();
-    let (of, cost) = (counted(all.len(), "node"), inventory::cost_text(*cost));
-    writeln!(out, "{BOLD}{in_pools} of {of} in pools, {cost}{BOLD:#}")?;
+    writeln!(out, "{BOLD}{}{BOLD:#}", sum(rows))?;
     Ok(())
+}
+
+/// Nodes and their cost, in a sentence.
+pub(super) fn sum(Rows { nodes, cost, .. }: &Rows) -> String {
+    let in_pools = nodes.iter().filter(|node| node.pool.is_some()).count();
+    format!("{in_pools} of {} in pools, {}", counted(nodes.len(), "node"), inventory::cost_text(*cost))
 }
 
 /// Writes the tenants, or the nodes. Lists are separated by blanks.
@@ -77,8 +81,18 @@ pub(super) fn limits(limits: &BTreeMap<String, String>) -> String {
     limits.iter().map(|(key, limit)| format!("{key} {limit}")).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) fn price(row: &NodeRow) -> String {
-    if row.cost.unknown == 0 { inventory::cost_cell(row.cost) } else { "unknown".to_owned() }
+/// A node, from its name to its readiness.
+pub(super) fn node_cells(row: &NodeRow) -> Vec<String> {
+    vec![
+        row.name.clone(),
+        row.pool.clone().unwrap_or_default(),
+        row.instance_type.clone(),
+        row.zone.clone(),
+        row.capacity_type.clone(),
+        row.pods.to_string(),
+        if row.cost.unknown == 0 { inventory::cost_cell(row.cost) } else { "unknown".to_owned() },
+        if row.ready { "True" } else { "False" }.to_owned(),
+    ]
 }
 
 fn tenant_table(rows: &[TenantRow], wide: bool) -> Table {
@@ -150,16 +164,7 @@ fn node_table(rows: &[NodeRow], wide: bool) -> Table {
     }
     let mut table = Table::new(&head);
     for row in rows {
-        let mut cells = vec![
-            row.name.clone(),
-            row.pool.clone().unwrap_or_default(),
-            row.instance_type.clone(),
-            row.zone.clone(),
-            row.capacity_type.clone(),
-            row.pods.to_string(),
-            price(row),
-            if row.ready { "True" } else { "False" }.to_owned(),
-        ];
+        let mut cells = node_cells(row);
         if wide {
             cells.extend([row.claim.clone().unwrap_or_default(), row.tenants.join(", ")]);
         }
