@@ -11,8 +11,9 @@
 use std::{collections::BTreeSet, process::Command};
 
 use clap::Parser as _;
+use croft_runtime::kubernetes::OLDEST;
 use croft_testkit::{
-    ControlPlane, CroftOptions, Options,
+    Component, ControlPlane, CroftOptions, Options,
     wait::{Seen, until},
 };
 use croft_tests::{
@@ -201,4 +202,23 @@ async fn cert_manager_overlay_applies_and_leaves_the_certificate_to_it() {
         ];
         assert_eq!(plane.kubectl(get).await.unwrap().trim(), "croft-system/croft-webhook");
     }
+}
+
+/// An API server of this release that behaves as the oldest supported one, so that it knows only the functions of CEL and
+/// the APIs of that time. `make test-compat` has the real one.
+#[tokio::test]
+async fn manifests_install_on_an_api_server_that_behaves_as_the_oldest_supported_release() {
+    let emulated = format!("--emulated-version=kube=1.{}", OLDEST.minor());
+    let mut options = Options::default().flag(Component::ApiServer, emulated);
+    for component in [Component::ControllerManager, Component::Scheduler, Component::Kubelets] {
+        options = options.without(component);
+    }
+    let plane = ControlPlane::start(options).await.unwrap();
+    let install = CroftOptions::find().unwrap().manifests.join("install");
+    let arguments = ["apply", "--server-side", "--force-conflicts", "-k", install.to_str().unwrap()];
+    let applied = plane.kubectl(arguments).await.unwrap();
+    assert!(
+        applied.contains("validatingadmissionpolicy.admissionregistration.k8s.io/croft-daemonset-choice"),
+        "{applied}"
+    );
 }

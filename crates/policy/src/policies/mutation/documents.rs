@@ -42,23 +42,22 @@ pub(in crate::policies) fn validating() -> [Policy; 2] {
     [refused_pods(), refused_daemonsets()]
 }
 
-/// The variables of every policy: what the pod asks for, what is refused, and what is planned.
-fn decision(subject: Vec<Variable>) -> Vec<Variable> {
+/// The variables of every policy: what the pod asks for, and what is refused. The validating policies are installed on
+/// every supported release, so these call no function that CEL has only since 1.35, as `distinct` and `sort` of lists.
+fn refusing(subject: Vec<Variable>) -> Vec<Variable> {
     // A variable reads only variables before it.
-    let parts = [
-        subject,
-        tenancy::variables(),
-        choice::choosing(),
-        keep_out::reaching(),
-        vec![tenancy::refusal()],
-        choice::pinning(),
-        keep_out::excluding(),
-    ];
+    let parts =
+        [subject, tenancy::variables(), choice::choosing(), keep_out::reaching(), vec![tenancy::refusal()]];
     parts.into_iter().flatten().collect()
 }
 
+/// The variables of the mutating policies: those of `refusing`, and what is planned.
+fn planning(subject: Vec<Variable>) -> Vec<Variable> {
+    [refusing(subject), choice::pinning(), keep_out::excluding()].into_iter().flatten().collect()
+}
+
 fn pods() -> Mutating {
-    let mut variables = decision(subject::of_pod());
+    let mut variables = planning(subject::of_pod());
     variables.extend(choice::tolerated("variables.tolerations"));
     variables.push(("wantedTerms", keep_out::with_exclusions("variables.hasTerms", "variables.terms")));
     let pod = Subject::Pod;
@@ -103,7 +102,7 @@ fn of_daemonsets(mode: String) -> Vec<(&'static str, String)> {
 }
 
 fn daemonsets() -> Mutating {
-    let mut variables = decision(record::of_template());
+    let mut variables = planning(record::of_template());
     variables.extend(record::plan());
     Mutating {
         name: "croft-daemonsets",
@@ -133,7 +132,7 @@ fn probe(version: &str) -> Mutating {
 /// Refuses a pod that the mutating policy leaves unchanged because it can't be placed, with the reason.
 fn refused_pods() -> Policy {
     let mut variables = vec![owned(MIRROR)];
-    variables.extend(decision(subject::of_pod()));
+    variables.extend(refusing(subject::of_pod()));
     Policy {
         name: "croft-pod-choice",
         constraints: constraints("", &["pods"], &["CREATE"], true),
@@ -156,7 +155,7 @@ fn refused_daemonsets() -> Policy {
         pool("object"),
         pool("oldObject")
     );
-    let mut variables = decision(record::of_template());
+    let mut variables = refusing(record::of_template());
     variables.push(("unchanged", unchanged));
     Policy {
         name: "croft-daemonset-choice",

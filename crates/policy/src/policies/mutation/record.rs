@@ -37,8 +37,9 @@ pub(super) fn of_template() -> Vec<Variable> {
             "recorded",
             format!(
                 "variables.written.all(w, w.matches('{}')) && size({}) <= 1 && size({tolerations}) <= 3 && \
-                 size({tolerations}.distinct()) == size({tolerations}) && \
-                 size({exclusions}.map(w, w.split(':')[1]).distinct()) == size({exclusions}) ? variables.written : []",
+                 {tolerations}.all(t, {tolerations}.exists_one(o, o == t)) && \
+                 {exclusions}.all(e, {exclusions}.exists_one(o, o.split(':')[1] == e.split(':')[1])) ? \
+                 variables.written : []",
                 word(),
                 of("pin"),
                 tolerations = of("tolerate"),
