@@ -198,6 +198,7 @@ async fn preflight_passes_an_empty_cluster_and_names_what_is_in_the_way() {
     control(cloud, &json!({"do": "integrate", "integration": integration})).await;
     let (_, text) = croft_with_credentials(&plane, &arguments).await.unwrap();
     for line in [
+        "and of 0 active Fargate profiles of croft none selects the namespace croft-system",
         "warn  identity: no Pod Identity association and no IRSA",
         "fail  access entries: no access entry lets nodes with croft-node join croft",
         "aws eks create-access-entry --cluster-name croft --type EC2_LINUX",
@@ -206,6 +207,11 @@ async fn preflight_passes_an_empty_cluster_and_names_what_is_in_the_way() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
+    let mut on_fargate = integration.clone();
+    on_fargate["fargateProfiles"] = json!({"system": [{"namespace": "croft-*"}]});
+    control(cloud, &json!({"do": "integrate", "integration": on_fargate})).await;
+    let (_, text) = croft_with_credentials(&plane, &arguments).await.unwrap();
+    assert!(text.contains("ok    room: Croft's pods run on Fargate, by the profile system"), "{text}");
     let policy = json!({"Statement": [
         {"Sid": "All", "Effect": "Allow", "Action": "*", "Resource": "*"},
         {"Sid": "But", "Effect": "Deny", "Action": ["ec2:DescribeSubnets", "eks:ListAccessEntries"], "Resource": "*"},

@@ -76,6 +76,24 @@ pub struct EventRule {
     pub pattern: String,
 }
 
+/// An active Fargate profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FargateProfile {
+    /// Its name.
+    pub name: String,
+    /// It takes the pods of each of these.
+    pub selectors: Vec<FargateSelector>,
+}
+
+/// Which pods a Fargate profile takes. In patterns `*` stands for any text and `?` for one character.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FargateSelector {
+    /// The pattern of the namespace.
+    pub namespace: String,
+    /// The patterns of labels, all of which a pod must have.
+    pub labels: BTreeMap<String, String>,
+}
+
 /// Reads the account of the credentials, in one region.
 #[derive(Clone, Debug)]
 pub struct AccountReader {
@@ -195,6 +213,27 @@ impl AccountReader {
         let Some(id) = found.first() else { return Ok(None) };
         let answer = self.clients.eks.pod_identity_role(cluster, id).await;
         Ok(read("eks:DescribePodIdentityAssociation", answer)?.flatten())
+    }
+
+    /// The active Fargate profiles of a cluster.
+    ///
+    /// # Errors
+    /// If EKS doesn't say.
+    pub async fn fargate_profiles(&self, cluster: &str) -> Result<Vec<FargateProfile>, Unread> {
+        let names = self.clients.eks.list_fargate_profiles(cluster).await;
+        let mut profiles = Vec::new();
+        for name in names.map_err(|error| unread("eks:ListFargateProfiles", &error))? {
+            let answer = self.clients.eks.describe_fargate_profile(cluster, &name).await;
+            let Some(found) = read("eks:DescribeFargateProfile", answer)?.flatten() else { continue };
+            if found.status == "ACTIVE" {
+                let selectors = found.selectors.into_iter().map(|selector| FargateSelector {
+                    namespace: selector.namespace,
+                    labels: selector.labels.unwrap_or_default(),
+                });
+                profiles.push(FargateProfile { name, selectors: selectors.collect() });
+            }
+        }
+        Ok(profiles)
     }
 
     /// The name of the role of an instance profile.

@@ -46,7 +46,9 @@ mod rights;
 mod template;
 mod types;
 
-pub use account::{AccountReader, EksCluster, EventRule, QueueFacts, Read, Unread};
+pub use account::{
+    AccountReader, EksCluster, EventRule, FargateProfile, FargateSelector, QueueFacts, Read, Unread,
+};
 pub use bucket::{BucketError, BucketUrl, open as open_bucket};
 pub use codes::{CODES, Code};
 pub use connect::{Access, Keys, configured_region};

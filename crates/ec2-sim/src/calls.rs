@@ -43,7 +43,7 @@ impl World {
             Service::Iam => self.iam(call),
             Service::Sts => self.sts(call),
             Service::Eks if call.action == "DescribeCluster" => self.eks(call),
-            Service::Eks => self.eks_identities(call),
+            Service::Eks => self.eks_reads(call),
             Service::Events => self.events(call),
         }
     }

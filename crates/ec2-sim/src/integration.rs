@@ -1,5 +1,5 @@
-//! How the account serves the cluster besides its instances: access entries, Pod Identity, EventBridge rules, routes and VPC
-//! endpoints. Only read by calls; the control endpoint changes it.
+//! How the account serves the cluster besides its instances: access entries, Pod Identity, Fargate profiles, EventBridge rules,
+//! routes and VPC endpoints. Only read by calls; the control endpoint changes it.
 
 use serde_json::{Value, json};
 
@@ -21,8 +21,8 @@ impl World {
         format!("arn:aws:eks:{}:{}:{kind}/{rest}", self.settings.region, self.settings.account)
     }
 
-    /// The calls of EKS about a cluster's identities.
-    pub(crate) fn eks_identities(&mut self, call: &Call) -> Outcome {
+    /// The calls of EKS about a cluster's identities and Fargate profiles.
+    pub(crate) fn eks_reads(&mut self, call: &Call) -> Outcome {
         let text = |field: &str| call.json.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (cluster, id) = (text("name"), text("id"));
         let resource = match call.action.as_str() {
@@ -31,6 +31,7 @@ impl World {
             "DescribePodIdentityAssociation" => {
                 self.cluster_arn("podidentityassociation", &format!("{cluster}/{id}"))
             }
+            "DescribeFargateProfile" => self.cluster_arn("fargateprofile", &format!("{cluster}/{id}/*")),
             _ => self.cluster_arn("cluster", &cluster),
         };
         self.require(call, &Demand::new(format!("eks:{}", call.action), resource))?;
@@ -63,6 +64,13 @@ impl World {
                     .map(|_| json!({"associationId": format!("a-{}", key.replace('/', "-")), "clusterName": cluster}))
                     .collect();
                 json!({"associations": found})
+            }
+            "ListFargateProfiles" => {
+                json!({"fargateProfileNames": held.fargate_profiles.keys().collect::<Vec<_>>()})
+            }
+            "DescribeFargateProfile" => {
+                let selectors = held.fargate_profiles.get(&id).ok_or_else(|| absent("fargate profile"))?;
+                json!({"fargateProfile": {"fargateProfileName": id, "status": "ACTIVE", "selectors": selectors}})
             }
             _ => {
                 let found =

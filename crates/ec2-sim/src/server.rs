@@ -267,6 +267,8 @@ async fn eks(
         (_, Some("access-entries"), Some(_)) => "DescribeAccessEntry",
         (_, Some("pod-identity-associations"), None) => "ListPodIdentityAssociations",
         (_, Some("pod-identity-associations"), Some(_)) => "DescribePodIdentityAssociation",
+        (_, Some("fargate-profiles"), None) => "ListFargateProfiles",
+        (_, Some("fargate-profiles"), Some(_)) => "DescribeFargateProfile",
         (_, Some(_), _) => return StatusCode::NOT_FOUND.into_response(),
     };
     let fields = path.iter().chain(&query).map(|(name, value)| (name.clone(), Value::from(value.as_str())));

@@ -1,5 +1,7 @@
-//! The calls to EKS: how nodes join the cluster, and for `croft check` access entries and identities. Source: "Actions", Amazon EKS API
+//! The calls to EKS: how nodes join the cluster, and for `croft check` access entries, identities and Fargate profiles. Source: "Actions", Amazon EKS API
 //! Reference, version 2017-11-01.
+
+use std::collections::BTreeMap;
 
 use aws_config::SdkConfig;
 use aws_smithy_http::{
@@ -65,6 +67,24 @@ pub(crate) struct CertificateAuthority {
 pub(crate) struct NetworkConfig {
     pub(crate) service_ipv4_cidr: Option<String>,
     pub(crate) service_ipv6_cidr: Option<String>,
+}
+
+/// A Fargate profile, as far as Croft reads it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct FargateProfile {
+    /// Such as `ACTIVE`.
+    pub(crate) status: String,
+    pub(crate) selectors: Vec<FargateSelector>,
+}
+
+/// Which pods a Fargate profile takes: patterns with `*` and `?`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct FargateSelector {
+    pub(crate) namespace: String,
+    /// `null` or absent for none.
+    pub(crate) labels: Option<BTreeMap<String, String>>,
 }
 
 /// A client for EKS.
@@ -177,6 +197,34 @@ impl Client {
         let path = format!("/clusters/{}/pod-identity-associations/{}", segment(cluster), segment(id));
         let answer: Answer = self.get(path).await?;
         Ok(answer.association.and_then(|found| found.role_arn))
+    }
+
+    /// ListFargateProfiles: their names.
+    pub(crate) async fn list_fargate_profiles(&self, cluster: &str) -> Result<Vec<String>, CallError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Page {
+            #[serde(default)]
+            fargate_profile_names: Vec<String>,
+        }
+        let path = format!("/clusters/{}/fargate-profiles", segment(cluster));
+        self.pages(&path, |page: Page| page.fargate_profile_names).await
+    }
+
+    /// DescribeFargateProfile.
+    pub(crate) async fn describe_fargate_profile(
+        &self,
+        cluster: &str,
+        name: &str,
+    ) -> Result<Option<FargateProfile>, CallError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Answer {
+            fargate_profile: Option<FargateProfile>,
+        }
+        let path = format!("/clusters/{}/fargate-profiles/{}", segment(cluster), segment(name));
+        let answer: Answer = self.get(path).await?;
+        Ok(answer.fargate_profile)
     }
 
     async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, CallError> {
@@ -295,6 +343,25 @@ mod tests {
                 format!("{base}/pod-identity-associations/a-1"),
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn fargate_profile_is_read_with_and_without_labels() {
+        let wire = Wire::new(&[
+            (200, r#"{"fargateProfileNames": ["p"]}"#),
+            (
+                200,
+                r#"{"fargateProfile": {"status": "ACTIVE", "selectors": [{"namespace": "a*", "labels": null}, {"namespace": "b", "labels": {"k": "v"}}]}}"#,
+            ),
+        ]);
+        let client = Client::new(&wire.config(Some("us-east-1")));
+        assert_eq!(client.list_fargate_profiles("c").await.unwrap(), ["p"]);
+        let profile = client.describe_fargate_profile("c", "p").await.unwrap().unwrap();
+        assert_eq!(profile.status, "ACTIVE");
+        let labels = Some(BTreeMap::from([("k".to_owned(), "v".to_owned())]));
+        let selector = |namespace: &str, labels| FargateSelector { namespace: namespace.to_owned(), labels };
+        assert_eq!(profile.selectors, [selector("a*", None), selector("b", labels)]);
+        assert!(wire.sent()[1].0.ends_with("/clusters/c/fargate-profiles/p"));
     }
 
     #[tokio::test]

@@ -31,6 +31,7 @@ async fn unread(reader: &AccountReader) -> Vec<String> {
         reader.access_entries("croft"),
         reader.access_entry_type("croft", ROLE),
         reader.pod_identity_role("croft", "croft-system", "croft-controller"),
+        reader.fargate_profiles("croft"),
         reader.role_of_profile("croft-node"),
         reader.rules_to(QUEUE),
         reader.clusters_with_instances(),
@@ -63,6 +64,9 @@ async fn actions_of_the_page_suffice_and_each_is_needed() {
         let policy = json!({"Statement": {"Effect": "Allow", "Action": actions, "Resource": "*"}});
         bed.world(|world| world.restrict("*", Policy::parse(&policy.to_string()).unwrap()));
     };
+    bed.world(|world| {
+        world.integrate(|account| drop(account.fargate_profiles.insert("p".to_owned(), Vec::new())))
+    });
     let reader = reader(&bed).await;
     let all = listed();
     grant(&all);
@@ -86,6 +90,9 @@ async fn integrated_account_is_read() {
                 .access_entries
                 .insert("arn:aws:iam::000000000000:role/admin".to_owned(), "STANDARD".to_owned());
             account.other_clusters = vec!["test".to_owned()];
+            let selector = json!({"namespace": "croft-*", "labels": {"a": "b"}});
+            let selectors = vec![serde_json::from_value(selector).unwrap()];
+            account.fargate_profiles.insert("croft".to_owned(), selectors);
         });
     });
     let reader = reader(&bed).await;
@@ -100,6 +107,10 @@ async fn integrated_account_is_read() {
     assert_eq!(reader.access_entries("croft").await.unwrap(), ["arn:aws:iam::000000000000:role/admin", ROLE]);
     assert_eq!(reader.access_entry_type("croft", ROLE).await.unwrap().as_deref(), Some("EC2_LINUX"));
     assert_eq!(reader.access_entry_type("croft", "arn:aws:iam::1:role/x").await.unwrap(), None);
+    let profiles = reader.fargate_profiles("croft").await.unwrap();
+    let [profile] = profiles.as_slice() else { panic!("{profiles:?}") };
+    assert_eq!((profile.name.as_str(), profile.selectors[0].namespace.as_str()), ("croft", "croft-*"));
+    assert_eq!(profile.selectors[0].labels.get("a").map(String::as_str), Some("b"));
     let role =
         async |account: &str| reader.pod_identity_role("croft", "croft-system", account).await.unwrap();
     assert_eq!(

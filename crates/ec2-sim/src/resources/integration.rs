@@ -21,6 +21,20 @@ pub struct Integration {
     pub endpoints: Vec<String>,
     /// Names of the account's other clusters.
     pub other_clusters: Vec<String>,
+    /// The selectors of each Fargate profile.
+    #[serde(default)]
+    pub fargate_profiles: BTreeMap<String, Vec<FargateSelector>>,
+}
+
+/// Which pods a Fargate profile takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FargateSelector {
+    /// The pattern of a namespace.
+    pub namespace: String,
+    /// The patterns of labels, all of which a pod has.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Integration {
@@ -44,6 +58,7 @@ impl Integration {
             internet: true,
             endpoints: Vec::new(),
             other_clusters: Vec::new(),
+            fargate_profiles: BTreeMap::new(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! `croft check --preflight`: whether Croft can be installed into a cluster. Nothing is changed: the API server is asked by
 //! reads and dry runs, AWS by reads and dry runs.
 
+#[cfg(feature = "aws")]
+mod fargate;
 pub(super) mod features;
 mod node_agents;
 mod rights;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use croft_manifest::{Input, LoadOptions, parse};
+use croft_manifest::{Input, LoadOptions, Origin, parse};
 use croft_policy::definitions::POOL_NAME_LABEL;
 use croft_scheduler::Options;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
 use kube::ResourceExt as _;
 
 use crate::{
@@ -31,10 +31,6 @@ const NAMED: usize = 5;
 
 /// Croft's pods fit onto nodes that are ready and of no pool, beside the pods that run there. `namespace` is Croft's own.
 pub(super) fn check(input: &Input, namespace: &str) -> Finding {
-    let bug = |error: &dyn std::fmt::Display| Failed {
-        what: format!("failed to plan Croft's pods: {error}"),
-        remedy: "report this as a bug of croft".to_owned(),
-    };
     let mut wanted = Input::default();
     wanted.nodes = input.nodes.clone();
     wanted.pods = input.pods.clone();
@@ -43,23 +39,16 @@ pub(super) fn check(input: &Input, namespace: &str) -> Finding {
     wanted.nodes.retain(is_usable);
     // Pods that wait elsewhere yield to Croft's, which are critical.
     wanted.pods.retain(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
-    let options = LoadOptions { namespace: namespace.to_owned() };
-    for (file, text) in DEPLOYMENTS {
-        let installed = parse(file, text, &options).map_err(|error| bug(&error))?;
-        for deployment in &installed.deployments {
-            let mut object = deployment.object.clone();
-            object.metadata.namespace = Some(namespace.to_owned());
-            // Replicas are spread over the nodes that are there, however few. The scheduler would count a node to come, which
-            // is a domain with no pods.
-            if let Some(pod) = object.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()) {
-                pod.topology_spread_constraints = None;
-            }
-            wanted.deployments.put(object, deployment.origin.clone());
+    for mut object in deployments(namespace)? {
+        // Replicas are spread over the nodes that are there, however few. The scheduler would count a node to come, which
+        // is a domain with no pods.
+        if let Some(pod) = object.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()) {
+            pod.topology_spread_constraints = None;
         }
+        wanted.deployments.put(object, Origin { file: "croft".into(), line: 0 });
     }
-    let replicas = |deployment: &k8s_openapi::api::apps::v1::Deployment| {
-        deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
-    };
+    let replicas =
+        |deployment: &Deployment| deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let pods: i32 = wanted.deployments.iter().map(|deployment| replicas(&deployment.object)).sum();
     let plan = simulate(&wanted, Arc::from([]), &Options::default()).map_err(|error| bug(&error))?.plan;
     let remedy = "add nodes without taints that belong to no pool, as of a managed node group, or let Croft's pods tolerate \
@@ -86,6 +75,28 @@ pub(super) fn check(input: &Input, namespace: &str) -> Finding {
         ));
     }
     Ok(format!("{pods} pods of Croft fit onto {}", shortened(&usable, NAMED)))
+}
+
+/// Croft's Deployments, as they are installed by default into `namespace`.
+pub(super) fn deployments(namespace: &str) -> Result<Vec<Deployment>, Failed> {
+    let options = LoadOptions { namespace: namespace.to_owned() };
+    let mut all = Vec::new();
+    for (file, text) in DEPLOYMENTS {
+        let installed = parse(file, text, &options).map_err(|error| bug(&error))?;
+        all.extend(installed.deployments.iter().map(|deployment| {
+            let mut object = deployment.object.clone();
+            object.metadata.namespace = Some(namespace.to_owned());
+            object
+        }));
+    }
+    Ok(all)
+}
+
+fn bug(error: &dyn std::fmt::Display) -> Failed {
+    Failed {
+        what: format!("failed to plan Croft's pods: {error}"),
+        remedy: "report this as a bug of croft".to_owned(),
+    }
 }
 
 /// True for a node that takes pods and belongs to no pool.

@@ -1,6 +1,7 @@
 //! The steps of the preflight check, in order.
 
 use croft_api::{CroftConfig, config::SINGLETON};
+use croft_manifest::Input;
 use kube::{Api, Client, ResourceExt};
 
 use super::{features, node_agents, rights, room};
@@ -50,7 +51,7 @@ pub(in crate::commands::check) async fn check(
             let origin = croft_manifest::Origin { file: "cluster".into(), line: 0 };
             input.configs.put(config, origin);
         }
-        report.step("room", &["objects"], async || room::check(&input, namespace)).await?;
+        report.step("room", &["objects"], async || room(&input, subject).await).await?;
         let admission = node_agents::admission(&input);
         report
             .advise("node agents", &["objects"], async || {
@@ -65,6 +66,20 @@ pub(in crate::commands::check) async fn check(
             .await?;
     }
     rights::check(client, subject, report).await
+}
+
+#[cfg(feature = "aws")]
+async fn room(input: &Input, subject: &Subject<'_>) -> Finding {
+    match room::check(input, subject.namespace) {
+        Err(failed) => super::fargate::instead(failed, subject).await,
+        fits => fits,
+    }
+}
+
+#[cfg(not(feature = "aws"))]
+#[expect(clippy::unused_async, reason = "the same signature as with AWS")]
+async fn room(input: &Input, subject: &Subject<'_>) -> Finding {
+    room::check(input, subject.namespace)
 }
 
 /// There is no earlier installation, whose objects this one would take over.
