@@ -5,14 +5,18 @@
 //! crate webpki-root-certs --PEM--> CA roots ----+--> base layer ----.
 //! passwd, group, nsswitch.conf -----------------'                   +--> manifest --> OCI layout, and a tar of it
 //! stripped program -------------------------------> program layer --'
-//! cargo metadata -----------------------------------------------------> SBOM beside the image
+//! cargo metadata --> linked crates --+--> section .dep-v0 of the program
+//!                                    '--> SBOM beside the image <-- packages of the libraries
 //! ```
 //!
 //! The same programs and commit give the same digests: entries are sorted, owned by root and dated by the commit.
 
+mod auditable;
+mod dependencies;
 mod join;
 mod layer;
 mod layout;
+mod libraries;
 mod program;
 mod rootfs;
 mod sbom;
@@ -28,7 +32,7 @@ use clap::Args;
 
 pub(crate) use join::{JoinArgs, join};
 
-use crate::images::{layout::Image, program::Program, source::Source};
+use crate::images::{dependencies::Metadata, layout::Image, program::Program, source::Source};
 
 /// What a node pulls for an image at most.
 const MAX_BYTES: u64 = 40 << 20;
@@ -63,8 +67,14 @@ pub(crate) fn run(root: &Path, args: &ImagesArgs) -> anyhow::Result<()> {
     } else {
         program.clone()
     };
+    let metadata = Metadata::read(root)?;
     for file in &files {
-        let program = Program::prepare(file, out)?;
+        // Another program is none of this workspace, such as the sandbox of `make node-test`.
+        let linked = match file.file_name().and_then(|name| name.to_str()) {
+            Some(name) if PROGRAMS.contains(&name) => Some(metadata.dependencies(name)?),
+            _ => None,
+        };
+        let program = Program::prepare(file, out, linked.as_ref())?;
         let image = Image::new(&program, &source)?;
         if image.packed > MAX_BYTES {
             bail!(
@@ -82,8 +92,8 @@ pub(crate) fn run(root: &Path, args: &ImagesArgs) -> anyhow::Result<()> {
                 layer.unpack(&files)?;
             }
         }
-        if PROGRAMS.contains(&program.name.as_str()) {
-            sbom::write(root, &program, &source, &out.join(format!("{}.cdx.json", program.name)))?;
+        if let Some(linked) = &linked {
+            sbom::write(&program, linked, &source, &out.join(format!("{}.cdx.json", program.name)))?;
         }
         println!(
             "images: {} {} unpacked={:.1}MiB packed={:.1}MiB {}",

@@ -8,6 +8,8 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
+use crate::images::{auditable, dependencies::Dependencies};
+
 /// A program that is ready for an image.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -20,8 +22,9 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Copies `file` to `out` without its symbols, which go to `<name>.debug` there, and asks for its libraries.
-    pub(crate) fn prepare(file: &Path, out: &Path) -> anyhow::Result<Self> {
+    /// Copies `file` to `out` without its symbols, which go to `<name>.debug` there, names the crates of `linked` in it, and
+    /// asks for its libraries.
+    pub(crate) fn prepare(file: &Path, out: &Path, linked: Option<&Dependencies>) -> anyhow::Result<Self> {
         let name = file.file_name().and_then(|name| name.to_str()).context("a program needs a file name")?;
         if !file.is_file() {
             bail!("{} isn't there; run `make release`, or name its folder by --binaries", file.display());
@@ -31,13 +34,17 @@ impl Program {
         let (stripped, symbols) = (folder.join(name), folder.join(format!("{name}.debug")));
         run(Command::new("objcopy").arg("--only-keep-debug").arg(file).arg(&symbols))?;
         run(Command::new("objcopy").arg("--strip-all").arg(file).arg(&stripped))?;
+        if let Some(linked) = linked {
+            auditable::add(&stripped, linked)?;
+        }
         let contents =
             fs::read(&stripped).with_context(|| format!("failed to read {}", stripped.display()))?;
         Ok(Self { name: name.to_owned(), contents, libraries: libraries(file)? })
     }
 }
 
-fn run(command: &mut Command) -> anyhow::Result<()> {
+/// Runs one of the binutils.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status = command.status().with_context(|| format!("failed to run {name}: install binutils"))?;
     if !status.success() {
