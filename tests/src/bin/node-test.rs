@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use clap::Parser;
 use croft_testkit::nodes::{Inside, Namespaces, Parts};
-use croft_tests::node::inside;
+use croft_tests::node::{inside, lab};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Set by a user who accepts that the test doesn't run.
@@ -56,5 +56,10 @@ async fn outside(parts: &Parts) -> anyhow::Result<ExitCode> {
         _ = terminated.recv() => None,
     };
     namespaces.end().await?;
-    Ok(if status.is_some_and(|status| status.success()) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if !status.is_some_and(|status| status.success()) {
+        return Ok(ExitCode::FAILURE);
+    }
+    lab::check(parts).await.context("`croft lab up --real-node`")?;
+    println!("node-test: `croft lab up --real-node` started, was used and stopped");
+    Ok(ExitCode::SUCCESS)
 }

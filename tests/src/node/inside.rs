@@ -31,7 +31,8 @@ const CONTROLLER: &str = "croft-controller";
 const CLIENTS: usize = 8;
 /// Renewed tokens reach a pod when it is synchronised, and its client reads them once a minute.
 const RENEWED_WITHIN: Duration = Duration::from_secs(240);
-const RESTARTED_WITHIN: Duration = Duration::from_secs(90);
+/// A frozen replica fails its liveness probe for a minute, and has 30 s to end after that.
+const RESTARTED_WITHIN: Duration = Duration::from_secs(240);
 
 /// The nodes, and what the test sees of them.
 struct Cluster {
@@ -45,7 +46,16 @@ struct Cluster {
 struct Sums {
     reviews: usize,
     lost: usize,
-    refused: usize,
+    refused_after_sigkill: usize,
+    refused_while_frozen: usize,
+}
+
+/// A pod of the webhook.
+struct Replica {
+    pod: String,
+    /// Of its container, on this computer.
+    process: u32,
+    restarts: i32,
 }
 
 /// Runs the test, and prints one line of its results.
@@ -69,10 +79,11 @@ pub async fn run(parts: &Parts, inside: &Inside) -> anyhow::Result<ExitCode> {
         of.map(|(_, memory)| memory.peak >> 20).max().unwrap_or_default()
     };
     println!(
-        "node-test: reviews={} lost={} refused_after_sigkill={} webhook_peak_mib={} controller_peak_mib={} seconds={}",
+        "node-test: reviews={} lost={} refused_after_sigkill={} refused_while_frozen={} webhook_peak_mib={} controller_peak_mib={} seconds={}",
         sums.reviews,
         sums.lost,
-        sums.refused,
+        sums.refused_after_sigkill,
+        sums.refused_while_frozen,
         peak(WEBHOOK),
         peak(CONTROLLER),
         seconds_since(started)
@@ -142,8 +153,11 @@ impl Cluster {
         step(started, "node-1 was drained, and an instance was launched after it");
         checks::no_restarts(&self.client).await?;
 
-        self.kill_a_replica(sums).await?;
+        sums.refused_after_sigkill = self.fail_a_replica("KILL", sums).await?;
         step(started, "one of two replicas was killed, and came back");
+        // Connections that the API server has to it stay, so reviews on them are refused until they or the replica end.
+        sums.refused_while_frozen = self.fail_a_replica("STOP", sums).await?;
+        step(started, "one of two replicas was frozen; its liveness probe failed, and it was restarted");
         memories.extend(checks::containers(&self.client, &self.nodes.nodes).await?);
         for (pod, memory) in &memories {
             ensure!(memory.peak < memory.limit, "{pod} had {} of {} bytes", memory.peak, memory.limit);
@@ -189,40 +203,47 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends a replica with SIGKILL. What it had in hand is refused, since the webhook fails closed; nothing is admitted
-    /// unpinned, and once the kubelet has restarted it no review fails.
-    async fn kill_a_replica(&self, sums: &mut Sums) -> anyhow::Result<()> {
+    async fn replica(&self) -> anyhow::Result<Replica> {
         let pods = checks::pods(&self.client, WEBHOOK).await?;
         let pod = pods.first().context("the webhook has no pod")?;
-        let name = pod.name_any();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         let real_node =
             self.nodes.nodes.iter().find(|real_node| real_node.name == node).context("not on a real node")?;
         let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
-        let id = status.and_then(|status| status.container_id.clone()).context("no container")?;
-        let process = real_node.process_of(id.trim_start_matches("containerd://")).await?;
+        let status = status.context("no container status")?;
+        let id = status.container_id.as_deref().context("no container")?;
+        Ok(Replica {
+            pod: pod.name_any(),
+            process: real_node.process_of(id.trim_start_matches("containerd://")).await?,
+            restarts: status.restart_count,
+        })
+    }
 
+    /// Sends `signal` to a replica, after which the kubelet restarts it, and returns how many reviews were refused meanwhile: the
+    /// webhook fails closed. Nothing is admitted unpinned, and once the replica has restarted no review fails.
+    async fn fail_a_replica(&self, signal: &str, sums: &mut Sums) -> anyhow::Result<usize> {
+        let replica = self.replica().await?;
         let stream = self.stream();
         stream.pass(50).await;
-        nodes::run("kill", &["-KILL", &process.to_string()]).await?;
+        nodes::run("kill", &[&format!("-{signal}"), &replica.process.to_string()]).await?;
         let api: Api<Pod> = Api::namespaced(self.client.clone(), "croft-system");
-        until("the killed replica to be ready again", RESTARTED_WITHIN, || async {
-            let status = api.get(&name).await?.status.unwrap_or_default();
-            let again =
-                status.container_statuses.iter().flatten().all(|one| one.restart_count == 1 && one.ready);
+        until(&format!("the replica to be ready again after {signal}"), RESTARTED_WITHIN, || async {
+            let status = api.get(&replica.pod).await?.status.unwrap_or_default();
+            let mut containers = status.container_statuses.iter().flatten();
+            let again = containers.all(|one| one.restart_count > replica.restarts && one.ready);
             Ok::<_, kube::Error>(Seen::from_option(again.then_some(()), format!("{:?}", status.conditions)))
         })
         .await?;
         stream.pass(50).await;
         let tally = stream.stop().await;
         let unpinned = tally.wrong.iter().find(|wrong| wrong.starts_with("admitted with"));
-        ensure!(unpinned.is_none(), "after SIGKILL of a replica: {unpinned:?}");
+        ensure!(unpinned.is_none(), "after {signal} of a replica: {unpinned:?}");
         sums.reviews += tally.right;
-        sums.refused += tally.wrong.len();
 
         let stream = self.stream();
         stream.pass(200).await;
-        sums.graceful(stream.stop().await, "recovery from SIGKILL")
+        sums.graceful(stream.stop().await, &format!("recovery from {signal}"))?;
+        Ok(tally.wrong.len())
     }
 
     /// Prints what a reader of a failure looks at first.

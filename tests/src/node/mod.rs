@@ -2,4 +2,5 @@
 
 pub mod checks;
 pub mod inside;
+pub mod lab;
 pub mod workload;
