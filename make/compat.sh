@@ -46,9 +46,9 @@ for release in "$@"; do
     version=$("$programs/kube-apiserver" --version)
     log=target/compat/$release.log
     code=0
-    # etcd and kwok are not among the programs of the module, so they are those of the lab.
     here=$suites
     [ "${release#1.}" -lt "$policy_since" ] || here="$suites $policy_suites"
+    # etcd and kwok are not among the programs of the module, so they are those of the lab.
     # shellcheck disable=SC2046
     KUBEBUILDER_ASSETS=$programs "$NEXTEST" nextest run $(targets "$here") --no-fail-fast --color never >"$log" 2>&1 || code=$?
     run=$(count 'tests\{0,1\} run:') passed=$(count passed)

@@ -10,6 +10,7 @@ pub mod corpus;
 pub mod cyclonus;
 pub mod day2;
 pub mod invariants;
+pub mod lab;
 pub mod later;
 pub mod manifests;
 pub mod node;

@@ -10,44 +10,19 @@
 use std::{
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-    time::Duration,
+    process::{Command, Stdio},
 };
 
-use croft_testkit::{
-    CroftOptions,
-    wait::{Seen, until},
-};
-
-const SOON: Duration = Duration::from_secs(60);
+use croft_tests::lab::{self, Shown, text};
 
 fn croft(state: &Path) -> Command {
-    let mut command = Command::new(CroftOptions::find().unwrap().binaries.join("croft"));
-    command.env("XDG_STATE_HOME", state).env("TMPDIR", state).stdin(Stdio::null());
-    command
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
-
-/// Processes whose command line names a path under `folder`.
-fn processes_of(folder: &Path) -> Vec<String> {
-    let list = Command::new("ps").args(["-axww", "-o", "pid=,stat=,args="]).output().unwrap();
-    let folder = folder.display().to_string();
-    text(&list).lines().filter(|line| line.contains(&folder)).map(str::to_owned).collect()
+    lab::croft(state).unwrap()
 }
 
 async fn nothing_is_left(state: &Path) {
-    until("the end of every process", SOON, async || {
-        let left = processes_of(state);
-        Ok::<_, String>(Seen::from_option(left.is_empty().then_some(()), left.join("; ")))
-    })
-    .await
-    .unwrap();
+    lab::nothing_is_left(state).await.unwrap();
 }
 
-/// Its own folder, so that the user's lab is not affected.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("croft-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -62,14 +37,8 @@ async fn up_leaves_a_lab_running_and_down_ends_it() {
 
     let up = croft(&state).args(["lab", "up", "--bare"]).output().unwrap();
     assert!(up.status.success(), "{}", text(&up));
-    let shown = text(&up);
-    let kubeconfig = shown.lines().find_map(|line| line.split_once("export KUBECONFIG=")).unwrap().1;
-    let kubectl = shown.lines().find_map(|line| line.strip_prefix("kubectl:")).unwrap().trim();
-    let ready = Command::new(kubectl)
-        .args(["get", "--raw", "/readyz"])
-        .env("KUBECONFIG", kubeconfig)
-        .output()
-        .unwrap();
+    let shown = Shown::read(&text(&up)).unwrap();
+    let ready = shown.kubectl(&["get", "--raw", "/readyz"]).output().unwrap();
     assert_eq!(text(&ready), "ok");
 
     let again = croft(&state).args(["lab", "up", "--bare"]).output().unwrap();
@@ -79,7 +48,7 @@ async fn up_leaves_a_lab_running_and_down_ends_it() {
     let down = croft(&state).args(["lab", "down"]).output().unwrap();
     assert!(down.status.success(), "{}", text(&down));
     nothing_is_left(&state).await;
-    assert!(!Path::new(kubeconfig).exists());
+    assert!(!Path::new(&shown.kubeconfig).exists());
     std::fs::remove_dir_all(&state).unwrap();
 }
 

@@ -59,7 +59,7 @@ async fn outside(parts: &Parts) -> anyhow::Result<ExitCode> {
     if !status.is_some_and(|status| status.success()) {
         return Ok(ExitCode::FAILURE);
     }
-    lab::check(parts).await.context("`croft lab up --real-node`")?;
+    lab::check().await.context("`croft lab up --real-node`")?;
     println!("node-test: `croft lab up --real-node` started, was used and stopped");
     Ok(ExitCode::SUCCESS)
 }

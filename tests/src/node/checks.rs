@@ -50,16 +50,24 @@ pub async fn containers(
     Ok(memories)
 }
 
-async fn container(pod: &Pod, real_nodes: &[RealNode]) -> anyhow::Result<Memory> {
-    let spec = pod.spec.as_ref().context("no spec")?;
-    ensure!(spec.priority == Some(CRITICAL), "priority is {:?}", spec.priority);
-    let node = spec.node_name.as_deref().context("not bound")?;
+/// The process of a pod's container, and how often the container was restarted.
+///
+/// # Errors
+/// If the pod has no running container on one of `real_nodes`.
+pub async fn process(pod: &Pod, real_nodes: &[RealNode]) -> anyhow::Result<(u32, i32)> {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).context("not bound")?;
     let real_node = real_nodes.iter().find(|real_node| real_node.name == node);
     let real_node = real_node.with_context(|| format!("bound to {node}, which is no real node"))?;
     let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
     let status = status.context("no container status")?;
     let id = status.container_id.as_deref().context("no container")?.trim_start_matches("containerd://");
-    let process = real_node.process_of(id).await?;
+    Ok((real_node.process_of(id).await?, status.restart_count))
+}
+
+async fn container(pod: &Pod, real_nodes: &[RealNode]) -> anyhow::Result<Memory> {
+    let priority = pod.spec.as_ref().and_then(|spec| spec.priority);
+    ensure!(priority == Some(CRITICAL), "priority is {priority:?}");
+    let (process, _) = process(pod, real_nodes).await?;
 
     let facts = fs::read_to_string(format!("/proc/{process}/status"))?;
     let fact = |name: &str| {

@@ -50,14 +50,6 @@ struct Sums {
     refused_while_frozen: usize,
 }
 
-/// A pod of the webhook.
-struct Replica {
-    pod: String,
-    /// Of its container, on this computer.
-    process: u32,
-    restarts: i32,
-}
-
 /// Runs the test, and prints one line of its results.
 ///
 /// # Errors
@@ -203,34 +195,20 @@ impl Cluster {
         Ok(())
     }
 
-    async fn replica(&self) -> anyhow::Result<Replica> {
-        let pods = checks::pods(&self.client, WEBHOOK).await?;
-        let pod = pods.first().context("the webhook has no pod")?;
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-        let real_node =
-            self.nodes.nodes.iter().find(|real_node| real_node.name == node).context("not on a real node")?;
-        let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
-        let status = status.context("no container status")?;
-        let id = status.container_id.as_deref().context("no container")?;
-        Ok(Replica {
-            pod: pod.name_any(),
-            process: real_node.process_of(id.trim_start_matches("containerd://")).await?,
-            restarts: status.restart_count,
-        })
-    }
-
     /// Sends `signal` to a replica, after which the kubelet restarts it, and returns how many reviews were refused meanwhile: the
     /// webhook fails closed. Nothing is admitted unpinned, and once the replica has restarted no review fails.
     async fn fail_a_replica(&self, signal: &str, sums: &mut Sums) -> anyhow::Result<usize> {
-        let replica = self.replica().await?;
+        let pods = checks::pods(&self.client, WEBHOOK).await?;
+        let pod = pods.first().context("the webhook has no pod")?;
+        let (process, restarts) = checks::process(pod, &self.nodes.nodes).await?;
         let stream = self.stream();
         stream.pass(50).await;
-        nodes::run("kill", &[&format!("-{signal}"), &replica.process.to_string()]).await?;
+        nodes::run("kill", &[&format!("-{signal}"), &process.to_string()]).await?;
         let api: Api<Pod> = Api::namespaced(self.client.clone(), "croft-system");
         until(&format!("the replica to be ready again after {signal}"), RESTARTED_WITHIN, || async {
-            let status = api.get(&replica.pod).await?.status.unwrap_or_default();
+            let status = api.get(&pod.name_any()).await?.status.unwrap_or_default();
             let mut containers = status.container_statuses.iter().flatten();
-            let again = containers.all(|one| one.restart_count > replica.restarts && one.ready);
+            let again = containers.all(|one| one.restart_count > restarts && one.ready);
             Ok::<_, kube::Error>(Seen::from_option(again.then_some(()), format!("{:?}", status.conditions)))
         })
         .await?;
