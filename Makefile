@@ -58,5 +58,6 @@ lint: $(DENY) ## formatting, clippy, rustdoc, dependencies, generated files
 
 .PHONY: generate
 generate: ## write every generated file anew
-	cargo build --quiet --workspace --bins
+	# With one test, and so with the tests' features: nothing is built twice.
+	cargo build --quiet --workspace --bins --test fixtures
 	$(XTASK) generate

@@ -86,8 +86,8 @@ fn no_execute(tolerations: &str) -> String {
 /// CEL: the exact toleration of the pin's taint with the effect `e`.
 const EXACT: &str = "{'key': variables.key, 'operator': 'Equal', 'value': variables.value, 'effect': e}";
 
-/// The variables `tolerating`, `limited`, and `pinned`: `tolerations`, a variable, with an exact one for each taint of
-/// the pin that they don't cover for good.
+/// The variables of what `tolerations`, a variable, need for the taints of the pin: `uncovered`, the effects that they don't
+/// cover at all, and `limitedAt`, where the first one stands that covers NoExecute for a time only; -1 if none does.
 pub(super) fn tolerated(tolerations: &str) -> Vec<Variable> {
     vec![
         ("covering", no_execute(tolerations)),
@@ -98,14 +98,7 @@ pub(super) fn tolerated(tolerations: &str) -> Vec<Variable> {
                  {tolerations}.indexOf(variables.covering[0]) : -1"
             ),
         ),
-        ("extended", format!("{tolerations} + {}.map(e, {EXACT})", uncovered(tolerations))),
-        (
-            "tolerating",
-            format!(
-                "variables.limitedAt < 0 ? variables.extended : variables.extended.slice(0, variables.limitedAt) + \
-                 ['NoExecute'].map(e, {EXACT}) + variables.extended.slice(variables.limitedAt, size(variables.extended))"
-            ),
-        ),
+        ("uncovered", uncovered(tolerations)),
     ]
 }
 
@@ -126,20 +119,26 @@ pub(super) fn words() -> String {
 
 /// CEL: the patches of the selector; `selector` is a variable with what is kept of it.
 pub(super) fn selector_patches(subject: Subject, selector: &str) -> String {
-    let (spec, path) = (subject.spec(), subject.pointer());
+    let (there, path) = (subject.selector(), subject.pointer());
     format!(
         "variables.foreign.filter(k, k != variables.key).map(k, JSONPatch{{op: 'remove', path: '{path}/nodeSelector/' + \
-         jsonpatch.escapeKey(k)}}) + (!has({spec}.nodeSelector) ? \
+         jsonpatch.escapeKey(k)}}) + (size({there}) == 0 ? \
          [JSONPatch{{op: 'add', path: '{path}/nodeSelector', value: {{variables.key: variables.value}}}}] : \
          {selector}[?variables.key] == optional.of(variables.value) ? [] : \
          [JSONPatch{{op: 'add', path: '{path}/nodeSelector/' + jsonpatch.escapeKey(variables.key), value: variables.value}}])"
     )
 }
 
-/// CEL: the patch that replaces the tolerations by `wanted`, a variable, if they differ.
-pub(super) fn tolerations_patch(subject: Subject, wanted: &str) -> String {
+/// CEL: the patches that add what `tolerated` found, each toleration by itself: a patch whose value holds an element of the
+/// object fails the request since Kubernetes 1.37, and a copy would lose fields that this version doesn't know.
+pub(super) fn toleration_patches(subject: Subject) -> String {
     let (path, there) = (subject.pointer(), subject.tolerations());
+    let list = format!("{path}/tolerations");
     format!(
-        "({wanted} == {there} ? [] : [JSONPatch{{op: 'add', path: '{path}/tolerations', value: {wanted}}}])"
+        "(size({there}) == 0 ? (size(variables.uncovered) == 0 ? [] : \
+         [JSONPatch{{op: 'add', path: '{list}', value: variables.uncovered.map(e, {EXACT})}}]) : \
+         variables.uncovered.map(e, JSONPatch{{op: 'add', path: '{list}/-', value: {EXACT}}}) + \
+         (variables.limitedAt < 0 ? [] : ['NoExecute'].map(e, \
+         JSONPatch{{op: 'add', path: '{list}/' + string(variables.limitedAt), value: {EXACT}}})))"
     )
 }

@@ -59,15 +59,13 @@ fn planning(subject: Vec<Variable>) -> Vec<Variable> {
 fn pods() -> Mutating {
     let mut variables = planning(subject::of_pod());
     variables.extend(choice::tolerated("variables.tolerations"));
-    variables.push(("wantedTerms", keep_out::with_exclusions("variables.hasTerms", "variables.terms")));
     let pod = Subject::Pod;
     let pinned = format!(
         "{} + {}",
         choice::selector_patches(pod, "variables.selector"),
-        choice::tolerations_patch(pod, "variables.tolerating")
+        choice::toleration_patches(pod)
     );
-    let kept_out =
-        keep_out::terms_patch(pod, "variables.hasTerms || variables.needs", "variables.wantedTerms");
+    let kept_out = keep_out::terms_patches(pod, "variables.hasTerms", "variables.terms");
     Mutating {
         name: "croft-pods",
         constraints: constraints("", &["pods"], &["CREATE"], true),

@@ -125,27 +125,36 @@ pub(super) const LACKS: &str = "!t.?matchExpressions.orValue([]).exists(e, e.key
 const EXPRESSION: &str = "(x[1] == '' ? {'key': dyn(x[0]), 'operator': dyn('DoesNotExist')} : \
                           {'key': dyn(x[0]), 'operator': dyn('NotIn'), 'values': dyn(x[1].split(','))})";
 
-/// CEL: `terms`, of which there are some if `has_terms`, with every exclusion in each.
-pub(super) fn with_exclusions(has_terms: &str, terms: &str) -> String {
+/// CEL: the patches that add every exclusion to each term of `terms`, a variable with what is kept of them, or to an affinity
+/// of its own. Without kept terms (`has_terms`) and exclusions the affinity is removed. Each requirement is added by itself,
+/// as [a toleration is](super::choice::toleration_patches).
+pub(super) fn terms_patches(subject: Subject, has_terms: &str, terms: &str) -> String {
+    let (spec, path) = (subject.spec(), subject.pointer());
+    let fresh = format!(
+        "{{'nodeSelectorTerms': [{{'matchExpressions': variables.exclusions.map(x, {EXPRESSION})}}]}}"
+    );
     format!(
-        "{has_terms} ? {terms}.map(t, {MATCHES_SOME} && variables.exclusions.exists(x, {LACKS}) ? \
-         dyn({{?'matchFields': t.?matchFields, 'matchExpressions': dyn(t.?matchExpressions.orValue([]) + \
-         variables.exclusions.filter(x, {LACKS}).map(x, {EXPRESSION}))}}) : dyn(t)) : \
-         size(variables.exclusions) > 0 ? [dyn({{'matchExpressions': variables.exclusions.map(x, {EXPRESSION})}})] : []"
+        "({has_terms} ? {additions} : size(variables.exclusions) == 0 ? \
+         ({there} ? [JSONPatch{{op: 'remove', path: '{path}/affinity/nodeAffinity/{REQUIRED}'}}] : []) : \
+         !has({spec}.affinity) ? [JSONPatch{{op: 'add', path: '{path}/affinity', value: \
+         {{'nodeAffinity': {{'{REQUIRED}': {fresh}}}}}}}] : \
+         !has({spec}.affinity.nodeAffinity) ? [JSONPatch{{op: 'add', path: '{path}/affinity/nodeAffinity', value: \
+         {{'{REQUIRED}': {fresh}}}}}] : \
+         [JSONPatch{{op: 'add', path: '{path}/affinity/nodeAffinity/{REQUIRED}', value: {fresh}}}])",
+        additions = additions(subject, terms),
+        there = subject.has_terms(),
     )
 }
 
-/// CEL: the patch that replaces the required terms by `wanted`, a variable, if they differ. None wanted is no affinity.
-pub(super) fn terms_patch(subject: Subject, has_wanted: &str, wanted: &str) -> String {
-    let (spec, path) = (subject.spec(), subject.pointer());
-    let (has_terms, terms) = (subject.has_terms(), subject.terms());
+/// CEL: the patches that add to each of `terms` what it lacks.
+fn additions(subject: Subject, terms: &str) -> String {
+    let all = subject.terms();
+    let lacking = format!("variables.exclusions.filter(x, {LACKS})");
     format!(
-        "(!({has_wanted}) ? ({has_terms} ? [JSONPatch{{op: 'remove', path: '{path}/affinity/nodeAffinity/{REQUIRED}'}}] : []) : \
-         {has_terms} && {wanted} == {terms} ? [] : \
-         !has({spec}.affinity) ? [JSONPatch{{op: 'add', path: '{path}/affinity', value: \
-         {{'nodeAffinity': {{'{REQUIRED}': {{'nodeSelectorTerms': {wanted}}}}}}}}}] : \
-         !has({spec}.affinity.nodeAffinity) ? [JSONPatch{{op: 'add', path: '{path}/affinity/nodeAffinity', value: \
-         {{'{REQUIRED}': {{'nodeSelectorTerms': {wanted}}}}}}}] : \
-         [JSONPatch{{op: 'add', path: '{path}/affinity/nodeAffinity/{REQUIRED}', value: {{'nodeSelectorTerms': {wanted}}}}}])"
+        "{terms}.transformList(n, t, {MATCHES_SOME} && variables.exclusions.exists(x, {LACKS}), \
+         size({all}[n].?matchExpressions.orValue([])) == 0 ? \
+         [JSONPatch{{op: 'add', path: {at}, value: {lacking}.map(x, {EXPRESSION})}}] : \
+         {lacking}.map(x, JSONPatch{{op: 'add', path: {at} + '/-', value: {EXPRESSION}}})).flatten()",
+        at = subject.expressions("n"),
     )
 }

@@ -7,7 +7,7 @@ use crate::{
     policies::{
         mutation::{
             choice,
-            keep_out::{LACKS, MATCHES_SOME, terms_patch, with_exclusions},
+            keep_out::{LACKS, MATCHES_SOME, terms_patches},
             subject::Subject,
         },
         policy::Variable,
@@ -56,12 +56,8 @@ pub(super) fn of_template() -> Vec<Variable> {
 /// what `words` records.
 fn without(words: &str, names: [&'static str; 4]) -> Vec<Variable> {
     let [selector, tolerations, has_terms, terms] = names;
-    let all = DAEMONSET.tolerations();
-    let of_tolerations = format!(
-        "{all}.transformList(i, t, !(t.?operator.orValue('') == 'Equal' && !has(t.tolerationSeconds) && \
-         ('tolerate:' + t.?key.orValue('') + '=' + t.?value.orValue('') + ':' + t.?effect.orValue('')) in {words} && \
-         {all}.indexOf(t) == i), t)"
-    );
+    let of_tolerations =
+        format!("{}.transformList(i, t, !{}, t)", DAEMONSET.tolerations(), is_added_toleration(words));
     let all = DAEMONSET.terms();
     let ours = is_ours(words);
     // Croft added the whole affinity: it never adds a term beside the tenant's.
@@ -84,6 +80,16 @@ fn without(words: &str, names: [&'static str; 4]) -> Vec<Variable> {
             ),
         ),
     ]
+}
+
+/// CEL: `words` record the toleration `t`, whose index is `i`. Of equal ones the first counts.
+fn is_added_toleration(words: &str) -> String {
+    format!(
+        "(t.?operator.orValue('') == 'Equal' && !has(t.tolerationSeconds) && \
+         ('tolerate:' + t.?key.orValue('') + '=' + t.?value.orValue('') + ':' + t.?effect.orValue('')) in {words} && \
+         {}.indexOf(t) == i)",
+        DAEMONSET.tolerations()
+    )
 }
 
 /// CEL: `words` record the expression `e` of the term whose index is the text `i`.
@@ -120,29 +126,55 @@ pub(super) fn plan() -> Vec<Variable> {
     variables
         .extend(without("variables.outdated", ["keptSelector", "keptTolerations", "hasKept", "keptTerms"]));
     variables.extend(choice::tolerated("variables.keptTolerations"));
-    variables.push(("wantedTerms", with_exclusions("variables.hasKept", "variables.keptTerms")));
     variables
 }
 
-/// CEL: the patches of a template.
+/// CEL: the patches of a template. What is outdated is removed first, so that what is added counts from what is kept.
 pub(super) fn patches() -> String {
-    let path = DAEMONSET.pointer();
-    let pins = format!(
+    format!(
+        "variables.refusal != '' ? [] : {} + {} + (variables.tenancy == 'tenant' ? {} + {} : []) + {} + {} + {}",
+        selector_removals(),
+        toleration_removals(),
+        choice::selector_patches(DAEMONSET, "variables.keptSelector"),
+        choice::toleration_patches(DAEMONSET),
+        expression_removals(),
+        terms_patches(DAEMONSET, "variables.hasKept", "variables.keptTerms"),
+        record_patch(),
+    )
+}
+
+/// CEL: the patches that remove the selector's entries that are outdated.
+fn selector_removals() -> String {
+    format!(
         "variables.outdated.filter(w, w.startsWith('pin:')).map(w, w.split(':')[1]).filter(l, \
          {}[?l.split('=')[0]] == optional.of(l.split('=')[1])).map(l, JSONPatch{{op: 'remove', \
-         path: '{path}/nodeSelector/' + jsonpatch.escapeKey(l.split('=')[0])}})",
-        DAEMONSET.selector()
-    );
+         path: '{}/nodeSelector/' + jsonpatch.escapeKey(l.split('=')[0])}})",
+        DAEMONSET.selector(),
+        DAEMONSET.pointer()
+    )
+}
+
+/// CEL: the patches that remove the tolerations that are outdated, the last one first.
+fn toleration_removals() -> String {
     format!(
-        "variables.refusal != '' ? [] : {pins} + (variables.tenancy == 'tenant' ? {} : []) + {} + {} + {}",
-        choice::selector_patches(DAEMONSET, "variables.keptSelector"),
-        choice::tolerations_patch(DAEMONSET, "variables.tolerating"),
-        terms_patch(
-            DAEMONSET,
-            "variables.hasKept || size(variables.exclusions) > 0",
-            "variables.wantedTerms"
-        ),
-        record_patch(),
+        "{}.transformList(i, t, {}, i).reverse().map(i, JSONPatch{{op: 'remove', path: '{}/tolerations/' + string(i)}})",
+        DAEMONSET.tolerations(),
+        is_added_toleration("variables.outdated"),
+        DAEMONSET.pointer()
+    )
+}
+
+/// CEL: the patches that remove the expressions that are outdated from terms that are kept, the last one first.
+fn expression_removals() -> String {
+    let words = "variables.outdated";
+    format!(
+        "(!variables.hasKept ? [] : {terms}.transformList(n, t, [string(n)].all(i, !{only}), [string(n)].map(i, \
+         t.?matchExpressions.orValue([]).transformList(j, e, {ours}, j).reverse().map(j, JSONPatch{{op: 'remove', \
+         path: {at} + '/' + string(j)}}))[0]).flatten())",
+        terms = DAEMONSET.terms(),
+        only = is_only_ours(words),
+        ours = is_ours(words),
+        at = DAEMONSET.expressions("n"),
     )
 }
 
@@ -155,7 +187,7 @@ fn record_patch() -> String {
     let there = format!("object.spec.template.?metadata.?annotations[?'{key}'].hasValue()");
     format!(
         "({there} && {text} == '' ? [JSONPatch{{op: 'remove', path: {entry}}}] : variables.record == {text} ? [] : \
-         has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations) ? \
+         size(object.spec.template.?metadata.?annotations.orValue({{}})) > 0 ? \
          [JSONPatch{{op: 'add', path: {entry}, value: {text}}}] : \
          [JSONPatch{{op: 'add', path: '{annotations}', value: {{'{key}': {text}}}}}])"
     )

@@ -76,6 +76,14 @@ impl Subject {
         format!("{}.?nodeSelectorTerms.orValue([])", self.required())
     }
 
+    /// CEL: the JSON Pointer of the expressions of the term whose index is the integer `n`.
+    pub(super) fn expressions(self, n: &str) -> String {
+        format!(
+            "'{}/affinity/nodeAffinity/{REQUIRED}/nodeSelectorTerms/' + string({n}) + '/matchExpressions'",
+            self.pointer()
+        )
+    }
+
     /// The variable `annotated`: the pool that the annotation of the pod names.
     pub(super) fn annotated(self) -> Variable {
         ("annotated", format!("{}[?'{POOL_ANNOTATION}'].orValue('')", self.annotations()))
