@@ -35,7 +35,7 @@ pub enum Answer {
     Malformed(String),
 }
 
-/// Seconds after which a client should ask again about a namespace that is not in the index yet.
+/// Seconds after which a client should ask again about a namespace that is not in the index, or not complete, yet.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// Answers the AdmissionReview in `body`, of `phase`, by `tenants`.
@@ -70,7 +70,11 @@ pub fn respond(body: &[u8], tenants: &Tenants, phase: Phase) -> Answer {
             Answer::UnknownNamespace { namespace: request.namespace.to_string(), body }
         }
         Some(denial) => {
-            let refusal = Refusal { code: denial.code(), ..Refusal::forbidden(&denial.message) };
+            let refusal = if denial.is_retryable() {
+                Refusal::unavailable(&denial.message, RETRY_AFTER_SECONDS)
+            } else {
+                Refusal::forbidden(&denial.message)
+            };
             Answer::Review { body: deny(uid, refusal, extras), outcome: Outcome::Denied, rule }
         }
         None if outcome.patch.is_empty() => {

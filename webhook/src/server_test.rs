@@ -181,6 +181,31 @@ async fn unknown_namespace_is_refused_as_retryable_and_never_taken_for_non_tenan
 }
 
 #[tokio::test]
+async fn pod_of_an_incomplete_namespace_is_to_be_sent_again_and_that_of_a_surplus_one_is_not() {
+    let mut index = index();
+    let spec = json!({"pools": ["pool-a"], "namespaceCreation": {"prefix": "shop-", "maximum": 1}});
+    index.upsert_tenant(croft_policy::stored::tenant("shop".to_owned(), Some(1), &spec).object);
+    index.upsert_namespace(&Namespace { name: "shop-new".to_owned(), ..Namespace::default() });
+    let reviews = reviews(bounds());
+    let router = reviews.clone().router();
+    let status = async |index: &mut Index| {
+        reviews.state.publish(index.snapshot(), croft_policy::replica_status::ObservedGenerations::default());
+        let (_, _, body) = post(&router, "/mutate", review("shop-new", &json!({})).to_string()).await;
+        let status = response(&body)["status"].clone();
+        (status["code"].clone(), status["reason"].clone(), status["details"]["retryAfterSeconds"].clone())
+    };
+    assert_eq!(status(&mut index).await, (json!(503), json!("ServiceUnavailable"), json!(1)));
+    let pools = [(croft_policy::definitions::POOLS_ANNOTATION.to_owned(), "-".to_owned())];
+    let open = Namespace {
+        name: "shop-old".to_owned(),
+        annotations: pools.into_iter().collect(),
+        ..Namespace::default()
+    };
+    index.upsert_namespace(&open);
+    assert_eq!(status(&mut index).await, (json!(403), json!("Forbidden"), Value::Null));
+}
+
+#[tokio::test]
 async fn review_beyond_the_share_gets_429() {
     let reviews = reviews(BoundArgs { max_inflight: 1, ..bounds() });
     let router = reviews.clone().router();

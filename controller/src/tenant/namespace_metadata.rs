@@ -7,7 +7,7 @@ use std::{
 
 use croft_policy::{
     NamespaceTenancy, Tenants,
-    definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
+    definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, SURPLUS_ANNOTATION, TENANCY_LABEL},
     policies::{self, MetadataEntries, pod_security::Changes},
 };
 use serde_json::json;
@@ -73,7 +73,10 @@ fn owner_of<'v>(view: &'v Tenants, namespace: &str) -> Option<&'v str> {
 }
 
 fn expected_metadata(view: &Tenants, namespace: &str) -> (MetadataEntries, MetadataEntries) {
-    policies::namespace_metadata(view.declarations(), namespace, view.tenancy(namespace).tenant())
+    let owner = view.tenancy(namespace).tenant();
+    let (labels, mut annotations) = policies::namespace_metadata(view.declarations(), namespace, owner);
+    annotations.insert(SURPLUS_ANNOTATION, view.surplus(namespace).map(|surplus| surplus.annotation()));
+    (labels, annotations)
 }
 
 /// Returns true if the namespace has the label and annotations that the admission policies read.
@@ -82,7 +85,8 @@ pub(super) fn has_current_metadata(view: &Tenants, namespace: &str, facts: &Name
     labels.iter().chain(&annotations).all(|(key, value)| written(facts, key) == value.as_ref())
 }
 
-/// Returns true if the namespace is one of `closed`, and has all of this but its tenant's pools.
+/// Returns true if the namespace is one of `closed`, and has all of this but its tenant's pools. The reason why it gets none only
+/// words a refusal, so it may be missing.
 pub(super) fn is_closed(
     view: &Tenants,
     closed: &BTreeSet<String>,
@@ -90,7 +94,8 @@ pub(super) fn is_closed(
     facts: &NamespaceFacts,
 ) -> bool {
     let (labels, annotations) = expected_metadata(view, namespace);
-    let mut others = labels.iter().chain(&annotations).filter(|(key, _)| **key != POOLS_ANNOTATION);
+    let of_closed = [POOLS_ANNOTATION, SURPLUS_ANNOTATION];
+    let mut others = labels.iter().chain(&annotations).filter(|(key, _)| !of_closed.contains(key));
     closed.contains(namespace)
         && facts.pools.is_none()
         && others.all(|(key, value)| written(facts, key) == value.as_ref())
@@ -101,6 +106,7 @@ fn written<'f>(facts: &'f NamespaceFacts, key: &str) -> Option<&'f String> {
         TENANCY_LABEL => facts.tenancy.as_ref(),
         POOLS_ANNOTATION => facts.pools.as_ref(),
         SHARED_ANNOTATION => facts.shared.as_ref(),
+        SURPLUS_ANNOTATION => facts.surplus.as_ref(),
         _ => None,
     }
 }

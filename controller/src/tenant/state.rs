@@ -15,7 +15,10 @@ use croft_api::{
 use croft_policy::{
     Index, Tenants, Violation,
     audit::{self, Finding},
-    definitions::{MIRROR_ANNOTATION, POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL, parameter::PREFIX},
+    definitions::{
+        MIRROR_ANNOTATION, POOLS_ANNOTATION, SHARED_ANNOTATION, SURPLUS_ANNOTATION, TENANCY_LABEL,
+        parameter::PREFIX,
+    },
     model::CONFIG_ABSENCE,
     node::{NodeRepair, own_pool, repair},
     replica_status::ReplicaStatus,
@@ -71,6 +74,8 @@ pub struct NamespaceFacts {
     pub pools: Option<String>,
     /// [`SHARED_ANNOTATION`].
     pub shared: Option<String>,
+    /// [`SURPLUS_ANNOTATION`].
+    pub surplus: Option<String>,
     /// Its labels and annotations about Pod Security.
     pub pod_security: BTreeMap<String, String>,
     /// It is being deleted.
@@ -485,6 +490,7 @@ impl State {
             tenancy: namespace.labels().get(TENANCY_LABEL).cloned(),
             pools: namespace.annotations().get(POOLS_ANNOTATION).cloned(),
             shared: namespace.annotations().get(SHARED_ANNOTATION).cloned(),
+            surplus: namespace.annotations().get(SURPLUS_ANNOTATION).cloned(),
             pod_security: pod_security::facts(namespace),
             deleting: namespace.metadata.deletion_timestamp.is_some(),
             created: namespace.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second()),

@@ -36,6 +36,8 @@ documented_enum! {
         UnknownNamespace,
         /// Refused for now: the namespace lacks an object that its Tenant declares, such as a NetworkPolicy.
         NamespaceIncomplete,
+        /// Refused: owners created the namespace beyond `namespaceCreation.maximum`, so it gets no pools.
+        NamespaceSurplus,
         /// Refused: a Tenant that can't be read may own the namespace.
         TenantUnreadable,
         /// Refused: the operator of a toleration is unknown.
@@ -147,6 +149,9 @@ documented_keys! {
     Annotation POOLS_ANNOTATION = "policy.croft.dev/pools", on "namespaces of tenants", by "the controller";
     /// The pools that are shared with the namespace, as `key=value`, separated by semicolons; `*` for all.
     Annotation SHARED_ANNOTATION = "policy.croft.dev/shared", on "non-tenant namespaces", by "the controller";
+    /// Why a namespace that owners created gets no pools, as `tenant;maximum;namespaces`: as many others of the tenant have
+    /// them as `namespaceCreation.maximum` allows.
+    Annotation SURPLUS_ANNOTATION = "policy.croft.dev/surplus", on "namespaces of tenants", by "the controller";
     /// With `enforce`, `audit` or `warn`: the Pod Security level that Croft wrote for the Tenant, a colon, and the level that the
     /// label had before, or `-`.
     AnnotationPrefix POD_SECURITY_RECORD = "policy.croft.dev/pod-security-", on "namespaces of tenants", by "the controller";

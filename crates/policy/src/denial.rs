@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::definitions::Rule;
+use crate::{definitions::Rule, tenancy::created::Surplus};
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,12 +21,6 @@ impl Denial {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self.rule, Rule::UnknownNamespace | Rule::NamespaceIncomplete)
-    }
-
-    /// The HTTP status of the refusal.
-    #[must_use]
-    pub fn code(&self) -> u16 {
-        if self.is_retryable() { 503 } else { 403 }
     }
 
     pub(crate) fn new(rule: Rule, message: String) -> Self {
@@ -48,6 +42,20 @@ impl Denial {
             format!(
                 "namespace {namespace:?} doesn't have the objects yet that its Tenant declares; try again in a moment, and if \
                  that doesn't help, look at the conditions ObjectsKept and NamespaceCreation of the Tenant"
+            ),
+        )
+    }
+
+    pub(crate) fn namespace_surplus(namespace: &str, surplus: &Surplus<'_>) -> Self {
+        let Surplus { tenant, maximum, .. } = surplus;
+        Self::new(
+            Rule::NamespaceSurplus,
+            format!(
+                "namespace {namespace:?} is beyond spec.namespaceCreation.maximum of tenant {:?}, which is {maximum}, so it gets \
+                 no pools: the namespaces that count are {}; use one of these, or ask the cluster's operator to delete one or \
+                 to raise the maximum",
+                tenant.name,
+                surplus.counting()
             ),
         )
     }

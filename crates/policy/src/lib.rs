@@ -52,6 +52,7 @@ pub use rules::{
     pod::{lost_pins, plan_pod, plan_recreated},
 };
 pub use tenancy::{
+    created::Surplus,
     declarations,
     index::{Index, NamespaceTenancy, NodePools, Tenants},
     model::{

@@ -5,7 +5,9 @@
 mod world;
 
 use croft_policy::{
-    Config, Phase, Provisioner, Tenants, definitions::POOL_NAME_LABEL, evaluate, node, review,
+    Config, Index, Namespace, Phase, Provisioner, Rule, Tenants,
+    definitions::{POOL_NAME_LABEL, POOLS_ANNOTATION},
+    evaluate, node, review, stored,
 };
 use serde_json::{Value, json};
 
@@ -245,4 +247,38 @@ fn nodes_of_other_provisioners_are_repaired_until_their_label_is_removed() {
     // The controller repairs nodes of Croft's own pools by their NodeClaims.
     let own = world::world(Config::default());
     assert_eq!(node::repair(own.declarations(), &bare), None);
+}
+
+#[test]
+fn pod_of_a_surplus_namespace_is_refused_for_good_and_that_of_an_incomplete_one_for_now() {
+    let mut index = Index::new();
+    let spec = json!({"pools": ["pool-a"], "namespaceCreation": {"prefix": "shop-", "maximum": 1}});
+    index.upsert_tenant(stored::tenant("a".to_owned(), Some(1), &spec).object);
+    let mut namespace = Namespace { name: "shop-new".to_owned(), ..Namespace::default() };
+    index.upsert_namespace(&namespace);
+    let pod = json!({"metadata": {"name": "p"}, "spec": {}});
+    let body = |namespace: &str| {
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "1", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": namespace,
+            "operation": "CREATE", "userInfo": {"username": "jane"}, "object": pod}})
+        .to_string()
+    };
+    let denial = |tenants: &Tenants| {
+        let outcome = evaluate(tenants, &review::parse(body("shop-new").as_bytes()).unwrap(), Phase::Mutate);
+        assert_eq!(outcome.tenant, Some("a"));
+        outcome.denial.unwrap()
+    };
+    let waiting = denial(&index.snapshot());
+    assert_eq!((waiting.rule, waiting.is_retryable()), (Rule::NamespaceIncomplete, true));
+    namespace.name = "shop-old".to_owned();
+    namespace.annotations.insert(POOLS_ANNOTATION.to_owned(), "-".to_owned());
+    index.upsert_namespace(&namespace);
+    let surplus = denial(&index.snapshot());
+    assert_eq!((surplus.rule, surplus.is_retryable()), (Rule::NamespaceSurplus, false));
+    assert_eq!(
+        surplus.message,
+        "namespace \"shop-new\" is beyond spec.namespaceCreation.maximum of tenant \"a\", which is 1, so it gets no pools: \
+         the namespaces that count are shop-old; use one of these, or ask the cluster's operator to delete one or to raise \
+         the maximum"
+    );
 }

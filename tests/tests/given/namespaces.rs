@@ -174,10 +174,17 @@ pub(crate) async fn concurrent(plane: &ControlPlane, admin: &Client) {
         said.reason == "AboveMaximum" && said.message.contains("stay without pools and roles"),
         "{said:?}"
     );
-    // By kubectl: the library tries again for minutes what may be admitted later.
-    let run = ["run", "x", "--image=c", "--dry-run=server", "--namespace", &surplus];
-    let refused = plane.kubectl(run).await.unwrap_err().to_string();
-    assert!(refused.contains(arena::refusal_without_pools().unwrap()), "{refused}");
+    until("the refusal of a pod in a surplus namespace", EVENTUALLY, async || {
+        // By kubectl: the library tries again for minutes what may be admitted later.
+        let run = ["run", "x", "--image=c", "--dry-run=server", "--namespace", &surplus];
+        let refused = plane.kubectl(run).await.unwrap_err().to_string();
+        let names_all = open.iter().all(|name| refused.contains(name.as_str()));
+        let done =
+            refused.contains("is beyond spec.namespaceCreation.maximum of tenant \"weavers\"") && names_all;
+        anyhow::Ok(Seen::from_option(done.then_some(()), refused))
+    })
+    .await
+    .unwrap();
     let map =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": surplus}});
     assert!(!arena::create(&carla, &map, true).await.unwrap().is_done(), "no role there");

@@ -206,3 +206,52 @@ fn a_surplus_namespace_neither_delays_policy_mode_nor_counts_as_a_violation() {
     assert_eq!(mode(&mut state), None);
     assert_eq!(state.violations.get(&Violation::NamespaceMetadataStale), Some(&1));
 }
+
+#[test]
+fn surplus_namespaces_are_those_that_admission_refuses_and_say_why_until_they_are_let_in() {
+    let mut state = state(2);
+    for (name, created) in [
+        ("loom-c", "2026-01-01T00:00:03Z"),
+        ("loom-d", "2026-01-01T00:00:04Z"),
+        ("loom-a", "2026-01-01T00:00:02Z"),
+        ("loom-b", "2026-01-01T00:00:01Z"),
+    ] {
+        create(&mut state, name, created);
+    }
+    let pools = || json!({POOLS_ANNOTATION: "node-pool=pool-a:NoSchedule:pool-a"});
+    let said = |state: &mut State| -> Vec<(String, Value)> {
+        let writes = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
+        let of = |write: &Write| match write {
+            Write::NamespaceMetadata { namespace, patch } => {
+                let said = patch["metadata"]["annotations"].get(SURPLUS_ANNOTATION)?.clone();
+                Some((namespace.clone(), said))
+            }
+            _ => None,
+        };
+        writes.iter().filter_map(of).collect()
+    };
+    let names = |said: &[(String, Value)]| said.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    assert_eq!(let_in(&mut state, NOW), ["loom-a", "loom-b"]);
+    assert_eq!(said(&mut state), [], "none is refused for good before two have pools");
+    for name in ["loom-a", "loom-b"] {
+        state.observe(&namespace(name, json!({}), pools()));
+    }
+    let refused = said(&mut state);
+    let view = state.view();
+    let closed = crate::tenant::objects::let_in(&mut state, &view, NOW)["a"].surplus.clone();
+    assert_eq!(closed, ["loom-c", "loom-d"]);
+    assert_eq!(names(&refused), closed);
+    assert_eq!(refused[0].1, "a;2;loom-a and loom-b");
+    // The next one gets its pools in place of the reason.
+    for (name, created) in [("loom-c", 3), ("loom-d", 4)] {
+        let metadata = json!({"name": name, "creationTimestamp": format!("2026-01-01T00:00:0{created}Z"),
+            "annotations": {SURPLUS_ANNOTATION: "a;2;loom-a and loom-b"}});
+        state.observe(&Change::Namespace(read::<Namespace>(json!({"metadata": metadata}))));
+    }
+    assert_eq!(said(&mut state), []);
+    state.observe(&Change::NamespaceGone("loom-a".to_owned()));
+    assert_eq!(let_in(&mut state, NOW), ["loom-c"]);
+    assert_eq!(names(&said(&mut state)), ["loom-c", "loom-d"]);
+    state.observe(&namespace("loom-c", json!({}), pools()));
+    assert_eq!(said(&mut state), [("loom-d".to_owned(), json!("a;2;loom-b and loom-c"))]);
+}

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
+    definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, SURPLUS_ANNOTATION, TENANCY_LABEL},
     denial::Denial,
     request::{review::User, view::Labelled},
     tenancy::{
@@ -96,6 +96,11 @@ pub(crate) fn check(
                 old.and_then(|o| o.annotations.get(SHARED_ANNOTATION)),
                 new.annotations.get(SHARED_ANNOTATION),
                 "the annotation policy.croft.dev/shared",
+            ),
+            (
+                old.and_then(|o| o.annotations.get(SURPLUS_ANNOTATION)),
+                new.annotations.get(SURPLUS_ANNOTATION),
+                "the annotation policy.croft.dev/surplus",
             ),
         ];
         if let Some((_, _, what)) = reserved.iter().find(|(before, after, _)| before != after) {

@@ -139,7 +139,12 @@ pub(crate) fn evaluate_create<'t>(
         return evaluate_mirror(tenants, namespace, &pod.spec.node_name);
     }
     if tenants.awaits_objects(namespace) {
-        return Outcome::deny(Denial::namespace_incomplete(namespace));
+        let surplus = tenants.surplus(namespace);
+        let denial = surplus.map_or_else(
+            || Denial::namespace_incomplete(namespace),
+            |surplus| Denial::namespace_surplus(namespace, &surplus),
+        );
+        return Outcome::deny(denial).in_namespace(tenants.tenancy(namespace));
     }
     let outcome = plan_pod(tenants, namespace, pod);
     if !is_final || outcome.patch.is_empty() {

@@ -22,6 +22,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     definitions::{POOL_ANNOTATION, POOL_NAME_LABEL, POOLS_ANNOTATION, parameter::MUTATION},
     tenancy::{
+        created::{CreatedNamespaces, Surplus},
         declarations::{Declarations, DeclaredTenant, PoolId, TenantId},
         interner::Interner,
         model::{Config, Mutation, Namespace, Node, Pool, Tenant},
@@ -71,6 +72,8 @@ struct NamespaceRecord {
     /// Younger tenants whose selectors match it as well; hardly any namespace has one.
     younger: Box<[TenantId]>,
     default_pool: Option<Arc<str>>,
+    /// It carries [`POOLS_ANNOTATION`].
+    has_pools: bool,
     /// Its tenant needs objects there, and the controller hasn't written all of them yet.
     awaits_objects: bool,
 }
@@ -92,6 +95,7 @@ pub struct NodePools {
 pub struct Tenants {
     declarations: Arc<Declarations>,
     namespaces: ShardedMap<NamespaceRecord>,
+    created: CreatedNamespaces,
     nodes: ShardedMap<NodePools>,
     mutation: Mutation,
     offline: bool,
@@ -166,6 +170,16 @@ impl Tenants {
         self.namespaces.get(namespace).is_some_and(|record| record.awaits_objects)
     }
 
+    /// Why `namespace` gets no pools, if its tenant's owners created it beyond the number that they may create. A namespace
+    /// that has pools is none, whatever the number.
+    #[must_use]
+    pub fn surplus(&self, namespace: &str) -> Option<Surplus<'_>> {
+        let has_pools = self.namespaces.get(namespace)?.has_pools;
+        let tenant = self.tenancy(namespace).tenant();
+        let tenant = tenant.filter(|tenant| !has_pools && tenant.counts_as_created(namespace))?;
+        Surplus::find(tenant, self.created.of(tenant))
+    }
+
     /// True if the owner of `namespace` can be told.
     #[must_use]
     pub fn knows(&self, namespace: &str) -> bool {
@@ -228,6 +242,7 @@ pub struct Index {
     strings: Interner,
     declarations: Arc<Declarations>,
     namespaces: ShardedMap<NamespaceRecord>,
+    created: CreatedNamespaces,
     nodes: ShardedMap<NodePools>,
     /// By the parameters of the policies, which Croft's own namespace carries.
     mutation: Mutation,
@@ -302,8 +317,12 @@ impl Index {
                 .map(|pool| self.strings.shared(pool)),
         };
         if !self.stale {
-            self.namespaces
-                .insert(name.clone(), resolve_namespace(&self.declarations, &self.strings, &name, &source));
+            let record = resolve_namespace(&self.declarations, &self.strings, &name, &source);
+            self.forget_created(&name);
+            if let Some(tenant) = creating_tenant(&self.declarations, &name, &record) {
+                self.created.add(tenant, &name);
+            }
+            self.namespaces.insert(name.clone(), record);
         }
         self.namespace_sources.insert(name.clone(), source);
         name
@@ -312,6 +331,7 @@ impl Index {
     /// Removes a namespace.
     pub fn remove_namespace(&mut self, name: &str) {
         self.namespace_sources.remove(name);
+        self.forget_created(name);
         self.namespaces.remove(name);
     }
 
@@ -385,6 +405,13 @@ impl Index {
                 .iter()
                 .map(|(name, s)| (name.clone(), resolve_namespace(declarations, strings, name, s)))
                 .collect();
+            self.created = CreatedNamespaces::default();
+            for name in self.namespace_sources.keys() {
+                let record = self.namespaces.get(name);
+                if let Some(tenant) = record.and_then(|r| creating_tenant(declarations, name, r)) {
+                    self.created.add(tenant, name);
+                }
+            }
             self.nodes = self
                 .node_sources
                 .iter()
@@ -396,6 +423,7 @@ impl Index {
         Tenants {
             declarations: self.declarations.clone(),
             namespaces: self.namespaces.clone(),
+            created: self.created.clone(),
             nodes: self.nodes.clone(),
             mutation: self.mutation,
             offline: self.offline,
@@ -404,6 +432,14 @@ impl Index {
 }
 
 impl Index {
+    /// Takes a namespace out of the count of its tenant, before its record changes. A stale index counts anew.
+    fn forget_created(&mut self, name: &str) {
+        let record = self.namespaces.get(name).filter(|_| !self.stale);
+        if let Some(tenant) = record.and_then(|record| creating_tenant(&self.declarations, name, record)) {
+            self.created.remove(tenant, name);
+        }
+    }
+
     /// Drops interned strings that are no longer referenced, once there may be many, so that memory is bounded by the
     /// live set.
     fn drop_unreferenced(&mut self) {
@@ -453,8 +489,20 @@ fn resolve_namespace(
         tenant_unreadable,
         younger,
         default_pool: source.default_pool.clone(),
+        has_pools: source.owned,
         awaits_objects: needs_objects && !source.owned,
     }
+}
+
+/// The tenant for which a namespace counts as created by its owners, with pools.
+fn creating_tenant<'d>(
+    declarations: &'d Declarations,
+    name: &str,
+    record: &NamespaceRecord,
+) -> Option<&'d DeclaredTenant> {
+    let tenant = record.owner.and_then(|id| declarations.tenant(id))?;
+    let counts = record.has_pools && tenant.counts_as_created(name) && !declarations.is_exempt(name);
+    counts.then_some(tenant)
 }
 
 fn resolve_node(declarations: &Declarations, strings: &Interner, source: &NodeSource) -> NodePools {

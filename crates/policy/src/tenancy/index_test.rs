@@ -222,3 +222,67 @@ fn prefixes_claim_names_by_age_and_leave_exempt_ones() {
     index.remove_tenant("old");
     assert_eq!(owner(&index.snapshot(), "shop-eu-1"), "young");
 }
+
+/// The tenant `a` whose owners may create two namespaces under `shop-`, and namespaces with pools or without.
+fn index_of_created(namespaces: &[(&str, bool)]) -> Index {
+    let mut index = Index::new();
+    let spec = serde_json::json!({"namespaces": ["shop-named"], "pools": ["p"],
+        "namespaceCreation": {"prefix": "shop-", "maximum": 2}});
+    index.upsert_tenant(crate::stored::tenant("a".to_owned(), Some(1), &spec).object);
+    for (name, has_pools) in namespaces {
+        index.upsert_namespace(&created(name, *has_pools));
+    }
+    index
+}
+
+fn created(name: &str, has_pools: bool) -> Namespace {
+    let pools = has_pools.then(|| (POOLS_ANNOTATION.to_owned(), "-".to_owned()));
+    Namespace { annotations: pools.into_iter().collect(), ..namespace(name, &[]) }
+}
+
+#[test]
+fn namespace_without_pools_is_surplus_once_as_many_others_have_them_as_owners_may_create() {
+    let mut index = index_of_created(&[
+        ("shop-1", true),
+        ("shop-2", false),
+        ("shop-3", false),
+        ("shop-named", true),
+        ("other", true),
+    ]);
+    let surplus =
+        |index: &mut Index, name: &str| index.snapshot().surplus(name).map(|surplus| surplus.annotation());
+    let before = index.snapshot();
+    assert_eq!(surplus(&mut index, "shop-3"), None, "one place is left");
+    index.upsert_namespace(&created("shop-2", true));
+    assert_eq!(surplus(&mut index, "shop-3").as_deref(), Some("a;2;shop-1 and shop-2"));
+    assert!(before.surplus("shop-3").is_none(), "a snapshot doesn't change");
+    for open in ["shop-1", "shop-2", "shop-named", "other", "nowhere"] {
+        assert_eq!(surplus(&mut index, open), None, "{open}");
+    }
+    // The same namespace again counts once; one without its annotation, or gone, not any more.
+    index.upsert_namespace(&created("shop-2", true));
+    index.upsert_namespace(&created("shop-1", false));
+    assert_eq!(surplus(&mut index, "shop-3"), None);
+    index.upsert_namespace(&created("shop-1", true));
+    index.remove_namespace("shop-2");
+    assert_eq!(surplus(&mut index, "shop-3"), None);
+    // A changed declaration counts anew.
+    index.upsert_namespace(&created("shop-2", true));
+    index.set_config(Config { exempt: vec!["shop-2".to_owned()], ..Config::default() });
+    assert_eq!(surplus(&mut index, "shop-3"), None, "an exempt namespace doesn't count");
+    index.set_config(Config::default());
+    assert!(surplus(&mut index, "shop-3").is_some());
+    index.remove_tenant("a");
+    assert_eq!(surplus(&mut index, "shop-3"), None);
+}
+
+#[test]
+fn message_names_five_of_the_namespaces_that_count() {
+    let names: Vec<String> = (0..8).map(|n| format!("shop-{n}")).collect();
+    let all: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), true)).collect();
+    let mut index = index_of_created(&all);
+    index.upsert_namespace(&created("shop-new", false));
+    let tenants = index.snapshot();
+    let counting = tenants.surplus("shop-new").unwrap().counting();
+    assert_eq!(counting, "shop-0, shop-1, shop-2, shop-3, shop-4 and 3 more");
+}

@@ -1,5 +1,6 @@
 //! Which tenant owns a namespace, which pools a node is in, and the declarations that decide it.
 
+pub mod created;
 pub mod declarations;
 pub mod index;
 pub(crate) mod interner;

@@ -25,6 +25,7 @@ pub(super) fn variables() -> Vec<Variable> {
         Keys::Declared.variable(),
         ("ownPools", annotation("pools")),
         ("shared", format!("({}).split(';')", annotation("shared"))),
+        ("surplus", format!("({}).split(';')", annotation("surplus"))),
         defaulted(),
         (
             "exempt",
@@ -53,14 +54,25 @@ pub(super) fn variables() -> Vec<Variable> {
     ]
 }
 
+/// CEL: why the pods of a namespace that a tenant claims are refused while it has no pools. The sentence about a surplus
+/// namespace is the webhook's.
+fn without_pools() -> &'static str {
+    "size(variables.surplus) == 3 ? 'namespace \"' + request.namespace + '\" is beyond spec.namespaceCreation.maximum of tenant \
+     \"' + variables.surplus[0] + '\", which is ' + variables.surplus[1] + ', so it gets no pools: the namespaces that count are ' \
+     + variables.surplus[2] + '; use one of these, or ask the cluster\\'s operator to delete one or to raise the maximum' : \
+     'namespace ' + request.namespace + ' is claimed by a Tenant, and its pools are not written on it yet; try again in a \
+     moment'"
+}
+
 /// The variable `refusal`: why the pod is refused, as a sentence; empty if it isn't. It reads `tenantRefusal` and
 /// `nonTenantRefusal`.
 pub(super) fn refusal() -> Variable {
     (
         "refusal",
-        "variables.tenancy == 'tenant' ? variables.tenantRefusal : variables.tenancy == 'none' ? \
-         variables.nonTenantRefusal : variables.tenancy == 'unknown' ? 'namespace ' + request.namespace + ' is claimed by a \
-         Tenant, and its pools are not written on it yet; try again in a moment' : ''"
-            .to_owned(),
+        format!(
+            "variables.tenancy == 'tenant' ? variables.tenantRefusal : variables.tenancy == 'none' ? \
+             variables.nonTenantRefusal : variables.tenancy == 'unknown' ? ({}) : ''",
+            without_pools()
+        ),
     )
 }
