@@ -52,7 +52,7 @@ spec: {namespaces: [tenant-a], pools: [pool-a]}
 apiVersion: croft.dev/v1alpha1
 kind: Tenant
 metadata: {name: b}
-spec: {namespaces: [tenant-b], pools: [pool-b]}
+spec: {namespaces: [tenant-b], pools: [pool-b], networkIsolation: {enabled: true}}
 ---
 apiVersion: v1
 kind: Namespace
@@ -136,6 +136,7 @@ fn expected() -> Vec<(&'static str, &'static str, &'static str)> {
         ("NamespaceMetadataStale", "Namespace", "tenant-a"),
         ("NamespaceMetadataStale", "Namespace", "tenant-a"),
         ("NamespaceMetadataStale", "Namespace", "tenant-b"),
+        ("NamespaceOpen", "Namespace", "tenant-b"),
         ("NodeUntainted", "Node", "a-bare"),
         ("NodeUnlabelled", "Node", "unmarked"),
         ("NodeInTwoPools", "Node", "both"),
@@ -273,7 +274,7 @@ async fn violations_from_before_croft_are_found_and_counted() {
     assert!(broken, "the exit code says that something was found");
     assert!(by_rule(&all).values().all(|count| *count > 0), "every rule was broken: {:?}", by_rule(&all));
     let (text, broken) = audited(kubeconfig.clone(), "text").await;
-    assert!(broken && text.contains("18 violations"), "{text}");
+    assert!(broken && text.contains("19 violations"), "{text}");
 
     // Croft is installed. It repairs what it owns, reports the rest, and counts the same violations as the command.
     plane
@@ -301,8 +302,9 @@ async fn violations_from_before_croft_are_found_and_counted() {
                 Some((rule.to_owned(), count.parse().ok()?))
             })
             .collect();
-        let mended =
-            ["NamespaceMetadataStale", "DaemonSetUnplanned"].iter().all(|rule| listed.get(*rule) == Some(&0));
+        let mended = ["NamespaceMetadataStale", "NamespaceOpen", "DaemonSetUnplanned"]
+            .iter()
+            .all(|rule| listed.get(*rule) == Some(&0));
         let same = counted == listed && mended;
         Ok::<_, croft_testkit::Error>(Seen::from_option(
             same.then_some(()),

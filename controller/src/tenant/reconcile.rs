@@ -1,9 +1,6 @@
 //! The decider: the writes that bring the cluster in line with its Tenants, from state and time.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use croft_policy::{
     Tenants, Violation, audit,
@@ -43,7 +40,7 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Writ
     actions.extend(node_writes(state, active));
     state.pool_statements = pool_status::pool_statements(state, &view);
     let mut placement = placement::classify(state, &view);
-    count_violations(state, &view, &kept.incomplete, &mut placement);
+    count_violations(state, &view, &kept, &mut placement);
     state.violations = std::mem::take(&mut placement.violations);
     // Recreated pods must be admitted for today's tenants, so every replica of the webhook must know them.
     let enforced = tenant_status::enforced_everywhere(state, mono);
@@ -69,12 +66,12 @@ fn node_writes(state: &mut State, active: bool) -> Vec<Write> {
     left.chain(missing).collect()
 }
 
-/// Counts the violations that `croft audit` would find, without those of pods, and without the pools that `closed` namespaces lack on
-/// purpose.
+/// Counts the violations that `croft audit` would find, without those of pods, and without the pools that closed
+/// namespaces lack on purpose.
 fn count_violations(
     state: &mut State,
     view: &Tenants,
-    closed: &BTreeSet<String>,
+    kept: &objects::Comparison,
     placement: &mut placement::Placement,
 ) {
     for finding in audit::declarations(view) {
@@ -88,6 +85,7 @@ fn count_violations(
             }
         }
     }
+    *placement.violations.entry(Violation::NamespaceOpen).or_default() += kept.open;
     for ((namespace, name), daemonset) in &state.daemonsets {
         if daemonset.metadata.deletion_timestamp.is_none() {
             let planned = croft_api::convert::policy::daemonset(daemonset);
@@ -101,7 +99,7 @@ fn count_violations(
         let labels: BTreeMap<String, String> = entry(TENANCY_LABEL, &facts.tenancy);
         let mut annotations: BTreeMap<String, String> = entry(POOLS_ANNOTATION, &facts.pools);
         annotations.extend(entry(SHARED_ANNOTATION, &facts.shared));
-        if is_closed(view, closed, name, facts) {
+        if is_closed(view, &kept.incomplete, name, facts) {
             continue;
         }
         let found = audit::namespace(view, name, &labels, &annotations, true).len();

@@ -94,6 +94,8 @@ documented_enum! {
         DaemonSetUnplanned,
         /// The label or the annotations by which the admission policies know the owner of a namespace are out of date.
         NamespaceMetadataStale,
+        /// The NetworkPolicy that closes a namespace of an isolated tenant is missing, or differs from what the Tenant declares.
+        NamespaceOpen,
         /// A node of a pool lacks the pool's taint.
         NodeUntainted,
         /// A node of a pool lacks the pool-name label or the pool's own label.

@@ -45,6 +45,7 @@ pub(in crate::tenant) fn compare(
             continue;
         }
         found.incomplete.insert(key.namespace.clone());
+        found.open += i64::from(key.kind == ObjectKind::NetworkPolicy);
         kept.note(state, key);
         let by_hand = state.objects.settled.get(key) == Some(&expected.content);
         match held {

@@ -33,6 +33,8 @@ pub(in crate::tenant) struct Comparison {
     pub(in crate::tenant) writes: Vec<Write>,
     /// Namespaces without an object that they should have.
     pub(in crate::tenant) incomplete: BTreeSet<String>,
+    /// Namespaces without the NetworkPolicy that their Tenant declares.
+    pub(in crate::tenant) open: i64,
     /// Tenants that declare objects.
     pub(in crate::tenant) tenants: BTreeMap<String, Kept>,
     /// Namespaces that owners created, by tenant.

@@ -66,6 +66,24 @@ fn show(state: &mut State, object: &Value) {
 }
 
 #[test]
+fn namespace_whose_policy_is_missing_or_changed_counts_as_open() {
+    let mut state = isolated_state();
+    let open = |state: &mut State| {
+        let _ = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
+        state.violations.get(&Violation::NamespaceOpen).copied()
+    };
+    assert_eq!(open(&mut state), Some(0));
+    let mut changed = policy_of(&state, "tenant-a");
+    changed["spec"]["ingress"] = json!([{}]);
+    show(&mut state, &changed);
+    assert_eq!(open(&mut state), Some(1));
+    state.observe(&Change::TenantObjectGone(key("tenant-a")));
+    assert_eq!(open(&mut state), Some(1));
+    declare(&mut state, "networkIsolation", json!({"enabled": false}));
+    assert_eq!(open(&mut state), Some(0));
+}
+
+#[test]
 fn policies_are_there_before_the_annotation_of_a_new_namespace() {
     let mut state = isolated_state();
     declare(&mut state, "namespaces", json!(["tenant-a", "fresh"]));

@@ -1,6 +1,9 @@
 //! `croft audit`: placement violations in the cluster or in files.
 //!
-//! The cluster is read once; no part of Croft has to run. The rules are those of the webhook.
+//! The cluster is read once; no part of Croft has to run. The rules are those of the webhook; `networks` compares the
+//! NetworkPolicies of isolated tenants with what their Tenants declare.
+
+mod networks;
 
 use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
@@ -26,6 +29,7 @@ use k8s_openapi::{
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde::Serialize;
 
+use self::networks::Networks;
 use crate::{
     cluster_reader::list_all,
     failure::Failure,
@@ -73,6 +77,7 @@ struct Facts {
     nodes: Vec<Node>,
     pods: Vec<Pod>,
     daemonsets: Vec<DaemonSet>,
+    networks: Networks,
     /// True for a cluster, where the controller's annotations are required; files don't have them.
     in_cluster: bool,
 }
@@ -144,6 +149,7 @@ fn find_violations(facts: &Facts) -> anyhow::Result<(Vec<Finding>, usize)> {
     for node in &facts.nodes {
         findings.extend(audit::node(&index, &convert::node(node)));
     }
+    findings.extend(facts.networks.open(&index, &facts.namespaces));
     let mut audited = 0;
     for pod in facts.pods.iter().filter(|p| is_active(p)) {
         audited += 1;
@@ -168,6 +174,7 @@ impl Facts {
             nodes: input.nodes.iter().map(|n| n.object.clone()).collect(),
             pods: input.pods.iter().map(|p| p.object.clone()).collect(),
             daemonsets: input.daemon_sets.iter().map(|d| d.object.clone()).collect(),
+            networks: Networks::default(),
             in_cluster: false,
         })
     }
@@ -178,6 +185,7 @@ impl Facts {
         let config: Api<Stored<CroftConfig>> = Api::all(client.clone());
         let config = config.get_opt(SINGLETON).await.context("failed to read the CroftConfig default")?;
         let tenants = list_all::<Stored<Tenant>>(&client).await?;
+        let networks = Networks::read(&client, &tenants).await?;
         let tenants =
             tenants.iter().map(|t| stored::tenant(t.name_any(), created(t.meta()), &t.spec()).object);
         let pools = list_all::<Stored<TenantPool>>(&client).await?;
@@ -192,6 +200,7 @@ impl Facts {
             nodes: list_all(&client).await?,
             pods: list_all(&client).await?,
             daemonsets: list_all(&client).await?,
+            networks,
             in_cluster: true,
         })
     }
