@@ -69,7 +69,15 @@ impl Answer {
 /// # Errors
 /// If it doesn't start, or the manifests don't apply.
 pub async fn quiet() -> anyhow::Result<(ControlPlane, Croft)> {
-    let options = Options::default()
+    quiet_of(Options::default()).await
+}
+
+/// [`quiet`] with these options.
+///
+/// # Errors
+/// If it doesn't start, or the manifests don't apply.
+pub async fn quiet_of(options: Options) -> anyhow::Result<(ControlPlane, Croft)> {
+    let options = options
         .without(Component::Scheduler)
         .without(Component::Kubelets)
         .without(Component::ControllerManager);
