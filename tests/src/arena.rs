@@ -375,9 +375,17 @@ pub fn settings(mode: Mutation) -> String {
 /// # Errors
 /// On timeout.
 pub async fn in_mode(client: &Client, mode: Mutation) -> anyhow::Result<()> {
+    in_mode_within(client, mode, SOON).await
+}
+
+/// [`in_mode`], for at most `timeout`.
+///
+/// # Errors
+/// On timeout.
+pub async fn in_mode_within(client: &Client, mode: Mutation, timeout: Duration) -> anyhow::Result<()> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    until(mode.as_str(), SOON, async || {
+    until(mode.as_str(), timeout, async || {
         let own = namespaces.get(croft_testkit::croft::NAMESPACE).await?;
         let annotations = own.metadata.annotations.unwrap_or_default();
         let written = annotations.get(parameter::MUTATION).cloned().unwrap_or_default();

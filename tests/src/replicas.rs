@@ -126,6 +126,15 @@ impl Replicas {
         Ok(())
     }
 
+    /// Ends a replica with SIGKILL. The Service sends it connections until the next check.
+    ///
+    /// # Errors
+    /// If there is no such replica, or it can't be killed.
+    pub fn kill(&mut self, name: &str) -> anyhow::Result<()> {
+        self.processes.remove(name).context("no such replica")?.kill()?;
+        Ok(())
+    }
+
     /// A replica's own addresses of reviews and probes.
     ///
     /// # Errors
