@@ -10,15 +10,17 @@
 
 use std::time::Duration;
 
+use croft_policy::Mutation;
 use croft_testkit::{
     ControlPlane, CroftOptions, Part,
     wait::{Seen, until},
 };
 use croft_tests::{
+    arena::{in_mode, settings},
     cli::{croft, croft_with_credentials},
     stack::{Stack, node_of, running},
 };
-use kube::ResourceExt as _;
+use kube::{Client, ResourceExt as _};
 use serde_json::Value;
 
 /// A Lease has expired after twice its duration, 20 s; the rest is margin.
@@ -198,6 +200,75 @@ async fn plans_of<const N: usize>(plane: &ControlPlane, files: [(&str, &String);
     plans
 }
 
+/// Waits until the line of the mode is `line`, whatever the other checks say.
+async fn says_of_mutation(stack: &Stack, line: &str) {
+    until(line, SOON, async || {
+        let (_, text) = croft(&stack.plane, "check").await?;
+        let all = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect::<Vec<_>>();
+        // A long line is wrapped.
+        anyhow::Ok(Seen::from_option(all.join(" ").contains(line).then_some(()), text))
+    })
+    .await
+    .unwrap();
+}
+
+/// The mode of the settings against the mutating policies that are installed.
+async fn mutation_line_follows_mode_and_policies(stack: &Stack, client: &Client) {
+    const NAME: &str = "croft-pods";
+    let kinds = "mutatingadmissionpolicies,mutatingadmissionpolicybindings";
+    let file = stack.croft.manifests().join("overlays/policy-mode/mutation.yaml");
+    let install = format!("apply --server-side --force-conflicts -f {}", file.display());
+    let remedy = "manifests/overlays/policy-mode/mutation.yaml";
+    says_of_mutation(
+        stack,
+        "ok mutation: Webhook mode is set; Policy mode fits as well: the mutating policies",
+    )
+    .await;
+
+    kubectl(stack, &format!("delete mutatingadmissionpolicy {NAME}")).await;
+    says_of_mutation(
+        stack,
+        "warn mutation: Webhook mode is set, and Policy mode would not come into force: MutatingAdmissionPolicy croft-pods is missing",
+    )
+    .await;
+    stack.plane.apply(&settings(Mutation::Policy)).await.unwrap();
+    says_of_mutation(
+        stack,
+        "fail mutation: Policy mode is set, and MutatingAdmissionPolicy croft-pods is missing or of another version",
+    )
+    .await;
+    says_of_mutation(stack, remedy).await;
+    kubectl(stack, &install).await;
+    says_of_mutation(stack, "ok mutation: Policy mode is set, and fits").await;
+    in_mode(client, Mutation::Policy).await.unwrap();
+    let patch = r#"[{"op":"replace","path":"/spec/mutations/0/jsonPatch/expression","value":"[]"}]"#;
+    kubectl(stack, &format!("patch mutatingadmissionpolicy {NAME} --type=json -p={patch}")).await;
+    says_of_mutation(stack, "croft-pods is missing or of another version").await;
+    kubectl(stack, &install).await;
+    healthy(stack).await;
+
+    stack.plane.apply(&settings(Mutation::Webhook)).await.unwrap();
+    in_mode(client, Mutation::Webhook).await.unwrap();
+    kubectl(stack, &format!("delete {kinds} -l app.kubernetes.io/part-of=croft")).await;
+    says_of_mutation(
+        stack,
+        "ok mutation: Webhook mode is set; Policy mode fits as well, once the mutating policies",
+    )
+    .await;
+    // The mode isn't switched meanwhile: the controller's last probe was answered by the policies.
+    stack.croft.process(Part::Controller).unwrap().freeze();
+    stack.plane.apply(&settings(Mutation::Policy)).await.unwrap();
+    says_of_mutation(stack, "fail mutation: Policy mode is set, and the mutating policies are not installed")
+        .await;
+    stack.plane.apply(&settings(Mutation::Webhook)).await.unwrap();
+    stack.croft.process(Part::Controller).unwrap().thaw();
+    kubectl(stack, &install).await;
+    healthy(stack).await;
+}
+
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "one cluster, broken and mended step by step")]
 async fn check_finds_every_failure_with_its_remedy() {
@@ -288,6 +359,8 @@ async fn check_finds_every_failure_with_its_remedy() {
     kubectl(&stack, "delete tenantpool classless").await;
     kubectl(&stack, "delete ec2nodeclass nowhere").await;
     healthy(&stack).await;
+
+    mutation_line_follows_mode_and_policies(&stack, &client).await;
 
     // An old CRD.
     let patch = r#"patch crd tenants.croft.dev --type=json -p=[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/onConflict"}]"#;
