@@ -73,6 +73,21 @@ impl Table {
     }
 }
 
+impl Table {
+    /// Writes the table as Markdown.
+    pub(crate) fn write_markdown(&self, out: &mut dyn Write) -> io::Result<()> {
+        let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
+        let escaped = |text: &str| text.replace('|', "\\|");
+        writeln!(out, "{}", line(self.head.iter().map(|(title, _)| escaped(title)).collect()))?;
+        let rule = |align: Align| if align == Align::Right { "---:" } else { "---" };
+        writeln!(out, "{}", line(self.head.iter().map(|(_, align)| rule(*align).to_owned()).collect()))?;
+        for row in &self.rows {
+            writeln!(out, "{}", line(row.iter().map(|(cell, _)| escaped(cell)).collect()))?;
+        }
+        Ok(())
+    }
+}
+
 /// `1 pod`, `2 pods`.
 pub(crate) fn counted(count: usize, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
@@ -90,6 +105,15 @@ pub(crate) fn shortened<S: AsRef<str>>(names: &[S], most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn markdown_aligns_numbers_and_escapes_bars() {
+        let mut table = Table::new(&[("POOL", Align::Left), ("$/MONTH", Align::Right)]);
+        table.row(vec!["a|b".into(), "1".into()]);
+        let mut out = Vec::new();
+        table.write_markdown(&mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "| POOL | $/MONTH |\n| --- | ---: |\n| a\\|b | 1 |\n");
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_content() {

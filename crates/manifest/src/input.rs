@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool};
+use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     batch::v1::{CronJob, Job},
@@ -67,6 +68,8 @@ pub struct Input {
     pub limit_ranges: Objects<LimitRange>,
     /// PodDisruptionBudgets.
     pub budgets: Objects<PodDisruptionBudget>,
+    /// When the objects were read from a cluster, if a file of `croft debug dump` says so.
+    pub recorded_at: Option<Timestamp>,
     /// Number of skipped objects by kind.
     pub skipped: BTreeMap<String, usize>,
     /// Findings that don't make the input invalid, such as duplicate keys.

@@ -17,6 +17,12 @@ use crate::{
     unknown_fields::UnknownFields,
 };
 
+/// The document of `croft debug dump` that says when and by what the others were read. Its group isn't Croft's, whose kinds are
+/// read strictly.
+pub const SNAPSHOT_VERSION: &str = "debug.croft.dev/v1";
+/// The kind of that document.
+pub const SNAPSHOT_KIND: &str = "Snapshot";
+
 /// API versions that Kubernetes no longer serves, and their replacements.
 const REMOVED_VERSIONS: &[(&str, &str)] = &[
     ("extensions/v1beta1", "apps/v1"),
@@ -156,6 +162,9 @@ impl Reader<'_> {
             }
             ("node.k8s.io/v1", "RuntimeClass") => {
                 self.put(kind, tree, |i| &mut i.runtime_classes, core_kinds::RUNTIME_CLASS)
+            }
+            (SNAPSHOT_VERSION, SNAPSHOT_KIND) => {
+                self.input.recorded_at = tree.text("time").and_then(|time| time.parse().ok());
             }
             _ => self.other(version, kind, tree),
         }

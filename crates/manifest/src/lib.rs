@@ -52,6 +52,7 @@ pub use check::FieldErrors;
 pub use croft_kinds::{Pruned, prune};
 pub use error::{InputError, Problem};
 pub use input::Input;
+pub use kinds::{SNAPSHOT_KIND, SNAPSHOT_VERSION};
 pub use load::{LoadOptions, load, parse};
 pub use objects::{Objects, Sourced};
 pub use origin::Origin;

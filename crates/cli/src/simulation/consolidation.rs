@@ -5,10 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use croft_api::{TenantPool, disruption::DisruptionReason, pool::Provisioner};
+use croft_api::{
+    TenantPool, budget,
+    disruption::{Budget, DisruptionReason},
+    pool::Provisioner,
+};
 use croft_disruption::budgets::{NodeCounts, allowance, constraints};
 use croft_manifest::Input;
-use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::{
     CapacityType, Cluster, InstanceType, Options, Price,
     consolidation::{Ask, Candidate, Consolidation, PoolConstraints, consolidate},
@@ -17,7 +20,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 
-use super::eligibility::{PodIndex, has_do_not_disrupt};
+use super::{
+    eligibility::{PodIndex, has_do_not_disrupt},
+    horizon::{Horizon, time_of},
+};
 use crate::monthly::per_month;
 
 /// The result of the search, and the nodes that aren't candidates.
@@ -32,9 +38,15 @@ pub(crate) struct Savings {
 }
 
 /// Searches for a cheaper cluster.
-pub(super) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], options: &Options) -> Savings {
-    let now = SystemClock.wall();
-    let pods = PodIndex::new(input, now);
+pub(super) fn search(
+    input: &Input,
+    cluster: &Cluster,
+    types: &[InstanceType],
+    options: &Options,
+    horizon: Horizon,
+) -> Savings {
+    let now = time_of(input);
+    let pods = PodIndex::new(input, now, horizon);
     let mut kept = BTreeMap::new();
     let options = Options { without_counts: true, ..options.clone() };
     let mut ask = Ask { options, ..Ask::default() };
@@ -58,7 +70,7 @@ pub(super) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], o
     }
     for (name, counts) in nodes {
         if let Some(pool) = input.pools.get("", &name) {
-            ask.constraints.insert(name, pool_constraints(&pool.object, counts, now));
+            ask.constraints.insert(name, pool_constraints(&pool.object, counts, now, horizon));
         }
     }
     let found = consolidate(cluster, &ask, &|| false);
@@ -66,10 +78,10 @@ pub(super) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], o
     for candidate in ask.candidates.iter().filter(|c| !found.rejections.contains_key(&c.node)) {
         *removed.entry(&candidate.pool).or_default() += 1;
     }
-    let held = ask
-        .constraints
-        .iter()
-        .any(|(pool, constraints)| removed.get(pool.as_str()).copied().unwrap_or(0) >= constraints.nodes);
+    let is_used_up = |(pool, constraints): (&String, &PoolConstraints)| {
+        removed.get(pool.as_str()).copied().unwrap_or(0) >= constraints.nodes
+    };
+    let held = horizon == Horizon::Now && ask.constraints.iter().any(is_used_up);
     let in_time = held.then(|| {
         ask.constraints.values_mut().for_each(|constraints| constraints.nodes = usize::MAX);
         let all = consolidate(cluster, &ask, &|| false);
@@ -101,11 +113,27 @@ fn is_disrupted(node: &Node) -> bool {
             .any(|t| t.key == "croft.dev/disrupted")
 }
 
-fn pool_constraints(pool: &TenantPool, counts: NodeCounts, now: Timestamp) -> PoolConstraints {
+fn pool_constraints(
+    pool: &TenantPool,
+    counts: NodeCounts,
+    now: Timestamp,
+    horizon: Horizon,
+) -> PoolConstraints {
     let disruption = &pool.spec.disruption;
+    let reason = DisruptionReason::Underutilized;
     // A budget that can't be read allows nothing.
-    let allowed = allowance(disruption, counts, DisruptionReason::Underutilized, now);
-    constraints(disruption, allowed.map_or(0, |allowed| allowed.more))
+    let nodes = match horizon {
+        Horizon::Now => allowance(disruption, counts, reason, now).map_or(0, |allowed| allowed.more),
+        Horizon::End => {
+            let always: Vec<Budget> =
+                disruption.budgets.iter().filter(|budget| budget.schedule.is_none()).cloned().collect();
+            match budget::allowed(&always, counts.total, reason, now) {
+                Ok(allowed) if allowed > 0 => usize::MAX,
+                _ => 0,
+            }
+        }
+    };
+    constraints(disruption, nodes)
 }
 
 /// The node as a candidate, or why it is kept.

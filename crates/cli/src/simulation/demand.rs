@@ -12,7 +12,7 @@ use croft_api::{
 use croft_manifest::{Input, InputError, Origin, Problem, Sourced, apply_admission_plugins};
 use croft_scheduler::{CapacityType, Cluster, ComingNode, InstanceType, PodKey, Quantity, Resources};
 use k8s_openapi::{
-    api::core::v1::{Namespace, Pod},
+    api::core::v1::{Namespace, PersistentVolumeClaim, Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::ResourceExt as _;
@@ -31,16 +31,34 @@ pub(super) struct Demand {
     pub(super) cluster: Cluster,
     pub(super) denied: Vec<Denied>,
     pub(super) warnings: Vec<String>,
+    pub(super) created: Created,
 }
 
-/// Builds the cluster. Pods that don't exist yet go through the admission plugins and Croft's admission.
+/// What the input lacks until its pods are created: pods after admission, and the claims of StatefulSets' pods.
+#[derive(Default)]
+pub(super) struct Created {
+    pub(super) pods: Vec<(Pod, Origin)>,
+    pub(super) volume_claims: Vec<(PersistentVolumeClaim, Origin)>,
+}
+
+/// Builds the cluster. Pods that don't exist yet go through the admission plugins and Croft's admission. They are kept in
+/// [`Demand::created`] if `keep_created` is set.
 ///
 /// # Errors
 /// Values that the scheduler refuses, by object and field.
-pub(super) fn build(input: &Input, types: &Arc<[InstanceType]>) -> Result<Demand, InputError> {
+pub(super) fn build(
+    input: &Input,
+    types: &Arc<[InstanceType]>,
+    keep_created: bool,
+) -> Result<Demand, InputError> {
     let admission = Admission::new(input)?;
-    let mut builder =
-        Builder { cluster: Cluster::new(), denied: Vec::new(), warnings: Vec::new(), problems: Vec::new() };
+    let mut builder = Builder {
+        cluster: Cluster::new(),
+        denied: Vec::new(),
+        warnings: Vec::new(),
+        problems: Vec::new(),
+        created: keep_created.then(Created::default),
+    };
     builder.pools(input, types);
     builder.limits(input);
     builder.nodes(input, types);
@@ -48,10 +66,10 @@ pub(super) fn build(input: &Input, types: &Arc<[InstanceType]>) -> Result<Demand
     builder.namespaces(input);
     builder.pods(input, &admission);
     builder.workloads(input, &admission);
-    let Builder { cluster, denied, mut warnings, problems } = builder;
+    let Builder { cluster, denied, mut warnings, problems, created } = builder;
     warnings.extend(admission.warnings());
     if problems.is_empty() {
-        Ok(Demand { cluster, denied, warnings })
+        Ok(Demand { cluster, denied, warnings, created: created.unwrap_or_default() })
     } else {
         Err(InputError::Problems(problems))
     }
@@ -62,6 +80,7 @@ struct Builder {
     denied: Vec<Denied>,
     warnings: Vec<String>,
     problems: Vec<Problem>,
+    created: Option<Created>,
 }
 
 impl Builder {
@@ -179,6 +198,9 @@ impl Builder {
                 Ok(admitted) => {
                     let result = self.cluster.upsert_pod(&admitted);
                     self.report(&pod.origin, result);
+                    if let Some(created) = &mut self.created {
+                        created.pods.push((admitted, pod.origin.clone()));
+                    }
                 }
                 Err(refusal) => self.refuse(vec![key(&pod.object)], refusal),
             }
@@ -228,6 +250,9 @@ impl Builder {
             for claim in claims {
                 let result = self.cluster.upsert_pvc(&claim);
                 self.report(workload.origin, result);
+                if let Some(created) = &mut self.created {
+                    created.volume_claims.push((claim, workload.origin.clone()));
+                }
             }
             for pod in pods {
                 let result = self.cluster.upsert_pod(&pod);
@@ -235,6 +260,9 @@ impl Builder {
                     // All pods have the same template, so one error is enough.
                     self.report(workload.origin, result);
                     break;
+                }
+                if let Some(created) = &mut self.created {
+                    created.pods.push((pod, workload.origin.clone()));
                 }
             }
         }
@@ -281,7 +309,7 @@ pub(crate) fn belongs(node: &Sourced<k8s_openapi::api::core::v1::Node>, claim: &
 }
 
 /// The coming node of a claim whose Node doesn't exist yet.
-fn coming_node(claim: &NodeClaim, types: &Arc<[InstanceType]>) -> ComingNode {
+pub(super) fn coming_node(claim: &NodeClaim, types: &Arc<[InstanceType]>) -> ComingNode {
     let spec = &claim.spec;
     let status = claim.status.clone().unwrap_or_default();
     let first = |list: &[String]| list.first().cloned().unwrap_or_default();

@@ -21,6 +21,8 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
+use super::horizon::Horizon;
+
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The uid of the controller that would recreate a pod.
@@ -53,16 +55,18 @@ pub(super) struct PodIndex<'a> {
     pods: Vec<&'a Pod>,
     budgets: Vec<Budget<'a>>,
     now: Timestamp,
+    horizon: Horizon,
 }
 
 impl<'a> PodIndex<'a> {
-    pub(super) fn new(input: &'a Input, now: Timestamp) -> Self {
+    pub(super) fn new(input: &'a Input, now: Timestamp, horizon: Horizon) -> Self {
         let mut index = Self {
             by_node: BTreeMap::new(),
             replicas: BTreeMap::new(),
             pods: Vec::new(),
             budgets: Vec::new(),
             now,
+            horizon,
         };
         for pod in &input.pods {
             index.pods.push(&pod.object);
@@ -117,7 +121,7 @@ impl<'a> PodIndex<'a> {
             blockers::by_pods(pods(), blocked).or_else(|| blockers::by_bare_pod(pods()))
         };
         // A file doesn't show removed pods, so the youngest pod tells when the pods last changed.
-        let ages = work.iter().filter_map(|(_, pod)| self.age(pod));
+        let ages = work.iter().filter_map(|(_, pod)| self.age(pod)).filter(|_| self.horizon == Horizon::Now);
         let facts = NodeFacts {
             provisioned_by_croft: true,
             works: true,

@@ -5,16 +5,20 @@
 //! ```
 //!
 //! The controller calls the same `solve` with the same conversions. `croft simulate`, `plan --live` and `explain` call
-//! this module.
+//! this module. `settle` repeats plan and consolidation on an input until nothing changes any more.
 
 mod consolidation;
 mod demand;
 mod denied;
 mod eligibility;
+mod horizon;
+mod settle;
 mod simulate;
 mod static_capacity;
 
 pub(crate) use consolidation::Savings;
 pub(crate) use demand::{belongs, is_created};
 pub(crate) use denied::DENIED;
+pub(crate) use horizon::time_of;
+pub(crate) use settle::{Settling, register_coming};
 pub(crate) use simulate::{Simulation, node_outlook, simulate, simulate_with_consolidation};

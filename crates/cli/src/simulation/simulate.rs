@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use croft_manifest::{Input, InputError};
 use croft_runtime::clock::{Clock as _, SystemClock};
-use croft_scheduler::{InstanceType, Options, Plan, PlannedInstance};
+use croft_scheduler::{Cluster, InstanceType, Options, Plan, PlannedInstance};
 
 use super::{
     consolidation::{self, Savings},
-    demand::{self, Demand},
+    demand::{self, Created, Demand},
     denied::Denied,
+    horizon::Horizon,
     static_capacity,
 };
 
@@ -75,15 +76,44 @@ pub(crate) fn simulate_with_consolidation(
     consolidate: bool,
 ) -> Result<Simulation, InputError> {
     let start = SystemClock.monotonic();
-    let Demand { mut cluster, denied, mut warnings } = demand::build(input, &types)?;
+    let Planned { mut simulation, cluster, .. } = plan(input, types, options, false)?;
+    if consolidate {
+        let types = &simulation.types;
+        simulation.savings = Some(consolidation::search(input, &cluster, types, options, Horizon::Now));
+    }
+    simulation.elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok(simulation)
+}
+
+/// A plan, and what a search for a cheaper cluster begins with.
+pub(super) struct Planned {
+    /// The plan.
+    pub(super) simulation: Simulation,
+    /// The cluster before the plan, with headroom where the plan has it on nodes that exist.
+    pub(super) cluster: Cluster,
+    /// The objects that the input lacked, if they were to be kept.
+    pub(super) created: Created,
+}
+
+/// Plans for `input`, without a search for a cheaper cluster.
+///
+/// # Errors
+/// As [`simulate`].
+pub(super) fn plan(
+    input: &Input,
+    types: Arc<[InstanceType]>,
+    options: &Options,
+    keep_created: bool,
+) -> Result<Planned, InputError> {
+    let Demand { mut cluster, denied, mut warnings, created } = demand::build(input, &types, keep_created)?;
     let replicas = static_capacity::launch(input, &types, &mut cluster, &mut warnings);
     let mut plan = croft_scheduler::solve(&cluster, options, &|| false);
     warnings.extend(plan.warnings.iter().cloned());
+    static_capacity::nominate_headroom(&plan, &mut cluster);
     replicas.add_to(&mut plan);
     let headroom = static_capacity::remove_headroom_pods(&mut plan, &mut warnings);
-    let savings = consolidate.then(|| consolidation::search(input, &cluster, &types, options));
-    let elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(Simulation { plan, headroom, denied, warnings, elapsed_ms, types, savings })
+    let simulation = Simulation { plan, headroom, denied, warnings, elapsed_ms: 0, savings: None, types };
+    Ok(Planned { simulation, cluster, created })
 }
 
 /// Whether a node could be removed now, or why it is kept, as a sentence; `None` for a node that isn't in the input.

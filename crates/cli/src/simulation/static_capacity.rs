@@ -100,6 +100,16 @@ impl MissingReplicas {
     }
 }
 
+/// Counts headroom pods as on the nodes that the plan has them on: the controller keeps them there, and a pool whose headroom has
+/// room has no pending pods.
+pub(super) fn nominate_headroom(plan: &Plan, cluster: &mut Cluster) {
+    for place in &plan.existing {
+        for pod in place.pods.iter().filter(|pod| static_capacity::headroom_of(pod).is_some()) {
+            cluster.nominate(pod, &place.node, place.coming);
+        }
+    }
+}
+
 /// Removes the virtual headroom pods from the plan. Returns their number by node, and warns about unschedulable ones.
 pub(super) fn remove_headroom_pods(plan: &mut Plan, warnings: &mut Vec<String>) -> BTreeMap<String, usize> {
     let mut headroom: BTreeMap<String, usize> = BTreeMap::new();

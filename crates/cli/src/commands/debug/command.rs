@@ -27,7 +27,7 @@ pub(crate) struct DebugArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum DebugCommand {
-    /// Write a snapshot of the cluster that `croft simulate -f` replays
+    /// Write a snapshot of the cluster, which croft simulate reads: with -f alone, or with --record to try out changes
     ///
     /// It has pods, workloads, nodes, namespaces, storage and Croft's objects, and of these what decides a place: no Secret, no
     /// ConfigMap, no environment, command or argument of a container, no content of a volume, no user data, and no
@@ -74,7 +74,7 @@ fn dump(
 ) -> Result<ExitCode, Failure> {
     let documents = cluster.run(async |client| {
         let input = read(&client).await?;
-        let mut documents = records::documents(&client, namespace, &build.line()).await?;
+        let mut documents = records::documents(&client, namespace, &build.line(), SystemClock.wall()).await?;
         documents.extend(objects::documents(&input)?);
         Ok(documents)
     })?;

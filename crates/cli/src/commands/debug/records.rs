@@ -1,8 +1,10 @@
-//! Documents for the reader of a snapshot, which `croft simulate` skips: versions, the leader, Leases, events, metrics.
+//! Documents for the reader of a snapshot, of which `croft simulate` takes the time alone: versions, the leader, Leases, events, metrics.
 
 use std::collections::BTreeMap;
 
+use croft_manifest::{SNAPSHOT_KIND, SNAPSHOT_VERSION};
 use http::Request;
+use jiff::Timestamp;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod, events::v1::Event};
 use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams};
 use serde::{Serialize, de::DeserializeOwned};
@@ -17,11 +19,16 @@ const PROCESSES: [&str; 2] = ["croft-controller", "croft-webhook"];
 /// The annotation of a pod with the port of its metrics.
 const PORT: &str = "prometheus.io/port";
 
-/// Documents of what was read, the first of which says what else could not be.
+/// Documents of what was read, the first of which says when, and what else could not be.
 ///
 /// # Errors
 /// If an object can't be written as JSON.
-pub(super) async fn documents(client: &Client, namespace: &str, version: &str) -> anyhow::Result<Vec<Value>> {
+pub(super) async fn documents(
+    client: &Client,
+    namespace: &str,
+    version: &str,
+    now: Timestamp,
+) -> anyhow::Result<Vec<Value>> {
     let mut unread = Vec::new();
     let mut note = |what: &str, why: String| unread.push(format!("{what}: {why}"));
     let kubernetes = match client.apiserver_version().await {
@@ -59,9 +66,9 @@ pub(super) async fn documents(client: &Client, namespace: &str, version: &str) -
         Err(error) => note("Croft's pods", error.to_string()),
     }
     let mut all = vec![json!({
-        // Not of Croft's group, whose kinds are read strictly.
-        "apiVersion": "debug.croft.dev/v1",
-        "kind": "Snapshot",
+        "apiVersion": SNAPSHOT_VERSION,
+        "kind": SNAPSHOT_KIND,
+        "time": now.to_string(),
         "versions": {"croft": version, "kubernetes": kubernetes},
         "namespace": namespace,
         "leader": leader,

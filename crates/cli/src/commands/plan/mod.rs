@@ -6,7 +6,7 @@
 
 mod command;
 mod diff;
-mod impact;
+pub(in crate::commands) mod impact;
 mod planned;
 mod text;
 

@@ -1,52 +1,150 @@
 //! Arguments and steps of the command.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{fs::File, io::Read as _, io::Write as _, path::Path, path::PathBuf, process::ExitCode};
 
-use clap::Args;
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use croft_manifest::{Input, InputError};
 use croft_scheduler::Options;
 
-use super::{json, text};
+use super::{comparison, json, text};
 use crate::{
-    catalog_file::instance_types,
-    failure::Failure,
-    output::{Format, Output},
-    simulation::simulate_with_consolidation,
-    source::FileArgs,
+    catalog_file::instance_types, commands::plan::impact::Removal, failure::Failure, output::Output,
+    simulation::simulate_with_consolidation, source::load_files,
 };
 
 /// Arguments of `croft simulate`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SimulateArgs {
-    #[command(flatten)]
-    files: FileArgs,
+    /// File, folder or - (standard input) with Kubernetes and Croft objects; may be given more than once. With --record, the
+    /// Tenants, TenantPools, EC2NodeClasses and the CroftConfig to put over the recorded ones
+    #[arg(short = 'f', long = "filename", value_name = "PATH", required_unless_present = "record")]
+    filenames: Vec<PathBuf>,
+    /// Namespace of objects that name none
+    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
+    namespace: String,
+    /// Begin with this cluster, a file of croft debug dump. With -f, --without or --catalog-after, compare what it costs under its
+    /// own settings and under the changed ones: now, once pending pods have a place, and at the end of consolidation
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// With --record: remove this object, such as tenantpool/batch; may be given more than once
+    #[arg(long, value_name = "KIND/NAME", requires = "record")]
+    without: Vec<Removal>,
     /// Catalogue of instance types and prices, as a JSON file; the built-in one if left out
     #[arg(long, value_name = "FILE")]
     catalog: Option<PathBuf>,
+    /// With --record: the catalogue after the changes, such as one with other prices or reserved capacity; recorded nodes are priced
+    /// by it, too
+    #[arg(long, value_name = "FILE", requires = "record")]
+    catalog_after: Option<PathBuf>,
     /// Search longer for a cheaper plan: a multiple of the default effort; 0 is plain first-fit-decreasing
     #[arg(long, value_name = "N", default_value_t = 1)]
     effort: u32,
     /// Also show which nodes consolidation would remove, and why each other node is kept
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["without", "catalog_after"])]
     consolidate: bool,
     /// Exit with 1 if a pod stays pending
     #[arg(long)]
     fail_on_pending: bool,
     /// How the plan is printed
-    #[arg(short, long, value_enum, default_value_t = Format::Text)]
-    output: Format,
+    #[arg(short, long, value_enum, default_value_t = SimulateFormat::Text)]
+    output: SimulateFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SimulateFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+    /// For a pull request; a comparison alone
+    Markdown,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let SimulateArgs { files, catalog, effort, consolidate, fail_on_pending, output } = args;
-    let input = files.load(out)?;
+    let SimulateArgs { filenames, namespace, record, without, catalog_after, consolidate, .. } = args;
+    let Some(record) = record else {
+        return simulate(args, &load_files(filenames, namespace, out)?, out);
+    };
+    let recorded = read_record(record, out)?;
+    if filenames.is_empty() && without.is_empty() && catalog_after.is_none() {
+        return simulate(args, &recorded, out);
+    }
+    if *consolidate {
+        let message = "leave out --consolidate: a comparison consolidates both sides";
+        return Err(InputError::Other(message.to_owned()).into());
+    }
+    let edit = if filenames.is_empty() { Input::default() } else { load_files(filenames, namespace, out)? };
+    comparison::check(&edit)?;
+    compare(args, &recorded, &edit, out)
+}
+
+/// Plans for the input.
+fn simulate(args: &SimulateArgs, input: &Input, out: &mut Output) -> Result<ExitCode, Failure> {
+    let SimulateArgs { catalog, consolidate, fail_on_pending, output, .. } = args;
     let types = instance_types(catalog.as_deref())?;
-    let options = Options { effort: *effort, ..Options::default() };
-    let simulation = simulate_with_consolidation(&input, types, &options, *consolidate)?;
+    let simulation = simulate_with_consolidation(input, types, &options(args), *consolidate)?;
     out.warn(&simulation.warnings)?;
     match output {
-        Format::Json => json::write(&simulation, &input, out)?,
-        Format::Text => text::write(&simulation, &input, out)?,
+        SimulateFormat::Json => json::write(&simulation, input, out)?,
+        SimulateFormat::Text => text::write(&simulation, input, out)?,
+        SimulateFormat::Markdown => {
+            let message = "-o markdown writes a comparison: add --record and what changes, or write -o text";
+            return Err(InputError::Other(message.to_owned()).into());
+        }
     }
     Ok(if *fail_on_pending && !simulation.is_complete() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Compares the recorded cluster with the edited one.
+fn compare(
+    args: &SimulateArgs,
+    recorded: &Input,
+    edit: &Input,
+    out: &mut Output,
+) -> Result<ExitCode, Failure> {
+    let SimulateArgs { without, catalog, catalog_after, fail_on_pending, output, .. } = args;
+    let types_after = catalog_after.as_deref().map(|path| instance_types(Some(path))).transpose()?;
+    let comparison = comparison::compare(&comparison::Question {
+        recorded,
+        edit,
+        removals: without,
+        types: instance_types(catalog.as_deref())?,
+        types_after,
+        options: options(args),
+    })?;
+    out.warn(&comparison.warnings)?;
+    match output {
+        SimulateFormat::Json => {
+            let text = serde_json::to_string_pretty(&comparison)
+                .context("failed to write the comparison as JSON")?;
+            writeln!(out, "{text}")?;
+        }
+        SimulateFormat::Text => comparison::text(&comparison, out)?,
+        SimulateFormat::Markdown => comparison::markdown(&comparison, out)?,
+    }
+    Ok(if *fail_on_pending && comparison.has_pending() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn options(args: &SimulateArgs) -> Options {
+    Options { effort: args.effort, ..Options::default() }
+}
+
+/// Reads a recorded cluster.
+fn read_record(path: &Path, out: &mut Output) -> Result<Input, Failure> {
+    if is_gzip(path) {
+        let message = format!(
+            "{} is a compressed decision log, which has no objects: croft debug dump writes a cluster",
+            path.display()
+        );
+        return Err(InputError::Other(message).into());
+    }
+    load_files(&[path.to_owned()], "default", out)
+}
+
+/// True for a file that begins as gzip files do.
+fn is_gzip(path: &Path) -> bool {
+    let mut magic = [0; 2];
+    File::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok()) && magic == [0x1f, 0x8b]
 }

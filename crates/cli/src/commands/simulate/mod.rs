@@ -1,6 +1,8 @@
-//! `croft simulate`: which instances would be launched for the input, at what cost, and why pods stay pending.
+//! `croft simulate`: which instances would be launched for the input, at what cost, and why pods stay pending; and what a recorded
+//! cluster would cost with other settings.
 
 mod command;
+mod comparison;
 mod consolidation;
 mod json;
 mod pending;

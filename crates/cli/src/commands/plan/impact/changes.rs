@@ -53,7 +53,7 @@ fn metadata(old: &ObjectMeta, new: &ObjectMeta) -> ObjectMeta {
 }
 
 /// Adds warnings for effects that are known only after the edit is applied.
-pub(super) fn warn(objects: &[Edited], now: &Input, then: &Input, warnings: &mut Vec<String>) {
+pub(super) fn warn_of_classes(objects: &[Edited], now: &Input, then: &Input, warnings: &mut Vec<String>) {
     for object in objects.iter().filter(|object| object.kind == "EC2NodeClass") {
         let (Some(old), Some(new)) = (now.classes.get("", &object.name), then.classes.get("", &object.name))
         else {
@@ -78,6 +78,10 @@ pub(super) fn warn(objects: &[Edited], now: &Input, then: &Input, warnings: &mut
             }
         }
     }
+}
+
+/// Adds warnings for pools whose consolidation the edit changes.
+pub(super) fn warn_of_disruption(objects: &[Edited], now: &Input, then: &Input, warnings: &mut Vec<String>) {
     for object in objects.iter().filter(|object| object.kind == "TenantPool" && object.change == "changed") {
         let (Some(old), Some(new)) = (now.pools.get("", &object.name), then.pools.get("", &object.name))
         else {

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use croft_manifest::{Input, InputError};
-use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::{InstanceType, Options, Plan, Price};
 use kube::ResourceExt as _;
 
@@ -11,33 +10,73 @@ use super::{
     changes, given,
     model::{Impact, Launched, Pending, PodImpact},
     nodes, pods,
+    removal::{self, Removal},
 };
-use crate::{admission::Admission, simulation::simulate};
+use crate::{
+    admission::Admission,
+    simulation::{simulate, time_of},
+};
 
-/// Compares the cluster `now` with the cluster after `edit`. Also returns the latter.
+/// A cluster after an edit, before the scheduler has planned for it.
+pub(in crate::commands) struct Edit {
+    /// The effects of the edit itself: all but launches, pending pods and cost.
+    pub(in crate::commands) impact: Impact,
+    /// The cluster with the objects of the edit, and pods and nodes as before.
+    pub(in crate::commands) then: Input,
+    /// The same without the nodes that the edit replaces or empties. Displaced pods are pending, as their controllers and admission
+    /// recreate them.
+    pub(in crate::commands) after: Input,
+}
+
+/// Puts the objects of `edit` over those of `now`, and removes `removals`.
 ///
 /// # Errors
-/// Values that the scheduler refuses, by object and field.
-pub(in crate::commands::plan) fn impact(
-    now: &Input,
-    edit: &Input,
-    types: &Arc<[InstanceType]>,
-) -> Result<(Impact, Input), InputError> {
-    let (then, objects) = changes::apply(now, edit);
+/// A Tenant whose selector can't be read, or an object that can't be removed.
+pub(in crate::commands) fn edit(now: &Input, edit: &Input, removals: &[Removal]) -> Result<Edit, InputError> {
+    let (mut then, mut objects) = changes::apply(now, edit);
+    objects.extend(removal::apply(&mut then, edit, removals)?);
     let (admission_before, admission_after) = (Admission::new(now)?, Admission::new(&then)?);
     let mut impact = Impact { objects, ..Impact::default() };
-    changes::warn(&impact.objects, now, &then, &mut impact.warnings);
+    changes::warn_of_classes(&impact.objects, now, &then, &mut impact.warnings);
     impact.daemon_sets = pods::daemon_sets(now, &admission_before, &admission_after);
     let sides = ((now, admission_before.tenants()), (&then, admission_after.tenants()));
     impact.given = given::compare(&impact.objects, sides.0, sides.1);
-    impact.nodes = nodes::replaced(now, &then, SystemClock.wall());
+    impact.nodes = nodes::replaced(now, &then, time_of(now));
     let mut after = then.clone();
     nodes::remove(&mut after, &impact.nodes);
     impact.pods = pods::displace(now, &mut after, &admission_before, &admission_after);
     let emptied = nodes::emptied(now, &then, &after);
     nodes::remove(&mut after, &emptied);
     impact.nodes.extend(emptied);
+    Ok(Edit { impact, then, after })
+}
 
+/// `now` without the nodes that are being removed already, whatever is edited. Their pods are pending.
+///
+/// # Errors
+/// A Tenant whose selector can't be read.
+pub(in crate::commands) fn without_leaving(now: &Input) -> Result<Input, InputError> {
+    let mut after = now.clone();
+    let leaving = nodes::leaving(now);
+    if !leaving.is_empty() {
+        let admission = Admission::new(now)?;
+        nodes::remove(&mut after, &leaving);
+        pods::displace(now, &mut after, &admission, &admission);
+    }
+    Ok(after)
+}
+
+/// Compares the cluster `now` with the cluster after `objects` are applied. Also returns the latter.
+///
+/// # Errors
+/// Values that the scheduler refuses, by object and field.
+pub(in crate::commands::plan) fn impact(
+    now: &Input,
+    objects: &Input,
+    types: &Arc<[InstanceType]>,
+) -> Result<(Impact, Input), InputError> {
+    let Edit { mut impact, then, after } = edit(now, objects, &[])?;
+    changes::warn_of_disruption(&impact.objects, now, &then, &mut impact.warnings);
     let options = Options { without_counts: true, ..Options::default() };
     let before = simulate(now, Arc::clone(types), &options)?;
     let after = simulate(&after, Arc::clone(types), &options)?;

@@ -36,7 +36,7 @@ pub(crate) struct Edited {
     pub(crate) kind: &'static str,
     /// Its name.
     pub(crate) name: String,
-    /// `created`, `changed` or `unchanged`.
+    /// `created`, `changed`, `unchanged` or `removed`.
     pub(crate) change: &'static str,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct NodeImpact {
     pub(crate) claim: String,
     /// Its pool.
     pub(crate) pool: String,
-    /// `Drifted`, `Expired`, `Empty` or `ScaledDown`.
+    /// `Drifted`, `Expired`, `Empty`, `ScaledDown` or `PoolRemoved`.
     pub(crate) reason: &'static str,
     /// Changed fields, or the cause in words.
     pub(crate) detail: String,
@@ -118,7 +118,7 @@ pub(crate) struct Pending {
 
 impl Impact {
     /// Removes and returns the warnings: effects that are unknown until the edit is applied.
-    pub(in crate::commands::plan) fn take_warnings(&mut self) -> Vec<String> {
+    pub(in crate::commands) fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }
 

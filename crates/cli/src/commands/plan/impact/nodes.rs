@@ -21,8 +21,14 @@ use crate::simulation::belongs;
 pub(super) fn replaced(now: &Input, then: &Input, wall: Timestamp) -> Vec<NodeImpact> {
     let mut impacts = Vec::new();
     for (claim, node) in with_nodes(now) {
-        let Some(pool) = managed(then, claim) else { continue };
         let pool_before = managed(now, claim);
+        let Some(pool) = managed(then, claim) else {
+            if pool_before.is_some() && then.pools.get("", &claim.spec.pool).is_none() {
+                let detail = format!("TenantPool {} is removed", claim.spec.pool);
+                impacts.push(impact(claim, node, "PoolRemoved", detail));
+            }
+            continue;
+        };
         let fields = drifted(then, claim, node, pool);
         let before = pool_before.map(|pool| drifted(now, claim, node, pool)).unwrap_or_default();
         let fields: Vec<String> = fields.into_iter().filter(|field| !before.contains(field)).collect();
@@ -78,6 +84,16 @@ fn drifted(input: &Input, claim: &NodeClaim, node: &Node, pool: &TenantPool) -> 
         DriftStatus::Drifted(fields) => fields,
         DriftStatus::Current | DriftStatus::Unstamped(_) => Vec::new(),
     }
+}
+
+/// Nodes that are being removed already, whatever is edited.
+pub(super) fn leaving(input: &Input) -> Vec<NodeImpact> {
+    let goes = |claim: &&Sourced<NodeClaim>| claim.metadata.deletion_timestamp.is_some();
+    let leaving = input.claims.iter().filter(goes).filter_map(|claim| {
+        let node = input.nodes.iter().find(|node| belongs(node, claim))?;
+        Some(impact(claim, node, "Terminating", "its NodeClaim is being deleted".to_owned()))
+    });
+    leaving.collect()
 }
 
 /// Surplus nodes of a static pool: those with the fewest pods, then the youngest.

@@ -1,0 +1,151 @@
+//! Objects that an edit removes.
+
+use std::str::FromStr;
+
+use croft_manifest::{Input, InputError};
+use kube::ResourceExt as _;
+
+use super::model::Edited;
+
+/// Kinds that can be removed, each with the names that kubectl takes for it.
+const KINDS: [(&str, [&str; 3]); 4] = [
+    ("Tenant", ["tenant", "tenants", "tnt"]),
+    ("TenantPool", ["tenantpool", "tenantpools", "tp"]),
+    ("EC2NodeClass", ["ec2nodeclass", "ec2nodeclasses", "ec2nc"]),
+    ("CroftConfig", ["croftconfig", "croftconfigs", "croftconfig"]),
+];
+
+/// An object that an edit removes: kind and name, such as `tenantpool/batch`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::commands) struct Removal {
+    kind: &'static str,
+    name: String,
+}
+
+impl FromStr for Removal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            "write kind and name, such as tenantpool/batch; tenant, tenantpool, ec2nodeclass and croftconfig can be removed"
+                .to_owned()
+        };
+        let (kind, name) = text.split_once('/').ok_or_else(wrong)?;
+        let kind = kind.to_lowercase();
+        let known = KINDS.iter().find(|(_, names)| names.contains(&kind.as_str())).ok_or_else(wrong)?;
+        if name.is_empty() {
+            return Err(wrong());
+        }
+        Ok(Self { kind: known.0, name: name.to_owned() })
+    }
+}
+
+/// Removes objects from `then`, which the objects of `edit` have been put into.
+///
+/// # Errors
+/// If an object isn't there, is among `edit`, or is still used by another: the controller keeps a pool while a Tenant names it.
+pub(super) fn apply(then: &mut Input, edit: &Input, removals: &[Removal]) -> Result<Vec<Edited>, InputError> {
+    let mut edited = Vec::new();
+    for Removal { kind, name } in removals {
+        let name = name.as_str();
+        let is_changed = match *kind {
+            "Tenant" => remove(&mut then.tenants, &edit.tenants, name),
+            "TenantPool" => remove(&mut then.pools, &edit.pools, name),
+            "EC2NodeClass" => remove(&mut then.classes, &edit.classes, name),
+            _ => remove(&mut then.configs, &edit.configs, name),
+        };
+        let is_changed = is_changed.ok_or_else(|| {
+            InputError::Other(format!("there is no {kind} {name} to remove: write the name of one"))
+        })?;
+        if is_changed {
+            let message = format!("{kind} {name} is both changed and removed: write one of both");
+            return Err(InputError::Other(message));
+        }
+        edited.push(Edited { kind: *kind, name: name.to_owned(), change: "removed" });
+    }
+    for Removal { kind, name } in removals {
+        if let Some(user) = user(then, kind, name) {
+            return Err(InputError::Other(format!(
+                "{kind} {name} can't be removed while {user} names it: change or remove {user}, too"
+            )));
+        }
+    }
+    Ok(edited)
+}
+
+/// Removes an object. Returns whether the edit has it; `None` if there is none.
+fn remove<K: kube::Resource>(
+    from: &mut croft_manifest::Objects<K>,
+    edit: &croft_manifest::Objects<K>,
+    name: &str,
+) -> Option<bool> {
+    from.get("", name)?;
+    from.retain(|object| object.meta().name.as_deref() != Some(name));
+    Some(edit.get("", name).is_some())
+}
+
+/// An object that names the one of this kind and name.
+fn user(then: &Input, kind: &str, name: &str) -> Option<String> {
+    match kind {
+        "TenantPool" => {
+            let tenant = then.tenants.iter().find(|t| t.spec.pools.iter().any(|pool| pool == name))?;
+            Some(format!("Tenant {}", tenant.name_any()))
+        }
+        "EC2NodeClass" => {
+            let class = |pool: &croft_api::TenantPool| {
+                pool.spec.template.as_ref().is_some_and(|t| t.spec.node_class_ref.name == name)
+            };
+            let pool = then.pools.iter().find(|pool| class(&pool.object))?;
+            Some(format!("TenantPool {}", pool.name_any()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use croft_manifest::{LoadOptions, parse};
+
+    use super::*;
+
+    fn read(text: &str) -> Input {
+        parse("test", text, &LoadOptions::default()).unwrap()
+    }
+
+    fn removal(text: &str) -> Removal {
+        text.parse().unwrap()
+    }
+
+    const CLUSTER: &str = "{apiVersion: croft.dev/v1alpha1, kind: TenantPool, metadata: {name: p}, spec: {provisioner: None}}\n---\n\
+        {apiVersion: croft.dev/v1alpha1, kind: Tenant, metadata: {name: t}, spec: {namespaces: [shop], pools: [p]}}";
+
+    #[test]
+    fn removal_is_read_with_the_names_of_kubectl() {
+        assert_eq!(removal("tp/p"), removal("TenantPool/p"));
+        for wrong in ["p", "tp/", "pod/p", "/p"] {
+            assert!(wrong.parse::<Removal>().unwrap_err().contains("tenantpool/batch"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn pool_that_a_tenant_names_is_removed_only_with_the_tenant() {
+        let none = Input::default();
+        let alone = apply(&mut read(CLUSTER), &none, &[removal("tp/p")]).unwrap_err();
+        assert_eq!(
+            alone.to_string(),
+            "TenantPool p can't be removed while Tenant t names it: change or remove Tenant t, too"
+        );
+        let mut then = read(CLUSTER);
+        let edited = apply(&mut then, &none, &[removal("tp/p"), removal("tnt/t")]).unwrap();
+        assert_eq!(edited.len(), 2);
+        assert!(then.pools.is_empty() && then.tenants.is_empty());
+    }
+
+    #[test]
+    fn removal_of_what_is_not_there_or_is_changed_is_refused() {
+        let missing = apply(&mut read(CLUSTER), &Input::default(), &[removal("tp/q")]).unwrap_err();
+        assert_eq!(missing.to_string(), "there is no TenantPool q to remove: write the name of one");
+        let both = apply(&mut read(CLUSTER), &read(CLUSTER), &[removal("tnt/t")]).unwrap_err();
+        assert_eq!(both.to_string(), "Tenant t is both changed and removed: write one of both");
+    }
+}

@@ -1,0 +1,229 @@
+//! The comparison as text and as Markdown: the same tables.
+
+use std::io::Write as _;
+
+use super::model::{Comparison, Difference, Figures, Row, cents};
+use crate::{
+    failure::Failure,
+    inventory::{Cost, estimate_mark},
+    monthly::dollars,
+    output::Output,
+    table::{Align, BAD, BOLD, GOOD, NOTE, Table},
+};
+use croft_scheduler::Price;
+
+/// Pods whose reasons are shown.
+const PODS_SHOWN: usize = 20;
+
+/// Writes the comparison for a terminal.
+pub(in crate::commands::simulate) fn text(comparison: &Comparison, out: &mut Output) -> Result<(), Failure> {
+    for object in &comparison.changes {
+        writeln!(out, "{BOLD}{} {}{BOLD:#}: {}", object.kind, object.name, object.change)?;
+    }
+    writeln!(out)?;
+    for table in tables(comparison) {
+        table.write(out)?;
+        writeln!(out)?;
+    }
+    for line in pending_lines(comparison) {
+        writeln!(out, "{line}")?;
+    }
+    let colour = match comparison.difference.cost {
+        0 => BOLD,
+        cost if cost < 0 => GOOD,
+        _ => BAD,
+    };
+    writeln!(out, "{colour}{}{colour:#}", verdict(comparison))?;
+    for note in notes(comparison) {
+        writeln!(out, "{NOTE}{note}{NOTE:#}")?;
+    }
+    Ok(())
+}
+
+/// Writes the comparison for a pull request.
+pub(in crate::commands::simulate) fn markdown(
+    comparison: &Comparison,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    writeln!(out, "### {}\n", verdict(comparison))?;
+    for object in &comparison.changes {
+        writeln!(out, "- {} `{}`: {}", object.kind, object.name, object.change)?;
+    }
+    for table in tables(comparison) {
+        writeln!(out)?;
+        table.write_markdown(out)?;
+    }
+    let lines = pending_lines(comparison);
+    if !lines.is_empty() {
+        writeln!(out)?;
+        for line in lines {
+            writeln!(out, "- {line}")?;
+        }
+    }
+    for note in notes(comparison) {
+        writeln!(out, "\n{note}.")?;
+    }
+    Ok(())
+}
+
+/// The result in one sentence.
+fn verdict(comparison: &Comparison) -> String {
+    let (before, after) = (comparison.before.end.cost, comparison.after.end.cost);
+    let amount = dollars(Price::from_micros(comparison.difference.cost.saturating_abs()));
+    let about = estimate_mark(before.estimated || after.estimated);
+    let (before, after) = (amount_text(before), amount_text(after));
+    match comparison.difference.cost {
+        0 => format!("the same cost: {after} a month"),
+        cost if cost < 0 => format!("{about}{amount} a month less: {after} instead of {before}"),
+        _ => format!("{about}{amount} a month more: {after} instead of {before}"),
+    }
+}
+
+fn notes(comparison: &Comparison) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (side, name) in [(&comparison.before, "before"), (&comparison.after, "after")] {
+        if side.cut_short {
+            notes.push(format!("the search of {name} ended before it found nothing more: raise --effort"));
+        }
+        if side.end.cost.unknown > 0 {
+            notes.push(format!("nodes of unknown price, {name}: {}", side.end.cost.unknown));
+        }
+    }
+    notes
+}
+
+fn tables(comparison: &Comparison) -> Vec<Table> {
+    let mut tables = vec![totals(comparison)];
+    tables.push(scopes("POOL", &comparison.pools));
+    tables.push(scopes("TENANT", &comparison.tenants));
+    tables.push(launched(comparison));
+    tables.retain(|table| !table.is_empty());
+    tables
+}
+
+fn totals(comparison: &Comparison) -> Table {
+    let mut table = Table::new(&[
+        ("A MONTH", Align::Left),
+        ("BEFORE", Align::Right),
+        ("AFTER", Align::Right),
+        ("DIFFERENCE", Align::Right),
+    ]);
+    let (before, after) = (&comparison.before, &comparison.after);
+    for (title, old, new) in [
+        ("as recorded", before.recorded, after.recorded),
+        ("with pending pods placed", before.placed, after.placed),
+        ("after consolidation", before.end.cost, after.end.cost),
+    ] {
+        let difference = signed_dollars(cents(new) - cents(old));
+        table.row(vec![title.to_owned(), amount_text(old), amount_text(new), difference]);
+    }
+    let (old, new, difference) = (&before.end, &after.end, &comparison.difference);
+    for (title, old, new, difference) in [
+        ("nodes", old.nodes, new.nodes, difference.nodes),
+        ("nodes launched", old.launched, new.launched, difference.launched),
+        ("nodes removed", old.removed, new.removed, difference.removed),
+        ("pods moved", old.moved, new.moved, difference.moved),
+        ("pods pending", old.pending, new.pending, difference.pending),
+    ] {
+        table.row(vec![title.to_owned(), old.to_string(), new.to_string(), signed(difference)]);
+    }
+    table
+}
+
+/// Pools or tenants with something on either side.
+fn scopes(title: &'static str, rows: &[Row]) -> Table {
+    let mut table = Table::new(&[
+        (title, Align::Left),
+        ("NODES", Align::Right),
+        ("LAUNCHED", Align::Right),
+        ("REMOVED", Align::Right),
+        ("MOVED", Align::Right),
+        ("PENDING", Align::Right),
+        ("BEFORE", Align::Right),
+        ("AFTER", Align::Right),
+        ("DIFFERENCE", Align::Right),
+    ]);
+    let nothing = Figures::default();
+    for Row { name, before, after, difference } in rows {
+        if *before == nothing && *after == nothing {
+            continue;
+        }
+        let Difference { cost, .. } = difference;
+        table.row(vec![
+            name.clone(),
+            change(before.nodes, after.nodes),
+            change(before.launched, after.launched),
+            change(before.removed, after.removed),
+            change(before.moved, after.moved),
+            change(before.pending, after.pending),
+            amount_text(before.cost),
+            amount_text(after.cost),
+            signed_dollars(*cost),
+        ]);
+    }
+    table
+}
+
+fn launched(comparison: &Comparison) -> Table {
+    let left = |title| (title, Align::Left);
+    let mut table = Table::new(&[
+        left("LAUNCHED"),
+        left("POOL"),
+        left("ZONE"),
+        left("CAPACITY"),
+        ("$/H EACH", Align::Right),
+        ("BEFORE", Align::Right),
+        ("AFTER", Align::Right),
+    ]);
+    for row in &comparison.launched {
+        table.row(vec![
+            row.instance_type.clone(),
+            row.pool.clone(),
+            row.zone.clone(),
+            row.capacity_type.clone(),
+            row.price.map_or_else(|| "unknown".to_owned(), |price| price.to_string()),
+            row.before.to_string(),
+            row.after.to_string(),
+        ]);
+    }
+    table
+}
+
+/// Pods that are pending on one side alone, and how many others there are.
+fn pending_lines(comparison: &Comparison) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for row in &comparison.pending {
+        match (&row.before, &row.after) {
+            (None, Some(why)) => lines.push(format!("pod {} becomes pending: {why}", row.pod)),
+            (Some(_), None) => lines.push(format!("pod {} is pending no longer", row.pod)),
+            _ => {}
+        }
+    }
+    if let Some(others) = lines.len().checked_sub(PODS_SHOWN).filter(|others| *others > 0) {
+        lines.truncate(PODS_SHOWN);
+        lines.push(format!("and {others} more, which -o json names"));
+    }
+    lines
+}
+
+fn amount_text(cost: Cost) -> String {
+    format!("{}{}", estimate_mark(cost.estimated), dollars(Price::from_micros(cents(cost))))
+}
+
+fn signed_dollars(micros: i64) -> String {
+    let amount = dollars(Price::from_micros(micros.saturating_abs()));
+    match micros {
+        0 => amount,
+        micros if micros < 0 => format!("-{amount}"),
+        _ => format!("+{amount}"),
+    }
+}
+
+fn signed(difference: i64) -> String {
+    if difference > 0 { format!("+{difference}") } else { difference.to_string() }
+}
+
+/// One number, or both if they differ.
+fn change(before: usize, after: usize) -> String {
+    if before == after { before.to_string() } else { format!("{before} -> {after}") }
+}

@@ -1,0 +1,19 @@
+//! What a search for a cheaper cluster supposes about time.
+
+use croft_manifest::Input;
+use croft_runtime::clock::{Clock as _, SystemClock};
+use jiff::Timestamp;
+
+/// How far a search looks ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Horizon {
+    /// The present: what disruption budgets and consolidateAfter let go now.
+    Now,
+    /// All the time that is needed: consolidateAfter is over for every node, and a budget is no limit unless it is always zero.
+    End,
+}
+
+/// The time that ages and schedules are measured by: when the input was recorded, or the present.
+pub(crate) fn time_of(input: &Input) -> Timestamp {
+    input.recorded_at.unwrap_or_else(|| SystemClock.wall())
+}

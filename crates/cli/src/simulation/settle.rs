@@ -1,0 +1,325 @@
+//! A cluster after pending pods have a place and after consolidation has nothing left to do: plan and search, repeated on an input
+//! that each result is applied to.
+//!
+//! Pods are bound as planned. Evictions, launches and consolidateAfter take no time here, and nothing is interrupted, so the end is
+//! what the settings lead to while demand and prices stay.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use croft_api::{NodeClaim, NodeClaimSpec, NodeClaimStatus, pool::NodeClassRef};
+use croft_manifest::{Input, InputError, Origin};
+use croft_scheduler::{
+    ComingNode, InstanceType, Options, Plan, PlannedInstance, PodKey, Resources, Unschedulable,
+    consolidation::Command,
+};
+use k8s_openapi::{
+    api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Pod},
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
+};
+use kube::ResourceExt as _;
+
+use super::{
+    consolidation::search,
+    demand::{Created, belongs, coming_node},
+    denied::Denied,
+    horizon::Horizon,
+    simulate::{Planned, Simulation, plan},
+};
+
+/// Rounds of plan and search. Each lowers the cost or places pods, so that few are needed.
+const MOST_ROUNDS: usize = 20;
+
+/// An input on its way to the end of consolidation.
+pub(crate) struct Settling {
+    input: Input,
+    types: Arc<[InstanceType]>,
+    options: Options,
+    launched: usize,
+    unschedulable: Vec<Unschedulable>,
+    denied: Vec<Denied>,
+    warnings: Vec<String>,
+    steps: u64,
+    is_cut_short: bool,
+}
+
+impl Settling {
+    /// Begins with `input`, whose NodeClaims count as registered.
+    pub(crate) fn new(mut input: Input, types: Arc<[InstanceType]>, options: Options) -> Self {
+        register_coming(&mut input, &types);
+        Self {
+            input,
+            types,
+            options,
+            launched: 0,
+            unschedulable: Vec::new(),
+            denied: Vec::new(),
+            warnings: Vec::new(),
+            steps: 0,
+            is_cut_short: false,
+        }
+    }
+
+    /// The objects as they are by now.
+    pub(crate) const fn input(&self) -> &Input {
+        &self.input
+    }
+
+    /// Pods that found no place in the last plan, and why.
+    pub(crate) fn unschedulable(&self) -> &[Unschedulable] {
+        &self.unschedulable
+    }
+
+    /// Pods that admission refused.
+    pub(crate) fn denied(&self) -> &[Denied] {
+        &self.denied
+    }
+
+    /// Warnings of the first plan.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Work steps of plans and searches.
+    pub(crate) const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// True if a search ended before it found nothing more.
+    pub(crate) const fn is_cut_short(&self) -> bool {
+        self.is_cut_short
+    }
+
+    /// Launches what pending pods need, and binds them.
+    ///
+    /// # Errors
+    /// Values that the scheduler refuses, by object and field.
+    pub(crate) fn place_pending(&mut self) -> Result<(), InputError> {
+        let Planned { simulation, created, .. } =
+            plan(&self.input, Arc::clone(&self.types), &self.options, true)?;
+        self.create(created);
+        self.warnings.clone_from(&simulation.warnings);
+        self.denied.clone_from(&simulation.denied);
+        self.apply_plan(&simulation);
+        Ok(())
+    }
+
+    /// Carries out commands of consolidation until none is found.
+    ///
+    /// # Errors
+    /// Values that the scheduler refuses, by object and field.
+    pub(crate) fn consolidate(&mut self) -> Result<(), InputError> {
+        for _ in 0..MOST_ROUNDS {
+            let Planned { simulation, cluster, .. } =
+                plan(&self.input, Arc::clone(&self.types), &self.options, false)?;
+            // Room that a limit or a node has gained.
+            if has_placements(&simulation.plan) {
+                self.apply_plan(&simulation);
+                continue;
+            }
+            self.observe(&simulation);
+            let savings = search(&self.input, &cluster, &self.types, &self.options, Horizon::End);
+            self.steps = self.steps.saturating_add(savings.found.steps);
+            if savings.found.commands.is_empty() {
+                self.is_cut_short |= savings.found.cut_short;
+                return Ok(());
+            }
+            self.apply_commands(&simulation, &savings.found.commands);
+        }
+        self.is_cut_short = true;
+        Ok(())
+    }
+
+    /// Puts the pods of workloads into the input, in place of the workloads.
+    fn create(&mut self, created: Created) {
+        let Created { pods, volume_claims } = created;
+        let input = &mut self.input;
+        for (pod, origin) in pods {
+            input.pods.put(pod, origin);
+        }
+        for (claim, origin) in volume_claims {
+            input.volume_claims.put(claim, origin);
+        }
+        input.deployments.retain(|_| false);
+        input.replica_sets.retain(|_| false);
+        input.stateful_sets.retain(|_| false);
+        input.replication_controllers.retain(|_| false);
+        input.jobs.retain(|_| false);
+        input.cron_jobs.retain(|_| false);
+    }
+
+    fn observe(&mut self, simulation: &Simulation) {
+        self.steps = self.steps.saturating_add(simulation.plan.steps);
+        self.is_cut_short |= simulation.plan.cut_short;
+        self.unschedulable.clone_from(&simulation.plan.unschedulable);
+    }
+
+    fn apply_plan(&mut self, simulation: &Simulation) {
+        self.observe(simulation);
+        let mut bound = HashMap::new();
+        for instance in &simulation.plan.instances {
+            let node = self.launch(instance, simulation.is_estimate(instance));
+            bound.extend(instance.pods.iter().map(|pod| (pod.clone(), node.clone())));
+        }
+        for place in &simulation.plan.existing {
+            bound.extend(place.pods.iter().map(|pod| (pod.clone(), place.node.clone())));
+        }
+        self.bind(&bound);
+    }
+
+    fn apply_commands(&mut self, simulation: &Simulation, commands: &[Command]) {
+        let mut bound = HashMap::new();
+        let mut removed = HashSet::new();
+        for command in commands {
+            removed.extend(command.nodes.iter().cloned());
+            for instance in &command.instances {
+                let node = self.launch(instance, simulation.is_estimate(instance));
+                bound.extend(instance.pods.iter().map(|pod| (pod.clone(), node.clone())));
+            }
+            for place in &command.onto {
+                bound.extend(place.pods.iter().map(|pod| (pod.clone(), place.node.clone())));
+            }
+        }
+        self.bind(&bound);
+        let input = &mut self.input;
+        input.nodes.retain(|node| !removed.contains(&node.name_any()));
+        input.claims.retain(|claim| {
+            let node = claim.status.as_ref().and_then(|status| status.node_name.as_ref());
+            node.is_none_or(|node| !removed.contains(node))
+        });
+        // Pods of DaemonSets end with their node, and so do those that have ended.
+        input.pods.retain(|pod| node_of(pod).is_none_or(|node| !removed.contains(node)));
+    }
+
+    /// Adds a planned instance as a Ready node with its NodeClaim. Returns the node's name.
+    fn launch(&mut self, instance: &PlannedInstance, estimated: bool) -> String {
+        let name = loop {
+            self.launched += 1;
+            let name = format!("new-{}", self.launched);
+            if self.input.nodes.get("", &name).is_none() && self.input.claims.get("", &name).is_none() {
+                break name;
+            }
+        };
+        let coming = instance.coming(&name);
+        let pool = self.input.pools.get("", &instance.pool);
+        let class = pool.and_then(|pool| pool.spec.template.as_ref()).map(|t| t.spec.node_class_ref.clone());
+        let claim = new_claim(&coming, class, instance, estimated);
+        self.input.claims.put(claim, origin());
+        self.input.nodes.put(new_node(&coming, &name), origin());
+        name
+    }
+
+    /// Binds pods to nodes, as if they ran there.
+    fn bind(&mut self, nodes: &HashMap<PodKey, String>) {
+        for (key, node) in nodes {
+            let Some(found) = self.input.pods.get(&key.namespace, &key.name) else { continue };
+            let (mut pod, origin) = (found.object.clone(), found.origin.clone());
+            pod.spec.get_or_insert_default().node_name = Some(node.clone());
+            let status = pod.status.get_or_insert_default();
+            status.phase = Some("Running".to_owned());
+            status.nominated_node_name = None;
+            self.input.pods.put(pod, origin);
+        }
+    }
+}
+
+fn has_placements(plan: &Plan) -> bool {
+    !plan.instances.is_empty() || plan.existing.iter().any(|place| !place.pods.is_empty())
+}
+
+fn node_of(pod: &Pod) -> Option<&String> {
+    pod.spec.as_ref()?.node_name.as_ref()
+}
+
+/// Nothing of a file.
+fn origin() -> Origin {
+    Origin { file: "simulated".into(), line: 0 }
+}
+
+/// Adds a Node for each NodeClaim that has none and isn't being deleted: it costs already, and pods will run there.
+pub(crate) fn register_coming(input: &mut Input, types: &Arc<[InstanceType]>) {
+    let waits = |claim: &&croft_manifest::Sourced<NodeClaim>| {
+        claim.metadata.deletion_timestamp.is_none() && !input.nodes.iter().any(|node| belongs(node, claim))
+    };
+    let coming: Vec<_> = input.claims.iter().filter(waits).cloned().collect();
+    for claim in coming {
+        let planned = coming_node(&claim.object, types);
+        let status = claim.status.clone().unwrap_or_default();
+        let name = status.node_name.clone().unwrap_or_else(|| claim.name_any());
+        input.nodes.put(new_node(&planned, &name), claim.origin.clone());
+        let status = NodeClaimStatus {
+            node_name: Some(name),
+            // The Node that is made here has no provider id.
+            provider_id: None,
+            ..status
+        };
+        input.claims.put(NodeClaim { status: Some(status), ..claim.object }, claim.origin);
+    }
+}
+
+fn amounts(resources: &Resources) -> BTreeMap<String, Quantity> {
+    let quantities = resources.to_quantities().into_iter();
+    quantities.map(|(name, amount)| (name, Quantity(amount.to_string()))).collect()
+}
+
+fn new_node(coming: &ComingNode, name: &str) -> Node {
+    let mut labels = coming.labels.clone();
+    labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
+    let ready =
+        NodeCondition { type_: "Ready".to_owned(), status: "True".to_owned(), ..NodeCondition::default() };
+    Node {
+        metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() },
+        spec: Some(NodeSpec {
+            taints: Some(coming.taints.clone()).filter(|taints| !taints.is_empty()),
+            ..NodeSpec::default()
+        }),
+        status: Some(NodeStatus {
+            capacity: Some(amounts(&coming.capacity)),
+            allocatable: Some(amounts(&coming.allocatable)),
+            conditions: Some(vec![ready]),
+            ..NodeStatus::default()
+        }),
+    }
+}
+
+fn new_claim(
+    coming: &ComingNode,
+    class: Option<NodeClassRef>,
+    instance: &PlannedInstance,
+    price_estimated: bool,
+) -> NodeClaim {
+    let none = || NodeClassRef {
+        group: croft_api::GROUP.to_owned(),
+        kind: "EC2NodeClass".to_owned(),
+        name: String::new(),
+    };
+    let spec = NodeClaimSpec {
+        pool: coming.pool.clone(),
+        node_class_ref: class.unwrap_or_else(none),
+        instance_types: instance.options.clone(),
+        zones: instance.zones.clone(),
+        capacity_type: coming.capacity_type.as_str().to_owned(),
+        requirements: Vec::new(),
+        requests: BTreeMap::new(),
+        taints: coming.taints.clone(),
+        startup_taints: Vec::new(),
+        labels: coming.labels.clone(),
+        termination_grace_period: None,
+    };
+    let status = NodeClaimStatus {
+        node_name: Some(coming.claim.clone()),
+        instance_type: Some(coming.instance_type.clone()),
+        zone: Some(coming.zone.clone()),
+        capacity_type: Some(coming.capacity_type.as_str().to_owned()),
+        price_per_hour: (!instance.unpriced).then(|| instance.price.to_string()),
+        price_estimated,
+        ..NodeClaimStatus::default()
+    };
+    NodeClaim {
+        metadata: ObjectMeta { name: Some(coming.claim.clone()), ..ObjectMeta::default() },
+        spec,
+        status: Some(status),
+    }
+}
