@@ -1,5 +1,7 @@
 //! Namespaces that owners create, and the use of quotas.
 
+use croft_policy::definitions::SURPLUS_ANNOTATION;
+
 use super::*;
 use crate::kube_api::ObjectKey;
 
