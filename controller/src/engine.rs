@@ -249,6 +249,7 @@ impl Engine {
                 self.in_flight.end_backoff(&key);
             }
         }
+        self.record.observe_change(&change);
         self.snapshot.observe(change, now);
     }
 

@@ -18,7 +18,8 @@ use croft_record::{
         closed::LEDGER_SLOTS,
         node::{Payer, Purpose, Share},
     },
-    writer::{Bounds, SLOTS, Writer, slot_name},
+    slots::slot_name,
+    writer::{Bounds, SLOTS, Writer},
 };
 use croft_testkit::{
     CroftOptions, Options, Part, http,
@@ -101,6 +102,23 @@ async fn slots(client: &Client) {
         used += usize::from(bytes > 0);
     }
     assert!(used > 0);
+}
+
+/// The new leader makes a snapshot of the cluster that it finds, and the command line plans for it.
+async fn a_snapshot_is_planned_for(stack: &Stack, pod: &str) {
+    let planned = until("a snapshot", EVENTUALLY, async || {
+        let (code, text) = croft(&stack.plane, "simulate --at 0s -o json").await.unwrap();
+        let has = code == 0 && text.contains(&format!("{TENANT}/huge-"));
+        Ok::<_, kube::Error>(Seen::from_option(has.then(|| text.clone()), text))
+    })
+    .await
+    .unwrap();
+    assert!(planned.contains("InsufficientResources"), "{planned}");
+    let absent = "simulate --at 0s --without tenantpool/absent";
+    let (code, refused) = croft(&stack.plane, absent).await.unwrap();
+    assert!(code == 2 && refused.contains("there is no TenantPool absent"), "{refused}");
+    let explained = text(stack, &format!("explain pod {pod} -n {TENANT} --at {}", now())).await;
+    assert!(explained.contains("ran on node"), "snapshots are no part of the log: {explained}");
 }
 
 /// Every part of the ledger adds up to the time between the instance's two entries.
@@ -191,6 +209,7 @@ async fn a_node_is_explained_as_it_was_after_the_controller_was_killed() {
         entry["k"] == json!("state") && entry["pods"] == json!([format!("{TENANT}/{pod}")])
     })
     .await;
+    a_snapshot_is_planned_for(&stack, &pod).await;
     stack.plane.kubectl(["-n", TENANT, "delete", "deployment", "web"]).await.unwrap();
     until("the end of the node", EVENTUALLY, async || {
         let left = nodes(&client).await?.contains_key(&node);

@@ -10,7 +10,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use croft_record::{archive, writer::SegmentWrite};
+use croft_record::{
+    archive::{self, Ring},
+    writer::SegmentWrite,
+};
 use croft_runtime::{clock::Clock, shutdown::Shutdown};
 use object_store::{ObjectStore, ObjectStoreExt as _, path::Path};
 
@@ -47,15 +50,16 @@ struct Held {
     slots: BTreeMap<usize, ObjectCopy>,
     /// Segments whose slot has another one, and that aren't stored yet.
     overwritten: VecDeque<ObjectCopy>,
-    /// The slot and the time of the segment that this leader continues.
-    continued: Option<(u64, i64)>,
+    /// The segments that this leader continues, each with the time at which it began to.
+    continued: BTreeMap<Ring, (u64, i64)>,
     lost: u64,
     last_copy: i64,
 }
 
 impl Held {
     fn observe(&mut self, content: Arc<SegmentWrite>) {
-        let Some(name) = archive::name(content.slot, &content.bytes, self.continued) else { return };
+        let continued = archive::ring(content.slot).and_then(|ring| self.continued.get(&ring)).copied();
+        let Some(name) = archive::name(content.slot, &content.bytes, continued) else { return };
         let old = self.slots.get(&content.slot);
         let is_renamed = old.is_some_and(|old| old.name != name);
         // A leader reads every slot after a failed write: most of them are as they were.
@@ -112,18 +116,24 @@ impl Archive {
 
     /// Takes in the slots that a leader has read and will continue.
     fn observe_read(&self, slots: &[StoredSlot]) {
-        let numbered = |slot: &StoredSlot| Some((archive::number(slot.slot, &slot.bytes)?, slot.bytes.len()));
-        let newest = slots.iter().filter_map(numbered).max();
         let mut held = self.held();
-        // The newest segment is this process's own, and nothing of it is gone.
-        let is_own = |(number, length): &(u64, usize)| {
-            held.slots.values().any(|ObjectCopy { content, .. }| {
-                archive::number(content.slot, &content.bytes) == Some(*number)
-                    && content.bytes.len() <= *length
-            })
-        };
-        if let Some((number, _)) = newest.filter(|newest| !is_own(newest)) {
-            held.continued = Some((number, self.clock.wall().as_millisecond()));
+        for ring in [Ring::Log, Ring::Snapshots] {
+            let numbered = |slot: usize, bytes: &[u8]| {
+                archive::number(slot, bytes).filter(|_| archive::ring(slot) == Some(ring))
+            };
+            let newest = slots
+                .iter()
+                .filter_map(|slot| Some((numbered(slot.slot, &slot.bytes)?, slot.bytes.len())))
+                .max();
+            // The newest segment is this process's own, and nothing of it is gone.
+            let is_own = |(number, length): &(u64, usize)| {
+                held.slots.values().any(|ObjectCopy { content, .. }| {
+                    numbered(content.slot, &content.bytes) == Some(*number) && content.bytes.len() <= *length
+                })
+            };
+            if let Some((number, _)) = newest.filter(|newest| !is_own(newest)) {
+                held.continued.insert(ring, (number, self.clock.wall().as_millisecond()));
+            }
         }
         for StoredSlot { slot, bytes, .. } in slots {
             held.observe(Arc::new(SegmentWrite { slot: *slot, bytes: bytes.clone() }));

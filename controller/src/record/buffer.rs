@@ -9,17 +9,21 @@ use std::{
 
 use croft_record::{
     entry::{Entry, EntryKind},
+    snapshot::writer::TooLarge,
     writer::{SegmentWrite, Writer},
 };
 
 use super::{
     ledger::{ClosedCosts, LedgerKeeper},
+    snapshots::SnapshotKeeper,
     store::{ResumedRecord, SlotWrite},
 };
-use crate::{action::Action, time::Now};
+use crate::{action::Action, state::Change, time::Now};
 
 /// Entries wait this long for others before they are written. With a call's timeout, a crash loses at most ten seconds.
 const WRITE_AFTER: Duration = Duration::from_secs(5);
+/// A snapshot isn't written while entries have waited this long: they are due before its call may have ended.
+const NO_SNAPSHOT_AFTER: Duration = Duration::from_secs(2);
 /// Entries that wait for a store beyond this are dropped, the oldest first.
 const MOST_WAITING: usize = 5_000;
 /// A statement that still holds is recorded again after this long: the log forgets its oldest entries.
@@ -69,6 +73,7 @@ pub(crate) struct Buffer {
     /// Entries of the write in flight.
     writing: Vec<Entry>,
     ledger: LedgerKeeper,
+    snapshots: SnapshotKeeper,
     /// Dropped entries that the log doesn't mention yet.
     unmentioned: u64,
     last: BTreeMap<String, Last>,
@@ -178,7 +183,11 @@ impl Buffer {
             Log::Open { .. } => {
                 let is_due =
                     self.waiting_since.is_some_and(|since| now.mono >= since.saturating_add(WRITE_AFTER));
-                if is_due { self.write(now) } else { self.close_hours(now) }
+                if is_due {
+                    self.write(now)
+                } else {
+                    self.close_hours(now).or_else(|| self.write_snapshot(now))
+                }
             }
         }
     }
@@ -190,6 +199,35 @@ impl Buffer {
         let writes = self.ledger.close(versions, now, is_over);
         let write = |segment: SegmentWrite| Self::slot_write(versions, segment);
         (!writes.is_empty()).then(|| Action::WriteRecord(writes.into_iter().map(write).collect()))
+    }
+
+    /// The write of the snapshot that is due now.
+    fn write_snapshot(&mut self, now: Now) -> Option<Action> {
+        let Log::Open { versions, .. } = &self.log else { return None };
+        let is_late = |since: Duration| now.mono.saturating_sub(since) >= NO_SNAPSHOT_AFTER;
+        if self.waiting_since.is_some_and(is_late) {
+            return None;
+        }
+        match self.snapshots.append(versions, now)? {
+            Ok(segment) => Some(Action::WriteRecord(vec![Self::slot_write(versions, segment)])),
+            Err(TooLarge { bytes, most }) => {
+                let message = format!(
+                    "a snapshot of the cluster takes {} KiB, more than the {} KiB that are kept: croft debug dump writes one",
+                    bytes / 1024,
+                    most / 1024
+                );
+                let entry = Entry { message, ..Entry::new(now.wall.as_millisecond(), EntryKind::Lost) };
+                self.push_change("snapshot".to_owned(), entry, now);
+                None
+            }
+        }
+    }
+
+    /// Takes in a change of an object, for snapshots.
+    pub(super) fn observe_change(&mut self, change: &Change) {
+        if self.is_on() {
+            self.snapshots.observe(change);
+        }
     }
 
     fn slot_write(versions: &BTreeMap<usize, String>, segment: SegmentWrite) -> SlotWrite {
@@ -206,7 +244,9 @@ impl Buffer {
         let entries = self.waiting_since.map(|since| since.saturating_add(WRITE_AFTER));
         // An hour that is over waits for its entries.
         let close = self.ledger.next_close(versions, now).filter(|due| *due > now.mono || entries.is_none());
-        [entries, close].into_iter().flatten().min()
+        // A snapshot that is due waits for the entries that are due soon.
+        let snapshot = self.snapshots.next_due(versions).filter(|due| *due > now.mono || entries.is_none());
+        [entries, close, snapshot].into_iter().flatten().min()
     }
 
     /// The write of everything that waits.
@@ -250,8 +290,9 @@ impl Buffer {
         if !self.is_on() {
             return;
         }
-        let ResumedRecord { writer, last_sequence, versions, ledger, book, .. } = resumed;
+        let ResumedRecord { writer, last_sequence, versions, ledger, book, snapshots, .. } = resumed;
         self.ledger.resume(ledger, book);
+        self.snapshots.resume(snapshots);
         let (arrived, missing): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.writing).into_iter().partition(|entry| entry.sequence <= last_sequence);
         self.counts.written = self.counts.written.saturating_add(arrived.len() as u64);

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! `decisions` makes entries from what the engine handles, `nodes` from changes of NodeClaims. `buffer` leaves out repetitions and
-//! asks for a write at most every five seconds; once an hour is over and its entries are written, `ledger` closes it. None of
-//! them has I/O. `store` is the trait of stores, and the store in Croft's own namespace; `archive` copies that into an object store.
+//! asks for a write at most every five seconds; once an hour is over and its entries are written, `ledger` closes it; `snapshots` holds
+//! the objects that there are, and makes a snapshot of them every ten minutes. None of them has I/O. `store` is the trait of stores, and the store in Croft's own namespace; `archive` copies that into an object store.
 
 pub mod archive;
 mod buffer;
@@ -16,6 +16,7 @@ mod decisions;
 mod ledger;
 mod nodes;
 mod recorder;
+mod snapshots;
 pub mod store;
 
 pub use buffer::RecordCounts;

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     action::{Action, UserEvent},
     provisioning::planning::RunSummary,
-    state::BoundPod,
+    state::{BoundPod, Change},
     time::Now,
 };
 
@@ -47,6 +47,11 @@ impl Recorder {
     pub fn take_over(&mut self, now: Now) {
         self.nodes = Nodes::default();
         self.buffer.take_over(now);
+    }
+
+    /// Takes in a change of an object, for snapshots.
+    pub(crate) fn observe_change(&mut self, change: &Change) {
+        self.buffer.observe_change(change);
     }
 
     /// The read or write of the store that is due now.

@@ -8,12 +8,11 @@ use std::{
 use async_trait::async_trait;
 use croft_record::{
     entry::{Entry, EntryKind},
-    ledger::{
-        closed::{LEDGER_SLOTS, Ledger},
-        record::LogBook,
-    },
+    ledger::{closed::Ledger, record::LogBook},
     record::Record,
-    writer::{Bounds, SLOTS, SegmentWrite, Writer, slot_name},
+    slots::slot_name,
+    snapshot::writer::{FIRST_SLOT, SEGMENT_BYTES, SNAPSHOT_SLOTS, SnapshotWriter, is_snapshot_slot},
+    writer::{Bounds, SLOTS, SegmentWrite, Writer},
 };
 use serde_json::json;
 
@@ -50,7 +49,10 @@ pub struct StoredSlot {
     pub bytes: Vec<u8>,
 }
 
-/// Keeps the segments of the decision log, and the ledger. Only the leader writes; a write names the version that it replaces.
+/// Every slot: of the log, the ledger and the snapshots.
+const ALL_SLOTS: usize = FIRST_SLOT + SNAPSHOT_SLOTS;
+
+/// Keeps the segments of the decision log, the ledger, and the snapshots. Only the leader writes; a write names the version that it replaces.
 #[async_trait]
 pub trait RecordStore: Send + Sync {
     /// Reads every slot that exists.
@@ -77,6 +79,8 @@ pub struct ResumedRecord {
     pub(super) ledger: Ledger,
     /// The costs of the hours since.
     pub(super) book: LogBook,
+    /// Continues the snapshots.
+    pub(super) snapshots: SnapshotWriter,
 }
 
 impl ResumedRecord {
@@ -87,6 +91,8 @@ impl ResumedRecord {
         let (writer, last_sequence) =
             Writer::resume(written().map(|slot| slot.bytes.as_slice()), Bounds::default());
         let record = Record::read(written().map(|slot| ("", slot.bytes.as_slice())));
+        let of_snapshots = slots.iter().filter(|slot| is_snapshot_slot(slot.slot) && !slot.bytes.is_empty());
+        let snapshots = SnapshotWriter::resume(of_snapshots.map(|slot| slot.bytes.as_slice()), SEGMENT_BYTES);
         let ledger = Ledger::read(slots.iter().map(|slot| (slot.slot, slot.bytes.as_slice())));
         Self {
             writer,
@@ -96,6 +102,7 @@ impl ResumedRecord {
             last_at: record.entries.iter().map(|entry| entry.at).max(),
             versions: slots.iter().map(|slot| (slot.slot, slot.version.clone())).collect(),
             open_claims: open_claims(record),
+            snapshots,
         }
     }
 }
@@ -117,7 +124,7 @@ fn open_claims(record: Record) -> Vec<Entry> {
     open.into_values().collect()
 }
 
-/// The slots of log and ledger as ConfigMaps of Croft's own namespace. The manifests install them empty, so that the controller needs no right to
+/// The slots of log, ledger and snapshots as ConfigMaps of Croft's own namespace. The manifests install them empty, so that the controller needs no right to
 /// create one: it may patch these, by name.
 pub struct ClusterStore {
     api: Arc<dyn KubeApi>,
@@ -139,8 +146,8 @@ impl ClusterStore {
 #[async_trait]
 impl RecordStore for ClusterStore {
     async fn read(&self) -> Result<Vec<StoredSlot>, StoreError> {
-        let mut slots = Vec::with_capacity(SLOTS + LEDGER_SLOTS);
-        for slot in 0..SLOTS + LEDGER_SLOTS {
+        let mut slots = Vec::with_capacity(ALL_SLOTS);
+        for slot in 0..ALL_SLOTS {
             // An empty patch returns the object, without a right to read.
             match self.api.call(Call { target: self.target(slot), verb: Verb::Patch(json!({})) }).await {
                 Ok(Response::RecordSlot { version, bytes }) => {

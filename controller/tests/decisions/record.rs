@@ -9,6 +9,10 @@ use croft_controller::{
 use croft_record::{
     entry::{Entry, EntryKind, PlanFigures},
     record::Record,
+    snapshot::{
+        read::moment,
+        writer::{FIRST_SLOT, SNAPSHOT_SLOTS},
+    },
     writer::SLOTS,
 };
 use serde_json::json;
@@ -105,6 +109,41 @@ fn a_plan_is_recorded_with_its_inputs_its_claims_and_its_refusals() {
     );
     assert!(!format!("{entries_of_plan:?}").contains("s3cret"));
     assert_eq!(of_kind(&entries_of_plan, EntryKind::Lead)[0].message, "leader-1");
+}
+
+#[test]
+fn a_snapshot_has_the_objects_that_the_engine_knows_and_no_environment() {
+    let mut bench = Bench::new();
+    bench.engine.start_recording("leader-1");
+    bench.engine.take_over(Vec::new(), at(1));
+    bench.see(2, huge());
+    bench.see(2, pod("web", None));
+    let slot = |slot| StoredSlot { slot, version: "1".to_owned(), bytes: Vec::new() };
+    let slots: Vec<StoredSlot> = (0..FIRST_SLOT + SNAPSHOT_SLOTS).map(slot).collect();
+    let mut snapshots = Vec::new();
+    for seconds in [3, 8, 9, 10] {
+        for action in bench.decide(seconds) {
+            match action {
+                Action::ReadRecord => {
+                    let resumed = Box::new(ResumedRecord::new(&slots));
+                    bench.done(seconds, &action, vec![ActionResult::RecordRead(resumed)]);
+                }
+                Action::WriteRecord(writes) => {
+                    write(&mut bench, seconds, &writes);
+                    let of_snapshots = writes.iter().filter(|write| write.segment.slot >= FIRST_SLOT);
+                    snapshots.extend(of_snapshots.map(|write| write.segment.bytes.clone()));
+                }
+                _ => {}
+            }
+        }
+    }
+    let [bytes] = snapshots.as_slice() else { panic!("{} snapshots", snapshots.len()) };
+    let found = moment([bytes.as_slice()], i64::MAX).unwrap();
+    let names: Vec<&str> =
+        found.objects.iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["huge", "web"]);
+    assert!(!format!("{found:?}").contains("s3cret"));
+    assert_eq!(found.objects[0]["spec"]["nodeSelector"], json!({"node-pool": "pool-a"}));
 }
 
 #[test]

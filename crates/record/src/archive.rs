@@ -3,6 +3,7 @@
 //! ```text
 //!   log/2026-11-25/021403-0000000042.jsonl.gz    a segment: day and time of its first entry (UTC), and its number
 //!   ledger/2026-11-25.jsonl.gz                   the closed hours of a day
+//!   snapshots/2026-11-25/020007-0000000009.jsonl.gz   snapshots of the cluster: day and time of the first
 //! ```
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
@@ -10,11 +11,14 @@ use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use crate::{
     ledger::closed::{DAY_MILLIS, day_of, first_hour, is_hours_slot},
     segment,
+    snapshot::{read, writer::is_snapshot_slot},
     writer::SLOTS,
 };
 
 /// The folder of segments.
 pub const LOG: &str = "log/";
+/// The folder of snapshots.
+pub const SNAPSHOTS: &str = "snapshots/";
 /// The folder of closed hours.
 pub const LEDGER: &str = "ledger/";
 /// The end of every name.
@@ -30,11 +34,40 @@ fn utc(millis: i64, format: &str) -> String {
         .to_string()
 }
 
-/// The number of the segment that a slot holds; numbers grow.
+/// What segments are numbered together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ring {
+    /// The decision log.
+    Log,
+    /// Snapshots of the cluster.
+    Snapshots,
+}
+
+/// The ring of a slot; none for the ledger.
+#[must_use]
+pub const fn ring(slot: usize) -> Option<Ring> {
+    if slot < SLOTS {
+        Some(Ring::Log)
+    } else if is_snapshot_slot(slot) {
+        Some(Ring::Snapshots)
+    } else {
+        None
+    }
+}
+
+/// The number of the segment that a slot holds; numbers grow within a ring.
 #[must_use]
 pub fn number(slot: usize, bytes: &[u8]) -> Option<u64> {
-    let (number, _) = segment::head(bytes).filter(|_| slot < SLOTS)?;
-    Some(number)
+    head(slot, bytes).map(|(_, number, _)| number)
+}
+
+/// Folder and number of the segment in a slot, and the time of its first entry or snapshot.
+fn head(slot: usize, bytes: &[u8]) -> Option<(&'static str, u64, i64)> {
+    let (folder, (number, begins)) = match ring(slot)? {
+        Ring::Log => (LOG, segment::head(bytes)?),
+        Ring::Snapshots => (SNAPSHOTS, read::head(bytes)?),
+    };
+    Some((folder, number, begins))
 }
 
 /// The name of what a slot holds. `None` for a slot that is empty or damaged, and for that of closed days, which are the sums of hours.
@@ -46,10 +79,10 @@ pub fn name(slot: usize, bytes: &[u8], continued: Option<(u64, i64)>) -> Option<
     if is_hours_slot(slot) {
         return Some(hours_name(first_hour(bytes)?));
     }
-    let (number, begins) = segment::head(bytes).filter(|_| slot < SLOTS)?;
+    let (folder, number, begins) = head(slot, bytes)?;
     let continued = continued.filter(|(continued, _)| *continued == number);
     let by = continued.map(|(_, at)| format!("-{at}")).unwrap_or_default();
-    Some(format!("{LOG}{}-{number:010}{by}{ENDING}", utc(begins, BEGINS)))
+    Some(format!("{folder}{}-{number:010}{by}{ENDING}", utc(begins, BEGINS)))
 }
 
 /// The name of the closed hours of a day.
@@ -64,7 +97,7 @@ pub fn hours_between(from: i64, to: i64) -> impl Iterator<Item = String> {
         .map(hours_name)
 }
 
-/// The names of segments with entries from `from` to `to`: those that begin then, and the last ones before.
+/// The names of segments of one folder with entries or snapshots from `from` to `to`: those that begin then, and the last ones before.
 #[must_use]
 pub fn segments_between(mut names: Vec<String>, from: i64, to: i64) -> Vec<String> {
     names.retain(|name| begins(name).is_some_and(|begins| begins <= to));
@@ -76,7 +109,8 @@ pub fn segments_between(mut names: Vec<String>, from: i64, to: i64) -> Vec<Strin
 
 /// The second in which a segment begins.
 fn begins(name: &str) -> Option<i64> {
-    let (begins, _) = name.strip_prefix(LOG)?.split_at_checked("2026-11-25/021403".len())?;
+    let name = [LOG, SNAPSHOTS].iter().find_map(|folder| name.strip_prefix(folder))?;
+    let (begins, _) = name.split_at_checked("2026-11-25/021403".len())?;
     let at = DateTime::strptime(BEGINS, begins).ok()?;
     Some(at.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
 }
@@ -86,6 +120,7 @@ mod tests {
     use super::*;
     use crate::{
         entry::{Entry, EntryKind},
+        snapshot::{mirror::Mirror, writer::SnapshotWriter},
         writer::{Bounds, Writer},
     };
 
@@ -107,6 +142,18 @@ mod tests {
         for (slot, bytes) in [(0, &[][..]), (0, &bytes[..9]), (SLOTS, &bytes[..]), (SLOTS + 3, &bytes[..])] {
             assert_eq!(name(slot, bytes, None), None, "{slot}");
         }
+    }
+
+    #[test]
+    fn a_segment_of_snapshots_is_named_by_its_first_and_number() {
+        let (mut mirror, at) = (Mirror::default(), at("2026-11-25T02:00:07Z"));
+        let write = SnapshotWriter::resume([], 10_000).append(&mut mirror, at).unwrap();
+        let named = "snapshots/2026-11-25/020007-0000000000";
+        assert_eq!(name(write.slot, &write.bytes, None).unwrap(), format!("{named}.jsonl.gz"));
+        assert_eq!(name(write.slot, &write.bytes, Some((0, 7))).unwrap(), format!("{named}-7.jsonl.gz"));
+        let names = segments_between(vec![format!("{named}.jsonl.gz")], at + 9, at + 9);
+        assert_eq!(names.len(), 1);
+        assert_eq!(name(0, &write.bytes, None), None, "it is no segment of the log");
     }
 
     #[test]

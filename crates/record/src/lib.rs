@@ -1,4 +1,4 @@
-//! Croft's decision log: what the controller decided, when, and why. No I/O and no clock.
+//! Croft's decision log: what the controller decided, when, and why; its ledger, and snapshots of the cluster. No I/O and no clock.
 //!
 //! ```text
 //!   controller ──Entry──▶ Writer ──SegmentWrite──▶ store: a ring of 16 slots
@@ -18,7 +18,9 @@
 //! | `record` | the entries of a store in order |
 //! | `ledger` | who paid what for which node: exact amounts by hour and account; the hours and days that are closed |
 //! | `archive` | names of segments and closed hours in an object store |
+//! | `slots` | names of the objects that hold slots |
 //! | `query` | the entries about a node, a pod or a tenant, and the state at a time |
+//! | `snapshot` | which objects there were at a time: fields, differences, encoding |
 
 pub mod archive;
 pub mod entry;
@@ -26,6 +28,8 @@ pub mod ledger;
 pub mod query;
 pub mod record;
 mod segment;
+pub mod slots;
+pub mod snapshot;
 pub mod writer;
 
 /// The key of a segment in the object that holds it.

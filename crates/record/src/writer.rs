@@ -7,9 +7,6 @@ use crate::{
 
 /// Slots of the ring.
 pub const SLOTS: usize = 16;
-/// The beginning of the names of the ledger's slots.
-pub const LEDGER_PREFIX: &str = "croft-ledger-";
-
 /// Sizes of segments. A segment must have room for one member, and a member for one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -23,15 +20,6 @@ impl Default for Bounds {
     /// Base64 makes a segment a third larger, and an object of Kubernetes may have a megabyte.
     fn default() -> Self {
         Self { segment_bytes: 256 * 1024, member_text_bytes: 64 * 1024 }
-    }
-}
-
-/// The name of the object that holds a slot: of the log, or of the ledger, whose slots follow.
-#[must_use]
-pub fn slot_name(slot: usize) -> String {
-    match slot.checked_sub(SLOTS) {
-        None => format!("croft-record-{slot:02}"),
-        Some(of_ledger) => format!("{LEDGER_PREFIX}{of_ledger:02}"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use croft_cloud_aws::{Access, BucketUrl, open_bucket};
 use croft_record::{
-    archive::{LOG, hours_between, segments_between},
+    archive::{LOG, SNAPSHOTS, hours_between, segments_between},
     ledger::closed::Ledger,
     record::Record,
 };
@@ -35,12 +35,22 @@ impl Archive {
 
     /// The log of a time, and of a day before and after: why a node was launched, and what became of it.
     pub(super) async fn log(&self, period: Period) -> anyhow::Result<Record> {
-        let Self { url, objects } = self;
         let Period { from, to } = period.wider();
-        let listed = objects.list(Some(&Path::from(LOG))).map_ok(|object| object.location.to_string());
-        let listed = listed.try_collect().await.with_context(|| format!("failed to list {url}"))?;
-        let segments = self.get(segments_between(listed, from, to)).await?;
+        let segments = self.get(segments_between(self.list(LOG).await?, from, to)).await?;
         Ok(Record::read(segments.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()))))
+    }
+
+    /// Segments of snapshots: those that begin with the last before `at`.
+    pub(super) async fn snapshots(&self, at: i64) -> anyhow::Result<Vec<Vec<u8>>> {
+        let segments = self.get(segments_between(self.list(SNAPSHOTS).await?, at, at)).await?;
+        Ok(segments.into_iter().map(|(_, bytes)| bytes).collect())
+    }
+
+    /// The names in a folder.
+    async fn list(&self, folder: &str) -> anyhow::Result<Vec<String>> {
+        let Self { url, objects } = self;
+        let listed = objects.list(Some(&Path::from(folder))).map_ok(|object| object.location.to_string());
+        listed.try_collect().await.with_context(|| format!("failed to list {url}"))
     }
 
     /// The closed hours of a time, and the log of the hours since.

@@ -9,7 +9,8 @@ use croft_record::{
     COMPONENT, COMPONENT_LABEL, SEGMENT_KEY,
     ledger::closed::{LEDGER_SLOTS, Ledger},
     record::Record,
-    writer::{LEDGER_PREFIX, SLOTS, slot_name},
+    slots::{LEDGER_PREFIX, SNAPSHOT_PREFIX, slot_name},
+    writer::SLOTS,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
@@ -101,7 +102,8 @@ fn checked(read: Record, out: &mut Output) -> Result<Record, Failure> {
     Ok(read)
 }
 
-fn is_archive(url: &str) -> bool {
+/// True for the address of an archive.
+pub(super) fn is_archive(url: &str) -> bool {
     url.starts_with("s3://")
 }
 
@@ -152,6 +154,8 @@ async fn from_cluster(client: &Client, namespace: &str) -> anyhow::Result<(Recor
     let of_ledger =
         (SLOTS..SLOTS + LEDGER_SLOTS).filter_map(|slot| Some((slot, named.get(&slot_name(slot))?)));
     let ledger = Ledger::read(of_ledger.map(|(slot, bytes)| (slot, bytes.as_slice())));
-    let of_log = named.iter().filter(|(name, _)| !name.starts_with(LEDGER_PREFIX));
+    let of_log = named
+        .iter()
+        .filter(|(name, _)| !name.starts_with(LEDGER_PREFIX) && !name.starts_with(SNAPSHOT_PREFIX));
     Ok((Record::read(of_log.map(|(name, bytes)| (name.as_str(), bytes.as_slice()))), ledger))
 }

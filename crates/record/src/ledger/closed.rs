@@ -49,10 +49,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Reads slots, each with its number. Slots of the log are skipped.
+    /// Reads slots, each with its number. Slots of the log and of snapshots are skipped.
     pub fn read<'a>(slots: impl IntoIterator<Item = (usize, &'a [u8])>) -> Self {
         let mut ledger = Self::default();
-        let of_ledger = |(slot, bytes): (usize, &'a [u8])| Some((slot.checked_sub(SLOTS)?, bytes));
+        let of_ledger = |(slot, bytes): (usize, &'a [u8])| {
+            Some((slot.checked_sub(SLOTS).filter(|slot| *slot < LEDGER_SLOTS)?, bytes))
+        };
         for (slot, bytes) in slots.into_iter().filter_map(of_ledger).filter(|(_, bytes)| !bytes.is_empty()) {
             let (sheet, is_intact) = sheet::decode(bytes);
             if !is_intact {

@@ -1,11 +1,10 @@
 //! The documents of a snapshot, from the objects of a cluster.
 
 use croft_manifest::{Input, Objects};
+use croft_record::snapshot::fields::{Fields, STORAGE_CLASS, VOLUME};
 use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde_json::Value;
-
-use super::fields::Fields;
 
 /// The documents of every object, kind by kind, each kind by namespace and name.
 ///
@@ -57,25 +56,8 @@ pub(super) fn documents(input: &Input) -> anyhow::Result<Vec<Value>> {
         input.priority_classes => Fields::new(&["value", "globalDefault", "preemptionPolicy"]);
         input.runtime_classes => Fields::new(&["handler", "overhead", "scheduling"]);
         input.volume_claims => Fields::of_volume_claim();
-        input.volumes => Fields::new(&[
-            "spec.accessModes",
-            "spec.capacity",
-            "spec.claimRef",
-            "spec.csi.driver",
-            "spec.csi.volumeHandle",
-            "spec.nodeAffinity",
-            "spec.persistentVolumeReclaimPolicy",
-            "spec.storageClassName",
-            "spec.volumeMode",
-            "status.phase",
-        ]);
-        input.storage_classes => Fields::new(&[
-            "provisioner",
-            "reclaimPolicy",
-            "volumeBindingMode",
-            "allowVolumeExpansion",
-            "allowedTopologies",
-        ]);
+        input.volumes => Fields::new(VOLUME);
+        input.storage_classes => Fields::new(STORAGE_CLASS);
         input.csi_nodes => Fields::new(&["spec"]);
     }
     Ok(all)

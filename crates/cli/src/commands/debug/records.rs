@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use croft_manifest::{SNAPSHOT_KIND, SNAPSHOT_VERSION};
+use croft_record::snapshot::fields::Fields;
 use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod, events::v1::Event};
@@ -10,7 +11,7 @@ use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::{fields::Fields, objects::written};
+use super::objects::written;
 use crate::{cluster_reader::list_all, commands::check};
 
 /// The label of Croft's pods, and its values.

@@ -5,37 +5,48 @@ use std::{fs::File, io::Read as _, io::Write as _, path::Path, path::PathBuf, pr
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use croft_manifest::{Input, InputError};
+use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::Options;
 
 use super::{comparison, json, text};
 use crate::{
-    catalog_file::instance_types, commands::plan::impact::Removal, failure::Failure, output::Output,
-    simulation::simulate_with_consolidation, source::load_files,
+    catalog_file::instance_types,
+    commands::plan::impact::Removal,
+    failure::Failure,
+    output::Output,
+    record::SnapshotArgs,
+    simulation::simulate_with_consolidation,
+    source::{ClusterArgs, load_files},
 };
 
 /// Arguments of `croft simulate`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SimulateArgs {
-    /// File, folder or - (standard input) with Kubernetes and Croft objects; may be given more than once. With --record, the
-    /// Tenants, TenantPools, EC2NodeClasses and the CroftConfig to put over the recorded ones
-    #[arg(short = 'f', long = "filename", value_name = "PATH", required_unless_present = "record")]
+    /// File, folder or - (standard input) with Kubernetes and Croft objects; may be given more than once. With --record or
+    /// --at, the Tenants, TenantPools, EC2NodeClasses and the CroftConfig to put over the recorded ones
+    #[arg(short = 'f', long = "filename", value_name = "PATH", required_unless_present_any = ["record", "at"])]
     filenames: Vec<PathBuf>,
     /// Namespace of objects that name none
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
-    /// Begin with this cluster, a file of croft debug dump. With -f, --without or --catalog-after, compare what it costs under its
-    /// own settings and under the changed ones: now, once pending pods have a place, and at the end of consolidation
-    #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
-    /// With --record: remove this object, such as tenantpool/batch; may be given more than once
-    #[arg(long, value_name = "KIND/NAME", requires = "record")]
+    /// Begin with this cluster: a file of croft debug dump; with --at, an archive or a segment of snapshots. With -f, --without or
+    /// --catalog-after, compare what it costs under its own settings and under the changed ones: now, once pending pods have a
+    /// place, and at the end of consolidation
+    #[arg(long, value_name = "FILE or URL")]
+    record: Option<String>,
+    #[command(flatten)]
+    snapshot: SnapshotArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// With --record or --at: remove this object, such as tenantpool/batch; may be given more than once
+    #[arg(long, value_name = "KIND/NAME")]
     without: Vec<Removal>,
     /// Catalogue of instance types and prices, as a JSON file; the built-in one if left out
     #[arg(long, value_name = "FILE")]
     catalog: Option<PathBuf>,
-    /// With --record: the catalogue after the changes, such as one with other prices or reserved capacity; recorded nodes are priced
-    /// by it, too
-    #[arg(long, value_name = "FILE", requires = "record")]
+    /// With --record or --at: the catalogue after the changes, such as one with other prices or reserved capacity; recorded nodes
+    /// are priced by it, too
+    #[arg(long, value_name = "FILE")]
     catalog_after: Option<PathBuf>,
     /// Search longer for a cheaper plan: a multiple of the default effort; 0 is plain first-fit-decreasing
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -63,11 +74,15 @@ enum SimulateFormat {
 
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let SimulateArgs { filenames, namespace, record, without, catalog_after, consolidate, .. } = args;
-    let Some(record) = record else {
+    let SimulateArgs { filenames, namespace, without, catalog_after, consolidate, .. } = args;
+    let Some(recorded) = read_record(args, out)? else {
+        if !without.is_empty() || catalog_after.is_some() {
+            let message =
+                "--without and --catalog-after compare with a recorded cluster: add --record or --at";
+            return Err(InputError::Other(message.to_owned()).into());
+        }
         return simulate(args, &load_files(filenames, namespace, out)?, out);
     };
-    let recorded = read_record(record, out)?;
     if filenames.is_empty() && without.is_empty() && catalog_after.is_none() {
         return simulate(args, &recorded, out);
     }
@@ -90,7 +105,8 @@ fn simulate(args: &SimulateArgs, input: &Input, out: &mut Output) -> Result<Exit
         SimulateFormat::Json => json::write(&simulation, input, out)?,
         SimulateFormat::Text => text::write(&simulation, input, out)?,
         SimulateFormat::Markdown => {
-            let message = "-o markdown writes a comparison: add --record and what changes, or write -o text";
+            let message =
+                "-o markdown writes a comparison: add --record or --at and what changes, or write -o text";
             return Err(InputError::Other(message.to_owned()).into());
         }
     }
@@ -131,16 +147,27 @@ fn options(args: &SimulateArgs) -> Options {
     Options { effort: args.effort, ..Options::default() }
 }
 
-/// Reads a recorded cluster.
-fn read_record(path: &Path, out: &mut Output) -> Result<Input, Failure> {
+/// Reads a recorded cluster; none if no record is named.
+fn read_record(args: &SimulateArgs, out: &mut Output) -> Result<Option<Input>, Failure> {
+    let SimulateArgs { record, snapshot, cluster, .. } = args;
+    if snapshot.is_given() {
+        return snapshot.load(record.as_deref(), cluster, SystemClock.wall(), out).map(Some);
+    }
+    let Some(record) = record else { return Ok(None) };
+    if record.starts_with("s3://") {
+        let message = format!("an archive has many snapshots: add --at TIME to --record {record}");
+        return Err(InputError::Other(message).into());
+    }
+    let path = Path::new(record);
     if is_gzip(path) {
         let message = format!(
-            "{} is a compressed decision log, which has no objects: croft debug dump writes a cluster",
+            "{} is compressed, as a decision log or a segment of snapshots: write a file of croft debug dump, or add --at TIME to a \
+             segment of snapshots",
             path.display()
         );
         return Err(InputError::Other(message).into());
     }
-    load_files(&[path.to_owned()], "default", out)
+    load_files(&[path.to_owned()], "default", out).map(Some)
 }
 
 /// True for a file that begins as gzip files do.

@@ -1,5 +1,6 @@
-//! Which fields of an object a snapshot holds: a list of what is written, so that a field of a later Kubernetes is left out
-//! until it is known to hold no secret.
+//! Which fields of an object are kept: a list of what is written, so that a field of a later Kubernetes is left out until it is
+//! known to hold no secret. `croft debug dump` writes them, and the snapshots of the record hold those of them that decide a place or a
+//! cost.
 //!
 //! Left out are environment variables, commands, arguments, probes, hooks, contents of volumes, parameters of storage,
 //! user data, recorded launch requests, and annotations but for those that decide something here.
@@ -8,6 +9,18 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+/// Croft's API group.
+const GROUP: &str = "croft.dev";
+/// Fields of every object's metadata in the snapshots of the record: what changes without an effect is left out.
+const RECORDED_METADATA: &[&str] = &[
+    "name",
+    "namespace",
+    "labels",
+    "annotations",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "ownerReferences",
+];
 /// Fields of every object's metadata.
 const METADATA: &[&str] = &[
     "name",
@@ -66,6 +79,22 @@ const CLAIM_SPEC: &[&str] = &[
     "volumeName",
     "volumeAttributesClassName",
 ];
+/// Fields of a PersistentVolume.
+pub const VOLUME: &[&str] = &[
+    "spec.accessModes",
+    "spec.capacity",
+    "spec.claimRef",
+    "spec.csi.driver",
+    "spec.csi.volumeHandle",
+    "spec.nodeAffinity",
+    "spec.persistentVolumeReclaimPolicy",
+    "spec.storageClassName",
+    "spec.volumeMode",
+    "status.phase",
+];
+/// Fields of a StorageClass.
+pub const STORAGE_CLASS: &[&str] =
+    &["provisioner", "reclaimPolicy", "volumeBindingMode", "allowVolumeExpansion", "allowedTopologies"];
 /// Fields of a container's status. Its states hold messages of programs.
 const CONTAINER_STATUS: &[&str] =
     &["name", "image", "imageID", "ready", "restartCount", "started", "resources", "allocatedResources"];
@@ -78,9 +107,9 @@ const ANNOTATIONS: &[&str] = &[
     "volume.kubernetes.io/selected-node",
 ];
 
-/// The fields of one kind that a snapshot holds.
+/// The fields of one kind that are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fields {
+pub struct Fields {
     tree: Tree,
     /// Paths below what is kept.
     dropped: &'static [&'static str],
@@ -127,7 +156,7 @@ impl Tree {
 fn own_annotations(annotations: &Value) -> Value {
     let of_croft = |key: &str| {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-        domain == croft_api::GROUP || domain.ends_with(&format!(".{}", croft_api::GROUP))
+        domain == GROUP || domain.strip_suffix(GROUP).is_some_and(|above| above.ends_with('.'))
     };
     let kept = annotations.as_object().into_iter().flatten();
     let kept = kept.filter(|(key, _)| of_croft(key) || ANNOTATIONS.contains(&key.as_str()));
@@ -150,12 +179,53 @@ fn remove(value: &mut Value, path: &str) {
 
 impl Fields {
     /// Identity, metadata, and these paths.
-    pub(super) fn new(paths: &[&str]) -> Self {
-        let mut fields = Self::default();
-        for path in ["apiVersion", "kind"] {
-            fields.tree.insert(path);
-        }
-        fields.with("metadata", METADATA).with("", paths)
+    #[must_use]
+    pub fn new(paths: &[&str]) -> Self {
+        Self::identity().with("metadata", METADATA).with("", paths)
+    }
+
+    fn identity() -> Self {
+        Self::default().with("", &["apiVersion", "kind"])
+    }
+
+    /// Identity, metadata without uid, generation and finalizers, and these paths.
+    fn recorded(paths: &[&str]) -> Self {
+        Self::identity().with("metadata", RECORDED_METADATA).with("", paths)
+    }
+
+    /// The fields of `kind` in the snapshots of the record; `None` for a kind that they don't hold.
+    #[must_use]
+    pub fn of_record(kind: &str) -> Option<Self> {
+        let fields = match kind {
+            "CroftConfig" | "Tenant" | "TenantPool" | "CSINode" => Self::recorded(&["spec"]),
+            "EC2NodeClass" => {
+                let fields = Self::recorded(&["spec", "status"]);
+                Self { dropped: &["spec.userData", "status.conditions"], ..fields }
+            }
+            "NodeClaim" => {
+                let fields = Self::recorded(&["spec", "status"]);
+                Self { dropped: &["status.attempt", "status.conditions"], ..fields }
+            }
+            "Namespace" => Self::recorded(&[]),
+            "Node" => Self::recorded(&[
+                "spec.providerID",
+                "spec.taints",
+                "spec.unschedulable",
+                "status.allocatable",
+                "status.capacity",
+                "status.conditions.type",
+                "status.conditions.status",
+            ]),
+            "Pod" => Self::recorded(&["status.phase", "status.startTime", "status.nominatedNodeName"])
+                .with_pod_spec("spec"),
+            "DaemonSet" => Self::recorded(&["spec.selector"]).with_template("spec.template"),
+            "PodDisruptionBudget" => Self::recorded(&["spec", "status.disruptionsAllowed"]),
+            "PersistentVolumeClaim" => Self::recorded(&["status.phase"]).with("spec", CLAIM_SPEC),
+            "PersistentVolume" => Self::recorded(VOLUME),
+            "StorageClass" => Self::recorded(STORAGE_CLASS),
+            _ => return None,
+        };
+        Some(fields)
     }
 
     /// The same with `names` below `prefix`.
@@ -182,11 +252,14 @@ impl Fields {
     }
 
     /// Everything of one of Croft's own kinds but for these paths.
-    pub(super) fn of_croft(dropped: &'static [&'static str]) -> Self {
+    #[must_use]
+    pub fn of_croft(dropped: &'static [&'static str]) -> Self {
         Self { dropped, ..Self::new(&["spec", "status"]) }
     }
 
-    pub(super) fn of_pod() -> Self {
+    /// A pod.
+    #[must_use]
+    pub fn of_pod() -> Self {
         Self::new(&[
             "status.phase",
             "status.startTime",
@@ -204,11 +277,14 @@ impl Fields {
     }
 
     /// A workload with `replicas` and a selector.
-    pub(super) fn of_workload() -> Self {
+    #[must_use]
+    pub fn of_workload() -> Self {
         Self::new(&["spec.replicas", "spec.selector"]).with_template("spec.template")
     }
 
-    pub(super) fn of_stateful_set() -> Self {
+    /// A StatefulSet.
+    #[must_use]
+    pub fn of_stateful_set() -> Self {
         let claims = "spec.volumeClaimTemplates";
         Self::of_workload()
             .with("spec", &["serviceName", "ordinals"])
@@ -216,7 +292,9 @@ impl Fields {
             .with(&format!("{claims}.spec"), CLAIM_SPEC)
     }
 
-    pub(super) fn of_job() -> Self {
+    /// A Job.
+    #[must_use]
+    pub fn of_job() -> Self {
         Self::new(&[
             "status.succeeded",
             "status.active",
@@ -227,7 +305,9 @@ impl Fields {
         .with_job_spec("spec")
     }
 
-    pub(super) fn of_cron_job() -> Self {
+    /// A CronJob.
+    #[must_use]
+    pub fn of_cron_job() -> Self {
         Self::new(&["spec.schedule", "spec.suspend"])
             .with("spec.jobTemplate.metadata", &["labels", "annotations"])
             .with_job_spec("spec.jobTemplate.spec")
@@ -238,12 +318,15 @@ impl Fields {
             .with_template(&format!("{path}.template"))
     }
 
-    pub(super) fn of_volume_claim() -> Self {
+    /// A PersistentVolumeClaim.
+    #[must_use]
+    pub fn of_volume_claim() -> Self {
         Self::new(&["status.phase", "status.capacity"]).with("spec", CLAIM_SPEC)
     }
 
     /// The kept part of `object`.
-    pub(super) fn cut(&self, object: &Value) -> Value {
+    #[must_use]
+    pub fn cut(&self, object: &Value) -> Value {
         let mut kept = self.tree.cut(object);
         for path in self.dropped {
             remove(&mut kept, path);
@@ -349,6 +432,23 @@ mod tests {
                 assert!(kept.contains("ol\":\"p\"") && kept.contains("ols\":\"p\""), "{kept}");
             }
         }
+    }
+
+    #[test]
+    fn planted_secret_is_in_no_recorded_field() {
+        for secret in ["s3cret", "registry/b"] {
+            let pod = objects(secret).swap_remove(0).1;
+            let mut set = objects(secret).swap_remove(1).1;
+            set["kind"] = json!("DaemonSet");
+            for (kind, object) in [("Pod", pod), ("DaemonSet", set)] {
+                let kept = Fields::of_record(kind).unwrap().cut(&object).to_string();
+                assert!(!kept.contains(secret) && kept.contains("nodeSelector"), "{kept}");
+            }
+            let class = json!({"kind": "EC2NodeClass", "metadata": metadata(secret), "spec": {"userData": secret, "role": "r"}});
+            let kept = Fields::of_record("EC2NodeClass").unwrap().cut(&class).to_string();
+            assert!(!kept.contains(secret) && kept.contains("\"role\":\"r\""), "{kept}");
+        }
+        assert_eq!(Fields::of_record("Secret"), None);
     }
 
     #[test]

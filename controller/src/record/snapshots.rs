@@ -1,0 +1,224 @@
+//! Snapshots of the cluster for the record: the objects that there are, and when a snapshot is due. No I/O.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use croft_record::{
+    snapshot::{
+        fields::Fields,
+        mirror::{Mirror, ObjectName},
+        writer::{FIRST_SLOT, SNAPSHOT_SLOTS, SnapshotWriter, TooLarge},
+    },
+    writer::SegmentWrite,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Resource;
+use serde::Serialize;
+
+use crate::{
+    state::{Change, resource_version},
+    time::Now,
+};
+
+/// Between two snapshots.
+const EVERY: Duration = Duration::from_secs(600);
+
+/// Keeps the snapshots of one process.
+#[derive(Debug, Default)]
+pub(super) struct SnapshotKeeper {
+    mirror: Mirror,
+    /// The kept fields of each kind that has been seen; none for a kind that snapshots don't hold.
+    fields: HashMap<&'static str, Option<Fields>>,
+    /// None before the store has been read.
+    writer: Option<SnapshotWriter>,
+    /// When the last snapshot was made or found to be of no use, on the monotonic clock.
+    last: Option<Duration>,
+}
+
+impl SnapshotKeeper {
+    /// Takes in a change of an object.
+    pub(super) fn observe(&mut self, change: &Change) {
+        self.observe_as(change, false, None);
+    }
+
+    /// Goes on from what the store holds.
+    pub(super) fn resume(&mut self, writer: SnapshotWriter) {
+        self.writer = Some(writer);
+    }
+
+    /// The snapshot that is due now, as the slot to write, if the store has every slot of snapshots.
+    pub(super) fn append(
+        &mut self,
+        versions: &BTreeMap<usize, String>,
+        now: Now,
+    ) -> Option<Result<SegmentWrite, TooLarge>> {
+        if self.next_due(versions)? > now.mono {
+            return None;
+        }
+        self.last = Some(now.mono);
+        let writer = self.writer.as_mut()?;
+        if self.mirror.is_unchanged() && !writer.is_fresh() {
+            return None;
+        }
+        Some(writer.append(&mut self.mirror, now.wall.as_millisecond()))
+    }
+
+    /// When the next snapshot is due, on the monotonic clock.
+    pub(super) fn next_due(&self, versions: &BTreeMap<usize, String>) -> Option<Duration> {
+        let has_slots = (FIRST_SLOT..FIRST_SLOT + SNAPSHOT_SLOTS).all(|slot| versions.contains_key(&slot));
+        self.writer.as_ref().filter(|_| has_slots)?;
+        Some(self.last.map_or(Duration::ZERO, |last| last.saturating_add(EVERY)))
+    }
+
+    fn observe_as(&mut self, change: &Change, listed: bool, uid: Option<&str>) {
+        match change {
+            Change::Listed(change) => self.observe_as(change, true, uid),
+            Change::Gone(uid, change) => self.observe_as(change, listed, Some(uid)),
+            Change::Pod(pod) if is_finished(pod) => {
+                let meta = &pod.metadata;
+                let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+                let name = ObjectName {
+                    kind: "Pod",
+                    namespace: namespace.unwrap_or_default(),
+                    name: name.unwrap_or_default(),
+                };
+                self.mirror.remove(name, None);
+            }
+            Change::Pod(object) => self.put("Pod", &**object, listed),
+            Change::PodGone(key) => self.remove("Pod", &key.namespace, &key.name, uid),
+            Change::Node(object) => self.put("Node", &**object, listed),
+            Change::NodeGone(name) => self.remove("Node", "", name, uid),
+            Change::Claim(object) => self.put("NodeClaim", &**object, listed),
+            Change::ClaimGone(name) => self.remove("NodeClaim", "", name, uid),
+            Change::Pool(object) => self.put("TenantPool", &**object, listed),
+            Change::PoolGone(name) => self.remove("TenantPool", "", name, uid),
+            Change::Class(object) => self.put("EC2NodeClass", &**object, listed),
+            Change::ClassGone(name) => self.remove("EC2NodeClass", "", name, uid),
+            Change::Tenant(object) => self.put("Tenant", &**object, listed),
+            Change::TenantGone(name) => self.remove("Tenant", "", name, uid),
+            Change::Config(object) => self.put("CroftConfig", &**object, listed),
+            Change::ConfigGone(name) => self.remove("CroftConfig", "", name, uid),
+            Change::Namespace(object) => self.put("Namespace", &**object, listed),
+            Change::NamespaceGone(name) => self.remove("Namespace", "", name, uid),
+            Change::DaemonSet(object) => self.put("DaemonSet", &**object, listed),
+            Change::DaemonSetGone(namespace, name) => self.remove("DaemonSet", namespace, name, uid),
+            Change::Pvc(object) => self.put("PersistentVolumeClaim", &**object, listed),
+            Change::PvcGone(namespace, name) => self.remove("PersistentVolumeClaim", namespace, name, uid),
+            Change::Pv(object) => self.put("PersistentVolume", &**object, listed),
+            Change::PvGone(name) => self.remove("PersistentVolume", "", name, uid),
+            Change::StorageClass(object) => self.put("StorageClass", &**object, listed),
+            Change::StorageClassGone(name) => self.remove("StorageClass", "", name, uid),
+            Change::CsiNode(object) => self.put("CSINode", &**object, listed),
+            Change::CsiNodeGone(name) => self.remove("CSINode", "", name, uid),
+            Change::Budget(object) => self.put("PodDisruptionBudget", &**object, listed),
+            Change::BudgetGone(namespace, name) => self.remove("PodDisruptionBudget", namespace, name, uid),
+            // Of an object that can't be read, the earlier version stays in force.
+            _ => {}
+        }
+    }
+
+    fn put<K: Resource + Serialize>(&mut self, kind: &'static str, object: &K, listed: bool) {
+        let fields = self.fields.entry(kind).or_insert_with(|| Fields::of_record(kind));
+        let Some((fields, value)) = fields.as_ref().zip(serde_json::to_value(object).ok()) else { return };
+        let meta = object.meta();
+        let name = ObjectName {
+            kind,
+            namespace: meta.namespace.as_deref().unwrap_or_default(),
+            name: meta.name.as_deref().unwrap_or_default(),
+        };
+        let uid = meta.uid.as_deref().unwrap_or_default();
+        let version = resource_version(meta.resource_version.as_deref());
+        self.mirror.observe(name, (uid, version), listed, fields.cut(&value));
+    }
+
+    fn remove(&mut self, kind: &'static str, namespace: &str, name: &str, uid: Option<&str>) {
+        self.mirror.remove(ObjectName { kind, namespace, name }, uid);
+    }
+}
+
+fn is_finished(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use croft_record::snapshot::{
+        read::{Moment, moment},
+        writer::SEGMENT_BYTES,
+    };
+    use serde_json::json;
+
+    use super::*;
+
+    const HOUR: u64 = 3_600;
+
+    fn at(seconds: u64) -> Now {
+        let wall = jiff::Timestamp::from_second(1_800_000_000 + i64::try_from(seconds).unwrap()).unwrap();
+        Now { wall, mono: Duration::from_secs(seconds) }
+    }
+
+    fn versions() -> BTreeMap<usize, String> {
+        (FIRST_SLOT..FIRST_SLOT + SNAPSHOT_SLOTS).map(|slot| (slot, "1".to_owned())).collect()
+    }
+
+    fn pod(name: &str, uid: &str, version: u64, phase: &str) -> Change {
+        let object = json!({
+            "metadata": {"name": name, "namespace": "shop", "uid": uid, "resourceVersion": version.to_string()},
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "env": [{"name": "A", "value": "s3cret"}]}]},
+            "status": {"phase": phase},
+        });
+        Change::Pod(Box::new(serde_json::from_value(object).unwrap()))
+    }
+
+    fn started() -> SnapshotKeeper {
+        let mut keeper = SnapshotKeeper::default();
+        keeper.resume(SnapshotWriter::resume([], SEGMENT_BYTES));
+        keeper
+    }
+
+    fn names(moment: &Moment) -> Vec<&str> {
+        moment.objects.iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_snapshot_is_made_every_ten_minutes_if_something_has_changed() {
+        let mut keeper = started();
+        keeper.observe(&pod("web-1", "u1", 1, "Running"));
+        let first = keeper.append(&versions(), at(0)).unwrap().unwrap();
+        assert!(!String::from_utf8_lossy(&first.bytes).contains("s3cret"));
+        keeper.observe(&pod("web-2", "u2", 2, "Running"));
+        assert!(keeper.append(&versions(), at(599)).is_none());
+        assert_eq!(keeper.next_due(&versions()), Some(Duration::from_secs(600)));
+        let second = keeper.append(&versions(), at(600)).unwrap().unwrap();
+        assert!(keeper.append(&versions(), at(1_200)).is_none(), "nothing has changed");
+        let bytes = second.bytes.as_slice();
+        assert_eq!(names(&moment([bytes], at(599).wall.as_millisecond()).unwrap()), ["web-1"]);
+        assert_eq!(names(&moment([bytes], at(9_000).wall.as_millisecond()).unwrap()), ["web-1", "web-2"]);
+    }
+
+    #[test]
+    fn pods_that_end_or_are_deleted_are_in_no_later_snapshot() {
+        let mut keeper = started();
+        for (name, uid) in [("job-1", "u1"), ("web-1", "u2"), ("web-2", "u3")] {
+            keeper.observe(&pod(name, uid, 1, "Running"));
+        }
+        keeper.observe(&pod("job-1", "u1", 2, "Succeeded"));
+        let gone = |name: &str| Box::new(Change::PodGone(croft_scheduler::PodKey::new("shop", name)));
+        keeper.observe(&Change::Gone("u2".into(), gone("web-1")));
+        keeper.observe(&Change::Gone("of-an-earlier-pod".into(), gone("web-2")));
+        let write = keeper.append(&versions(), at(HOUR)).unwrap().unwrap();
+        assert_eq!(names(&moment([&write.bytes[..]], i64::MAX).unwrap()), ["web-2"]);
+    }
+
+    #[test]
+    fn a_store_without_slots_for_snapshots_gets_none() {
+        let mut keeper = started();
+        keeper.observe(&pod("web-1", "u1", 1, "Running"));
+        let mut some = versions();
+        some.remove(&FIRST_SLOT);
+        assert!(keeper.append(&some, at(0)).is_none() && keeper.next_due(&some).is_none());
+    }
+}

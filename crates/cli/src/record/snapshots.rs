@@ -1,0 +1,193 @@
+//! The cluster as it was at a time, from the snapshots of the record.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use clap::Args;
+use croft_manifest::{Input, InputError, LoadOptions, parse};
+use croft_record::{
+    COMPONENT, COMPONENT_LABEL, SEGMENT_KEY,
+    slots::SNAPSHOT_PREFIX,
+    snapshot::read::{Moment, moment, times},
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use serde_json::json;
+
+#[cfg(feature = "aws")]
+use super::archive::Archive;
+use super::{
+    source::is_archive,
+    time::{parse_moment, text},
+};
+use crate::{failure::Failure, output::Output, source::ClusterArgs};
+
+/// A cluster at rest has no new snapshot. Beyond this age it is said which one is shown.
+const OLD_MILLIS: i64 = 20 * 60 * 1_000;
+
+/// Arguments of a command that reads the cluster as it was.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SnapshotArgs {
+    /// The cluster as it was at this time, from the last snapshot of the record before: 02:14 (the last such time, UTC),
+    /// 2026-11-25T02:14:00Z, or how long ago, such as 90m. From Croft's namespace, or from --record s3://BUCKET/PREFIX, where the
+    /// controller archives it
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
+    /// Namespace that Croft is installed in
+    #[arg(long, value_name = "NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
+    croft_namespace: String,
+}
+
+impl SnapshotArgs {
+    /// True if a time is given.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.at.is_some()
+    }
+
+    /// Reads the cluster as it was. `place` is an archive or a file with one segment; the slots in Croft's namespace without it.
+    ///
+    /// # Errors
+    /// If the snapshots can't be read, or none is so old.
+    pub(crate) fn load(
+        &self,
+        place: Option<&str>,
+        cluster: &ClusterArgs,
+        now: Timestamp,
+        out: &mut Output,
+    ) -> Result<Input, Failure> {
+        let Self { at, croft_namespace } = self;
+        let at = parse_moment(at.as_deref().unwrap_or("0s"), now)?;
+        let segments = match place {
+            Some(url) if is_archive(url) => from_archive(url, at)?,
+            Some(file) => {
+                let path = Path::new(file);
+                vec![std::fs::read(path).with_context(|| format!("failed to read {file}"))?]
+            }
+            None => cluster.run(async |client| from_cluster(&client, croft_namespace).await)?,
+        };
+        let found = find(&segments, at)?;
+        if at.saturating_sub(found.at) > OLD_MILLIS {
+            let shown = text(found.at);
+            out.warn(&[format!(
+                "the last snapshot before is of {shown}: nothing has changed since, or the controller made none"
+            )])?;
+        }
+        let mut input = to_input(&found)?;
+        out.warn(&std::mem::take(&mut input.warnings))?;
+        Ok(input)
+    }
+}
+
+/// The last snapshot that isn't after `at`.
+fn find(segments: &[Vec<u8>], at: i64) -> Result<Moment, InputError> {
+    let slices = || segments.iter().map(Vec::as_slice);
+    moment(slices(), at).ok_or_else(|| {
+        InputError::Other(match times(slices()).first() {
+            Some(first) => format!(
+                "no snapshot of the cluster is as old as {}: the first is of {}",
+                text(at),
+                text(*first)
+            ),
+            None => "there is no snapshot of the cluster: the controller makes one every ten minutes (croft check); croft \
+                     debug dump writes a file for --record without --at"
+                .to_owned(),
+        })
+    })
+}
+
+/// The objects of a snapshot, as their manifests would be read.
+fn to_input(found: &Moment) -> Result<Input, InputError> {
+    let field = |object: &serde_json::Value, path: &str| {
+        object.pointer(path).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+    };
+    let is_pool = |object: &&serde_json::Value| field(object, "/kind") == "TenantPool";
+    let pools: Vec<String> =
+        found.objects.iter().filter(is_pool).map(|pool| field(pool, "/metadata/name")).collect();
+    // A NodeClaim of a TenantPool that is gone makes a file invalid.
+    let is_whole = |object: &&serde_json::Value| {
+        field(object, "/kind") != "NodeClaim" || pools.contains(&field(object, "/spec/pool"))
+    };
+    let items: Vec<&serde_json::Value> = found.objects.iter().filter(is_whole).collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let mut input = parse("record", &list, &LoadOptions::default())?;
+    input.recorded_at = Timestamp::from_millisecond(found.at).ok();
+    Ok(input)
+}
+
+async fn from_cluster(client: &Client, namespace: &str) -> anyhow::Result<Vec<Vec<u8>>> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let slots = ListParams::default().labels(&format!("{COMPONENT_LABEL}={COMPONENT}"));
+    let list = api.list(&slots).await.with_context(|| {
+        format!("failed to list the ConfigMaps of namespace {namespace}, which hold the snapshots")
+    })?;
+    let of_snapshots = list.items.into_iter().filter(|slot| slot.name_any().starts_with(SNAPSHOT_PREFIX));
+    Ok(of_snapshots.filter_map(|slot| Some(slot.binary_data?.remove(SEGMENT_KEY)?.0)).collect())
+}
+
+#[cfg(feature = "aws")]
+fn from_archive(url: &str, at: i64) -> anyhow::Result<Vec<Vec<u8>>> {
+    crate::source::block_on(async { Archive::open(url).await?.snapshots(at).await })
+}
+
+#[cfg(not(feature = "aws"))]
+fn from_archive(url: &str, _: i64) -> anyhow::Result<Vec<Vec<u8>>> {
+    anyhow::bail!("{url} can't be read: this croft was built without the feature aws")
+}
+
+#[cfg(test)]
+mod tests {
+    use croft_record::snapshot::{
+        mirror::{Mirror, ObjectName},
+        writer::SnapshotWriter,
+    };
+
+    use super::*;
+
+    fn put(mirror: &mut Mirror, kind: &str, namespace: &str, name: &str, object: serde_json::Value) {
+        mirror.observe(ObjectName { kind, namespace, name }, ("uid", 1), false, object);
+    }
+
+    /// A cluster of one pod at first, and of two pods and a NodeClaim without a pool an hour later.
+    fn segment() -> Vec<u8> {
+        let mut mirror = Mirror::default();
+        let pod = |name: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop"},
+                "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]}, "status": {"phase": "Running"},
+            })
+        };
+        put(&mut mirror, "Pod", "shop", "web-1", pod("web-1"));
+        let mut writer = SnapshotWriter::resume([], 100_000);
+        writer.append(&mut mirror, 3_600_000).unwrap();
+        put(&mut mirror, "Pod", "shop", "web-2", pod("web-2"));
+        let claim = json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim", "metadata": {"name": "a-1"},
+            "spec": {"pool": "a", "nodeClassRef": {"name": "c"}, "instanceTypes": ["m5.large"], "zones": ["z"], "capacityType": "spot"},
+        });
+        put(&mut mirror, "NodeClaim", "", "a-1", claim);
+        writer.append(&mut mirror, 7_200_000).unwrap().bytes
+    }
+
+    #[test]
+    fn the_cluster_is_read_as_it_was_at_the_last_snapshot_before() {
+        let segments = [segment()];
+        for (at, shown, pods) in
+            [(3_600_000, 3_600_000, 1), (7_199_999, 3_600_000, 1), (i64::MAX, 7_200_000, 2)]
+        {
+            let input = to_input(&find(&segments, at).unwrap()).unwrap();
+            assert_eq!(input.recorded_at, Timestamp::from_millisecond(shown).ok());
+            assert_eq!((input.pods.len(), input.claims.len()), (pods, 0), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_time_before_the_first_snapshot_is_refused() {
+        let early = find(&[segment()], 3_599_999).unwrap_err().to_string();
+        assert_eq!(
+            early,
+            "no snapshot of the cluster is as old as 1970-01-01 00:59:59Z: the first is of 1970-01-01 01:00:00Z"
+        );
+        assert!(find(&[], 0).unwrap_err().to_string().starts_with("there is no snapshot"));
+    }
+}
