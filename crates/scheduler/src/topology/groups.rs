@@ -256,8 +256,11 @@ impl Groups {
 
 /// True for a node that exists and isn't left out.
 pub(crate) fn there(cluster: &Cluster, demand: &Demand, node: NodeIx) -> bool {
-    !demand.gone.contains(&node)
-        && cluster.nodes.find(node).is_some_and(|slot| slot.info.as_ref().is_some_and(|i| !i.coming))
+    !demand.gone.contains(&node) && is_registered(cluster, node)
+}
+
+fn is_registered(cluster: &Cluster, node: NodeIx) -> bool {
+    cluster.nodes.find(node).is_some_and(|slot| slot.info.as_ref().is_some_and(|i| !i.coming))
 }
 
 /// The label `key` (canonical) of a node, by that name or an older one.
@@ -330,7 +333,8 @@ fn count(cluster: &Cluster, demand: &Demand, group: &mut Group) {
     if let Some(filter) = group.filter.filter(|_| !host) {
         let reqs = &tables.filters.get(filter).reqs;
         for node in candidates(cluster, reqs) {
-            if there(cluster, demand, node)
+            // A node that is left out stays while its pods are bound elsewhere: its domain counts, without them.
+            if is_registered(cluster, node)
                 && eligible(cluster, filter, node)
                 && let Some(value) = node_domain(cluster, node, group.key)
             {

@@ -397,6 +397,27 @@ fn host_that_is_planned_without_counts_as_empty_for_a_host_spread() {
     assert_eq!((plan.existing.len(), plan.instances.len()), (0, 1), "{:?}", plan.existing);
 }
 
+/// A node that is removed is there until its pods are bound elsewhere, and so is its zone: in the others they would be one
+/// too many.
+#[test]
+fn zone_of_a_node_that_is_planned_without_counts_as_empty_for_a_zone_spread() {
+    for (zones_of_nodes, new) in [(["a", "b", "c"], 1), (["a", "b", "b"], 0)] {
+        let mut c = cluster(vec![pool("p", kinds())], &[]);
+        for (name, zone) in ["n0", "n1", "n2"].into_iter().zip(zones_of_nodes) {
+            let zone = format!("zone-{zone}");
+            c.upsert_node(&node(name, "4", "64Gi", json!({"node-pool": "p", ZONE: zone}))).unwrap();
+            let mut running = spread(json!({}));
+            running["spec"]["nodeName"] = json!(name);
+            c.upsert_pod(&pod(&format!("{name}-x"), "1", "1Gi", running)).unwrap();
+        }
+        let options = Options { without_nodes: vec!["n2".to_owned()], ..Options::default() };
+        let plan = solve(&c, &options, &|| false);
+        let placed = (plan.existing.len(), plan.instances.len());
+        assert_eq!(placed, (1 - new, new), "{zones_of_nodes:?}: {:?}", plan.unschedulable);
+        assert!(plan.instances.iter().all(|instance| instance.zone == "zone-c"), "{zones_of_nodes:?}");
+    }
+}
+
 /// How many pods of `plan` are in each zone: planned onto existing nodes and onto new ones.
 fn all_zones<'a>(plan: &'a Plan, zone_of: &BTreeMap<&str, &'a str>) -> BTreeMap<&'a str, usize> {
     let mut all = zones(plan);
