@@ -221,6 +221,104 @@ fn bound_of_a_zone_spread_is_for_its_domains_and_the_plan_is_near_the_optimum_of
     assert!(exact >= 160, "only {exact} of 200 plans are optimal");
 }
 
+/// The least cost of holding pods of two sizes, where at most one of the first size may be on an instance and all
+/// instances together have at most some cpu; `i64::MAX` if there is no way.
+struct Constrained<'a> {
+    sizes: &'a [Size; 2],
+    types: &'a [(i64, i64, i64)],
+    is_alone: bool,
+    known: BTreeMap<([u8; 2], i64), i64>,
+}
+
+impl Constrained<'_> {
+    fn optimum(&mut self, left: [u8; 2], cpu: i64) -> i64 {
+        if left == [0, 0] {
+            return 0;
+        }
+        if let Some(cost) = self.known.get(&(left, cpu)) {
+            return *cost;
+        }
+        let mut best = i64::MAX;
+        // The instance that takes the first pod left takes any number of the others.
+        let least = [u8::from(left[0] > 0), u8::from(left[0] == 0)];
+        let most = if self.is_alone { left[0].min(1) } else { left[0] };
+        for first in least[0]..=most {
+            for second in least[1]..=left[1] {
+                let sum = |part: fn(&Size) -> i64| {
+                    i64::from(first) * part(&self.sizes[0]) + i64::from(second) * part(&self.sizes[1])
+                };
+                let needs = (sum(|size| size.0), sum(|size| size.1));
+                for (own, memory, price) in self.types {
+                    if *own >= needs.0 && *memory >= needs.1 && *own <= cpu {
+                        let rest = [left[0] - first, left[1] - second];
+                        best = best.min(self.optimum(rest, cpu - own).saturating_add(*price));
+                    }
+                }
+            }
+        }
+        self.known.insert((left, cpu), best);
+        best
+    }
+}
+
+/// Anti-affinity among the pods of one size, and a limit of the pool: every packing is tried.
+#[test]
+fn bound_with_anti_affinity_and_a_limit_is_never_above_the_optimum() {
+    let (mut whole, mut exact) = (0, 0);
+    for seed in 1..=300u64 {
+        let random = &mut Random::new(seed ^ 0x0A77_1F1E);
+        let below = |random: &mut Random, n: u64| i64::try_from(random.below(n)).unwrap();
+        let types: Vec<(i64, i64, i64)> = (0..3)
+            .map(|n| {
+                let (cpu, memory) = (1000 * (1 + n) + 500 * below(random, 3), 1024 * (2 + below(random, 6)));
+                (cpu, memory, 10 * cpu + 5 * memory + below(random, 10_000))
+            })
+            .collect();
+        let kinds: Vec<InstanceType> = types
+            .iter()
+            .enumerate()
+            .map(|(n, (cpu, memory, price))| {
+                kind(&format!("t{n}"), &format!("{cpu}m"), &format!("{memory}Mi"), *price as f64 / 1e6)
+            })
+            .collect();
+        let sizes: [Size; 2] =
+            std::array::from_fn(|_| (200 + 100 * below(random, 7), 256 + 128 * below(random, 10)));
+        let counts: [u8; 2] = std::array::from_fn(|_| u8::try_from(1 + random.below(4)).unwrap());
+        let (is_alone, is_limited) = (random.percent(70), random.percent(50));
+        let mut pods = Vec::new();
+        for (n, ((cpu, memory), count)) in sizes.iter().zip(counts).enumerate() {
+            let more = if n == 0 && is_alone {
+                json!({"metadata": {"labels": {"app": "s"}}, "spec": {"affinity": {"podAntiAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [
+                        {"topologyKey": build::HOST, "labelSelector": {"matchLabels": {"app": "s"}}}]}}}})
+            } else {
+                json!({})
+            };
+            for i in 0..count {
+                let (cpu, memory) = (format!("{cpu}m"), format!("{memory}Mi"));
+                pods.push(pod(&format!("p{n}-{i}"), &cpu, &memory, more.clone()));
+            }
+        }
+        let mut of = pool("p", kinds);
+        let limit = 2_000 + 1_000 * below(random, 8);
+        if is_limited {
+            of.limits.insert("cpu".to_owned(), format!("{limit}m").parse().unwrap());
+        }
+        let plan = solve(&cluster(vec![of], &pods), &Options::default(), &|| false);
+        assert!(plan.bound <= plan.cost, "seed {seed}: bound {} above the cost {}", plan.bound, plan.cost);
+        let mut brute = Constrained { sizes: &sizes, types: &types, is_alone, known: BTreeMap::new() };
+        let best = brute.optimum(counts, if is_limited { limit } else { 1_000_000 });
+        if !plan.unschedulable.is_empty() {
+            continue;
+        }
+        whole += 1;
+        assert!(plan.bound.micros() <= best, "seed {seed}: bound {} above the optimum {best}", plan.bound);
+        assert!(plan.cost.micros() >= best, "seed {seed}: cost {} below the optimum {best}", plan.cost);
+        exact += u32::from(plan.cost.micros() == best);
+    }
+    assert!(whole >= 150 && exact * 10 >= whole * 7, "{exact} of {whole} whole plans are optimal");
+}
+
 #[test]
 fn a_plan_cut_short_says_so_and_is_whole() {
     let pods: Vec<_> = (0..100).map(|i| pod(&format!("p{i}"), "700m", "3Gi", json!({}))).collect();
