@@ -61,7 +61,8 @@ impl Figures {
 /// One review, and its answer.
 pub(crate) async fn one(address: SocketAddr, trust: &Trust, review: &[u8]) -> anyhow::Result<Vec<u8>> {
     let (status, body) = Reviewer::connect(address, trust).await?.post("/mutate?timeout=3s", review).await?;
-    anyhow::ensure!(status == 200, "a captured review got {status}: {}", String::from_utf8_lossy(&body));
+    let is_answer = status == 200 && is_patched(&body);
+    anyhow::ensure!(is_answer, "a captured review got {status}: {}", String::from_utf8_lossy(&body));
     Ok(body)
 }
 
@@ -126,11 +127,17 @@ pub(crate) async fn run(
 
 async fn good(reviewer: &mut Reviewer, request: &[u8]) -> bool {
     match reviewer.send(request).await {
-        Ok(head) => {
-            head.status == 200 && reviewer.body(head).starts_with(b"{\"apiVersion\":\"admission.k8s.io/v1\"")
-        }
+        Ok(head) => head.status == 200 && is_patched(reviewer.body(head)),
         Err(_) => false,
     }
+}
+
+/// True for a review that allows the request and patches the object: a denial, or a pod that isn't pinned, is an error.
+fn is_patched(body: &[u8]) -> bool {
+    let has = |text: &[u8]| body.windows(text.len()).any(|part| part == text);
+    body.starts_with(b"{\"apiVersion\":\"admission.k8s.io/v1\"")
+        && has(br#""allowed":true"#)
+        && has(br#""patch":""#)
 }
 
 /// CPU time of a process so far.

@@ -9,7 +9,8 @@
 //!   asked. The kinds take turns, one pod each, so that other load on the computer affects all of them alike.
 //! - What does it need with 1,000 tenants, 10,000 namespaces and 5,000 nodes?
 //!
-//! The last line is JSON.
+//! The last line is a list of `key=value`. A denial, an answer without a patch and a refused connection are errors, and the
+//! program fails if there was one.
 
 mod cluster;
 mod floor;
@@ -84,32 +85,33 @@ async fn bench(parts: &[String]) -> anyhow::Result<()> {
     let mut line = "bench-webhook:".to_owned();
     let mut errors = 0;
     let webhook = cluster.webhook(1).await?;
-    let mut p99_ms = None;
     if wanted("capacity") {
         let (floor, croft) = capacity(&cluster, &webhook, &review, each, &mut errors).await?;
-        let ratio = croft.per_second / floor.per_second;
-        write!(line, " floor_rps={:.0} floor_ratio={ratio:.2}", floor.per_second)?;
-        p99_ms = Some(croft.p99_ms);
+        write!(
+            line,
+            " floor_rps={:.0} floor_ratio={:.2} cpu_us={:.2} floor_cpu_us={:.2} p99_ms_2_tenants={:.2}",
+            floor.per_second,
+            croft.per_second / floor.per_second,
+            croft.cpu_micros,
+            floor.cpu_micros,
+            croft.p99_ms
+        )?;
     }
     if wanted("latency") {
         line.push_str(&added(&mut cluster, &mut errors).await?);
     }
     webhook.stop().await?;
-    let mut size = None;
     if wanted("size") {
-        size = Some(at_size(&mut cluster, &review, each, &mut errors).await?);
+        let Size { rss_mb, ready_ms, p99_ms, cpu_micros } =
+            at_size(&mut cluster, &review, each, &mut errors).await?;
+        write!(
+            line,
+            " rss_mb={rss_mb:.0} p99_ms={p99_ms:.2} cpu_us_size={cpu_micros:.2} ready_ms={ready_ms}"
+        )?;
     }
     cluster.stop()?;
-    if let Some(size) = &size {
-        write!(line, " rss_mb={:.0}", size.rss_mb)?;
-    }
-    if let Some(p99_ms) = p99_ms {
-        write!(line, " p99_ms={p99_ms:.2}")?;
-    }
-    if let Some(size) = &size {
-        write!(line, " ready_ms={}", size.ready_ms)?;
-    }
     println!("\n{line} errors={errors}");
+    anyhow::ensure!(errors == 0, "{errors} answers are errors: the figures are void");
     Ok(())
 }
 
@@ -117,6 +119,10 @@ async fn bench(parts: &[String]) -> anyhow::Result<()> {
 struct Size {
     rss_mb: f64,
     ready_ms: u128,
+    /// At the most connections.
+    p99_ms: f64,
+    /// CPU of a review, at the most connections.
+    cpu_micros: f64,
 }
 
 /// With two tenants: the figures of the reference and of Croft, at the most connections.
@@ -203,13 +209,15 @@ async fn at_size(
     let trust = Trust::new(&cluster.bundle().await?, "127.0.0.1")?;
     let ours = Target { name: "croft", address: webhook.address, pid: webhook.pid, trust };
     println!("{}", Figures::HEAD);
+    let (mut p99_ms, mut cpu_micros) = (f64::NAN, f64::NAN);
     for connections in CONNECTIONS {
         let figures = run(&ours, review, connections, each).await?;
         *errors += figures.errors;
         println!("{}", figures.line("croft, whole size", connections));
+        (p99_ms, cpu_micros) = (figures.p99_ms, figures.cpu_micros);
     }
     let loaded = load::rss_megabytes(webhook.pid)?;
     println!("RSS {resting:.1} MB at rest, {loaded:.1} MB after the load");
     webhook.stop().await?;
-    Ok(Size { rss_mb: loaded.max(resting), ready_ms })
+    Ok(Size { rss_mb: loaded.max(resting), ready_ms, p99_ms, cpu_micros })
 }
