@@ -6,14 +6,17 @@ use croft_scheduler::{Cluster, InstanceType, Options, Pool, solve};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
-use crate::load::{Deployment, Load};
+use crate::{
+    load::{Deployment, Load},
+    meter::Spent,
+};
 
-/// Two integrals over time, in dollars.
+/// Integrals over time, in dollars.
 #[derive(Debug)]
 pub struct Bill {
     /// Every pool, and nothing else.
     empty: Cluster,
-    paid: f64,
+    spent: Spent,
     least: f64,
     /// The bound of one pool by its replicas; a day's curve comes back the next day.
     known: BTreeMap<(String, Vec<u64>), f64>,
@@ -33,7 +36,7 @@ impl Bill {
             };
             empty.upsert_pool(pool).unwrap();
         }
-        Self { empty, paid: 0.0, least: 0.0, known: BTreeMap::new() }
+        Self { empty, spent: Spent::default(), least: 0.0, known: BTreeMap::new() }
     }
 
     /// The bound of a cluster with so many replicas, in dollars per hour.
@@ -53,20 +56,31 @@ impl Bill {
         sum
     }
 
-    pub fn add(&mut self, least_per_hour: f64, lasted: Duration, spent: f64) {
+    pub fn add(&mut self, least_per_hour: f64, lasted: Duration, spent: Spent) {
         self.least += least_per_hour * lasted.as_secs_f64() / 3600.0;
-        self.paid += spent;
+        self.spent.paid += spent.paid;
+        self.spent.waiting += spent.waiting;
     }
 
+    /// Cost above the bound, as a share of it, with the charge for waiting pods: without it, being late would pay.
     pub fn gap(&self) -> f64 {
-        self.paid / self.least - 1.0
+        (self.spent.paid + self.spent.waiting) / self.least - 1.0
+    }
+
+    /// The same for instances alone.
+    pub fn gap_paid(&self) -> f64 {
+        self.spent.paid / self.least - 1.0
     }
 }
 
 impl fmt::Display for Bill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { paid, least, .. } = self;
-        write!(f, "${paid:.2} paid, at least ${least:.2}, {:.2} % above", self.gap() * 100.0)
+        let Self { spent: Spent { paid, waiting }, least, .. } = self;
+        write!(
+            f,
+            "${paid:.2} paid and ${waiting:.2} charged for waiting pods, at least ${least:.2}, {:.2} % above",
+            self.gap() * 100.0
+        )
     }
 }
 

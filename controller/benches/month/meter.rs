@@ -7,11 +7,21 @@ use croft_ec2_sim::{
     world::{Happening, World},
 };
 use croft_scheduler::InstanceType;
-use croft_simkit::{ClusterIndex, Logged, Observer, PodChange};
+use croft_simkit::{ClusterIndex, Logged, Observer, PodChange, PodView, Workload};
 
 use crate::{load::Load, watchdog::Watchdog};
 
 const HOUR_MS: f64 = 3_600_000.0;
+
+/// Dollars of some time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// For instances.
+    pub paid: f64,
+    /// For pods that waited, each at the price of the cheapest instance that takes it alone. A cluster that launched those
+    /// would have had no waiting pod, so the two together are never below the bound for all pods.
+    pub waiting: f64,
+}
 
 /// Sums over time.
 #[derive(Debug)]
@@ -23,7 +33,9 @@ pub struct Meter {
     types: BTreeMap<String, InstanceType>,
     /// Price per hour of running instances, by id.
     prices: BTreeMap<String, f64>,
-    dollars: f64,
+    spent: Spent,
+    /// Dollars per hour of an instance for one pod, of each workload.
+    alone: Vec<f64>,
     pod_ms: f64,
     /// Pods that were bound, and how long they waited together.
     bound: (u64, u64),
@@ -35,10 +47,11 @@ impl Meter {
         Self {
             evictions: 0,
             watchdog: Watchdog::default(),
+            alone: load.workloads().map(|w| price_alone(&w, types)).collect(),
             apps: load.workloads().map(|w| w.app).collect(),
             types: types.iter().map(|t| (t.name.clone(), t.clone())).collect(),
             prices: BTreeMap::new(),
-            dollars: 0.0,
+            spent: Spent::default(),
             pod_ms: 0.0,
             bound: (0, 0),
             read_until: 0,
@@ -54,10 +67,17 @@ impl Meter {
         self.bound.1 as f64 / self.bound.0.max(1) as f64 / 1000.0
     }
 
-    /// Dollars spent since the last call.
-    pub fn close(&mut self, index: &ClusterIndex, ms: u64) -> f64 {
+    /// Dollars since the last call. The wait of a pod is in the call after its end.
+    pub fn close(&mut self, index: &ClusterIndex, ms: u64) -> Spent {
         self.advance(index, ms);
-        std::mem::take(&mut self.dollars)
+        std::mem::take(&mut self.spent)
+    }
+
+    /// A pod no longer waits: it is bound, or gone.
+    fn end_wait(&mut self, pod: &PodView, ms: u64) {
+        let waited = ms.saturating_sub(pod.seen_ms);
+        let alone = pod.workload.map_or(0.0, |workload| self.alone[workload]);
+        self.spent.waiting += alone * waited as f64 / HOUR_MS;
     }
 
     fn price(&self, instance: &Instance) -> f64 {
@@ -66,11 +86,21 @@ impl Meter {
     }
 }
 
+/// Dollars per hour of the cheapest instance that takes a pod of `workload`.
+fn price_alone(workload: &Workload, types: &[InstanceType]) -> f64 {
+    let takes = |kind: &&InstanceType| {
+        let allocatable = kind.allocatable();
+        allocatable.get("cpu") >= workload.cpu_millis && allocatable.get("memory") >= workload.memory_mi << 20
+    };
+    let offerings = types.iter().filter(takes).flat_map(|kind| &kind.offerings);
+    offerings.filter_map(|offering| offering.price).min().unwrap().dollars()
+}
+
 impl Observer for Meter {
     fn advance(&mut self, index: &ClusterIndex, ms: u64) {
         let passed = ms.saturating_sub(self.read_until) as f64;
         if self.read_until > 0 {
-            self.dollars += self.prices.values().sum::<f64>() * passed / HOUR_MS;
+            self.spent.paid += self.prices.values().sum::<f64>() * passed / HOUR_MS;
             self.pod_ms += index.pods().len() as f64 * passed;
         }
         self.read_until = ms;
@@ -82,7 +112,7 @@ impl Observer for Meter {
         let is_billed = self.prices.contains_key(id);
         if !is_billed {
             // An instance is billed from its launch on.
-            self.dollars += self.price(instance) * ms.saturating_sub(instance.launched) as f64 / HOUR_MS;
+            self.spent.paid += self.price(instance) * ms.saturating_sub(instance.launched) as f64 / HOUR_MS;
         }
         match happening {
             Happening::Running(_) => self.prices.insert(id.clone(), self.price(instance)),
@@ -91,8 +121,14 @@ impl Observer for Meter {
     }
 
     fn follow_pod(&mut self, change: &PodChange<'_>, index: &ClusterIndex) {
-        let Some(new) = change.new else { return };
+        let Some(new) = change.new else {
+            if let Some(old) = change.old.filter(|old| old.node.is_none()) {
+                self.end_wait(old, change.ms);
+            }
+            return;
+        };
         if new.node.is_some() && change.old.is_none_or(|old| old.node.is_none()) {
+            self.end_wait(new, change.ms);
             self.bound = (self.bound.0 + 1, self.bound.1 + change.ms.saturating_sub(new.seen_ms));
         }
         let is_evicted = new.deleting && !change.is_scaled_down && change.old.is_none_or(|old| !old.deleting);
