@@ -1,6 +1,9 @@
 //! Clusters that age: nodes, pods, and what becomes of both.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use croft_disruption::cost::{self, MovedPod};
 use croft_scheduler::{
@@ -19,6 +22,17 @@ struct Held {
     pool: String,
     price: Price,
     capacity_type: CapacityType,
+    /// CPU in thousandths, memory in bytes, pods.
+    allocatable: [i64; 3],
+}
+
+/// Where evicted pods are bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// By kube-scheduler: no node is nominated for them.
+    Scheduler,
+    /// As the search planned.
+    Planned,
 }
 
 #[derive(Clone)]
@@ -60,6 +74,7 @@ pub struct World {
     made: u64,
     /// In minutes.
     pub now: u64,
+    pub binding: Binding,
     pub evictions: u64,
     pub violations: u64,
 }
@@ -88,6 +103,7 @@ impl World {
             pods: BTreeMap::new(),
             made: 0,
             now: 0,
+            binding: Binding::Scheduler,
             evictions: 0,
             violations: 0,
         }
@@ -156,6 +172,7 @@ impl World {
             pool: instance.pool.clone(),
             price: instance.price,
             capacity_type: instance.capacity_type,
+            allocatable: ["cpu", "memory", "pods"].map(|name| instance.allocatable.get(name)),
         };
         self.nodes.insert(name.clone(), held);
         name
@@ -226,20 +243,74 @@ impl World {
         ask
     }
 
+    /// Evicts pods that are planned onto `node`. Answers those that are still to be bound.
+    fn evict(&mut self, pods: &[PodKey], node: &str) -> Vec<PodKey> {
+        self.evictions += pods.len() as u64;
+        if self.binding == Binding::Scheduler {
+            return pods.to_vec();
+        }
+        pods.iter().for_each(|pod| self.bind(pod, node));
+        Vec::new()
+    }
+
+    /// Binds pods one after the other to the node of their pool with the largest share of CPU and memory left, as
+    /// kube-scheduler's plugin NodeResourcesFit scores by default; instances are launched for those that fit nowhere.
+    fn schedule(&mut self, pods: Vec<PodKey>) {
+        if pods.is_empty() {
+            return;
+        }
+        let waiting: BTreeSet<String> = pods.iter().map(|pod| pod.name.to_string()).collect();
+        let requests = |world: &Self, running: &Running| {
+            let it = &world.deployments[running.deployment];
+            [i64::from(it.cpu), i64::from(it.memory) << 20, 1]
+        };
+        let mut left: BTreeMap<String, [i64; 3]> =
+            self.nodes.iter().map(|(name, node)| (name.clone(), node.allocatable)).collect();
+        for running in
+            self.pods.iter().filter(|(name, _)| !waiting.contains(*name)).map(|(_, running)| running)
+        {
+            if let Some(left) = running.node.as_ref().and_then(|node| left.get_mut(node)) {
+                let taken = requests(self, running);
+                *left = std::array::from_fn(|n| left[n] - taken[n]);
+            }
+        }
+        for pod in pods {
+            let running = &self.pods[&*pod.name];
+            let (pool, wanted) = (self.deployments[running.deployment].pool.clone(), requests(self, running));
+            let after = |left: &[i64; 3]| std::array::from_fn::<i64, 3, _>(|n| left[n] - wanted[n]);
+            let score = |name: &String, left: &[i64; 3]| {
+                let (rest, all) = (after(left), self.nodes[name].allocatable);
+                rest[0] as f64 / all[0] as f64 + rest[1] as f64 / all[1] as f64
+            };
+            let fits = left.iter().filter(|(name, left)| {
+                self.nodes[*name].pool == pool && after(left).iter().all(|amount| *amount >= 0)
+            });
+            let best = fits.max_by(|a, b| score(a.0, a.1).total_cmp(&score(b.0, b.1)));
+            if let Some(name) = best.map(|(name, _)| name.clone()) {
+                left.insert(name.clone(), after(&left[&name]));
+                self.bind(&pod, &name);
+            } else {
+                self.pods.get_mut(&*pod.name).unwrap().node = None;
+                let pending = self.pod(&pod.name);
+                self.cluster.upsert_pod(&pending).unwrap();
+            }
+        }
+        self.provision();
+    }
+
     /// One search, and its moves made. Answers what it found.
     pub fn consolidate(&mut self, rules: Rules) -> Consolidation {
         let ask = self.ask(rules);
         let found = consolidate(&self.cluster, &ask, &|| false);
         let mut given: BTreeMap<String, usize> = BTreeMap::new();
+        let mut evicted: Vec<PodKey> = Vec::new();
         for one in &found.commands {
             for instance in &one.instances {
                 let node = self.launch(instance);
-                instance.pods.iter().for_each(|pod| self.bind(pod, &node));
-                self.evictions += instance.pods.len() as u64;
+                evicted.extend(self.evict(&instance.pods, &node));
             }
             for place in &one.onto {
-                place.pods.iter().for_each(|pod| self.bind(pod, &place.node));
-                self.evictions += place.pods.len() as u64;
+                evicted.extend(self.evict(&place.pods, &place.node));
             }
             for node in &one.nodes {
                 let held = self.nodes.remove(node).unwrap();
@@ -247,6 +318,7 @@ impl World {
                 self.cluster.remove_node(node);
             }
         }
+        self.schedule(evicted);
         self.violations += given.iter().filter(|(pool, n)| **n > ask.constraints[*pool].nodes).count() as u64;
         let nodes = &self.nodes;
         let lost = self.pods.values().filter(|p| p.node.as_ref().is_some_and(|n| !nodes.contains_key(n)));
