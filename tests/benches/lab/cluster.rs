@@ -23,8 +23,8 @@ use crate::{audit::Audit, stopwatch::LABEL};
 
 /// Options that differ from the control plane's defaults, besides the simulated cloud.
 pub(crate) const SETTING: &str = "kube-controller-manager and kube-scheduler with --kube-api-qps=2000 --kube-api-burst=4000 \
-     (by default 20 and 50 a second); Croft with its default settings;\n\
-     instances of ec2-sim run and join at once; on-demand, allocation strategy lowest-price; KWOK plays the kubelets";
+     (by default 20 and 50 a second); Croft with its default settings, and pools of consolidateAfter 24h except in `steady`;\n\
+     etcd without fsync; instances of ec2-sim run and join at once; on-demand, allocation strategy lowest-price; KWOK plays the kubelets";
 pub(crate) const REQUESTS_PER_SECOND: u32 = 2_000;
 /// Above every duration here, also on a busy computer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
@@ -35,6 +35,8 @@ pub(crate) struct MeasuredCluster {
     pub(crate) tenants: usize,
     /// Requirements of every pool, in addition to on-demand Linux.
     pub(crate) requirements: Value,
+    /// The pools' `disruption`.
+    pub(crate) disruption: Value,
 }
 
 /// Pods of one tenant.
@@ -54,7 +56,8 @@ impl MeasuredCluster {
             {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
             {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["2"]},
         ]);
-        Self { tenants, requirements }
+        // The run without Croft's launches uses the same nodes.
+        Self { tenants, requirements, disruption: json!({"consolidateAfter": "24h"}) }
     }
 
     /// Starts a control plane with Croft, and waits until every tenant is Ready.
@@ -77,8 +80,7 @@ impl MeasuredCluster {
             let name = name(n);
             let spec = json!({
                 "template": {"spec": {"nodeClassRef": {"name": "default"}, "requirements": self.requirements}},
-                // The run without Croft uses the same nodes.
-                "disruption": {"consolidateAfter": "24h"},
+                "disruption": self.disruption,
             });
             documents.extend(tenant(&name, &name, &spec));
         }

@@ -36,14 +36,21 @@ const PATIENCE: Duration = Duration::from_secs(900);
 #[derive(Debug)]
 pub(crate) struct Figures {
     rss_mb: f64,
+    peak_rss_mb: f64,
     idle_cores: f64,
     requests_per_node: f64,
+    /// With those for pods, events and the Lease.
+    all_requests_per_node: f64,
 }
 
 impl Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rss_mb, idle_cores, requests_per_node } = self;
-        write!(f, "rss_mb={rss_mb:.0} idle_cores={idle_cores:.3} requests_per_node={requests_per_node:.2}")
+        let Self { rss_mb, peak_rss_mb, idle_cores, requests_per_node, all_requests_per_node } = self;
+        write!(
+            f,
+            "rss_mb={rss_mb:.0} peak_rss_mb={peak_rss_mb:.0} idle_cores={idle_cores:.3} \
+             requests_per_node={requests_per_node:.2} all_requests_per_node={all_requests_per_node:.2}"
+        )
     }
 }
 
@@ -63,7 +70,8 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
         {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.xlarge"]},
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
     ]);
-    let cluster = MeasuredCluster { tenants: TENANTS, requirements };
+    // The defaults.
+    let cluster = MeasuredCluster { tenants: TENANTS, requirements, disruption: json!({}) };
     println!("\n{wanted} nodes and {pods} pods");
     let (mut stack, mut audit) = cluster.start().await?;
     let client = stack.plane.admin().await?;
@@ -89,7 +97,9 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
     println!("  requests of the controller: {requests}");
     // Some more if the computer is so busy that pods lose their nodes: the load is what counts.
     anyhow::ensure!(nodes >= wanted, "{nodes} nodes are fewer than {wanted}");
-    let per_node = requests.for_instances() as f64 / nodes as f64;
+    let per_node = |count: u64| count as f64 / nodes as f64;
+    let (requests_per_node, all_requests_per_node) =
+        (per_node(requests.for_instances()), per_node(requests.count(|_| true)));
 
     tokio::time::sleep(SETTLE).await;
     let pid = stack.croft.process(Part::Controller).map_or(0, croft_testkit::Process::pid);
@@ -104,5 +114,5 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
     let lists = idle_requests.count(|name| name.starts_with("list"));
     anyhow::ensure!(lists == 0, "the controller lists at rest: {idle_requests}");
     stack.check()?;
-    Ok(Figures { rss_mb: rss, idle_cores: idle, requests_per_node: per_node })
+    Ok(Figures { rss_mb: rss, peak_rss_mb: most, idle_cores: idle, requests_per_node, all_requests_per_node })
 }

@@ -145,5 +145,6 @@ async fn main() -> anyhow::Result<()> {
     let violations =
         DEPLOYMENTS * AFTER - up.min(DEPLOYMENTS * AFTER) + there.abs_diff(held) + held.abs_diff(known);
     println!("lab_s={:.0} lab_cost={:.2} violations={violations}", changed.as_secs_f64(), last.dollars());
+    anyhow::ensure!(violations == 0, "pods, claims, nodes and instances don't agree at the end");
     Ok(())
 }
