@@ -6,6 +6,7 @@
 //! troubleshooting page lacks, and each alert without a runbook. The catalogue is made from a package of a registry, so it has a command of
 //! its own.
 
+mod bench;
 mod catalog;
 mod chart;
 mod circles;
@@ -55,6 +56,8 @@ enum Command {
     Links,
     /// Write the OCI images of the webhook and the controller, with symbols and bill of materials beside.
     Images(images::ImagesArgs),
+    /// Run the benchmarks, show how their figures changed, and add them to a file.
+    Bench(bench::BenchArgs),
     /// Join the layouts of one image for several architectures.
     JoinImages(images::JoinArgs),
 }
@@ -82,6 +85,7 @@ fn main() -> anyhow::Result<()> {
         Command::Circles => circles::check(&root),
         Command::Links => links::check(&root),
         Command::Images(args) => images::run(&root, &args),
+        Command::Bench(args) => bench::run(&root, &args),
         Command::JoinImages(args) => images::join(&root, &args),
     }
 }
