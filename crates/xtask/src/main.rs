@@ -17,6 +17,7 @@ mod generated;
 mod images;
 mod kubernetes;
 mod links;
+mod mutants;
 mod named_tests;
 mod observability;
 mod picture;
@@ -58,6 +59,12 @@ enum Command {
     Images(images::ImagesArgs),
     /// Run the benchmarks, show how their figures changed, and add them to a file.
     Bench(bench::BenchArgs),
+    /// Print which changes of the code the tests noticed, from output folders of cargo-mutants.
+    Mutants {
+        /// Folders named `mutants.out`.
+        #[arg(required = true)]
+        folders: Vec<PathBuf>,
+    },
     /// Join the layouts of one image for several architectures.
     JoinImages(images::JoinArgs),
 }
@@ -86,6 +93,7 @@ fn main() -> anyhow::Result<()> {
         Command::Links => links::check(&root),
         Command::Images(args) => images::run(&root, &args),
         Command::Bench(args) => bench::run(&root, &args),
+        Command::Mutants { folders } => mutants::check(&root, &folders),
         Command::JoinImages(args) => images::join(&root, &args),
     }
 }
