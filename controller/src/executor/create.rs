@@ -15,6 +15,8 @@ use crate::{
 const CONCURRENT: usize = 16;
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(2);
+/// The code of a refusal by the leader gate.
+const NOT_LEADING: u16 = 0;
 
 impl Executor {
     pub(super) async fn create_claims(&self, keys: Vec<Key>, new: NewClaims) -> ActionReport {
@@ -61,25 +63,33 @@ impl Executor {
 async fn create_one(api: &dyn KubeApi, name: &str, object: Value) -> Result<Response, ApiError> {
     let target = Target::Claim(name.to_owned());
     let creation = Call { target: target.clone(), verb: Verb::Create(object) };
-    let mut unknown: u32 = 0;
+    let (mut tries, mut is_lost): (u32, bool) = (0, false);
     loop {
-        match api.call(creation.clone()).await {
-            // The name was reserved for this spec, so the response to an earlier try was lost. An empty patch
-            // returns the object.
-            Err(ApiError::AlreadyExists { .. }) if unknown > 0 => {
-                let nothing = Verb::Patch(json!({}));
-                let answer = api.call(Call { target: target.clone(), verb: nothing }).await;
-                // It exists, unless it has been deleted since. No other failure says that it doesn't.
-                if matches!(answer, Ok(_) | Err(ApiError::NotFound { .. })) {
-                    return answer;
-                }
-                tokio::time::sleep(MAX_RETRY).await;
+        let error = match api.call(creation.clone()).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        match error {
+            ApiError::Unknown { .. } | ApiError::TooMany { .. } => {
+                is_lost |= matches!(error, ApiError::Unknown { .. });
+                tries = tries.saturating_add(1);
+                tokio::time::sleep(RETRY_AFTER.saturating_mul(tries).min(MAX_RETRY)).await;
+                continue;
             }
-            Err(ApiError::Unknown { .. } | ApiError::TooMany { .. }) => {
-                unknown = unknown.saturating_add(1);
-                tokio::time::sleep(RETRY_AFTER.saturating_mul(unknown).min(MAX_RETRY)).await;
-            }
-            other => return other,
+            // The name was reserved for this spec, so the response to an earlier try was lost.
+            ApiError::AlreadyExists { .. } if tries > 0 => {}
+            // This try is refused, and an earlier one may have created the claim.
+            ApiError::Conflict { .. } if is_lost => {}
+            // Of an expired token, say; not of a process that no longer leads, which makes no plan.
+            ApiError::Refused { code, .. } if is_lost && code != NOT_LEADING => {}
+            _ => return Err(error),
+        }
+        // An empty patch returns the object. It exists unless this says that it doesn't: no other failure does.
+        let nothing = Verb::Patch(json!({}));
+        match api.call(Call { target: target.clone(), verb: nothing }).await {
+            Err(ApiError::NotFound { .. }) => return Err(error),
+            Ok(answer) => return Ok(answer),
+            Err(_) => tokio::time::sleep(MAX_RETRY).await,
         }
     }
 }
@@ -135,8 +145,31 @@ mod tests {
             assert!(created_after(errors).await.is_ok(), "{reading}");
         }
         let gone = ApiError::NotFound { verb, target };
-        assert!(matches!(created_after([lost, exists.clone(), gone]).await, Err(ApiError::NotFound { .. })));
+        let answer = created_after([lost, exists.clone(), gone]).await;
+        assert!(matches!(answer, Err(ApiError::AlreadyExists { .. })));
         // Without a lost answer it is another's.
         assert!(matches!(created_after([exists]).await, Err(ApiError::AlreadyExists { .. })));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refusal_after_a_lost_answer_is_no_evidence_that_the_claim_was_not_created() {
+        let (target, verb) = (Target::Claim("a".to_owned()), "create");
+        let message = String::new();
+        let lost = ApiError::Unknown { verb, target: target.clone(), message: message.clone() };
+        let gone = ApiError::NotFound { verb, target: target.clone() };
+        let refused =
+            |code| ApiError::Refused { verb, target: target.clone(), code, message: message.clone() };
+        let conflict = ApiError::Conflict { verb, target: target.clone(), message: message.clone() };
+        for refusal in [conflict, refused(401), refused(403)] {
+            // It is read, also after a failure to read it.
+            assert!(created_after([lost.clone(), refusal.clone()]).await.is_ok(), "{refusal}");
+            let unread = [lost.clone(), refusal.clone(), lost.clone(), refusal.clone()];
+            assert!(created_after(unread).await.is_ok(), "{refusal}");
+            let absent = created_after([lost.clone(), refusal.clone(), gone.clone()]).await;
+            assert_eq!(absent.unwrap_err().to_string(), refusal.to_string());
+            // Nothing was lost: it doesn't exist.
+            assert!(created_after([refusal.clone()]).await.is_err(), "{refusal}");
+        }
+        assert!(created_after([lost, refused(NOT_LEADING)]).await.is_err());
     }
 }
