@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    admit::AdmitArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs,
+    admit::AdmitArgs, advise::AdviseArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs,
     completion::CompletionArgs, cost::CostArgs, debug::DebugArgs, events::EventsArgs, explain::ExplainArgs,
     history::HistoryArgs, import::ImportArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs,
     tenant::TenantArgs, top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// Explain why a pod is pending, why it runs on its node, and why a node is kept
     Explain(ExplainArgs),
+    /// Show what each constraint costs (PodDisruptionBudgets, spreads, affinities, limits), and what to change
+    Advise(AdviseArgs),
     /// Show what Croft decided, from its decision log
     History(HistoryArgs),
     /// Show the Events that Croft writes, and new ones as they come

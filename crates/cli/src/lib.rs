@@ -21,11 +21,13 @@
 //! | `admission` | what Croft's admission does to the input's pods and DaemonSets |
 //! | `workload` | the pods that workloads create |
 //! | `simulation` | the scheduler's plan for an input, consolidation included |
+//! | `advice` | prices of constraints |
 //! | `record` | the decision log: where it is read from, times, and how entries are shown |
 //! | `inventory` | nodes of an input with pool, claim and price |
 //! | `output`, `table`, `monthly`, `reference` | text, tables, prices, the generated reference page |
 
 mod admission;
+mod advice;
 mod args;
 mod aws;
 mod catalog_file;
@@ -56,8 +58,8 @@ pub use output::Output;
 use crate::{
     args::Command,
     commands::{
-        admit, audit, break_glass, check, completion, cost, debug, events, explain, history, import, lab,
-        plan, simulate, tenant, top, uninstall, version,
+        admit, advise, audit, break_glass, check, completion, cost, debug, events, explain, history, import,
+        lab, plan, simulate, tenant, top, uninstall, version,
     },
     table::BAD,
 };
@@ -106,6 +108,7 @@ fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
         Command::Plan(args) => plan::run(args, out),
         Command::Simulate(args) => simulate::run(args, out),
         Command::Audit(args) => audit::run(args, out),
+        Command::Advise(args) => advise::run(args, out),
         Command::Explain(args) => explain::run(args, out),
         Command::History(args) => history::run(args, out),
         Command::Top(args) => top::run(args, out),

@@ -81,6 +81,11 @@ impl<T: Resource> Objects<T> {
         self.index = self.list.iter().enumerate().map(|(at, one)| (key(one), at)).collect();
     }
 
+    /// Changes every object. Namespace and name must stay as they are.
+    pub fn for_each_mut(&mut self, mut change: impl FnMut(&mut T)) {
+        self.list.iter_mut().for_each(|one| change(&mut one.object));
+    }
+
     /// The object of that name; `namespace` is empty for cluster-scoped kinds.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Sourced<T>> {

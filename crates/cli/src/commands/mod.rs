@@ -1,6 +1,7 @@
 //! One module per command: its arguments, and `run`, which [`crate::run`] calls.
 
 pub(crate) mod admit;
+pub(crate) mod advise;
 pub(crate) mod audit;
 pub(crate) mod break_glass;
 pub(crate) mod check;

@@ -3,7 +3,7 @@
 //! The controller runs the same search over the same nodes: disruption budgets, do-not-disrupt, PodDisruptionBudgets and
 //! consolidateAfter hold here too. The latter is measured by the pods' age, since a file doesn't show removed pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::{
     TenantPool, budget,
@@ -37,14 +37,20 @@ pub(crate) struct Savings {
     pub(crate) in_time: Option<Price>,
 }
 
-/// Searches for a cheaper cluster.
-pub(super) fn search(
+/// The question of a search, and why each other node is kept.
+pub(super) struct Question {
+    pub(super) ask: Ask,
+    pub(super) kept: BTreeMap<String, String>,
+}
+
+/// Asks about the nodes of `pools`; of every pool for none.
+pub(super) fn question(
     input: &Input,
-    cluster: &Cluster,
     types: &[InstanceType],
     options: &Options,
     horizon: Horizon,
-) -> Savings {
+    pools: Option<&BTreeSet<String>>,
+) -> Question {
     let now = time_of(input);
     let pods = PodIndex::new(input, now, horizon);
     let mut kept = BTreeMap::new();
@@ -58,6 +64,13 @@ pub(super) fn search(
             kept.insert(name, "its pool is not provisioned by Croft".to_owned());
             continue;
         };
+        if pool.spec.replicas.is_some() {
+            kept.insert(name, "its pool has a fixed number of nodes".to_owned());
+            continue;
+        }
+        if pools.is_some_and(|pools| !pools.contains(&pool.name_any())) {
+            continue;
+        }
         let counts = nodes.entry(pool.name_any()).or_default();
         counts.total += 1;
         counts.out += usize::from(is_disrupted(&node.object));
@@ -73,6 +86,12 @@ pub(super) fn search(
             ask.constraints.insert(name, pool_constraints(&pool.object, counts, now, horizon));
         }
     }
+    Question { ask, kept }
+}
+
+/// Searches for a cheaper cluster, for what can be removed now.
+pub(super) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], options: &Options) -> Savings {
+    let Question { mut ask, kept } = question(input, types, options, Horizon::Now, None);
     let found = consolidate(cluster, &ask, &|| false);
     let mut removed: BTreeMap<&str, usize> = BTreeMap::new();
     for candidate in ask.candidates.iter().filter(|c| !found.rejections.contains_key(&c.node)) {
@@ -81,7 +100,7 @@ pub(super) fn search(
     let is_used_up = |(pool, constraints): (&String, &PoolConstraints)| {
         removed.get(pool.as_str()).copied().unwrap_or(0) >= constraints.nodes
     };
-    let held = horizon == Horizon::Now && ask.constraints.iter().any(is_used_up);
+    let held = ask.constraints.iter().any(is_used_up);
     let in_time = held.then(|| {
         ask.constraints.values_mut().for_each(|constraints| constraints.nodes = usize::MAX);
         let all = consolidate(cluster, &ask, &|| false);
@@ -91,7 +110,8 @@ pub(super) fn search(
     Savings { found, kept, in_time }
 }
 
-fn pool_of<'i>(input: &'i Input, node: &Node) -> Option<&'i TenantPool> {
+/// The pool whose label a node carries.
+pub(crate) fn pool_of<'i>(input: &'i Input, node: &Node) -> Option<&'i TenantPool> {
     let mut pools = input.pools.iter().map(|p| &p.object);
     pools.find(|pool| {
         let value = croft_api::convert::scheduler::value(pool);
@@ -100,7 +120,7 @@ fn pool_of<'i>(input: &'i Input, node: &Node) -> Option<&'i TenantPool> {
 }
 
 /// True if a node is being removed or isn't Ready, so that it counts against its pool's budget already.
-fn is_disrupted(node: &Node) -> bool {
+pub(crate) fn is_disrupted(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
     node.metadata.deletion_timestamp.is_some()
         || conditions.iter().any(|c| c.type_ == "Ready" && c.status != "True")

@@ -36,6 +36,10 @@ fn is_daemon(pod: &Pod) -> bool {
     owners.iter().any(|o| o.controller == Some(true) && o.kind == "DaemonSet")
 }
 
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
 fn key(pod: &Pod) -> PodKey {
     PodKey::new(&pod.namespace().unwrap_or_default(), &pod.name_any())
 }
@@ -49,7 +53,7 @@ struct Budget<'a> {
 }
 
 /// Pods of the input by node and by owner, and the PodDisruptionBudgets that cover them.
-pub(super) struct PodIndex<'a> {
+pub(crate) struct PodIndex<'a> {
     by_node: BTreeMap<&'a str, Vec<&'a Pod>>,
     replicas: BTreeMap<&'a str, usize>,
     pods: Vec<&'a Pod>,
@@ -59,7 +63,7 @@ pub(super) struct PodIndex<'a> {
 }
 
 impl<'a> PodIndex<'a> {
-    pub(super) fn new(input: &'a Input, now: Timestamp, horizon: Horizon) -> Self {
+    pub(crate) fn new(input: &'a Input, now: Timestamp, horizon: Horizon) -> Self {
         let mut index = Self {
             by_node: BTreeMap::new(),
             replicas: BTreeMap::new(),
@@ -70,7 +74,8 @@ impl<'a> PodIndex<'a> {
         };
         for pod in &input.pods {
             index.pods.push(&pod.object);
-            if let Some(node) = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) {
+            let finished = matches!(phase(&pod.object), Some("Succeeded" | "Failed"));
+            if let Some(node) = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).filter(|_| !finished) {
                 index.by_node.entry(node).or_default().push(&pod.object);
             }
             if let Some(owner) = owner(&pod.object) {
@@ -146,6 +151,11 @@ impl<'a> PodIndex<'a> {
         }
     }
 
+    /// The number of pods that a budget covers.
+    fn covered(&self, budget: &Budget<'_>) -> i64 {
+        count(self.pods.iter().filter(|pod| budget.covers(pod)).count())
+    }
+
     fn age(&self, pod: &Pod) -> Option<Duration> {
         let started = pod.status.as_ref()?.start_time.as_ref()?;
         Some(Duration::try_from(self.now.duration_since(started.0)).unwrap_or(Duration::ZERO))
@@ -169,16 +179,39 @@ impl<'a> PodIndex<'a> {
         )
     }
 
-    /// Evictions that a budget allows: its status, or what its controller would write there.
-    fn allowed_disruptions(&self, budget: &Budget<'_>) -> i64 {
-        if let Some(status) = &budget.object.status {
-            return i64::from(status.disruptions_allowed.unwrap_or(0));
+    /// The PodDisruptionBudgets for which a pod can't be evicted, with the number of pods that each expects.
+    pub(crate) fn blocking_budgets(&self, pod: &Pod) -> Vec<(&'a PodDisruptionBudget, i64)> {
+        if self.eviction_blocked(pod).is_none() {
+            return Vec::new();
         }
+        let covering = self.budgets.iter().filter(|budget| budget.covers(pod));
+        let expected = |budget: &Budget<'_>| {
+            let told = budget.object.status.as_ref().and_then(|status| status.expected_pods);
+            told.map_or_else(|| self.covered(budget), i64::from)
+        };
+        covering.map(|budget| (budget.object, expected(budget))).collect()
+    }
+
+    /// The pods of a node that would have to be evicted.
+    pub(crate) fn movable(&self, node: &str) -> impl Iterator<Item = &'a Pod> + '_ {
+        self.by_node.get(node).into_iter().flatten().copied().filter(|pod| !is_daemon(pod))
+    }
+
+    /// Evictions that a budget allows: its status, or what its controller would write there. In time its pods are
+    /// healthy.
+    fn allowed_disruptions(&self, budget: &Budget<'_>) -> i64 {
+        let is_lasting = self.horizon == Horizon::End;
+        if let Some(status) = &budget.object.status {
+            let lasting = status.expected_pods.zip(status.desired_healthy).filter(|_| is_lasting);
+            return lasting.map_or_else(
+                || i64::from(status.disruptions_allowed.unwrap_or(0)),
+                |(expected, desired)| i64::from(expected.saturating_sub(desired)),
+            );
+        }
+        let expected = self.covered(budget);
+        let runs = |pod: &&&Pod| phase(pod) == Some("Running");
         let covered = self.pods.iter().filter(|pod| budget.covers(pod));
-        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        let expected = count(covered.clone().count());
-        let runs = |pod: &&&Pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running");
-        let healthy = count(covered.filter(runs).count());
+        let healthy = if is_lasting { expected } else { count(covered.filter(runs).count()) };
         let spec = budget.object.spec.as_ref();
         let least = match (
             spec.and_then(|s| s.min_available.as_ref()),
@@ -190,6 +223,10 @@ impl<'a> PodIndex<'a> {
         };
         healthy - least
     }
+}
+
+fn count(pods: usize) -> i64 {
+    i64::try_from(pods).unwrap_or(i64::MAX)
 }
 
 /// A number, or a percentage of `all` rounded up, as the disruption controller rounds it.
@@ -211,6 +248,6 @@ impl Budget<'_> {
 }
 
 /// True if an object carries `do-not-disrupt: "true"`.
-pub(super) fn has_do_not_disrupt(object: &impl kube::ResourceExt) -> bool {
+pub(crate) fn has_do_not_disrupt(object: &impl kube::ResourceExt) -> bool {
     blockers::blocks(object.annotations())
 }

@@ -6,10 +6,11 @@ use jiff::Timestamp;
 
 /// How far a search looks ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Horizon {
+pub(crate) enum Horizon {
     /// The present: what disruption budgets and consolidateAfter let go now.
     Now,
-    /// All the time that is needed: consolidateAfter is over for every node, and a budget is no limit unless it is always zero.
+    /// All the time that is needed: consolidateAfter is over for every node, the pods of PodDisruptionBudgets are healthy, and
+    /// a disruption budget is no limit unless it is always zero.
     End,
 }
 

@@ -16,9 +16,10 @@ mod settle;
 mod simulate;
 mod static_capacity;
 
-pub(crate) use consolidation::Savings;
+pub(crate) use consolidation::{Savings, is_disrupted, pool_of};
 pub(crate) use demand::{belongs, is_created};
 pub(crate) use denied::DENIED;
-pub(crate) use horizon::time_of;
-pub(crate) use settle::{Settling, register_coming};
+pub(crate) use eligibility::{PodIndex, has_do_not_disrupt};
+pub(crate) use horizon::{Horizon, time_of};
+pub(crate) use settle::{Settling, allows_nothing, register_coming};
 pub(crate) use simulate::{Simulation, node_outlook, simulate, simulate_with_consolidation};

@@ -5,15 +5,19 @@
 //! what the settings lead to while demand and prices stay.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
-use croft_api::{NodeClaim, NodeClaimSpec, NodeClaimStatus, pool::NodeClassRef};
+use croft_api::{
+    NodeClaim, NodeClaimSpec, NodeClaimStatus,
+    disruption::{Budget, DisruptionReason},
+    pool::NodeClassRef,
+};
 use croft_manifest::{Input, InputError, Origin};
 use croft_scheduler::{
     ComingNode, InstanceType, Options, Plan, PlannedInstance, PodKey, Resources, Unschedulable,
-    consolidation::Command,
+    consolidation::{Ask, Command, consolidate},
 };
 use k8s_openapi::{
     api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Pod},
@@ -22,10 +26,11 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 
 use super::{
-    consolidation::search,
+    consolidation::{Question, question},
     demand::{Created, belongs, coming_node},
     denied::Denied,
-    horizon::Horizon,
+    eligibility::PodIndex,
+    horizon::{Horizon, time_of},
     simulate::{Planned, Simulation, plan},
 };
 
@@ -37,6 +42,8 @@ pub(crate) struct Settling {
     input: Input,
     types: Arc<[InstanceType]>,
     options: Options,
+    /// The pools whose nodes may be removed; every pool's for none.
+    pools: Option<BTreeSet<String>>,
     launched: usize,
     unschedulable: Vec<Unschedulable>,
     denied: Vec<Denied>,
@@ -53,6 +60,7 @@ impl Settling {
             input,
             types,
             options,
+            pools: None,
             launched: 0,
             unschedulable: Vec::new(),
             denied: Vec::new(),
@@ -60,6 +68,16 @@ impl Settling {
             steps: 0,
             is_cut_short: false,
         }
+    }
+
+    /// Removes nodes of these pools only.
+    pub(crate) fn only(self, pools: BTreeSet<String>) -> Self {
+        Self { pools: Some(pools), ..self }
+    }
+
+    /// The objects as they are by now.
+    pub(crate) fn into_input(self) -> Input {
+        self.input
     }
 
     /// The objects as they are by now.
@@ -120,13 +138,20 @@ impl Settling {
                 continue;
             }
             self.observe(&simulation);
-            let savings = search(&self.input, &cluster, &self.types, &self.options, Horizon::End);
-            self.steps = self.steps.saturating_add(savings.found.steps);
-            if savings.found.commands.is_empty() {
-                self.is_cut_short |= savings.found.cut_short;
+            let pools = self.pools.as_ref();
+            let Question { ask, .. } = question(&self.input, &self.types, &self.options, Horizon::End, pools);
+            let empty = self.empty_nodes(&ask, &simulation);
+            if !empty.is_empty() {
+                self.remove(&empty);
+                continue;
+            }
+            let found = consolidate(&cluster, &ask, &|| false);
+            self.steps = self.steps.saturating_add(found.steps);
+            if found.commands.is_empty() {
+                self.is_cut_short |= found.cut_short;
                 return Ok(());
             }
-            self.apply_commands(&simulation, &savings.found.commands);
+            self.apply_commands(&simulation, &found.commands);
         }
         self.is_cut_short = true;
         Ok(())
@@ -183,6 +208,25 @@ impl Settling {
             }
         }
         self.bind(&bound);
+        self.remove(&removed);
+    }
+
+    /// Candidates without work, which are removed whatever they save: no pod of theirs is moved.
+    fn empty_nodes(&self, ask: &Ask, simulation: &Simulation) -> HashSet<String> {
+        let pods = PodIndex::new(&self.input, time_of(&self.input), Horizon::End);
+        let may_go = |pool: &str| {
+            self.input.pools.get("", pool).is_some_and(|pool| {
+                let mut budgets = pool.spec.disruption.budgets.iter();
+                !budgets.any(|budget| allows_nothing(budget, DisruptionReason::Empty))
+            })
+        };
+        let is_empty = |name: &str| simulation.headroom_on(name) == 0 && pods.movable(name).next().is_none();
+        let empty = ask.candidates.iter().filter(|one| is_empty(&one.node) && may_go(&one.pool));
+        empty.map(|one| one.node.clone()).collect()
+    }
+
+    /// Removes nodes whose pods have moved.
+    fn remove(&mut self, removed: &HashSet<String>) {
         let input = &mut self.input;
         input.nodes.retain(|node| !removed.contains(&node.name_any()));
         input.claims.retain(|claim| {
@@ -223,6 +267,13 @@ impl Settling {
             self.input.pods.put(pod, origin);
         }
     }
+}
+
+/// True for a budget that never lets a node be removed for `reason`.
+pub(crate) fn allows_nothing(budget: &Budget, reason: DisruptionReason) -> bool {
+    budget.schedule.is_none()
+        && (budget.reasons.is_empty() || budget.reasons.contains(&reason))
+        && matches!(budget.nodes.as_str(), "0" | "0%")
 }
 
 fn has_placements(plan: &Plan) -> bool {

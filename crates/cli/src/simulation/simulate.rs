@@ -10,7 +10,6 @@ use super::{
     consolidation::{self, Savings},
     demand::{self, Created, Demand},
     denied::Denied,
-    horizon::Horizon,
     static_capacity,
 };
 
@@ -79,7 +78,7 @@ pub(crate) fn simulate_with_consolidation(
     let Planned { mut simulation, cluster, .. } = plan(input, types, options, false)?;
     if consolidate {
         let types = &simulation.types;
-        simulation.savings = Some(consolidation::search(input, &cluster, types, options, Horizon::Now));
+        simulation.savings = Some(consolidation::search(input, &cluster, types, options));
     }
     simulation.elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     Ok(simulation)

@@ -1,5 +1,7 @@
 //! Which controllers own the pods that exist.
 
+use std::fmt;
+
 use croft_manifest::Input;
 use k8s_openapi::{
     api::core::v1::Pod,
@@ -40,6 +42,41 @@ impl Owners {
     pub(crate) fn count_of_deployment(&self, namespace: &str, name: &str) -> usize {
         self.deployments.get(&(namespace.to_owned(), name.to_owned())).copied().unwrap_or(0)
     }
+}
+
+/// The object whose template a pod comes from; the pod itself if it has no controller.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct WorkloadName {
+    /// As Kubernetes spells it.
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl fmt::Display for WorkloadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// The workload that a pod belongs to: a Deployment rather than its ReplicaSet, a CronJob rather than its Job.
+pub(crate) fn workload_of(input: &Input, pod: &Pod) -> WorkloadName {
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let of = |kind: &str, name: &str| (kind.to_owned(), name.to_owned());
+    let (kind, name) = match controller(&pod.metadata) {
+        None => of("Pod", pod.metadata.name.as_deref().unwrap_or_default()),
+        Some(owner) if owner.kind == "ReplicaSet" => match deployment_of(&namespace, owner, pod, input) {
+            Some(deployment) => of("Deployment", &deployment),
+            None => of("ReplicaSet", &owner.name),
+        },
+        Some(owner) if owner.kind == "Job" => {
+            let job = input.jobs.get(&namespace, &owner.name);
+            let cron = job.and_then(|job| controller(&job.metadata)).filter(|o| o.kind == "CronJob");
+            cron.map_or_else(|| of("Job", &owner.name), |cron| of("CronJob", &cron.name))
+        }
+        Some(owner) => of(&owner.kind, &owner.name),
+    };
+    WorkloadName { kind, namespace, name }
 }
 
 /// The owner reference of an object's controller.

@@ -1,7 +1,8 @@
 //! `croft explain`: why a pod is pending or runs on its node, and why a node is kept.
 //!
 //! Reads the cluster or files, evaluates them with the policy's and the scheduler's functions, and writes the result as
-//! sentences. With `--at`, `past` reads the decision log instead.
+//! sentences, with the prices of the constraints that keep a node or hold a pod there. With `--at`, `past` reads the
+//! decision log instead.
 
 mod command;
 mod conditions;
@@ -10,6 +11,7 @@ mod node;
 mod past;
 mod pod;
 mod pool;
+mod prices;
 mod reasons;
 mod tenant;
 mod users;

@@ -6,9 +6,10 @@ use croft_manifest::Input;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
-use super::{conditions::write_conditions, missing::missing, users::users};
+use super::{conditions::write_conditions, missing::missing, prices::write_prices, users::users};
 use crate::{
     admission::Admission,
+    advice::Focus,
     failure::Failure,
     inventory::{self, NodeInfo},
     output::Output,
@@ -121,6 +122,7 @@ fn workload(
             if let Some(why) = node_outlook(input, croft_cloud::builtin_catalog(), &info.name)? {
                 writeln!(out, "  {why}")?;
             }
+            write_prices(input, Focus::Node(info.name.clone()), out)?;
         }
         None => writeln!(out, "  it runs {shown}")?,
     }

@@ -9,9 +9,10 @@ use croft_scheduler::{Options, PodKey};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
-use super::missing::missing;
+use super::{missing::missing, prices::write_prices};
 use crate::{
     admission::{Admission, Outcome},
+    advice::Focus,
     failure::Failure,
     inventory,
     output::Output,
@@ -97,7 +98,8 @@ fn placed(
     for message in wrong {
         writeln!(out, "  {BAD}placement violation{BAD:#}: {message}")?;
     }
-    Ok(())
+    let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+    write_prices(input, Focus::Pod { namespace, name }, out)
 }
 
 fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {

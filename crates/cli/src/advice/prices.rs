@@ -1,0 +1,234 @@
+//! Prices of constraints: the cluster at its end, with each and without it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use croft_manifest::{Input, InputError};
+use croft_scheduler::{InstanceType, Options, Price};
+use jiff::Timestamp;
+
+use super::{
+    find::{Focus, Found, find},
+    parts::Parts,
+    settle::{Search, Settled},
+    take_out::take_out,
+};
+
+/// The question: which constraints, and how far to search.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// The objects whose constraints are priced.
+    pub(crate) focus: Focus,
+    /// Only constraints of this tenant.
+    pub(crate) tenant: Option<String>,
+    /// Only constraints of objects in this namespace.
+    pub(crate) namespace: Option<String>,
+    /// Prices below this aren't shown.
+    pub(crate) min_saving: Price,
+    /// At most this many counterfactuals are searched.
+    pub(crate) most: usize,
+    /// The time for which disruption costs are computed.
+    pub(crate) now: Timestamp,
+}
+
+/// A constraint and what it costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConstraintPrice {
+    /// The savings per hour without it.
+    pub(crate) saving: Price,
+    /// The tenants that it belongs to.
+    pub(crate) tenants: Vec<String>,
+    /// The namespace of its object.
+    pub(crate) namespace: Option<String>,
+    /// Its kind, in CamelCase.
+    pub(crate) kind: &'static str,
+    /// Kind and name of its object.
+    pub(crate) object: String,
+    /// The constraint.
+    pub(crate) constraint: String,
+    /// The edit that takes it out.
+    pub(crate) change: String,
+}
+
+/// Ranked prices.
+#[derive(Clone, Debug)]
+pub(crate) struct Advice {
+    /// The dearest constraint first.
+    pub(crate) prices: Vec<ConstraintPrice>,
+    /// The known prices of the pools' nodes, once pending pods have theirs.
+    pub(crate) cost: Price,
+    /// The savings per hour without all constraints at once, the cluster consolidated in both cases.
+    pub(crate) together: Price,
+    /// Number of constraints that could have a price.
+    pub(crate) constraints: usize,
+    /// Number of constraints that weren't tried.
+    pub(crate) not_tried: usize,
+}
+
+/// Constraints of one part that save something at once.
+struct Binding {
+    part: Option<String>,
+    constraints: Vec<Found>,
+    /// The savings without all of them at once.
+    together: Price,
+}
+
+/// Prices the constraints of `input`.
+///
+/// # Errors
+/// Values that the scheduler refuses, by object and field.
+pub(crate) fn advise(
+    input: &Input,
+    types: &Arc<[InstanceType]>,
+    request: &Request,
+) -> Result<Advice, InputError> {
+    let search = Search { types: Arc::clone(types), options: Options::default(), now: request.now };
+    let start = search.settle(input.clone(), &BTreeSet::new())?;
+    let found = wanted(&start.input, input, types, request)?;
+    let mut advice = Advice {
+        prices: Vec::new(),
+        cost: start.cost,
+        together: Price::ZERO,
+        constraints: found.len(),
+        not_tried: 0,
+    };
+    let mut pricing =
+        Pricing { search, names: input, parts: Parts::new(input), start, end: None, left: request.most };
+    let mut binding = Vec::new();
+    for (part, constraints) in by_part(found) {
+        match pricing.saving(part.as_deref(), &constraints)? {
+            Some(together) if together >= request.min_saving => {
+                // Limits of the cluster concern the nodes of all other parts once more.
+                if part.is_some() {
+                    advice.together += together;
+                }
+                binding.push(Binding { part, constraints, together });
+            }
+            Some(_) => {}
+            None => advice.not_tried += constraints.len(),
+        }
+    }
+    binding.sort_by(|a, b| b.together.cmp(&a.together).then_with(|| a.part.cmp(&b.part)));
+    let last = binding.len().saturating_sub(1);
+    for (at, binding) in binding.into_iter().enumerate() {
+        // A part with many constraints leaves some counterfactuals to the others.
+        let most = if at == last { pricing.left } else { pricing.left.div_ceil(2) };
+        pricing.price_alone(binding, most, request.min_saving, &mut advice)?;
+    }
+    advice.prices.sort_by(|a, b| b.saving.cmp(&a.saving).then_with(|| a.object.cmp(&b.object)));
+    let largest = advice.prices.first().map_or(Price::ZERO, |price| price.saving);
+    advice.together = advice.together.max(largest);
+    Ok(advice)
+}
+
+/// True if some constraint could have a price. Searches nothing; pods without a node have no constraints yet.
+///
+/// # Errors
+/// As [`advise`].
+pub(crate) fn has_constraints(
+    input: &Input,
+    types: &Arc<[InstanceType]>,
+    request: &Request,
+) -> Result<bool, InputError> {
+    Ok(!wanted(input, input, types, request)?.is_empty())
+}
+
+fn wanted(
+    input: &Input,
+    names: &Input,
+    types: &Arc<[InstanceType]>,
+    request: &Request,
+) -> Result<Vec<Found>, InputError> {
+    let mut found = find(input, names, types, request.now, &request.focus)?;
+    found.retain(|found| {
+        request.tenant.as_ref().is_none_or(|tenant| found.tenants.contains(tenant))
+            && (request.namespace.is_none() || found.namespace == request.namespace)
+    });
+    Ok(found)
+}
+
+fn by_part(found: Vec<Found>) -> Vec<(Option<String>, Vec<Found>)> {
+    let mut parts: BTreeMap<Option<String>, Vec<Found>> = BTreeMap::new();
+    for one in found {
+        parts.entry(one.part.clone()).or_default().push(one);
+    }
+    let mut parts: Vec<_> = parts.into_iter().collect();
+    let most = |found: &[Found]| found.iter().map(|one| one.touched).max();
+    parts.sort_by(|a, b| most(&b.1).cmp(&most(&a.1)).then_with(|| a.0.cmp(&b.0)));
+    parts
+}
+
+fn price(found: Found, saving: Price) -> ConstraintPrice {
+    let Found { constraint, tenants, namespace, words, .. } = found;
+    ConstraintPrice {
+        saving,
+        tenants,
+        namespace,
+        kind: constraint.kind(),
+        object: words.object,
+        constraint: words.constraint,
+        change: words.change,
+    }
+}
+
+struct Pricing<'a> {
+    search: Search,
+    /// The input as it was given.
+    names: &'a Input,
+    parts: Parts,
+    start: Settled,
+    /// The end of the last part that was asked for: large clusters have many parts and many objects.
+    end: Option<(Option<String>, Settled)>,
+    /// Counterfactuals that may still be searched.
+    left: usize,
+}
+
+impl Pricing<'_> {
+    /// Prices each of a part's constraints alone, those that touch the dearest nodes first; at most `most` of them.
+    fn price_alone(
+        &mut self,
+        binding: Binding,
+        most: usize,
+        min_saving: Price,
+        advice: &mut Advice,
+    ) -> Result<(), InputError> {
+        let Binding { part, mut constraints, together } = binding;
+        if constraints.len() == 1 {
+            advice.prices.extend(constraints.pop().map(|found| price(found, together)));
+            return Ok(());
+        }
+        constraints.sort_by(|a, b| b.touched.cmp(&a.touched).then_with(|| a.constraint.cmp(&b.constraint)));
+        for (at, found) in constraints.into_iter().enumerate() {
+            let saving =
+                if at < most { self.saving(part.as_deref(), std::slice::from_ref(&found))? } else { None };
+            match saving {
+                Some(saving) if saving >= min_saving => advice.prices.push(price(found, saving)),
+                Some(_) => {}
+                None => advice.not_tried += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// The savings of the part without `constraints`; `None` if no more counterfactuals may be searched.
+    fn saving(&mut self, part: Option<&str>, constraints: &[Found]) -> Result<Option<Price>, InputError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let pools = self.parts.pools(part);
+        let end = match self.end.take() {
+            Some((of, end)) if of.as_deref() == part => end,
+            _ => self.search.settle(self.start.input.clone(), &pools)?,
+        };
+        let mut input = end.input.clone();
+        constraints.iter().for_each(|found| take_out(&found.constraint, self.names, &mut input));
+        let without = self.search.settle(input, &pools)?;
+        let is_explained = constraints.iter().any(|found| found.may_explain(&end.input, &without.input));
+        let saving = if is_explained { end.saving(&without) } else { Price::ZERO };
+        self.end = Some((part.map(str::to_owned), end));
+        Ok(Some(saving))
+    }
+}

@@ -1,0 +1,88 @@
+//! Arguments and steps of the command.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, ValueEnum};
+use croft_manifest::{InputError, closest};
+use croft_scheduler::Price;
+use kube::ResourceExt as _;
+
+use super::write;
+use crate::{
+    advice::{Focus, Request, advise},
+    catalog_file::instance_types,
+    failure::Failure,
+    output::Output,
+    simulation::time_of,
+    source::SourceArgs,
+};
+
+/// Arguments of `croft advise`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AdviseArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    /// Catalogue of instance types and prices, as a JSON file; the built-in one if left out
+    #[arg(long, value_name = "FILE")]
+    catalog: Option<PathBuf>,
+    /// Only constraints of this tenant: of its namespaces, and of the pools that it lists
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+    /// Only constraints of objects in this namespace
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// The least savings that are shown, in dollars per hour
+    #[arg(long, value_name = "DOLLARS", default_value = "0.01")]
+    min_saving: Price,
+    /// Search at most this many clusters without a constraint
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    most: usize,
+    /// How the prices are printed
+    #[arg(short, long, value_enum, default_value_t = AdviceFormat::Text)]
+    output: AdviceFormat,
+}
+
+/// How prices are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AdviceFormat {
+    /// For people: a table, and below it what to change
+    Text,
+    /// For people: one table with everything
+    Wide,
+    /// For programs
+    Json,
+    /// For programs
+    Yaml,
+    /// Comma-separated values
+    Csv,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &AdviseArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    let AdviseArgs { source, catalog, tenant, namespace, min_saving, most, output } = args;
+    let input = source.load("default", out)?;
+    if let Some(name) = tenant.as_ref().filter(|name| input.tenants.get("", name).is_none()) {
+        let names: Vec<String> = input.tenants.iter().map(|tenant| tenant.name_any()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let hint = closest(name, &names).map(|n| format!("; did you mean {n}?")).unwrap_or_default();
+        return Err(InputError::Other(format!("there is no Tenant {name}{hint}")).into());
+    }
+    let request = Request {
+        focus: Focus::All,
+        tenant: tenant.clone(),
+        namespace: namespace.clone(),
+        // A price of nothing is no price.
+        min_saving: (*min_saving).max(Price::from_micros(1)),
+        most: *most,
+        now: time_of(&input),
+    };
+    let advice = advise(&input, &instance_types(catalog.as_deref())?, &request)?;
+    match output {
+        AdviceFormat::Text => write::text(&advice, out)?,
+        AdviceFormat::Wide => write::wide(&advice, out)?,
+        AdviceFormat::Json => write::json(&advice, out)?,
+        AdviceFormat::Yaml => write::yaml(&advice, out)?,
+        AdviceFormat::Csv => write::csv(&advice, out)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

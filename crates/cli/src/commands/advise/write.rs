@@ -1,0 +1,179 @@
+//! Prices as tables, JSON, YAML and comma-separated values.
+
+use std::io::Write as _;
+
+use croft_manifest::to_yaml;
+use croft_scheduler::Price;
+use serde::Serialize;
+
+use crate::{
+    advice::{Advice, ConstraintPrice},
+    failure::Failure,
+    monthly::per_month,
+    output::Output,
+    table::{Align, BOLD, DIM, GOOD, NOTE, Table, counted},
+};
+
+const DASH: &str = "-";
+
+fn tenants(price: &ConstraintPrice) -> String {
+    if price.tenants.is_empty() { DASH.to_owned() } else { price.tenants.join(", ") }
+}
+
+/// The prices, and below each what to change.
+pub(super) fn text(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
+    let mut table = Table::new(&[
+        ("$/MONTH", Align::Right),
+        ("$/H", Align::Right),
+        ("TENANT", Align::Left),
+        ("OBJECT", Align::Left),
+        ("CONSTRAINT", Align::Left),
+    ]);
+    for price in &advice.prices {
+        table.row(vec![
+            per_month(price.saving).trim_start_matches('$').to_owned(),
+            price.saving.to_string(),
+            tenants(price),
+            price.object.clone(),
+            price.constraint.clone(),
+        ]);
+    }
+    if !table.is_empty() {
+        table.write(out)?;
+        writeln!(out)?;
+        for price in &advice.prices {
+            writeln!(out, "{GOOD}${}/h{GOOD:#}  {}: {}", price.saving, price.object, price.change)?;
+        }
+        writeln!(out)?;
+    }
+    summary(advice, out)
+}
+
+/// One table with everything.
+pub(super) fn wide(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
+    let mut table = Table::new(&[
+        ("$/MONTH", Align::Right),
+        ("$/H", Align::Right),
+        ("TENANT", Align::Left),
+        ("NAMESPACE", Align::Left),
+        ("KIND", Align::Left),
+        ("OBJECT", Align::Left),
+        ("CONSTRAINT", Align::Left),
+        ("CHANGE", Align::Left),
+    ]);
+    for price in &advice.prices {
+        table.row(vec![
+            per_month(price.saving).trim_start_matches('$').to_owned(),
+            price.saving.to_string(),
+            tenants(price),
+            price.namespace.clone().unwrap_or_else(|| DASH.to_owned()),
+            price.kind.to_owned(),
+            price.object.clone(),
+            price.constraint.clone(),
+            price.change.clone(),
+        ]);
+    }
+    if !table.is_empty() {
+        table.write(out)?;
+        writeln!(out)?;
+    }
+    summary(advice, out)
+}
+
+fn summary(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
+    let Advice { prices, cost, together, constraints, not_tried } = advice;
+    let of = counted(*constraints, "constraint");
+    if prices.is_empty() && *together == Price::ZERO {
+        writeln!(out, "{BOLD}No constraint costs anything:{BOLD:#} {of} looked at, ${cost}/h in pools")?;
+    } else {
+        let all = if *constraints == 1 { "it".to_owned() } else { format!("all {of} at once") };
+        writeln!(
+            out,
+            "{BOLD}Without {all}: ${together}/h less{BOLD:#} ({} a month) of ${cost}/h in pools",
+            per_month(*together)
+        )?;
+    }
+    if prices.len() != 1 && *together > Price::ZERO {
+        writeln!(out, "{DIM}Prices don't add up: several constraints may keep the same node.{DIM:#}")?;
+    }
+    if *not_tried > 0 {
+        let left = counted(*not_tried, "constraint");
+        writeln!(out, "{NOTE}{left} not tried{NOTE:#}: raise --most, or narrow by --tenant or -n")?;
+    }
+    Ok(())
+}
+
+/// The advice as JSON. Its shape is part of the command line's contract.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    prices: Vec<PriceDocument<'a>>,
+    cost_per_hour: Price,
+    together_per_hour: Price,
+    constraints: usize,
+    not_tried: usize,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PriceDocument<'a> {
+    saves_per_hour: Price,
+    tenants: &'a [String],
+    namespace: Option<&'a str>,
+    kind: &'a str,
+    object: &'a str,
+    constraint: &'a str,
+    change: &'a str,
+}
+
+impl<'a> Document<'a> {
+    fn new(advice: &'a Advice) -> Self {
+        let prices = advice.prices.iter().map(|price| PriceDocument {
+            saves_per_hour: price.saving,
+            tenants: &price.tenants,
+            namespace: price.namespace.as_deref(),
+            kind: price.kind,
+            object: &price.object,
+            constraint: &price.constraint,
+            change: &price.change,
+        });
+        Self {
+            prices: prices.collect(),
+            cost_per_hour: advice.cost,
+            together_per_hour: advice.together,
+            constraints: advice.constraints,
+            not_tried: advice.not_tried,
+        }
+    }
+}
+
+/// One JSON object.
+pub(super) fn json(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(&Document::new(advice)).map_err(anyhow::Error::from)?;
+    writeln!(out, "{text}")?;
+    Ok(())
+}
+
+/// The same as YAML.
+pub(super) fn yaml(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
+    let document = serde_json::to_value(Document::new(advice)).map_err(anyhow::Error::from)?;
+    out.write_all(to_yaml(&[document])?.as_bytes())?;
+    Ok(())
+}
+
+/// A heading and a row for each constraint. Several tenants are separated by blanks.
+pub(super) fn csv(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
+    writeln!(out, "saves_per_hour,tenants,namespace,kind,object,constraint,change")?;
+    for price in &advice.prices {
+        out.csv_row(&[
+            price.saving.to_string(),
+            price.tenants.join(" "),
+            price.namespace.clone().unwrap_or_default(),
+            price.kind.to_owned(),
+            price.object.clone(),
+            price.constraint.clone(),
+            price.change.clone(),
+        ])?;
+    }
+    Ok(())
+}
