@@ -34,7 +34,7 @@ fn utc(millis: i64, format: &str) -> String {
         .to_string()
 }
 
-/// What segments are numbered together.
+/// The segments that are numbered together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ring {
     /// The decision log.

@@ -34,7 +34,7 @@ pub(super) struct Demand {
     pub(super) created: Created,
 }
 
-/// What the input lacks until its pods are created: pods after admission, and the claims of StatefulSets' pods.
+/// The objects that controllers would create from the input: pods after admission, and the claims of StatefulSets' pods.
 #[derive(Default)]
 pub(super) struct Created {
     pub(super) pods: Vec<(Pod, Origin)>,

@@ -1,4 +1,4 @@
-//! What a search for a cheaper cluster supposes about time.
+//! The time that a search for a cheaper cluster looks at: now, or the end of consolidation.
 
 use croft_manifest::Input;
 use croft_runtime::clock::{Clock as _, SystemClock};

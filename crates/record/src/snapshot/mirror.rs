@@ -1,6 +1,6 @@
 //! The objects that exist, as far as snapshots hold them.
 //!
-//! What equal objects share is held once, so that 10,000 pods of a few hundred workloads take a few megabytes.
+//! The fields that equal objects share are held once, so that 10,000 pods of a few hundred workloads take a few megabytes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet, hash_map::DefaultHasher},
@@ -38,7 +38,7 @@ pub(super) fn name_of(key: &str) -> &str {
 /// An object.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
-    /// What it shares with others, as JSON.
+    /// The fields that it shares with others, as JSON.
     pub(super) shared: Arc<str>,
     /// Its own fields, as JSON.
     pub(super) own: Box<str>,

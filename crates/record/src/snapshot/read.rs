@@ -166,7 +166,7 @@ mod tests {
         *,
     };
 
-    /// What happens between two snapshots, or one of them.
+    /// A change between two snapshots, or one of them.
     #[derive(Clone, Debug)]
     enum Event {
         Put {

@@ -89,7 +89,7 @@ impl SnapshotWriter {
             let added = next.encode(mirror, at, true);
             let bytes = next.bytes.len().saturating_add(added.len());
             if bytes > self.most {
-                // What was numbered isn't in the segment.
+                // The objects that were numbered aren't in the segment.
                 self.whole = None;
                 return Err(TooLarge { bytes, most: self.most });
             }

@@ -30,7 +30,7 @@ pub(in crate::commands::simulate) struct Question<'a> {
     pub(in crate::commands::simulate) removals: &'a [Removal],
     /// Instance types and prices.
     pub(in crate::commands::simulate) types: Arc<[InstanceType]>,
-    /// Those after the changes, which then also price the recorded nodes; `None` if they stay.
+    /// The types after the changes, which then also price the recorded nodes; `None` if they stay.
     pub(in crate::commands::simulate) types_after: Option<Arc<[InstanceType]>>,
     /// Options of both sides.
     pub(in crate::commands::simulate) options: Options,

@@ -60,7 +60,7 @@ impl State {
         self.pods.get(pod)?.pool.as_deref()
     }
 
-    /// What has become of `self` in `end`, for the nodes and pods that `scope` keeps.
+    /// Returns how `end` differs from `self`, for the nodes and pods that `scope` keeps.
     pub(super) fn compare(&self, end: &Self, pending: &BTreeSet<PodKey>, scope: &Scope<'_>) -> Figures {
         let is_in = |node: &&NodeInfo| (scope.has_node)(node);
         let new = end.nodes.values().filter(|node| !self.nodes.contains_key(&node.name));
