@@ -61,7 +61,7 @@ pub(super) fn apply(then: &mut Input, edit: &Input, removals: &[Removal]) -> Res
             let message = format!("{kind} {name} is both changed and removed: write one of both");
             return Err(InputError::Other(message));
         }
-        edited.push(Edited { kind: *kind, name: name.to_owned(), change: "removed" });
+        edited.push(Edited { kind, name: name.to_owned(), change: "removed" });
     }
     for Removal { kind, name } in removals {
         if let Some(user) = user(then, kind, name) {

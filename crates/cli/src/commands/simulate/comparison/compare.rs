@@ -164,7 +164,8 @@ impl Solved {
 
 /// Prices recorded nodes as `types` do, where they have a price.
 fn set_prices(input: &mut Input, types: &[InstanceType]) {
-    for claim in input.claims.to_vec() {
+    let claims: Vec<_> = input.claims.iter().cloned().collect();
+    for claim in claims {
         let mut object = claim.object;
         let Some(status) = &mut object.status else { continue };
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
