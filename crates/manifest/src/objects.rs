@@ -74,6 +74,19 @@ impl<T: Resource> Objects<T> {
         }
     }
 
+    /// Removes the object of that name; the last object takes its place in the order.
+    pub fn remove(&mut self, namespace: &str, name: &str) {
+        let Some(at) = self.index.remove(&(namespace.to_owned(), name.to_owned())) else { return };
+        if at >= self.list.len() {
+            return;
+        }
+        self.list.swap_remove(at);
+        if let Some(moved) = self.list.get(at) {
+            let key = (moved.object.namespace().unwrap_or_default(), moved.object.name_any());
+            self.index.insert(key, at);
+        }
+    }
+
     /// Keeps the objects for which `keep` returns true, in their order.
     pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         self.list.retain(|one| keep(&one.object));
@@ -91,5 +104,30 @@ impl<T: Resource> Objects<T> {
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Sourced<T>> {
         let at = self.index.get(&(namespace.to_owned(), name.to_owned()))?;
         self.list.get(*at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
+    use kube::api::ObjectMeta;
+
+    use super::*;
+
+    #[test]
+    fn removed_objects_are_gone_and_the_others_are_found() {
+        let mut objects: Objects<Namespace> = Objects::default();
+        for name in ["a", "b", "c"] {
+            let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+            let namespace = Namespace { metadata, ..Namespace::default() };
+            objects.put(namespace, Origin { file: "f".into(), line: 0 });
+        }
+        objects.remove("", "a");
+        objects.remove("", "unknown");
+        let found = ["a", "b", "c"].map(|name| objects.get("", name).map(|one| one.name_any()));
+        assert_eq!(found, [None, Some("b".to_owned()), Some("c".to_owned())]);
+        objects.remove("", "c");
+        objects.remove("", "b");
+        assert!(objects.is_empty());
     }
 }
