@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::commands::{
     admit::AdmitArgs, advise::AdviseArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs,
     completion::CompletionArgs, cost::CostArgs, debug::DebugArgs, events::EventsArgs, explain::ExplainArgs,
-    history::HistoryArgs, import::ImportArgs, lab::LabArgs, plan::PlanArgs, simulate::SimulateArgs,
-    tenant::TenantArgs, top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
+    history::HistoryArgs, import::ImportArgs, lab::LabArgs, page::PageCommandArgs, plan::PlanArgs,
+    simulate::SimulateArgs, tenant::TenantArgs, top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
 };
 
 /// Gives every tenant of a shared Kubernetes cluster its own nodes: the tenant's pods run there, and no others.
@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Events(EventsArgs),
     /// Show who paid what for which nodes: by tenant, namespace, workload, pool, and what for
     Cost(CostArgs),
+    /// Open the web page: forward a port to it and sign in
+    Page(PageCommandArgs),
     /// Find pods, nodes and tenants that break the isolation; exits with 1 if there are any
     Audit(AuditArgs),
     /// Show tenants, pools and nodes, and what they cost

@@ -12,18 +12,26 @@ use kube::ResourceExt as _;
 use crate::{table::counted, workload::is_active};
 
 /// A node with its pool, claim and price.
-#[derive(Clone, Debug)]
-pub(crate) struct NodeInfo {
-    pub(crate) name: String,
-    pub(crate) pool: Option<String>,
-    pub(crate) instance_type: String,
-    pub(crate) zone: String,
-    pub(crate) capacity_type: String,
-    pub(crate) price: Option<Price>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Its name.
+    pub name: String,
+    /// The pool whose label it carries.
+    pub pool: Option<String>,
+    /// Its instance type; empty if its labels don't say.
+    pub instance_type: String,
+    /// Its zone; empty if its labels don't say.
+    pub zone: String,
+    /// `on-demand`, `spot` or `reserved`; empty if its labels don't say.
+    pub capacity_type: String,
+    /// Its price per hour, if that is known.
+    pub price: Option<Price>,
     /// True if the price is an estimate, not published.
-    pub(crate) estimated: bool,
-    pub(crate) claim: Option<String>,
-    pub(crate) ready: bool,
+    pub estimated: bool,
+    /// Its NodeClaim.
+    pub claim: Option<String>,
+    /// True if its condition Ready is True.
+    pub ready: bool,
 }
 
 /// Every node of the input, by name.

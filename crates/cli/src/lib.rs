@@ -24,6 +24,8 @@
 //! | `advice` | prices of constraints |
 //! | `record` | the decision log: where it is read from, times, and how entries are shown |
 //! | `inventory` | nodes of an input with pool, claim and price |
+//! | `page_client` | the page's API, for users with rights in their own namespaces only |
+//! | [`inspect`] | the same answers as data, for the page |
 //! | `output`, `table`, `monthly`, `reference` | text, tables, prices, the generated reference page |
 
 mod admission;
@@ -35,10 +37,12 @@ mod cluster_reader;
 mod commands;
 mod croft_object;
 mod failure;
+pub mod inspect;
 mod inventory;
 mod monthly;
 mod output;
 mod own_objects;
+mod page_client;
 mod record;
 pub mod reference;
 mod simulation;
@@ -59,7 +63,7 @@ use crate::{
     args::Command,
     commands::{
         admit, advise, audit, break_glass, check, completion, cost, debug, events, explain, history, import,
-        lab, plan, simulate, tenant, top, uninstall, version,
+        lab, page, plan, simulate, tenant, top, uninstall, version,
     },
     table::BAD,
 };
@@ -118,6 +122,7 @@ fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
         Command::Completion(args) => completion::run(args, Cli::command(), out),
         Command::Events(args) => events::run(args, out),
         Command::Cost(args) => cost::run(args, out),
+        Command::Page(args) => page::run(args, out),
         Command::Debug(args) => debug::run(args, build, out),
         Command::BreakGlass(args) => break_glass::run(args, out),
         Command::Lab(args) => lab::run(args, out),

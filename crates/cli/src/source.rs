@@ -1,6 +1,9 @@
 //! Arguments that say where a command reads: files, or a cluster.
 
-use std::{future::Future, path::PathBuf};
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -24,6 +27,16 @@ impl FileArgs {
     /// True if one of the files is standard input.
     pub(crate) fn reads_standard_input(&self) -> bool {
         self.filenames.iter().any(|name| name.as_os_str() == "-")
+    }
+
+    /// The files.
+    pub(crate) fn filenames(&self) -> &[PathBuf] {
+        &self.filenames
+    }
+
+    /// Namespace of objects that name none.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     /// Reads the files.
@@ -87,6 +100,11 @@ impl SourceArgs {
 }
 
 impl ClusterArgs {
+    /// The kubeconfig that is named.
+    pub(crate) fn kubeconfig(&self) -> Option<&Path> {
+        self.kubeconfig.as_deref()
+    }
+
     /// Runs `work` with a client of the cluster, on a runtime of one thread.
     pub(crate) fn run<T, F: Future<Output = anyhow::Result<T>>>(
         &self,

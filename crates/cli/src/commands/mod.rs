@@ -13,6 +13,7 @@ pub(crate) mod explain;
 pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod lab;
+pub(crate) mod page;
 pub(crate) mod plan;
 pub(crate) mod simulate;
 pub(crate) mod tenant;

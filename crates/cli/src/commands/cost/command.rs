@@ -3,8 +3,12 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use croft_record::ledger::{book::hour_of, record::statement};
+use croft_record::ledger::{
+    book::{Line, hour_of},
+    record::statement,
+};
 use croft_runtime::clock::{Clock as _, SystemClock};
+use serde::Deserialize;
 
 use super::{
     focus,
@@ -14,6 +18,7 @@ use super::{
 use crate::{
     failure::Failure,
     output::Output,
+    page_client::PageArgs,
     record::{Period, RecordArgs, text},
     source::ClusterArgs,
 };
@@ -36,6 +41,8 @@ pub struct CostArgs {
     #[command(flatten)]
     record: RecordArgs,
     #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
 }
 
@@ -52,17 +59,35 @@ enum CostFormat {
     Focus,
 }
 
+/// The page's answer: the lines that the user may see.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Statement {
+    begins: Option<i64>,
+    is_complete: bool,
+    lines: Vec<Line>,
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &CostArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let CostArgs { by, from, to, output, record, cluster } = args;
+    let CostArgs { by, from, to, output, record, page, cluster } = args;
     let period = Period::parse(from, to.as_deref(), SystemClock.wall())?;
-    let (log, ledger) = record.load_with_ledger(cluster, period, out)?;
     let Period { from, to } = period;
-    let lines = statement(&log, &ledger, hour_of(from), to);
-    let begins = [log.begins(), ledger.begins()].into_iter().flatten().min();
+    let route = format!("cost?from={from}&to={to}");
+    let Statement { begins, is_complete, lines } = match page.get(&route, cluster)? {
+        Some(statement) => statement,
+        None => {
+            let (log, ledger) = record.load_with_ledger(cluster, period, out)?;
+            Statement {
+                begins: [log.begins(), ledger.begins()].into_iter().flatten().min(),
+                is_complete: ledger.is_complete(hour_of(from), to),
+                lines: statement(&log, &ledger, hour_of(from), to),
+            }
+        }
+    };
     if let Some(begin) = begins.filter(|begin| *begin > from) {
         out.warn(&[format!("the decision log begins at {}: what was paid before isn't in it", text(begin))])?;
-    } else if !ledger.is_complete(hour_of(from), to) {
+    } else if !is_complete {
         let message =
             "costs of this time are missing: the decision log went back too little when an hour was closed";
         out.warn(&[message.to_owned()])?;

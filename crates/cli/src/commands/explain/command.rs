@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::{
-    node,
+    node, page,
     past::{self, PastArgs},
     pod, pool, reasons, tenant,
 };
-use crate::{failure::Failure, output::Output, source::SourceArgs};
+use crate::{failure::Failure, output::Output, page_client::PageArgs, source::SourceArgs};
 
 /// Arguments of `croft explain`.
 #[derive(Args, Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct ExplainArgs {
 #[derive(Subcommand, Clone, Debug)]
 enum What {
     /// Why a pod is pending, or why it runs on its node
-    Pod(PodArgs),
+    Pod(Box<PodArgs>),
     /// Which pool a node belongs to, what it costs, and why it is kept
     Node(NodeArgs),
     /// Which tenants use a pool, what it costs, and how much of its limits is used
@@ -41,6 +41,8 @@ struct PodArgs {
     namespace: String,
     #[command(flatten)]
     past: PastArgs,
+    #[command(flatten)]
+    page: PageArgs,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -72,10 +74,15 @@ struct ReasonArgs {
 /// Runs the command.
 pub(crate) fn run(args: &ExplainArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     match &args.what {
-        What::Pod(PodArgs { name, namespace, past, source }) => {
-            match past::load(past, source.cluster(), out)? {
-                Some((log, at)) => past::explain_pod(&log, (namespace, name), at, out),
-                None => pod::explain(&source.load(namespace, out)?, namespace, name, out),
+        What::Pod(args) => {
+            let PodArgs { name, namespace, past, page, source } = &**args;
+            if page.is_given() && source.is_live() {
+                page::explain_pod(page, source.cluster(), namespace, name, out)
+            } else {
+                match past::load(past, source.cluster(), out)? {
+                    Some((log, at)) => past::explain_pod(&log, (namespace, name), at, out),
+                    None => pod::explain(&source.load(namespace, out)?, namespace, name, out),
+                }
             }
         }
         What::Node(NodeArgs { name, past, source }) => match past::load(past, source.cluster(), out)? {

@@ -2,12 +2,13 @@
 //!
 //! Reads the cluster or files, evaluates them with the policy's and the scheduler's functions, and writes the result as
 //! sentences, with the prices of the constraints that keep a node or hold a pod there. With `--at`, `past` reads the
-//! decision log instead.
+//! decision log instead; with `--page`, `page` asks the page.
 
 mod command;
 mod conditions;
 mod missing;
 mod node;
+mod page;
 mod past;
 mod pod;
 mod pool;
@@ -17,3 +18,4 @@ mod tenant;
 mod users;
 
 pub(crate) use command::{ExplainArgs, run};
+pub(crate) use reasons::meaning;

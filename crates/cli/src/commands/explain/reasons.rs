@@ -86,6 +86,11 @@ const MEANINGS: &[(&str, &str)] = &[
     (DENIED, "Admission denies the pod, so it is never created; the detail is the API server's message."),
 ];
 
+/// The meaning and remedy of a reason.
+pub(crate) fn meaning(reason: &str) -> Option<&'static str> {
+    MEANINGS.iter().find(|(name, _)| *name == reason).map(|(_, meaning)| *meaning)
+}
+
 /// Explains one reason, or all.
 pub(super) fn explain(name: Option<&str>, out: &mut Output) -> Result<(), Failure> {
     let chosen: Vec<_> =

@@ -6,13 +6,14 @@ use anyhow::Context as _;
 use clap::Args;
 use croft_manifest::LoadOptions;
 
-use super::{impact, planned, text};
+use super::{impact, page, planned, text};
 use crate::{
     admission::Admission,
     catalog_file::instance_types,
     cluster_reader,
     failure::Failure,
     output::{Format, Output},
+    page_client::PageArgs,
     source::{ClusterArgs, FileArgs, load_files},
 };
 
@@ -29,6 +30,8 @@ pub struct PlanArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "live")]
     current: Vec<PathBuf>,
     #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
     /// With --live or --current: catalogue of instance types and prices, as a JSON file; the built-in one if left out
     #[arg(long, value_name = "FILE")]
@@ -43,7 +46,11 @@ pub struct PlanArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let PlanArgs { files, live, current, cluster, catalog, fail_on_denied, output } = args;
+    let PlanArgs { files, live, current, page, cluster, catalog, fail_on_denied, output } = args;
+    if page.is_given() && !live && current.is_empty() {
+        let has_denied = page::plan(page, cluster, files, *output, out)?;
+        return Ok(if *fail_on_denied && has_denied { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+    }
     let input = files.load(out)?;
     let now = if *live {
         Some(cluster.run(async |client| cluster_reader::read(&client).await)?)

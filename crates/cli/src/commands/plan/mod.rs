@@ -2,12 +2,15 @@
 //!
 //! Each workload's template becomes a pod, which passes the API server's admission plugins and then the functions that the
 //! webhook calls. With `--live`, the Tenants, pools, classes and settings of the files are compared with those of the
-//! cluster: see `impact`.
+//! cluster: see `impact`. With `--page`, the page answers for the cluster that it shows: see `page`.
 
 mod command;
 mod diff;
 pub(in crate::commands) mod impact;
+mod page;
 mod planned;
 mod text;
 
 pub(crate) use command::{PlanArgs, run};
+pub use planned::Planned;
+pub(crate) use planned::plan;

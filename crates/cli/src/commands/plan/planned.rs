@@ -14,30 +14,30 @@ use crate::{
 /// The outcome of admission for one workload's pods.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Planned {
+pub struct Planned {
     /// Kind of the workload, or Pod.
-    pub(crate) kind: String,
+    pub kind: String,
     /// Its namespace.
-    pub(crate) namespace: String,
+    pub namespace: String,
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Number of pods; absent for DaemonSets, where it depends on the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) pods: Option<usize>,
+    pub pods: Option<usize>,
     /// The tenant that the namespace belongs to.
-    pub(crate) tenant: Option<String>,
+    pub tenant: Option<String>,
     /// The pool that the pods will run in.
-    pub(crate) pool: Option<String>,
+    pub pool: Option<String>,
     /// `unchanged`, `changed` or `denied`.
-    pub(crate) outcome: &'static str,
+    pub outcome: &'static str,
     /// Why the pods are denied.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) message: Option<String>,
+    pub message: Option<String>,
     /// The changes as JSON Patch on the pod or the DaemonSet.
-    pub(crate) patch: Value,
+    pub patch: Value,
     /// Warnings of admission.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
     /// The object before Croft's admission.
     #[serde(skip)]
     pub(crate) before: Value,
@@ -47,7 +47,7 @@ pub(crate) struct Planned {
 }
 
 /// Admits every pod and workload of `input` that doesn't exist in a cluster yet.
-pub(super) fn plan(input: &Input, admission: &Admission) -> Vec<Planned> {
+pub(crate) fn plan(input: &Input, admission: &Admission) -> Vec<Planned> {
     let mut planned = Vec::new();
     for pod in input.pods.iter().filter(|p| !is_created(&p.object)) {
         let (before, verdict) = admit(&pod.object, input, admission);

@@ -1,0 +1,129 @@
+//! The plan of a manifest as the page computes it, for users with rights in their own namespaces only.
+
+use std::io::Write as _;
+
+use croft_manifest::{load_raw, to_yaml};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    failure::Failure,
+    output::{Format, Output},
+    page_client::PageArgs,
+    record::dollars,
+    source::{ClusterArgs, FileArgs},
+    table::{BAD, BOLD, GOOD, NAME, NOTE, counted, shortened},
+};
+
+/// Pods that a line names.
+const PODS_SHOWN: usize = 5;
+
+/// The page's answer, as far as it is shown.
+#[derive(Deserialize)]
+struct WhatIf {
+    workloads: Vec<Workload>,
+    instances: Vec<Instance>,
+    existing: Vec<Existing>,
+    pending: Vec<Pending>,
+    adds: i64,
+    warnings: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Workload {
+    kind: String,
+    namespace: String,
+    name: String,
+    pool: Option<String>,
+    outcome: String,
+    message: Option<String>,
+    #[serde(default)]
+    warnings: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Instance {
+    pool: String,
+    instance_type: String,
+    zone: String,
+    capacity_type: String,
+    price: i64,
+    pods: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Existing {
+    node: String,
+    pods: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Pending {
+    pods: Vec<String>,
+    reasons: Vec<Reason>,
+}
+
+#[derive(Deserialize)]
+struct Reason {
+    pool: String,
+    reason: String,
+    detail: String,
+}
+
+/// Sends the files to the page and writes its answer. True if a pod will be denied.
+pub(super) fn plan(
+    page: &PageArgs,
+    cluster: &ClusterArgs,
+    files: &FileArgs,
+    output: Format,
+    out: &mut Output,
+) -> Result<bool, Failure> {
+    let objects: Vec<Value> = load_raw(files.filenames())?.into_iter().map(|object| object.value).collect();
+    let route = format!("what-if?namespace={}", files.namespace());
+    let Some(answer) = page.post::<Value>(&route, to_yaml(&objects)?, cluster)? else { return Ok(false) };
+    let parsed: WhatIf = serde_json::from_value(answer.clone()).map_err(anyhow::Error::from)?;
+    match output {
+        Format::Json => {
+            writeln!(out, "{}", serde_json::to_string_pretty(&answer).map_err(anyhow::Error::from)?)?
+        }
+        Format::Text => write(&parsed, out)?,
+    }
+    Ok(parsed.workloads.iter().any(|workload| workload.outcome == "denied"))
+}
+
+fn write(answer: &WhatIf, out: &mut Output) -> Result<(), Failure> {
+    let WhatIf { workloads, instances, existing, pending, adds, warnings } = answer;
+    out.warn(warnings)?;
+    for Workload { kind, namespace, name, pool, outcome, message, warnings } in workloads {
+        let style = if outcome == "denied" { BAD } else { GOOD };
+        write!(out, "{BOLD}{kind} {namespace}/{name}{BOLD:#}: {style}{outcome}{style:#}")?;
+        if let Some(pool) = pool {
+            write!(out, ", pool {NAME}{pool}{NAME:#}")?;
+        }
+        writeln!(out, "{}", message.as_ref().map(|message| format!(": {message}")).unwrap_or_default())?;
+        for warning in warnings {
+            writeln!(out, "  {NOTE}{warning}{NOTE:#}")?;
+        }
+    }
+    for Instance { pool, instance_type, zone, capacity_type, price, pods } in instances {
+        writeln!(
+            out,
+            "  a new {instance_type} in {zone}, {capacity_type}, in pool {pool}, {}, for {}",
+            dollars(*price),
+            counted(pods.len(), "pod")
+        )?;
+    }
+    for Existing { node, pods } in existing {
+        writeln!(out, "  node {node} takes {}", counted(pods.len(), "pod"))?;
+    }
+    for Pending { pods, reasons } in pending {
+        writeln!(out, "  {NOTE}pending{NOTE:#}: {}", shortened(pods, PODS_SHOWN))?;
+        for Reason { pool, reason, detail } in reasons {
+            let pool = if pool.is_empty() { String::new() } else { format!("pool {pool}: ") };
+            writeln!(out, "    {pool}{reason}: {detail}")?;
+        }
+    }
+    writeln!(out, "It adds {}.", dollars(*adds))?;
+    Ok(())
+}
